@@ -1,0 +1,686 @@
+"""BERT's network: the encoder, the pre-training heads and their losses (paper, section 3).
+
+Dimension key: `B` batch, `S` sequence, `H` hidden, `N` heads, `D` head size, `F` feed-forward,
+`P` predictions, `V` vocabulary, `L` layers.
+
+Inside the encoder, activations are matrices [B·S, H], so that every dense layer is one bare matrix
+product. Layer names equal the variable scopes of the original release, so a variable's path is its
+name in a checkpoint. The network is built of `keras.ops` alone.
+"""
+
+import contextlib
+import contextvars
+import dataclasses
+import json
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import keras
+from keras import ops
+from keras.src.utils.file_utils import File  # tf.io.gfile, as Keras itself reads files
+
+Tensor = Any
+
+# Keys of released `bert_config.json` files that the original never reads.
+UNUSED_KEYS = frozenset(
+    {
+        "directionality",
+        "pooler_fc_size",
+        "pooler_num_attention_heads",
+        "pooler_num_fc_layers",
+        "pooler_size_per_head",
+        "pooler_type",
+    }
+)
+
+# Faithful: variance and epsilon as in the original (modeling.py, layer_norm, through
+# tf.contrib.layers.layer_norm).
+LAYER_NORM_EPSILON = 1e-12
+
+_SIZES = (
+    "vocab_size",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "max_position_embeddings",
+    "type_vocab_size",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class BertConfig:
+    """The shape of a model, as `bert_config.json` states it (original: modeling.py, BertConfig).
+
+    Attributes:
+      vocab_size: Number of entries of the vocabulary, V.
+      hidden_size: Width of the encoder, H; a multiple of `num_attention_heads`.
+      num_hidden_layers: Number of Transformer layers, L.
+      num_attention_heads: Attention heads per layer, N.
+      intermediate_size: Width of the feed-forward layer, F.
+      hidden_act: Activation of the feed-forward and pre-training transforms: one of `ACTIVATIONS`.
+      hidden_dropout_prob: Dropout of embeddings, projections and heads, in [0, 1).
+      attention_probs_dropout_prob: Dropout of the attention weights, in [0, 1).
+      max_position_embeddings: Longest sequence that the position table can serve.
+      type_vocab_size: Number of segment types.
+      initializer_range: Standard deviation of the truncated normal initializer.
+
+    Raises:
+      ValueError: where a value cannot describe a model.
+    """
+
+    vocab_size: int
+    hidden_size: int = 768
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    intermediate_size: int = 3072
+    hidden_act: str = "gelu"
+    hidden_dropout_prob: float = 0.1
+    attention_probs_dropout_prob: float = 0.1
+    max_position_embeddings: int = 512
+    type_vocab_size: int = 16
+    initializer_range: float = 0.02
+
+    def __post_init__(self) -> None:  # noqa: D105
+        for name in _SIZES:
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ValueError(f"`{name}` must be a positive integer. Received {value!r}.")
+        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
+            if not _is_number(getattr(self, name)) or not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"`{name}` must be in [0, 1). Received {getattr(self, name)!r}.")
+        if not _is_number(self.initializer_range) or self.initializer_range <= 0:
+            raise ValueError(
+                f"`initializer_range` must be positive. Received {self.initializer_range!r}."
+            )
+        if self.hidden_size % self.num_attention_heads:
+            raise ValueError(
+                "`hidden_size` must be a multiple of `num_attention_heads`. Received "
+                f"{self.hidden_size} and {self.num_attention_heads}."
+            )
+        get_activation(self.hidden_act)
+
+    @classmethod
+    def from_dict(cls, json_object: Mapping[str, Any]) -> "BertConfig":
+        """Returns the config that a parsed `bert_config.json` describes.
+
+        Raises:
+          ValueError: where a key is not known, `vocab_size` is absent or a value is not possible.
+        """
+        known = {field.name for field in dataclasses.fields(cls)}
+        if unknown := sorted(json_object.keys() - known - UNUSED_KEYS):
+            raise ValueError(f"Keys must be among {sorted(known)}. Received {unknown}.")
+        if json_object.get("vocab_size") is None:
+            raise ValueError(
+                "`vocab_size` must be given. It is the number of lines of `vocab.txt`."
+            )
+        return cls(**{key: value for key, value in json_object.items() if key in known})
+
+    @classmethod
+    def from_json_file(cls, json_file: str) -> "BertConfig":
+        """Returns the config in `json_file`, a path that `tf.io.gfile` reads.
+
+        Raises:
+          ValueError: where the file is absent, not JSON, or does not describe a model.
+        """
+        try:
+            with File(json_file, "r") as reader:
+                values = json.load(reader)
+        except FileNotFoundError as error:
+            raise ValueError(f"`bert_config_file` must exist. Received {json_file!r}.") from error
+        except ValueError as error:
+            raise ValueError(f"{json_file!r} must be JSON: {error}.") from error
+        if not isinstance(values, dict):
+            raise ValueError(f"{json_file!r} must hold a JSON object. Received {values!r}.")
+        try:
+            return cls.from_dict(values)
+        except ValueError as error:
+            raise ValueError(f"{json_file!r}: {error}") from error
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the fields by name."""
+        return dataclasses.asdict(self)
+
+    def to_json_string(self) -> str:
+        """Returns the text of a `bert_config.json`."""
+        return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def gelu(x: Tensor) -> Tensor:
+    """Returns the Gaussian error linear unit in its tanh form (original: modeling.py, gelu)."""
+    return ops.gelu(x, approximate=True)
+
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor] | None] = {
+    "linear": None,
+    "relu": ops.relu,
+    "gelu": gelu,
+    "tanh": ops.tanh,
+}
+
+
+def get_activation(activation_string: Any) -> Callable[[Tensor], Tensor] | None:
+    """Returns the activation of that name; None for the linear one, and a callable as it is.
+
+    Raises:
+      ValueError: where the original has no activation of that name.
+    """
+    if not isinstance(activation_string, str):
+        return activation_string
+    name = activation_string.lower()
+    if name and name not in ACTIVATIONS:
+        raise ValueError(
+            f"`hidden_act` must be among {sorted(ACTIVATIONS)}. Received {activation_string!r}."
+        )
+    return ACTIVATIONS[name] if name else None
+
+
+def create_initializer(initializer_range: float = 0.02) -> keras.initializers.Initializer:
+    """Returns a truncated normal initializer with that standard deviation.
+
+    Every variable needs one of its own: a Keras initializer gives the same numbers each time.
+    """
+    return keras.initializers.TruncatedNormal(stddev=initializer_range)
+
+
+_DROPOUT_SEED: contextvars.ContextVar[Tensor | None] = contextvars.ContextVar(
+    "dropout_seed", default=None
+)
+
+
+@contextlib.contextmanager
+def dropout_seed(seed: Tensor) -> Iterator[None]:
+    """Within this context, dropout is a function of `seed` and each layer's path alone.
+
+    A training loop that derives the seed from its step can be stopped and resumed without changing
+    any mask. Elsewhere dropout draws from Keras' own generators.
+
+    Args:
+      seed: int32 [2].
+    """
+    token = _DROPOUT_SEED.set(seed)
+    try:
+        yield
+    finally:
+        _DROPOUT_SEED.reset(token)
+
+
+class _FixedSeed(keras.random.SeedGenerator):
+    """Hands one given seed to `keras.random`; holds no state."""
+
+    def __init__(self, seed: Tensor) -> None:
+        self.seed = seed
+
+    def next(self, ordered: bool = True) -> Tensor:
+        return self.seed
+
+
+@keras.saving.register_keras_serializable("bert")
+class Dropout(keras.layers.Dropout):
+    """Dropout whose mask `dropout_seed` can fix (paper, appendix A.2).
+
+    Input and output have the same shape; with `training` false, they are the same.
+    """
+
+    def call(self, inputs: Tensor, training: bool | None = False) -> Tensor:
+        seed = _DROPOUT_SEED.get()
+        if seed is None or not training or not self.rate:
+            return super().call(inputs, training=training)
+        salt = ops.convert_to_tensor([zlib.crc32(self.path.encode()) & 0x7FFFFFFF, 0], "int32")
+        return keras.random.dropout(inputs, self.rate, seed=_FixedSeed(seed + salt))
+
+
+def _layer_norm(layer: keras.layers.Layer) -> keras.layers.Layer:
+    return keras.layers.LayerNormalization(
+        epsilon=LAYER_NORM_EPSILON, name="LayerNorm", dtype=layer.dtype_policy
+    )
+
+
+def _dense(
+    layer: keras.layers.Layer, units: int, name: str, activation: str = "linear"
+) -> keras.layers.Dense:
+    return keras.layers.Dense(
+        units,
+        activation=get_activation(activation),
+        kernel_initializer=create_initializer(layer.config.initializer_range),
+        name=name,
+        dtype=layer.dtype_policy,
+    )
+
+
+class _ConfiguredLayer(keras.layers.Layer):
+    """A layer made of a `BertConfig` alone, and saved with it."""
+
+    def __init__(self, config: BertConfig | Mapping[str, Any], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.config = config if isinstance(config, BertConfig) else BertConfig.from_dict(config)
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "config": self.config.to_dict()}
+
+    def _add_table(self, name: str, shape: tuple[int, ...]) -> keras.Variable:
+        return self.add_weight(
+            name=name, shape=shape, initializer=create_initializer(self.config.initializer_range)
+        )
+
+
+class Embeddings(_ConfiguredLayer):
+    """Sums token, segment and position embeddings, then normalizes (paper, figure 2).
+
+    Takes `input_ids` and `segment_ids`, int32 [B, S]; gives [B·S, H].
+    """
+
+    def __init__(self, config: BertConfig, **kwargs: Any) -> None:
+        super().__init__(config, **kwargs)
+        self.layer_norm = _layer_norm(self)
+        self.dropout = Dropout(config.hidden_dropout_prob, dtype=self.dtype_policy)
+
+    def build(self, *_: Any) -> None:
+        config = self.config
+        width = config.hidden_size
+        self.word_embeddings = self._add_table("word_embeddings", (config.vocab_size, width))
+        self.token_type_embeddings = self._add_table(
+            "token_type_embeddings", (config.type_vocab_size, width)
+        )
+        self.position_embeddings = self._add_table(
+            "position_embeddings", (config.max_position_embeddings, width)
+        )
+        self.layer_norm.build((None, width))
+
+    def call(self, input_ids: Tensor, segment_ids: Tensor, training: bool | None = False) -> Tensor:
+        batch, length = ops.shape(input_ids)
+        width = self.config.hidden_size
+        words = ops.take(self.word_embeddings, input_ids, axis=0)  # [B, S, H]
+        # A one-hot product rather than a look-up: its gradient is a matrix product, too.
+        segments = ops.matmul(
+            ops.one_hot(
+                ops.reshape(segment_ids, (-1,)), self.config.type_vocab_size, dtype=words.dtype
+            ),
+            self.token_type_embeddings,
+        )
+        positions = self.position_embeddings[:length]
+        embedded = words + ops.reshape(segments, (batch, length, width)) + positions
+        embedded = self.layer_norm(ops.reshape(embedded, (-1, width)))  # [B·S, H]
+        return self.dropout(embedded, training=training)
+
+
+class SelfAttention(_ConfiguredLayer):
+    """Attends from every token to the real ones (paper, section 3; Vaswani et al., section 3.2).
+
+    Takes activations [B·S, H] and `input_mask`, [B, S], 1 for real tokens and 0 for padding; gives
+    [B·S, H].
+    """
+
+    def __init__(self, config: BertConfig, **kwargs: Any) -> None:
+        super().__init__(config, **kwargs)
+        self.projections = [
+            _dense(self, config.hidden_size, name) for name in ("query", "key", "value")
+        ]
+        self.dropout = Dropout(config.attention_probs_dropout_prob, dtype=self.dtype_policy)
+
+    def build(self, *_: Any) -> None:
+        for projection in self.projections:
+            projection.build((None, self.config.hidden_size))
+
+    def call(self, inputs: Tensor, input_mask: Tensor, training: bool | None = False) -> Tensor:
+        config = self.config
+        batch, length = ops.shape(input_mask)
+        head_size = config.hidden_size // config.num_attention_heads
+        shape = (batch, length, config.num_attention_heads, head_size)
+        query, key, value = (
+            ops.transpose(ops.reshape(projection(inputs), shape), (0, 2, 1, 3))
+            for projection in self.projections
+        )  # [B, N, S, D]
+        scores = ops.matmul(query * head_size**-0.5, ops.swapaxes(key, 2, 3))  # [B, N, Q, K]
+        # Faithful: the original adds -10000 to padding rather than masking it exactly.
+        padding = (1.0 - ops.cast(input_mask, scores.dtype)) * -10000.0
+        weights = ops.softmax(scores + padding[:, None, None, :])
+        weights = self.dropout(weights, training=training)
+        context = ops.transpose(ops.matmul(weights, value), (0, 2, 1, 3))  # [B, S, N, D]
+        return ops.reshape(context, (-1, config.hidden_size))  # [B·S, H]
+
+
+class ResidualOutput(_ConfiguredLayer):
+    """Projects, drops out, adds the layer's input and normalizes (paper, appendix A.2).
+
+    Takes activations [B·S, `input_size`] and the residual [B·S, H]; gives [B·S, H].
+    """
+
+    def __init__(self, config: BertConfig, input_size: int, **kwargs: Any) -> None:
+        super().__init__(config, **kwargs)
+        self.input_size = input_size
+        self.dense = _dense(self, config.hidden_size, "dense")
+        self.dropout = Dropout(config.hidden_dropout_prob, dtype=self.dtype_policy)
+        self.layer_norm = _layer_norm(self)
+
+    def build(self, *_: Any) -> None:
+        self.dense.build((None, self.input_size))
+        self.layer_norm.build((None, self.config.hidden_size))
+
+    def call(self, inputs: Tensor, residual: Tensor, training: bool | None = False) -> Tensor:
+        projected = self.dropout(self.dense(inputs), training=training)
+        return self.layer_norm(projected + residual)
+
+
+class Attention(_ConfiguredLayer):
+    """Self-attention with its output projection; shapes as in `SelfAttention`."""
+
+    def __init__(self, config: BertConfig, **kwargs: Any) -> None:
+        super().__init__(config, **kwargs)
+        self.self_attention = SelfAttention(config, name="self", dtype=self.dtype_policy)
+        self.output_projection = ResidualOutput(
+            config, config.hidden_size, name="output", dtype=self.dtype_policy
+        )
+
+    def build(self, *_: Any) -> None:
+        self.self_attention.build(None)
+        self.output_projection.build(None)
+
+    def call(self, inputs: Tensor, input_mask: Tensor, training: bool | None = False) -> Tensor:
+        context = self.self_attention(inputs, input_mask, training=training)
+        return self.output_projection(context, inputs, training=training)
+
+
+class Intermediate(_ConfiguredLayer):
+    """The widening half of the feed-forward layer: [B·S, H] to [B·S, F]."""
+
+    def __init__(self, config: BertConfig, **kwargs: Any) -> None:
+        super().__init__(config, **kwargs)
+        self.dense = _dense(self, config.intermediate_size, "dense", config.hidden_act)
+
+    def build(self, *_: Any) -> None:
+        self.dense.build((None, self.config.hidden_size))
+
+    def call(self, inputs: Tensor) -> Tensor:
+        return self.dense(inputs)
+
+
+class TransformerLayer(_ConfiguredLayer):
+    """One layer of the encoder: attention, then feed-forward; shapes as in `SelfAttention`."""
+
+    def __init__(self, config: BertConfig, **kwargs: Any) -> None:
+        super().__init__(config, **kwargs)
+        self.attention = Attention(config, name="attention", dtype=self.dtype_policy)
+        self.intermediate = Intermediate(config, name="intermediate", dtype=self.dtype_policy)
+        self.output_projection = ResidualOutput(
+            config, config.intermediate_size, name="output", dtype=self.dtype_policy
+        )
+
+    def build(self, *_: Any) -> None:
+        self.attention.build(None)
+        self.intermediate.build(None)
+        self.output_projection.build(None)
+
+    def call(self, inputs: Tensor, input_mask: Tensor, training: bool | None = False) -> Tensor:
+        attended = self.attention(inputs, input_mask, training=training)
+        return self.output_projection(self.intermediate(attended), attended, training=training)
+
+
+class Encoder(_ConfiguredLayer):
+    """The stack of Transformer layers; gives the list of all layers' outputs, [B·S, H] each."""
+
+    def __init__(self, config: BertConfig, **kwargs: Any) -> None:
+        super().__init__(config, **kwargs)
+        self.transformer_layers = [
+            TransformerLayer(config, name=f"layer_{index}", dtype=self.dtype_policy)
+            for index in range(config.num_hidden_layers)
+        ]
+
+    def build(self, *_: Any) -> None:
+        for layer in self.transformer_layers:
+            layer.build(None)
+
+    def call(
+        self, inputs: Tensor, input_mask: Tensor, training: bool | None = False
+    ) -> list[Tensor]:
+        outputs = []
+        for layer in self.transformer_layers:
+            inputs = layer(inputs, input_mask, training=training)
+            outputs.append(inputs)
+        return outputs
+
+
+class Pooler(_ConfiguredLayer):
+    """A tanh layer on the last layer's [CLS]: [B, H] to [B, H] (original: modeling.py)."""
+
+    def __init__(self, config: BertConfig, **kwargs: Any) -> None:
+        super().__init__(config, **kwargs)
+        self.dense = _dense(self, config.hidden_size, "dense", "tanh")
+
+    def build(self, *_: Any) -> None:
+        self.dense.build((None, self.config.hidden_size))
+
+    def call(self, inputs: Tensor) -> Tensor:
+        return self.dense(inputs)
+
+
+@keras.saving.register_keras_serializable("bert")
+class BertModel(_ConfiguredLayer):
+    """The encoder with its pooler (paper, section 3; original: modeling.py, BertModel).
+
+    Takes a dictionary of `input_ids`, int32 [B, S]; `input_mask`, int32 [B, S], 1 for real tokens
+    and 0 for padding (all real where absent); and `segment_ids`, int32 [B, S] (all 0 where absent).
+
+    Gives a dictionary of `sequence_output` [B, S, H]; `pooled_output` [B, H]; `embedding_output`
+    [B, S, H]; `encoder_layers`, a list of L tensors [B, S, H], the last being `sequence_output`;
+    and `embedding_table` [V, H], for output weights tied to the input embeddings.
+    """
+
+    def __init__(self, config: BertConfig, name: str = "bert", **kwargs: Any) -> None:
+        super().__init__(config, name=name, **kwargs)
+        config = self.config
+        self.embeddings = Embeddings(config, name="embeddings", dtype=self.dtype_policy)
+        self.encoder = Encoder(config, name="encoder", dtype=self.dtype_policy)
+        self.pooler = Pooler(config, name="pooler", dtype=self.dtype_policy)
+
+    def build(self, *_: Any) -> None:
+        self.embeddings.build(None)
+        self.encoder.build(None)
+        self.pooler.build(None)
+
+    def call(self, inputs: Mapping[str, Tensor], training: bool | None = False) -> dict[str, Any]:
+        input_ids = inputs["input_ids"]
+        batch, length = ops.shape(input_ids)
+        limit = self.config.max_position_embeddings
+        if isinstance(length, int) and length > limit:
+            raise ValueError(
+                f"`max_seq_length` must be at most {limit} for this model. Received {length}."
+            )
+        input_mask = inputs.get("input_mask")
+        if input_mask is None:
+            input_mask = ops.ones_like(input_ids)
+        segment_ids = inputs.get("segment_ids")
+        if segment_ids is None:
+            segment_ids = ops.zeros_like(input_ids)
+        embedded = self.embeddings(input_ids, segment_ids, training=training)
+        layers = self.encoder(embedded, input_mask, training=training)
+        shape = (batch, length, self.config.hidden_size)
+        embedded, *layers = (ops.reshape(output, shape) for output in (embedded, *layers))
+        return {
+            "sequence_output": layers[-1],
+            "pooled_output": self.pooler(layers[-1][:, 0]),
+            "embedding_output": embedded,
+            "encoder_layers": layers,
+            "embedding_table": ops.convert_to_tensor(self.embeddings.word_embeddings),
+        }
+
+
+class PredictionTransform(_ConfiguredLayer):
+    """A dense layer and LayerNorm before the output weights: [B·P, H] to [B·P, H]."""
+
+    def __init__(self, config: BertConfig, **kwargs: Any) -> None:
+        super().__init__(config, **kwargs)
+        self.dense = _dense(self, config.hidden_size, "dense", config.hidden_act)
+        self.layer_norm = _layer_norm(self)
+
+    def build(self, *_: Any) -> None:
+        self.dense.build((None, self.config.hidden_size))
+        self.layer_norm.build((None, self.config.hidden_size))
+
+    def call(self, inputs: Tensor) -> Tensor:
+        return self.layer_norm(self.dense(inputs))
+
+
+class MaskedLanguageModel(_ConfiguredLayer):
+    """Predicts the tokens at the masked positions alone (paper, section 3.1, task 1).
+
+    Takes `sequence_output` [B, S, H], `masked_lm_positions` int32 [B, P] and `embedding_table`
+    [V, H], which serves as output weights; gives float32 logits [B, P, V].
+    """
+
+    def __init__(self, config: BertConfig, **kwargs: Any) -> None:
+        super().__init__(config, **kwargs)
+        self.transform = PredictionTransform(config, name="transform", dtype=self.dtype_policy)
+
+    def build(self, *_: Any) -> None:
+        self.transform.build(None)
+        self.output_bias = self.add_weight(
+            name="output_bias", shape=(self.config.vocab_size,), initializer="zeros", autocast=False
+        )
+
+    def call(self, sequence_output: Tensor, positions: Tensor, embedding_table: Tensor) -> Tensor:
+        batch, length, width = ops.shape(sequence_output)
+        starts = ops.arange(batch, dtype="int32")[:, None] * length
+        rows = ops.reshape(ops.cast(positions, "int32") + starts, (-1,))  # [B·P]
+        masked = ops.take(ops.reshape(sequence_output, (-1, width)), rows, axis=0)
+        logits = ops.matmul(self.transform(masked), ops.transpose(embedding_table))
+        logits = ops.cast(logits, "float32") + self.output_bias
+        return ops.reshape(logits, (batch, -1, self.config.vocab_size))
+
+
+class NextSentence(_ConfiguredLayer):
+    """Predicts whether segment B follows segment A (paper, section 3.1, task 2).
+
+    Takes `pooled_output` [B, H]; gives float32 logits [B, 2], of "is next" and of "is random".
+    """
+
+    def build(self, *_: Any) -> None:
+        self.output_weights = self._add_table("output_weights", (2, self.config.hidden_size))
+        self.output_bias = self.add_weight(
+            name="output_bias", shape=(2,), initializer="zeros", autocast=False
+        )
+
+    def call(self, pooled_output: Tensor) -> Tensor:
+        logits = ops.matmul(pooled_output, ops.transpose(self.output_weights))
+        return ops.cast(logits, "float32") + self.output_bias
+
+
+@keras.saving.register_keras_serializable("bert")
+class PretrainingHeads(_ConfiguredLayer):
+    """Both pre-training heads on the outputs of `BertModel` (original: run_pretraining.py).
+
+    Takes the dictionary that `BertModel` gives and `masked_lm_positions`, int32 [B, P]; gives
+    `masked_lm_logits` float32 [B, P, V] and `next_sentence_logits` float32 [B, 2].
+    """
+
+    def __init__(self, config: BertConfig, name: str = "cls", **kwargs: Any) -> None:
+        super().__init__(config, name=name, **kwargs)
+        config = self.config
+        self.predictions = MaskedLanguageModel(config, name="predictions", dtype=self.dtype_policy)
+        self.seq_relationship = NextSentence(
+            config, name="seq_relationship", dtype=self.dtype_policy
+        )
+
+    def build(self, *_: Any) -> None:
+        self.predictions.build(None)
+        self.seq_relationship.build(None)
+
+    def call(self, encoded: Mapping[str, Tensor], masked_lm_positions: Tensor) -> dict[str, Tensor]:
+        return {
+            "masked_lm_logits": self.predictions(
+                encoded["sequence_output"], masked_lm_positions, encoded["embedding_table"]
+            ),
+            "next_sentence_logits": self.seq_relationship(encoded["pooled_output"]),
+        }
+
+
+def encoder_inputs() -> dict[str, Tensor]:
+    """Returns symbolic `input_ids`, `input_mask` and `segment_ids`, int32 [B, S], by name."""
+    names = ("input_ids", "input_mask", "segment_ids")
+    return {name: keras.Input((None,), dtype="int32", name=name) for name in names}
+
+
+def pretraining_model(config: BertConfig, dtype: Any = None) -> keras.Model:
+    """Returns the encoder under both pre-training heads.
+
+    Args:
+      config: The shape of the model.
+      dtype: A Keras dtype policy or its name, such as "mixed_bfloat16"; Keras' global one if None.
+
+    Returns:
+      A functional model from `input_ids`, `input_mask`, `segment_ids` [B, S] and
+      `masked_lm_positions` [B, P] to what `PretrainingHeads` gives.
+    """
+    inputs = encoder_inputs()
+    positions = keras.Input((None,), dtype="int32", name="masked_lm_positions")
+    encoded = BertModel(config, dtype=dtype)(inputs)
+    outputs = PretrainingHeads(config, dtype=dtype)(encoded, positions)
+    return keras.Model({**inputs, "masked_lm_positions": positions}, outputs)
+
+
+def pretraining_weights(batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Returns what each loss is divided by: the number of masked tokens and of examples."""
+    return {
+        "masked_lm_loss": ops.sum(batch["masked_lm_weights"]),
+        "next_sentence_loss": ops.cast(ops.size(batch["next_sentence_labels"]), "float32"),
+    }
+
+
+def pretraining_losses(
+    outputs: Mapping[str, Tensor], batch: Mapping[str, Tensor], weights: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """Returns this batch's share of the losses whose sum is minimized (paper, appendix A.2).
+
+    Args:
+      outputs: What `pretraining_model` gives for the batch.
+      batch: `masked_lm_ids` int32 and `masked_lm_weights` float32 [B, P], 0 for padding, and
+        `next_sentence_labels` int32 [B, 1], 0 where segment B follows A.
+      weights: `pretraining_weights` of all that this step sees; the batch is all or part of it.
+    """
+    masked_lm, next_sentence = _cross_entropies(outputs, batch)
+    return {
+        # Faithful: the original guards a batch without masked tokens by 1e-5.
+        "masked_lm_loss": ops.sum(masked_lm) / (weights["masked_lm_loss"] + 1e-5),
+        "next_sentence_loss": ops.sum(next_sentence) / weights["next_sentence_loss"],
+    }
+
+
+def pretraining_metrics(
+    outputs: Mapping[str, Tensor], batch: Mapping[str, Tensor]
+) -> dict[str, tuple[Tensor, Tensor]]:
+    """Returns (sum, weight) of each metric over this batch; arguments as `pretraining_losses`.
+
+    Sums and weights add up over batches, so that the batch size does not change the result.
+    """
+    masked_lm, next_sentence = _cross_entropies(outputs, batch)
+    num_masked, num_examples = pretraining_weights(batch).values()
+    hits = _hits(outputs["masked_lm_logits"], batch["masked_lm_ids"])
+    next_hits = _hits(outputs["next_sentence_logits"], batch["next_sentence_labels"][:, 0])
+    return {
+        "masked_lm_loss": (ops.sum(masked_lm), num_masked),
+        "masked_lm_accuracy": (ops.sum(hits * batch["masked_lm_weights"]), num_masked),
+        "next_sentence_loss": (ops.sum(next_sentence), num_examples),
+        "next_sentence_accuracy": (ops.sum(next_hits), num_examples),
+    }
+
+
+def _cross_entropies(
+    outputs: Mapping[str, Tensor], batch: Mapping[str, Tensor]
+) -> tuple[Tensor, Tensor]:
+    """Returns the weighted loss of every masked token [B, P] and the loss of every pair [B]."""
+    masked_lm = ops.sparse_categorical_crossentropy(
+        batch["masked_lm_ids"], outputs["masked_lm_logits"], from_logits=True
+    )
+    next_sentence = ops.sparse_categorical_crossentropy(
+        batch["next_sentence_labels"][:, 0], outputs["next_sentence_logits"], from_logits=True
+    )
+    return masked_lm * batch["masked_lm_weights"], next_sentence
+
+
+def _hits(logits: Tensor, labels: Tensor) -> Tensor:
+    return ops.cast(ops.equal(ops.argmax(logits, axis=-1), ops.cast(labels, "int32")), "float32")
