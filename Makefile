@@ -1,0 +1,65 @@
+# `make demo` and `make test` set up everything themselves. `make setup` does only that.
+
+# A Python to make .venv with may be named: make setup PYTHON=python3.12
+PYTHON ?=
+DEMO_STEPS ?= 800
+
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+
+requirements := requirements.txt requirements-dev.txt constraints.txt
+installed := .venv/requirements-installed
+
+.PHONY: help setup demo test
+
+help:
+	@echo "make demo    pre-trains a small BERT on the sample text and evaluates it"
+	@echo "make test    runs every check: ruff, mypy, pytest"
+	@echo "make setup   installs the pinned requirements into .venv; the other two do it when needed"
+
+setup: $(installed)
+	@echo ".venv is ready. To use it in this shell: source .venv/bin/activate"
+
+# Written only after pip has succeeded, so that an interrupted set-up is done again.
+$(installed): $(requirements)
+	@.ci/make_venv $(PYTHON)
+	.venv/bin/python -m pip install --disable-pip-version-check -r requirements.txt -r requirements-dev.txt
+	@touch $@
+
+test: $(installed)
+	python -m ruff check .
+	python -m ruff format --check .
+	python -m mypy .
+	python -m pytest
+
+demo: $(installed)
+	@echo "Every command below can be typed by hand after: source .venv/bin/activate"
+	rm -rf demo_output
+	mkdir demo_output
+	python create_pretraining_data.py \
+	  --input_file=sample_text.txt \
+	  --output_file=demo_output/train.tfrecord \
+	  --vocab_file=sample/vocab.txt \
+	  --max_seq_length=64 \
+	  --max_predictions_per_seq=10 \
+	  --dupe_factor=40
+	python create_pretraining_data.py \
+	  --input_file=sample/held_out_text.txt \
+	  --output_file=demo_output/held_out.tfrecord \
+	  --vocab_file=sample/vocab.txt \
+	  --max_seq_length=64 \
+	  --max_predictions_per_seq=10 \
+	  --dupe_factor=5
+	python run_pretraining.py \
+	  --input_file=demo_output/train.tfrecord \
+	  --eval_input_file=demo_output/held_out.tfrecord \
+	  --output_dir=demo_output/pretrained \
+	  --bert_config_file=sample/bert_config.json \
+	  --do_train \
+	  --do_eval \
+	  --max_seq_length=64 \
+	  --max_predictions_per_seq=10 \
+	  --train_batch_size=32 \
+	  --learning_rate=1e-3 \
+	  --num_train_steps=$(DEMO_STEPS) \
+	  --num_warmup_steps=80 \
+	  --seed=1
