@@ -1,0 +1,318 @@
+"""Checkpoints in the original's format: TF1 files in which every tensor is stored by its name.
+
+A variable's name is its path. A resumable checkpoint also holds, for every trained variable, the
+slots `<name>/adam_m` and `<name>/adam_v`, and `global_step` (original: optimization.py).
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from modeling import BertConfig
+
+GLOBAL_STEP = "global_step"
+SLOTS = ("adam_m", "adam_v")
+CONFIG_FILE = "bert_config.json"
+_SUFFIXES = (".index", ".meta", ".data-00000-of-00001")
+
+# Which key of `bert_config.json` gives which dimension of a variable, by the end of its name.
+_CONFIG_KEYS = {
+    "word_embeddings": ("vocab_size", "hidden_size"),
+    "token_type_embeddings": ("type_vocab_size", "hidden_size"),
+    "position_embeddings": ("max_position_embeddings", "hidden_size"),
+    "predictions/output_bias": ("vocab_size",),
+    "intermediate/dense/kernel": ("hidden_size", "intermediate_size"),
+    "intermediate/dense/bias": ("intermediate_size",),
+}
+
+
+def resolve(path: str, *, flag: str = "init_checkpoint") -> str:
+    """Returns the prefix of the checkpoint that `path` names.
+
+    Args:
+      path: A prefix, one of the checkpoint's own files, or a folder that holds one checkpoint or a
+        `checkpoint` file.
+      flag: The flag that gave the path, for the message.
+
+    Raises:
+      ValueError: where there is no checkpoint.
+    """
+    for suffix in _SUFFIXES:
+        path = path.removesuffix(suffix)
+    if tf.io.gfile.exists(path + ".index"):
+        return path
+    if tf.io.gfile.isdir(path):
+        return _only_checkpoint(path, flag)
+    raise ValueError(
+        f"`--{flag}` must name a checkpoint: its prefix, such as '.../bert_model.ckpt', its "
+        f"'.index' file, or its folder. Received {path!r}; there is no {path + '.index'!r}."
+    )
+
+
+def _only_checkpoint(folder: str, flag: str) -> str:
+    if latest := Checkpoints(folder).latest():
+        return latest
+    found = sorted(tf.io.gfile.glob(os.path.join(folder, "*.index")))
+    if len(found) != 1:
+        raise ValueError(
+            f"`--{flag}` must name one checkpoint. The folder {folder!r} holds "
+            f"{[os.path.basename(name) for name in found]}; give the prefix of one."
+        )
+    return found[0].removesuffix(".index")
+
+
+def open_reader(prefix: str, *, flag: str = "init_checkpoint") -> Any:
+    """Returns the reader of the checkpoint at `prefix`.
+
+    Raises:
+      ValueError: where the files cannot be read, or store objects rather than names.
+    """
+    try:
+        reader = tf.train.load_checkpoint(prefix)
+    except (tf.errors.OpError, RuntimeError, ValueError) as error:
+        raise ValueError(
+            f"`--{flag}` must name a whole checkpoint. {prefix!r} cannot be read: {error}"
+        ) from error
+    if reader.has_tensor("_CHECKPOINTABLE_OBJECT_GRAPH"):
+        raise ValueError(
+            f"`--{flag}` must name a checkpoint that stores variables by name, as TensorFlow 1 "
+            f"did. {prefix!r} was written by tf.train.Checkpoint or Keras and stores objects."
+        )
+    return reader
+
+
+def load_weights(
+    variables: Sequence[keras.Variable], path: str, *, flag: str = "init_checkpoint"
+) -> None:
+    """Assigns the variables that the checkpoint at `path` holds and logs a report by name.
+
+    A head that the checkpoint lacks keeps its initial value. Optimizer slots are not read.
+
+    Raises:
+      ValueError: before any assignment, where no variable or not the whole encoder is found, or a
+        shape differs.
+    """
+    prefix = resolve(path, flag=flag)
+    reader = open_reader(prefix, flag=flag)
+    shapes = reader.get_variable_to_shape_map()
+    found = [variable for variable in variables if variable.path in shapes]
+    missing = [variable.path for variable in variables if variable.path not in shapes]
+    if not found or any(name.startswith("bert/") for name in missing):
+        raise ValueError(
+            f"`--{flag}` must hold the whole encoder. {prefix!r} has {len(found)} of the model's "
+            f"{len(variables)} variables and {len(shapes)} in all. Missing: {_some(missing)}. "
+            f"It holds: {_some(sorted(shapes))}. Does `--bert_config_file` belong to it?"
+        )
+    _check_shapes(found, shapes, prefix)
+    for variable in found:
+        variable.assign(reader.get_tensor(variable.path))
+    _report(prefix, found, missing, shapes)
+
+
+def _check_shapes(
+    variables: Sequence[keras.Variable], shapes: Mapping[str, Sequence[int]], prefix: str
+) -> None:
+    differing = [v for v in variables if list(v.shape) != list(shapes[v.path])]
+    if not differing:
+        return
+    lines = []
+    for variable in differing:
+        wanted, stored = list(variable.shape), list(shapes[variable.path])
+        lines.append(
+            f"`{variable.path}` is {stored} there and {wanted} in the model"
+            f"{_cause(variable.path, stored, wanted)}"
+        )
+    raise ValueError(
+        f"The checkpoint {prefix!r} must have the shapes that `--bert_config_file` asks for. "
+        f"{_some(lines, limit=3, separator='; ')}."
+    )
+
+
+def _cause(name: str, stored: Sequence[int], wanted: Sequence[int]) -> str:
+    """Returns the key of `bert_config.json` that explains a difference of shapes, if one does."""
+    for ending, keys in _CONFIG_KEYS.items():
+        if name.endswith(ending) and len(stored) == len(keys):
+            causes = [
+                f"`{key}` should be {there}"
+                for key, there, here in zip(keys, stored, wanted, strict=True)
+                if there != here
+            ]
+            return f" ({', '.join(causes)})"
+    return ""
+
+
+def _some(names: Sequence[str], *, limit: int = 5, separator: str = ", ") -> str:
+    more = len(names) - limit
+    return separator.join(names[:limit]) + (f" and {more} more" if more > 0 else "") or "none"
+
+
+def _report(
+    prefix: str,
+    found: Sequence[keras.Variable],
+    missing: Sequence[str],
+    shapes: Mapping[str, Sequence[int]],
+) -> None:
+    loaded = {variable.path for variable in found}
+    unused = sorted(shapes.keys() - loaded - {GLOBAL_STEP})
+    slots = [name for name in unused if name.rpartition("/")[2] in SLOTS]
+    others = sorted(set(unused) - set(slots))
+    logging.info(
+        "Loaded %d of the model's %d variables from %s.",
+        len(found),
+        len(found) + len(missing),
+        prefix,
+    )
+    for variable in found:
+        logging.debug("Loaded %s %s", variable.path, tuple(variable.shape))
+    for name in missing:
+        logging.info("Missing there, so it starts at random: %s", name)
+    for name in others:
+        logging.info("Unused there: %s %s", name, shapes[name])
+    if slots:
+        logging.info("Unused there: %d optimizer slots.", len(slots))
+    if deeper := [name for name in others if name.startswith("bert/encoder/layer_")]:
+        logging.warning(
+            "The checkpoint has encoder layers that the model has not, such as %s: look at "
+            "`num_hidden_layers` in --bert_config_file.",
+            deeper[0],
+        )
+
+
+def write_text(path: str, text: str) -> None:
+    """Writes `text` to `path`; whoever reads finds the old file or the whole new one."""
+    partial = f"{path}.partial"
+    with tf.io.gfile.GFile(partial, "w") as writer:
+        writer.write(text)
+    tf.io.gfile.rename(partial, path, overwrite=True)
+
+
+def keep_config(output_dir: str, config: BertConfig) -> None:
+    """Stores `config` in `output_dir`, or checks it against the one there.
+
+    Raises:
+      ValueError: where `output_dir` belongs to a model of another configuration.
+    """
+    path = os.path.join(output_dir, CONFIG_FILE)
+    if not tf.io.gfile.exists(path):
+        tf.io.gfile.makedirs(output_dir)
+        write_text(path, config.to_json_string())
+        return
+    stored = BertConfig.from_json_file(path).to_dict()
+    differences = [
+        f"`{key}` is {stored[key]!r} there and {value!r} in `--bert_config_file`"
+        for key, value in config.to_dict().items()
+        if stored[key] != value
+    ]
+    if differences:
+        raise ValueError(
+            f"`--output_dir` must belong to the same configuration. In {output_dir!r}, "
+            f"{'; '.join(differences)}. Give another `--output_dir`, or the old configuration."
+        )
+
+
+class Checkpoints:
+    """The checkpoints `model.ckpt-<step>` of one folder, and its `checkpoint` file.
+
+    A checkpoint appears when it is whole: its files are written beside, then renamed, the index
+    last; `checkpoint` is written after that.
+
+    Args:
+      folder: Any path that `tf.io.gfile` writes.
+      keep_checkpoint_max: How many to keep, the latest ones; 0 for all.
+    """
+
+    def __init__(self, folder: str, keep_checkpoint_max: int = 5) -> None:
+        self.folder = folder
+        self.keep_checkpoint_max = keep_checkpoint_max
+
+    def remove_partial(self) -> None:
+        """Removes what a run that was killed while it saved has left."""
+        for name in tf.io.gfile.glob(os.path.join(self.folder, "*.partial*")):
+            tf.io.gfile.remove(name)
+
+    def latest(self) -> str | None:
+        """Returns the prefix of the latest checkpoint, or None where none was ever written.
+
+        Raises:
+          ValueError: where `checkpoint` names checkpoints of which none is left.
+        """
+        paths = self._listed()
+        existing = [path for path in paths if tf.io.gfile.exists(path + ".index")]
+        if paths and not existing:
+            raise ValueError(
+                f"{os.path.join(self.folder, 'checkpoint')!r} names {_some(paths)}, but none is "
+                "there. Restore the files, or delete that file to begin anew."
+            )
+        return existing[-1] if existing else None
+
+    def _listed(self) -> list[str]:
+        try:
+            state = tf.train.get_checkpoint_state(self.folder)
+        except (tf.errors.OpError, ValueError) as error:
+            raise ValueError(
+                f"The `checkpoint` file in {self.folder!r} is broken: {error}"
+            ) from error
+        return list(state.all_model_checkpoint_paths) if state else []
+
+    def save(self, variables: Mapping[str, keras.Variable], step: int) -> str:
+        """Writes the variables under their names and returns the prefix."""
+        prefix = os.path.join(self.folder, f"model.ckpt-{step}")
+        tensors = {name: np.asarray(variable) for name, variable in variables.items()}
+        tensors[GLOBAL_STEP] = np.asarray(step, np.int64)
+        save_tensors(prefix, tensors)
+        self._keep([path for path in self._listed() if path != prefix] + [prefix])
+        return prefix
+
+    def _keep(self, paths: list[str]) -> None:
+        kept = paths[-self.keep_checkpoint_max :]
+        tf.compat.v1.train.update_checkpoint_state(self.folder, kept[-1], kept)
+        for path in paths[: len(paths) - len(kept)]:
+            for name in tf.io.gfile.glob(f"{path}.*"):
+                tf.io.gfile.remove(name)
+
+    def restore(self, variables: Mapping[str, keras.Variable], prefix: str) -> None:
+        """Assigns every variable from the resumable checkpoint at `prefix`.
+
+        Raises:
+          ValueError: before any assignment, where one is missing or has another shape.
+        """
+        reader = open_reader(prefix, flag="output_dir")
+        shapes = reader.get_variable_to_shape_map()
+        missing = [name for name in variables if name not in shapes]
+        if missing:
+            raise ValueError(
+                f"`--output_dir` must hold a checkpoint of this model, optimizer included. "
+                f"{prefix!r} lacks {_some(missing)}. Give another `--output_dir`; a checkpoint "
+                "without optimizer slots may be the `--init_checkpoint`."
+            )
+        for name, variable in variables.items():
+            if list(variable.shape) != list(shapes[name]):
+                raise ValueError(
+                    f"`--output_dir` must hold a checkpoint of this model. `{name}` is "
+                    f"{shapes[name]} in {prefix!r} and {list(variable.shape)} in the model."
+                )
+        for name, variable in variables.items():
+            variable.assign(reader.get_tensor(name))
+
+
+def save_tensors(prefix: str, tensors: Mapping[str, np.ndarray]) -> None:
+    """Writes a TF1 checkpoint of these tensors, which appears at `prefix` only when whole."""
+    partial = f"{prefix}.partial"
+    names = sorted(tensors)
+    with tf.device("/CPU:0"):
+        tf.raw_ops.SaveV2(
+            prefix=partial,
+            tensor_names=names,
+            shape_and_slices=[""] * len(names),
+            tensors=[tf.constant(tensors[name]) for name in names],
+        )
+    # Without its index a checkpoint does not exist: the old one goes first, the new one comes last.
+    if tf.io.gfile.exists(f"{prefix}.index"):
+        tf.io.gfile.remove(f"{prefix}.index")
+    for suffix in (".data-00000-of-00001", ".index"):
+        tf.io.gfile.rename(partial + suffix, prefix + suffix, overwrite=True)

@@ -1,0 +1,190 @@
+"""The optimizer and learning rate of the original release (paper, appendix A.2).
+
+Adam with decoupled weight decay and without bias correction, after clipping by the global norm,
+under linear warm-up and linear decay.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras import ops
+
+Tensor = Any
+
+CLIP_NORM = 1.0  # original: optimization.py, create_optimizer
+
+EXCLUDED_FROM_WEIGHT_DECAY = ("LayerNorm", "layer_norm", "bias")
+
+
+@keras.saving.register_keras_serializable("bert")
+class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
+    """Rises linearly to `init_lr`, then falls linearly to 0 (original: create_optimizer).
+
+    The fall is measured from step 0, so that the rate after warm-up starts below `init_lr`.
+
+    Args:
+      init_lr: The peak that warm-up aims at.
+      num_train_steps: Step at which the rate reaches 0.
+      num_warmup_steps: Length of warm-up in steps; 0 for none.
+    """
+
+    def __init__(self, init_lr: float, num_train_steps: int, num_warmup_steps: int | None) -> None:
+        super().__init__()
+        if num_train_steps < 1:
+            raise ValueError(f"`num_train_steps` must be at least 1. Received {num_train_steps}.")
+        self.init_lr = init_lr
+        self.num_train_steps = num_train_steps
+        self.num_warmup_steps = num_warmup_steps or 0
+
+    def __call__(self, step: Tensor) -> Tensor:
+        step = ops.cast(step, "float32")
+        decayed = self.init_lr * (1.0 - ops.minimum(step / self.num_train_steps, 1.0))
+        if not self.num_warmup_steps:
+            return decayed
+        warming = self.init_lr * (step / self.num_warmup_steps)
+        return ops.where(step < self.num_warmup_steps, warming, decayed)
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            "init_lr": self.init_lr,
+            "num_train_steps": self.num_train_steps,
+            "num_warmup_steps": self.num_warmup_steps,
+        }
+
+
+@keras.saving.register_keras_serializable("bert")
+class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
+    """Adam without bias correction, with decoupled weight decay (original: optimization.py).
+
+    Args:
+      learning_rate: A number or a schedule.
+      weight_decay_rate: Fraction of a weight, times the learning rate, taken off at each step.
+      beta_1: Decay of the first moment.
+      beta_2: Decay of the second moment.
+      epsilon: Added to the root of the second moment.
+      exclude_from_weight_decay: Regular expressions; a variable whose path one of them matches
+        anywhere is not decayed.
+      name: Name of the optimizer.
+    """
+
+    def __init__(
+        self,
+        learning_rate: Any,
+        weight_decay_rate: float = 0.0,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-6,
+        exclude_from_weight_decay: Sequence[str] | None = None,
+        name: str = "AdamWeightDecayOptimizer",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(learning_rate=learning_rate, name=name, **kwargs)
+        self.weight_decay_rate = weight_decay_rate
+        self.beta_1 = beta_1
+        self.beta_2 = beta_2
+        self.epsilon = epsilon
+        self.excluded_patterns = tuple(exclude_from_weight_decay or ())
+
+    def build(self, variables: Sequence[keras.Variable]) -> None:
+        if self.built:
+            return
+        super().build(variables)
+        self.first_moments, self.second_moments = self.add_optimizer_variables(
+            variables, ["adam_m", "adam_v"]
+        )
+        self._decayed = [self._is_decayed(variable.path) for variable in variables]
+
+    def _is_decayed(self, path: str) -> bool:
+        return bool(self.weight_decay_rate) and not any(
+            re.search(pattern, path) for pattern in self.excluded_patterns
+        )
+
+    def update_step(self, gradient: Tensor, variable: tf.Variable, learning_rate: Tensor) -> None:
+        index = self._get_variable_index(variable)
+        learning_rate = tf.cast(learning_rate, variable.dtype)
+        if self._decayed[index]:
+            # The moments do not depend on the weight, so that decay may come first.
+            variable.assign_sub(learning_rate * self.weight_decay_rate * variable)
+        # With powers of beta of 0, the fused kernel corrects no bias.
+        zero = tf.zeros((), variable.dtype)
+        tf.raw_ops.ResourceApplyAdam(
+            var=variable.handle,
+            m=self.first_moments[index].value.handle,
+            v=self.second_moments[index].value.handle,
+            beta1_power=zero,
+            beta2_power=zero,
+            lr=learning_rate,
+            beta1=tf.cast(self.beta_1, variable.dtype),
+            beta2=tf.cast(self.beta_2, variable.dtype),
+            epsilon=tf.cast(self.epsilon, variable.dtype),
+            # Departs: the original takes the norm of an embedding's gradient before the rows of
+            # repeated tokens are added up, on CPU and GPU but not on TPU; here they always are.
+            grad=tf.convert_to_tensor(gradient),
+        )
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "weight_decay_rate": self.weight_decay_rate,
+            "beta_1": self.beta_1,
+            "beta_2": self.beta_2,
+            "epsilon": self.epsilon,
+            "exclude_from_weight_decay": list(self.excluded_patterns),
+        }
+
+
+def bert_optimizer(
+    init_lr: float, num_train_steps: int, num_warmup_steps: int | None
+) -> AdamWeightDecayOptimizer:
+    """Returns the optimizer of the original, with its schedule and its constants."""
+    return AdamWeightDecayOptimizer(
+        learning_rate=WarmupLinearDecay(init_lr, num_train_steps, num_warmup_steps),
+        weight_decay_rate=0.01,
+        beta_1=0.9,
+        beta_2=0.999,
+        epsilon=1e-6,
+        exclude_from_weight_decay=EXCLUDED_FROM_WEIGHT_DECAY,
+    )
+
+
+def clip_by_global_norm(gradients: Sequence[Tensor], clip_norm: float = CLIP_NORM) -> Any:
+    """Returns the gradients scaled to a global norm of at most `clip_norm`, and the norm before."""
+    norm = tf.linalg.global_norm(gradients)
+    clipped, _ = tf.clip_by_global_norm(gradients, clip_norm, use_norm=norm)
+    return clipped, norm
+
+
+def create_optimizer(
+    loss: Callable[[], Tensor],
+    init_lr: float,
+    num_train_steps: int,
+    num_warmup_steps: int | None,
+    use_tpu: bool = False,
+) -> Callable[[], Tensor]:
+    """Returns a function that takes one training step and returns the loss before it.
+
+    The original returned a graph operation; here `loss` is a function of no arguments, and the
+    variables trained are those that it reads.
+
+    Args:
+      loss: Returns the scalar to minimize.
+      init_lr: Peak of the learning rate.
+      num_train_steps: Step at which the rate reaches 0.
+      num_warmup_steps: Length of warm-up in steps.
+      use_tpu: Without effect; gradients are summed over replicas by `training.py`.
+    """
+    del use_tpu
+    optimizer = bert_optimizer(init_lr, num_train_steps, num_warmup_steps)
+
+    def train_op() -> Tensor:
+        with tf.GradientTape() as tape:
+            value = loss()
+        variables = tape.watched_variables()
+        clipped, _ = clip_by_global_norm(tape.gradient(value, variables))
+        optimizer.apply_gradients(zip(clipped, variables, strict=True))
+        return value
+
+    return train_op
