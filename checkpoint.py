@@ -270,20 +270,24 @@ class Checkpoints:
 
     def _keep(self, paths: list[str]) -> None:
         kept = paths[-self.keep_checkpoint_max :]
-        tf.compat.v1.train.update_checkpoint_state(self.folder, kept[-1], kept)
+        lines = [("model_checkpoint_path", kept[-1])]
+        lines += [("all_model_checkpoint_paths", path) for path in kept]
+        # Relative paths, so that the folder may move.
+        text = "".join(f'{key}: "{os.path.basename(path)}"\n' for key, path in lines)
+        write_text(os.path.join(self.folder, "checkpoint"), text)
         for path in paths[: len(paths) - len(kept)]:
             for name in tf.io.gfile.glob(f"{path}.*"):
                 tf.io.gfile.remove(name)
 
-    def restore(self, variables: Mapping[str, keras.Variable], prefix: str) -> None:
-        """Assigns every variable from the resumable checkpoint at `prefix`.
+    def restore(self, variables: Mapping[str, keras.Variable], prefix: str) -> int:
+        """Assigns every variable from the checkpoint at `prefix` and returns its step.
 
         Raises:
           ValueError: before any assignment, where one is missing or has another shape.
         """
         reader = open_reader(prefix, flag="output_dir")
         shapes = reader.get_variable_to_shape_map()
-        missing = [name for name in variables if name not in shapes]
+        missing = [name for name in (*variables, GLOBAL_STEP) if name not in shapes]
         if missing:
             raise ValueError(
                 f"`--output_dir` must hold a checkpoint of this model, optimizer included. "
@@ -298,6 +302,7 @@ class Checkpoints:
                 )
         for name, variable in variables.items():
             variable.assign(reader.get_tensor(name))
+        return int(reader.get_tensor(GLOBAL_STEP))
 
 
 def save_tensors(prefix: str, tensors: Mapping[str, np.ndarray]) -> None:

@@ -82,7 +82,7 @@ class BertConfig:
     type_vocab_size: int = 16
     initializer_range: float = 0.02
 
-    def __post_init__(self) -> None:  # noqa: D105
+    def __post_init__(self) -> None:
         for name in _SIZES:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:

@@ -1,0 +1,156 @@
+"""Flags that two or more scripts share, and how a script starts.
+
+Nothing is defined on import; each script calls the functions for the flags it takes.
+"""
+
+import dataclasses
+import sys
+from collections.abc import Callable
+from typing import TypeVar
+
+from absl import app, flags, logging
+
+flags.disclaim_key_flags()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The flags of every script that trains; the functions below say what each means."""
+
+    bert_config_file: str
+    output_dir: str
+    init_checkpoint: str | None = None
+    save_checkpoints_steps: int = 1000
+    keep_checkpoint_max: int = 5
+    log_every_steps: int = 100
+    gradient_accumulation_steps: int = 1
+    seed: int = 12345
+    precision: str = "float32"
+    strategy: str = "one_device"
+    use_tpu: bool = False
+    tpu_name: str | None = None
+
+
+SettingsType = TypeVar("SettingsType", bound=Settings)
+
+
+def read_settings(kind: type[SettingsType]) -> SettingsType:
+    """Returns the values of the flags that are fields of `kind`."""
+    names = [field.name for field in dataclasses.fields(kind)]
+    return kind(**{name: getattr(flags.FLAGS, name) for name in names})
+
+
+def define_vocabulary_flags() -> None:
+    """Defines --vocab_file and --do_lower_case, with its alias --do_lower."""
+    flags.DEFINE_string(
+        "vocab_file", None, "WordPiece vocabulary, one entry a line.", required=True
+    )
+    flags.DEFINE_bool(
+        "do_lower_case",
+        True,
+        "Lower-case the text and strip accents: true for uncased models, false for cased ones.",
+    )
+    # The original's README tells users of cased models to pass --do_lower=False.
+    flags.DEFINE_alias("do_lower", "do_lower_case")
+
+
+def define_length_flags() -> None:
+    """Defines --max_seq_length and --max_predictions_per_seq, which data and training share."""
+    flags.DEFINE_integer(
+        "max_seq_length",
+        128,
+        "Tokens per sequence, [CLS] and [SEP] included; the same for the data and for training.",
+        lower_bound=1,
+    )
+    flags.DEFINE_integer(
+        "max_predictions_per_seq",
+        20,
+        "Masked tokens per sequence at most, about max_seq_length * masked_lm_prob; the same for "
+        "the data and for training.",
+        lower_bound=1,
+    )
+
+
+def define_model_flags() -> None:
+    """Defines --bert_config_file and --init_checkpoint."""
+    flags.DEFINE_string(
+        "bert_config_file",
+        None,
+        "The bert_config.json that gives the model's shape.",
+        required=True,
+    )
+    flags.DEFINE_string(
+        "init_checkpoint",
+        None,
+        "Checkpoint to start from: its prefix (.../bert_model.ckpt), its .index file or its "
+        "folder. Not read where --output_dir already holds a checkpoint of this run.",
+    )
+
+
+def define_training_flags() -> None:
+    """Defines the flags of every script that trains."""
+    flags.DEFINE_string(
+        "output_dir", None, "Folder for checkpoints, logs and results.", required=True
+    )
+    flags.DEFINE_integer(
+        "save_checkpoints_steps", 1000, "Steps between checkpoints.", lower_bound=1
+    )
+    flags.DEFINE_integer(
+        "keep_checkpoint_max", 5, "Checkpoints to keep, the latest ones; 0 for all.", lower_bound=0
+    )
+    flags.DEFINE_integer(
+        "log_every_steps", 100, "Steps between lines of the training log.", lower_bound=1
+    )
+    flags.DEFINE_integer(
+        "gradient_accumulation_steps",
+        1,
+        "Parts into which a batch is cut to save memory; neither the result nor the step count "
+        "changes.",
+        lower_bound=1,
+    )
+    flags.DEFINE_integer(
+        "seed", 12345, "Seed of the initial weights, the order of the data and dropout."
+    )
+    flags.DEFINE_enum(
+        "precision",
+        "float32",
+        ["float32", "mixed_bfloat16", "mixed_float16"],
+        "Arithmetic of the network; weights, losses and the optimizer stay float32. float16 uses "
+        "loss scaling.",
+    )
+
+
+def define_device_flags() -> None:
+    """Defines --strategy and the original's TPU flags."""
+    flags.DEFINE_enum(
+        "strategy",
+        "one_device",
+        ["one_device", "mirrored", "multi_worker"],
+        "Devices to train on: one; all of this machine; or all of the machines in TF_CONFIG. Batch "
+        "sizes are totals over all devices.",
+    )
+    flags.DEFINE_bool("use_tpu", False, "Train on the TPU named by --tpu_name.")
+    flags.DEFINE_string("tpu_name", None, "Name or grpc:// address of the TPU.")
+    for name in ("tpu_zone", "gcp_project", "master"):
+        flags.DEFINE_string(name, None, "Accepted for old commands; without effect.")
+    flags.DEFINE_integer("num_tpu_cores", 8, "Accepted for old commands; without effect.")
+    flags.DEFINE_integer("iterations_per_loop", 1000, "Accepted for old commands; without effect.")
+
+
+def run_script(main: Callable[[list[str]], None]) -> None:
+    """Runs `main`; what the user can mend ends as one line and exit status 1, not as a traceback.
+
+    With --verbosity=1 the traceback is shown, too.
+    """
+
+    def checked_main(arguments: list[str]) -> None:
+        if len(arguments) > 1:
+            raise app.UsageError(f"Arguments must be flags. Received {arguments[1:]}.")
+        try:
+            main(arguments)
+        except (ValueError, ArithmeticError, OSError) as error:
+            logging.debug("The error arose here:", exc_info=True)
+            logging.error("%s", error)
+            sys.exit(1)
+
+    app.run(checked_main)

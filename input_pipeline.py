@@ -1,0 +1,309 @@
+"""Records: their features, their files, and the order in which training reads them.
+
+A record is a serialized `tf.train.Example` in a TFRecord file (original: run_pretraining.py).
+"""
+
+import dataclasses
+import functools
+import mmap
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+from google.protobuf.message import DecodeError
+
+
+def match_files(patterns: str, flag: str) -> list[str]:
+    """Returns the files that a comma-separated list of paths or patterns names, in its order.
+
+    Args:
+      patterns: Anything that `tf.io.gfile.glob` takes.
+      flag: The flag that gave them, for the message.
+
+    Raises:
+      ValueError: where a pattern matches no file.
+    """
+    files = []
+    for pattern in patterns.split(","):
+        matched = sorted(tf.io.gfile.glob(pattern.strip()))
+        if not matched:
+            raise ValueError(f"`--{flag}` must name existing files. {pattern!r} matches none.")
+        files.extend(matched)
+    return files
+
+
+@dataclasses.dataclass(frozen=True)
+class Feature:
+    """What one feature of every record must be.
+
+    Attributes:
+      length: Number of values.
+      length_source: What sets the length, for messages, such as "--max_seq_length".
+      limit: Exclusive upper bound of the values, which are integers from 0; None for floats.
+      limit_source: What sets the limit, for messages.
+    """
+
+    length: int
+    length_source: str
+    limit: int | None = None
+    limit_source: str = ""
+
+    @property
+    def dtype(self) -> str:
+        return "float32" if self.limit is None else "int64"
+
+
+def pretraining_features(
+    *, max_seq_length: int, max_predictions_per_seq: int, vocab_size: int, type_vocab_size: int
+) -> dict[str, Feature]:
+    """Returns the features of a pre-training record (original: create_pretraining_data.py)."""
+    sequence = (max_seq_length, "--max_seq_length")
+    predictions = (max_predictions_per_seq, "--max_predictions_per_seq")
+    vocabulary = (vocab_size, "`vocab_size` in --bert_config_file")
+    return {
+        "input_ids": Feature(*sequence, *vocabulary),
+        "input_mask": Feature(*sequence, 2, "a mask"),
+        "segment_ids": Feature(
+            *sequence, type_vocab_size, "`type_vocab_size` in --bert_config_file"
+        ),
+        "masked_lm_positions": Feature(*predictions, *sequence),
+        "masked_lm_ids": Feature(*predictions, *vocabulary),
+        "masked_lm_weights": Feature(*predictions),
+        "next_sentence_labels": Feature(1, "next-sentence prediction", 2, "a label"),
+    }
+
+
+def check_record(serialized: bytes, features: Mapping[str, Feature], place: str) -> None:
+    """Checks one record against the features that are asked for.
+
+    Raises:
+      ValueError: naming the place, the feature, what it is and the flag to look at.
+    """
+    try:
+        stored = tf.train.Example.FromString(serialized).features.feature
+    except DecodeError as error:
+        raise ValueError(
+            f"{place} must be a tf.train.Example. It is {len(serialized)} bytes of something else."
+        ) from error
+    for name, feature in features.items():
+        if name not in stored:
+            raise ValueError(f"{place} must have the feature `{name}`. It has {sorted(stored)}.")
+        kind = "float_list" if feature.limit is None else "int64_list"
+        values = getattr(stored[name], kind).value
+        if len(values) != feature.length:
+            raise ValueError(
+                f"{place}: `{name}` must have {feature.length} values of {kind}, as "
+                f"{feature.length_source} says. It has {len(values)}; make the data and run with "
+                "the same flags."
+            )
+        wrong = [v for v in values if feature.limit is not None and not 0 <= v < feature.limit]
+        if wrong:
+            raise ValueError(
+                f"{place}: `{name}` must be at least 0 and less than {feature.limit}, as "
+                f"{feature.limit_source} says. It has {wrong[0]}; was the data made for another "
+                "model?"
+            )
+
+
+class Records:
+    """The records of some TFRecord files, each reachable by its number.
+
+    Opening reads every file once, checks its checksums, and keeps 8 bytes a record. Files that are
+    not local are copied to a temporary folder first.
+
+    Args:
+      files: Paths that `tf.io.gfile` reads.
+
+    Raises:
+      ValueError: where a file is damaged, or there is no record at all.
+    """
+
+    def __init__(self, files: Sequence[str]) -> None:
+        self.files = list(files)
+        self._copies = tempfile.TemporaryDirectory(prefix="bert-records-")
+        self._maps = []
+        ends = []
+        for file in self.files:
+            local = self._local(file)
+            ends.append(_record_ends(local, file))
+            self._maps.append(_map_file(local))
+            logging.info("%s holds %d records.", file, len(ends[-1]))
+        self._ends = ends
+        self._first = np.cumsum([0, *(len(each) for each in ends)])
+        if not len(self):
+            raise ValueError(f"The input files must hold records. There are none in {self.files}.")
+
+    def _local(self, file: str) -> str:
+        if "://" not in file:
+            return file
+        copy = os.path.join(self._copies.name, str(len(self._maps)))
+        tf.io.gfile.copy(file, copy)
+        return copy
+
+    def __len__(self) -> int:
+        return int(self._first[-1])
+
+    def _locate(self, number: int) -> tuple[int, int]:
+        """Returns the file's index and the record's index in it."""
+        index = int(np.searchsorted(self._first, number, side="right")) - 1
+        return index, number - int(self._first[index])
+
+    def __getitem__(self, number: int) -> bytes:
+        index, record = self._locate(number)
+        ends = self._ends[index]
+        start = int(ends[record - 1]) if record else 0
+        return self._maps[index][start + _HEADER : int(ends[record]) - _FOOTER]
+
+    def place(self, number: int) -> str:
+        """Returns where a record is, for messages; records of a file count from 0."""
+        index, record = self._locate(number)
+        return f"Record {record} of {self.files[index]!r}"
+
+    def check_first(self, features: Mapping[str, Feature]) -> None:
+        """Checks the first record of every file."""
+        for number in self._first[:-1][np.diff(self._first) > 0]:
+            self.check(int(number), features)
+
+    def check(self, number: int, features: Mapping[str, Feature]) -> None:
+        """Checks one record, as `check_record`."""
+        check_record(self[number], features, self.place(number))
+
+
+# A TFRecord is its length (8 bytes), a checksum of that (4), the record, a checksum of it (4).
+_HEADER, _FOOTER = 12, 4
+
+
+def _record_ends(local: str, file: str) -> np.ndarray:
+    """Returns the offset in bytes at which each record ends, its checksum included."""
+    lengths = tf.data.TFRecordDataset(local).map(tf.strings.length).batch(4096)
+    chunks = [np.zeros(0, np.int64)]
+    try:
+        chunks.extend(chunk.numpy().astype(np.int64) for chunk in lengths)
+    except tf.errors.OpError as error:
+        raise ValueError(
+            f"{file!r} must be a whole, uncompressed TFRecord file. It cannot be read past record "
+            f"{sum(map(len, chunks))}: {error.message}"
+        ) from error
+    return np.cumsum(np.concatenate(chunks) + _HEADER + _FOOTER)
+
+
+def _map_file(local: str) -> Any:
+    with open(local, "rb") as reader:
+        if not os.path.getsize(local):
+            return b""
+        return mmap.mmap(reader.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+class Batches:
+    """Batches of records in an order that is a function of `seed` and the step alone.
+
+    With a seed, training: step after step, each epoch a full permutation of all records, batches
+    running over the border of epochs. Without, evaluation: all records once, in order, the last
+    batch being smaller.
+
+    Args:
+      records: Where to read.
+      features: What every record must be; each is checked as it is read.
+      batch_size: Records per step, over all replicas.
+      seed: Seed of the permutations, or None.
+    """
+
+    def __init__(
+        self,
+        records: Records,
+        features: Mapping[str, Feature],
+        batch_size: int,
+        seed: int | None = None,
+    ) -> None:
+        self.records = records
+        self.features = features
+        self.batch_size = batch_size
+        self.seed = seed
+        self._epoch_order = functools.lru_cache(maxsize=2)(self._permutation)
+
+    def _permutation(self, epoch: int) -> np.ndarray:
+        assert self.seed is not None
+        # RandomState, because numpy promises that its stream never changes.
+        return np.random.RandomState([self.seed, epoch]).permutation(len(self.records))
+
+    @property
+    def num_batches(self) -> int:
+        """The number of batches of one pass, the last one included."""
+        return -(-len(self.records) // self.batch_size)
+
+    def numbers(self, step: int) -> np.ndarray:
+        """Returns the numbers of the records that the step reads."""
+        start = step * self.batch_size
+        if self.seed is None:
+            return np.arange(start, min(start + self.batch_size, len(self.records)))
+        epochs, places = np.divmod(np.arange(start, start + self.batch_size), len(self.records))
+        return np.concatenate(
+            [self._epoch_order(int(e))[places[epochs == e]] for e in np.unique(epochs)]
+        )
+
+    def serialized(self, step: int) -> list[bytes]:
+        """Returns the records that the step reads."""
+        return [self.records[int(number)] for number in self.numbers(step)]
+
+    def iterate(
+        self, first_step: int, end_step: int, strategy: tf.distribute.Strategy | None = None
+    ) -> Iterator[dict[str, tf.Tensor]]:
+        """Yields the batch of each step in [first_step, end_step). Integers are int32.
+
+        With a strategy, for `strategy.run`: each replica gets its share of `batch_size` records.
+
+        Raises:
+          ValueError: where a record is not what `features` asks for.
+        """
+
+        def dataset(context: tf.distribute.InputContext) -> tf.data.Dataset:
+            return self._dataset(context, first_step, end_step)
+
+        if strategy is None:
+            iterator = iter(dataset(tf.distribute.InputContext()))
+        else:
+            iterator = iter(strategy.distribute_datasets_from_function(dataset))
+        for step in range(first_step, end_step):
+            try:
+                batch = next(iterator)
+            except tf.errors.OpError:
+                for number in self.numbers(step):
+                    self.records.check(int(number), self.features)
+                raise
+            yield batch
+
+    def _dataset(
+        self, context: tf.distribute.InputContext, first_step: int, end_step: int
+    ) -> tf.data.Dataset:
+        replicas = context.num_replicas_in_sync
+        here = replicas // context.num_input_pipelines
+        share = context.get_per_replica_batch_size(self.batch_size)
+
+        def read(index: np.int64) -> np.ndarray:
+            step, replica = divmod(int(index), here)
+            start = (context.input_pipeline_id * here + replica) * share
+            numbers = self.numbers(first_step + step)[start : start + share]
+            return np.array([self.records[int(number)] for number in numbers], object)
+
+        indices = tf.data.Dataset.range((end_step - first_step) * here)
+        serialized = indices.map(lambda index: tf.numpy_function(read, [index], tf.string))
+        return serialized.map(self._parse).prefetch(tf.data.AUTOTUNE)
+
+    def _parse(self, serialized: tf.Tensor) -> dict[str, tf.Tensor]:
+        parsed = tf.io.parse_example(
+            tf.ensure_shape(serialized, [None]),
+            {
+                name: tf.io.FixedLenFeature([feature.length], feature.dtype)
+                for name, feature in self.features.items()
+            },
+        )
+        for name, feature in self.features.items():
+            if feature.limit is not None:
+                inside = (parsed[name] >= 0) & (parsed[name] < feature.limit)
+                with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(inside), [name])]):
+                    parsed[name] = tf.cast(parsed[name], tf.int32)
+        return parsed

@@ -1,0 +1,20 @@
+"""Imports TensorFlow without its start-up chatter, which would bury a script's own first lines.
+
+Scripts import this module before any other that needs TensorFlow. TF_CPP_MIN_LOG_LEVEL=0 in the
+environment brings all messages back.
+"""
+
+import os
+
+if os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3") == "0":
+    import tensorflow
+else:
+    # While it is imported, TensorFlow 2.21 writes to the file descriptor whatever its log level is.
+    _stderr, _nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(_nowhere, 2)
+    try:
+        import tensorflow  # noqa: F401
+    finally:
+        os.dup2(_stderr, 2)
+        os.close(_stderr)
+        os.close(_nowhere)

@@ -1,0 +1,269 @@
+"""Pre-trains BERT on masked-LM and next-sentence prediction, and evaluates it (paper, section 3.1).
+
+    python run_pretraining.py --input_file=train.tfrecord --output_dir=pretrained \
+      --bert_config_file=bert_config.json --do_train --do_eval --eval_input_file=held_out.tfrecord
+
+Reads the records of create_pretraining_data.py. Run again, it goes on from the last checkpoint in
+--output_dir. Old commands of the original's run_pretraining.py work unchanged.
+"""
+
+import dataclasses
+import math
+from typing import Any
+
+import quiet_import  # isort: skip  # noqa: F401
+
+import keras
+import numpy as np
+from absl import flags, logging
+
+import checkpoint
+import common_flags
+import input_pipeline
+import modeling
+import optimization
+import training
+
+OBJECTIVE = training.Objective(modeling.pretraining_weights, modeling.pretraining_losses)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(common_flags.Settings):
+    """The flags of this script, by name; `define_flags` says what each means."""
+
+    input_file: str
+    eval_input_file: str | None = None
+    max_seq_length: int = 128
+    max_predictions_per_seq: int = 20
+    do_train: bool = False
+    do_eval: bool = False
+    train_batch_size: int = 32
+    eval_batch_size: int = 8
+    learning_rate: float = 5e-5
+    num_train_steps: int = 100000
+    num_warmup_steps: int = 10000
+    max_eval_steps: int = 100
+
+
+def define_flags() -> None:
+    """Defines the flags (original: run_pretraining.py)."""
+    flags.DEFINE_string(
+        "input_file",
+        None,
+        "TFRecord files to train on: a comma-separated list of paths or patterns.",
+        required=True,
+    )
+    flags.DEFINE_string(
+        "eval_input_file",
+        None,
+        "TFRecord files to evaluate on, best of text that training does not see. Where absent, "
+        "--input_file, as the original did.",
+    )
+    common_flags.define_model_flags()
+    common_flags.define_length_flags()
+    flags.DEFINE_bool("do_train", False, "Train.")
+    flags.DEFINE_bool("do_eval", False, "Evaluate, after training where both are asked for.")
+    flags.DEFINE_integer(
+        "train_batch_size", 32, "Sequences per training step, over all devices.", lower_bound=1
+    )
+    flags.DEFINE_integer(
+        "eval_batch_size", 8, "Sequences per evaluation step, over all devices.", lower_bound=1
+    )
+    flags.DEFINE_float("learning_rate", 5e-5, "Peak of the learning rate.", lower_bound=0.0)
+    flags.DEFINE_integer(
+        "num_train_steps",
+        100000,
+        "Steps to train in all, those of earlier runs in --output_dir included; the learning "
+        "rate falls to 0 there.",
+        lower_bound=1,
+    )
+    flags.DEFINE_integer(
+        "num_warmup_steps", 10000, "Steps over which the learning rate rises.", lower_bound=0
+    )
+    flags.DEFINE_integer(
+        "max_eval_steps",
+        100,
+        "Batches to evaluate at most; each record counts once.",
+        lower_bound=1,
+    )
+    common_flags.define_training_flags()
+    common_flags.define_device_flags()
+
+
+def run(settings: Settings) -> dict[str, float]:
+    """Trains and evaluates as the settings say.
+
+    Returns:
+      What `eval_results.txt` holds; empty without evaluation.
+
+    Raises:
+      ValueError: before the expensive part, where the settings, the data and the model do not fit.
+    """
+    if not settings.do_train and not settings.do_eval:
+        raise ValueError("At least one of `--do_train` and `--do_eval` must be given.")
+    strategy = training.make_strategy(
+        "tpu" if settings.use_tpu else settings.strategy, settings.tpu_name
+    )
+    config = modeling.BertConfig.from_json_file(settings.bert_config_file)
+    train_batches, eval_batches = _open_batches(settings, config, strategy.num_replicas_in_sync)
+    checkpoint.keep_config(settings.output_dir, config)
+    with strategy.scope():
+        model = modeling.pretraining_model(config, dtype=settings.precision)
+        training.log_set_up(model, strategy, settings)
+        step = (_train if settings.do_train else _restore)(settings, model, train_batches)
+        if not settings.do_eval:
+            return {}
+        results = training.evaluate(
+            model, modeling.pretraining_metrics, eval_batches, settings.max_eval_steps
+        )
+    # Departs: the original's `loss` is a mean over batches; this one does not depend on their size.
+    results["loss"] = results["masked_lm_loss"] + results["next_sentence_loss"]
+    training.save_results(settings.output_dir, step, results)
+    _explain(results, eval_batches, settings.max_eval_steps)
+    return results
+
+
+def _open_batches(settings: Settings, config: modeling.BertConfig, num_replicas: int) -> Any:
+    """Checks the settings against data and model; returns batches to train and evaluate on."""
+    limit = config.max_position_embeddings
+    if settings.max_seq_length > limit:
+        raise ValueError(
+            f"`--max_seq_length` must be at most {limit}, the `max_position_embeddings` in "
+            f"--bert_config_file. Received {settings.max_seq_length}."
+        )
+    for name in ("train_batch_size", "eval_batch_size"):
+        if getattr(settings, name) % num_replicas:
+            raise ValueError(
+                f"`--{name}` must be a multiple of the {num_replicas} devices. Received "
+                f"{getattr(settings, name)}."
+            )
+    if settings.train_batch_size // num_replicas % settings.gradient_accumulation_steps:
+        raise ValueError(
+            "`--train_batch_size` must be a multiple of `--gradient_accumulation_steps` on each "
+            f"device. Received {settings.train_batch_size} and "
+            f"{settings.gradient_accumulation_steps}."
+        )
+    if settings.init_checkpoint:
+        checkpoint.resolve(settings.init_checkpoint)
+    features = input_pipeline.pretraining_features(
+        max_seq_length=settings.max_seq_length,
+        max_predictions_per_seq=settings.max_predictions_per_seq,
+        vocab_size=config.vocab_size,
+        type_vocab_size=config.type_vocab_size,
+    )
+    train_files = input_pipeline.match_files(settings.input_file, "input_file")
+    eval_files = train_files
+    if settings.eval_input_file:
+        eval_files = input_pipeline.match_files(settings.eval_input_file, "eval_input_file")
+    train_batches = eval_batches = None
+    if settings.do_train:
+        train_batches = input_pipeline.Batches(
+            _open_records(train_files, features),
+            features,
+            settings.train_batch_size,
+            seed=settings.seed,
+        )
+    if settings.do_eval:
+        eval_batches = input_pipeline.Batches(
+            _open_records(eval_files, features), features, settings.eval_batch_size
+        )
+        if eval_files == train_files:
+            logging.warning(
+                "Evaluation reads --input_file, as the original's did; --eval_input_file with text "
+                "that was not trained on tells how good the model is."
+            )
+    return train_batches, eval_batches
+
+
+def _open_records(files: list[str], features: Any) -> input_pipeline.Records:
+    records = input_pipeline.Records(files)
+    records.check_first(features)
+    return records
+
+
+def _train(settings: Settings, model: keras.Model, batches: input_pipeline.Batches) -> int:
+    optimizer = optimization.bert_optimizer(
+        settings.learning_rate, settings.num_train_steps, settings.num_warmup_steps
+    )
+    trainer = training.Trainer(
+        model,
+        optimizer,
+        OBJECTIVE,
+        seed=settings.seed,
+        num_micro_batches=settings.gradient_accumulation_steps,
+        loss_scale=training.LossScale() if settings.precision == "mixed_float16" else None,
+    )
+    checkpoints = checkpoint.Checkpoints(settings.output_dir, settings.keep_checkpoint_max)
+    step = training.initialize(model, trainer.state(), checkpoints, settings.init_checkpoint)
+    logging.info(
+        "Training to step %d, %.1f epochs of %d records in batches of %d.",
+        settings.num_train_steps,
+        settings.num_train_steps * settings.train_batch_size / len(batches.records),
+        len(batches.records),
+        settings.train_batch_size,
+    )
+    progress = training.ProgressLog(
+        settings.output_dir,
+        first_step=step,
+        num_train_steps=settings.num_train_steps,
+        batch_size=settings.train_batch_size,
+        every=settings.log_every_steps,
+    )
+    training.train(
+        trainer,
+        batches,
+        num_train_steps=settings.num_train_steps,
+        checkpoints=checkpoints,
+        save_checkpoints_steps=settings.save_checkpoints_steps,
+        observers=[progress],
+    )
+    return settings.num_train_steps
+
+
+def _restore(settings: Settings, model: keras.Model, _: Any) -> int:
+    weights = {variable.path: variable for variable in model.weights}
+    checkpoints = checkpoint.Checkpoints(settings.output_dir)
+    return training.initialize(model, weights, checkpoints, settings.init_checkpoint)
+
+
+def _explain(
+    results: dict[str, float], batches: input_pipeline.Batches, max_eval_steps: int
+) -> None:
+    """Logs what the figures mean, beside what guessing would reach."""
+    tokens, pairs = [], []
+    for batch in batches.iterate(0, min(max_eval_steps, batches.num_batches)):
+        ids, weights = (np.asarray(batch[f"masked_lm_{name}"]) for name in ("ids", "weights"))
+        tokens.append(ids[weights > 0])
+        pairs.append(np.asarray(batch["next_sentence_labels"])[:, 0])
+    token_counts, pair_counts = (np.bincount(np.concatenate(each)) for each in (tokens, pairs))
+    logging.info(
+        "In words: of %s hidden tokens, the model's first guess was right for %.1f %%; always "
+        "guessing the most frequent token would be right for %.1f %%.",
+        f"{token_counts.sum():,}",
+        100 * results["masked_lm_accuracy"],
+        100 * token_counts.max() / token_counts.sum(),
+    )
+    logging.info(
+        "Its perplexity is %.1f: it was as unsure as between that many equally likely tokens (1 is "
+        "certainty; about 4 was reported for BERT-Base, fully trained, on held-out text).",
+        math.exp(min(results["masked_lm_loss"], 700)),
+    )
+    logging.info(
+        "Whether the second segment really followed the first, it told right for %.1f %% of %s "
+        "pairs; always giving the more frequent answer would be right for %.1f %%.",
+        100 * results["next_sentence_accuracy"],
+        f"{pair_counts.sum():,}",
+        100 * pair_counts.max() / pair_counts.sum(),
+    )
+
+
+def main(_: list[str]) -> None:
+    """Runs the script on its flags."""
+    settings = common_flags.read_settings(Settings)
+    keras.utils.set_random_seed(settings.seed)
+    run(settings)
+
+
+if __name__ == "__main__":
+    define_flags()
+    common_flags.run_script(main)

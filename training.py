@@ -1,0 +1,466 @@
+"""Training and evaluation of any task's model, on one device or many (paper, appendix A.2).
+
+One optimizer step: read a batch; count what its losses are divided by, over all replicas; take the
+gradients of each micro-batch's share; sum over replicas; clip once; apply. The result does not
+depend on the number of replicas or micro-batches, up to rounding (dropout masks apart).
+"""
+
+import dataclasses
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+import checkpoint
+import modeling
+import optimization
+
+Tensor = Any
+Batch = Mapping[str, Tensor]
+
+
+@dataclasses.dataclass(frozen=True)
+class Objective:
+    """What a task minimizes, as a sum of parts.
+
+    Attributes:
+      weights: From a batch, what each part's sum is divided by.
+      losses: From a model's outputs, its batch, and the weights of the whole step, the batch's
+        share of each part.
+    """
+
+    weights: Callable[[Batch], dict[str, Tensor]]
+    losses: Callable[[Mapping[str, Tensor], Batch, Mapping[str, Tensor]], dict[str, Tensor]]
+
+
+def make_strategy(name: str, tpu_name: str | None = None) -> tf.distribute.Strategy:
+    """Returns the strategy called "one_device", "mirrored", "multi_worker" or "tpu".
+
+    Args:
+      name: "mirrored" uses all GPUs of this machine (or all logical CPUs where there is none);
+        "multi_worker" reads the environment variable TF_CONFIG.
+      tpu_name: Name or address of the TPU.
+    """
+    if name == "mirrored":
+        kind = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
+        return tf.distribute.MirroredStrategy(
+            [device.name for device in tf.config.list_logical_devices(kind)]
+        )
+    if name == "multi_worker":
+        return tf.distribute.MultiWorkerMirroredStrategy()
+    if name == "tpu":
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver.connect(tpu_name)
+        return tf.distribute.TPUStrategy(resolver)
+    return tf.distribute.get_strategy()
+
+
+class LossScale:
+    """Keeps float16 gradients in range: the loss is multiplied, the gradients are divided.
+
+    Halves where a gradient overflows, in which case the step changes no weight; doubles after
+    `GROWTH_STEPS` steps without (Micikevicius et al., Mixed Precision Training, section 3.2).
+    """
+
+    INITIAL = 2.0**15
+    GROWTH_STEPS = 2000
+
+    def __init__(self) -> None:
+        self.scale = keras.Variable(self.INITIAL, trainable=False, name="loss_scale")
+        self.good_steps = keras.Variable(0, trainable=False, dtype="int32", name="good_steps")
+
+    def update(self, finite: Tensor) -> None:
+        grows = self.good_steps + 1 >= self.GROWTH_STEPS
+        grown = tf.where(grows, self.scale * 2.0, tf.convert_to_tensor(self.scale))
+        kept = tf.where(grows, 0, self.good_steps + 1)
+        self.scale.assign(tf.where(finite, grown, self.scale / 2.0))
+        self.good_steps.assign(tf.where(finite, kept, 0))
+
+
+class Trainer:
+    """A model, its optimizer and its objective: one optimizer step at a time.
+
+    To be made under `strategy.scope()`.
+
+    Args:
+      model: A functional model whose inputs are a dictionary.
+      optimizer: Counts the steps in `iterations`.
+      objective: What is minimized.
+      seed: Seed of the dropout masks; with the step, it determines them.
+      num_micro_batches: Parts into which each replica's batch is cut to save memory.
+      loss_scale: For float16.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        optimizer: optimization.AdamWeightDecayOptimizer,
+        objective: Objective,
+        *,
+        seed: int = 0,
+        num_micro_batches: int = 1,
+        loss_scale: LossScale | None = None,
+    ) -> None:
+        self.model = model
+        self.optimizer = optimizer
+        self.objective = objective
+        self.seed = seed
+        self.num_micro_batches = num_micro_batches
+        self.loss_scale = loss_scale
+        self.strategy = tf.distribute.get_strategy()
+        optimizer.build(model.trainable_variables)
+        self._result_names: list[str] = []
+
+    def state(self) -> dict[str, keras.Variable]:
+        """Returns all that a resumed run needs, by its name in a checkpoint."""
+        optimizer = self.optimizer
+        state = {variable.path: variable for variable in self.model.weights}
+        for slot, moments in zip(
+            checkpoint.SLOTS, (optimizer.first_moments, optimizer.second_moments), strict=True
+        ):
+            for variable, moment in zip(self.model.trainable_variables, moments, strict=True):
+                state[f"{variable.path}/{slot}"] = moment
+        if self.loss_scale:
+            state["loss_scale"] = self.loss_scale.scale
+            state["loss_scale/good_steps"] = self.loss_scale.good_steps
+        return {**state, checkpoint.GLOBAL_STEP: optimizer.iterations}
+
+    @property
+    def step(self) -> int:
+        """The number of steps taken."""
+        return int(self.optimizer.iterations.numpy())
+
+    def train_step(self, batch: Batch) -> dict[str, float]:
+        """Takes one step and returns its loss, the loss's parts, learning rate and norm."""
+        per_replica = self._distributed_step(batch)
+        values = self.strategy.experimental_local_results(per_replica)[0].numpy()
+        return dict(zip(self._result_names, values.tolist(), strict=True))
+
+    @tf.function(reduce_retracing=True)
+    def _distributed_step(self, batch: Batch) -> Tensor:
+        return self.strategy.run(self._replica_step, args=(batch,))
+
+    def _replica_step(self, batch: Batch) -> Tensor:
+        learning_rate = tf.convert_to_tensor(self.optimizer.learning_rate)
+        weights = self._all_reduce(self.objective.weights(batch))
+        gradients, parts = self._gradients(batch, weights)
+        gradients, parts = self._all_reduce((gradients, parts))
+        if self.loss_scale:
+            gradients = [gradient / self.loss_scale.scale for gradient in gradients]
+        clipped, norm = optimization.clip_by_global_norm(gradients)
+        self._apply(clipped, norm)
+        results = {"loss": sum(parts.values()), **parts}
+        results |= {"learning_rate": learning_rate, "gradient_norm": norm}
+        self._result_names = list(results)
+        return tf.stack(list(results.values()))
+
+    def _all_reduce(self, tensors: Any) -> Any:
+        if self.strategy.num_replicas_in_sync == 1:
+            return tensors
+        context = tf.distribute.get_replica_context()
+        return context.all_reduce(tf.distribute.ReduceOp.SUM, tensors)
+
+    def _gradients(self, batch: Batch, weights: Batch) -> tuple[list[Tensor], dict[str, Tensor]]:
+        """Returns the gradients of this replica's share of the loss, and its share of each part."""
+        count = self.num_micro_batches
+        step = tf.cast(self.optimizer.iterations, tf.int32)
+        replica = tf.cast(tf.distribute.get_replica_context().replica_id_in_sync_group, tf.int32)
+        first = (step * self.strategy.num_replicas_in_sync + replica) * count
+        if count == 1:
+            return self._micro_gradients(batch, weights, first)
+        cut = {
+            name: tf.reshape(values, [count, -1, *values.shape[1:]])
+            for name, values in batch.items()
+        }
+        sums = self._micro_gradients({name: each[0] for name, each in cut.items()}, weights, first)
+        for index in range(1, count):
+            # One after the other, or all parts' activations would be alive at once.
+            with tf.control_dependencies(tf.nest.flatten(sums)):
+                part = {name: tf.identity(each[index]) for name, each in cut.items()}
+            more = self._micro_gradients(part, weights, first + index)
+            sums = tf.nest.map_structure(tf.add, sums, more)
+        return sums
+
+    def _micro_gradients(
+        self, batch: Batch, weights: Batch, number: Tensor
+    ) -> tuple[list[Tensor], dict[str, Tensor]]:
+        seed = tf.stack([tf.constant(self.seed, tf.int32), number])
+        inputs = {name: batch[name] for name in self.model.input}
+        variables = [variable.value for variable in self.model.trainable_variables]
+        with tf.GradientTape() as tape, modeling.dropout_seed(seed):
+            parts = self.objective.losses(self.model(inputs, training=True), batch, weights)
+            loss = sum(parts.values())
+            if self.loss_scale:
+                loss *= self.loss_scale.scale
+        return [tf.convert_to_tensor(each) for each in tape.gradient(loss, variables)], parts
+
+    def _apply(self, gradients: Sequence[Tensor], norm: Tensor) -> None:
+        if self.strategy.num_replicas_in_sync == 1:
+            self._merged_apply(None, gradients, norm)
+        else:
+            context = tf.distribute.get_replica_context()
+            context.merge_call(self._merged_apply, args=(gradients, norm))
+
+    def _merged_apply(self, strategy: Any, gradients: Sequence[Tensor], norm: Tensor) -> None:
+        """Applies gradients that are already the same on every replica."""
+        if self.loss_scale is None:
+            self.optimizer.apply(gradients, self.model.trainable_variables)
+            return
+        norm = self.strategy.experimental_local_results(norm)[0]
+        finite = tf.math.is_finite(norm)
+        tf.cond(
+            finite,
+            lambda: self.optimizer.apply(gradients, self.model.trainable_variables),
+            lambda: self.optimizer.iterations.assign_add(1),
+        )
+        self.loss_scale.update(finite)
+
+
+def initialize(
+    model: keras.Model,
+    state: Mapping[str, keras.Variable],
+    checkpoints: checkpoint.Checkpoints,
+    init_checkpoint: str | None,
+) -> int:
+    """Sets the variables and returns the step they are at.
+
+    In this order: the latest checkpoint of this run; else the weights of `init_checkpoint`; else
+    the random initial values.
+
+    Args:
+      model: Gets its weights.
+      state: What is read from this run's own checkpoint: `Trainer.state()`, or the weights alone.
+      checkpoints: Those of this run.
+      init_checkpoint: As `checkpoint.load_weights`, or None.
+    """
+    latest = checkpoints.latest()
+    if latest:
+        step = checkpoints.restore(state, latest)
+        unread = f"; --init_checkpoint={init_checkpoint} is not read" if init_checkpoint else ""
+        logging.info("Resuming from step %d in %s%s.", step, checkpoints.folder, unread)
+        return step
+    if init_checkpoint:
+        checkpoint.load_weights(model.weights, init_checkpoint)
+    else:
+        logging.warning("No checkpoint to start from: the weights are random.")
+    return 0
+
+
+class NonFiniteLossError(ArithmeticError):
+    """The loss or the norm of its gradients is infinite or not a number."""
+
+
+Observer = Callable[[int, Mapping[str, float]], None]
+
+
+def train(
+    trainer: Trainer,
+    batches: Any,
+    *,
+    num_train_steps: int,
+    checkpoints: checkpoint.Checkpoints,
+    save_checkpoints_steps: int,
+    observers: Sequence[Observer],
+) -> None:
+    """Trains up to step `num_train_steps`, saving checkpoints on the way and at the end.
+
+    Args:
+      trainer: Already initialized; training goes on from its step.
+      batches: As `input_pipeline.Batches`.
+      num_train_steps: Total, steps of earlier runs included.
+      checkpoints: Where to save; only the chief worker does.
+      save_checkpoints_steps: Steps between checkpoints.
+      observers: Called after each step with its number and results.
+
+    Raises:
+      NonFiniteLossError: with the step and where its batch was written; nothing is saved after it.
+    """
+    start = trainer.step
+    is_chief = trainer.strategy.extended.should_checkpoint
+    if is_chief:
+        checkpoints.remove_partial()
+        if checkpoints.latest() is None:
+            checkpoints.save(trainer.state(), start)
+    for step, batch in enumerate(
+        batches.iterate(start, num_train_steps, trainer.strategy), start=start + 1
+    ):
+        results = trainer.train_step(batch)
+        _check_finite(results, step, trainer, batches, checkpoints.folder)
+        for observe in observers:
+            observe(step, results)
+        if is_chief and (step % save_checkpoints_steps == 0 or step == num_train_steps):
+            logging.info("Saved %s.", checkpoints.save(trainer.state(), step))
+
+
+def _check_finite(
+    results: Mapping[str, float], step: int, trainer: Trainer, batches: Any, folder: str
+) -> None:
+    watched = ["loss"] if trainer.loss_scale else ["loss", "gradient_norm"]
+    if all(np.isfinite(results[name]) for name in watched):
+        return
+    path = os.path.join(folder, f"non_finite_step_{step}.tf_record")
+    with tf.io.TFRecordWriter(path) as writer:
+        for record in batches.serialized(step - 1):
+            writer.write(record)
+    raise NonFiniteLossError(
+        f"The loss must stay finite. At step {step}: "
+        f"{', '.join(f'{name} {value:.6g}' for name, value in results.items())}. Its batch is in "
+        f"{path!r}; the checkpoints before it are kept. Try a smaller --learning_rate or more "
+        "--num_warmup_steps."
+    )
+
+
+class ProgressLog:
+    """Logs the mean results since the last line, the speed and the time left; TensorBoard, too.
+
+    Args:
+      folder: Where TensorBoard's event file goes.
+      first_step: The step before the first observed one.
+      num_train_steps: The step that training ends with.
+      batch_size: Examples per step.
+      every: Steps between lines.
+    """
+
+    def __init__(
+        self, folder: str, *, first_step: int, num_train_steps: int, batch_size: int, every: int
+    ) -> None:
+        self.num_train_steps = num_train_steps
+        self.batch_size = batch_size
+        self.every = every
+        self._writer = tf.summary.create_file_writer(folder)
+        self._first_step = self._last_step = first_step
+        self._started = time.monotonic()
+        self._results: list[Mapping[str, float]] = []
+
+    def __call__(self, step: int, results: Mapping[str, float]) -> None:
+        self._results.append(results)
+        if step == self._first_step + 1:
+            # The first step compiles; it would spoil the speed and the time left.
+            logging.info(
+                "Step %d took %.1f s, most of it to build the graph; loss %.4f.",
+                step,
+                time.monotonic() - self._started,
+                results["loss"],
+            )
+            self._restart(step)
+        if step % self.every == 0 or step == self.num_train_steps:
+            self._write(step)
+
+    def _restart(self, step: int) -> None:
+        self._last_step = step
+        self._started = time.monotonic()
+
+    def _write(self, step: int) -> None:
+        means = {
+            name: float(np.mean([results[name] for results in self._results]))
+            for name in self._results[0]
+        }
+        means["learning_rate"] = self._results[-1]["learning_rate"]
+        self._results = []
+        if step > self._last_step:
+            seconds = (time.monotonic() - self._started) / (step - self._last_step)
+            means["examples_per_second"] = self.batch_size / seconds
+            left = f"  ETA {_clock(seconds * (self.num_train_steps - step))}"
+            self._restart(step)
+        else:
+            left = ""
+        values = "  ".join(f"{name} {value:.4g}" for name, value in means.items())
+        logging.info("Step %d/%d  %s%s", step, self.num_train_steps, values, left)
+        _write_summaries(self._writer, step, means)
+
+
+def _clock(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}"
+
+
+def _write_summaries(writer: Any, step: int, values: Mapping[str, float]) -> None:
+    with writer.as_default(step=step):
+        for name, value in values.items():
+            tf.summary.scalar(name, value)
+    writer.flush()
+
+
+def evaluate(
+    model: keras.Model,
+    metrics: Callable[[Mapping[str, Tensor], Batch], dict[str, tuple[Tensor, Tensor]]],
+    batches: Any,
+    max_steps: int,
+) -> dict[str, float]:
+    """Returns each metric over the batches, as one sum divided by one weight.
+
+    Args:
+      model: A functional model whose inputs are a dictionary.
+      metrics: From outputs and batch, the (sum, weight) of each metric.
+      batches: As `input_pipeline.Batches`.
+      max_steps: Batches to read at most.
+    """
+    strategy = tf.distribute.get_strategy()
+    names: list[str] = []
+
+    def replica_step(batch: Batch) -> Tensor:
+        outputs = model({name: batch[name] for name in model.input}, training=False)
+        pairs = metrics(outputs, batch)
+        names[:] = list(pairs)
+        sums = tf.stack([tf.stack(pair) for pair in pairs.values()])  # [metrics, 2]
+        if strategy.num_replicas_in_sync == 1:
+            return sums
+        context = tf.distribute.get_replica_context()
+        return context.all_reduce(tf.distribute.ReduceOp.SUM, sums)
+
+    @tf.function(reduce_retracing=True)
+    def step(batch: Batch) -> Tensor:
+        return strategy.run(replica_step, args=(batch,))
+
+    num_steps = min(max_steps, batches.num_batches)
+    total = np.zeros(())
+    started = time.monotonic()
+    for index, batch in enumerate(batches.iterate(0, num_steps, strategy), start=1):
+        total = total + strategy.experimental_local_results(step(batch))[0].numpy().astype(float)
+        if index % 100 == 0 or index == num_steps:
+            left = (time.monotonic() - started) / index * (num_steps - index)
+            logging.info("Evaluated batch %d/%d  ETA %s", index, num_steps, _clock(left))
+    return {
+        name: float(value / weight) if weight else float("nan")
+        for name, (value, weight) in zip(names, total, strict=True)
+    }
+
+
+def save_results(output_dir: str, step: int, results: Mapping[str, float]) -> None:
+    """Writes `eval_results.txt`, sorted lines `key = value`, and the same to TensorBoard."""
+    lines = {name: np.float32(value) for name, value in results.items()} | {"global_step": step}
+    logging.info("***** Eval results at step %d *****", step)
+    for name in sorted(lines):
+        logging.info("  %s = %s", name, lines[name])
+    path = os.path.join(output_dir, "eval_results.txt")
+    checkpoint.write_text(path, "".join(f"{name} = {lines[name]}\n" for name in sorted(lines)))
+    writer = tf.summary.create_file_writer(os.path.join(output_dir, "eval"))
+    _write_summaries(writer, step, results)
+    writer.close()
+
+
+def log_set_up(model: keras.Model, strategy: tf.distribute.Strategy, settings: Any) -> None:
+    """Logs the devices, the size of the model and all settings, once at the start."""
+    used = strategy.num_replicas_in_sync
+    gpus = len(tf.config.list_physical_devices("GPU"))
+    logging.info(
+        "Devices: %d used by strategy %s; this machine has %d GPUs and %d CPU cores.",
+        used,
+        type(strategy).__name__,
+        gpus,
+        os.cpu_count(),
+    )
+    if gpus > used:
+        logging.warning("%d GPUs are idle: --strategy=mirrored uses all.", gpus - used)
+    logging.info(
+        "Model: %s parameters, computing in %s.",
+        f"{model.count_params():,}",
+        settings.precision,
+    )
+    for name, value in sorted(dataclasses.asdict(settings).items()):
+        logging.info("  --%s=%s", name, value)
