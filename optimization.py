@@ -87,6 +87,7 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
         self.beta_2 = beta_2
         self.epsilon = epsilon
         self.excluded_patterns = tuple(exclude_from_weight_decay or ())
+        self._scale: Tensor | None = None
 
     def build(self, variables: Sequence[keras.Variable]) -> None:
         if self.built:
@@ -102,28 +103,46 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
             re.search(pattern, path) for pattern in self.excluded_patterns
         )
 
+    def apply(
+        self,
+        grads: Sequence[Tensor | None],
+        trainable_variables: Sequence[keras.Variable] | None = None,
+        scale: Tensor | None = None,
+    ) -> None:
+        """Updates the variables; a gradient of None leaves its variable as it is.
+
+        Args:
+          grads: One gradient per variable.
+          trainable_variables: The variables; all that the optimizer was built for if None.
+          scale: Scalar that multiplies every gradient, as clipping does, without a pass of its own.
+        """
+        self._scale = scale
+        super().apply(grads, trainable_variables)
+
     def update_step(self, gradient: Tensor, variable: tf.Variable, learning_rate: Tensor) -> None:
         index = self._get_variable_index(variable)
-        learning_rate = tf.cast(learning_rate, variable.dtype)
-        if self._decayed[index]:
-            # The moments do not depend on the weight, so that decay may come first.
-            variable.assign_sub(learning_rate * self.weight_decay_rate * variable)
-        # With powers of beta of 0, the fused kernel corrects no bias.
-        zero = tf.zeros((), variable.dtype)
-        tf.raw_ops.ResourceApplyAdam(
-            var=variable.handle,
-            m=self.first_moments[index].value.handle,
-            v=self.second_moments[index].value.handle,
-            beta1_power=zero,
-            beta2_power=zero,
-            lr=learning_rate,
-            beta1=tf.cast(self.beta_1, variable.dtype),
-            beta2=tf.cast(self.beta_2, variable.dtype),
-            epsilon=tf.cast(self.epsilon, variable.dtype),
-            # Departs: the original takes the norm of an embedding's gradient before the rows of
-            # repeated tokens are added up, on CPU and GPU but not on TPU; here they always are.
-            grad=tf.convert_to_tensor(gradient),
-        )
+        moments = self.first_moments[index].value, self.second_moments[index].value
+
+        def update(gradient: Tensor, learning_rate: Tensor, scale: Tensor) -> None:
+            # The original's order of operations. TensorFlow's own fused Adam is not used: it takes
+            # 1 - beta_2 in float32, which is off by 1e-5.
+            gradient *= scale
+            m = self.beta_1 * moments[0] + (1.0 - self.beta_1) * gradient
+            v = self.beta_2 * moments[1] + (1.0 - self.beta_2) * tf.square(gradient)
+            change = m / (tf.sqrt(v) + self.epsilon)
+            if self._decayed[index]:
+                change += self.weight_decay_rate * variable
+            moments[0].assign(m)
+            moments[1].assign(v)
+            variable.assign_sub(learning_rate * change)
+
+        if tf.inside_function() and "CPU" in variable.device:
+            # Compiled, the update passes over memory once, in place.
+            update = tf.function(update, jit_compile=True)
+        # Departs: the original takes the norm of an embedding's gradient before the rows of
+        # repeated tokens are added up, on CPU and GPU but not on TPU; here they always are.
+        gradient = tf.convert_to_tensor(gradient)
+        update(gradient, learning_rate, 1.0 if self._scale is None else self._scale)
 
     def get_config(self) -> dict[str, Any]:
         return {
@@ -150,11 +169,9 @@ def bert_optimizer(
     )
 
 
-def clip_by_global_norm(gradients: Sequence[Tensor], clip_norm: float = CLIP_NORM) -> Any:
-    """Returns the gradients scaled to a global norm of at most `clip_norm`, and the norm before."""
-    norm = tf.linalg.global_norm(gradients)
-    clipped, _ = tf.clip_by_global_norm(gradients, clip_norm, use_norm=norm)
-    return clipped, norm
+def clip_scale(norm: Tensor, clip_norm: float = CLIP_NORM) -> Tensor:
+    """Returns what scales gradients of that global norm to one of at most `clip_norm`."""
+    return clip_norm * tf.minimum(1.0 / norm, 1.0 / clip_norm)
 
 
 def create_optimizer(
@@ -183,8 +200,9 @@ def create_optimizer(
         with tf.GradientTape() as tape:
             value = loss()
         variables = tape.watched_variables()
-        clipped, _ = clip_by_global_norm(tape.gradient(value, variables))
-        optimizer.apply_gradients(zip(clipped, variables, strict=True))
+        gradients = [tf.convert_to_tensor(each) for each in tape.gradient(value, variables)]
+        scale = clip_scale(tf.linalg.global_norm(gradients))
+        optimizer.apply(gradients, variables, scale=scale)
         return value
 
     return train_op

@@ -149,10 +149,9 @@ class Trainer:
         weights = self._all_reduce(self.objective.weights(batch))
         gradients, parts = self._gradients(batch, weights)
         gradients, parts = self._all_reduce((gradients, parts))
-        if self.loss_scale:
-            gradients = [gradient / self.loss_scale.scale for gradient in gradients]
-        clipped, norm = optimization.clip_by_global_norm(gradients)
-        self._apply(clipped, norm)
+        unscale = 1.0 / self.loss_scale.scale if self.loss_scale else 1.0
+        norm = tf.linalg.global_norm(gradients) * unscale
+        self._apply(gradients, optimization.clip_scale(norm) * unscale)
         results = {"loss": sum(parts.values()), **parts}
         results |= {"learning_rate": learning_rate, "gradient_norm": norm}
         self._result_names = list(results)
@@ -198,23 +197,24 @@ class Trainer:
                 loss *= self.loss_scale.scale
         return [tf.convert_to_tensor(each) for each in tape.gradient(loss, variables)], parts
 
-    def _apply(self, gradients: Sequence[Tensor], norm: Tensor) -> None:
+    def _apply(self, gradients: Sequence[Tensor], scale: Tensor) -> None:
         if self.strategy.num_replicas_in_sync == 1:
-            self._merged_apply(None, gradients, norm)
+            self._merged_apply(None, gradients, scale)
         else:
             context = tf.distribute.get_replica_context()
-            context.merge_call(self._merged_apply, args=(gradients, norm))
+            context.merge_call(self._merged_apply, args=(gradients, scale))
 
-    def _merged_apply(self, strategy: Any, gradients: Sequence[Tensor], norm: Tensor) -> None:
-        """Applies gradients that are already the same on every replica."""
+    def _merged_apply(self, _: Any, gradients: Sequence[Tensor], scale: Tensor) -> None:
+        """Applies gradients that are already the same on every replica, times `scale`."""
+        scale = self.strategy.experimental_local_results(scale)[0]
+        variables = self.model.trainable_variables
         if self.loss_scale is None:
-            self.optimizer.apply(gradients, self.model.trainable_variables)
+            self.optimizer.apply(gradients, variables, scale=scale)
             return
-        norm = self.strategy.experimental_local_results(norm)[0]
-        finite = tf.math.is_finite(norm)
+        finite = tf.math.is_finite(scale) & (scale > 0)
         tf.cond(
             finite,
-            lambda: self.optimizer.apply(gradients, self.model.trainable_variables),
+            lambda: self.optimizer.apply(gradients, variables, scale=scale),
             lambda: self.optimizer.iterations.assign_add(1),
         )
         self.loss_scale.update(finite)
