@@ -96,7 +96,9 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
         self.first_moments, self.second_moments = self.add_optimizer_variables(
             variables, ["adam_m", "adam_v"]
         )
-        self._decayed = [self._is_decayed(variable.path) for variable in variables]
+        self._decayed = [
+            self._is_decayed(getattr(variable, "path", variable.name)) for variable in variables
+        ]
 
     def _is_decayed(self, path: str) -> bool:
         return bool(self.weight_decay_rate) and not any(
