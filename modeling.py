@@ -227,12 +227,19 @@ class Dropout(keras.layers.Dropout):
     Input and output have the same shape; with `training` false, they are the same.
     """
 
+    def build(self, *_: Any) -> None:
+        self.built = True
+
     def call(self, inputs: Tensor, training: bool | None = False) -> Tensor:
         seed = _DROPOUT_SEED.get()
         if seed is None or not training or not self.rate:
             return super().call(inputs, training=training)
         salt = ops.convert_to_tensor([zlib.crc32(self.path.encode()) & 0x7FFFFFFF, 0], "int32")
         return keras.random.dropout(inputs, self.rate, seed=_FixedSeed(seed + salt))
+
+
+def _dropout(layer: keras.layers.Layer, rate: float) -> Dropout:
+    return Dropout(rate, name="dropout", dtype=layer.dtype_policy)
 
 
 def _layer_norm(layer: keras.layers.Layer) -> keras.layers.Layer:
@@ -278,7 +285,7 @@ class Embeddings(_ConfiguredLayer):
     def __init__(self, config: BertConfig, **kwargs: Any) -> None:
         super().__init__(config, **kwargs)
         self.layer_norm = _layer_norm(self)
-        self.dropout = Dropout(config.hidden_dropout_prob, dtype=self.dtype_policy)
+        self.dropout = _dropout(self, config.hidden_dropout_prob)
 
     def build(self, *_: Any) -> None:
         config = self.config
@@ -291,6 +298,7 @@ class Embeddings(_ConfiguredLayer):
             "position_embeddings", (config.max_position_embeddings, width)
         )
         self.layer_norm.build((None, width))
+        self.dropout.build(None)
 
     def call(self, input_ids: Tensor, segment_ids: Tensor, training: bool | None = False) -> Tensor:
         batch, length = ops.shape(input_ids)
@@ -321,11 +329,12 @@ class SelfAttention(_ConfiguredLayer):
         self.projections = [
             _dense(self, config.hidden_size, name) for name in ("query", "key", "value")
         ]
-        self.dropout = Dropout(config.attention_probs_dropout_prob, dtype=self.dtype_policy)
+        self.dropout = _dropout(self, config.attention_probs_dropout_prob)
 
     def build(self, *_: Any) -> None:
         for projection in self.projections:
             projection.build((None, self.config.hidden_size))
+        self.dropout.build(None)
 
     def call(self, inputs: Tensor, input_mask: Tensor, training: bool | None = False) -> Tensor:
         config = self.config
@@ -355,11 +364,12 @@ class ResidualOutput(_ConfiguredLayer):
         super().__init__(config, **kwargs)
         self.input_size = input_size
         self.dense = _dense(self, config.hidden_size, "dense")
-        self.dropout = Dropout(config.hidden_dropout_prob, dtype=self.dtype_policy)
+        self.dropout = _dropout(self, config.hidden_dropout_prob)
         self.layer_norm = _layer_norm(self)
 
     def build(self, *_: Any) -> None:
         self.dense.build((None, self.input_size))
+        self.dropout.build(None)
         self.layer_norm.build((None, self.config.hidden_size))
 
     def call(self, inputs: Tensor, residual: Tensor, training: bool | None = False) -> Tensor:
