@@ -4,6 +4,7 @@ A variable's name is its path. A resumable checkpoint also holds, for every trai
 slots `<name>/adam_m` and `<name>/adam_v`, and `global_step` (original: optimization.py).
 """
 
+import functools
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -316,8 +317,26 @@ def save_tensors(prefix: str, tensors: Mapping[str, np.ndarray]) -> None:
             shape_and_slices=[""] * len(names),
             tensors=[tf.constant(tensors[name]) for name in names],
         )
+    declarations = tuple((name, tensors[name].shape, tensors[name].dtype.name) for name in names)
+    with tf.io.gfile.GFile(f"{partial}.meta", "wb") as writer:
+        writer.write(_meta_graph(declarations).SerializeToString(deterministic=True))
     # Without its index a checkpoint does not exist: the old one goes first, the new one comes last.
     if tf.io.gfile.exists(f"{prefix}.index"):
         tf.io.gfile.remove(f"{prefix}.index")
-    for suffix in (".data-00000-of-00001", ".index"):
+    for suffix in reversed(_SUFFIXES):
         tf.io.gfile.rename(partial + suffix, prefix + suffix, overwrite=True)
+
+
+@functools.lru_cache(maxsize=1)
+def _meta_graph(declarations: tuple[tuple[str, tuple[int, ...], str], ...]) -> Any:
+    """Returns what `tf.compat.v1.train.import_meta_graph` needs to restore the variables.
+
+    Departs: the original's `.meta` files hold the computation, too, as a TF1 graph.
+    """
+    with tf.Graph().as_default() as graph:
+        variables = [
+            tf.compat.v1.get_variable(name, shape, dtype, tf.compat.v1.zeros_initializer())
+            for name, shape, dtype in declarations
+        ]
+        saver = tf.compat.v1.train.Saver(variables)
+        return tf.compat.v1.train.export_meta_graph(graph=graph, saver_def=saver.as_saver_def())
