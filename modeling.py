@@ -12,6 +12,7 @@ import contextlib
 import contextvars
 import dataclasses
 import json
+import math
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -90,7 +91,7 @@ class BertConfig:
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
             if not _is_number(getattr(self, name)) or not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"`{name}` must be in [0, 1). Received {getattr(self, name)!r}.")
-        if not _is_number(self.initializer_range) or self.initializer_range <= 0:
+        if not _is_number(self.initializer_range) or not 0 < self.initializer_range < math.inf:
             raise ValueError(
                 f"`initializer_range` must be positive. Received {self.initializer_range!r}."
             )
@@ -99,7 +100,10 @@ class BertConfig:
                 "`hidden_size` must be a multiple of `num_attention_heads`. Received "
                 f"{self.hidden_size} and {self.num_attention_heads}."
             )
-        get_activation(self.hidden_act)
+        # `get_activation` takes callables, too, but no file can hold one.
+        get_activation(
+            self.hidden_act if isinstance(self.hidden_act, str) else str(self.hidden_act)
+        )
 
     @classmethod
     def from_dict(cls, json_object: Mapping[str, Any]) -> "BertConfig":

@@ -1,0 +1,187 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import modeling
+import run_pretraining
+
+ROOT = Path(__file__).parents[1]
+GOLDEN = ROOT / "tests" / "golden"
+# The same outputs for a larger model and real texts, too large to be part of the project.
+LARGE_GOLDEN = ROOT.parent / "shared" / "golden"
+
+LENGTH, PREDICTIONS = 12, 3
+
+
+@pytest.fixture(autouse=True)
+def _same_initial_values():
+    keras.utils.set_random_seed(7)
+
+
+@pytest.fixture
+def log(caplog):
+    """What absl logs, as `log.messages`."""
+    caplog.set_level("INFO", logger="absl")
+    return caplog
+
+
+@pytest.fixture
+def tiny_config():
+    """Two layers in which no two sizes are the same, so that none can stand in for another."""
+    return modeling.BertConfig(
+        vocab_size=29,
+        hidden_size=8,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=12,
+        max_position_embeddings=16,
+        type_vocab_size=3,
+    )
+
+
+@pytest.fixture
+def still_config(tiny_config):
+    """`tiny_config` without dropout."""
+    return change(tiny_config, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+
+
+@pytest.fixture(params=["portable", "large"])
+def golden(request):
+    """A folder of the original's outputs."""
+    folder = GOLDEN if request.param == "portable" else LARGE_GOLDEN
+    if not folder.exists():
+        pytest.skip(f"{folder} is not there.")
+    return folder
+
+
+def change(config: modeling.BertConfig, **values) -> modeling.BertConfig:
+    return modeling.BertConfig.from_dict({**config.to_dict(), **values})
+
+
+def make_examples(
+    config: modeling.BertConfig,
+    count: int,
+    *,
+    length: int = LENGTH,
+    predictions: int = PREDICTIONS,
+    seed: int = 0,
+) -> dict[str, np.ndarray]:
+    """Returns pre-training examples of random ids; padding and weights are of several lengths."""
+    rng = np.random.RandomState(seed)
+    real = rng.randint(predictions + 1, length + 1, size=(count, 1))
+    masked = rng.randint(1, predictions + 1, size=(count, 1))
+    mask = (np.arange(length) < real).astype(np.int32)
+    weights = np.arange(predictions) < masked
+    positions = np.stack([rng.permutation(n)[:predictions] for n in real[:, 0]])
+    return {
+        "input_ids": rng.randint(1, config.vocab_size, size=(count, length)).astype(np.int32)
+        * mask,
+        "input_mask": mask,
+        "segment_ids": (np.arange(length) >= real // 2).astype(np.int32) * mask,
+        "masked_lm_positions": (positions * weights).astype(np.int32),
+        "masked_lm_ids": (
+            rng.randint(1, config.vocab_size, size=(count, predictions)) * weights
+        ).astype(np.int32),
+        "masked_lm_weights": weights.astype(np.float32),
+        "next_sentence_labels": rng.randint(0, 2, size=(count, 1)).astype(np.int32),
+    }
+
+
+def serialize(example: dict[str, np.ndarray]) -> bytes:
+    """Returns a tf.train.Example; floats become float lists, and integers int64 lists."""
+    features = {}
+    for name, values in example.items():
+        if np.asarray(values).dtype.kind == "f":
+            feature = tf.train.Feature(float_list=tf.train.FloatList(value=values))
+        else:
+            feature = tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+        features[name] = feature
+    return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString(
+        deterministic=True
+    )
+
+
+def split_examples(examples: dict[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
+    count = len(examples["input_ids"])
+    return [{name: values[i] for name, values in examples.items()} for i in range(count)]
+
+
+def write_records(path, records: list[bytes]) -> str:
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for record in records:
+            writer.write(record)
+    return str(path)
+
+
+def write_examples(path, examples: dict[str, np.ndarray]) -> str:
+    return write_records(path, [serialize(example) for example in split_examples(examples)])
+
+
+def golden_batch(folder: Path) -> dict[str, np.ndarray]:
+    """Returns the examples of `pretrain_batch.tfrecord`."""
+    with np.load(folder / "pretrain_records.npz") as records:
+        count = 16 if folder == GOLDEN else 32
+        return {name: records[name][:count] for name in records.files}
+
+
+def golden_model(folder: Path, **kwargs) -> keras.Model:
+    """Returns the model with the original's weights, read without the code under test."""
+    config = modeling.BertConfig.from_json_file(str(folder / "bert_config.json"))
+    model = modeling.pretraining_model(config, **kwargs)
+    reader = tf.train.load_checkpoint(str(folder / "bert_model.ckpt"))
+    for variable in model.weights:
+        variable.assign(reader.get_tensor(variable.path))
+    return model
+
+
+def model_inputs(examples: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    names = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions")
+    return {name: examples[name] for name in names}
+
+
+def run_python(*arguments: str, check: bool = True, **env: str) -> subprocess.CompletedProcess:
+    """Runs this interpreter at the root of the project."""
+    result = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=ROOT,
+        env={**os.environ, **env},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if check:
+        assert result.returncode == 0, result.stderr
+    return result
+
+
+@pytest.fixture
+def pretraining_run(tmp_path, tiny_config):
+    """Small files for run_pretraining, and a function that makes settings of them."""
+    (tmp_path / "bert_config.json").write_text(tiny_config.to_json_string())
+    input_file = write_examples(tmp_path / "train.tfrecord", make_examples(tiny_config, 20))
+
+    def settings(**changes) -> run_pretraining.Settings:
+        return run_pretraining.Settings(
+            **{
+                "bert_config_file": str(tmp_path / "bert_config.json"),
+                "input_file": input_file,
+                "output_dir": str(tmp_path / "output"),
+                "do_train": True,
+                "max_seq_length": LENGTH,
+                "max_predictions_per_seq": PREDICTIONS,
+                "train_batch_size": 4,
+                "eval_batch_size": 4,
+                "num_train_steps": 4,
+                "num_warmup_steps": 1,
+                "learning_rate": 0.01,
+                **changes,
+            }
+        )
+
+    return settings
