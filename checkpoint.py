@@ -192,16 +192,14 @@ def write_text(path: str, text: str) -> None:
     tf.io.gfile.rename(partial, path, overwrite=True)
 
 
-def keep_config(output_dir: str, config: BertConfig) -> None:
-    """Stores `config` in `output_dir`, or checks it against the one there.
+def check_config(output_dir: str, config: BertConfig) -> None:
+    """Checks `config` against the one that `keep_config` has stored in `output_dir`, if any.
 
     Raises:
-      ValueError: where `output_dir` belongs to a model of another configuration.
+      ValueError: where they differ, naming the keys.
     """
     path = os.path.join(output_dir, CONFIG_FILE)
     if not tf.io.gfile.exists(path):
-        tf.io.gfile.makedirs(output_dir)
-        write_text(path, config.to_json_string())
         return
     stored = BertConfig.from_json_file(path).to_dict()
     differences = [
@@ -214,6 +212,12 @@ def keep_config(output_dir: str, config: BertConfig) -> None:
             f"`--output_dir` must belong to the same configuration. In {output_dir!r}, "
             f"{'; '.join(differences)}. Give another `--output_dir`, or the old configuration."
         )
+
+
+def keep_config(output_dir: str, config: BertConfig) -> None:
+    """Stores `config` in `output_dir`, which is made if need be."""
+    tf.io.gfile.makedirs(output_dir)
+    write_text(os.path.join(output_dir, CONFIG_FILE), config.to_json_string())
 
 
 class Checkpoints:

@@ -106,11 +106,14 @@ def run(settings: Settings) -> dict[str, float]:
     )
     config = modeling.BertConfig.from_json_file(settings.bert_config_file)
     train_batches, eval_batches = _open_batches(settings, config, strategy.num_replicas_in_sync)
-    checkpoint.keep_config(settings.output_dir, config)
+    checkpoint.check_config(settings.output_dir, config)
     with strategy.scope():
         model = modeling.pretraining_model(config, dtype=settings.precision)
         training.log_set_up(model, strategy, settings)
-        step = (_train if settings.do_train else _restore)(settings, model, train_batches)
+        if settings.do_train:
+            step = _train(settings, config, model, train_batches)
+        else:
+            step = _restore(settings, model)
         if not settings.do_eval:
             return {}
         results = training.evaluate(
@@ -181,7 +184,12 @@ def _open_records(files: list[str], features: Any) -> input_pipeline.Records:
     return records
 
 
-def _train(settings: Settings, model: keras.Model, batches: input_pipeline.Batches) -> int:
+def _train(
+    settings: Settings,
+    config: modeling.BertConfig,
+    model: keras.Model,
+    batches: input_pipeline.Batches,
+) -> int:
     optimizer = optimization.bert_optimizer(
         settings.learning_rate, settings.num_train_steps, settings.num_warmup_steps
     )
@@ -195,6 +203,12 @@ def _train(settings: Settings, model: keras.Model, batches: input_pipeline.Batch
     )
     checkpoints = checkpoint.Checkpoints(settings.output_dir, settings.keep_checkpoint_max)
     step = training.initialize(model, trainer.state(), checkpoints, settings.init_checkpoint)
+    if step > settings.num_train_steps:
+        raise ValueError(
+            f"`--num_train_steps` must be at least {step}, where {settings.output_dir!r} is. "
+            f"Received {settings.num_train_steps}; give more steps or another `--output_dir`."
+        )
+    checkpoint.keep_config(settings.output_dir, config)
     logging.info(
         "Training to step %d, %.1f epochs of %d records in batches of %d.",
         settings.num_train_steps,
@@ -220,7 +234,7 @@ def _train(settings: Settings, model: keras.Model, batches: input_pipeline.Batch
     return settings.num_train_steps
 
 
-def _restore(settings: Settings, model: keras.Model, _: Any) -> int:
+def _restore(settings: Settings, model: keras.Model) -> int:
     weights = {variable.path: variable for variable in model.weights}
     checkpoints = checkpoint.Checkpoints(settings.output_dir)
     return training.initialize(model, weights, checkpoints, settings.init_checkpoint)

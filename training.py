@@ -280,6 +280,9 @@ def train(
       NonFiniteLossError: with the step and where its batch was written; nothing is saved after it.
     """
     start = trainer.step
+    if start == num_train_steps:
+        logging.warning("Nothing to train: step %d is reached already.", start)
+        return
     is_chief = trainer.strategy.extended.should_checkpoint
     if is_chief:
         checkpoints.remove_partial()
@@ -437,6 +440,7 @@ def save_results(output_dir: str, step: int, results: Mapping[str, float]) -> No
     logging.info("***** Eval results at step %d *****", step)
     for name in sorted(lines):
         logging.info("  %s = %s", name, lines[name])
+    tf.io.gfile.makedirs(output_dir)
     path = os.path.join(output_dir, "eval_results.txt")
     checkpoint.write_text(path, "".join(f"{name} = {lines[name]}\n" for name in sorted(lines)))
     writer = tf.summary.create_file_writer(os.path.join(output_dir, "eval"))
