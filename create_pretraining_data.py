@@ -1,0 +1,539 @@
+"""Makes pre-training records of masked-LM and next-sentence prediction (paper, sections 3.1, A.1).
+
+    python create_pretraining_data.py --input_file=text.txt --output_file=train.tfrecord \
+      --vocab_file=vocab.txt
+
+The input has a sentence a line and a blank line between documents. With the same flags, the records
+and their order are those of the original release: all draws come from one generator, in its order.
+"""
+
+import dataclasses
+import math
+import random
+import time
+from collections.abc import Iterable, Sequence
+from itertools import chain
+
+import numpy as np
+from absl import flags, logging
+
+import common_flags
+import record_files
+import tokenization
+import training_instances
+
+Document = list[tuple[str, ...]]
+
+# [CLS], two [SEP], and a token in each segment.
+SHORTEST_SEQUENCE = 5
+BATCH = 1024
+NUM_LOGGED = 20
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The flags of this script, by name; `define_flags` says what each means."""
+
+    input_file: str
+    output_file: str
+    vocab_file: str
+    do_lower_case: bool = True
+    do_whole_word_mask: bool = False
+    max_seq_length: int = 128
+    max_predictions_per_seq: int = 20
+    random_seed: int = 12345
+    dupe_factor: int = 10
+    masked_lm_prob: float = 0.15
+    short_seq_prob: float = 0.1
+
+
+def define_flags() -> None:
+    """Defines the flags (original: create_pretraining_data.py)."""
+    flags.DEFINE_string(
+        "input_file",
+        None,
+        "Text, plain or gzip, a sentence a line and a blank line between documents: a "
+        "comma-separated list of paths or patterns.",
+        required=True,
+    )
+    flags.DEFINE_string(
+        "output_file",
+        None,
+        "TFRecord files to write, comma-separated; records are dealt to them in turn.",
+        required=True,
+    )
+    common_flags.define_vocabulary_flags()
+    common_flags.define_length_flags()
+    flags.DEFINE_bool(
+        "do_whole_word_mask", False, "Mask all pieces of a word or none, rather than single ones."
+    )
+    flags.DEFINE_integer("random_seed", 12345, "Seed of all random draws.")
+    flags.DEFINE_integer(
+        "dupe_factor", 10, "Times that each document is used, with other pairs and masks."
+    )
+    flags.DEFINE_float(
+        "masked_lm_prob", 0.15, "Share of the tokens to mask, up to --max_predictions_per_seq."
+    )
+    flags.DEFINE_float(
+        "short_seq_prob", 0.1, "Share of documents cut into sequences of a random, shorter length."
+    )
+
+
+TrainingInstance = training_instances.TrainingInstance
+InstanceTable = training_instances.InstanceTable
+
+
+class Progress:
+    """Logs how far the work is and how long it may still take, every 10 seconds at most."""
+
+    def __init__(self, what: str, total: float) -> None:
+        self._what = what
+        self._total = total
+        self._start = self._last = time.monotonic()
+
+    def __call__(self, done: float) -> None:
+        now = time.monotonic()
+        if now - self._last >= 10 and done:
+            self._last = now
+            remaining = (now - self._start) * max(self._total / done - 1, 0)
+            logging.info(
+                "%s: %.0f %%, about %.0f s to go.", self._what, 100 * done / self._total, remaining
+            )
+
+
+# The arguments of the functions below, in number and order, are those of the original.
+
+
+def write_instance_to_example_files(
+    instances: Iterable[TrainingInstance],
+    tokenizer: tokenization.FullTokenizer,
+    max_seq_length: int,
+    max_predictions_per_seq: int,
+    output_files: Sequence[str],
+) -> None:
+    """Writes instances to TFRecord files, dealt in turn; these appear when all are whole."""
+    if isinstance(instances, InstanceTable):
+        table = instances
+    else:
+        table = InstanceTable(tokenizer, max_seq_length, max_predictions_per_seq)
+        for instance in instances:
+            table.append(instance)
+    progress = Progress("Writing", len(table))
+    with record_files.write_records(output_files) as writers:
+        for start in range(0, len(table), BATCH):
+            features = table.features(start, start + BATCH)
+            for offset, record in enumerate(record_files.encode_examples(features)):
+                index = start + offset
+                writers[index % len(writers)].write(record)
+                if index < NUM_LOGGED:
+                    _log_instance(table[index], {k: v[offset] for k, v in features.items()})
+            progress(start)
+    logging.info("Wrote %d total instances", len(table))
+
+
+def _log_instance(instance: TrainingInstance, features: dict[str, np.ndarray]) -> None:
+    logging.info("*** Example ***")
+    logging.info("tokens: %s", " ".join(instance.tokens))
+    for name, values in features.items():
+        logging.info("%s: %s", name, " ".join(str(value) for value in (values + 0).tolist()))
+
+
+def create_training_instances(  # noqa: PLR0913, PLR0917
+    input_files: Sequence[str],
+    tokenizer: tokenization.FullTokenizer,
+    max_seq_length: int,
+    dupe_factor: int,
+    short_seq_prob: float,
+    masked_lm_prob: float,
+    max_predictions_per_seq: int,
+    rng: random.Random,
+    *,
+    do_whole_word_mask: bool = False,
+) -> InstanceTable:
+    """Returns the instances of all documents in the files, in random order.
+
+    Raises:
+      ValueError: where a number is out of range, the vocabulary lacks a token that is needed, or
+        there is no text.
+    """
+    _check_range("max_seq_length", max_seq_length, SHORTEST_SEQUENCE)
+    _check_range("max_predictions_per_seq", max_predictions_per_seq, 1)
+    _check_range("dupe_factor", dupe_factor, 1)
+    _check_range("masked_lm_prob", masked_lm_prob, 0, 1)
+    _check_range("short_seq_prob", short_seq_prob, 0, 1)
+    missing = [token for token in ("[CLS]", "[SEP]", "[MASK]") if token not in tokenizer.vocab]
+    if missing:
+        raise ValueError(
+            "The vocabulary must hold '[CLS]', '[SEP]' and '[MASK]'. Received one without "
+            f"{missing}."
+        )
+    documents = read_documents(input_files, tokenizer)
+    rng.shuffle(documents)
+
+    instances = InstanceTable(tokenizer, max_seq_length, max_predictions_per_seq)
+    vocab_words = list(tokenizer.vocab)
+    progress = Progress("Making instances", dupe_factor * len(documents))
+    for use in range(dupe_factor):
+        for document_index in range(len(documents)):
+            for instance in create_instances_from_document(
+                documents,
+                document_index,
+                max_seq_length,
+                short_seq_prob,
+                masked_lm_prob,
+                max_predictions_per_seq,
+                vocab_words,
+                rng,
+                do_whole_word_mask=do_whole_word_mask,
+            ):
+                instances.append(instance)
+            progress(use * len(documents) + document_index)
+    instances.shuffle(rng)
+    _describe_instances(instances, masked_lm_prob)
+    return instances
+
+
+def _check_range(name: str, value: float, low: float, high: float = math.inf) -> None:
+    if not low <= value <= high:
+        most = f" and at most {high}" if high < math.inf else ""
+        raise ValueError(f"`{name}` must be at least {low}{most}. Received {value}.")
+
+
+def read_documents(
+    input_files: Sequence[str], tokenizer: tokenization.FullTokenizer
+) -> list[Document]:
+    """Returns the documents of the files, each a list of tokenized sentences.
+
+    Raises:
+      ValueError: where there is no text.
+    """
+    documents: list[Document] = [[]]
+    num_damaged = num_joined = size_before = 0
+    progress = Progress("Reading", sum(map(record_files.file_size, input_files)))
+    for input_file in input_files:
+        # Faithful: a document goes on in the next file where no blank line ends it.
+        num_joined += bool(documents[-1])
+        position = 0
+        for number, (line, position) in enumerate(record_files.read_lines(input_file)):
+            try:
+                text = line.decode()
+            except UnicodeDecodeError:
+                num_damaged += 1
+                text = tokenization.convert_to_unicode(line)
+            # Faithful: carriage returns vanish wherever they stand, as tf.gfile had it.
+            text = text.replace("\r", "").strip()
+            if not text:
+                documents.append([])
+            elif tokens := tokenizer.tokenize(text):
+                documents[-1].append(tuple(tokens))
+            if number % 1000 == 0:
+                progress(size_before + position)
+        size_before += position
+    documents = [document for document in documents if document]
+    if not documents:
+        raise ValueError(f"The input files must hold text. Received {list(input_files)}.")
+    _describe_corpus(documents, num_damaged, num_joined)
+    return documents
+
+
+def create_instances_from_document(  # noqa: PLR0913, PLR0917
+    all_documents: Sequence[Sequence[Sequence[str]]],
+    document_index: int,
+    max_seq_length: int,
+    short_seq_prob: float,
+    masked_lm_prob: float,
+    max_predictions_per_seq: int,
+    vocab_words: Sequence[str],
+    rng: random.Random,
+    *,
+    do_whole_word_mask: bool = False,
+) -> list[TrainingInstance]:
+    """Returns the instances of one use of a document (paper, section A.2)."""
+    document = all_documents[document_index]
+    budget = max_seq_length - 3
+    # Short sequences, so that fine-tuning's short inputs are not new to the model.
+    target = rng.randint(2, budget) if rng.random() < short_seq_prob else budget
+    instances = []
+    start = 0
+    while start < len(document):
+        end = _end_of_chunk(document, start, target)
+        middle = start + 1 if end - start == 1 else start + rng.randint(1, end - start - 1)
+        tokens_a = list(chain.from_iterable(document[start:middle]))
+        is_random_next = end - start == 1 or rng.random() < 0.5
+        if is_random_next:
+            tokens_b = _random_segment(all_documents, document_index, target - len(tokens_a), rng)
+            # The sentences that were to follow are not used up.
+            start = middle
+        else:
+            tokens_b = list(chain.from_iterable(document[middle:end]))
+            start = end
+        length = len(tokens_a) + len(tokens_b)
+        truncate_seq_pair(tokens_a, tokens_b, budget, rng)
+        tokens, segment_ids = tokenization.pack(tokens_a, tokens_b, max_length=max_seq_length)
+        masked_tokens, positions, labels = create_masked_lm_predictions(
+            tokens,
+            masked_lm_prob,
+            max_predictions_per_seq,
+            vocab_words,
+            rng,
+            do_whole_word_mask=do_whole_word_mask,
+        )
+        num_truncated = length - len(tokens_a) - len(tokens_b)
+        instances.append(
+            TrainingInstance(
+                masked_tokens, segment_ids, positions, labels, is_random_next, num_truncated
+            )
+        )
+    return instances
+
+
+def _end_of_chunk(document: Sequence[Sequence[str]], start: int, target: int) -> int:
+    """Returns where sentences from `start` on reach the target length, or the document's end."""
+    length = 0
+    for end in range(start, len(document)):
+        length += len(document[end])
+        if length >= target:
+            return end + 1
+    return len(document)
+
+
+def _random_segment(
+    all_documents: Sequence[Sequence[Sequence[str]]],
+    document_index: int,
+    target: int,
+    rng: random.Random,
+) -> list[str]:
+    """Returns sentences from a random place of another document, to the target length or its end.
+
+    Faithful: after ten draws of the document itself, it is taken. A corpus of one document has
+    nothing else.
+    """
+    for _ in range(10):
+        other_index = rng.randint(0, len(all_documents) - 1)
+        if other_index != document_index:
+            break
+    other = all_documents[other_index]
+    start = rng.randint(0, len(other) - 1)
+    return list(chain.from_iterable(other[start : _end_of_chunk(other, start, target)]))
+
+
+def truncate_seq_pair(
+    tokens_a: list[str], tokens_b: list[str], max_num_tokens: int, rng: random.Random
+) -> None:
+    """Shortens the longer list, at either end by chance, until both fit; changes them in place."""
+    length_a, length_b = len(tokens_a), len(tokens_b)
+    start_a = start_b = 0
+    for _ in range(length_a + length_b - max_num_tokens):
+        from_front = rng.random() < 0.5
+        if length_a > length_b:
+            length_a -= 1
+            start_a += from_front
+        else:
+            length_b -= 1
+            start_b += from_front
+    tokens_a[:] = tokens_a[start_a : start_a + length_a]
+    tokens_b[:] = tokens_b[start_b : start_b + length_b]
+
+
+def create_masked_lm_predictions(
+    tokens: Sequence[str],
+    masked_lm_prob: float,
+    max_predictions_per_seq: int,
+    vocab_words: Sequence[str],
+    rng: random.Random,
+    *,
+    do_whole_word_mask: bool = False,
+) -> tuple[list[str], list[int], list[str]]:
+    """Returns the tokens with some masked, their positions, and what stood there (section 3.1).
+
+    Of those chosen, 80 % become [MASK], 10 % a random token and 10 % stay. A random token may be
+    any, [PAD] and [unused1] included, as in the original.
+    """
+    firsts, followers = _mask_candidates(tokens, do_whole_word_mask)
+    _shuffle(firsts, rng)
+    num_to_predict = min(max_predictions_per_seq, max(1, round(len(tokens) * masked_lm_prob)))
+    output = list(tokens)
+    positions: list[int] = []
+    for first in firsts:
+        if len(positions) >= num_to_predict:
+            break
+        word = (first, *followers.get(first, ()))
+        if len(positions) + len(word) > num_to_predict:
+            continue
+        for position in word:
+            if rng.random() < 0.8:
+                output[position] = "[MASK]"
+            elif rng.random() >= 0.5:
+                output[position] = vocab_words[rng.randint(0, len(vocab_words) - 1)]
+        positions.extend(word)
+    positions.sort()
+    return output, positions, [tokens[position] for position in positions]
+
+
+def _mask_candidates(
+    tokens: Sequence[str], do_whole_word_mask: bool
+) -> tuple[list[int], dict[int, list[int]]]:
+    """Returns the positions at which masking may begin, and those that come with them."""
+    firsts: list[int] = []
+    followers: dict[int, list[int]] = {}
+    if not do_whole_word_mask:
+        firsts = [i for i, token in enumerate(tokens) if token not in ("[CLS]", "[SEP]")]
+        return firsts, followers
+    for position, token in enumerate(tokens):
+        if token in ("[CLS]", "[SEP]"):
+            continue
+        # Faithful: pieces that begin segment b, its front cut off, go with the last word of a.
+        if firsts and token.startswith("##"):
+            followers.setdefault(firsts[-1], []).append(position)
+        else:
+            firsts.append(position)
+    return firsts, followers
+
+
+def _shuffle(items: list[int], rng: random.Random) -> None:
+    """Does what `rng.shuffle(items)` does, with the same draws, in a third of the time."""
+    getrandbits = rng.getrandbits
+    for last in range(len(items) - 1, 0, -1):
+        bits = (last + 1).bit_length()
+        other = getrandbits(bits)
+        while other > last:
+            other = getrandbits(bits)
+        items[last], items[other] = items[other], items[last]
+
+
+def _describe_corpus(documents: Sequence[Document], num_damaged: int, num_joined: int) -> None:
+    """Logs statistics of the input, and warns where it does not look as it should."""
+    lengths = [len(sentence) for document in documents for sentence in document]
+    num_tokens = sum(lengths)
+    num_unknown = sum(sentence.count("[UNK]") for document in documents for sentence in document)
+    num_single = sum(len(document) == 1 for document in documents)
+    logging.info(
+        "Read %s documents, %s sentences, %s tokens; %.1f sentences a document, %.1f tokens a "
+        "sentence, %.2f %% of the tokens [UNK].",
+        f"{len(documents):,}",
+        f"{len(lengths):,}",
+        f"{num_tokens:,}",
+        len(lengths) / len(documents),
+        num_tokens / len(lengths),
+        100 * num_unknown / num_tokens,
+    )
+    if len(documents) == 1:
+        logging.warning(
+            "There is one document only, so that a 'random' next segment is from the same one. Put "
+            "a blank line between documents."
+        )
+    elif num_single > len(documents) / 2:
+        logging.warning(
+            "%d of %d documents are a single sentence, whose next segment is always random. A "
+            "blank line ends a document: is there one after every sentence?",
+            num_single,
+            len(documents),
+        )
+    if num_unknown > 0.02 * num_tokens:
+        logging.warning(
+            "%.1f %% of the tokens are [UNK]. Are --vocab_file and --do_lower_case the right ones "
+            "for this text?",
+            100 * num_unknown / num_tokens,
+        )
+    if num_damaged:
+        logging.warning("%d lines are not UTF-8. What cannot be read was left out.", num_damaged)
+    if num_joined:
+        logging.warning(
+            "%d input files begin within a document, for the file before does not end with a blank "
+            "line.",
+            num_joined,
+        )
+
+
+def _describe_instances(instances: InstanceTable, masked_lm_prob: float) -> None:
+    """Logs statistics of the output, and warns where it does not look as it should."""
+    heads = instances.heads()
+    num_random = int(heads[:, InstanceTable.IS_RANDOM_NEXT].sum())
+    num_tokens = int(heads[:, InstanceTable.LENGTH].sum()) - 3 * len(heads)
+    num_masked = int(heads[:, InstanceTable.NUM_MASKED].sum())
+    truncated = heads[:, InstanceTable.NUM_TRUNCATED]
+    lost = int(truncated.sum())
+    logging.info(
+        "Made %s instances of %.1f tokens: %.1f %% with a random next segment, %.1f %% of the "
+        "tokens masked; %.1f %% of the instances truncated, by %.1f %% of all tokens.",
+        f"{len(heads):,}",
+        num_tokens / len(heads) + 3,
+        100 * num_random / len(heads),
+        100 * num_masked / num_tokens,
+        100 * (truncated > 0).mean(),
+        100 * lost / (lost + num_tokens),
+    )
+    if num_random > 0.75 * len(heads):
+        logging.warning(
+            "%.1f %% of the next segments are random, where about half should be. Documents need "
+            "several sentences, a line each.",
+            100 * num_random / len(heads),
+        )
+    if num_masked < 0.8 * masked_lm_prob * num_tokens:
+        logging.warning(
+            "%.1f %% of the tokens are masked, where --masked_lm_prob asks for %.1f %%. "
+            "--max_predictions_per_seq should be about --max_seq_length times that.",
+            100 * num_masked / num_tokens,
+            100 * masked_lm_prob,
+        )
+    if lost > 0.5 * (lost + num_tokens):
+        logging.warning(
+            "%.1f %% of the tokens were cut off. Are the lines longer than sentences?",
+            100 * lost / (lost + num_tokens),
+        )
+
+
+def run(settings: Settings) -> InstanceTable:
+    """Makes the records and writes them; returns the instances in the order of the records.
+
+    Raises:
+      ValueError: before the expensive part, where files or numbers are not as they must be.
+    """
+    logging.info("%s", settings)
+    input_files = record_files.match_files(settings.input_file, "input_file")
+    output_files = settings.output_file.split(",")
+    record_files.check_outputs(output_files, input_files, "output_file")
+    tokenizer = _load_tokenizer(settings.vocab_file, settings.do_lower_case)
+    logging.info("*** Reading from input files ***")
+    for input_file in input_files:
+        logging.info("  %s", input_file)
+    instances = create_training_instances(
+        input_files,
+        tokenizer,
+        settings.max_seq_length,
+        settings.dupe_factor,
+        settings.short_seq_prob,
+        settings.masked_lm_prob,
+        settings.max_predictions_per_seq,
+        random.Random(settings.random_seed),
+        do_whole_word_mask=settings.do_whole_word_mask,
+    )
+    logging.info("*** Writing to output files ***")
+    for output_file in output_files:
+        logging.info("  %s", output_file)
+    write_instance_to_example_files(
+        instances,
+        tokenizer,
+        settings.max_seq_length,
+        settings.max_predictions_per_seq,
+        output_files,
+    )
+    return instances
+
+
+def _load_tokenizer(vocab_file: str, do_lower_case: bool) -> tokenization.FullTokenizer:
+    if not record_files.is_remote(vocab_file):
+        return tokenization.FullTokenizer(vocab_file, do_lower_case)
+    with record_files.open_file(vocab_file) as lines:
+        return tokenization.FullTokenizer(lines, do_lower_case)
+
+
+def main(_: list[str]) -> None:
+    """Runs the script on its flags."""
+    names = [field.name for field in dataclasses.fields(Settings)]
+    run(Settings(**{name: getattr(flags.FLAGS, name) for name in names}))
+
+
+if __name__ == "__main__":
+    define_flags()
+    common_flags.run_script(main)

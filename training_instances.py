@@ -1,0 +1,132 @@
+"""Training instances of pre-training, and a table of them that is small (paper, section 3.1)."""
+
+import array
+import dataclasses
+import random
+from collections.abc import Sequence
+from typing import overload
+
+import numpy as np
+
+import tokenization
+
+
+@dataclasses.dataclass(slots=True)
+class TrainingInstance:
+    """A pair of segments with some tokens masked.
+
+    Attributes:
+      tokens: `[CLS] a [SEP] b [SEP]`, masked.
+      segment_ids: 0 up to the first [SEP], then 1.
+      masked_lm_positions: In ascending order.
+      masked_lm_labels: The tokens that stood there.
+      is_random_next: Whether `b` is from elsewhere, rather than what follows `a`.
+      num_truncated: Tokens cut off to fit.
+    """
+
+    tokens: Sequence[str]
+    segment_ids: Sequence[int]
+    masked_lm_positions: Sequence[int]
+    masked_lm_labels: Sequence[str]
+    is_random_next: bool
+    num_truncated: int = 0
+
+
+class InstanceTable(Sequence[TrainingInstance]):
+    """Training instances, kept as rows of numbers: an eighth of the memory of lists of tokens."""
+
+    # Columns: these, then token ids, masked positions and label ids, all padded with 0.
+    LENGTH, FIRST_LENGTH, NUM_MASKED, IS_RANDOM_NEXT, NUM_TRUNCATED, NUM_HEADS = range(6)
+
+    def __init__(
+        self,
+        tokenizer: tokenization.FullTokenizer,
+        max_seq_length: int,
+        max_predictions_per_seq: int,
+    ) -> None:
+        self._tokenizer = tokenizer
+        ends = np.cumsum(
+            [self.NUM_HEADS, max_seq_length, max_predictions_per_seq, max_predictions_per_seq]
+        ).tolist()
+        self._tokens, self._positions, self._labels = map(slice, ends[:-1], ends[1:])
+        self._width = ends[-1]
+        largest = max(*tokenizer.inv_vocab, max_seq_length)
+        self._numbers = array.array("H" if largest < 1 << 16 else "I")
+        self._order = array.array("Q")
+
+    def append(self, instance: TrainingInstance) -> None:
+        """Adds an instance at the end."""
+        vocab = self._tokenizer.vocab
+        length, num_masked = len(instance.tokens), len(instance.masked_lm_positions)
+        padding = [0] * (self._tokens.stop - self._tokens.start - length)
+        absent = [0] * (self._labels.stop - self._labels.start - num_masked)
+        row = [
+            length,
+            length - sum(instance.segment_ids),
+            num_masked,
+            int(instance.is_random_next),
+            min(instance.num_truncated, 0xFFFF),
+            *[vocab[token] for token in instance.tokens],
+            *padding,
+            *instance.masked_lm_positions,
+            *absent,
+            *[vocab[token] for token in instance.masked_lm_labels],
+            *absent,
+        ]
+        assert len(row) == self._width
+        self._order.append(len(self._order))
+        self._numbers.extend(row)
+
+    def shuffle(self, rng: random.Random) -> None:
+        """Does what `rng.shuffle` does to a list."""
+        rng.shuffle(self._order)
+
+    def _all_rows(self) -> np.ndarray:
+        return np.frombuffer(self._numbers, self._numbers.typecode).reshape(-1, self._width)
+
+    def heads(self) -> np.ndarray:
+        """Returns the first columns, in the order of adding, int64 [instances, NUM_HEADS]."""
+        return self._all_rows()[:, : self.NUM_HEADS].astype(np.int64)
+
+    def _rows(self, start: int, stop: int) -> np.ndarray:
+        order = np.frombuffer(self._order, np.uint64)[start:stop]
+        return self._all_rows()[order].astype(np.int64)
+
+    def features(self, start: int, stop: int) -> dict[str, np.ndarray]:
+        """Returns what the records of some instances hold, each [B, values]."""
+        rows = self._rows(start, stop)
+        heads = rows[:, :, None]  # [B, columns, 1]
+        places = np.arange(self._tokens.stop - self._tokens.start)
+        inside = places < heads[:, self.LENGTH]
+        masked = np.arange(self._labels.stop - self._labels.start) < heads[:, self.NUM_MASKED]
+        return {
+            "input_ids": rows[:, self._tokens],
+            "input_mask": inside,
+            "segment_ids": inside & (places >= heads[:, self.FIRST_LENGTH]),
+            "masked_lm_positions": rows[:, self._positions],
+            "masked_lm_ids": rows[:, self._labels],
+            "masked_lm_weights": masked.astype(np.float32),
+            "next_sentence_labels": heads[:, self.IS_RANDOM_NEXT],
+        }
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    @overload
+    def __getitem__(self, index: int) -> TrainingInstance: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[TrainingInstance]: ...
+    def __getitem__(self, index: int | slice) -> TrainingInstance | list[TrainingInstance]:
+        if isinstance(index, slice):
+            return [self[each] for each in range(*index.indices(len(self)))]
+        index = range(len(self))[index]
+        row = self._rows(index, index + 1)[0].tolist()
+        length, first_length, num_masked, is_random_next, num_truncated = row[: self.NUM_HEADS]
+        return TrainingInstance(
+            tokens=self._tokenizer.convert_ids_to_tokens(row[self._tokens][:length]),
+            segment_ids=[0] * first_length + [1] * (length - first_length),
+            masked_lm_positions=row[self._positions][:num_masked],
+            masked_lm_labels=self._tokenizer.convert_ids_to_tokens(row[self._labels][:num_masked]),
+            is_random_next=bool(is_random_next),
+            num_truncated=num_truncated,
+        )
