@@ -1,0 +1,203 @@
+"""Splits plain text into sentences, as create_pretraining_data.py reads them (paper, section 3.1).
+
+    python split_sentences.py --input_file='books/*.txt' --output_file=sentences.txt
+
+The output has a blank line between documents. A document is a chapter, where the text sets chapters
+apart by several blank lines, else a file. Rules rather than a model find the sentences: good enough
+to decide what follows what, and the same on every machine.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+
+from absl import flags, logging
+
+import common_flags
+import record_files
+import tokenization
+
+# Words whose period ends no sentence.
+_TITLE = re.compile(
+    "mrs?|ms|messrs|mme|mlle|dr|prof|rev|hon|ste?|gen|col|maj|capt|lt|lieut|sgt|corp|cmdr|adm|gov"
+    "|sen|rep|pres|supt|esq|fr|mt|ft|vs|cf|viz|etc|jan|feb|mar|apr|aug|sept?|oct|nov|dec|approx"
+    "|dept|est",
+    re.IGNORECASE,
+)
+# Words of which the same is true before a number, and what looks like one.
+_COUNTED = re.compile(
+    "nos?|pp?|vols?|chap|ch|figs?|sect?|art|bk|pt|op|ll?|vv?|n|ff?", re.IGNORECASE
+)
+_NUMBER = re.compile(r"\d|[IVXLCDM]+\b")
+
+_OPENING = "\"'“‘«([{_*—-"  # noqa: RUF001
+_CLOSING = "\"'”’»)\\]}_*』」）"  # noqa: RUF001
+# A stop, what closes after it, footnote marks, whitespace, and what comes next; or an East Asian
+# full stop, after which there need be no whitespace.
+_BOUNDARY = re.compile(
+    rf"(?P<stop>\.(?:\s?\.)+|[.!?…]+)[{_CLOSING}]*(?:\[\d+\])*\s+"
+    rf"(?=[{re.escape(_OPENING)}]*(?P<next>\w))"
+    rf"|[。！？]+[{_CLOSING}]*\s*"  # noqa: RUF001
+)
+_LAST_WORD = re.compile(r"[^\W\d_][\w.]*$")
+
+
+def split_sentences(text: str) -> list[str]:
+    """Returns the sentences of a paragraph, whitespace within them made single spaces."""
+    text = " ".join(text.split())
+    sentences = []
+    start = 0
+    for match in _BOUNDARY.finditer(text):
+        if match["stop"] is None or _ends_sentence(text[start : match.start()], match):
+            sentences.append(text[start : match.end()].strip())
+            start = match.end()
+    return [sentence for sentence in [*sentences, text[start:]] if sentence]
+
+
+def _ends_sentence(before: str, match: re.Match[str]) -> bool:
+    """Returns whether a stop with whitespace after it ends what is before it."""
+    if match["next"].islower():
+        return False
+    if match["stop"] != ".":
+        return True
+    last_word = _LAST_WORD.search(before)
+    if last_word is None:
+        return True
+    word = last_word[0]
+    # Initials and the like: J. K., U.S. But "I." is rather the end of a sentence.
+    if "." in word or (len(word) == 1 and word.isupper() and word != "I"):
+        return word.lower() in ("a.m", "p.m")
+    if _TITLE.fullmatch(word):
+        return False
+    following = match.string[match.start("next") :]
+    return not (_COUNTED.fullmatch(word) and _NUMBER.match(following))
+
+
+def wrapped_paragraphs(lines: Iterable[str], document_gap: int) -> Iterator[list[str]]:
+    """Yields the paragraphs of each document of hard-wrapped text.
+
+    Args:
+      lines: Blank ones end a paragraph.
+      document_gap: So many blank lines in a row end a document.
+    """
+    paragraphs: list[str] = []
+    wrapped: list[str] = []
+    num_blank = 0
+    for line in lines:
+        if line.strip():
+            if num_blank >= document_gap:
+                yield paragraphs
+                paragraphs = []
+            num_blank = 0
+            wrapped.append(line)
+            continue
+        num_blank += 1
+        if wrapped:
+            paragraphs.append(" ".join(wrapped))
+            wrapped = []
+    yield [*paragraphs, " ".join(wrapped)]
+
+
+def join_short(documents: Iterable[list[str]], min_sentences: int) -> Iterator[list[str]]:
+    """Yields documents with at least so many sentences, joining shorter ones to the next.
+
+    So a title stays with its text. The last may be shorter.
+    """
+    joined: list[str] = []
+    for document in documents:
+        joined += document
+        if len(joined) >= min_sentences:
+            yield joined
+            joined = []
+    if joined:
+        yield joined
+
+
+def define_flags() -> None:
+    """Defines the flags."""
+    flags.DEFINE_string(
+        "input_file",
+        None,
+        "Text, plain or gzip: a comma-separated list of paths or patterns.",
+        required=True,
+    )
+    flags.DEFINE_string("output_file", None, "Where to write the sentences.", required=True)
+    flags.DEFINE_enum(
+        "input_format",
+        "wrapped",
+        ["wrapped", "paragraphs"],
+        "wrapped: lines are broken anywhere, a blank line ends a paragraph, and --document_gap of "
+        "them a document. paragraphs: a paragraph a line, a blank line between documents.",
+    )
+    flags.DEFINE_integer(
+        "document_gap", 3, "Blank lines that end a document of wrapped text.", lower_bound=1
+    )
+    flags.DEFINE_integer(
+        "min_sentences",
+        8,
+        "Documents with fewer sentences, such as a title page, are joined to the next in the file.",
+        lower_bound=1,
+    )
+
+
+def run(
+    *,
+    input_file: str,
+    output_file: str,
+    input_format: str = "wrapped",
+    document_gap: int = 3,
+    min_sentences: int = 8,
+) -> tuple[int, int]:
+    """Writes the sentences of all files; returns the numbers of documents and of sentences."""
+    input_files = record_files.match_files(input_file, "input_file")
+    record_files.check_outputs([output_file], input_files, "output_file")
+    num_documents = num_sentences = 0
+    with record_files.replace_files([output_file]) as [output]:
+        for path in input_files:
+            lines = (
+                tokenization.convert_to_unicode(line) for line, _ in record_files.read_lines(path)
+            )
+            documents = (
+                [sentence for paragraph in paragraphs for sentence in split_sentences(paragraph)]
+                for paragraphs in _paragraphs(lines, input_format, document_gap)
+            )
+            for sentences in join_short(documents, min_sentences):
+                output.write("".join(f"{sentence}\n" for sentence in [*sentences, ""]).encode())
+                num_documents += 1
+                num_sentences += len(sentences)
+        if not num_sentences:
+            raise ValueError(f"`--input_file` must hold text. Received {input_files}.")
+    logging.info(
+        "Wrote %d sentences in %d documents to %s.", num_sentences, num_documents, output_file
+    )
+    return num_documents, num_sentences
+
+
+def _paragraphs(lines: Iterable[str], input_format: str, document_gap: int) -> Iterator[list[str]]:
+    if input_format == "wrapped":
+        yield from wrapped_paragraphs(lines, document_gap)
+        return
+    paragraphs: list[str] = []
+    for line in lines:
+        if line.strip():
+            paragraphs.append(line)
+        else:
+            yield paragraphs
+            paragraphs = []
+    yield paragraphs
+
+
+def main(_: list[str]) -> None:
+    """Runs the script on its flags."""
+    values = flags.FLAGS
+    run(
+        input_file=values.input_file,
+        output_file=values.output_file,
+        input_format=values.input_format,
+        document_gap=values.document_gap,
+        min_sentences=values.min_sentences,
+    )
+
+
+if __name__ == "__main__":
+    define_flags()
+    common_flags.run_script(main)
