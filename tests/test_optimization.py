@@ -1,0 +1,275 @@
+import json
+import math
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
+
+import optimization
+
+NAMES = ("layer_0/dense/kernel", "layer_0/dense/bias", "layer_0/LayerNorm/gamma")
+
+
+def make_variables(seed=0):
+    rng = np.random.RandomState(seed)
+    variables = [keras.Variable(rng.standard_normal((3, 4)).astype("float32"), name="x")]
+    variables += [keras.Variable(rng.standard_normal(4).astype("float32"), name="x") for _ in "ab"]
+    for variable, path in zip(variables, NAMES, strict=True):
+        variable._path = path
+    return variables
+
+
+def make_gradients(count, seed=1):
+    rng = np.random.RandomState(seed)
+    return [
+        [rng.standard_normal(shape).astype("float32") for shape in ((3, 4), (4,), (4,))]
+        for _ in range(count)
+    ]
+
+
+def reference(weights, gradients, learning_rates, decayed):
+    """The original's update in NumPy (original: optimization.py, apply_gradients)."""
+    weights = [w.astype(np.float64) for w in weights]
+    m = [np.zeros_like(w) for w in weights]
+    v = [np.zeros_like(w) for w in weights]
+    for step, rate in enumerate(learning_rates):
+        for i, g in enumerate(gradients[step]):
+            m[i] = 0.9 * m[i] + 0.1 * g
+            v[i] = 0.999 * v[i] + 0.001 * g**2
+            change = m[i] / (np.sqrt(v[i]) + 1e-6) + (0.01 * weights[i] if decayed[i] else 0.0)
+            weights[i] = weights[i] - rate * change
+    return weights, m, v
+
+
+def apply_all(optimizer, variables, gradients, *, compiled, scale=None):
+    def step(*each):
+        optimizer.apply(list(each), variables, scale=scale)
+
+    if compiled:
+        optimizer.build(variables)
+        step = tf.function(step)
+    for each in gradients:
+        step(*[tf.constant(gradient) for gradient in each])
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_updates_equal_ten_lines_of_numpy(compiled):
+    variables, gradients = make_variables(), make_gradients(12)
+    weights = [variable.numpy() for variable in variables]
+    optimizer = optimization.bert_optimizer(0.1, 20, 4)
+    apply_all(optimizer, variables, gradients, compiled=compiled)
+    rates = [0.1 * step / 4 if step < 4 else 0.1 * (1 - step / 20) for step in range(12)]
+    # Neither the bias nor LayerNorm is decayed.
+    weights, m, v = reference(weights, gradients, rates, [True, False, False])
+    # Float32 against float64.
+    for actual, expected in (
+        (variables, weights),
+        (optimizer.first_moments, m),
+        (optimizer.second_moments, v),
+    ):
+        for one, other in zip(actual, expected, strict=True):
+            np.testing.assert_allclose(one.numpy(), other, rtol=1e-5, atol=1e-6)
+    assert int(optimizer.iterations.numpy()) == 12
+
+
+def test_first_step_is_not_corrected_for_bias():
+    # Adam with bias correction would move by the learning rate; this moves sqrt(10) times as far.
+    variable = keras.Variable([1.0], name="kernel")
+    optimizer = optimization.AdamWeightDecayOptimizer(0.01)
+    optimizer.apply([tf.constant([2.0])], [variable])
+    assert float(variable.numpy()[0]) == pytest.approx(1.0 - 0.01 * math.sqrt(10), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("path", "decayed"),
+    [
+        ("bert/embeddings/word_embeddings", True),
+        ("bert/encoder/layer_0/attention/self/query/kernel", True),
+        ("bert/encoder/layer_0/attention/self/query/bias", False),
+        ("bert/embeddings/LayerNorm/gamma", False),
+        ("bert/embeddings/LayerNorm/beta", False),
+        ("cls/predictions/transform/layer_norm/scale", False),
+        # As in the original, by a search of the name.
+        ("cls/predictions/output_bias", False),
+        ("cls/seq_relationship/output_weights", True),
+    ],
+)
+def test_weight_decay_spares_what_the_original_spares(path, decayed):
+    variable = keras.Variable([2.0], name="x")
+    variable._path = path
+    optimizer = optimization.bert_optimizer(0.5, 10, 0)
+    optimizer.apply([tf.constant([0.0])], [variable])
+    expected = 2.0 - 0.5 * 0.01 * 2.0 if decayed else 2.0
+    assert float(variable.numpy()[0]) == pytest.approx(expected, abs=1e-6)
+
+
+def test_decay_is_apart_from_the_gradients():
+    # Were it added to the gradient, a large gradient would hide it.
+    ends = []
+    for rate in (0.0, 0.1):
+        variable = keras.Variable([5.0], name="kernel")
+        optimizer = optimization.AdamWeightDecayOptimizer(0.01, weight_decay_rate=rate)
+        optimizer.apply([tf.constant([1e4])], [variable])
+        ends.append(float(variable.numpy()[0]))
+    assert ends[0] - ends[1] == pytest.approx(0.01 * 0.1 * 5.0, rel=1e-3)
+
+
+def test_finds_the_minimum_as_the_original_test_asks():
+    # original: optimization_test.py
+    w = keras.Variable([0.1, -0.2, -0.1], name="w")
+    target = tf.constant([0.4, 0.2, -0.5])
+    optimizer = optimization.AdamWeightDecayOptimizer(learning_rate=0.2)
+    for _ in range(100):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(target - w.value))
+        optimizer.apply(tape.gradient(loss, [w.value]), [w])
+    np.testing.assert_allclose(w.numpy(), [0.4, 0.2, -0.5], rtol=1e-2, atol=1e-2)
+
+
+def test_schedule_equals_the_original(golden):
+    original = json.loads((golden / "trajectory.json").read_text())
+    schedule = optimization.WarmupLinearDecay(
+        original["learning_rate"], original["num_train_steps"], original["num_warmup_steps"]
+    )
+    rates = [float(schedule(step)) for step in range(original["num_train_steps"])]
+    np.testing.assert_allclose(rates, original["learning_rates"], rtol=1e-6, atol=1e-12)
+
+
+@given(st.integers(1, 10**6), st.floats(1e-8, 10.0), st.data())
+def test_schedule_rises_then_falls_to_zero(num_train_steps, init_lr, data):
+    num_warmup_steps = data.draw(st.integers(0, num_train_steps))
+    step = data.draw(st.integers(0, num_train_steps - 1))
+    schedule = optimization.WarmupLinearDecay(init_lr, num_train_steps, num_warmup_steps)
+    here, after = float(schedule(step)), float(schedule(step + 1))
+    assert 0 <= here <= init_lr * (1 + 1e-6)
+    if step + 1 < num_warmup_steps:
+        assert here <= after
+    elif step >= num_warmup_steps:
+        assert here >= after
+    assert float(schedule(num_train_steps)) == pytest.approx(0, abs=1e-7 * init_lr)
+    assert float(schedule(num_train_steps + 7)) == 0
+
+
+def test_no_warm_up_starts_at_the_peak():
+    for none in (0, None):
+        assert float(optimization.WarmupLinearDecay(0.5, 10, none)(0)) == 0.5
+
+
+def test_schedule_without_steps_is_refused():
+    with pytest.raises(ValueError, match=r"`num_train_steps` must be at least 1. Received 0"):
+        optimization.WarmupLinearDecay(0.1, 0, 0)
+
+
+@pytest.mark.parametrize(("norm", "scale"), [(0.0, 1.0), (0.5, 1.0), (1.0, 1.0), (4.0, 0.25)])
+def test_clip_scale_limits_the_global_norm_to_1(norm, scale):
+    assert float(optimization.clip_scale(tf.constant(norm))) == pytest.approx(scale)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_scale_multiplies_the_gradients(compiled):
+    gradients = make_gradients(3)
+    scaled, plain = make_variables(), make_variables()
+    apply_all(
+        optimization.bert_optimizer(0.1, 20, 0), scaled, gradients, compiled=compiled, scale=0.5
+    )
+    halves = [[0.5 * gradient for gradient in each] for each in gradients]
+    apply_all(optimization.bert_optimizer(0.1, 20, 0), plain, halves, compiled=compiled)
+    for one, other in zip(scaled, plain, strict=True):
+        np.testing.assert_allclose(one.numpy(), other.numpy(), rtol=1e-6)
+
+
+def test_scale_is_forgotten_after_its_step():
+    variables = make_variables()
+    others = make_variables()
+    gradients = make_gradients(2)
+    optimizer, other = (optimization.bert_optimizer(0.1, 20, 0) for _ in range(2))
+    optimizer.apply(gradients[0], variables, scale=0.5)
+    optimizer.apply(gradients[1], variables)
+    other.apply([0.5 * gradient for gradient in gradients[0]], others)
+    other.apply(gradients[1], others)
+    for one, same in zip(variables, others, strict=True):
+        np.testing.assert_allclose(one.numpy(), same.numpy(), rtol=1e-6)
+
+
+def test_compiled_and_eager_updates_are_equal():
+    gradients = make_gradients(10)
+    results = []
+    for compiled in (False, True):
+        variables = make_variables()
+        apply_all(optimization.bert_optimizer(0.1, 20, 2), variables, gradients, compiled=compiled)
+        results.append([variable.numpy() for variable in variables])
+    for one, other in zip(*results, strict=True):
+        # The compiler may fuse a multiplication and an addition into one rounding.
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+def test_variable_without_gradient_stays():
+    variables = make_variables()
+    before = variables[1].numpy()
+    optimizer = optimization.bert_optimizer(0.1, 20, 0)
+    with pytest.warns(UserWarning, match="Gradients do not exist"):
+        optimizer.apply([make_gradients(1)[0][0], None, None], variables)
+    np.testing.assert_array_equal(variables[1].numpy(), before)
+
+
+def test_fit_trains_with_the_optimizer():
+    rng = np.random.RandomState(0)
+    inputs = rng.standard_normal((64, 3)).astype("float32")
+    labels = inputs @ np.array([[1.0], [-2.0], [0.5]], "float32")
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    model.compile(optimization.bert_optimizer(0.3, 60, 5), "mse")
+    losses = model.fit(inputs, labels, batch_size=64, epochs=60, verbose=0).history["loss"]
+    assert losses[0] > 1.0
+    assert losses[-1] < 1e-2
+
+
+def test_optimizer_and_schedule_survive_their_configuration():
+    optimizer = optimization.bert_optimizer(0.1, 20, 4)
+    again = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
+    assert again.get_config() == optimizer.get_config()
+    results = []
+    for each in (optimizer, again):
+        variables = make_variables()
+        apply_all(each, variables, make_gradients(6), compiled=False)
+        results.append([variable.numpy() for variable in variables])
+    for one, other in zip(*results, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_create_optimizer_takes_one_step_a_call(compiled):
+    w = tf.Variable([0.1, -0.2, -0.1], name="w")
+    target = tf.constant([0.4, 0.2, -0.5])
+    train_op = optimization.create_optimizer(
+        lambda: tf.reduce_mean(tf.square(target - w)), 0.2, 200, 10, use_tpu=False
+    )
+    if compiled:
+        train_op = tf.function(train_op)
+    first = float(train_op())
+    assert first == pytest.approx(np.mean([0.09, 0.16, 0.16]), abs=1e-6)
+    # The first step of warm-up has a rate of 0.
+    np.testing.assert_allclose(w.numpy(), [0.1, -0.2, -0.1], rtol=1e-7)
+    for _ in range(199):
+        last = float(train_op())
+    assert last < 1e-4
+
+
+def test_create_optimizer_clips_by_the_global_norm():
+    # Adam alone does not see a factor, but it sees gradients of which only some are clipped.
+    factor = tf.Variable(0.1, trainable=False)
+    variables = [tf.Variable([3.0], name="kernel"), tf.Variable([4.0], name="bias")]
+    step = optimization.create_optimizer(
+        lambda: factor * (3 * variables[0][0] + 4 * variables[1][0]), 0.1, 10, 0
+    )
+    for value in (0.1, 1e3, 0.1):
+        factor.assign(value)
+        step()
+    norms = [0.5, 5e3, 0.5]
+    gradients = [[np.array([0.6 * n]), np.array([0.8 * n])] for n in np.minimum(norms, 1.0)]
+    starts = [np.array([3.0]), np.array([4.0])]
+    expected, _, _ = reference(starts, gradients, [0.1, 0.09, 0.08], [True, False])
+    for variable, value in zip(variables, expected, strict=True):
+        np.testing.assert_allclose(variable.numpy(), value, rtol=1e-5)
