@@ -88,6 +88,7 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
         self.epsilon = epsilon
         self.excluded_patterns = tuple(exclude_from_weight_decay or ())
         self._scale: Tensor | None = None
+        self._compiled_update = tf.function(self._update, jit_compile=True)
 
     def build(self, variables: Sequence[keras.Variable]) -> None:
         if self.built:
@@ -123,28 +124,41 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
 
     def update_step(self, gradient: Tensor, variable: tf.Variable, learning_rate: Tensor) -> None:
         index = self._get_variable_index(variable)
-        moments = self.first_moments[index].value, self.second_moments[index].value
+        # Compiled, the update passes over memory once, in place; one kernel serves all variables
+        # of a shape.
+        compiled = tf.inside_function() and "CPU" in variable.device
+        update = self._compiled_update if compiled else self._update
+        update(
+            variable,
+            (self.first_moments[index].value, self.second_moments[index].value),
+            # Departs: the original takes the norm of an embedding's gradient before the rows of
+            # repeated tokens are added up, on CPU and GPU but not on TPU; here they always are.
+            tf.convert_to_tensor(gradient),
+            learning_rate,
+            tf.ones(()) if self._scale is None else self._scale,
+            self._decayed[index],
+        )
 
-        def update(gradient: Tensor, learning_rate: Tensor, scale: Tensor) -> None:
-            # The original's order of operations. TensorFlow's own fused Adam is not used: it takes
-            # 1 - beta_2 in float32, which is off by 1e-5.
-            gradient *= scale
-            m = self.beta_1 * moments[0] + (1.0 - self.beta_1) * gradient
-            v = self.beta_2 * moments[1] + (1.0 - self.beta_2) * tf.square(gradient)
-            change = m / (tf.sqrt(v) + self.epsilon)
-            if self._decayed[index]:
-                change += self.weight_decay_rate * variable
-            moments[0].assign(m)
-            moments[1].assign(v)
-            variable.assign_sub(learning_rate * change)
-
-        if tf.inside_function() and "CPU" in variable.device:
-            # Compiled, the update passes over memory once, in place.
-            update = tf.function(update, jit_compile=True)
-        # Departs: the original takes the norm of an embedding's gradient before the rows of
-        # repeated tokens are added up, on CPU and GPU but not on TPU; here they always are.
-        gradient = tf.convert_to_tensor(gradient)
-        update(gradient, learning_rate, 1.0 if self._scale is None else self._scale)
+    def _update(
+        self,
+        variable: tf.Variable,
+        moments: tuple[tf.Variable, tf.Variable],
+        gradient: Tensor,
+        learning_rate: Tensor,
+        scale: Tensor,
+        decayed: bool,
+    ) -> None:
+        # The original's order of operations. TensorFlow's own fused Adam is not used: it takes
+        # 1 - beta_2 in float32, which is off by 1e-5.
+        gradient *= scale
+        m = self.beta_1 * moments[0] + (1.0 - self.beta_1) * gradient
+        v = self.beta_2 * moments[1] + (1.0 - self.beta_2) * tf.square(gradient)
+        change = m / (tf.sqrt(v) + self.epsilon)
+        if decayed:
+            change += self.weight_decay_rate * variable
+        moments[0].assign(m)
+        moments[1].assign(v)
+        variable.assign_sub(learning_rate * change)
 
     def get_config(self) -> dict[str, Any]:
         return {
