@@ -58,13 +58,20 @@ def resolve(path: str, *, flag: str = "init_checkpoint") -> str:
 def _only_checkpoint(folder: str, flag: str) -> str:
     if latest := Checkpoints(folder).latest():
         return latest
-    found = sorted(tf.io.gfile.glob(os.path.join(folder, "*.index")))
+    found = [name for name in _paths_from(os.path.join(folder, "")) if name.endswith(".index")]
     if len(found) != 1:
         raise ValueError(
             f"`--{flag}` must name one checkpoint. The folder {folder!r} holds "
             f"{[os.path.basename(name) for name in found]}; give the prefix of one."
         )
     return found[0].removesuffix(".index")
+
+
+def _paths_from(start: str) -> list[str]:
+    """Returns the paths of files that begin so; a folder's name may hold `*` or `[`."""
+    folder, beginning = os.path.split(start)
+    names = sorted(tf.io.gfile.listdir(folder)) if tf.io.gfile.isdir(folder) else []
+    return [os.path.join(folder, name) for name in names if name.startswith(beginning)]
 
 
 def open_reader(prefix: str, *, flag: str = "init_checkpoint") -> Any:
@@ -74,17 +81,30 @@ def open_reader(prefix: str, *, flag: str = "init_checkpoint") -> Any:
       ValueError: where the files cannot be read, or store objects rather than names.
     """
     try:
-        reader = tf.train.load_checkpoint(prefix)
+        # tf.train.load_checkpoint would take some prefixes on other file systems for folders.
+        reader = tf.compat.v1.train.NewCheckpointReader(prefix)
     except (tf.errors.OpError, RuntimeError, ValueError) as error:
-        raise ValueError(
-            f"`--{flag}` must name a whole checkpoint. {prefix!r} cannot be read: {error}"
-        ) from error
+        raise _broken(prefix, flag, error) from error
     if reader.has_tensor("_CHECKPOINTABLE_OBJECT_GRAPH"):
         raise ValueError(
             f"`--{flag}` must name a checkpoint that stores variables by name, as TensorFlow 1 "
             f"did. {prefix!r} was written by tf.train.Checkpoint or Keras and stores objects."
         )
     return reader
+
+
+def _broken(prefix: str, flag: str, error: Exception) -> ValueError:
+    return ValueError(
+        f"`--{flag}` must name a whole checkpoint. {prefix!r} cannot be read: {error}"
+    )
+
+
+def _read(reader: Any, names: Sequence[str], prefix: str, flag: str) -> list[np.ndarray]:
+    """Returns the tensors of these names, all of them or none."""
+    try:
+        return [reader.get_tensor(name) for name in names]
+    except (tf.errors.OpError, RuntimeError, IndexError) as error:
+        raise _broken(prefix, flag, error) from error
 
 
 def load_weights(
@@ -95,8 +115,8 @@ def load_weights(
     A head that the checkpoint lacks keeps its initial value. Optimizer slots are not read.
 
     Raises:
-      ValueError: before any assignment, where no variable or not the whole encoder is found, or a
-        shape differs.
+      ValueError: before any assignment, where no variable or not the whole encoder is found, a
+        shape differs, or a file is damaged.
     """
     prefix = resolve(path, flag=flag)
     reader = open_reader(prefix, flag=flag)
@@ -110,8 +130,9 @@ def load_weights(
             f"It holds: {_some(sorted(shapes))}. Does `--bert_config_file` belong to it?"
         )
     _check_shapes(found, shapes, prefix)
-    for variable in found:
-        variable.assign(reader.get_tensor(variable.path))
+    values = _read(reader, [variable.path for variable in found], prefix, flag)
+    for variable, value in zip(found, values, strict=True):
+        variable.assign(value)
     _report(prefix, found, missing, shapes)
 
 
@@ -237,8 +258,9 @@ class Checkpoints:
 
     def remove_partial(self) -> None:
         """Removes what a run that was killed while it saved has left."""
-        for name in tf.io.gfile.glob(os.path.join(self.folder, "*.partial*")):
-            tf.io.gfile.remove(name)
+        for path in _paths_from(os.path.join(self.folder, "")):
+            if ".partial" in os.path.basename(path):
+                tf.io.gfile.remove(path)
 
     def latest(self) -> str | None:
         """Returns the prefix of the latest checkpoint, or None where none was ever written.
@@ -256,13 +278,18 @@ class Checkpoints:
         return existing[-1] if existing else None
 
     def _listed(self) -> list[str]:
+        path = os.path.join(self.folder, "checkpoint")
+        if not tf.io.gfile.exists(path):
+            return []
         try:
             state = tf.train.get_checkpoint_state(self.folder)
-        except (tf.errors.OpError, ValueError) as error:
+        except (tf.errors.OpError, ValueError):
+            state = None
+        if state is None:
             raise ValueError(
-                f"The `checkpoint` file in {self.folder!r} is broken: {error}"
-            ) from error
-        return list(state.all_model_checkpoint_paths) if state else []
+                f"{path!r} must list checkpoints. It cannot be read; delete it to begin anew."
+            )
+        return list(state.all_model_checkpoint_paths)
 
     def save(self, variables: Mapping[str, keras.Variable], step: int) -> str:
         """Writes the variables under their names and returns the prefix."""
@@ -281,14 +308,15 @@ class Checkpoints:
         text = "".join(f'{key}: "{os.path.basename(path)}"\n' for key, path in lines)
         write_text(os.path.join(self.folder, "checkpoint"), text)
         for path in paths[: len(paths) - len(kept)]:
-            for name in tf.io.gfile.glob(f"{path}.*"):
+            for name in _paths_from(f"{path}."):
                 tf.io.gfile.remove(name)
 
     def restore(self, variables: Mapping[str, keras.Variable], prefix: str) -> int:
         """Assigns every variable from the checkpoint at `prefix` and returns its step.
 
         Raises:
-          ValueError: before any assignment, where one is missing or has another shape.
+          ValueError: before any assignment, where one is missing, has another shape, or cannot be
+            read.
         """
         reader = open_reader(prefix, flag="output_dir")
         shapes = reader.get_variable_to_shape_map()
@@ -305,9 +333,10 @@ class Checkpoints:
                     f"`--output_dir` must hold a checkpoint of this model. `{name}` is "
                     f"{shapes[name]} in {prefix!r} and {list(variable.shape)} in the model."
                 )
-        for name, variable in variables.items():
-            variable.assign(reader.get_tensor(name))
-        return int(reader.get_tensor(GLOBAL_STEP))
+        *values, step = _read(reader, [*variables, GLOBAL_STEP], prefix, "output_dir")
+        for variable, value in zip(variables.values(), values, strict=True):
+            variable.assign(value)
+        return int(step)
 
 
 def save_tensors(prefix: str, tensors: Mapping[str, np.ndarray]) -> None:

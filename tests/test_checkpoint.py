@@ -1,0 +1,536 @@
+import itertools
+import os
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from conftest import GOLDEN, change
+
+import checkpoint
+import modeling
+import optimization
+import pretraining
+import run_pretraining
+import training
+
+
+@pytest.fixture
+def trainer(tiny_config):
+    """A trainer with slots that are not zero, at step 3."""
+    model = pretraining.pretraining_model(tiny_config)
+    trainer = training.Trainer(
+        model, optimization.bert_optimizer(0.1, 10, 0), run_pretraining.OBJECTIVE
+    )
+    rng = np.random.RandomState(0)
+    for name, variable in trainer.state().items():
+        if name == "global_step":
+            variable.assign(3)
+        else:
+            variable.assign(rng.standard_normal(variable.shape))
+    return trainer
+
+
+def values_of(variables):
+    return {name: np.asarray(variable.numpy()) for name, variable in variables.items()}
+
+
+def assert_same(one, other):
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        np.testing.assert_array_equal(value, other[name], err_msg=name)
+
+
+def read_tensors(prefix):
+    reader = tf.train.load_checkpoint(prefix)
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def zero(variables):
+    for variable in variables.values():
+        variable.assign(np.zeros(variable.shape))
+
+
+def save_by_tf1(prefix, tensors):
+    """Writes the tensors as the original did, by tf.train.Saver in a graph."""
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        variables = [
+            tf.compat.v1.get_variable(name, initializer=np.asarray(value), use_resource=False)
+            for name, value in tensors.items()
+        ]
+        session.run(tf.compat.v1.global_variables_initializer())
+        tf.compat.v1.train.Saver(variables).save(session, prefix)
+
+
+def load_by_tf1(prefix, shapes_and_types):
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        variables = {
+            name: tf.compat.v1.get_variable(name, shape, dtype, use_resource=False)
+            for name, (shape, dtype) in shapes_and_types.items()
+        }
+        tf.compat.v1.train.Saver(variables).restore(session, prefix)
+        return session.run(variables)
+
+
+def encoder_weights(config, seed=1):
+    """Returns random values for the variables of an encoder by their names."""
+    model = modeling.BertModel(config)
+    model.build(None)
+    rng = np.random.RandomState(seed)
+    return {v.path: rng.standard_normal(v.shape).astype("float32") for v in model.weights}
+
+
+# Round trips.
+
+
+def test_what_is_saved_is_restored_bit_for_bit(tmp_path, trainer):
+    state = trainer.state()
+    saved = values_of(state)
+    prefix = checkpoint.Checkpoints(str(tmp_path)).save(state, 3)
+    assert os.path.basename(prefix) == "model.ckpt-3"
+    zero(state)
+    assert checkpoint.Checkpoints(str(tmp_path)).restore(state, prefix) == 3
+    assert_same(values_of(state), saved)
+
+
+def test_names_are_those_of_the_original(tmp_path, trainer):
+    prefix = checkpoint.Checkpoints(str(tmp_path)).save(trainer.state(), 3)
+    stored = read_tensors(prefix)
+    weights = {variable.path for variable in trainer.model.weights}
+    slots = {f"{name}/{slot}" for name in weights for slot in ("adam_m", "adam_v")}
+    assert stored.keys() == weights | slots | {"global_step"}
+    assert "bert/encoder/layer_1/attention/self/query/kernel/adam_v" in slots
+    assert stored["global_step"].dtype == np.int64
+    assert stored["global_step"].shape == ()
+
+
+def test_tensorflow_1_loads_our_files(tmp_path, trainer):
+    state = trainer.state()
+    prefix = checkpoint.Checkpoints(str(tmp_path)).save(state, 3)
+    expected = {**values_of(state), "global_step": np.int64(3)}
+    shapes_and_types = {name: (value.shape, value.dtype) for name, value in expected.items()}
+    assert_same(load_by_tf1(prefix, shapes_and_types), expected)
+
+
+def test_run_of_tensorflow_1_is_resumed(tmp_path, trainer):
+    state = trainer.state()
+    rng = np.random.RandomState(5)
+    tensors = {
+        name: rng.standard_normal(variable.shape).astype("float32")
+        for name, variable in state.items()
+    }
+    tensors["global_step"] = np.int64(77)
+    save_by_tf1(str(tmp_path / "model.ckpt-77"), tensors)
+    checkpoints = checkpoint.Checkpoints(str(tmp_path))
+    step = training.initialize(trainer.model, state, checkpoints, None)
+    assert step == trainer.step == 77
+    assert_same(values_of(state), {**tensors, "global_step": np.asarray(77)})
+    # And saving goes on where TensorFlow 1 left off.
+    checkpoints.save(state, 78)
+    assert checkpoints.latest() == str(tmp_path / "model.ckpt-78")
+    assert tf.train.latest_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-78")
+    assert (tmp_path / "model.ckpt-77.index").exists()
+
+
+def test_checkpoints_survive_a_move_of_their_folder(tmp_path, trainer):
+    checkpoint.Checkpoints(str(tmp_path / "old")).save(trainer.state(), 3)
+    os.rename(tmp_path / "old", tmp_path / "new")
+    latest = checkpoint.Checkpoints(str(tmp_path / "new")).latest()
+    assert latest == str(tmp_path / "new" / "model.ckpt-3")
+
+
+def test_checkpoints_live_on_any_file_system(trainer):
+    folder = "ram://test_checkpoint/run"
+    state = trainer.state()
+    saved = values_of(state)
+    checkpoints = checkpoint.Checkpoints(folder, keep_checkpoint_max=2)
+    tf.io.gfile.makedirs(folder)
+    for step in (3, 4, 5):
+        checkpoints.save(state, step)
+    assert checkpoints.latest() == f"{folder}/model.ckpt-5"
+    assert not tf.io.gfile.exists(f"{folder}/model.ckpt-3.index")
+    zero(state)
+    checkpoints.restore(state, checkpoints.latest())
+    assert_same(values_of(state), {**saved, "global_step": np.asarray(5)})
+    weights = {variable.path: variable for variable in trainer.model.weights}
+    zero(weights)
+    checkpoint.load_weights(trainer.model.weights, folder)
+    assert_same(values_of(weights), {name: saved[name] for name in weights})
+
+
+# --init_checkpoint.
+
+
+@pytest.fixture
+def golden_variables():
+    config = modeling.BertConfig.from_json_file(str(GOLDEN / "bert_config.json"))
+    return pretraining.pretraining_model(config).weights
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "bert_model.ckpt",
+        "bert_model.ckpt.index",
+        "bert_model.ckpt.data-00000-of-00001",
+        "bert_model.ckpt.meta",
+        "",
+        "/",
+    ],
+)
+def test_init_checkpoint_takes_every_form(tmp_path, golden_variables, form):
+    for name in ("bert_model.ckpt.index", "bert_model.ckpt.data-00000-of-00001"):
+        shutil.copy(GOLDEN / name, tmp_path)
+    path = str(tmp_path) + form if form == "/" else os.path.join(tmp_path, form)
+    path = str(tmp_path) if form == "" else path
+    assert checkpoint.resolve(path).replace("//", "/") == str(tmp_path / "bert_model.ckpt")
+    checkpoint.load_weights(golden_variables, path)
+    stored = read_tensors(str(GOLDEN / "bert_model.ckpt"))
+    assert_same({v.path: v.numpy() for v in golden_variables}, stored)
+
+
+def test_folder_with_a_checkpoint_file_means_its_latest(tmp_path, trainer):
+    checkpoints = checkpoint.Checkpoints(str(tmp_path))
+    for step in (3, 20, 100):
+        checkpoints.save(trainer.state(), step)
+    assert checkpoint.resolve(str(tmp_path)) == str(tmp_path / "model.ckpt-100")
+
+
+def test_folder_with_two_checkpoints_is_refused(tmp_path):
+    for name in ("one.ckpt", "two.ckpt"):
+        checkpoint.save_tensors(str(tmp_path / name), {"x": np.zeros(1, np.float32)})
+    with pytest.raises(ValueError, match=r"`--init_checkpoint`.*'one.ckpt.index', 'two.ckpt"):
+        checkpoint.resolve(str(tmp_path))
+
+
+@pytest.mark.parametrize("path", ["nothing.ckpt", "missing/folder/bert_model.ckpt", "empty"])
+def test_missing_checkpoint_is_named(tmp_path, path):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match="`--init_checkpoint` must name") as caught:
+        checkpoint.resolve(str(tmp_path / path))
+    assert str(tmp_path / path) in str(caught.value)
+
+
+def test_report_names_what_was_loaded_missing_and_unused(tmp_path, log, tiny_config):
+    tensors = encoder_weights(tiny_config)
+    tensors["bert/pooler/dense/kernel/adam_m"] = np.zeros((8, 8), np.float32)
+    tensors["bert/pooler/dense/kernel/adam_v"] = np.zeros((8, 8), np.float32)
+    tensors["cls/squad/output_weights"] = np.zeros((2, 8), np.float32)
+    tensors["global_step"] = np.int64(9)
+    save_by_tf1(str(tmp_path / "old.ckpt"), tensors)
+    model = pretraining.pretraining_model(tiny_config)
+    before = {v.path: v.numpy() for v in model.weights}
+    checkpoint.load_weights(model.weights, str(tmp_path / "old.ckpt"))
+    heads = sorted(name for name in before if name.startswith("cls/"))
+    found = len(before) - len(heads)
+    assert log.messages[0] == (
+        f"Loaded {found} of the model's {len(before)} variables from {tmp_path}/old.ckpt."
+    )
+    missing = [message for message in log.messages if message.startswith("Missing")]
+    assert sorted(message.rpartition(" ")[2] for message in missing) == heads
+    unused = [message for message in log.messages if message.startswith("Unused")]
+    assert unused == [
+        "Unused there: cls/squad/output_weights [2, 8]",
+        "Unused there: 2 optimizer slots.",
+    ]
+    after = {v.path: v.numpy() for v in model.weights}
+    assert_same(after, {name: tensors.get(name, before[name]) for name in before})
+
+
+def test_deeper_checkpoint_is_loaded_with_a_warning(tmp_path, log, tiny_config):
+    checkpoint.save_tensors(
+        str(tmp_path / "deep.ckpt"), encoder_weights(change(tiny_config, num_hidden_layers=3))
+    )
+    model = pretraining.pretraining_model(tiny_config)
+    checkpoint.load_weights(model.weights, str(tmp_path / "deep.ckpt"))
+    warnings = [record.getMessage() for record in log.records if record.levelname == "WARNING"]
+    assert len(warnings) == 1
+    assert "layer_2" in warnings[0]
+    assert "`num_hidden_layers`" in warnings[0]
+
+
+def drop_pooler(tensors):
+    return {name: value for name, value in tensors.items() if "pooler" not in name}
+
+
+def rename_scope(tensors):
+    return {f"module/{name}": value for name, value in tensors.items()}
+
+
+def transpose(name):
+    def apply(tensors):
+        return {**tensors, name: tensors[name].T.copy()}
+
+    return apply
+
+
+def other_config(**values):
+    def apply(_):
+        base = modeling.BertConfig.from_json_file(str(GOLDEN / "bert_config.json"))
+        return encoder_weights(change(base, **values))
+
+    return apply
+
+
+@pytest.mark.parametrize(
+    ("break_tensors", "message"),
+    [
+        (drop_pooler, r"whole encoder.*43 of the model's 45.*Missing: bert/pooler/dense/kernel"),
+        (rename_scope, r"has 0 of the model's .*It holds: module/bert.*--bert_config_file"),
+        (lambda _: {"x": np.zeros(3, np.float32)}, r"has 0 of the model's .*It holds: x\."),
+        (
+            transpose("bert/encoder/layer_0/intermediate/dense/kernel"),
+            r"layer_0/intermediate/dense/kernel` is \[32, 16\] there and \[16, 32\] in the model",
+        ),
+        (other_config(num_hidden_layers=1), r"whole encoder.*Missing: bert/encoder/layer_1"),
+        (other_config(vocab_size=500), r"`vocab_size` should be 500"),
+        (other_config(hidden_size=32), r"`hidden_size` should be 32"),
+        (other_config(intermediate_size=48), r"`intermediate_size` should be 48"),
+        (other_config(max_position_embeddings=128), r"`max_position_embeddings` should be 128"),
+        (other_config(type_vocab_size=16), r"`type_vocab_size` should be 16"),
+    ],
+)
+def test_checkpoint_that_does_not_fit_changes_nothing(tmp_path, break_tensors, message):
+    config = modeling.BertConfig.from_json_file(str(GOLDEN / "bert_config.json"))
+    variables = pretraining.pretraining_model(config).weights
+    tensors = read_tensors(str(GOLDEN / "bert_model.ckpt"))
+    prefix = str(tmp_path / "broken.ckpt")
+    checkpoint.save_tensors(prefix, break_tensors(tensors))
+    before = {v.path: v.numpy() for v in variables}
+    message = message.replace("43 of the model's 45", r"\d+ of the model's \d+")
+    with pytest.raises(ValueError, match=message) as caught:
+        checkpoint.load_weights(variables, prefix)
+    assert prefix in str(caught.value)
+    assert_same({v.path: v.numpy() for v in variables}, before)
+
+
+def truncate(path):
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def flip_a_bit(path):
+    stored = bytearray(path.read_bytes())
+    stored[len(stored) // 2] ^= 1
+    path.write_bytes(bytes(stored))
+
+
+@pytest.mark.parametrize("suffix", [".data-00000-of-00001", ".index"])
+@pytest.mark.parametrize("damage", [truncate, flip_a_bit, os.remove, lambda p: p.write_bytes(b"")])
+def test_damaged_checkpoint_is_named_and_changes_nothing(
+    tmp_path, golden_variables, suffix, damage
+):
+    tensors = read_tensors(str(GOLDEN / "bert_model.ckpt"))
+    prefix = str(tmp_path / "model.ckpt-5")
+    checkpoint.save_tensors(prefix, {**tensors, "global_step": np.int64(5)})
+    damage(tmp_path / f"model.ckpt-5{suffix}")
+    variables = {variable.path: variable for variable in golden_variables}
+    before = values_of(variables)
+    with pytest.raises(ValueError, match="`--init_checkpoint` must name") as caught:
+        checkpoint.load_weights(golden_variables, prefix)
+    assert "model.ckpt-5" in str(caught.value)
+    assert_same(values_of(variables), before)
+    with pytest.raises(ValueError, match="--output_dir"):
+        checkpoint.Checkpoints(str(tmp_path)).restore(variables, prefix)
+    assert_same(values_of(variables), before)
+
+
+def test_object_based_checkpoint_is_refused(tmp_path, golden_variables):
+    path = tf.train.Checkpoint(x=tf.Variable(1.0)).save(str(tmp_path / "objects"))
+    with pytest.raises(ValueError, match=r"by name.*tf\.train\.Checkpoint or Keras"):
+        checkpoint.load_weights(golden_variables, path)
+
+
+# Resuming.
+
+
+def test_resumed_checkpoint_must_hold_everything(tmp_path, trainer):
+    state = trainer.state()
+    stored = values_of(state)
+    slot = "bert/pooler/dense/bias/adam_v"
+    checkpoints = checkpoint.Checkpoints(str(tmp_path))
+    without_slot = {name: value for name, value in stored.items() if name != slot}
+    checkpoint.save_tensors(str(tmp_path / "a"), {**without_slot, "global_step": np.int64(1)})
+    with pytest.raises(ValueError, match=f"`--output_dir`.*lacks {slot}"):
+        checkpoints.restore(state, str(tmp_path / "a"))
+    wrong = {**stored, slot: np.zeros(9, np.float32)}
+    checkpoint.save_tensors(str(tmp_path / "b"), wrong)
+    with pytest.raises(ValueError, match=rf"`{slot}` is \[9\] in .* and \[8\] in the model"):
+        checkpoints.restore(state, str(tmp_path / "b"))
+    assert_same(values_of(state), stored)
+
+
+def test_only_the_latest_checkpoints_are_kept(tmp_path, trainer):
+    checkpoints = checkpoint.Checkpoints(str(tmp_path), keep_checkpoint_max=2)
+    for step in (1, 9, 10, 11, 100):
+        checkpoints.save(trainer.state(), step)
+    names = {"model.ckpt-11", "model.ckpt-100"}
+    suffixes = (".index", ".meta", ".data-00000-of-00001")
+    assert {path.name for path in tmp_path.iterdir()} == {"checkpoint"} | {
+        name + suffix for name in names for suffix in suffixes
+    }
+    state = tf.train.get_checkpoint_state(str(tmp_path))
+    assert [os.path.basename(path) for path in state.all_model_checkpoint_paths] == [
+        "model.ckpt-11",
+        "model.ckpt-100",
+    ]
+    assert checkpoints.latest() == str(tmp_path / "model.ckpt-100")
+
+
+def test_zero_keeps_all_checkpoints(tmp_path, trainer):
+    checkpoints = checkpoint.Checkpoints(str(tmp_path), keep_checkpoint_max=0)
+    for step in range(7):
+        checkpoints.save(trainer.state(), step)
+    assert len(list(tmp_path.glob("*.index"))) == 7
+
+
+def test_folder_may_have_the_characters_of_a_pattern(tmp_path, trainer):
+    folder = tmp_path / "run[1]*"
+    folder.mkdir()
+    checkpoints = checkpoint.Checkpoints(str(folder), keep_checkpoint_max=1)
+    (folder / "model.ckpt-0.partial.index").touch()
+    checkpoints.remove_partial()
+    for step in (1, 2):
+        checkpoints.save(trainer.state(), step)
+    assert {path.name for path in folder.iterdir()} == {
+        "checkpoint",
+        "model.ckpt-2.index",
+        "model.ckpt-2.meta",
+        "model.ckpt-2.data-00000-of-00001",
+    }
+    assert checkpoint.resolve(str(folder)) == str(folder / "model.ckpt-2")
+
+
+def test_checkpoint_file_that_lies_is_named(tmp_path, trainer):
+    checkpoints = checkpoint.Checkpoints(str(tmp_path))
+    checkpoints.save(trainer.state(), 1)
+    os.remove(tmp_path / "model.ckpt-1.index")
+    with pytest.raises(ValueError, match=r"checkpoint' names .*model.ckpt-1, but none is there"):
+        checkpoints.latest()
+    # TensorFlow takes a file it cannot parse for none, and the run would begin anew.
+    for text in ("not a checkpoint file", ""):
+        (tmp_path / "checkpoint").write_text(text)
+        with pytest.raises(ValueError, match=r"checkpoint' must list checkpoints"):
+            checkpoints.latest()
+
+
+def test_lost_checkpoint_gives_way_to_the_one_before(tmp_path, trainer):
+    checkpoints = checkpoint.Checkpoints(str(tmp_path))
+    for step in (1, 2):
+        checkpoints.save(trainer.state(), step)
+    os.remove(tmp_path / "model.ckpt-2.index")
+    assert checkpoints.latest() == str(tmp_path / "model.ckpt-1")
+
+
+def test_leftovers_of_a_killed_save_are_removed_and_never_read(tmp_path, trainer):
+    checkpoints = checkpoint.Checkpoints(str(tmp_path))
+    checkpoints.save(trainer.state(), 1)
+    kept = {path.name for path in tmp_path.iterdir()}
+    for name in (
+        "model.ckpt-2.partial.index",
+        "model.ckpt-2.partial.data-00000-of-00001",
+        "model.ckpt-2.partial_temp",
+        "checkpoint.partial",
+    ):
+        (tmp_path / name).write_bytes(b"half")
+    assert checkpoints.latest() == str(tmp_path / "model.ckpt-1")
+    checkpoints.remove_partial()
+    assert {path.name for path in tmp_path.iterdir()} == kept
+
+
+class _Killed(BaseException):
+    pass
+
+
+class _DiesAt:
+    """Lets a number of file operations pass and dies before or after the next one."""
+
+    def __init__(self, monkeypatch, count, *, after):
+        self.left, self.after = count, after
+        for module, name in (
+            (tf.io.gfile, "rename"),
+            (tf.io.gfile, "remove"),
+            (tf.raw_ops, "SaveV2"),
+        ):
+            monkeypatch.setattr(module, name, self.wrap(getattr(module, name)))
+
+    def wrap(self, operation):
+        def wrapped(*args, **kwargs):
+            if self.left == 0 and not self.after:
+                raise _Killed
+            result = operation(*args, **kwargs)
+            if self.left == 0:
+                raise _Killed
+            self.left -= 1
+            return result
+
+        return wrapped
+
+
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("after", [False, True])
+def test_save_that_dies_anywhere_leaves_a_whole_checkpoint(
+    tmp_path, monkeypatch, trainer, after, again
+):
+    """`again`: the checkpoint that is written has been there already, unlisted or not."""
+    state = trainer.state()
+    outcomes = []
+    for count in range(20):
+        folder = tmp_path / str(count)
+        folder.mkdir()
+        checkpoints = checkpoint.Checkpoints(str(folder), keep_checkpoint_max=2)
+        contents = {}
+        for step in (1, 2, 3) if again else (1, 2):
+            state["cls/seq_relationship/output_bias"].assign([step, step])
+            checkpoints.save(state, step)
+            contents[step] = values_of(state) | {"global_step": np.asarray(step)}
+        state["cls/seq_relationship/output_bias"].assign([7, 7])
+        with monkeypatch.context() as patch:
+            _DiesAt(patch, count, after=after)
+            try:
+                checkpoints.save(state, 3)
+            except _Killed:
+                finished = False
+            else:
+                finished = True
+        new = values_of(state) | {"global_step": np.asarray(3)}
+        step = checkpoints.restore(state, checkpoints.latest())
+        found = float(state["cls/seq_relationship/output_bias"].numpy()[0])
+        outcomes.append(found)
+        assert found in ({2, 3, 7} if again else {2, 7})
+        assert_same(values_of(state), new if found == 7 else contents[step])
+        if finished:
+            break
+    assert finished
+    # Killed early, an old one is the latest; killed late, the new one is.
+    assert outcomes[0] == (3 if again else 2)
+    assert outcomes[-1] == 7
+    changes = sum(one != other for one, other in itertools.pairwise(outcomes))
+    assert changes <= 2
+
+
+def test_text_is_replaced_at_once(tmp_path, monkeypatch):
+    path = tmp_path / "results.txt"
+    checkpoint.write_text(str(path), "old")
+    with monkeypatch.context() as patch:
+        _DiesAt(patch, 0, after=False)
+        with pytest.raises(_Killed):
+            checkpoint.write_text(str(path), "new, and longer")
+    assert path.read_text() == "old"
+    checkpoint.write_text(str(path), "new, and longer")
+    assert path.read_text() == "new, and longer"
+    assert [each.name for each in tmp_path.iterdir()] == ["results.txt"]
+
+
+def test_output_folder_keeps_its_configuration(tmp_path, tiny_config):
+    folder = str(tmp_path / "run")
+    checkpoint.check_config(folder, tiny_config)
+    checkpoint.keep_config(folder, tiny_config)
+    checkpoint.check_config(folder, tiny_config)
+    stored = modeling.BertConfig.from_json_file(os.path.join(folder, "bert_config.json"))
+    assert stored == tiny_config
+    other = change(tiny_config, hidden_size=16, hidden_act="relu")
+    with pytest.raises(ValueError, match="`--output_dir` must belong") as caught:
+        checkpoint.check_config(folder, other)
+    assert "`hidden_size` is 8 there and 16 in `--bert_config_file`" in str(caught.value)
+    assert "`hidden_act` is 'gelu' there and 'relu'" in str(caught.value)
+    assert "vocab_size" not in str(caught.value)
