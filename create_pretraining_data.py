@@ -11,7 +11,7 @@ import dataclasses
 import math
 import random
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 
 import numpy as np
@@ -349,23 +349,16 @@ def create_masked_lm_predictions(
     Of those chosen, 80 % become [MASK], 10 % a random token and 10 % stay. A random token may be
     any, [PAD] and [unused1] included, as in the original.
     """
-    firsts, followers = _mask_candidates(tokens, do_whole_word_mask)
-    _shuffle(firsts, rng)
+    candidates, followers = _mask_candidates(tokens, do_whole_word_mask)
+    _shuffle(candidates, rng)
     num_to_predict = min(max_predictions_per_seq, max(1, round(len(tokens) * masked_lm_prob)))
+    positions = _choose(candidates, followers, num_to_predict)
     output = list(tokens)
-    positions: list[int] = []
-    for first in firsts:
-        if len(positions) >= num_to_predict:
-            break
-        word = (first, *followers.get(first, ()))
-        if len(positions) + len(word) > num_to_predict:
-            continue
-        for position in word:
-            if rng.random() < 0.8:
-                output[position] = "[MASK]"
-            elif rng.random() >= 0.5:
-                output[position] = vocab_words[rng.randint(0, len(vocab_words) - 1)]
-        positions.extend(word)
+    for position in positions:
+        if rng.random() < 0.8:
+            output[position] = "[MASK]"
+        elif rng.random() >= 0.5:
+            output[position] = vocab_words[rng.randint(0, len(vocab_words) - 1)]
     positions.sort()
     return output, positions, [tokens[position] for position in positions]
 
@@ -373,21 +366,33 @@ def create_masked_lm_predictions(
 def _mask_candidates(
     tokens: Sequence[str], do_whole_word_mask: bool
 ) -> tuple[list[int], dict[int, list[int]]]:
-    """Returns the positions at which masking may begin, and those that come with them."""
-    firsts: list[int] = []
-    followers: dict[int, list[int]] = {}
+    """Returns the positions that can be chosen, and for some those that are masked with them."""
+    candidates = [i for i, token in enumerate(tokens) if token not in {"[CLS]", "[SEP]"}]
     if not do_whole_word_mask:
-        firsts = [i for i, token in enumerate(tokens) if token not in ("[CLS]", "[SEP]")]
-        return firsts, followers
-    for position, token in enumerate(tokens):
-        if token in ("[CLS]", "[SEP]"):
-            continue
+        return candidates, {}
+    followers: dict[int, list[int]] = {}
+    firsts = candidates[:1]
+    for position in candidates[1:]:
         # Faithful: pieces that begin segment b, its front cut off, go with the last word of a.
-        if firsts and token.startswith("##"):
+        if tokens[position].startswith("##"):
             followers.setdefault(firsts[-1], []).append(position)
         else:
             firsts.append(position)
     return firsts, followers
+
+
+def _choose(
+    candidates: Sequence[int], followers: Mapping[int, Sequence[int]], num_to_predict: int
+) -> list[int]:
+    """Returns the first candidates and what goes with them, leaving out words too long to fit."""
+    if not followers:
+        return list(candidates[:num_to_predict])
+    positions: list[int] = []
+    for first in candidates:
+        word = [first, *followers.get(first, ())]
+        if len(positions) + len(word) <= num_to_predict:
+            positions += word
+    return positions
 
 
 def _shuffle(items: list[int], rng: random.Random) -> None:

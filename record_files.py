@@ -255,10 +255,10 @@ def write_records(paths: Sequence[str]) -> Iterator[list[RecordWriter]]:
 def _checksum_tables() -> tuple[np.ndarray, np.ndarray]:
     """Returns what CRC-32C makes of 2 bytes that 0 or 2 further bytes follow."""
     tables = []
-    state: np.ndarray = np.arange(1 << 16, dtype=np.uint32)
+    state = np.arange(1 << 16)
     for _ in range(2):
         for _ in range(16):
-            state = (state >> 1) ^ np.where(state & 1, np.uint32(0x82F63B78), np.uint32(0))
+            state = (state >> 1) ^ (state & 1) * 0x82F63B78
         tables.append(state)
     return tables[0], tables[1]
 
@@ -273,21 +273,20 @@ def _masked_checksums(messages: Sequence[bytes]) -> list[bytes]:
     # Zeros in front leave a state of zero as it is. So all messages end together, and go through
     # the register side by side, 4 bytes a step.
     aligned = b"".join([message.rjust(4 * words, b"\0") for message in messages])
-    columns = np.frombuffer(aligned, "<u4").reshape(len(messages), words).T.copy()
-    state = np.zeros(len(messages), np.uint32)
+    columns = np.frombuffer(aligned, "<u4").reshape(len(messages), words).T.astype(np.int64)
+    state = np.zeros(len(messages), np.int64)
     for column in columns:
         state ^= column
-        state = far[state & 0xFFFF] ^ near[state >> 16]
+        # `wrap` saves the check of bounds, which would be most of the time.
+        state = far.take(state & 0xFFFF, mode="wrap") ^ near.take(state >> 16, mode="wrap")
     # The register ought to begin with ones. It is linear, so what becomes of them is added here.
-    ones = np.empty(longest + 1, np.uint32)
-    ones[0] = value = 0xFFFFFFFF
-    small = [int(entry) for entry in near[: 1 << 16 : 1 << 8]]
-    for length in range(1, longest + 1):
-        value = small[value & 0xFF] ^ (value >> 8)
-        ones[length] = value
-    crc = ~(state ^ ones[list(map(len, messages))])
-    masked = ((crc >> 15) | (crc << 17)) + np.uint32(0xA282EAD8)
-    packed = masked.astype("<u4").tobytes()
+    ones = [0xFFFFFFFF]
+    small = near[:: 1 << 8].tolist()
+    for _ in range(longest):
+        ones.append(small[ones[-1] & 0xFF] ^ (ones[-1] >> 8))
+    crc = state ^ [ones[len(message)] for message in messages] ^ 0xFFFFFFFF
+    masked = (crc >> 15 | crc << 17) + 0xA282EAD8
+    packed = (masked & 0xFFFFFFFF).astype("<u4").tobytes()
     return [packed[start : start + 4] for start in range(0, len(packed), 4)]
 
 
@@ -357,14 +356,15 @@ def _varints(values: np.ndarray) -> tuple[bytes, np.ndarray]:
     """Returns all integers [B, L] as varints, and the offsets at which the rows end."""
     unsigned = values.astype(np.int64).view(np.uint64)
     largest = int(unsigned.max(initial=0))
-    if largest < 0x80:
-        return unsigned.astype(np.uint8).tobytes(), np.arange(1, len(values) + 1) * values.shape[1]
-    if largest < 1 << 28:
+    if largest < 1 << 32:
         unsigned = unsigned.astype(np.uint32)
-    shifts = np.arange(0, largest.bit_length(), 7, dtype=unsigned.dtype)
-    groups = unsigned[..., None] >> shifts  # [B, L, groups]
-    present = groups > 0
-    present[..., 0] = True
-    marked = (groups & 0x7F).astype(np.uint8)
-    marked[..., :-1] |= present[..., 1:].view(np.uint8) << 7
-    return marked[present].tobytes(), present.sum((1, 2)).cumsum()
+    shifts = range(0, max(largest.bit_length(), 1), 7)
+    groups = np.empty((*unsigned.shape, len(shifts)), np.uint8)
+    present = np.ones(groups.shape, bool)
+    for index, shift in enumerate(shifts):
+        groups[..., index] = unsigned >> shift
+        if index:
+            present[..., index] = unsigned >= 1 << shift
+    groups &= 0x7F
+    groups[..., :-1] |= present[..., 1:].view(np.uint8) << 7
+    return groups[present].tobytes(), present.sum((1, 2)).cumsum()

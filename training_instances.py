@@ -2,7 +2,9 @@
 
 import array
 import dataclasses
+import operator
 import random
+import struct
 from collections.abc import Sequence
 from typing import overload
 
@@ -51,7 +53,9 @@ class InstanceTable(Sequence[TrainingInstance]):
         self._tokens, self._positions, self._labels = map(slice, ends[:-1], ends[1:])
         self._width = ends[-1]
         largest = max(*tokenizer.inv_vocab, max_seq_length)
-        self._numbers = array.array("H" if largest < 1 << 16 else "I")
+        self._dtype = np.dtype(np.uint16 if largest < 1 << 16 else np.uint32)
+        self._row = struct.Struct(f"{self._width}{self._dtype.char}")
+        self._numbers = bytearray()
         self._order = array.array("Q")
 
     def append(self, instance: TrainingInstance) -> None:
@@ -66,23 +70,22 @@ class InstanceTable(Sequence[TrainingInstance]):
             num_masked,
             int(instance.is_random_next),
             min(instance.num_truncated, 0xFFFF),
-            *[vocab[token] for token in instance.tokens],
+            *operator.itemgetter(*instance.tokens)(vocab),
             *padding,
             *instance.masked_lm_positions,
             *absent,
             *[vocab[token] for token in instance.masked_lm_labels],
             *absent,
         ]
-        assert len(row) == self._width
+        self._numbers += self._row.pack(*row)
         self._order.append(len(self._order))
-        self._numbers.extend(row)
 
     def shuffle(self, rng: random.Random) -> None:
         """Does what `rng.shuffle` does to a list."""
         rng.shuffle(self._order)
 
     def _all_rows(self) -> np.ndarray:
-        return np.frombuffer(self._numbers, self._numbers.typecode).reshape(-1, self._width)
+        return np.frombuffer(self._numbers, self._dtype).reshape(-1, self._width)
 
     def heads(self) -> np.ndarray:
         """Returns the first columns, in the order of adding, int64 [instances, NUM_HEADS]."""
