@@ -11,11 +11,13 @@ name in a checkpoint. The network is built of `keras.ops` alone.
 import contextlib
 import contextvars
 import dataclasses
+import importlib
 import json
 import math
+import types
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 from keras import ops
@@ -267,12 +269,16 @@ def _dense(
 class _ConfiguredLayer(keras.layers.Layer):
     """A layer made of a `BertConfig` alone, and saved with it."""
 
-    def __init__(self, config: BertConfig | Mapping[str, Any], **kwargs: Any) -> None:
+    def __init__(self, config: BertConfig, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.config = config if isinstance(config, BertConfig) else BertConfig.from_dict(config)
+        self.config = config
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "config": self.config.to_dict()}
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> "_ConfiguredLayer":
+        return super().from_config({**config, "config": BertConfig.from_dict(config["config"])})
 
     def _add_table(self, name: str, shape: tuple[int, ...]) -> keras.Variable:
         return self.add_weight(
@@ -324,8 +330,8 @@ class Embeddings(_ConfiguredLayer):
 class SelfAttention(_ConfiguredLayer):
     """Attends from every token to the real ones (paper, section 3; Vaswani et al., section 3.2).
 
-    Takes activations [B·S, H] and `input_mask`, [B, S], 1 for real tokens and 0 for padding; gives
-    [B·S, H].
+    Takes activations [B·S, H] and `input_mask`, [B, S], 1 for real tokens and 0 for padding, or
+    [B, Q, K], 1 where the query may attend to the key; gives [B·S, H].
     """
 
     def __init__(self, config: BertConfig, **kwargs: Any) -> None:
@@ -341,21 +347,33 @@ class SelfAttention(_ConfiguredLayer):
         self.dropout.build(None)
 
     def call(self, inputs: Tensor, input_mask: Tensor, training: bool | None = False) -> Tensor:
-        config = self.config
-        batch, length = ops.shape(input_mask)
-        head_size = config.hidden_size // config.num_attention_heads
-        shape = (batch, length, config.num_attention_heads, head_size)
+        length = ops.shape(input_mask)[-1]
         query, key, value = (
-            ops.transpose(ops.reshape(projection(inputs), shape), (0, 2, 1, 3))
-            for projection in self.projections
-        )  # [B, N, S, D]
+            self.split_heads(projection(inputs), length) for projection in self.projections
+        )
+        if len(input_mask.shape) == 2:
+            input_mask = input_mask[:, None, :]  # [B, 1, K]
+        return self.attend(query, key, value, input_mask, training)
+
+    def split_heads(self, inputs: Tensor, length: Tensor) -> Tensor:
+        """Returns [B·S, H] as [B, N, S, D]."""
+        config = self.config
+        head_size = config.hidden_size // config.num_attention_heads
+        shape = (-1, length, config.num_attention_heads, head_size)
+        return ops.transpose(ops.reshape(inputs, shape), (0, 2, 1, 3))
+
+    def attend(
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor, training: bool | None
+    ) -> Tensor:
+        """Returns the context [B·Q, H] of heads [B, N, Q, D] and [B, N, K, D] under [B, Q, K]."""
+        head_size = query.shape[-1]
         scores = ops.matmul(query * head_size**-0.5, ops.swapaxes(key, 2, 3))  # [B, N, Q, K]
         # Faithful: the original adds -10000 to padding rather than masking it exactly.
-        padding = (1.0 - ops.cast(input_mask, scores.dtype)) * -10000.0
-        weights = ops.softmax(scores + padding[:, None, None, :])
+        padding = (1.0 - ops.cast(mask, scores.dtype)) * -10000.0
+        weights = ops.softmax(scores + padding[:, None])
         weights = self.dropout(weights, training=training)
-        context = ops.transpose(ops.matmul(weights, value), (0, 2, 1, 3))  # [B, S, N, D]
-        return ops.reshape(context, (-1, config.hidden_size))  # [B·S, H]
+        context = ops.transpose(ops.matmul(weights, value), (0, 2, 1, 3))  # [B, Q, N, D]
+        return ops.reshape(context, (-1, self.config.hidden_size))
 
 
 class ResidualOutput(_ConfiguredLayer):
@@ -483,14 +501,81 @@ class BertModel(_ConfiguredLayer):
     Gives a dictionary of `sequence_output` [B, S, H]; `pooled_output` [B, H]; `embedding_output`
     [B, S, H]; `encoder_layers`, a list of L tensors [B, S, H], the last being `sequence_output`;
     and `embedding_table` [V, H], for output weights tied to the input embeddings.
+
+    Made in the original's way, with `is_training` and `input_ids`, it is called at once, and the
+    getters give its outputs.
+
+    Args:
+      config: The shape of the model.
+      is_training: False for a model without dropout. On `keras.Input` tensors, a model with dropout
+        drops out where Keras trains it.
+      input_ids: int32 [B, S], eager or of `keras.Input`.
+      input_mask: As in the dictionary.
+      token_type_ids: The `segment_ids` of the dictionary.
+      use_one_hot_embeddings: Without effect; in the original it changes no number, either.
+      scope: The layer's name.
+      name: The layer's name where there is no `scope`.
+      **kwargs: Keras' arguments of every layer.
     """
 
-    def __init__(self, config: BertConfig, name: str = "bert", **kwargs: Any) -> None:
-        super().__init__(config, name=name, **kwargs)
-        config = self.config
+    def __init__(  # noqa: PLR0913 (the original's arguments)
+        self,
+        config: BertConfig,
+        is_training: bool | None = None,
+        input_ids: Tensor | None = None,
+        input_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        use_one_hot_embeddings: bool = False,
+        scope: str | None = None,
+        *,
+        name: str = "bert",
+        **kwargs: Any,
+    ) -> None:
+        if (is_training is None) != (input_ids is None):
+            raise ValueError(
+                "`is_training` and `input_ids` must be given together, or neither. Received "
+                f"{is_training!r} and {input_ids!r}."
+            )
+        if input_ids is not None and not is_training:
+            config = dataclasses.replace(
+                config, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
+            )
+        super().__init__(config, name=scope or name, **kwargs)
         self.embeddings = Embeddings(config, name="embeddings", dtype=self.dtype_policy)
         self.encoder = Encoder(config, name="encoder", dtype=self.dtype_policy)
         self.pooler = Pooler(config, name="pooler", dtype=self.dtype_policy)
+        # In an object that Keras does not search for weights.
+        self._outputs = types.SimpleNamespace()
+        if input_ids is not None:
+            given = (("input_mask", input_mask), ("segment_ids", token_type_ids))
+            inputs = {name: tensor for name, tensor in given if tensor is not None}
+            # Symbolic outputs follow the phase of the functional model that they become part of.
+            training = not isinstance(input_ids, keras.KerasTensor)
+            outputs = self({"input_ids": input_ids, **inputs}, training=training)
+            self._outputs = types.SimpleNamespace(**outputs)
+
+    def get_pooled_output(self) -> Tensor:
+        return self._output("pooled_output")
+
+    def get_sequence_output(self) -> Tensor:
+        return self._output("sequence_output")
+
+    def get_all_encoder_layers(self) -> list[Tensor]:
+        return self._output("encoder_layers")
+
+    def get_embedding_output(self) -> Tensor:
+        return self._output("embedding_output")
+
+    def get_embedding_table(self) -> Tensor:
+        return self._output("embedding_table")
+
+    def _output(self, name: str) -> Any:
+        if not hasattr(self._outputs, name):
+            raise ValueError(
+                f"`input_ids` must be given to `BertModel` for it to keep its `{name}`. Without, "
+                "call it on a dictionary and take the output from the one that it gives."
+            )
+        return getattr(self._outputs, name)
 
     def build(self, *_: Any) -> None:
         self.embeddings.build(None)
@@ -594,7 +679,6 @@ class PretrainingHeads(_ConfiguredLayer):
 
     def __init__(self, config: BertConfig, name: str = "cls", **kwargs: Any) -> None:
         super().__init__(config, name=name, **kwargs)
-        config = self.config
         self.predictions = MaskedLanguageModel(config, name="predictions", dtype=self.dtype_policy)
         self.seq_relationship = NextSentence(
             config, name="seq_relationship", dtype=self.dtype_policy
@@ -698,3 +782,34 @@ def _cross_entropies(
 
 def _hits(logits: Tensor, labels: Tensor) -> Tensor:
     return ops.cast(ops.equal(ops.argmax(logits, axis=-1), ops.cast(labels, "int32")), "float32")
+
+
+_ORIGINAL_NAMES = frozenset(
+    {
+        "assert_rank",
+        "attention_layer",
+        "create_attention_mask_from_input_mask",
+        "dropout",
+        "embedding_lookup",
+        "embedding_postprocessor",
+        "get_assignment_map_from_checkpoint",
+        "get_shape_list",
+        "layer_norm",
+        "layer_norm_and_dropout",
+        "reshape_from_matrix",
+        "reshape_to_matrix",
+        "transformer_model",
+    }
+)
+
+# The rest of the original's modeling.py, which the network does not need, is found here by its
+# readers and loaded when first asked for. Type checkers must still see misspelt names.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        if name in _ORIGINAL_NAMES:
+            return getattr(importlib.import_module("original_modeling"), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *_ORIGINAL_NAMES})

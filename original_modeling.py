@@ -1,0 +1,529 @@
+"""The functions of the original's modeling.py that the network in `modeling` does not need.
+
+They keep the original's arguments, results and variable names, and are there for code written for
+it, which finds them as `modeling.<name>`. Where the original made variables, they make Keras
+layers: on `keras.Input` tensors, layers of a functional model; on other tensors, fresh layers that
+are applied and gone. `keras.name_scope` takes the place of `tf.variable_scope`. A saved model that
+has such layers loads where this module has been imported.
+"""
+
+import re
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import keras
+from keras import ops
+
+import checkpoint
+import modeling
+from modeling import BertConfig
+
+Tensor = Any
+Activation = Callable[[Tensor], Tensor] | str | None
+
+
+def _training(tensor: Tensor) -> bool:
+    # Departs: the original drops out wherever a probability is not 0, and builds one graph to train
+    # and another to predict. A functional model serves for both, so it follows Keras' phase.
+    return not isinstance(tensor, keras.KerasTensor)
+
+
+def _activation_name(activation: Activation) -> Activation:
+    """Returns the original's name of an activation, by which a saved model finds it again."""
+    names = {function: name for name, function in modeling.ACTIVATIONS.items()}
+    return activation if isinstance(activation, str) else names.get(activation, activation)
+
+
+def _activation(saved: Any) -> Callable[[Tensor], Tensor]:
+    return keras.activations.get(modeling.get_activation(saved))
+
+
+# Each layer below makes its variables when it is made, under the caller's name scope and not its
+# own, so that they have the original's names while Keras gives the layer any name that is free.
+
+
+class _Table(keras.layers.Layer):
+    """A table of embeddings [`size`, `width`]."""
+
+    def __init__(
+        self, size: int, width: int, initializer_range: float, table_name: str, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.table = keras.Variable(
+            modeling.create_initializer(initializer_range),
+            shape=(size, width),
+            dtype=self.variable_dtype,
+            name=table_name,
+        )
+        self.built = True
+
+
+@keras.saving.register_keras_serializable("bert")
+class TokenEmbeddings(_Table):
+    """Looks ids up: [B, S] to [B, S, width], or [B, S, n] to [B, S, n·width]; and the table."""
+
+    def call(self, ids: Tensor, one_hot: bool = False) -> tuple[Tensor, Tensor]:
+        table = ops.convert_to_tensor(self.table)
+        size, width = self.table.shape
+        *shape, last = ops.shape(ids)
+        shape = (*shape, last, width) if len(shape) == 1 else (*shape, last * width)
+        if one_hot:
+            flat = ops.one_hot(ops.reshape(ids, (-1,)), size, dtype=table.dtype)
+            rows = ops.matmul(flat, table)
+        else:
+            rows = ops.take(table, ids, axis=0)
+        return ops.reshape(rows, shape), table
+
+
+@keras.saving.register_keras_serializable("bert")
+class PositionEmbeddings(_Table):
+    """Adds its row s to every embedding at position s: [B, S, width] to the same."""
+
+    def call(self, inputs: Tensor) -> Tensor:
+        length, limit = ops.shape(inputs)[1], self.table.shape[0]
+        if isinstance(length, int) and length > limit:
+            raise ValueError(
+                f"`seq_length` must be at most {limit}, the `max_position_embeddings`. "
+                f"Received {length}."
+            )
+        return inputs + self.table[:length]
+
+
+@keras.saving.register_keras_serializable("bert")
+class LayerNorm(keras.layers.Layer):
+    """Normalizes the last axis, of that width, with variables under `scope`."""
+
+    def __init__(self, width: int, scope: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.layer_norm = keras.layers.LayerNormalization(
+            epsilon=modeling.LAYER_NORM_EPSILON, name=scope, dtype=self.dtype_policy
+        )
+        self.layer_norm.build((None, width))
+        self.built = True
+
+    def call(self, inputs: Tensor) -> Tensor:
+        return self.layer_norm(inputs)
+
+
+@keras.saving.register_keras_serializable("bert")
+class CrossAttention(modeling.SelfAttention):
+    """Attends from [B, Q, `from_width`] to [B, K, `to_width`] under a mask [B, Q, K].
+
+    `activations` are those of query, key and value. Gives [B·Q, H].
+    """
+
+    def __init__(
+        self,
+        config: BertConfig,
+        from_width: int,
+        to_width: int,
+        activations: Sequence[Activation],
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(config, **kwargs)
+        self.widths = (from_width, to_width, to_width)
+        for projection, width, activation in zip(
+            self.projections, self.widths, activations, strict=True
+        ):
+            projection.activation = _activation(activation)
+            projection.build((None, width))
+        self.activations = activations
+        self.dropout.build(None)
+        self.built = True
+
+    def get_config(self) -> dict[str, Any]:
+        from_width, to_width, _ = self.widths
+        widths = {"from_width": from_width, "to_width": to_width}
+        return {**super().get_config(), **widths, "activations": list(self.activations)}
+
+    def call(  # type: ignore[override]  # two sequences in place of one
+        self,
+        from_tensor: Tensor,
+        to_tensor: Tensor,
+        attention_mask: Tensor,
+        training: bool | None = False,
+    ) -> Tensor:
+        query, key, value = (
+            self.split_heads(projection(inputs), ops.shape(inputs)[1])
+            for projection, inputs in zip(
+                self.projections, (from_tensor, to_tensor, to_tensor), strict=True
+            )
+        )
+        return self.attend(query, key, value, attention_mask, training)
+
+
+@keras.saving.register_keras_serializable("bert")
+class TransformerStack(modeling.Encoder):
+    """`modeling.Encoder` without its own name in its variables' names, and of any activation."""
+
+    def __init__(self, config: BertConfig, activation: Activation, **kwargs: Any) -> None:
+        super().__init__(config, **kwargs)
+        self.activation = activation
+        for layer in self.transformer_layers:
+            layer.intermediate.dense.activation = _activation(activation)
+            layer.build(None)
+        self.built = True
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "activation": self.activation}
+
+
+@keras.saving.register_keras_serializable("bert")
+class Dimension(keras.layers.Layer):
+    """The size of one axis, int32 []."""
+
+    def __init__(self, axis: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.axis = axis
+
+    def call(self, inputs: Tensor) -> Tensor:
+        return ops.convert_to_tensor(ops.shape(inputs)[self.axis], "int32")
+
+
+@keras.saving.register_keras_serializable("bert")
+class DynamicReshape(keras.layers.Layer):
+    """Reshapes to `dimensions`, in which None stands for the next of `sizes`, int32 [] each."""
+
+    def __init__(self, dimensions: Sequence[int | None], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.dimensions = dimensions
+
+    def call(self, inputs: Tensor, sizes: Sequence[Tensor]) -> Tensor:
+        rest = iter(sizes)
+        return ops.reshape(inputs, [next(rest) if d is None else d for d in self.dimensions])
+
+
+def dropout(input_tensor: Tensor, dropout_prob: float | None) -> Tensor:
+    """Returns the tensor with elements dropped at that probability; None is 0."""
+    if not dropout_prob:
+        return input_tensor
+    return modeling.Dropout(dropout_prob)(input_tensor, training=_training(input_tensor))
+
+
+def layer_norm(input_tensor: Tensor, name: str | None = None) -> Tensor:
+    """Returns the tensor normalized over its last axis, with variables under `name`.
+
+    Departs: without a name they are under "LayerNorm" each time; the original counts on from the
+    second of a scope.
+    """
+    return LayerNorm(input_tensor.shape[-1], name or "LayerNorm")(input_tensor)
+
+
+def layer_norm_and_dropout(
+    input_tensor: Tensor, dropout_prob: float | None, name: str | None = None
+) -> Tensor:
+    """Returns the tensor normalized, then dropped out."""
+    return dropout(layer_norm(input_tensor, name), dropout_prob)
+
+
+def embedding_lookup(
+    input_ids: Tensor,
+    vocab_size: int,
+    embedding_size: int = 128,
+    initializer_range: float = 0.02,
+    word_embedding_name: str = "word_embeddings",
+    use_one_hot_embeddings: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """Returns the embeddings of the ids and the table they come from.
+
+    Args:
+      input_ids: int32 [B, S], or [B, S, n], whose n embeddings are set side by side.
+      vocab_size: Rows of the table.
+      embedding_size: Columns of the table.
+      initializer_range: Standard deviation of the initializer.
+      word_embedding_name: Name of the variable.
+      use_one_hot_embeddings: Look up by a matrix product.
+
+    Returns:
+      [B, S, embedding_size], or [B, S, n·embedding_size]; and [vocab_size, embedding_size].
+    """
+    layer = TokenEmbeddings(vocab_size, embedding_size, initializer_range, word_embedding_name)
+    return layer(input_ids, one_hot=use_one_hot_embeddings)
+
+
+def embedding_postprocessor(  # noqa: PLR0913, PLR0917 (the original's arguments)
+    input_tensor: Tensor,
+    use_token_type: bool = False,
+    token_type_ids: Tensor | None = None,
+    token_type_vocab_size: int = 16,
+    token_type_embedding_name: str = "token_type_embeddings",
+    use_position_embeddings: bool = True,
+    position_embedding_name: str = "position_embeddings",
+    initializer_range: float = 0.02,
+    max_position_embeddings: int = 512,
+    dropout_prob: float | None = 0.1,
+) -> Tensor:
+    """Returns word embeddings plus those of segment and position, normalized and dropped out.
+
+    Args:
+      input_tensor: float [B, S, H].
+      use_token_type: Add segment embeddings.
+      token_type_ids: int32 [B, S].
+      token_type_vocab_size: Number of segment types.
+      token_type_embedding_name: Name of the variable.
+      use_position_embeddings: Add position embeddings.
+      position_embedding_name: Name of the variable.
+      initializer_range: Standard deviation of the initializer.
+      max_position_embeddings: Rows of the position table; S may not be more.
+      dropout_prob: None is 0.
+
+    Returns:
+      float [B, S, H].
+
+    Raises:
+      ValueError: where segments are asked for and not given, or the sequence is too long.
+    """
+    assert_rank(input_tensor, 3)
+    width = input_tensor.shape[-1]
+    if use_token_type:
+        if token_type_ids is None:
+            raise ValueError("`token_type_ids` must be given where `use_token_type` is true.")
+        segments, _ = embedding_lookup(
+            token_type_ids,
+            token_type_vocab_size,
+            width,
+            initializer_range,
+            token_type_embedding_name,
+            use_one_hot_embeddings=True,
+        )
+        input_tensor = input_tensor + segments
+    if use_position_embeddings:
+        input_tensor = PositionEmbeddings(
+            max_position_embeddings, width, initializer_range, position_embedding_name
+        )(input_tensor)
+    return layer_norm_and_dropout(input_tensor, dropout_prob)
+
+
+def create_attention_mask_from_input_mask(from_tensor: Tensor, to_mask: Tensor) -> Tensor:
+    """Returns the mask by which every query may attend to the real keys.
+
+    Args:
+      from_tensor: [B, Q, ...], of which the shape alone counts.
+      to_mask: int32 [B, K], 1 for real tokens and 0 for padding.
+
+    Returns:
+      float32 [B, Q, K].
+    """
+    assert_rank(from_tensor, (2, 3))
+    assert_rank(to_mask, 2)
+    queries = ops.expand_dims(_ones(from_tensor), 2)  # [B, Q, 1]
+    return queries * ops.expand_dims(ops.cast(to_mask, "float32"), 1)  # [B, Q, K]
+
+
+def _ones(tensor: Tensor) -> Tensor:
+    """Returns float32 ones, [B, S], for a tensor [B, S] or [B, S, H]."""
+    tokens = tensor if len(tensor.shape) == 2 else tensor[:, :, 0]
+    return ops.ones_like(tokens, dtype="float32")
+
+
+def attention_layer(  # noqa: PLR0913, PLR0917 (the original's arguments)
+    from_tensor: Tensor,
+    to_tensor: Tensor,
+    attention_mask: Tensor | None = None,
+    num_attention_heads: int = 1,
+    size_per_head: int = 512,
+    query_act: Activation = None,
+    key_act: Activation = None,
+    value_act: Activation = None,
+    attention_probs_dropout_prob: float | None = 0.0,
+    initializer_range: float = 0.02,
+    do_return_2d_tensor: bool = False,
+    batch_size: Tensor | None = None,
+    from_seq_length: Tensor | None = None,
+    to_seq_length: Tensor | None = None,
+) -> Tensor:
+    """Returns the context of multi-head attention (Vaswani et al., section 3.2).
+
+    Args:
+      from_tensor: float [B, Q, H], which makes the queries; or a matrix [B·Q, H].
+      to_tensor: float [B, K, H'], which makes keys and values; or a matrix [B·K, H'].
+      attention_mask: [B, Q, K], 1 where the query may attend to the key, 0 elsewhere.
+      num_attention_heads: N.
+      size_per_head: D.
+      query_act: Activation of the queries.
+      key_act: Activation of the keys.
+      value_act: Activation of the values.
+      attention_probs_dropout_prob: None is 0.
+      initializer_range: Standard deviation of the initializer.
+      do_return_2d_tensor: Return a matrix.
+      batch_size: B, where matrices are given.
+      from_seq_length: Q, where matrices are given.
+      to_seq_length: K, where matrices are given.
+
+    Returns:
+      float [B, Q, N·D], or a matrix [B·Q, N·D].
+
+    Raises:
+      ValueError: where the ranks differ, or matrices come without their dimensions.
+    """
+    from_shape = get_shape_list(from_tensor, expected_rank=(2, 3), name="from_tensor")
+    to_shape = get_shape_list(to_tensor, expected_rank=(2, 3), name="to_tensor")
+    if len(from_shape) != len(to_shape):
+        raise ValueError(
+            "`from_tensor` and `to_tensor` must have the same rank. Received "
+            f"{len(from_shape)} and {len(to_shape)}."
+        )
+    if len(from_shape) == 2:
+        if batch_size is None or from_seq_length is None or to_seq_length is None:
+            raise ValueError(
+                "`batch_size`, `from_seq_length` and `to_seq_length` must be given with matrices. "
+                f"Received {batch_size!r}, {from_seq_length!r} and {to_seq_length!r}."
+            )
+        from_shape = [batch_size, from_seq_length, from_shape[-1]]
+        to_shape = [batch_size, to_seq_length, to_shape[-1]]
+        from_tensor = _reshape(from_tensor, from_shape)
+        to_tensor = _reshape(to_tensor, to_shape)
+    if attention_mask is None:
+        attention_mask = create_attention_mask_from_input_mask(from_tensor, _ones(to_tensor))
+    width = num_attention_heads * size_per_head
+    config = BertConfig(
+        vocab_size=1,
+        hidden_size=width,
+        num_attention_heads=num_attention_heads,
+        attention_probs_dropout_prob=attention_probs_dropout_prob or 0.0,
+        initializer_range=initializer_range,
+    )
+    activations = [_activation_name(act) for act in (query_act, key_act, value_act)]
+    layer = CrossAttention(config, from_shape[-1], to_shape[-1], activations)
+    context = layer(from_tensor, to_tensor, attention_mask, training=_training(from_tensor))
+    return context if do_return_2d_tensor else _reshape(context, [*from_shape[:2], width])
+
+
+def transformer_model(  # noqa: PLR0913, PLR0917 (the original's arguments)
+    input_tensor: Tensor,
+    attention_mask: Tensor | None = None,
+    hidden_size: int = 768,
+    num_hidden_layers: int = 12,
+    num_attention_heads: int = 12,
+    intermediate_size: int = 3072,
+    intermediate_act_fn: Activation = modeling.gelu,
+    hidden_dropout_prob: float | None = 0.1,
+    attention_probs_dropout_prob: float | None = 0.1,
+    initializer_range: float = 0.02,
+    do_return_all_layers: bool = False,
+) -> Tensor | list[Tensor]:
+    """Returns the output of the last Transformer layer, or the list of all layers' outputs.
+
+    Args:
+      input_tensor: float [B, S, H].
+      attention_mask: [B, S, S], 1 where the query may attend to the key, 0 elsewhere.
+      hidden_size: H, a multiple of `num_attention_heads`.
+      num_hidden_layers: Number of layers, at least 1.
+      num_attention_heads: Attention heads per layer.
+      intermediate_size: Width of the feed-forward layer.
+      intermediate_act_fn: Activation of the feed-forward layer.
+      hidden_dropout_prob: None is 0.
+      attention_probs_dropout_prob: None is 0.
+      initializer_range: Standard deviation of the initializer.
+      do_return_all_layers: Return all layers' outputs.
+
+    Returns:
+      float [B, S, H] each.
+
+    Raises:
+      ValueError: where the width of the input is not H, or a number cannot describe a layer.
+    """
+    shape = get_shape_list(input_tensor, expected_rank=3)
+    if shape[-1] != hidden_size:
+        raise ValueError(
+            f"The width of `input_tensor` must be `hidden_size`. Received {shape[-1]} and "
+            f"{hidden_size}."
+        )
+    config = BertConfig(
+        vocab_size=1,
+        hidden_size=hidden_size,
+        num_hidden_layers=num_hidden_layers,
+        num_attention_heads=num_attention_heads,
+        intermediate_size=intermediate_size,
+        hidden_dropout_prob=hidden_dropout_prob or 0.0,
+        attention_probs_dropout_prob=attention_probs_dropout_prob or 0.0,
+        initializer_range=initializer_range,
+    )
+    outputs = TransformerStack(config, _activation_name(intermediate_act_fn))(
+        reshape_to_matrix(input_tensor),
+        _ones(input_tensor) if attention_mask is None else attention_mask,
+        training=_training(input_tensor),
+    )
+    if do_return_all_layers:
+        return [reshape_from_matrix(output, shape) for output in outputs]
+    return reshape_from_matrix(outputs[-1], shape)
+
+
+def get_shape_list(
+    tensor: Tensor, expected_rank: int | Collection[int] | None = None, name: str | None = None
+) -> list[Any]:
+    """Returns the dimensions of a tensor: integers where they are known, else scalar tensors.
+
+    Raises:
+      ValueError: where the rank is not `expected_rank`, or not in it.
+    """
+    if expected_rank is not None:
+        assert_rank(tensor, expected_rank, name)
+    sizes = enumerate(ops.shape(tensor))
+    return [Dimension(axis)(tensor) if size is None else size for axis, size in sizes]
+
+
+def reshape_to_matrix(input_tensor: Tensor) -> Tensor:
+    """Returns a tensor of rank 2 or more as the matrix of its last axis.
+
+    Raises:
+      ValueError: where the rank is less than 2.
+    """
+    rank = len(input_tensor.shape)
+    if rank < 2:
+        raise ValueError(f"`input_tensor` must have rank 2 or more. Received {input_tensor.shape}.")
+    return input_tensor if rank == 2 else ops.reshape(input_tensor, (-1, input_tensor.shape[-1]))
+
+
+def reshape_from_matrix(output_tensor: Tensor, orig_shape_list: Sequence[Tensor]) -> Tensor:
+    """Returns a matrix in its original shape, of which the last dimension may be another by now."""
+    if len(orig_shape_list) == 2:
+        return output_tensor
+    return _reshape(output_tensor, [*orig_shape_list[:-1], output_tensor.shape[-1]])
+
+
+def _reshape(tensor: Tensor, dimensions: Sequence[Tensor]) -> Tensor:
+    if sizes := [each for each in dimensions if isinstance(each, keras.KerasTensor)]:
+        known = [None if isinstance(each, keras.KerasTensor) else int(each) for each in dimensions]
+        return DynamicReshape(known)(tensor, sizes=sizes)
+    return ops.reshape(tensor, dimensions)
+
+
+def assert_rank(
+    tensor: Tensor, expected_rank: int | Collection[int], name: str | None = None
+) -> None:
+    """Checks the rank of a tensor; `name` is for the message.
+
+    Raises:
+      ValueError: where the rank is not `expected_rank`, or not in it.
+    """
+    expected = {expected_rank} if isinstance(expected_rank, int) else set(expected_rank)
+    rank = len(tensor.shape)
+    if rank not in expected:
+        raise ValueError(
+            f"The rank of `{name or 'tensor'}` must be among {sorted(expected)}. Received {rank}, "
+            f"of shape {tuple(tensor.shape)}."
+        )
+
+
+def get_assignment_map_from_checkpoint(
+    tvars: Sequence[Any], init_checkpoint: str
+) -> tuple[dict[str, str], dict[str, int]]:
+    """Returns which variables a checkpoint holds; `checkpoint.load_weights` also assigns them.
+
+    Args:
+      tvars: Variables of Keras, known by their path, or of TensorFlow, known by their name.
+      init_checkpoint: What `checkpoint.resolve` takes.
+
+    Returns:
+      The names that both have, each mapped to itself; and each of them, with and without the
+      ":0" of a TensorFlow name, mapped to 1.
+
+    Raises:
+      ValueError: where there is no checkpoint, or it does not store variables by name.
+    """
+    names = {re.sub(r":\d+$", "", getattr(variable, "path", variable.name)) for variable in tvars}
+    reader = checkpoint.open_reader(checkpoint.resolve(init_checkpoint))
+    found = sorted(names & reader.get_variable_to_shape_map().keys())
+    initialized = {key: 1 for name in found for key in (name, f"{name}:0")}
+    return {name: name for name in found}, initialized
