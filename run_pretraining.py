@@ -22,9 +22,10 @@ import common_flags
 import input_pipeline
 import modeling
 import optimization
+import pretraining
 import training
 
-OBJECTIVE = training.Objective(modeling.pretraining_weights, modeling.pretraining_losses)
+OBJECTIVE = training.Objective(pretraining.loss_weights, pretraining.losses)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -108,7 +109,7 @@ def run(settings: Settings) -> dict[str, float]:
     train_batches, eval_batches = _open_batches(settings, config, strategy.num_replicas_in_sync)
     checkpoint.check_config(settings.output_dir, config)
     with strategy.scope():
-        model = modeling.pretraining_model(config, dtype=settings.precision)
+        model = pretraining.pretraining_model(config, dtype=settings.precision)
         training.log_set_up(model, strategy, settings)
         if settings.do_train:
             step = _train(settings, config, model, train_batches)
@@ -117,7 +118,7 @@ def run(settings: Settings) -> dict[str, float]:
         if not settings.do_eval:
             return {}
         results = training.evaluate(
-            model, modeling.pretraining_metrics, eval_batches, settings.max_eval_steps
+            model, pretraining.metrics, eval_batches, settings.max_eval_steps
         )
     # Departs: the original's `loss` is a mean over batches; this one does not depend on their size.
     results["loss"] = results["masked_lm_loss"] + results["next_sentence_loss"]

@@ -1,0 +1,184 @@
+"""The pre-training task: both heads, their losses and metrics (paper, section 3.1).
+
+Dimension key and conventions as in `modeling.py`.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+from keras import ops
+
+import modeling
+
+Tensor = Any
+
+
+class PredictionTransform(modeling.ConfiguredLayer):
+    """A dense layer and LayerNorm before the output weights: [B·P, H] to [B·P, H]."""
+
+    def __init__(self, config: modeling.BertConfig, **kwargs: Any) -> None:
+        super().__init__(config, **kwargs)
+        self.dense = self.new_dense(config.hidden_size, "dense", config.hidden_act)
+        self.layer_norm = self.new_layer_norm()
+
+    def build(self, *_: Any) -> None:
+        self.dense.build((None, self.config.hidden_size))
+        self.layer_norm.build((None, self.config.hidden_size))
+
+    def call(self, inputs: Tensor) -> Tensor:
+        return self.layer_norm(self.dense(inputs))
+
+
+class MaskedLanguageModel(modeling.ConfiguredLayer):
+    """Predicts the tokens at the masked positions alone (paper, section 3.1, task 1).
+
+    Takes `sequence_output` [B, S, H], `masked_lm_positions` int32 [B, P] and `embedding_table`
+    [V, H], which serves as output weights; gives float32 logits [B, P, V].
+    """
+
+    def __init__(self, config: modeling.BertConfig, **kwargs: Any) -> None:
+        super().__init__(config, **kwargs)
+        self.transform = PredictionTransform(config, name="transform", dtype=self.dtype_policy)
+
+    def build(self, *_: Any) -> None:
+        self.transform.build(None)
+        self.output_bias = self.add_weight(
+            name="output_bias", shape=(self.config.vocab_size,), initializer="zeros", autocast=False
+        )
+
+    def call(self, sequence_output: Tensor, positions: Tensor, embedding_table: Tensor) -> Tensor:
+        batch, length, width = ops.shape(sequence_output)
+        starts = ops.arange(batch, dtype="int32")[:, None] * length
+        rows = ops.reshape(ops.cast(positions, "int32") + starts, (-1,))  # [B·P]
+        masked = ops.take(ops.reshape(sequence_output, (-1, width)), rows, axis=0)
+        logits = ops.matmul(self.transform(masked), ops.transpose(embedding_table))
+        logits = ops.cast(logits, "float32") + self.output_bias
+        return ops.reshape(logits, (batch, -1, self.config.vocab_size))
+
+
+class NextSentence(modeling.ConfiguredLayer):
+    """Predicts whether segment B follows segment A (paper, section 3.1, task 2).
+
+    Takes `pooled_output` [B, H]; gives float32 logits [B, 2], of "is next" and of "is random".
+    """
+
+    def build(self, *_: Any) -> None:
+        self.output_weights = self.add_table("output_weights", (2, self.config.hidden_size))
+        self.output_bias = self.add_weight(
+            name="output_bias", shape=(2,), initializer="zeros", autocast=False
+        )
+
+    def call(self, pooled_output: Tensor) -> Tensor:
+        logits = ops.matmul(pooled_output, ops.transpose(self.output_weights))
+        return ops.cast(logits, "float32") + self.output_bias
+
+
+@keras.saving.register_keras_serializable("bert")
+class PretrainingHeads(modeling.ConfiguredLayer):
+    """Both pre-training heads on the outputs of `BertModel` (original: run_pretraining.py).
+
+    Takes the dictionary that `BertModel` gives and `masked_lm_positions`, int32 [B, P]; gives
+    `masked_lm_logits` float32 [B, P, V] and `next_sentence_logits` float32 [B, 2].
+    """
+
+    def __init__(self, config: modeling.BertConfig, name: str = "cls", **kwargs: Any) -> None:
+        super().__init__(config, name=name, **kwargs)
+        self.predictions = MaskedLanguageModel(config, name="predictions", dtype=self.dtype_policy)
+        self.seq_relationship = NextSentence(
+            config, name="seq_relationship", dtype=self.dtype_policy
+        )
+
+    def build(self, *_: Any) -> None:
+        self.predictions.build(None)
+        self.seq_relationship.build(None)
+
+    def call(self, encoded: Mapping[str, Tensor], masked_lm_positions: Tensor) -> dict[str, Tensor]:
+        return {
+            "masked_lm_logits": self.predictions(
+                encoded["sequence_output"], masked_lm_positions, encoded["embedding_table"]
+            ),
+            "next_sentence_logits": self.seq_relationship(encoded["pooled_output"]),
+        }
+
+
+def pretraining_model(config: modeling.BertConfig, dtype: Any = None) -> keras.Model:
+    """Returns the encoder under both pre-training heads.
+
+    Args:
+      config: The shape of the model.
+      dtype: A Keras dtype policy or its name, such as "mixed_bfloat16"; Keras' global one if None.
+
+    Returns:
+      A functional model from `input_ids`, `input_mask`, `segment_ids` [B, S] and
+      `masked_lm_positions` [B, P] to what `PretrainingHeads` gives.
+    """
+    inputs = modeling.encoder_inputs()
+    positions = keras.Input((None,), dtype="int32", name="masked_lm_positions")
+    encoded = modeling.BertModel(config, dtype=dtype)(inputs)
+    outputs = PretrainingHeads(config, dtype=dtype)(encoded, positions)
+    return keras.Model({**inputs, "masked_lm_positions": positions}, outputs)
+
+
+def loss_weights(batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Returns what each loss is divided by: the number of masked tokens and of examples."""
+    return {
+        "masked_lm_loss": ops.sum(batch["masked_lm_weights"]),
+        "next_sentence_loss": ops.cast(ops.size(batch["next_sentence_labels"]), "float32"),
+    }
+
+
+def losses(
+    outputs: Mapping[str, Tensor], batch: Mapping[str, Tensor], weights: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """Returns this batch's share of the losses whose sum is minimized (paper, appendix A.2).
+
+    Args:
+      outputs: What `pretraining_model` gives for the batch.
+      batch: `masked_lm_ids` int32 and `masked_lm_weights` float32 [B, P], 0 for padding, and
+        `next_sentence_labels` int32 [B, 1], 0 where segment B follows A.
+      weights: `loss_weights` of all that this step sees; the batch is all or part of it.
+    """
+    masked_lm, next_sentence = _cross_entropies(outputs, batch)
+    return {
+        # Faithful: the original guards a batch without masked tokens by 1e-5.
+        "masked_lm_loss": ops.sum(masked_lm) / (weights["masked_lm_loss"] + 1e-5),
+        "next_sentence_loss": ops.sum(next_sentence) / weights["next_sentence_loss"],
+    }
+
+
+def metrics(
+    outputs: Mapping[str, Tensor], batch: Mapping[str, Tensor]
+) -> dict[str, tuple[Tensor, Tensor]]:
+    """Returns (sum, weight) of each metric over this batch; arguments as `losses`.
+
+    Sums and weights add up over batches, so that the batch size does not change the result.
+    """
+    masked_lm, next_sentence = _cross_entropies(outputs, batch)
+    num_masked, num_examples = loss_weights(batch).values()
+    hits = _hits(outputs["masked_lm_logits"], batch["masked_lm_ids"])
+    next_hits = _hits(outputs["next_sentence_logits"], batch["next_sentence_labels"][:, 0])
+    return {
+        "masked_lm_loss": (ops.sum(masked_lm), num_masked),
+        "masked_lm_accuracy": (ops.sum(hits * batch["masked_lm_weights"]), num_masked),
+        "next_sentence_loss": (ops.sum(next_sentence), num_examples),
+        "next_sentence_accuracy": (ops.sum(next_hits), num_examples),
+    }
+
+
+def _cross_entropies(
+    outputs: Mapping[str, Tensor], batch: Mapping[str, Tensor]
+) -> tuple[Tensor, Tensor]:
+    """Returns the weighted loss of every masked token [B, P] and the loss of every pair [B]."""
+    logits = outputs["masked_lm_logits"]
+    weights = batch["masked_lm_weights"]
+    rows = ops.reshape(logits, (-1, logits.shape[-1]))  # [B·P, V]
+    masked_lm = modeling.cross_entropy(rows, ops.reshape(batch["masked_lm_ids"], (-1,)))
+    next_sentence = modeling.cross_entropy(
+        outputs["next_sentence_logits"], batch["next_sentence_labels"][:, 0]
+    )
+    return ops.reshape(masked_lm, ops.shape(weights)) * weights, next_sentence
+
+
+def _hits(logits: Tensor, labels: Tensor) -> Tensor:
+    return ops.cast(ops.equal(ops.argmax(logits, axis=-1), ops.cast(labels, "int32")), "float32")
