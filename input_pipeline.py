@@ -7,7 +7,9 @@ import dataclasses
 import functools
 import mmap
 import os
+import shutil
 import tempfile
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -124,8 +126,7 @@ class Records:
 
     def __init__(self, files: Sequence[str]) -> None:
         self.files = list(files)
-        self._copies = tempfile.TemporaryDirectory(prefix="bert-records-")
-        self._maps = []
+        self._maps: list[Any] = []
         ends = []
         for file in self.files:
             local = self._local(file)
@@ -140,7 +141,9 @@ class Records:
     def _local(self, file: str) -> str:
         if "://" not in file:
             return file
-        copy = os.path.join(self._copies.name, str(len(self._maps)))
+        folder = tempfile.mkdtemp(prefix="bert-records-")
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        copy = os.path.join(folder, os.path.basename(file))
         tf.io.gfile.copy(file, copy)
         return copy
 
@@ -179,16 +182,18 @@ _HEADER, _FOOTER = 12, 4
 
 def _record_ends(local: str, file: str) -> np.ndarray:
     """Returns the offset in bytes at which each record ends, its checksum included."""
-    lengths = tf.data.TFRecordDataset(local).map(tf.strings.length).batch(4096)
-    chunks = [np.zeros(0, np.int64)]
-    try:
-        chunks.extend(chunk.numpy().astype(np.int64) for chunk in lengths)
-    except tf.errors.OpError as error:
+    # TensorFlow takes a header that is cut short for the end of the file, so sizes are compared.
+    readable = tf.data.TFRecordDataset(local).ignore_errors()
+    lengths = readable.map(tf.strings.length).batch(4096)
+    chunks = [np.zeros(0, np.int64), *(chunk.numpy().astype(np.int64) for chunk in lengths)]
+    ends = np.cumsum(np.concatenate(chunks) + _HEADER + _FOOTER)
+    end, size = int(ends[-1]) if len(ends) else 0, os.path.getsize(local)
+    if end != size:
         raise ValueError(
-            f"{file!r} must be a whole, uncompressed TFRecord file. It cannot be read past record "
-            f"{sum(map(len, chunks))}: {error.message}"
-        ) from error
-    return np.cumsum(np.concatenate(chunks) + _HEADER + _FOOTER)
+            f"{file!r} must be a whole, uncompressed TFRecord file. It has {size} bytes, but after "
+            f"{len(ends)} records, at byte {end}, it is damaged or cut short."
+        )
+    return ends
 
 
 def _map_file(local: str) -> Any:
@@ -270,7 +275,8 @@ class Batches:
         for step in range(first_step, end_step):
             try:
                 batch = next(iterator)
-            except tf.errors.OpError:
+            # A message of TensorFlow's may quote bytes that are no text.
+            except (tf.errors.OpError, UnicodeDecodeError):
                 for number in self.numbers(step):
                     self.records.check(int(number), self.features)
                 raise

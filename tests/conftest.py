@@ -3,6 +3,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import hypothesis
 import keras
 import numpy as np
 import pytest
@@ -11,6 +12,10 @@ import tensorflow as tf
 import modeling
 import pretraining
 import run_pretraining
+
+# No test depends on how fast the machine is.
+hypothesis.settings.register_profile("project", deadline=None)
+hypothesis.settings.load_profile("project")
 
 ROOT = Path(__file__).parents[1]
 GOLDEN = ROOT / "tests" / "golden"
