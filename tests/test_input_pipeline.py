@@ -1,0 +1,394 @@
+import gzip
+
+import numpy as np
+import pytest
+from conftest import (
+    LENGTH,
+    PREDICTIONS,
+    make_examples,
+    serialize,
+    split_examples,
+    write_examples,
+    write_records,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+import input_pipeline
+
+
+@pytest.fixture
+def features(tiny_config):
+    return input_pipeline.pretraining_features(
+        max_seq_length=LENGTH,
+        max_predictions_per_seq=PREDICTIONS,
+        vocab_size=tiny_config.vocab_size,
+        type_vocab_size=tiny_config.type_vocab_size,
+    )
+
+
+@pytest.fixture
+def examples(tiny_config):
+    return make_examples(tiny_config, 10)
+
+
+@pytest.fixture
+def file(tmp_path, examples):
+    return write_examples(tmp_path / "train.tfrecord", examples)
+
+
+class _Numbers:
+    """Stands for records where only their number is of interest."""
+
+    def __init__(self, count):
+        self.count = count
+
+    def __len__(self):
+        return self.count
+
+
+def make_batches(files, features, batch_size, seed=None):
+    return input_pipeline.Batches(input_pipeline.Records(files), features, batch_size, seed)
+
+
+def read_all(batches, first_step, end_step):
+    return [
+        {name: values.numpy() for name, values in batch.items()}
+        for batch in batches.iterate(first_step, end_step)
+    ]
+
+
+def assert_same_batches(ones, others):
+    assert len(ones) == len(others)
+    for one, other in zip(ones, others, strict=True):
+        assert one.keys() == other.keys()
+        for name, values in one.items():
+            np.testing.assert_array_equal(values, other[name])
+
+
+# The order of the records.
+
+
+@given(
+    count=st.integers(1, 40),
+    batch_size=st.integers(1, 50),
+    seed=st.integers(0, 2**31),
+    data=st.data(),
+)
+def test_every_epoch_reads_every_record_once(count, batch_size, seed, data):
+    batches = input_pipeline.Batches(_Numbers(count), {}, batch_size, seed)
+    epochs = data.draw(st.integers(1, 4))
+    steps = -(-epochs * count // batch_size)
+    numbers = np.concatenate([batches.numbers(step) for step in range(steps)])
+    assert len(numbers) == steps * batch_size
+    for epoch in range(epochs):
+        seen = numbers[epoch * count : (epoch + 1) * count]
+        assert sorted(seen) == list(range(count))
+
+
+@given(count=st.integers(1, 40), batch_size=st.integers(1, 50), step=st.integers(0, 10**6))
+def test_order_is_a_function_of_seed_and_step(count, batch_size, step):
+    fresh = input_pipeline.Batches(_Numbers(count), {}, batch_size, 7)
+    used = input_pipeline.Batches(_Numbers(count), {}, batch_size, 7)
+    for other in (step + 1, 0, step):
+        used.numbers(other)
+    np.testing.assert_array_equal(fresh.numbers(step), used.numbers(step))
+
+
+def test_epochs_and_seeds_have_orders_of_their_own():
+    orders = {
+        tuple(input_pipeline.Batches(_Numbers(50), {}, 50, seed).numbers(epoch))
+        for seed in (0, 1, 2)
+        for epoch in range(4)
+    }
+    assert len(orders) == 12
+    assert tuple(range(50)) not in orders
+
+
+def test_order_never_changes_between_versions():
+    # A run that is resumed with a later version must read what it would have read.
+    batches = input_pipeline.Batches(_Numbers(10), {}, 8, 12345)
+    assert batches.numbers(0).tolist() == [0, 2, 8, 5, 6, 7, 3, 9]
+    assert batches.numbers(1).tolist() == [4, 1, 8, 3, 6, 0, 1, 2]
+
+
+def test_batches_hold_the_records_of_their_numbers(file, features, examples):
+    batches = make_batches([file], features, 4, seed=3)
+    for step, batch in enumerate(read_all(batches, 0, 6)):
+        numbers = batches.numbers(step)
+        assert_same_batches([batch], [{name: values[numbers] for name, values in examples.items()}])
+        assert batches.serialized(step) == [
+            serialize(split_examples(examples)[number]) for number in numbers
+        ]
+
+
+def test_reading_may_start_anywhere(file, features):
+    whole = read_all(make_batches([file], features, 4, seed=3), 0, 9)
+    for start in (1, 4, 8):
+        rest = read_all(make_batches([file], features, 4, seed=3), start, 9)
+        assert_same_batches(rest, whole[start:])
+    assert read_all(make_batches([file], features, 4, seed=3), 9, 9) == []
+
+
+@pytest.mark.parametrize(("batch_size", "sizes"), [(4, [4, 4, 2]), (5, [5, 5]), (99, [10])])
+def test_evaluation_reads_every_record_once_in_order(file, features, examples, batch_size, sizes):
+    batches = make_batches([file], features, batch_size)
+    assert batches.num_batches == len(sizes)
+    read = read_all(batches, 0, batches.num_batches)
+    assert [len(batch["input_ids"]) for batch in read] == sizes
+    together = {name: np.concatenate([batch[name] for batch in read]) for name in examples}
+    assert_same_batches([together], [examples])
+
+
+def test_several_files_are_read_as_one(tmp_path, features, examples):
+    parts = [
+        {name: values[rows] for name, values in examples.items()}
+        for rows in (slice(0, 3), slice(3, 3), slice(3, 4), slice(4, 10))
+    ]
+    files = [write_examples(tmp_path / f"{i}.tfrecord", part) for i, part in enumerate(parts)]
+    records = input_pipeline.Records(files)
+    assert [records[number] for number in range(len(records))] == [
+        serialize(example) for example in split_examples(examples)
+    ]
+    assert records.place(2) == f"Record 2 of {files[0]!r}"
+    assert records.place(3) == f"Record 0 of {files[2]!r}"
+    assert records.place(9) == f"Record 5 of {files[3]!r}"
+    one = write_examples(tmp_path / "one.tfrecord", examples)
+    assert_same_batches(
+        read_all(make_batches(files, features, 4, seed=5), 0, 5),
+        read_all(make_batches([one], features, 4, seed=5), 0, 5),
+    )
+
+
+def test_files_may_be_on_any_file_system(features, examples):
+    files = [f"ram://test_input_pipeline/{i}.tfrecord" for i in range(2)]
+    halves = [{k: v[rows] for k, v in examples.items()} for rows in (slice(0, 6), slice(6, 10))]
+    for name, half in zip(files, halves, strict=True):
+        write_examples(name, half)
+    assert input_pipeline.match_files("ram://test_input_pipeline/*.tfrecord", "x") == files
+    batches = make_batches(files, features, 10)
+    assert_same_batches(read_all(batches, 0, 1), [examples])
+
+
+def test_integers_are_int32_and_weights_float32(file, features):
+    (batch,) = make_batches([file], features, 10).iterate(0, 1)
+    types = {name: values.dtype.name for name, values in batch.items()}
+    assert types.pop("masked_lm_weights") == "float32"
+    assert set(types.values()) == {"int32"}
+
+
+# Files.
+
+
+def test_patterns_name_files_in_order(tmp_path):
+    for name in ("b1", "a2", "a1"):
+        (tmp_path / name).touch()
+    matched = input_pipeline.match_files(f"{tmp_path}/b1, {tmp_path}/a*", "input_file")
+    assert matched == [str(tmp_path / name) for name in ("b1", "a1", "a2")]
+
+
+@pytest.mark.parametrize("pattern", ["{}/nothing*", "{}/train.tfrecord,{}/missing", "{}/x,", ""])
+def test_pattern_without_a_file_is_named_with_its_flag(tmp_path, file, pattern):
+    (tmp_path / "x").touch()
+    with pytest.raises(ValueError, match="`--input_file` must name existing files"):
+        input_pipeline.match_files(pattern.format(tmp_path, tmp_path), "input_file")
+
+
+def truncate(content):
+    return content[:-7]
+
+
+def truncate_at_a_header(content):
+    return content + content[:5]
+
+
+def flip_a_bit(content):
+    changed = bytearray(content)
+    changed[len(changed) // 2] ^= 4
+    return bytes(changed)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        truncate,
+        truncate_at_a_header,
+        flip_a_bit,
+        gzip.compress,
+        lambda _: b"This is plain text, not a TFRecord file.\n" * 9,
+        lambda _: b"short",
+    ],
+)
+def test_damaged_file_is_named_before_anything_is_read(tmp_path, file, damage):
+    path = tmp_path / "damaged.tfrecord"
+    with open(file, "rb") as reader:
+        path.write_bytes(damage(reader.read()))
+    with pytest.raises(ValueError, match="must be a whole, uncompressed TFRecord file") as caught:
+        input_pipeline.Records([file, str(path)])
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_number_of_whole_records_before_the_damage_is_told(tmp_path, file):
+    path = tmp_path / "damaged.tfrecord"
+    with open(file, "rb") as reader:
+        path.write_bytes(reader.read()[:-7])
+    with pytest.raises(ValueError, match="after 9 records, at byte "):
+        input_pipeline.Records([str(path)])
+
+
+def test_folder_is_not_a_file_of_records(tmp_path):
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(ValueError, match="must be a whole, uncompressed TFRecord file"):
+        input_pipeline.Records(input_pipeline.match_files(f"{tmp_path}/fold*", "input_file"))
+
+
+def test_files_without_any_record_are_refused(tmp_path):
+    files = [write_records(tmp_path / name, []) for name in "ab"]
+    with pytest.raises(ValueError, match="must hold records") as caught:
+        input_pipeline.Records(files)
+    assert files[0] in str(caught.value)
+
+
+# Records.
+
+
+def replace(name, values):
+    return lambda example: serialize({**example, name: values})
+
+
+def without(name):
+    return lambda example: serialize({key: v for key, v in example.items() if key != name})
+
+
+def change_at(name, index, value):
+    def apply(example):
+        values = example[name].copy()
+        values[index] = value
+        return serialize({**example, name: values})
+
+    return apply
+
+
+WRONG_RECORDS = {
+    "not an Example": (lambda _: b"\xff\xff\xff not a protocol buffer", "tf.train.Example", ""),
+    "empty": (lambda _: b"", "`input_ids`", ""),
+    "no segment_ids": (without("segment_ids"), "`segment_ids`", ""),
+    "no next_sentence_labels": (without("next_sentence_labels"), "`next_sentence_labels`", ""),
+    "ids too short": (
+        replace("input_ids", np.ones(LENGTH - 1, int)),
+        "`input_ids` must have 12 values",
+        "--max_seq_length",
+    ),
+    "ids too long": (
+        replace("input_ids", np.ones(LENGTH + 1, int)),
+        "`input_ids` must have 12 values",
+        "--max_seq_length",
+    ),
+    "mask too long": (
+        replace("input_mask", np.ones(128, int)),
+        "`input_mask` must have 12 values",
+        "--max_seq_length",
+    ),
+    "too few predictions": (
+        replace("masked_lm_ids", np.ones(PREDICTIONS - 1, int)),
+        "`masked_lm_ids` must have 3 values",
+        "--max_predictions_per_seq",
+    ),
+    "too many weights": (
+        replace("masked_lm_weights", np.ones(20, float)),
+        "`masked_lm_weights` must have 3 values",
+        "--max_predictions_per_seq",
+    ),
+    "no values": (replace("input_ids", np.ones(0, int)), "`input_ids` must have 12", ""),
+    "two labels": (
+        replace("next_sentence_labels", np.ones(2, int)),
+        "`next_sentence_labels` must have 1 value",
+        "",
+    ),
+    "ids are floats": (replace("input_ids", np.ones(LENGTH)), "`input_ids`", "int64_list"),
+    "weights are integers": (
+        replace("masked_lm_weights", np.ones(PREDICTIONS, int)),
+        "`masked_lm_weights`",
+        "float_list",
+    ),
+    "id of another vocabulary": (
+        change_at("input_ids", 3, 29),
+        "`input_ids` must be at least 0 and less than 29",
+        "`vocab_size` in --bert_config_file",
+    ),
+    "negative id": (change_at("input_ids", 3, -1), "It has -1", "`vocab_size`"),
+    "id beyond 32 bits": (
+        lambda e: serialize({**e, "input_ids": np.full(LENGTH, 2**32 + 1)}),
+        f"It has {2**32 + 1}",
+        "`vocab_size`",
+    ),
+    "masked id of another vocabulary": (
+        change_at("masked_lm_ids", 0, 30000),
+        "`masked_lm_ids`",
+        "`vocab_size` in --bert_config_file",
+    ),
+    "position behind the end": (
+        change_at("masked_lm_positions", 0, LENGTH),
+        "`masked_lm_positions` must be at least 0 and less than 12",
+        "--max_seq_length",
+    ),
+    "negative position": (change_at("masked_lm_positions", 0, -1), "`masked_lm_positions`", ""),
+    "unknown segment": (
+        change_at("segment_ids", 0, 3),
+        "`segment_ids` must be at least 0 and less than 3",
+        "`type_vocab_size` in --bert_config_file",
+    ),
+    "mask of 2": (change_at("input_mask", 0, 2), "`input_mask`", ""),
+    "label of 2": (change_at("next_sentence_labels", 0, 2), "`next_sentence_labels`", ""),
+}
+
+
+@pytest.mark.parametrize("kind", WRONG_RECORDS)
+@pytest.mark.parametrize("seed", [None, 4])
+def test_wrong_record_is_named_when_it_is_read(tmp_path, file, features, examples, kind, seed):
+    make_wrong, message, source = WRONG_RECORDS[kind]
+    records = [serialize(example) for example in split_examples(examples)]
+    records[6] = make_wrong(split_examples(examples)[6])
+    wrong = write_records(tmp_path / "wrong.tfrecord", records)
+    batches = make_batches([file, wrong], features, 4, seed)
+    batches.records.check_first(features)
+    step = next(step for step in range(5) if 16 in batches.numbers(step))
+    iterator = batches.iterate(0, 5)
+    for _ in range(step):
+        next(iterator)
+    with pytest.raises(ValueError, match="Record 6 of") as caught:
+        next(iterator)
+    text = str(caught.value)
+    for part in (wrong, message, source):
+        assert part in text
+    assert "\n" not in text
+    # Read first, it is found before the first step.
+    first = write_records(tmp_path / "first.tfrecord", [records[6]])
+    with pytest.raises(ValueError, match="Record 0 of") as caught:
+        input_pipeline.Records([file, first]).check_first(features)
+    assert first in str(caught.value)
+
+
+def test_more_features_than_needed_do_no_harm(tmp_path, features, examples):
+    extended = [
+        serialize({**example, "unused": np.ones(5, int)}) for example in split_examples(examples)
+    ]
+    path = write_records(tmp_path / "extended.tfrecord", extended)
+    assert_same_batches(read_all(make_batches([path], features, 10), 0, 1), [examples])
+
+
+def test_records_of_the_original_are_read(golden):
+    with np.load(golden / "pretrain_records.npz") as stored:
+        expected = {name: stored[name] for name in stored.files}
+    length, predictions = expected["input_ids"].shape[1], expected["masked_lm_ids"].shape[1]
+    wanted = input_pipeline.pretraining_features(
+        max_seq_length=length,
+        max_predictions_per_seq=predictions,
+        vocab_size=30522,
+        type_vocab_size=2,
+    )
+    records = input_pipeline.Records([str(golden / "pretrain_batch.tfrecord")])
+    batches = input_pipeline.Batches(records, wanted, len(records))
+    first = {name: values[: len(records)] for name, values in expected.items()}
+    assert_same_batches(read_all(batches, 0, 1), [first])
