@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+import record_files
 from modeling import BertConfig
 
 GLOBAL_STEP = "global_step"
@@ -207,10 +208,8 @@ def _report(
 
 def write_text(path: str, text: str) -> None:
     """Writes `text` to `path`; whoever reads finds the old file or the whole new one."""
-    partial = f"{path}.partial"
-    with tf.io.gfile.GFile(partial, "w") as writer:
-        writer.write(text)
-    tf.io.gfile.rename(partial, path, overwrite=True)
+    with record_files.replace_files([path]) as (file,):
+        file.write(text.encode())
 
 
 def check_config(output_dir: str, config: BertConfig) -> None:

@@ -19,25 +19,6 @@ from absl import logging
 from google.protobuf.message import DecodeError
 
 
-def match_files(patterns: str, flag: str) -> list[str]:
-    """Returns the files that a comma-separated list of paths or patterns names, in its order.
-
-    Args:
-      patterns: Anything that `tf.io.gfile.glob` takes.
-      flag: The flag that gave them, for the message.
-
-    Raises:
-      ValueError: where a pattern matches no file.
-    """
-    files = []
-    for pattern in patterns.split(","):
-        matched = sorted(tf.io.gfile.glob(pattern.strip()))
-        if not matched:
-            raise ValueError(f"`--{flag}` must name existing files. {pattern!r} matches none.")
-        files.extend(matched)
-    return files
-
-
 @dataclasses.dataclass(frozen=True)
 class Feature:
     """What one feature of every record must be.
