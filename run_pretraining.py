@@ -123,8 +123,9 @@ def run(settings: Settings) -> dict[str, float]:
         )
     # Departs: the original's `loss` is a mean over batches; this one does not depend on their size.
     results["loss"] = results["masked_lm_loss"] + results["next_sentence_loss"]
-    training.save_results(settings.output_dir, step, results)
-    _explain(results, eval_batches, settings.max_eval_steps)
+    if training.is_chief(strategy):
+        training.save_results(settings.output_dir, step, results)
+        _explain(results, eval_batches, settings.max_eval_steps)
     return results
 
 
@@ -210,7 +211,6 @@ def _train(
             f"`--num_train_steps` must be at least {step}, where {settings.output_dir!r} is. "
             f"Received {settings.num_train_steps}; give more steps or another `--output_dir`."
         )
-    checkpoint.keep_config(settings.output_dir, config)
     logging.info(
         "Training to step %d, %.1f epochs of %d records in batches of %d.",
         settings.num_train_steps,
@@ -218,20 +218,25 @@ def _train(
         len(batches.records),
         settings.train_batch_size,
     )
-    progress = training.ProgressLog(
-        settings.output_dir,
-        first_step=step,
-        num_train_steps=settings.num_train_steps,
-        batch_size=settings.train_batch_size,
-        every=settings.log_every_steps,
-    )
+    observers = []
+    if training.is_chief(trainer.strategy):
+        checkpoint.keep_config(settings.output_dir, config)
+        observers.append(
+            training.ProgressLog(
+                settings.output_dir,
+                first_step=step,
+                num_train_steps=settings.num_train_steps,
+                batch_size=settings.train_batch_size,
+                every=settings.log_every_steps,
+            )
+        )
     training.train(
         trainer,
         batches,
         num_train_steps=settings.num_train_steps,
         checkpoints=checkpoints,
         save_checkpoints_steps=settings.save_checkpoints_steps,
-        observers=[progress],
+        observers=observers,
     )
     return settings.num_train_steps
 

@@ -59,6 +59,11 @@ def make_strategy(name: str, tpu_name: str | None = None) -> tf.distribute.Strat
     return tf.distribute.get_strategy()
 
 
+def is_chief(strategy: tf.distribute.Strategy) -> bool:
+    """Returns whether this process writes files: one of all workers does."""
+    return strategy.extended.should_checkpoint
+
+
 class LossScale:
     """Keeps float16 gradients in range: the loss is multiplied, the gradients are divided.
 
@@ -283,8 +288,8 @@ def train(
     if start == num_train_steps:
         logging.warning("Nothing to train: step %d is reached already.", start)
         return
-    is_chief = trainer.strategy.extended.should_checkpoint
-    if is_chief:
+    saves = is_chief(trainer.strategy)
+    if saves:
         checkpoints.remove_partial()
         if checkpoints.latest() is None:
             checkpoints.save(trainer.state(), start)
@@ -295,7 +300,7 @@ def train(
         _check_finite(results, step, trainer, batches, checkpoints.folder)
         for observe in observers:
             observe(step, results)
-        if is_chief and (step % save_checkpoints_steps == 0 or step == num_train_steps):
+        if saves and (step % save_checkpoints_steps == 0 or step == num_train_steps):
             logging.info("Saved %s.", checkpoints.save(trainer.state(), step))
 
 
