@@ -212,6 +212,22 @@ def write_text(path: str, text: str) -> None:
         file.write(text.encode())
 
 
+def make_folder(output_dir: str) -> None:
+    """Makes the folder if need be, and tries whether it can be written.
+
+    Raises:
+      ValueError: where it cannot.
+    """
+    try:
+        tf.io.gfile.makedirs(output_dir)
+        record_files.check_outputs([os.path.join(output_dir, "checkpoint")], [], "output_dir")
+    except tf.errors.OpError as error:
+        raise ValueError(
+            f"`--output_dir` must be a folder that can be written. Received {output_dir!r}: "
+            f"{error.message}"
+        ) from error
+
+
 def check_config(output_dir: str, config: BertConfig) -> None:
     """Checks `config` against the one that `keep_config` has stored in `output_dir`, if any.
 
@@ -235,8 +251,7 @@ def check_config(output_dir: str, config: BertConfig) -> None:
 
 
 def keep_config(output_dir: str, config: BertConfig) -> None:
-    """Stores `config` in `output_dir`, which is made if need be."""
-    tf.io.gfile.makedirs(output_dir)
+    """Stores `config` in `output_dir`."""
     write_text(os.path.join(output_dir, CONFIG_FILE), config.to_json_string())
 
 

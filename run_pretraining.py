@@ -109,6 +109,7 @@ def run(settings: Settings) -> dict[str, float]:
     config = modeling.BertConfig.from_json_file(settings.bert_config_file)
     train_batches, eval_batches = _open_batches(settings, config, strategy.num_replicas_in_sync)
     checkpoint.check_config(settings.output_dir, config)
+    checkpoint.make_folder(settings.output_dir)
     with strategy.scope():
         model = pretraining.pretraining_model(config, dtype=settings.precision)
         training.log_set_up(model, strategy, settings)

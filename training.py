@@ -445,7 +445,6 @@ def save_results(output_dir: str, step: int, results: Mapping[str, float]) -> No
     logging.info("***** Eval results at step %d *****", step)
     for name in sorted(lines):
         logging.info("  %s = %s", name, lines[name])
-    tf.io.gfile.makedirs(output_dir)
     path = os.path.join(output_dir, "eval_results.txt")
     checkpoint.write_text(path, "".join(f"{name} = {lines[name]}\n" for name in sorted(lines)))
     writer = tf.summary.create_file_writer(os.path.join(output_dir, "eval"))

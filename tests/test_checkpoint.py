@@ -524,6 +524,7 @@ def test_text_is_replaced_at_once(tmp_path, monkeypatch):
 def test_output_folder_keeps_its_configuration(tmp_path, tiny_config):
     folder = str(tmp_path / "run")
     checkpoint.check_config(folder, tiny_config)
+    checkpoint.make_folder(folder)
     checkpoint.keep_config(folder, tiny_config)
     checkpoint.check_config(folder, tiny_config)
     stored = modeling.BertConfig.from_json_file(os.path.join(folder, "bert_config.json"))
@@ -534,3 +535,11 @@ def test_output_folder_keeps_its_configuration(tmp_path, tiny_config):
     assert "`hidden_size` is 8 there and 16 in `--bert_config_file`" in str(caught.value)
     assert "`hidden_act` is 'gelu' there and 'relu'" in str(caught.value)
     assert "vocab_size" not in str(caught.value)
+
+
+@pytest.mark.parametrize("place", ["file", "file/run"])
+def test_output_folder_that_cannot_be_written_is_named(tmp_path, place):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(ValueError, match="`--output_dir` must be a folder") as caught:
+        checkpoint.make_folder(str(tmp_path / place))
+    assert place in str(caught.value)
