@@ -2,7 +2,7 @@
 
 # A Python to make .venv with may be named: make setup PYTHON=python3.12
 PYTHON ?=
-DEMO_STEPS ?= 800
+DEMO_STEPS ?= 1500
 
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
@@ -39,15 +39,15 @@ demo: $(installed)
 	  --input_file=sample_text.txt \
 	  --output_file=demo_output/train.tfrecord \
 	  --vocab_file=sample/vocab.txt \
-	  --max_seq_length=64 \
-	  --max_predictions_per_seq=10 \
+	  --max_seq_length=32 \
+	  --max_predictions_per_seq=5 \
 	  --dupe_factor=40
 	python create_pretraining_data.py \
 	  --input_file=sample/held_out_text.txt \
 	  --output_file=demo_output/held_out.tfrecord \
 	  --vocab_file=sample/vocab.txt \
-	  --max_seq_length=64 \
-	  --max_predictions_per_seq=10 \
+	  --max_seq_length=32 \
+	  --max_predictions_per_seq=5 \
 	  --dupe_factor=5
 	python run_pretraining.py \
 	  --input_file=demo_output/train.tfrecord \
@@ -56,10 +56,9 @@ demo: $(installed)
 	  --bert_config_file=sample/bert_config.json \
 	  --do_train \
 	  --do_eval \
-	  --max_seq_length=64 \
-	  --max_predictions_per_seq=10 \
+	  --max_seq_length=32 \
+	  --max_predictions_per_seq=5 \
 	  --train_batch_size=32 \
 	  --learning_rate=1e-3 \
 	  --num_train_steps=$(DEMO_STEPS) \
-	  --num_warmup_steps=80 \
-	  --seed=1
+	  --num_warmup_steps=150
