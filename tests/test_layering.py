@@ -1,0 +1,124 @@
+import ast
+import fnmatch
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+MODULES = sorted(path.stem for path in ROOT.glob("*.py"))
+
+# Module (or pattern): the project's modules and the outside packages that it may import. The
+# standard library is open to all. A new module gets a row here, which tells its place.
+LAYERS: dict[str, tuple[set[str], set[str]]] = {
+    "quiet_import": (set(), {"tensorflow"}),
+    "common_flags": (set(), {"absl"}),
+    # Text: neither TensorFlow nor Keras; record files only through gfile, where a path needs it.
+    "tokenization": (set(), set()),
+    "training_instances": ({"tokenization"}, {"numpy"}),
+    "record_files": ({"quiet_import"}, {"tensorflow", "numpy"}),
+    # Network.
+    "modeling": (set(), {"keras"}),
+    "original_modeling": ({"modeling", "checkpoint"}, {"keras"}),
+    "pretraining": ({"modeling"}, {"keras"}),
+    "optimization": (set(), {"keras", "tensorflow"}),
+    "checkpoint": ({"modeling", "record_files"}, {"keras", "tensorflow", "numpy", "absl"}),
+    # Where text and network meet.
+    "input_pipeline": (set(), {"tensorflow", "numpy", "absl", "google"}),
+    "training": (
+        {"modeling", "checkpoint", "optimization"},
+        {"keras", "tensorflow", "numpy", "absl"},
+    ),
+    # Scripts.
+    "split_sentences": ({"tokenization", "record_files", "common_flags"}, {"absl"}),
+    "create_pretraining_data": (
+        {"tokenization", "training_instances", "record_files", "common_flags"},
+        {"numpy", "absl"},
+    ),
+    "run_*": (
+        {
+            "quiet_import",
+            "common_flags",
+            "tokenization",
+            "record_files",
+            "modeling",
+            "pretraining",
+            "optimization",
+            "checkpoint",
+            "input_pipeline",
+            "training",
+        },
+        {"keras", "numpy", "absl"},
+    ),
+}
+
+
+def imported_packages(module: str) -> set[str]:
+    """Returns the top-level names that a module imports anywhere, inside functions included."""
+    names = set()
+    for node in ast.walk(ast.parse((ROOT / f"{module}.py").read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module}.py imports relatively, but modules are flat."
+            names.add((node.module or "").split(".")[0])
+    return names - sys.stdlib_module_names
+
+
+def rows_for(module: str) -> list[str]:
+    return [pattern for pattern in LAYERS if fnmatch.fnmatch(module, pattern)]
+
+
+def test_every_module_has_one_row_and_every_row_a_module():
+    assert {module: len(rows_for(module)) for module in MODULES} == dict.fromkeys(MODULES, 1)
+    assert [row for row in LAYERS if not fnmatch.filter(MODULES, row)] == []
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_module_imports_only_what_its_layer_allows(module):
+    project, outside = LAYERS[rows_for(module)[0]]
+    imported = imported_packages(module)
+    assert imported & set(MODULES) <= project
+    assert imported - set(MODULES) <= outside
+
+
+# Runs in a fresh interpreter. Third-party packages are imported first: what they define is theirs.
+IMPORT_AND_REPORT = """
+import importlib, json, os, sys
+from absl import app, flags, logging
+import keras, numpy, tensorflow as tf
+modules = sys.argv[1:]
+opened = []
+sys.addaudithook(lambda event, args: opened.append(str(args[0])) if event == "open" else None)
+report = {}
+for module in modules:
+    flags_before, opened[:] = set(flags.FLAGS), []
+    importlib.import_module(module)
+    sources = (".py", ".pyc", ".so")
+    files = [
+        path
+        for path in opened
+        if path != os.devnull and not path.endswith(sources) and ".pyc." not in path
+    ]
+    report[module] = {"flags": sorted(set(flags.FLAGS) - flags_before), "files": files}
+# Raises where a device has been used already.
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+)
+print(json.dumps(report))
+"""
+
+
+def test_importing_defines_no_flag_opens_no_file_and_touches_no_device():
+    result = subprocess.run(
+        [sys.executable, "-c", IMPORT_AND_REPORT, *MODULES],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    report = json.loads(result.stdout.splitlines()[-1])
+    assert report == {module: {"flags": [], "files": []} for module in MODULES}
