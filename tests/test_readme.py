@@ -1,0 +1,90 @@
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```shell\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
+MAKE_LINES = [line for block in BLOCKS for line in block.splitlines() if line.startswith("make ")]
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """A copy of the tracked files, as a user gets them."""
+    listing = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    for name in listing.stdout.split("\0"):
+        if name and (ROOT / name).exists():
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, tmp_path / name)
+    return tmp_path
+
+
+def run(*command: str, cwd: Path, **env: str) -> str:
+    """Runs a command with this interpreter as `python`, and returns what it printed."""
+    # `make test` runs this file, and hands its own flags to every make below it.
+    inherited = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MAKELEVEL")}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    result = subprocess.run(
+        command,
+        cwd=cwd,
+        env={**inherited, "PATH": path, **env},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, f"{command}\n{result.stdout}"
+    return result.stdout
+
+
+@pytest.mark.parametrize("line", MAKE_LINES)
+def test_make_lines_name_targets(line, checkout):
+    run(*line.split(), "--dry-run", cwd=checkout)
+
+
+def test_continuous_integration_runs_what_readme_says():
+    assert "make test" in MAKE_LINES
+    assert "exec make test" in (ROOT / ".ci/run").read_text(encoding="utf-8")
+
+
+# In place of a released checkpoint, the one that README's commands have just made.
+RELEASED = """
+mkdir released
+cp sample/vocab.txt sample/bert_config.json released
+for file in my_bert/model.ckpt-20.*; do
+  cp $file released/bert_model.ckpt.${file#*-20.}
+done
+export BERT_BASE_DIR=released
+"""
+
+
+@pytest.mark.slow
+def test_commands_run_as_they_stand(checkout):
+    commands = "".join(block for block in BLOCKS if not block.startswith("make "))
+    commands, count = re.subn(r"^export BERT_BASE_DIR=.*\n", RELEASED, commands, flags=re.M)
+    assert count == 1
+    run("bash", "-euo", "pipefail", "-c", commands, cwd=checkout)
+    outputs = re.findall(r"--output_(?:file|dir)=(\S+)", commands)
+    assert [name for name in outputs if not (checkout / name).exists()] == []
+    results = (checkout / "my_bert/eval_results.txt").read_text(encoding="utf-8")
+    assert "global_step = 20\n" in results
+
+
+@pytest.mark.slow
+def test_demo_ends_with_an_evaluation(checkout):
+    # The requirements are those of the interpreter that runs this test.
+    installed = checkout / ".venv/requirements-installed"
+    installed.parent.mkdir()
+    installed.touch()
+    output = run("make", "demo", "DEMO_STEPS=2", cwd=checkout)
+    assert "hidden tokens, the model's first guess was right for" in output
+    results = (checkout / "demo_output/pretrained/eval_results.txt").read_text(encoding="utf-8")
+    assert "global_step = 2\n" in results
