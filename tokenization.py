@@ -9,7 +9,7 @@ import logging
 import os
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -35,6 +35,8 @@ _CJK_RANGES = (
     (0xF900, 0xFAFF),
     (0x2F800, 0x2FA1F),
 )
+
+_FREQUENT_MARKS = [(mark, f" {mark} ") for mark in ",.\"';-_“”’"]  # noqa: RUF001
 
 _RELEASED_NAME = re.compile(
     r"(?:^|/)(?P<name>(?:wwm_|multi_)?(?:un)?cased_L-\d+_H-\d+_A-\d+"
@@ -186,10 +188,6 @@ class _Memo(dict[Any, Any]):
         return value
 
 
-def _concatenate(memo: _Memo, words: Iterable[str]) -> Iterator[Any]:
-    return chain.from_iterable(map(memo.__getitem__, words))
-
-
 class FullTokenizer:
     """Turns text into word pieces, and those into ids.
 
@@ -221,25 +219,37 @@ class FullTokenizer:
         self.inv_vocab = {index: token for token, index in vocab.items()}
         self.basic_tokenizer = BasicTokenizer(do_lower_case)
         self.wordpiece_tokenizer = WordpieceTokenizer(vocab)
-        split = self.basic_tokenizer.tokenize
-        # Of words as `BasicTokenizer` makes them, then of words as they stand in the text, with
-        # case and punctuation: the latter are looked up first, being one step from the line.
-        pieces = _Memo(self.wordpiece_tokenizer.split_word)
-        ids = _Memo(lambda word: convert_by_vocab(vocab, pieces[word]))
-        self._pieces = _Memo(lambda word: tuple(_concatenate(pieces, split(word))))
-        self._ids = _Memo(lambda word: tuple(_concatenate(ids, split(word))))
+        # Most words are pieces themselves. Of the others, the pieces are remembered; so are those
+        # of all words as they stand in the text, in any case, one step from the line.
+        fits = self.wordpiece_tokenizer.max_input_chars_per_word
+        split_pieces = _Memo(self.wordpiece_tokenizer.split_word)
+        split_ids = _Memo(lambda word: convert_by_vocab(vocab, split_pieces[word]))
+        whole_pieces = {token: token for token in vocab if len(token) <= fits}
+        whole_ids = {token: vocab[token] for token in whole_pieces}
+        self._pieces = _Memo(lambda text: self._split(text, whole_pieces, split_pieces))
+        self._ids = _Memo(lambda text: self._split(text, whole_ids, split_ids))
 
     def __reduce__(self) -> tuple[Any, ...]:
         # What is remembered stays behind.
         return type(self).from_vocab, (self.vocab, self.basic_tokenizer.do_lower_case)
 
+    def _split(self, text: str, whole: Mapping[str, V], split: _Memo) -> tuple[V, ...]:
+        pieces: list[V] = []
+        for word in self.basic_tokenizer.tokenize(text):
+            piece = whole.get(word)
+            if piece is None:
+                pieces += split[word]
+            else:
+                pieces.append(piece)
+        return tuple(pieces)
+
     def tokenize(self, text: str | bytes) -> list[str]:
         """Returns the word pieces of `text`."""
-        return list(_concatenate(self._pieces, _words(text)))
+        return list(chain.from_iterable(map(self._pieces.__getitem__, _words(text))))
 
     def tokenize_to_ids(self, text: str | bytes) -> list[int]:
         """Returns the ids of the word pieces of `text`, faster than in two steps."""
-        return list(_concatenate(self._ids, _words(text)))
+        return list(chain.from_iterable(map(self._ids.__getitem__, _words(text))))
 
     def convert_tokens_to_ids(self, tokens: Iterable[str]) -> list[int]:
         """Returns the id of each token."""
@@ -251,10 +261,16 @@ class FullTokenizer:
 
 
 def _words(text: str | bytes) -> list[str]:
-    """Splits `text` where the original finds whitespace after its cleaning."""
-    text = convert_to_unicode(text)
+    """Splits `text` where the original finds whitespace after its cleaning, and at some marks."""
+    if not isinstance(text, str):
+        text = convert_to_unicode(text)
     if _SPLITTING_CONTROLS.search(text):
         text = _SPLITTING_CONTROLS.sub("", text)
+    # Without marks, words come back more often. But what surrounds a sigma, marks included, decides
+    # on its lower case, as for no other letter.
+    if "\N{GREEK CAPITAL LETTER SIGMA}" not in text:
+        for mark, apart in _FREQUENT_MARKS:
+            text = text.replace(mark, apart)
     return text.split()
 
 
