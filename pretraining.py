@@ -52,9 +52,19 @@ class MaskedLanguageModel(modeling.ConfiguredLayer):
         starts = ops.arange(batch, dtype="int32")[:, None] * length
         rows = ops.reshape(ops.cast(positions, "int32") + starts, (-1,))  # [B·P]
         masked = ops.take(ops.reshape(sequence_output, (-1, width)), rows, axis=0)
-        logits = ops.matmul(self.transform(masked), ops.transpose(embedding_table))
+        logits = _tied_logits(self.transform(masked), embedding_table)
         logits = ops.cast(logits, "float32") + self.output_bias
         return ops.reshape(logits, (batch, -1, self.config.vocab_size))
+
+
+@ops.custom_gradient
+def _tied_logits(hidden: Tensor, table: Tensor) -> tuple[Tensor, Any]:
+    """Returns [R, H] times [V, H] transposed: [R, V]; the gradient does not transpose a table."""
+
+    def gradient(upstream: Tensor) -> tuple[Tensor, Tensor]:
+        return ops.matmul(upstream, table), ops.matmul(ops.transpose(upstream), hidden)
+
+    return ops.matmul(hidden, ops.transpose(table)), gradient
 
 
 class NextSentence(modeling.ConfiguredLayer):
