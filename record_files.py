@@ -145,8 +145,8 @@ def check_outputs(paths: Sequence[str], inputs: Sequence[str], flag: str) -> Non
             raise ValueError(f"`--{flag}` must not name an input file. Received {path!r}.")
         seen.add(place)
     try:
-        with contextlib.ExitStack() as stack:
-            stack.callback(_discard, [_open_beside(path) for path in paths])
+        for path in paths:
+            _discard([_open_beside(path)])
     except OSError as error:
         raise ValueError(f"`--{flag}` must name files that can be written. {error}.") from error
 
@@ -302,7 +302,9 @@ def encode_examples(features: Mapping[str, np.ndarray]) -> list[bytes]:
       features: by name, integers or floats [B, L]; L may differ between names. Booleans count as
         integers. The bytes are those of `SerializeToString(deterministic=True)`.
     """
-    columns = [_encode_entries(name, features[name]) for name in sorted(features)]
+    # Protobuf's order of names, in which `label` comes after `label_ids`.
+    names = sorted(features, key=lambda name: name.encode() + b"\xff")
+    columns = [_encode_entries(name, features[name]) for name in names]
     bodies = [b"".join(entries) for entries in zip(*columns, strict=True)]
     return [b"\x0a" + _varint(len(body)) + body for body in bodies]
 
