@@ -54,7 +54,12 @@ def make_strategy(name: str, tpu_name: str | None = None) -> tf.distribute.Strat
     if name == "multi_worker":
         return tf.distribute.MultiWorkerMirroredStrategy()
     if name == "tpu":
-        resolver = tf.distribute.cluster_resolver.TPUClusterResolver.connect(tpu_name)
+        try:
+            resolver = tf.distribute.cluster_resolver.TPUClusterResolver.connect(tpu_name)
+        except ValueError as error:
+            raise ValueError(
+                f"`--use_tpu` needs a TPU, named by `--tpu_name`. Received {tpu_name!r}: {error}"
+            ) from error
         return tf.distribute.TPUStrategy(resolver)
     return tf.distribute.get_strategy()
 
@@ -217,11 +222,11 @@ class Trainer:
             self.optimizer.apply(gradients, variables, scale=scale)
             return
         finite = tf.math.is_finite(scale) & (scale > 0)
-        tf.cond(
-            finite,
-            lambda: self.optimizer.apply(gradients, variables, scale=scale),
-            lambda: self.optimizer.iterations.assign_add(1),
-        )
+
+        def skip() -> None:
+            self.optimizer.iterations.assign_add(1)
+
+        tf.cond(finite, lambda: self.optimizer.apply(gradients, variables, scale=scale), skip)
         self.loss_scale.update(finite)
 
 
@@ -446,7 +451,7 @@ def save_results(output_dir: str, step: int, results: Mapping[str, float]) -> No
     for name in sorted(lines):
         logging.info("  %s = %s", name, lines[name])
     path = os.path.join(output_dir, "eval_results.txt")
-    checkpoint.write_text(path, "".join(f"{name} = {lines[name]}\n" for name in sorted(lines)))
+    checkpoint.write_text(path, "".join(f"{name} = {lines[name]!s}\n" for name in sorted(lines)))
     writer = tf.summary.create_file_writer(os.path.join(output_dir, "eval"))
     _write_summaries(writer, step, results)
     writer.close()

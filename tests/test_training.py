@@ -1,0 +1,545 @@
+import json
+import os
+import socket
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from conftest import (
+    GOLDEN,
+    LENGTH,
+    PREDICTIONS,
+    ROOT,
+    change,
+    golden_batch,
+    golden_model,
+    make_examples,
+    serialize,
+    split_examples,
+    write_examples,
+)
+
+import checkpoint
+import input_pipeline
+import modeling
+import optimization
+import pretraining
+import training
+from run_pretraining import OBJECTIVE
+
+
+def make_trainer(config, *, learning_rate=0.01, steps=100, warmup=0, **kwargs):
+    model = pretraining.pretraining_model(config, dtype=kwargs.pop("dtype", None))
+    optimizer = optimization.bert_optimizer(learning_rate, steps, warmup)
+    return training.Trainer(model, optimizer, OBJECTIVE, **kwargs)
+
+
+def to_tensors(examples):
+    return {name: tf.constant(values) for name, values in examples.items()}
+
+
+def values_of(trainer):
+    return {name: np.asarray(variable.numpy()) for name, variable in trainer.state().items()}
+
+
+def assert_same(one, other):
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        np.testing.assert_array_equal(value, other[name], err_msg=name)
+
+
+def assert_close(one, other, atol):
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        np.testing.assert_allclose(value, other[name], rtol=0, atol=atol, err_msg=name)
+
+
+@pytest.fixture
+def make_batches(tmp_path, tiny_config):
+    def make(batch_size, seed=5, count=20, examples=None):
+        examples = make_examples(tiny_config, count) if examples is None else examples
+        path = write_examples(tmp_path / "train.tfrecord", examples)
+        features = input_pipeline.pretraining_features(
+            max_seq_length=LENGTH,
+            max_predictions_per_seq=PREDICTIONS,
+            vocab_size=tiny_config.vocab_size,
+            type_vocab_size=tiny_config.type_vocab_size,
+        )
+        return input_pipeline.Batches(input_pipeline.Records([path]), features, batch_size, seed)
+
+    return make
+
+
+def train(trainer, batches, folder, steps, *, save_every=1000, observers=(), keep=5):
+    training.train(
+        trainer,
+        batches,
+        num_train_steps=steps,
+        checkpoints=checkpoint.Checkpoints(str(folder), keep),
+        save_checkpoints_steps=save_every,
+        observers=observers,
+    )
+
+
+# The original's trajectory.
+
+
+def test_trajectory_equals_the_original(golden):
+    original = json.loads((golden / "trajectory.json").read_text())
+    model = golden_model(golden)
+    steps = original["num_train_steps"]
+    optimizer = optimization.bert_optimizer(
+        original["learning_rate"], steps, original["num_warmup_steps"]
+    )
+    trainer = training.Trainer(model, optimizer, OBJECTIVE)
+    batch = to_tensors(golden_batch(golden))
+    results = [trainer.train_step(batch) for _ in range(steps)]
+    losses = [each["loss"] for each in results]
+    rates = [each["learning_rate"] for each in results]
+    np.testing.assert_allclose(rates, original["learning_rates"], rtol=1e-5, atol=1e-9)
+    if golden != GOLDEN:
+        # At its rate this run is chaotic: the original itself, run again on another machine, is
+        # 1e-3 off from step 18 on and 0.2 later. Before, rounding has not grown that far.
+        np.testing.assert_allclose(losses[:16], original["loss_before_step"][:16], atol=1e-4)
+        return
+    # Half a unit in the last place of the first weights has grown to 4e-5 in the last losses.
+    np.testing.assert_allclose(losses[:14], original["loss_before_step"][:14], rtol=0, atol=1e-5)
+    np.testing.assert_allclose(losses, original["loss_before_step"], rtol=0, atol=1e-4)
+    outputs = model({name: batch[name] for name in model.input})
+    parts = pretraining.losses(outputs, batch, pretraining.loss_weights(batch))
+    for name, value in parts.items():
+        assert float(value) == pytest.approx(original[f"final_{name}"], abs=1e-4)
+    weights = {variable.path: variable.numpy() for variable in model.weights}
+    with np.load(golden / "trajectory_final_weights.npz") as expected:
+        compared = [name for name in weights if name in expected]
+        assert len(compared) == len(weights) - 1
+        for name in compared:
+            np.testing.assert_allclose(
+                weights[name], expected[name], rtol=0, atol=1e-5, err_msg=name
+            )
+
+
+# Independence of how it is computed.
+
+
+@pytest.mark.parametrize("count", [2, 4, 8])
+def test_micro_batches_change_nothing(still_config, count):
+    examples = to_tensors(make_examples(still_config, 8))
+    whole = make_trainer(still_config)
+    parts = make_trainer(still_config, num_micro_batches=count)
+    parts.model.set_weights(whole.model.get_weights())
+    for _ in range(5):
+        one, other = whole.train_step(examples), parts.train_step(examples)
+        assert other == pytest.approx(one, abs=1e-5)
+    # Adam divides by the root of a moment: where gradients are tiny, their rounding grows.
+    assert_close(values_of(parts), values_of(whole), atol=1e-4)
+
+
+def test_result_is_independent_of_the_number_of_masked_tokens_per_part(still_config):
+    # A mean of means would weigh the tokens of the two halves differently.
+    examples = make_examples(still_config, 4)
+    weights = np.zeros_like(examples["masked_lm_weights"])
+    weights[:2, 0] = weights[2:, :] = 1
+    examples["masked_lm_weights"] = weights
+    whole = make_trainer(still_config)
+    parts = make_trainer(still_config, num_micro_batches=2)
+    parts.model.set_weights(whole.model.get_weights())
+    one, other = (each.train_step(to_tensors(examples)) for each in (whole, parts))
+    assert other == pytest.approx(one, abs=1e-5)
+
+
+TRAIN_SOME_STEPS = """
+import json, os, sys
+import numpy as np
+import keras, tensorflow as tf
+arguments = json.loads(sys.argv[1])
+if arguments["devices"] > 1:
+    tf.config.set_logical_device_configuration(
+        tf.config.list_physical_devices("CPU")[0],
+        [tf.config.LogicalDeviceConfiguration()] * arguments["devices"],
+    )
+import run_pretraining
+keras.utils.set_random_seed(1)
+settings = run_pretraining.Settings(**arguments["settings"])
+results = run_pretraining.run(settings)
+print(json.dumps(results))
+"""
+
+
+def strategy_settings(tmp_path, config, name, **changes):
+    (tmp_path / "config.json").write_text(config.to_json_string())
+    path = write_examples(tmp_path / "train.tfrecord", make_examples(config, 22))
+    return {
+        "bert_config_file": str(tmp_path / "config.json"),
+        "input_file": path,
+        "output_dir": str(tmp_path / name),
+        "do_train": True,
+        "do_eval": True,
+        "max_seq_length": LENGTH,
+        "max_predictions_per_seq": PREDICTIONS,
+        "train_batch_size": 8,
+        "eval_batch_size": 4,
+        "num_train_steps": 6,
+        "num_warmup_steps": 2,
+        "learning_rate": 0.01,
+        "save_checkpoints_steps": 3,
+        **changes,
+    }
+
+
+def start(settings, devices=1, **env):
+    arguments = json.dumps({"settings": settings, "devices": devices})
+    return subprocess.Popen(
+        [sys.executable, "-c", TRAIN_SOME_STEPS, arguments],
+        cwd=ROOT,
+        env={**os.environ, **env},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finish(process):
+    output, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
+    return json.loads(output.splitlines()[-1])
+
+
+def last_tensors(folder, step=6):
+    reader = tf.train.load_checkpoint(os.path.join(folder, f"model.ckpt-{step}"))
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def assert_same_runs(one, other, results):
+    assert results[0] == pytest.approx(results[1], abs=1e-5)
+    ones, others = (last_tensors(settings["output_dir"]) for settings in (one, other))
+    # Adam divides by the root of a moment: where gradients are tiny, their rounding grows.
+    assert_close(ones, others, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_two_replicas_equal_one_device(tmp_path, still_config):
+    one = strategy_settings(tmp_path, still_config, "one")
+    two = strategy_settings(tmp_path, still_config, "two", strategy="mirrored")
+    cut = strategy_settings(
+        tmp_path, still_config, "cut", strategy="mirrored", gradient_accumulation_steps=2
+    )
+    processes = [start(one), start(two, devices=2), start(cut, devices=2)]
+    results = [finish(process) for process in processes]
+    assert_same_runs(one, two, results[:2])
+    assert_same_runs(one, cut, results[::2])
+
+
+def free_ports(count):
+    sockets = [socket.socket() for _ in range(count)]
+    for each in sockets:
+        each.bind(("localhost", 0))
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+@pytest.mark.slow
+def test_two_workers_equal_one_device(tmp_path, still_config):
+    one = strategy_settings(tmp_path, still_config, "one")
+    two = strategy_settings(tmp_path, still_config, "two", strategy="multi_worker")
+    workers = [f"localhost:{port}" for port in free_ports(2)]
+    processes = [start(one)]
+    for index in range(2):
+        cluster = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": index}}
+        processes.append(start(two, TF_CONFIG=json.dumps(cluster)))
+    try:
+        results = [finish(process) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    assert results[1] == results[2]
+    assert_same_runs(one, two, results[:2])
+
+
+def test_evaluation_does_not_depend_on_the_batch_size(tiny_config, make_batches):
+    model = pretraining.pretraining_model(tiny_config)
+    results = [
+        training.evaluate(model, pretraining.metrics, make_batches(size, seed=None, count=9), 100)
+        for size in (1, 4, 9, 50)
+    ]
+    for each in results[1:]:
+        assert each == pytest.approx(results[0], abs=1e-5)
+
+
+def test_evaluation_divides_one_sum_by_one_weight(tiny_config, make_batches):
+    examples = make_examples(tiny_config, 9)
+    model = pretraining.pretraining_model(tiny_config)
+    results = training.evaluate(model, pretraining.metrics, make_batches(4, None, 9), 100)
+    outputs = model({name: examples[name] for name in model.input})
+    logits = np.asarray(outputs["masked_lm_logits"], np.float64)
+    ids, weights = examples["masked_lm_ids"], examples["masked_lm_weights"]
+    log_probs = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    losses = -np.take_along_axis(log_probs, ids[..., None], -1)[..., 0]
+    hits = logits.argmax(-1) == ids
+    labels = examples["next_sentence_labels"][:, 0]
+    next_logits = np.asarray(outputs["next_sentence_logits"], np.float64)
+    next_log_probs = next_logits - np.log(np.exp(next_logits).sum(-1, keepdims=True))
+    assert results == pytest.approx(
+        {
+            "masked_lm_loss": (losses * weights).sum() / weights.sum(),
+            "masked_lm_accuracy": (hits * weights).sum() / weights.sum(),
+            "next_sentence_loss": -next_log_probs[np.arange(9), labels].mean(),
+            "next_sentence_accuracy": (next_logits.argmax(-1) == labels).mean(),
+        },
+        abs=1e-5,
+    )
+
+
+def test_evaluation_stops_after_its_steps(tiny_config, make_batches):
+    model = pretraining.pretraining_model(tiny_config)
+    two = training.evaluate(model, pretraining.metrics, make_batches(4, seed=None), 2)
+    examples = {name: values[:8] for name, values in make_examples(tiny_config, 20).items()}
+    batches = make_batches(8, seed=None, examples=examples)
+    assert two == pytest.approx(
+        training.evaluate(model, pretraining.metrics, batches, 100), abs=1e-5
+    )
+
+
+# Repeatability.
+
+
+def test_same_seed_gives_the_same_run_bit_for_bit(tmp_path, tiny_config, make_batches):
+    states, losses = [], []
+    initial = pretraining.pretraining_model(tiny_config).get_weights()
+    for run, seed in enumerate((3, 3, 4)):
+        trainer = make_trainer(tiny_config, seed=seed)
+        trainer.model.set_weights(initial)
+        seen = []
+        train(
+            trainer,
+            make_batches(4),
+            tmp_path / str(run),
+            7,
+            observers=[lambda step, results, seen=seen: seen.append((step, results["loss"]))],
+        )
+        states.append(values_of(trainer))
+        losses.append(seen)
+    assert losses[0] == losses[1]
+    assert [step for step, _ in losses[0]] == list(range(1, 8))
+    assert_same(states[0], states[1])
+    # The seed of the dropout masks matters.
+    assert losses[0] != losses[2]
+
+
+@pytest.mark.parametrize("stop", [1, 4, 6])
+def test_stopped_and_resumed_run_ends_where_it_would_have(
+    tmp_path, tiny_config, make_batches, stop
+):
+    whole = make_trainer(tiny_config, seed=3)
+    initial = whole.model.get_weights()
+    train(whole, make_batches(6), tmp_path / "whole", 7)
+    first = make_trainer(tiny_config, seed=3)
+    first.model.set_weights(initial)
+    train(first, make_batches(6), tmp_path / "stopped", stop)
+    second = make_trainer(tiny_config, seed=3)
+    checkpoints = checkpoint.Checkpoints(str(tmp_path / "stopped"))
+    assert training.initialize(second.model, second.state(), checkpoints, None) == stop
+    train(second, make_batches(6), tmp_path / "stopped", 7)
+    assert_same(values_of(second), values_of(whole))
+
+
+def test_micro_batches_and_steps_have_dropout_masks_of_their_own(tiny_config):
+    config = change(tiny_config, hidden_dropout_prob=0.5)
+    half = make_examples(config, 4)
+    twice = {name: np.concatenate([values, values]) for name, values in half.items()}
+    trainer = make_trainer(config, learning_rate=0.0, num_micro_batches=2)
+    first = trainer.train_step(to_tensors(twice))["loss"]
+    second = trainer.train_step(to_tensors(twice))["loss"]
+    assert first != second
+    # With one mask for both halves, the loss would be that of one half.
+    alone = make_trainer(config, learning_rate=0.0)
+    alone.model.set_weights(trainer.model.get_weights())
+    assert alone.train_step(to_tensors(half))["loss"] != pytest.approx(first, abs=1e-6)
+
+
+# Checkpoints on the way.
+
+
+def test_checkpoints_are_saved_at_their_steps(tmp_path, tiny_config, make_batches):
+    trainer = make_trainer(tiny_config)
+    train(trainer, make_batches(4), tmp_path, 7, save_every=3, keep=0)
+    steps = sorted(int(path.stem.rpartition("-")[2]) for path in tmp_path.glob("*.index"))
+    assert steps == [0, 3, 6, 7]
+    for step in steps:
+        reader = tf.train.load_checkpoint(str(tmp_path / f"model.ckpt-{step}"))
+        assert reader.get_tensor("global_step") == step
+
+
+def test_own_checkpoint_goes_before_init_checkpoint(tmp_path, log):
+    trainer = make_trainer(golden_config(), steps=10)
+    checkpoints = checkpoint.Checkpoints(str(tmp_path))
+    initial = str(GOLDEN / "bert_model.ckpt")
+    step = training.initialize(trainer.model, trainer.state(), checkpoints, initial)
+    assert step == trainer.step == 0
+    reader = tf.train.load_checkpoint(initial)
+    for variable in trainer.model.weights:
+        np.testing.assert_array_equal(variable.numpy(), reader.get_tensor(variable.path))
+    trainer.train_step(to_tensors(golden_batch(GOLDEN)))
+    saved = values_of(trainer)
+    checkpoints.save(trainer.state(), 1)
+    other = make_trainer(golden_config(), steps=10)
+    assert training.initialize(other.model, other.state(), checkpoints, initial) == 1
+    assert_same(values_of(other), saved)
+    assert log.messages[-1] == (
+        f"Resuming from step 1 in {tmp_path}; --init_checkpoint={initial} is not read."
+    )
+
+
+def golden_config():
+    return modeling.BertConfig.from_json_file(str(GOLDEN / "bert_config.json"))
+
+
+# float16.
+
+
+def test_overflow_skips_the_step_and_halves_the_scale(still_config):
+    trainer = make_trainer(still_config, dtype="mixed_float16", loss_scale=training.LossScale())
+    batch = to_tensors(make_examples(still_config, 4))
+    trainer.train_step(batch)
+    assert float(trainer.loss_scale.scale.numpy()) == 2.0**15
+    assert int(trainer.loss_scale.good_steps.numpy()) == 1
+    # Beyond what float16 holds, so that the gradients overflow.
+    trainer.loss_scale.scale.assign(2.0**40)
+    before = values_of(trainer)
+    results = trainer.train_step(batch)
+    after = values_of(trainer)
+    assert np.isfinite(results["loss"])
+    assert not np.isfinite(results["gradient_norm"])
+    assert after.pop("loss_scale") == 2.0**39
+    assert after.pop("loss_scale/good_steps") == 0
+    assert after.pop("global_step") == before.pop("global_step") + 1
+    assert_same(after, {name: before[name] for name in after})
+
+
+def test_scale_doubles_after_enough_good_steps(still_config):
+    trainer = make_trainer(still_config, loss_scale=training.LossScale())
+    trainer.loss_scale.good_steps.assign(training.LossScale.GROWTH_STEPS - 2)
+    batch = to_tensors(make_examples(still_config, 4))
+    scales = []
+    for _ in range(3):
+        trainer.train_step(batch)
+        scales.append(float(trainer.loss_scale.scale.numpy()))
+    assert scales == [2.0**15, 2.0**16, 2.0**16]
+    assert int(trainer.loss_scale.good_steps.numpy()) == 1
+
+
+def test_scale_of_the_loss_does_not_change_the_result(still_config):
+    plain = make_trainer(still_config)
+    scaled = make_trainer(still_config, loss_scale=training.LossScale())
+    scaled.model.set_weights(plain.model.get_weights())
+    batch = to_tensors(make_examples(still_config, 4))
+    for _ in range(4):
+        one, other = plain.train_step(batch), scaled.train_step(batch)
+        assert other == pytest.approx(one, rel=1e-5)
+    # Powers of two round nothing, but the products are grouped otherwise.
+    state = values_of(plain)
+    assert_close({name: values_of(scaled)[name] for name in state}, state, atol=1e-5)
+
+
+def test_scale_survives_a_resume(tmp_path, still_config):
+    trainer = make_trainer(still_config, loss_scale=training.LossScale())
+    trainer.loss_scale.scale.assign(8.0)
+    trainer.loss_scale.good_steps.assign(17)
+    checkpoints = checkpoint.Checkpoints(str(tmp_path))
+    checkpoints.save(trainer.state(), 4)
+    other = make_trainer(still_config, loss_scale=training.LossScale())
+    training.initialize(other.model, other.state(), checkpoints, None)
+    assert float(other.loss_scale.scale.numpy()) == 8.0
+    assert int(other.loss_scale.good_steps.numpy()) == 17
+
+
+@pytest.mark.parametrize("precision", ["mixed_bfloat16", "mixed_float16"])
+def test_half_precision_trains_about_as_float32(still_config, precision):
+    batch = to_tensors(make_examples(still_config, 8))
+    scale = training.LossScale() if precision == "mixed_float16" else None
+    half = make_trainer(still_config, dtype=precision, loss_scale=scale)
+    full = make_trainer(still_config)
+    full.model.set_weights(half.model.get_weights())
+    losses = [(full.train_step(batch)["loss"], half.train_step(batch)["loss"]) for _ in range(30)]
+    # bfloat16 keeps 8 bits; later, rounding has led the runs apart.
+    np.testing.assert_allclose(*zip(*losses[:10], strict=True), rtol=0.02)
+    assert max(losses[-1]) < 0.2 * min(losses[0])
+
+
+# Losses that are not finite.
+
+
+def test_loss_that_is_not_finite_stops_the_run(tmp_path, tiny_config, make_batches):
+    examples = make_examples(tiny_config, 20)
+    examples["masked_lm_weights"][13] = np.nan
+    batches = make_batches(4, examples=examples)
+    bad = next(step for step in range(5) if 13 in batches.numbers(step))
+    trainer = make_trainer(tiny_config)
+    steps = []
+    with pytest.raises(training.NonFiniteLossError, match=f"At step {bad + 1}:") as caught:
+        train(
+            trainer,
+            batches,
+            tmp_path,
+            9,
+            save_every=1,
+            keep=0,
+            observers=[lambda step, results: steps.append(step)],
+        )
+    # Nothing is observed or saved from the bad step on.
+    assert steps == list(range(1, bad + 1))
+    latest = checkpoint.Checkpoints(str(tmp_path)).latest()
+    assert latest == str(tmp_path / f"model.ckpt-{bad}")
+    reader = tf.train.load_checkpoint(latest)
+    for name in reader.get_variable_to_shape_map():
+        assert np.isfinite(reader.get_tensor(name)).all()
+    path = tmp_path / f"non_finite_step_{bad + 1}.tf_record"
+    assert str(path) in str(caught.value)
+    written = [record.numpy() for record in tf.data.TFRecordDataset(str(path))]
+    each = split_examples(examples)
+    assert written == [serialize(each[number]) for number in batches.numbers(bad)]
+
+
+def test_exploding_weights_stop_the_run(tmp_path, tiny_config, make_batches):
+    trainer = make_trainer(tiny_config, learning_rate=1e30)
+    with pytest.raises(training.NonFiniteLossError, match="--learning_rate"):
+        train(trainer, make_batches(4), tmp_path, 50)
+    assert checkpoint.Checkpoints(str(tmp_path)).latest() == str(tmp_path / "model.ckpt-0")
+
+
+# Reports.
+
+
+def test_progress_is_logged_with_its_mean(tmp_path, log):
+    progress = training.ProgressLog(
+        str(tmp_path), first_step=10, num_train_steps=15, batch_size=8, every=2
+    )
+    for step in range(11, 16):
+        progress(step, {"loss": float(step), "learning_rate": 0.1 / step, "gradient_norm": 2.0})
+    lines = [message for message in log.messages if "/15" in message]
+    assert [line.split("  ")[0] for line in lines] == ["Step 12/15", "Step 14/15", "Step 15/15"]
+    assert [line.split("  ")[1] for line in lines] == ["loss 11.5", "loss 13.5", "loss 15"]
+    assert "learning_rate 0.007143" in lines[1]
+    assert "examples_per_second" in lines[1]
+    assert "ETA" in lines[1]
+    events = [
+        (event.step, value.tag, float(tf.make_ndarray(value.tensor)))
+        for path in tmp_path.glob("events*")
+        for event in tf.compat.v1.train.summary_iterator(str(path))
+        for value in event.summary.value
+    ]
+    assert [event for event in events if event[1] == "loss"] == [
+        (12, "loss", 11.5),
+        (14, "loss", 13.5),
+        (15, "loss", 15.0),
+    ]
+
+
+def test_results_are_written_sorted_with_the_step(tmp_path):
+    training.save_results(str(tmp_path), 12, {"loss": 0.1, "accuracy": 1.0})
+    text = (tmp_path / "eval_results.txt").read_text()
+    assert text == "accuracy = 1.0\nglobal_step = 12\nloss = 0.1\n"
