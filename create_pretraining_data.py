@@ -221,10 +221,10 @@ def read_documents(
                 num_damaged += 1
                 text = tokenization.convert_to_unicode(line)
             # Faithful: carriage returns vanish wherever they stand, as tf.gfile had it.
-            text = text.replace("\r", "").strip()
-            if not text:
+            text = text.replace("\r", "")
+            if text and not text.strip():
                 documents.append([])
-            elif tokens := tokenizer.tokenize(text):
+            elif tokens := tokenizer.tokenize(text.strip()):
                 documents[-1].append(tuple(tokens))
             if number % 1000 == 0:
                 progress(size_before + position)

@@ -97,13 +97,18 @@ def _number_tokens(lines: Iterable[bytes], name: str) -> dict[str, int]:
     repeated: list[str] = []
     for index, line in enumerate(lines):
         try:
-            # Faithful: a carriage return is dropped wherever it stands, as tf.gfile did.
-            token = line.replace(b"\r", b"").decode("utf-8-sig" if index == 0 else "utf-8").strip()
+            text = line.decode("utf-8-sig" if index == 0 else "utf-8")
         except UnicodeDecodeError as error:
             raise ValueError(
                 f"`vocab_file` must be UTF-8 text. Received {name!r} with line {index + 1} = "
                 f"{line!r}."
             ) from error
+        # Faithful: carriage returns vanish wherever they stand, as tf.gfile had it, and then
+        # nothing may be left of a last line.
+        text = text.replace("\r", "")
+        if not text:
+            break
+        token = text.strip()
         if token in vocab:
             repeated.append(f"{token!r} on lines {vocab[token] + 1} and {index + 1}")
         # Faithful: of a token listed twice, the last line counts.

@@ -69,7 +69,7 @@ class InstanceTable(Sequence[TrainingInstance]):
             length - sum(instance.segment_ids),
             num_masked,
             int(instance.is_random_next),
-            min(instance.num_truncated, 0xFFFF),
+            min(instance.num_truncated, (1 << 8 * self._dtype.itemsize) - 1),
             *operator.itemgetter(*instance.tokens)(vocab),
             *padding,
             *instance.masked_lm_positions,

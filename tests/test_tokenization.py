@@ -215,7 +215,7 @@ def test_released_vocabularies_are_read_whole_and_without_complaint(name, size, 
 
 
 def test_the_id_of_a_token_is_its_line(tmp_path):
-    content = b"\xef\xbb\xbf[PAD]\r\n[UNK] \n\n\ta\rb\n\xe2\x80\xa8\nc"
+    content = b"\xef\xbb\xbf[PAD]\r\n[UNK] \n\n\ta\rb\n\xe2\x80\xa8\nc\n\r"
     path = write_vocab(tmp_path / "vocab.txt", content)
     expected = {"[PAD]": 0, "[UNK]": 1, "": 4, "ab": 3, "c": 5}
     assert tokenization.load_vocab(path) == expected

@@ -1,0 +1,471 @@
+import gzip
+import json
+import os
+import random
+from collections import Counter
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from conftest import GOLDEN, LARGE_GOLDEN, ROOT, run_python
+from hypothesis import given
+from hypothesis import strategies as st
+
+import create_pretraining_data as data
+import tokenization
+import training_instances
+
+VOCAB = str(GOLDEN / "vocab.txt")
+LARGE_VOCAB = ROOT.parent / "shared" / "data" / "vocab" / "bert-base-uncased-vocab.txt"
+
+CORPUS = """The cat sat here.
+She went to the sea, and it was cold.
+"What is this?" he said.
+
+One day, a man came.
+He was old.
+Nobody knew his name.
+"""
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return tokenization.FullTokenizer(VOCAB)
+
+
+@pytest.fixture
+def settings(tmp_path):
+    """A function that makes settings for a small corpus."""
+    (tmp_path / "text.txt").write_text(CORPUS)
+
+    def make(**changes):
+        values = {
+            "input_file": str(tmp_path / "text.txt"),
+            "output_file": str(tmp_path / "out.tfrecord"),
+            "vocab_file": VOCAB,
+            "max_seq_length": 32,
+            "max_predictions_per_seq": 5,
+            "dupe_factor": 3,
+            **changes,
+        }
+        return data.Settings(**values)
+
+    return make
+
+
+def read_records(*paths):
+    records = []
+    for path in paths:
+        for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
+            features = tf.train.Example.FromString(record).features.feature
+            records.append(
+                {
+                    name: list(feature.int64_list.value or feature.float_list.value)
+                    for name, feature in features.items()
+                }
+            )
+    return records
+
+
+def parse_flags(path):
+    types = {field: type(value) for field, value in vars(data.Settings).items()}
+    values = {}
+    for flag in json.loads(path.read_text())["flags"]:
+        name, value = flag.removeprefix("--").split("=")
+        values[name] = value == "True" if types[name] is bool else types[name](value)
+    return values
+
+
+def assert_equals_golden(tmp_path, folder, name, flags_name, vocab_file):
+    output = tmp_path / "out.tfrecord"
+    data.run(
+        data.Settings(
+            input_file=str(folder / "corpus.txt"),
+            output_file=str(output),
+            vocab_file=str(vocab_file),
+            **parse_flags(folder / flags_name),
+        )
+    )
+    records = read_records(output)
+    with np.load(folder / name) as golden:
+        assert set(golden.files) == set(records[0])
+        for feature in golden.files:
+            np.testing.assert_array_equal([r[feature] for r in records], golden[feature])
+
+
+def test_records_equal_the_original(tmp_path):
+    assert_equals_golden(tmp_path, GOLDEN, "pretrain_records.npz", "pretrain_flags.json", VOCAB)
+
+
+@pytest.mark.skipif(not LARGE_GOLDEN.exists(), reason="needs ../shared/golden")
+@pytest.mark.parametrize(
+    ("name", "flags_name"),
+    [
+        ("pretrain_records.npz", "pretrain_flags.json"),
+        ("pretrain_records_whole_word.npz", "pretrain_records_whole_word_flags.json"),
+    ],
+)
+def test_records_of_real_text_equal_the_original(tmp_path, name, flags_name):
+    assert_equals_golden(tmp_path, LARGE_GOLDEN, name, flags_name, LARGE_VOCAB)
+
+
+@given(st.integers(0, 300), st.integers())
+def test_shuffle_draws_as_python_does(length, seed):
+    ours, theirs = random.Random(seed), random.Random(seed)
+    items, expected = list(range(length)), list(range(length))
+    data._shuffle(items, ours)
+    theirs.shuffle(expected)
+    assert items == expected
+    assert ours.getstate() == theirs.getstate()
+
+
+tokens = st.lists(st.sampled_from(["a", "b", "c", "##d", "##e"]), min_size=1, max_size=30)
+
+
+@given(tokens, tokens, st.integers(2, 40), st.integers())
+def test_truncation_drops_tokens_one_by_one(a, b, limit, seed):
+    ours, theirs = random.Random(seed), random.Random(seed)
+    expected_a, expected_b = list(a), list(b)
+    while len(expected_a) + len(expected_b) > limit:
+        longer = expected_a if len(expected_a) > len(expected_b) else expected_b
+        del longer[0 if theirs.random() < 0.5 else -1]
+    data.truncate_seq_pair(a, b, limit, ours)
+    assert (a, b) == (expected_a, expected_b)
+    assert ours.getstate() == theirs.getstate()
+
+
+@given(tokens, tokens, st.floats(0, 1), st.integers(1, 30), st.booleans(), st.integers())
+def test_masking_is_reversible_and_within_bounds(a, b, prob, limit, whole_word, seed):
+    packed, _ = tokenization.pack(a, b, max_length=99)
+    masked, positions, labels = data.create_masked_lm_predictions(
+        packed, prob, limit, ["x", "y"], random.Random(seed), do_whole_word_mask=whole_word
+    )
+    assert positions == sorted(set(positions))
+    assert len(positions) == len(labels) <= min(limit, max(1, round(len(packed) * prob)))
+    restored = list(masked)
+    for position, label in zip(positions, labels, strict=True):
+        assert packed[position] not in ("[CLS]", "[SEP]")
+        assert masked[position] in ("[MASK]", "x", "y", label)
+        restored[position] = label
+    assert restored == packed
+    if not whole_word:
+        expected = min(limit, max(1, round(len(packed) * prob)), len(a) + len(b))
+        assert len(positions) == expected
+
+
+@given(tokens, st.integers(1, 30), st.integers())
+def test_whole_words_are_masked_whole_or_not_at_all(a, limit, seed):
+    packed, _ = tokenization.pack(a, max_length=99)
+    _, positions, _ = data.create_masked_lm_predictions(
+        packed, 1.0, limit, ["x"], random.Random(seed), do_whole_word_mask=True
+    )
+    for position, token in enumerate(packed):
+        if token.startswith("##") and position > 1:
+            assert (position in positions) == (position - 1 in positions)
+
+
+def test_four_fifths_become_masks_and_a_tenth_each_random_and_themselves():
+    packed, _ = tokenization.pack(["a"] * 20000, max_length=20003)
+    masked, _, _ = data.create_masked_lm_predictions(packed, 1.0, 20000, ["x"], random.Random(0))
+    counts = Counter(masked)
+    # Three standard deviations of a binomial of 20,000.
+    assert counts["[MASK]"] == pytest.approx(16000, abs=170)
+    assert counts["x"] == pytest.approx(2000, abs=130)
+    assert counts["a"] == pytest.approx(2000, abs=130)
+
+
+documents = st.lists(
+    st.lists(
+        st.lists(st.sampled_from(["the", "cat", "sat", "##s", "."]), min_size=1, max_size=12),
+        min_size=1,
+        max_size=9,
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+@given(documents, st.integers(5, 40), st.floats(0, 1), st.integers())
+def test_instances_are_pairs_of_segments_of_the_documents(documents, length, short, seed):
+    for index, document in enumerate(documents):
+        instances = data.create_instances_from_document(
+            documents, index, length, short, 0.15, 5, ["x"], random.Random(seed)
+        )
+        assert instances
+        flat = [" ".join(t for s in d for t in s) for d in documents]
+        for instance in instances:
+            restored = list(instance.tokens)
+            for position, label in zip(
+                instance.masked_lm_positions, instance.masked_lm_labels, strict=True
+            ):
+                restored[position] = label
+            middle = restored.index("[SEP]")
+            first, second = restored[1:middle], restored[middle + 1 : -1]
+            assert len(restored) <= length
+            assert list(instance.segment_ids) == [0] * (middle + 1) + [1] * (len(second) + 1)
+            assert first and " ".join(first) in flat[index]
+            sources = flat if instance.is_random_next else [flat[index]]
+            assert second and any(" ".join(second) in source for source in sources)
+        if len(document) == 1:
+            assert all(instance.is_random_next for instance in instances)
+
+
+@given(documents, st.integers())
+def test_a_table_holds_what_was_put_in(documents, seed):
+    known = ["[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "sat", "##s", ".", "x"]
+    tokenizer = tokenization.FullTokenizer.from_vocab({t: i for i, t in enumerate(known)})
+    instances = data.create_instances_from_document(
+        documents, 0, 20, 0.1, 0.15, 5, ["x"], random.Random(seed)
+    )
+    table = training_instances.InstanceTable(tokenizer, 20, 5)
+    for instance in instances:
+        table.append(instance)
+    assert list(table) == instances
+    ours, theirs = random.Random(seed), random.Random(seed)
+    table.shuffle(ours)
+    theirs.shuffle(instances)
+    assert table[:] == instances
+    assert table[-1] == instances[-1]
+    assert ours.getstate() == theirs.getstate()
+
+
+def test_ids_beyond_16_bits_are_kept():
+    vocab = {"[UNK]": 0, "[CLS]": 70001, "[SEP]": 65535, "a": 70000}
+    table = training_instances.InstanceTable(tokenization.FullTokenizer.from_vocab(vocab), 6, 2)
+    instance = data.TrainingInstance(
+        ["[CLS]", "a", "[SEP]", "a", "[SEP]"], [0, 0, 0, 1, 1], [1], ["a"], True, 70000
+    )
+    table.append(instance)
+    assert table[0] == instance
+    assert table.features(0, 1)["input_ids"].tolist() == [[70001, 70000, 65535, 70000, 65535, 0]]
+
+
+def test_instances_of_the_programming_interface_are_written_like_the_scripts(settings, tokenizer):
+    made = settings()
+    instances = data.run(made)
+    data.write_instance_to_example_files(
+        list(instances), tokenizer, 32, 5, [made.output_file + ".2"]
+    )
+    assert read_records(made.output_file + ".2") == read_records(made.output_file)
+
+
+def test_records_are_dealt_to_the_outputs_in_turn(settings, tmp_path):
+    data.run(settings())
+    paths = [tmp_path / f"part{i}" for i in range(3)]
+    data.run(settings(output_file=",".join(map(str, paths))))
+    parts = [read_records(path) for path in paths]
+    whole = read_records(tmp_path / "out.tfrecord")
+    assert whole == [parts[i % 3][i // 3] for i in range(len(whole))]
+    assert sorted(os.listdir(tmp_path)) == ["out.tfrecord", "part0", "part1", "part2", "text.txt"]
+
+
+@pytest.mark.parametrize(
+    "encode",
+    [
+        lambda text: gzip.compress(text.encode()),
+        lambda text: text.replace("\n", "\r\n").encode(),
+        lambda text: b"\xef\xbb\xbf" + text.encode(),
+        lambda text: text.replace("\n\n", "\n \t\n\n").encode(),
+        lambda text: text.replace("man", "m\x00an").encode(),
+    ],
+    ids=["gzip", "crlf", "bom", "more blank lines", "control character"],
+)
+def test_the_same_text_in_another_form_gives_the_same_records(settings, tmp_path, encode):
+    data.run(settings())
+    (tmp_path / "other").write_bytes(encode(CORPUS))
+    data.run(
+        settings(input_file=str(tmp_path / "other"), output_file=str(tmp_path / "other.tfrecord"))
+    )
+    assert (tmp_path / "other.tfrecord").read_bytes() == (tmp_path / "out.tfrecord").read_bytes()
+
+
+def test_the_same_flags_give_the_same_bytes_in_another_process(settings, tmp_path):
+    made = settings(output_file=str(tmp_path / "other.tfrecord"))
+    values = [f"--{name}={value}" for name, value in vars(made).items()]
+    run_python("create_pretraining_data.py", *values)
+    data.run(settings())
+    assert (tmp_path / "other.tfrecord").read_bytes() == (tmp_path / "out.tfrecord").read_bytes()
+
+
+def test_padding_is_zero_and_weights_say_what_is_masked(settings):
+    made = settings(masked_lm_prob=0.1)
+    data.run(made)
+    for record in read_records(made.output_file):
+        length = sum(record["input_mask"])
+        masked = int(sum(record["masked_lm_weights"]))
+        assert record["input_mask"] == [1] * length + [0] * (32 - length)
+        assert set(record["input_ids"][length:] + record["segment_ids"][length:]) <= {0}
+        assert record["masked_lm_weights"] == [1.0] * masked + [0.0] * (5 - masked)
+        assert set(record["masked_lm_ids"][masked:]) <= {0}
+        assert record["next_sentence_labels"] in ([0], [1])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"input_file": "none.txt"}, r"`--input_file` must name existing files\. 'none.txt'"),
+        ({"input_file": "none*"}, r"`--input_file` must name existing files\. 'none\*'"),
+        ({"input_file": "empty.txt"}, "The input files must hold text"),
+        ({"input_file": "blank.txt"}, "The input files must hold text"),
+        ({"output_file": "a,a"}, "`--output_file` must name each file once"),
+        ({"output_file": "a,"}, "`--output_file` must name files"),
+        ({"output_file": "text.txt"}, "`--output_file` must not name an input file"),
+        ({"output_file": "nowhere/a"}, "`--output_file` must name files that can be written"),
+        ({"vocab_file": "none.txt"}, "`vocab_file` must be a readable file"),
+        ({"vocab_file": "empty.txt"}, "`vocab_file` must hold a token a line"),
+        ({"vocab_file": "few.txt"}, r"must hold '\[CLS\]', .* without \['\[CLS\]', '\[MASK\]'\]"),
+        ({"max_seq_length": 4}, "`max_seq_length` must be at least 5. Received 4"),
+        ({"max_predictions_per_seq": 0}, "`max_predictions_per_seq` must be at least 1"),
+        ({"dupe_factor": 0}, "`dupe_factor` must be at least 1"),
+        ({"masked_lm_prob": 1.5}, "`masked_lm_prob` must be at least 0 and at most 1"),
+        ({"masked_lm_prob": float("nan")}, "`masked_lm_prob` must be at least 0 and at most 1"),
+        ({"short_seq_prob": -0.1}, "`short_seq_prob` must be at least 0 and at most 1"),
+    ],
+)
+def test_what_cannot_be_is_refused_and_leaves_no_file(
+    settings, tmp_path, monkeypatch, changes, message
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty.txt").touch()
+    (tmp_path / "blank.txt").write_text("\n \n\x00\n")
+    (tmp_path / "few.txt").write_text("[UNK]\n[SEP]\n")
+    before = sorted(os.listdir(tmp_path))
+    with pytest.raises(ValueError, match=message):
+        data.run(settings(**{"input_file": "text.txt", "output_file": "out.tfrecord", **changes}))
+    assert sorted(os.listdir(tmp_path)) == before
+
+
+@pytest.mark.parametrize(
+    ("flag", "message"),
+    [
+        ("--max_seq_length=4", "`max_seq_length` must be at least 5. Received 4."),
+        ("--input_file=none.txt", "`--input_file` must name existing files. 'none.txt' matches"),
+        ("--do_lower_cas=False", "Unknown command line flag 'do_lower_cas'. Did you mean:"),
+        ("--dupe_factor=two", "flag --dupe_factor=two: invalid literal for int()"),
+    ],
+)
+def test_a_wrong_flag_ends_in_a_line_not_a_traceback(settings, flag, message):
+    values = [f"--{name}={value}" for name, value in vars(settings()).items()]
+    result = run_python("create_pretraining_data.py", *values, flag, check=False)
+    assert result.returncode == 1
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_required_flags_are_named():
+    result = run_python("create_pretraining_data.py", check=False)
+    assert result.returncode == 1
+    for name in ("input_file", "output_file", "vocab_file"):
+        assert name in result.stderr
+
+
+def test_do_lower_means_do_lower_case(settings, tmp_path):
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\n")
+    for flag, known in (("--do_lower=False", False), ("--nodo_lower", False), ("--do_lower", True)):
+        values = {**vars(settings()), "vocab_file": str(tmp_path / "vocab.txt")}
+        del values["do_lower_case"]
+        run_python("create_pretraining_data.py", *[f"--{k}={v}" for k, v in values.items()], flag)
+        ids = [i for record in read_records(values["output_file"]) for i in record["input_ids"]]
+        lowered = data.run(settings(vocab_file=values["vocab_file"], do_lower_case=known))
+        expected = lowered.features(0, len(lowered))["input_ids"].ravel().tolist()
+        assert ids == expected
+
+
+def test_local_files_do_not_need_tensorflow(settings):
+    code = (
+        "import sys, create_pretraining_data as data\n"
+        "data.run(data.Settings(**eval(sys.argv[1])))\n"
+        "assert 'tensorflow' not in sys.modules"
+    )
+    run_python("-c", code, repr(vars(settings())))
+
+
+def test_the_first_twenty_instances_are_logged(settings, log):
+    data.run(settings(dupe_factor=20))
+    assert log.messages.count("*** Example ***") == 20
+    index = log.messages.index("*** Example ***")
+    assert log.messages[index + 1].startswith("tokens: [CLS] ")
+    assert [message.split(": ")[0] for message in log.messages[index + 2 : index + 9]] == [
+        "input_ids",
+        "input_mask",
+        "segment_ids",
+        "masked_lm_positions",
+        "masked_lm_ids",
+        "masked_lm_weights",
+        "next_sentence_labels",
+    ]
+    assert log.messages[-1] == f"Wrote {len(read_records(settings().output_file))} total instances"
+
+
+def test_statistics_are_those_of_the_records(settings, log):
+    made = settings(dupe_factor=50)
+    data.run(made)
+    records = read_records(made.output_file)
+    [corpus] = [message for message in log.messages if message.startswith("Read ")]
+    assert corpus.startswith("Read 2 documents, 6 sentences, ")
+    [statistics] = [message for message in log.messages if message.startswith("Made ")]
+    random_next = sum(record["next_sentence_labels"][0] for record in records)
+    masked = sum(sum(record["masked_lm_weights"]) for record in records)
+    length = sum(sum(record["input_mask"]) for record in records)
+    assert f"Made {len(records):,} instances of {length / len(records):.1f} tokens" in statistics
+    assert f"{100 * random_next / len(records):.1f} % with a random next segment" in statistics
+    assert f"{100 * masked / (length - 3 * len(records)):.1f} % of the tokens masked" in statistics
+
+
+def warnings_of(log):
+    return [record.getMessage() for record in log.records if record.levelname == "WARNING"]
+
+
+@pytest.mark.parametrize(
+    ("text", "changes", "warning"),
+    [
+        (CORPUS.replace("\n", "\n\n"), {}, "documents are a single sentence"),
+        (CORPUS.replace("\n", "\n\n"), {}, "of the next segments are random"),
+        (CORPUS.replace("\n\n", "\n"), {}, "There is one document only"),
+        (CORPUS + "\n\U0001f600 \U0001f601 \U0001f602\n", {}, "of the tokens are [UNK]"),
+        (CORPUS * 30, {"max_predictions_per_seq": 1}, "where --masked_lm_prob asks for 15.0 %"),
+        (CORPUS.replace(".\n", ". " * 99 + "\n"), {}, "of the tokens were cut off"),
+    ],
+)
+def test_what_looks_wrong_is_said(settings, tmp_path, log, text, changes, warning):
+    (tmp_path / "text.txt").write_text(text)
+    data.run(settings(dupe_factor=30, **changes))
+    assert any(warning in message for message in warnings_of(log)), warnings_of(log)
+
+
+def test_text_as_it_should_be_gets_no_warning(settings, log):
+    data.run(settings(dupe_factor=30))
+    assert warnings_of(log) == []
+
+
+def test_files_that_run_into_each_other_and_damaged_lines_are_counted(settings, tmp_path, log):
+    (tmp_path / "a.txt").write_bytes(b"The cat.\nA \xff man.\n")
+    (tmp_path / "b.txt").write_bytes(b"The sea.\n\nThe man.\nA day.\n\n")
+    (tmp_path / "c.txt").write_bytes(b"The cat.\nA man.\n")
+    files = ",".join(str(tmp_path / f"{name}.txt") for name in "abc")
+    data.run(settings(input_file=files))
+    assert any("Read 3 documents, 7 sentences" in message for message in log.messages)
+    assert any("1 lines are not UTF-8" in message for message in warnings_of(log))
+    assert any("1 input files begin within a document" in m for m in warnings_of(log))
+
+
+def test_a_carriage_return_at_the_end_of_a_file_ends_no_document(settings, tmp_path, tokenizer):
+    (tmp_path / "a.txt").write_bytes(b"The cat.\r\n\r")
+    (tmp_path / "b.txt").write_bytes(b"The sea.\r\n\r\nThe\r man.")
+    files = [str(tmp_path / "a.txt"), str(tmp_path / "b.txt")]
+    the, *_ = tokenizer.tokenize("the")
+    documents = data.read_documents(files, tokenizer)
+    assert [len(document) for document in documents] == [2, 1]
+    assert documents[1][0][:1] == (the,)
+
+
+def test_progress_is_logged_with_the_time_to_go(monkeypatch, log):
+    clock = iter([0.0, 5.0, 20.0, 25.0, 30.0])
+    monkeypatch.setattr(data.time, "monotonic", lambda: next(clock))
+    progress = data.Progress("Reading", 100)
+    for done in (10, 40, 50, 75):
+        progress(done)
+    assert log.messages == [
+        "Reading: 40 %, about 30 s to go.",
+        "Reading: 75 %, about 10 s to go.",
+    ]

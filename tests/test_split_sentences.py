@@ -1,0 +1,137 @@
+import gzip
+
+import pytest
+from conftest import run_python
+from hypothesis import given
+from hypothesis import strategies as st
+
+import split_sentences
+
+
+@pytest.mark.parametrize(
+    "sentences",
+    [
+        ["One.", "Two!", "Three?", "Four"],
+        ["Mr. Bennet saw Mrs. Long and Dr. No.", "He left."],
+        ["It was J. R. R. Tolkien of the U.S. Army.", "He wrote."],
+        ["It is I.", "Who else?"],
+        ["Use e.g. Tea or i.e. Leaves.", "Then wait."],
+        ["He came at 5 p.m.", "She left."],
+        ["See No. 5, vol. IV and p. 12.", "It says no.", "Nothing more."],
+        ["It cost 3.50 in 1999.", "In 2000 it was less."],
+        ['"My dear Mr. Bennet," said she.', '"How so?" cried her wife.', '"It is."'],
+        ["“Single, my dear!”", "‘Really?’", "(So he said.)", "_Indeed._"],  # noqa: RUF001
+        ["And then....", "Nothing.", "Well . . . nothing.", "So…", "Yes."],
+        ["Wait . . .", "No."],
+        ["He said so.[12]", "She did not.[3][4]", "End."],
+        ["“What?” he asked.", "The end."],
+        ["Really?!", "Yes."],
+        ["今天下雨。", "我们走吧！", "「好吗？」", "他说。"],  # noqa: RUF001
+        ["Он пришёл.", "Она ушла."],
+        ["No stop here"],
+        ["etc. is no end, nor is St. Paul"],
+    ],
+)
+def test_sentences_are_found(sentences):
+    separator = "" if "。" in sentences[0] else " "
+    assert split_sentences.split_sentences(separator.join(sentences)) == sentences
+
+
+@given(st.text(st.sampled_from("aA1.!?…\"')]» \n\t。」IVXp"), max_size=60))
+def test_splitting_only_cuts(text):
+    sentences = split_sentences.split_sentences(text)
+    assert "".join("".join(sentences).split()) == "".join(text.split())
+    for sentence in sentences:
+        assert sentence
+        assert sentence == " ".join(sentence.split())
+
+
+WRAPPED = """\
+A TITLE
+
+
+
+Chapter 1
+
+It was cold. Mr.
+Bennet was
+old.
+
+"Who is it?"
+
+
+
+Chapter 2
+
+The end came. It
+was late.
+"""
+
+
+def test_gaps_end_documents_of_wrapped_text():
+    documents = list(split_sentences.wrapped_paragraphs(WRAPPED.splitlines(), 3))
+    assert documents == [
+        ["A TITLE"],
+        ["Chapter 1", "It was cold. Mr. Bennet was old.", '"Who is it?"'],
+        ["Chapter 2", "The end came. It was late."],
+    ]
+    [whole] = split_sentences.wrapped_paragraphs(WRAPPED.splitlines(), 4)
+    assert whole == [paragraph for document in documents for paragraph in document]
+
+
+@given(st.lists(st.lists(st.integers(), max_size=6)), st.integers(1, 9))
+def test_short_documents_join_the_next(documents, least):
+    joined = list(split_sentences.join_short(documents, least))
+    assert [s for d in joined for s in d] == [s for d in documents for s in d]
+    assert all(len(document) >= least for document in joined[:-1])
+    assert all(joined)
+
+
+def test_wrapped_files_are_written_as_documents(tmp_path):
+    (tmp_path / "a.txt").write_text(WRAPPED)
+    (tmp_path / "b.txt.gz").write_bytes(gzip.compress(b"Last one. Really."))
+    output = tmp_path / "out.txt"
+    counts = split_sentences.run(
+        input_file=f"{tmp_path}/a.txt,{tmp_path}/b*", output_file=str(output), min_sentences=2
+    )
+    assert counts == (3, 10)
+    assert output.read_text().split("\n\n") == [
+        'A TITLE\nChapter 1\nIt was cold.\nMr. Bennet was old.\n"Who is it?"',
+        "Chapter 2\nThe end came.\nIt was late.",
+        "Last one.\nReally.",
+        "",
+    ]
+
+
+def test_a_blank_line_ends_a_document_of_paragraphs(tmp_path):
+    (tmp_path / "in.txt").write_bytes("One. Two.\r\nThree.\r\n\r\nCaf\xe9. Five.\n".encode())
+    run_python(
+        "split_sentences.py",
+        f"--input_file={tmp_path}/in.txt",
+        f"--output_file={tmp_path}/out.txt",
+        "--input_format=paragraphs",
+        "--min_sentences=1",
+    )
+    expected = "One.\nTwo.\nThree.\n\nCaf\xe9.\nFive.\n\n"
+    assert (tmp_path / "out.txt").read_text(encoding="utf-8") == expected
+
+
+@pytest.mark.parametrize(
+    ("input_file", "output_file", "message"),
+    [
+        ("none", "out", "`--input_file` must name existing files"),
+        ("empty", "out", "`--input_file` must hold text"),
+        ("text", "text", "`--output_file` must not name an input file"),
+        ("text", "nowhere/out", "`--output_file` must name files that can be written"),
+    ],
+)
+def test_what_cannot_be_is_refused_and_leaves_no_file(
+    tmp_path, monkeypatch, input_file, output_file, message
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").write_text("\n \n")
+    (tmp_path / "text").write_text("One. Two.")
+    with pytest.raises(ValueError, match=message):
+        split_sentences.run(input_file=input_file, output_file=output_file)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "text"]
+    assert (tmp_path / "text").read_text() == "One. Two."
