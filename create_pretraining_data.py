@@ -189,7 +189,6 @@ def create_training_instances(  # noqa: PLR0913, PLR0917
                 instances.append(instance)
             progress(use * len(documents) + document_index)
     instances.shuffle(rng)
-    _describe_instances(instances, masked_lm_prob)
     return instances
 
 
@@ -523,6 +522,8 @@ def run(settings: Settings) -> InstanceTable:
         settings.max_predictions_per_seq,
         output_files,
     )
+    # Here rather than before: the first records, which writing logs, would hide it.
+    _describe_instances(instances, settings.masked_lm_prob)
     return instances
 
 
