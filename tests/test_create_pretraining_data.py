@@ -394,7 +394,9 @@ def test_the_first_twenty_instances_are_logged(settings, log):
         "masked_lm_weights",
         "next_sentence_labels",
     ]
-    assert log.messages[-1] == f"Wrote {len(read_records(settings().output_file))} total instances"
+    written = f"Wrote {len(read_records(settings().output_file))} total instances"
+    assert log.messages[-2] == written
+    assert log.messages[-1].startswith("Made ")
 
 
 def test_statistics_are_those_of_the_records(settings, log):
