@@ -258,18 +258,19 @@ def _explain(
         tokens.append(ids[weights > 0])
         pairs.append(np.asarray(batch["next_sentence_labels"])[:, 0])
     token_counts, pair_counts = (np.bincount(np.concatenate(each)) for each in (tokens, pairs))
-    logging.info(
-        "In words: of %s hidden tokens, the model's first guess was right for %.1f %%; always "
-        "guessing the most frequent token would be right for %.1f %%.",
-        f"{token_counts.sum():,}",
-        100 * results["masked_lm_accuracy"],
-        100 * token_counts.max() / token_counts.sum(),
-    )
-    logging.info(
-        "Its perplexity is %.1f: it was as unsure as between that many equally likely tokens (1 is "
-        "certainty; about 4 was reported for BERT-Base, fully trained, on held-out text).",
-        math.exp(min(results["masked_lm_loss"], 700)),
-    )
+    if token_counts.any():
+        logging.info(
+            "In words: of %s hidden tokens, the model's first guess was right for %.1f %%; always "
+            "guessing the most frequent token would be right for %.1f %%.",
+            f"{token_counts.sum():,}",
+            100 * results["masked_lm_accuracy"],
+            100 * token_counts.max() / token_counts.sum(),
+        )
+        logging.info(
+            "Its perplexity is %.1f: as unsure as between that many equally likely tokens (1 is "
+            "certainty; about 4 was reported for BERT-Base, fully trained, on held-out text).",
+            math.exp(min(results["masked_lm_loss"], 700)),
+        )
     logging.info(
         "Whether the second segment really followed the first, it told right for %.1f %% of %s "
         "pairs; always giving the more frequent answer would be right for %.1f %%.",

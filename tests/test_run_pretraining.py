@@ -1,0 +1,639 @@
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from conftest import (
+    GOLDEN,
+    ROOT,
+    change,
+    make_examples,
+    run_python,
+    serialize,
+    split_examples,
+    write_examples,
+    write_records,
+)
+
+import checkpoint
+import modeling
+import run_pretraining
+
+KEYS = [
+    "global_step",
+    "loss",
+    "masked_lm_accuracy",
+    "masked_lm_loss",
+    "next_sentence_accuracy",
+    "next_sentence_loss",
+]
+
+
+def read_results(folder):
+    """Returns the values of `eval_results.txt`, whose form is checked."""
+    lines = (Path(folder) / "eval_results.txt").read_text().splitlines()
+    pairs = [re.fullmatch(r"(\w+) = (\S+)", line).groups() for line in lines]
+    assert [key for key, _ in pairs] == KEYS
+    return {key: float(value) for key, value in pairs}
+
+
+def read_checkpoint(prefix):
+    reader = tf.train.load_checkpoint(str(prefix))
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def assert_same(one, other):
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        np.testing.assert_array_equal(value, other[name], err_msg=name)
+
+
+# End to end.
+
+
+@pytest.mark.parametrize("eval_batch_size", [8, 5])
+def test_evaluation_equals_the_original(tmp_path, golden, eval_batch_size):
+    flags = json.loads((golden / "pretrain_flags.json").read_text())["flags"]
+    values = dict(flag.removeprefix("--").split("=") for flag in flags)
+    settings = run_pretraining.Settings(
+        bert_config_file=str(golden / "bert_config.json"),
+        input_file=str(golden / "pretrain_batch.tfrecord"),
+        init_checkpoint=str(golden / "bert_model.ckpt"),
+        output_dir=str(tmp_path / "output"),
+        do_eval=True,
+        max_seq_length=int(values["max_seq_length"]),
+        max_predictions_per_seq=int(values["max_predictions_per_seq"]),
+        eval_batch_size=eval_batch_size,
+    )
+    results = run_pretraining.run(settings)
+    original = json.loads((golden / "eval_before.json").read_text())
+    del original["batch"]
+    assert results == pytest.approx(original, abs=1e-5)
+    written = read_results(tmp_path / "output")
+    assert written == pytest.approx({**original, "global_step": 0}, abs=1e-5)
+
+
+def test_training_then_evaluation_alone(pretraining_run, tmp_path, log):
+    results = run_pretraining.run(pretraining_run(do_eval=True))
+    output = tmp_path / "output"
+    written = read_results(output)
+    assert written.pop("global_step") == 4
+    assert written == pytest.approx(results, rel=1e-6)
+    assert results["loss"] == results["masked_lm_loss"] + results["next_sentence_loss"]
+    assert checkpoint.Checkpoints(str(output)).latest() == str(output / "model.ckpt-4")
+    config = modeling.BertConfig.from_json_file(str(output / "bert_config.json"))
+    assert config == modeling.BertConfig.from_json_file(str(tmp_path / "bert_config.json"))
+    (output / "eval_results.txt").unlink()
+    keras.utils.set_random_seed(99)
+    again = run_pretraining.run(pretraining_run(do_train=False, do_eval=True))
+    assert again == pytest.approx(results, abs=1e-6)
+    assert read_results(output)["global_step"] == 4
+    assert any("In words" in message for message in log.messages)
+
+
+def test_training_lowers_the_loss(pretraining_run):
+    before = run_pretraining.run(pretraining_run(do_eval=True, num_train_steps=1))
+    after = run_pretraining.run(
+        pretraining_run(do_eval=True, num_train_steps=200, train_batch_size=20)
+    )
+    assert after["loss"] < 0.6 * before["loss"]
+
+
+def test_held_out_records_are_evaluated(pretraining_run, tmp_path, tiny_config):
+    held_out = write_examples(tmp_path / "held_out.tfrecord", make_examples(tiny_config, 6, seed=9))
+    initial = str(tmp_path / "output")
+    run_pretraining.run(pretraining_run())
+    shared = {"do_train": False, "do_eval": True, "init_checkpoint": initial}
+    results = [
+        run_pretraining.run(pretraining_run(output_dir=str(tmp_path / name), **shared, **files))
+        for name, files in (
+            ("a", {"eval_input_file": held_out}),
+            ("b", {"input_file": held_out}),
+            ("c", {}),
+        )
+    ]
+    assert results[0] == results[1]
+    assert results[0] != results[2]
+
+
+def test_resumed_run_says_so_and_ends_bit_for_bit_the_same(pretraining_run, tmp_path, log):
+    def fresh(name, **changes):
+        keras.utils.set_random_seed(5)
+        run_pretraining.run(
+            pretraining_run(output_dir=str(tmp_path / name), save_checkpoints_steps=3, **changes)
+        )
+
+    fresh("whole", num_train_steps=8)
+    # The learning rate depends on the number of steps, so the run is cut by the disk alone.
+    fresh("cut", num_train_steps=8)
+    for step in (8,):
+        for path in (tmp_path / "cut").glob(f"model.ckpt-{step}.*"):
+            path.unlink()
+    log.clear()
+    initial = str(GOLDEN / "bert_model.ckpt")
+    fresh("cut", num_train_steps=8, init_checkpoint=initial)
+    folder = tmp_path / "cut"
+    message = f"Resuming from step 6 in {folder}; --init_checkpoint={initial} is not read."
+    assert message in log.messages
+    assert_same(
+        read_checkpoint(folder / "model.ckpt-8"), read_checkpoint(tmp_path / "whole/model.ckpt-8")
+    )
+
+
+def test_finished_run_trains_no_further(pretraining_run, tmp_path, log):
+    run_pretraining.run(pretraining_run())
+    before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "output").glob("model*")}
+    log.clear()
+    run_pretraining.run(pretraining_run())
+    assert any("step 4 is reached already" in message for message in log.messages)
+    after = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "output").glob("model*")}
+    assert after == before
+
+
+def test_accumulated_gradients_give_the_same_result(pretraining_run, tmp_path, still_config):
+    (tmp_path / "bert_config.json").write_text(still_config.to_json_string())
+    results = []
+    for count in (1, 4):
+        keras.utils.set_random_seed(5)
+        settings = pretraining_run(
+            output_dir=str(tmp_path / str(count)), gradient_accumulation_steps=count, do_eval=True
+        )
+        results.append(run_pretraining.run(settings))
+    assert results[0] == pytest.approx(results[1], abs=1e-5)
+
+
+def test_evaluation_without_a_masked_token_is_not_a_number(pretraining_run, tmp_path, tiny_config):
+    examples = make_examples(tiny_config, 6)
+    for name in ("masked_lm_weights", "masked_lm_ids", "masked_lm_positions"):
+        examples[name] = np.zeros_like(examples[name])
+    path = write_examples(tmp_path / "unmasked.tfrecord", examples)
+    results = run_pretraining.run(pretraining_run(do_train=False, do_eval=True, input_file=path))
+    assert np.isnan(results["masked_lm_loss"])
+    assert np.isfinite(results["next_sentence_loss"])
+
+
+# What can be wrong.
+
+
+def other_config(**values):
+    def prepare(folder):
+        path = folder / "bert_config.json"
+        config = modeling.BertConfig.from_json_file(str(path))
+        path.write_text(change(config, **values).to_json_string())
+        return {}
+
+    return prepare
+
+
+def write(name, content):
+    def prepare(folder):
+        (folder / name).write_bytes(content)
+        return {}
+
+    return prepare
+
+
+def damaged_records(damage, flag="input_file"):
+    def prepare(folder):
+        content = (folder / "train.tfrecord").read_bytes()
+        (folder / "damaged.tfrecord").write_bytes(damage(content))
+        return {flag: str(folder / "damaged.tfrecord")}
+
+    return prepare
+
+
+def wrong_record(flag="input_file"):
+    def prepare(folder):
+        config = modeling.BertConfig.from_json_file(str(folder / "bert_config.json"))
+        examples = split_examples(make_examples(config, 12))
+        examples[7]["input_ids"][2] = 5000
+        path = write_records(folder / "wrong.tfrecord", [serialize(each) for each in examples])
+        return {flag: path}
+
+    return prepare
+
+
+def trained(break_output, **changes):
+    """After a run of four steps, something in its folder is broken."""
+
+    def prepare(folder):
+        config = modeling.BertConfig.from_json_file(str(folder / "bert_config.json"))
+        run_pretraining.run(
+            run_pretraining.Settings(
+                bert_config_file=str(folder / "bert_config.json"),
+                input_file=write_examples(folder / "few.tfrecord", make_examples(config, 4)),
+                output_dir=str(folder / "output"),
+                do_train=True,
+                max_seq_length=12,
+                max_predictions_per_seq=3,
+                train_batch_size=4,
+                num_train_steps=4,
+            )
+        )
+        break_output(folder)
+        return changes
+
+    return prepare
+
+
+def truncate(path):
+    path.write_bytes(path.read_bytes()[:-60])
+
+
+def object_checkpoint(folder):
+    path = tf.train.Checkpoint(x=tf.Variable(1.0)).save(str(folder / "objects"))
+    return {"init_checkpoint": path}
+
+
+def checkpoint_of_other_shape(folder):
+    config = modeling.BertConfig.from_json_file(str(folder / "bert_config.json"))
+    model = modeling.BertModel(change(config, intermediate_size=20))
+    model.build(None)
+    checkpoint.save_tensors(str(folder / "other.ckpt"), {v.path: v.numpy() for v in model.weights})
+    return {"init_checkpoint": str(folder / "other.ckpt")}
+
+
+def same(**changes):
+    return lambda _: changes
+
+
+WRONG = {
+    "nothing to do": (same(do_train=False), "`--do_train` and `--do_eval`"),
+    "no config": (same(bert_config_file="missing.json"), "`bert_config_file` must exist"),
+    "config not JSON": (write("bert_config.json", b"vocab: 3"), "bert_config.json' must be JSON"),
+    "config with an unknown key": (
+        write("bert_config.json", b'{"vocab_size": 30, "hidden": 8}'),
+        r"bert_config.json': Keys must be among .*\['hidden'\]",
+    ),
+    "heads do not divide": (
+        write("bert_config.json", b'{"vocab_size": 30, "hidden_size": 8}'),
+        "`hidden_size` must be a multiple",
+    ),
+    "no input": (same(input_file="missing.tfrecord"), "`--input_file`.*missing.tfrecord"),
+    "no match": (same(input_file="missing*,also*"), r"`--input_file`.*missing\*"),
+    "no held-out input": (
+        same(eval_input_file="missing.tfrecord", do_eval=True),
+        "`--eval_input_file`.*missing.tfrecord",
+    ),
+    "sequence longer than positions": (same(max_seq_length=17), "`--max_seq_length` must be at mo"),
+    "sequence length of other data": (same(max_seq_length=16), "`input_ids`.*--max_seq_length"),
+    "predictions of other data": (
+        same(max_predictions_per_seq=4),
+        "`masked_lm_positions`.*--max_predictions_per_seq",
+    ),
+    "vocabulary of other data": (
+        other_config(vocab_size=5),
+        "`input_ids`.*less than 5.*`vocab_size` in --bert_config_file",
+    ),
+    "segments of other data": (other_config(type_vocab_size=1), "`segment_ids`.*`type_vocab_size`"),
+    "batch cannot be cut": (
+        same(gradient_accumulation_steps=3),
+        "`--train_batch_size` must be a multiple of `--gradient_accumulation_steps`",
+    ),
+    "no initial checkpoint": (same(init_checkpoint="missing.ckpt"), "`--init_checkpoint`.*missing"),
+    "initial checkpoint of objects": (object_checkpoint, "`--init_checkpoint` must name.*by name"),
+    "initial checkpoint of other shape": (
+        checkpoint_of_other_shape,
+        "other.ckpt.*--bert_config_file.*`intermediate_size` should be 20",
+    ),
+    "output of another configuration": (
+        trained(other_config(intermediate_size=20)),
+        "`--output_dir`.*`intermediate_size` is 12 there and 20 in `--bert_config_file`",
+    ),
+    "output further than asked": (
+        trained(lambda _: None, num_train_steps=3),
+        "`--num_train_steps` must be at least 4",
+    ),
+    "output with a damaged checkpoint": (
+        trained(lambda f: truncate(f / "output/model.ckpt-4.data-00000-of-00001")),
+        "`--output_dir` must name a whole checkpoint.*model.ckpt-4",
+    ),
+    "output with a broken list": (
+        trained(lambda f: (f / "output/checkpoint").write_text("?")),
+        "output/checkpoint' must list checkpoints",
+    ),
+    "output without its checkpoints": (
+        trained(lambda f: [path.unlink() for path in (f / "output").glob("*.index")]),
+        "output/checkpoint' names .*none is there",
+    ),
+    "output is a file": (write("output", b""), "output"),
+    "output within a file": (
+        lambda folder: {"output_dir": str(folder / "bert_config.json" / "output")},
+        "bert_config.json/output",
+    ),
+    "input cut short": (damaged_records(lambda c: c[:-9]), "damaged.tfrecord' must be a whole"),
+    "input is text": (damaged_records(lambda _: b"plain text\n" * 50), "damaged.tfrecord' must be"),
+    "input is empty": (damaged_records(lambda _: b""), "must hold records.*damaged.tfrecord"),
+    "held-out input cut short": (
+        lambda f: {
+            **damaged_records(lambda c: c[:-9], "eval_input_file")(f),
+            "do_eval": True,
+        },
+        "damaged.tfrecord' must be a whole",
+    ),
+    "input is a folder": (lambda folder: {"input_file": str(folder)}, "`--input_file`"),
+    "wrong record among others": (
+        wrong_record(),
+        "Record 7 of .*wrong.tfrecord.*`input_ids`.*It has 5000",
+    ),
+    "wrong record to evaluate": (
+        lambda f: {**wrong_record("eval_input_file")(f), "do_train": False, "do_eval": True},
+        "Record 7 of .*wrong.tfrecord.*`input_ids`.*It has 5000",
+    ),
+    "a TPU that is not there": (same(use_tpu=True), "`--use_tpu`"),
+}
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_wrong_input_ends_with_one_line_that_names_it(tmp_path, monkeypatch, pretraining_run, kind):
+    prepare, message = WRONG[kind]
+    settings = pretraining_run()
+    monkeypatch.chdir(tmp_path)
+    settings = pretraining_run(**prepare(tmp_path))
+    before = set(tmp_path.rglob("*"))
+    # These are the errors that `common_flags.run_script` turns into a line and exit status 1.
+    with pytest.raises((ValueError, ArithmeticError, OSError), match=message) as caught:
+        run_pretraining.run(settings)
+    assert "\n" not in str(caught.value)
+    # All but a record in the middle is found before anything is written.
+    if "wrong record" not in kind:
+        left = set(tmp_path.rglob("*")) - before
+        assert left <= {tmp_path / "output"}
+
+
+def script(folder, *flags, **more):
+    values = {
+        "bert_config_file": folder / "bert_config.json",
+        "input_file": folder / "train.tfrecord",
+        "output_dir": folder / "output",
+        "max_seq_length": 12,
+        "max_predictions_per_seq": 3,
+        "train_batch_size": 4,
+        "num_train_steps": 2,
+        **more,
+    }
+    return ["run_pretraining.py", *(f"--{key}={value}" for key, value in values.items()), *flags]
+
+
+def test_script_reports_an_error_in_one_line(pretraining_run, tmp_path):
+    pretraining_run()
+    result = run_python(*script(tmp_path, "--do_train", input_file="nowhere"), check=False)
+    assert result.returncode == 1
+    errors = [line for line in result.stderr.splitlines() if not line.startswith("I")]
+    assert len(errors) == 1, result.stderr
+    assert errors[0].endswith("`--input_file` must name existing files. 'nowhere' matches none.")
+    assert not (tmp_path / "output").exists()
+
+
+def test_script_takes_an_old_command(pretraining_run, tmp_path):
+    """As the original's README has it, on a machine without TPU."""
+    pretraining_run()
+    flags = (
+        "--do_train=True --do_eval=true --use_tpu=False --tpu_name=x --tpu_zone=y --gcp_project=z"
+        " --master=grpc://q --num_tpu_cores=8 --iterations_per_loop=10 --num_warmup_steps=1"
+    )
+    result = run_python(*script(tmp_path, *flags.split()))
+    assert read_results(tmp_path / "output")["global_step"] == 2
+    assert "Traceback" not in result.stderr
+    problems = [line for line in result.stderr.splitlines() if line[:1] not in ("I", "W")]
+    assert problems == []
+
+
+# Flags.
+
+# CONTRACT: the original's flags with their defaults.
+ORIGINAL_FLAGS = {
+    "bert_config_file": None,
+    "input_file": None,
+    "output_dir": None,
+    "init_checkpoint": None,
+    "max_seq_length": 128,
+    "max_predictions_per_seq": 20,
+    "do_train": False,
+    "do_eval": False,
+    "train_batch_size": 32,
+    "eval_batch_size": 8,
+    "learning_rate": 5e-5,
+    "num_train_steps": 100000,
+    "num_warmup_steps": 10000,
+    "save_checkpoints_steps": 1000,
+    "iterations_per_loop": 1000,
+    "max_eval_steps": 100,
+    "use_tpu": False,
+    "tpu_name": None,
+    "tpu_zone": None,
+    "gcp_project": None,
+    "master": None,
+    "num_tpu_cores": 8,
+}
+
+REQUIRED = ["--bert_config_file=a", "--input_file=b", "--output_dir=c"]
+
+# In a process of its own, since flags are global.
+PARSE_FLAGS = """
+import json, sys
+from absl import flags
+from absl import app, logging
+import keras, tensorflow  # What these define is theirs.
+before = set(flags.FLAGS)
+import run_pretraining
+assert set(flags.FLAGS) == before, "importing defined flags"
+run_pretraining.define_flags()
+report = {"defaults": {n: flags.FLAGS[n].default for n in set(flags.FLAGS) - before}, "errors": []}
+for arguments in json.loads(sys.argv[1]):
+    try:
+        left = flags.FLAGS(["run_pretraining.py", *arguments])
+        report["errors"].append(None if left == ["run_pretraining.py"] else f"left: {left}")
+    except flags.Error as error:
+        report["errors"].append(str(error))
+    flags.FLAGS.unparse_flags()
+    for name in flags.FLAGS:
+        flags.FLAGS[name].unparse()
+print(json.dumps(report))
+"""
+
+# Arguments beside the required ones, and what the error says; None where there is none.
+COMMAND_LINES = [
+    ([], None),
+    (["--do_train", "--nodo_eval", "--use_tpu=false"], None),
+    (["--do_train=True", "--do_eval=False"], None),
+    (["--learning_rate=1e-4", "--num_warmup_steps=0", "--keep_checkpoint_max=0"], None),
+    (["--precision=mixed_bfloat16", "--strategy=mirrored", "--seed=1"], None),
+    (["--learning_rat=1"], r"Unknown command line flag 'learning_rat'.*learning_rate"),
+    (["--max_seq_len=12"], r"Unknown command line flag 'max_seq_len'.*max_seq_length"),
+    (["--vocab_file=x"], r"Unknown command line flag 'vocab_file'"),
+    (["--max_seq_length=many"], "--max_seq_length=many"),
+    (["--max_seq_length=0"], "--max_seq_length=0"),
+    (["--max_predictions_per_seq=0"], "--max_predictions_per_seq=0"),
+    (["--train_batch_size=0"], "--train_batch_size=0"),
+    (["--eval_batch_size=-1"], "--eval_batch_size=-1"),
+    (["--learning_rate=-1"], "--learning_rate=-1"),
+    (["--num_train_steps=0"], "--num_train_steps=0"),
+    (["--num_warmup_steps=-1"], "--num_warmup_steps=-1"),
+    (["--save_checkpoints_steps=0"], "--save_checkpoints_steps=0"),
+    (["--max_eval_steps=0"], "--max_eval_steps=0"),
+    (["--keep_checkpoint_max=-1"], "--keep_checkpoint_max=-1"),
+    (["--gradient_accumulation_steps=0"], "--gradient_accumulation_steps=0"),
+    (["--log_every_steps=0"], "--log_every_steps=0"),
+    (["--precision=float16"], "--precision=float16.*mixed_float16"),
+    (["--strategy=all"], "--strategy=all.*mirrored"),
+    (["--do_train=perhaps"], "--do_train=perhaps"),
+]
+
+
+def test_flags_are_the_original_ones_and_their_errors_name_them():
+    lines = [[*REQUIRED, *arguments] for arguments, _ in COMMAND_LINES]
+    lines += [REQUIRED[:i] + REQUIRED[i + 1 :] for i in range(3)]
+    expected = [message for _, message in COMMAND_LINES]
+    expected += [f"--{flag} must have" for flag in ("bert_config_file", "input_file", "output_dir")]
+    report = json.loads(run_python("-c", PARSE_FLAGS, json.dumps(lines)).stdout.splitlines()[-1])
+    defaults = report["defaults"]
+    assert {name: defaults.get(name, "absent") for name in ORIGINAL_FLAGS} == ORIGINAL_FLAGS
+    for arguments, error, message in zip(lines, report["errors"], expected, strict=True):
+        if message is None:
+            assert error is None, arguments
+        else:
+            assert re.search(message.replace(" must have", ".*"), error or "", re.DOTALL), arguments
+
+
+def test_every_setting_is_a_flag_with_the_same_default():
+    report = run_python("-c", PARSE_FLAGS, "[]").stdout.splitlines()[-1]
+    defaults = json.loads(report)["defaults"]
+    for name, field in run_pretraining.Settings.__dataclass_fields__.items():
+        assert name in defaults
+        if name not in ("bert_config_file", "input_file", "output_dir"):
+            assert field.default == defaults[name], name
+
+
+# Killed and resumed.
+
+
+class _Run:
+    """run_pretraining.py in a process of its own, and what it has saved."""
+
+    def __init__(self, arguments, output):
+        self.output = output
+        self.log = output.with_suffix(".log")
+        with open(self.log, "w") as stderr:
+            self.process = subprocess.Popen(
+                [sys.executable, *arguments], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=stderr
+            )
+
+    def wait_for(self, condition):
+        """Returns whether the condition came true while the process lived."""
+        while self.process.poll() is None:
+            if condition():
+                return True
+            time.sleep(0.0005)
+        return False
+
+    def saved(self):
+        path = self.output / "checkpoint"
+        return path.read_text() if path.exists() else ""
+
+    def wait_for_saves(self, count):
+        for _ in range(count):
+            before = self.saved()
+            if not self.wait_for(lambda before=before: self.saved() != before):
+                return False
+        return True
+
+    def kill(self):
+        """Kills without warning; returns whether there was something left to kill."""
+        self.process.kill()
+        return self.process.wait() == -signal.SIGKILL
+
+    def finish(self):
+        assert self.process.wait() == 0, self.log.read_text()
+
+
+def kill_and_resume(arguments, output, kill, count):
+    """Starts the run until `kill` has struck so many times, then lets it finish."""
+    for _ in range(count):
+        run = _Run(arguments, output)
+        try:
+            kill(run)
+        finally:
+            was_alive = run.kill()
+        assert was_alive, "The run ended before it could be killed: give it more steps."
+    _Run(arguments, output).finish()
+
+
+def assert_ends_like_an_uninterrupted_run(tmp_path, arguments_for, kill, count):
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    uninterrupted = _Run(arguments_for(whole), whole)
+    try:
+        kill_and_resume(arguments_for(cut), cut, kill, count)
+        uninterrupted.finish()
+    finally:
+        uninterrupted.kill()
+    names = [(folder / "checkpoint").read_text() for folder in (whole, cut)]
+    assert names[0] == names[1]
+    last = checkpoint.Checkpoints(str(whole)).latest().rpartition("/")[2]
+    one, other = (read_checkpoint(folder / last) for folder in (whole, cut))
+    assert any(name.endswith("/adam_v") for name in one)
+    assert_same(other, one)
+    assert not list(cut.glob("*.partial*"))
+
+
+@pytest.mark.slow
+def test_run_killed_at_random_moments_ends_bit_for_bit_the_same(tmp_path, pretraining_run):
+    pretraining_run()
+    rng = random.Random(8)
+
+    def arguments_for(output):
+        return script(
+            tmp_path,
+            "--do_train",
+            "--gradient_accumulation_steps=2",
+            output_dir=output,
+            num_train_steps=1500,
+            num_warmup_steps=20,
+            save_checkpoints_steps=5,
+        )
+
+    def kill(run):
+        assert run.wait_for_saves(1)
+        time.sleep(rng.uniform(0, 0.25))
+
+    assert_ends_like_an_uninterrupted_run(tmp_path, arguments_for, kill, 5)
+
+
+@pytest.mark.slow
+def test_run_killed_within_saves_ends_bit_for_bit_the_same(tmp_path, tiny_config):
+    # Large enough for a save to take a while.
+    config = change(tiny_config, vocab_size=20000, hidden_size=128, intermediate_size=128)
+    (tmp_path / "bert_config.json").write_text(config.to_json_string())
+    write_examples(tmp_path / "train.tfrecord", make_examples(config, 20))
+    rng = random.Random(4)
+    inside = []
+
+    def arguments_for(output):
+        return script(
+            tmp_path,
+            "--do_train",
+            output_dir=output,
+            num_train_steps=40,
+            num_warmup_steps=2,
+            save_checkpoints_steps=1,
+        )
+
+    def kill(run):
+        assert run.wait_for_saves(1)
+        assert run.wait_for(lambda: any(".partial" in name for name in os.listdir(run.output)))
+        time.sleep(rng.choice([0, 0, 0.005, 0.02, 0.05]))
+        run.kill()
+        inside.append(any(".partial" in name for name in os.listdir(run.output)))
+
+    assert_ends_like_an_uninterrupted_run(tmp_path, arguments_for, kill, 5)
+    # Most of these moments are inside a save, else this test shows nothing.
+    assert sum(inside) >= 2
