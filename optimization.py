@@ -118,9 +118,17 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
           grads: One gradient per variable.
           trainable_variables: The variables; all that the optimizer was built for if None.
           scale: Scalar that multiplies every gradient, as clipping does, without a pass of its own.
+            Given it, the gradients are taken to be summed over all replicas already; without, that
+            is done here.
         """
         self._scale = scale
         super().apply(grads, trainable_variables)
+
+    def _all_reduce_sum_gradients(self, grads_and_vars: Any) -> Any:
+        # A hook of Keras, called between `apply` and `update_step`.
+        if self._scale is not None:
+            return grads_and_vars
+        return super()._all_reduce_sum_gradients(grads_and_vars)
 
     def update_step(self, gradient: Tensor, variable: tf.Variable, learning_rate: Tensor) -> None:
         index = self._get_variable_index(variable)
@@ -130,7 +138,10 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
         update = self._compiled_update if compiled else self._update
         update(
             variable,
-            (self.first_moments[index].value, self.second_moments[index].value),
+            tuple(
+                _on_device(moments[index].value, variable.device)
+                for moments in (self.first_moments, self.second_moments)
+            ),
             # Departs: the original takes the norm of an embedding's gradient before the rows of
             # repeated tokens are added up, on CPU and GPU but not on TPU; here they always are.
             tf.convert_to_tensor(gradient),
@@ -169,6 +180,12 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
             "epsilon": self.epsilon,
             "exclude_from_weight_decay": list(self.excluded_patterns),
         }
+
+
+def _on_device(variable: tf.Variable, device: str) -> tf.Variable:
+    """Returns the copy of a variable that a strategy keeps on the device."""
+    copies = getattr(variable, "values", [variable])
+    return next(copy for copy in copies if copy.device == device)
 
 
 def bert_optimizer(

@@ -122,6 +122,11 @@ class Trainer:
         self.num_micro_batches = num_micro_batches
         self.loss_scale = loss_scale
         self.strategy = tf.distribute.get_strategy()
+        if loss_scale and self.strategy.num_replicas_in_sync > 1:
+            raise ValueError(
+                "`--precision=mixed_float16` needs `--strategy=one_device`: skipping a step that "
+                "overflows cannot be decided on several. mixed_bfloat16 needs no loss scale."
+            )
         optimizer.build(model.trainable_variables)
         self._result_names: list[str] = []
 
@@ -208,15 +213,7 @@ class Trainer:
         return [tf.convert_to_tensor(each) for each in tape.gradient(loss, variables)], parts
 
     def _apply(self, gradients: Sequence[Tensor], scale: Tensor) -> None:
-        if self.strategy.num_replicas_in_sync == 1:
-            self._merged_apply(None, gradients, scale)
-        else:
-            context = tf.distribute.get_replica_context()
-            context.merge_call(self._merged_apply, args=(gradients, scale))
-
-    def _merged_apply(self, _: Any, gradients: Sequence[Tensor], scale: Tensor) -> None:
         """Applies gradients that are already the same on every replica, times `scale`."""
-        scale = self.strategy.experimental_local_results(scale)[0]
         variables = self.model.trainable_variables
         if self.loss_scale is None:
             self.optimizer.apply(gradients, variables, scale=scale)

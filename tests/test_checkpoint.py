@@ -450,6 +450,7 @@ class _DiesAt:
             (tf.io.gfile, "rename"),
             (tf.io.gfile, "remove"),
             (tf.raw_ops, "SaveV2"),
+            (os, "replace"),
         ):
             monkeypatch.setattr(module, name, self.wrap(getattr(module, name)))
 

@@ -240,8 +240,8 @@ def test_number_of_whole_records_before_the_damage_is_told(tmp_path, file):
 
 def test_folder_is_not_a_file_of_records(tmp_path):
     (tmp_path / "folder").mkdir()
-    with pytest.raises(ValueError, match="must be a whole, uncompressed TFRecord file"):
-        input_pipeline.Records(record_files.match_files(f"{tmp_path}/fold*", "input_file"))
+    with pytest.raises(ValueError, match="`--input_file` must name existing files"):
+        record_files.match_files(f"{tmp_path}/fold*", "input_file")
 
 
 def test_files_without_any_record_are_refused(tmp_path):
