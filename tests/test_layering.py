@@ -19,6 +19,10 @@ LAYERS: dict[str, tuple[set[str], set[str]]] = {
     "tokenization": (set(), set()),
     "training_instances": ({"tokenization"}, {"numpy"}),
     "record_files": ({"quiet_import"}, {"tensorflow", "numpy"}),
+    "classification": (
+        {"tokenization", "record_files"},
+        {"numpy", "absl", "sklearn", "scipy"},
+    ),
     # Network.
     "modeling": (set(), {"keras"}),
     "original_modeling": ({"modeling", "checkpoint"}, {"keras"}),

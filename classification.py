@@ -1,0 +1,566 @@
+"""Tasks that label a text or two: examples, features, scores, predictions (paper, section 4.1).
+
+A task chooses one label of several, any number of them (multi-label), or gives a number
+(regression). Where the examples come from is the matter of `glue` and `custom_data`.
+"""
+
+import abc
+import dataclasses
+import itertools
+import math
+import re
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from absl import logging
+
+import record_files
+import tokenization
+
+Label = str | float | tuple[str, ...]
+
+# The scores, higher ones better, by which the best checkpoint of a task may be chosen.
+METRICS = {
+    "classification": ("accuracy", "f1", "matthews"),
+    "multi_label": ("accuracy", "micro_f1", "macro_f1"),
+    "regression": ("pearson", "spearman"),
+}
+
+# Examples whose features are made together; a line of the log for each such lot.
+_FEATURES_AT_ONCE = 10_000
+
+# Labels up to which a confusion matrix is readable in a log.
+_MATRIX_LABELS = 12
+
+_BREAKS = re.compile("[\t\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]+")
+
+
+@dataclasses.dataclass
+class InputExample:
+    """A text, or a pair of texts, with its label (original: run_classifier.py, InputExample).
+
+    Attributes:
+      guid: What names the example in messages and predictions.
+      label: The label's name; a tuple of them for multi-label; a number for regression. None where
+        it is unknown.
+    """
+
+    guid: str
+    text_a: str
+    text_b: str | None = None
+    label: Label | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Task:
+    """What a model decides.
+
+    Attributes:
+      labels: In the order of the model's outputs; none for regression.
+      is_pair: Whether examples have two texts.
+      metric: The key, among `METRICS`, of the score by which the best checkpoint is chosen.
+    """
+
+    name: str
+    task_type: str
+    labels: tuple[str, ...]
+    is_pair: bool
+    metric: str
+
+    def __post_init__(self) -> None:
+        if self.task_type not in METRICS:
+            raise ValueError(
+                f"`task_type` must be one of {list(METRICS)}. Received {self.task_type!r}."
+            )
+        if self.metric not in METRICS[self.task_type]:
+            raise ValueError(
+                f"`metric` must be one of {list(METRICS[self.task_type])} for {self.task_type}. "
+                f"Received {self.metric!r}."
+            )
+        repeated = sorted({label for label in self.labels if self.labels.count(label) > 1})
+        if repeated or "" in self.labels:
+            raise ValueError(
+                f"`labels` must be names, each once. Received {list(self.labels)}"
+                + (f", with {repeated} more than once." if repeated else ", with an empty one.")
+            )
+        least = {"classification": 2, "multi_label": 1, "regression": 0}[self.task_type]
+        if len(self.labels) < least or (not least and self.labels):
+            raise ValueError(
+                f"`labels` must be {f'at least {least}' if least else 'empty'} for "
+                f"{self.task_type}. Received {list(self.labels)}."
+            )
+
+    @property
+    def num_outputs(self) -> int:
+        """The width of the model's output."""
+        return len(self.labels) or 1
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns what `from_dict` takes, fit for JSON."""
+        return {**dataclasses.asdict(self), "labels": list(self.labels)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Task":
+        """Returns the task with these fields; all of them must be there, and no other."""
+        kinds: dict[str, type] = {field.name: str for field in dataclasses.fields(cls)}
+        kinds |= {"labels": list, "is_pair": bool}
+        if values.keys() != kinds.keys():
+            raise ValueError(f"A task must have the keys {list(kinds)}. Received {list(values)}.")
+        for key, kind in kinds.items():
+            if not isinstance(values[key], kind):
+                raise ValueError(
+                    f"`{key}` of a task must be {kind.__name__}. Received {values[key]!r}."
+                )
+        if not all(isinstance(label, str) for label in values["labels"]):
+            raise ValueError(f"`labels` of a task must be strings. Received {values['labels']}.")
+        return cls(**{**values, "labels": tuple(values["labels"])})
+
+
+class DataSet(abc.ABC):
+    """A task with its examples; files are read when a method asks for them.
+
+    Of `dev` and `test`, the keys are suffixes for the names of output files: "" for the main set.
+
+    Attributes:
+      submission_names: For each such suffix of the test sets, the file that GLUE wants.
+    """
+
+    task: Task
+    submission_names: Mapping[str, str] = {}
+
+    @abc.abstractmethod
+    def train(self) -> list[InputExample]: ...
+
+    @abc.abstractmethod
+    def dev(self) -> dict[str, list[InputExample]]: ...
+
+    @abc.abstractmethod
+    def test(self) -> dict[str, list[InputExample]]: ...
+
+    @abc.abstractmethod
+    def check(self, splits: Sequence[str]) -> None:
+        """Raises `ValueError` if a file of these splits ("train", "dev", "test") is not there."""
+
+
+def make_features(
+    examples: Sequence[InputExample],
+    task: Task,
+    tokenizer: tokenization.FullTokenizer,
+    max_seq_length: int,
+) -> dict[str, np.ndarray]:
+    """Returns what the model reads of each example, in their order.
+
+    Returns:
+      `input_ids`, `input_mask` and `segment_ids`, int32 [B, S]; `is_real_example`, int32 [B, 1],
+      all 1; `label_ids`: int32 [B, 1], or int32 [B, C] with 1 for each label of a multi-label task,
+      or float32 [B, 1] for regression; 0 where the label is None.
+    """
+    least = 5 if task.is_pair else 3
+    if max_seq_length < least:
+        raise ValueError(
+            f"`max_seq_length` must be at least {least}, to hold a token of each text and what "
+            f"surrounds them. Received {max_seq_length}."
+        )
+    label_ids = _label_ids(examples, task)
+    count = len(examples)
+    names = ("input_ids", "input_mask", "segment_ids")
+    features = {name: np.zeros((count, max_seq_length), np.int32) for name in names}
+    packer = _Packer(tokenizer, max_seq_length)
+    for start in range(0, count, _FEATURES_AT_ONCE):
+        lot = slice(start, start + _FEATURES_AT_ONCE)
+        for name, values in packer.pack(examples[lot]).items():
+            features[name][lot] = values
+        if count > _FEATURES_AT_ONCE:
+            logging.info("Tokenized %d of %d examples", min(lot.stop, count), count)
+    packer.report(count)
+    return {**features, "label_ids": label_ids, "is_real_example": np.ones((count, 1), np.int32)}
+
+
+class _Packer:
+    """Turns texts into rows of ids, and counts what may surprise."""
+
+    def __init__(self, tokenizer: tokenization.FullTokenizer, max_seq_length: int) -> None:
+        self._tokenizer = tokenizer
+        self._max_seq_length = max_seq_length
+        self._first, self._separator, self._unknown = tokenizer.convert_tokens_to_ids(
+            ["[CLS]", "[SEP]", "[UNK]"]
+        )
+        self._num_truncated = 0
+        self._empty: list[str] = []
+        self._mostly_unknown: list[str] = []
+
+    def pack(self, examples: Sequence[InputExample]) -> dict[str, np.ndarray]:
+        """Returns `input_ids`, `input_mask` and `segment_ids`, each [B, S]."""
+        rows: list[int] = []
+        lengths = []
+        for example in examples:
+            first, second = self._segments(example)
+            rows += first
+            rows += second
+            lengths.append((len(first), len(first) + len(second)))
+        ends = np.array(lengths)[:, :, None]  # [B, 2, 1]
+        places = np.arange(self._max_seq_length)
+        inside = places < ends[:, 1]
+        input_ids = np.zeros(inside.shape, np.int32)
+        input_ids[inside] = rows
+        return {
+            "input_ids": input_ids,
+            "input_mask": inside,
+            "segment_ids": inside & (places >= ends[:, 0]),
+        }
+
+    def _segments(self, example: InputExample) -> tuple[list[Any], list[Any]]:
+        """Returns the ids of `[CLS] a [SEP]` and of `b [SEP]`, or nothing (paper, figure 2)."""
+        a = self._ids(example.text_a, example.guid)
+        # Faithful: a second text without tokens does not get a separator.
+        b = self._ids(example.text_b, example.guid) if example.text_b else []
+        budget = self._max_seq_length - (3 if b else 2)
+        if len(a) + len(b) > budget:
+            self._num_truncated += 1
+            a, b = map(list, tokenization.truncate_pair(a, b, budget=budget))
+        return [self._first, *a, self._separator], [*b, self._separator] if b else []
+
+    def _ids(self, text: str, guid: str) -> list[Any]:
+        ids = self._tokenizer.tokenize_to_ids(text)
+        if not ids:
+            self._empty.append(guid)
+        elif 2 * ids.count(self._unknown) > len(ids):
+            self._mostly_unknown.append(guid)
+        return ids
+
+    def report(self, count: int) -> None:
+        """Logs what was counted; `count` is that of all examples."""
+        if self._num_truncated:
+            logging.info(
+                "%d of %d examples were longer than %d tokens and were cut at their ends.",
+                self._num_truncated,
+                count,
+                self._max_seq_length,
+            )
+        for guids, what in (
+            (self._empty, "have no token"),
+            (self._mostly_unknown, "are mostly [UNK]: is this the right vocabulary?"),
+        ):
+            if guids:
+                logging.warning(
+                    "%d texts of %d examples, such as %r, %s",
+                    len(guids),
+                    count,
+                    guids[0],
+                    what,
+                )
+
+
+def _label_ids(examples: Sequence[InputExample], task: Task) -> np.ndarray:
+    if task.task_type == "regression":
+        scores = [[_number(example)] for example in examples]
+        return np.array(scores, np.float32).reshape(-1, 1)
+    numbers = {label: index for index, label in enumerate(task.labels)}
+    is_multi_label = task.task_type == "multi_label"
+    label_ids = np.zeros((len(examples), task.num_outputs if is_multi_label else 1), np.int32)
+    for row, example in zip(label_ids, examples, strict=True):
+        if example.label is None:
+            continue
+        try:
+            if is_multi_label:
+                row[[numbers[label] for label in example.label]] = 1  # type: ignore
+            else:
+                row[0] = numbers[example.label]  # type: ignore[index]
+        except (KeyError, TypeError):
+            kind = "a tuple of labels" if is_multi_label else "a label"
+            raise ValueError(
+                f"Example {example.guid!r} must have {kind} among {list(task.labels)}. "
+                f"Received {example.label!r}."
+            ) from None
+    return label_ids
+
+
+def _number(example: InputExample) -> float:
+    if example.label is None:
+        return 0.0
+    if not isinstance(example.label, int | float) or not math.isfinite(example.label):
+        raise ValueError(
+            f"Example {example.guid!r} must have a finite number as its label. "
+            f"Received {example.label!r}."
+        )
+    return float(example.label)
+
+
+def score(task: Task, logits: np.ndarray, label_ids: np.ndarray) -> dict[str, Any]:
+    """Returns the loss and all scores of a task, fit for JSON.
+
+    Args:
+      task: what gives the labels their names.
+      logits: float [B, C].
+      label_ids: as `make_features` gives them.
+
+    Returns:
+      `loss`, the mean over examples (and, multi-label, over labels) of the cross entropy, or the
+      mean squared error. For classification `accuracy`, `matthews` and `f1`: of two labels that of
+      "1", or of the second where none is called so; of more labels the mean over those that occur.
+      For multi-label `accuracy` (no label wrong), `micro_f1` and `macro_f1`. For regression
+      `pearson`, `spearman` (0 where either side is constant) and `mse`.
+      Of labels also `per_class` (each label's `precision`, `recall`, `f1` and `support`), and
+      `confusion_matrix` with true labels as rows and predicted ones as columns; for multi-label
+      `confusion_matrices`, one for each label, of [absent, present]. What would be divided by
+      nothing, such as the precision of a label never predicted, is 0.
+    """
+    logits, label_ids = _check_logits(task, logits), np.asarray(label_ids)
+    width = task.num_outputs if task.task_type == "multi_label" else 1
+    if not len(logits) or label_ids.size != len(logits) * width:
+        raise ValueError(
+            f"`label_ids` must be [{len(logits)}, {width}], and at least one example's. "
+            f"Received {list(label_ids.shape)}."
+        )
+    function: Callable[..., dict[str, Any]] = {
+        "classification": _score_classification,
+        "multi_label": _score_multi_label,
+        "regression": _score_regression,
+    }[task.task_type]
+    # What scikit-learn and SciPy warn of is said in the docstring above.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return function(task, logits, label_ids.reshape(len(logits), width))
+
+
+def _check_logits(task: Task, logits: np.ndarray) -> np.ndarray:
+    """Returns the logits in double precision."""
+    logits = np.asarray(logits, np.float64)
+    if logits.ndim != 2 or logits.shape[1] != task.num_outputs:
+        raise ValueError(
+            f"`logits` must be [B, {task.num_outputs}] for task {task.name!r}. "
+            f"Received {list(logits.shape)}."
+        )
+    if not np.isfinite(logits).all():
+        row = int(np.argmin(np.isfinite(logits).all(axis=1)))
+        raise ValueError(
+            f"`logits` must be finite. Received {logits[row].tolist()} for example {row}, counted "
+            "from 0."
+        )
+    return logits
+
+
+def _log_softmax(logits: np.ndarray) -> np.ndarray:
+    logits = logits - logits.max(axis=1, keepdims=True)
+    return logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+
+
+def _score_classification(task: Task, logits: np.ndarray, label_ids: np.ndarray) -> dict[str, Any]:
+    from sklearn import metrics  # noqa: PLC0415
+
+    true, predicted = label_ids[:, 0], logits.argmax(axis=1)
+    places = np.arange(task.num_outputs)
+    per_class = _per_class(task, metrics.precision_recall_fscore_support, true, predicted)
+    if task.num_outputs == 2:
+        f1 = per_class["1" if "1" in task.labels else task.labels[1]]["f1"]
+    else:
+        f1 = float(metrics.f1_score(true, predicted, average="macro", zero_division=0))
+    return {
+        "loss": float(-np.take_along_axis(_log_softmax(logits), label_ids, axis=1).mean()),
+        "accuracy": float((true == predicted).mean()),
+        "f1": f1,
+        "matthews": float(metrics.matthews_corrcoef(true, predicted)),
+        "per_class": per_class,
+        "confusion_matrix": metrics.confusion_matrix(true, predicted, labels=places).tolist(),
+    }
+
+
+def _score_multi_label(task: Task, logits: np.ndarray, label_ids: np.ndarray) -> dict[str, Any]:
+    from sklearn import metrics  # noqa: PLC0415
+
+    predicted = (logits > 0).astype(np.int32)
+    losses = np.logaddexp(0, logits) - logits * label_ids
+    matrices = metrics.multilabel_confusion_matrix(label_ids, predicted)
+    f1_scores = {
+        f"{average}_f1": float(_f1(label_ids, predicted, average)) for average in ("micro", "macro")
+    }
+    return {
+        "loss": float(losses.mean()),
+        "accuracy": float((label_ids == predicted).all(axis=1).mean()),
+        **f1_scores,
+        "per_class": _per_class(
+            task, metrics.precision_recall_fscore_support, label_ids, predicted
+        ),
+        "confusion_matrices": dict(zip(task.labels, matrices.tolist(), strict=True)),
+    }
+
+
+def _f1(label_ids: np.ndarray, predicted: np.ndarray, average: str) -> float:
+    """Returns the F1 of labels [B, C], by counts: for one label, scikit-learn means another."""
+    both, either = (label_ids * predicted).sum(axis=0), (label_ids + predicted).sum(axis=0)
+    if average == "micro":
+        both, either = both.sum(keepdims=True), either.sum(keepdims=True)
+    return np.divide(2 * both, either, out=np.zeros(len(both)), where=either > 0).mean()
+
+
+def _per_class(
+    task: Task, function: Callable[..., Any], true: np.ndarray, predicted: np.ndarray
+) -> dict[str, dict[str, float]]:
+    columns = function(true, predicted, labels=np.arange(task.num_outputs), zero_division=0)
+    names = ("precision", "recall", "f1", "support")
+    rows = zip(*[column.tolist() for column in columns], strict=True)
+    return {
+        label: dict(zip(names, row, strict=True))
+        for label, row in zip(task.labels, rows, strict=True)
+    }
+
+
+def _score_regression(task: Task, logits: np.ndarray, label_ids: np.ndarray) -> dict[str, Any]:
+    from scipy import stats  # noqa: PLC0415
+
+    predicted, true = logits[:, 0], label_ids[:, 0].astype(np.float64)
+    error = float(np.square(predicted - true).mean())
+    scores = {"loss": error, "pearson": 0.0, "spearman": 0.0, "mse": error}
+    if np.ptp(predicted) > 0 and np.ptp(true) > 0:
+        for name, function in (("pearson", stats.pearsonr), ("spearman", stats.spearmanr)):
+            value = float(function(predicted, true)[0])
+            scores[name] = value if math.isfinite(value) else 0.0
+    return scores
+
+
+def baseline(task: Task, label_ids: np.ndarray) -> float:
+    """Returns the best that the task's metric gives for the same answer to every example.
+
+    A run that does not reach more has failed to train. The answers tried are the frequent labels,
+    or for multi-label the most frequent one, two, ... together; and for regression the mean.
+    """
+    label_ids = np.asarray(label_ids)
+    count = len(label_ids)
+    if task.task_type == "regression":
+        answers = [np.full(1, label_ids.mean())]
+    elif task.task_type == "multi_label":
+        order = np.argsort(-label_ids.sum(axis=0), kind="stable")
+        answers = [np.where(np.isin(order.argsort(), range(k)), 1.0, -1.0) for k in range(9)]
+    else:
+        counts = np.bincount(label_ids.reshape(-1), minlength=task.num_outputs)
+        frequent = np.argsort(-counts, kind="stable")[:8]
+        answers = [np.eye(task.num_outputs)[label] for label in frequent]
+    return max(score(task, np.tile(a, (count, 1)), label_ids)[task.metric] for a in answers)
+
+
+def format_report(task: Task, scores: Mapping[str, Any]) -> str:
+    """Returns the scores as a table of several lines."""
+    numbers = {name: value for name, value in scores.items() if isinstance(value, float)}
+    lines = [f"{name:<10} {numbers[name]:.4f}" for name in sorted(numbers)]
+    width = max([len(label) for label in task.labels], default=0)
+    if "per_class" in scores:
+        lines += ["", f"{'':{width}}  precision     recall         f1    support"]
+        for label, row in scores["per_class"].items():
+            cells = "".join(f"{row[name]:11.4f}" for name in ("precision", "recall", "f1"))
+            lines.append(f"{label:{width}}{cells}{row['support']:11}")
+    if "confusion_matrix" in scores and len(task.labels) <= _MATRIX_LABELS:
+        cell = max(width, *[len(str(n)) for row in scores["confusion_matrix"] for n in row]) + 2
+        head = "".join(f"{label:>{cell}}" for label in task.labels)
+        lines += ["", "Confusion matrix: true labels as rows, predicted ones as columns"]
+        lines.append(" " * width + head)
+        for label, row in zip(task.labels, scores["confusion_matrix"], strict=True):
+            lines.append(f"{label:{width}}" + "".join(f"{number:{cell}}" for number in row))
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def probabilities(task: Task, logits: np.ndarray) -> np.ndarray:
+    """Returns the probability of each label, float32 [B, C]; for regression the scores."""
+    logits = _check_logits(task, logits)
+    if task.task_type == "classification":
+        logits = np.exp(_log_softmax(logits))
+    elif task.task_type == "multi_label":
+        logits = np.exp(-np.logaddexp(0, -logits))
+    return logits.astype(np.float32)
+
+
+def decode(task: Task, logits: np.ndarray) -> list[dict[str, Any]]:
+    """Returns what the model says of each example, fit for JSON.
+
+    Returns:
+      `label` and `probabilities` by label; for multi-label `labels`, those with a probability above
+      a half, and `probabilities`; for regression `score`.
+    """
+    rows = probabilities(task, logits).tolist()
+    if task.task_type == "regression":
+        return [{"score": row[0]} for row in rows]
+    named = [{"probabilities": dict(zip(task.labels, row, strict=True))} for row in rows]
+    if task.task_type == "multi_label":
+        chosen = np.asarray(logits) > 0
+        return [
+            {"labels": list(itertools.compress(task.labels, row)), **rest}
+            for row, rest in zip(chosen, named, strict=True)
+        ]
+    best = np.asarray(logits).argmax(axis=1)
+    return [{"label": task.labels[i], **rest} for i, rest in zip(best, named, strict=True)]
+
+
+def write_test_results(path: str, task: Task, logits: np.ndarray) -> None:
+    """Writes the probabilities, a line for each example, without a header (original: the same)."""
+    _write_lines(path, (map(str, row) for row in probabilities(task, logits)))
+
+
+def write_predictions(
+    path: str, task: Task, examples: Sequence[InputExample], logits: np.ndarray
+) -> None:
+    """Writes a table with a header: id, texts, prediction, a probability for each label, and gold.
+
+    The last where examples have labels. Several labels are joined with commas. Tabs and line breaks
+    within texts become spaces.
+    """
+    _check_count(examples, logits)
+    has_gold = any(example.label is not None for example in examples)
+    kind = {"classification": "label", "multi_label": "labels", "regression": "score"}
+    key = kind[task.task_type]
+    header = ["id", "text_a", *["text_b"] * task.is_pair, f"predicted_{key}"]
+    header += [f"probability_{label}" for label in task.labels] + ["gold"] * has_gold
+    is_regression = task.task_type == "regression"
+    rows = zip(examples, decode(task, logits), probabilities(task, logits), strict=True)
+    _write_lines(
+        path,
+        itertools.chain(
+            [header],
+            (
+                [
+                    example.guid,
+                    example.text_a,
+                    *[example.text_b or ""] * task.is_pair,
+                    str(row[0]) if is_regression else _join(decoded[key]),
+                    *([] if is_regression else map(str, row)),
+                    *[_join(example.label)] * has_gold,
+                ]
+                for example, decoded, row in rows
+            ),
+        ),
+    )
+
+
+def write_submission(
+    path: str, task: Task, examples: Sequence[InputExample], logits: np.ndarray
+) -> None:
+    """Writes the file that gluebenchmark.com takes: index and prediction, with a header."""
+    _check_count(examples, logits)
+    key = "score" if task.task_type == "regression" else "label"
+    predictions = [decoded[key] for decoded in decode(task, logits)]
+    if task.task_type == "regression":
+        # The only such task of GLUE, STS-B, has scores from 0 to 5.
+        predictions = [f"{min(max(value, 0.0), 5.0):.3f}" for value in predictions]
+    rows = ([str(index), prediction] for index, prediction in enumerate(predictions))
+    _write_lines(path, itertools.chain([["index", "prediction"]], rows))
+
+
+def _check_count(examples: Sequence[InputExample], logits: np.ndarray) -> None:
+    if len(examples) != len(logits):
+        raise ValueError(
+            f"`logits` must have a row for each of {len(examples)} examples. "
+            f"Received {len(logits)}."
+        )
+
+
+def _join(label: Label | Sequence[str] | None) -> str:
+    if label is None:
+        return ""
+    return str(label) if isinstance(label, str | float) else ",".join(label)
+
+
+def _write_lines(path: str, rows: Iterable[Iterable[str]]) -> None:
+    with record_files.replace_files([path]) as [file]:
+        for row in rows:
+            line = "\t".join([_BREAKS.sub(" ", cell) for cell in row])
+            file.write(line.encode("utf-8", "replace") + b"\n")
