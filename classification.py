@@ -440,6 +440,16 @@ def baseline(task: Task, label_ids: np.ndarray) -> float:
     return max(score(task, np.tile(a, (count, 1)), label_ids)[task.metric] for a in answers)
 
 
+def balanced_weights(task: Task, label_ids: np.ndarray) -> list[float]:
+    """Returns how much an example of each label counts so that all labels count alike.
+
+    The mean over examples is 1 (scikit-learn's "balanced"); a label without examples has 0.
+    """
+    counts = np.bincount(np.asarray(label_ids).reshape(-1), minlength=task.num_outputs)
+    present = np.maximum(counts, 1) * np.count_nonzero(counts)
+    return np.where(counts > 0, counts.sum() / present, 0.0).tolist()
+
+
 def format_report(task: Task, scores: Mapping[str, Any]) -> str:
     """Returns the scores as a table of several lines."""
     numbers = {name: value for name, value in scores.items() if isinstance(value, float)}

@@ -19,10 +19,13 @@ LAYERS: dict[str, tuple[set[str], set[str]]] = {
     "tokenization": (set(), set()),
     "training_instances": ({"tokenization"}, {"numpy"}),
     "record_files": ({"quiet_import"}, {"tensorflow", "numpy"}),
+    "tables": ({"record_files"}, {"absl"}),
     "classification": (
         {"tokenization", "record_files"},
         {"numpy", "absl", "sklearn", "scipy"},
     ),
+    "custom_data": ({"classification", "tables"}, {"absl"}),
+    "glue": ({"classification", "tables"}, {"absl"}),
     # Network.
     "modeling": (set(), {"keras"}),
     "original_modeling": ({"modeling", "checkpoint"}, {"keras"}),
