@@ -20,6 +20,8 @@ from modeling import BertConfig
 GLOBAL_STEP = "global_step"
 SLOTS = ("adam_m", "adam_v")
 CONFIG_FILE = "bert_config.json"
+# The weights alone, under the name of the released checkpoints.
+WEIGHTS = "bert_model.ckpt"
 _SUFFIXES = (".index", ".meta", ".data-00000-of-00001")
 
 # Which key of `bert_config.json` gives which dimension of a variable, by the end of its name.
@@ -57,6 +59,9 @@ def resolve(path: str, *, flag: str = "init_checkpoint") -> str:
 
 
 def _only_checkpoint(folder: str, flag: str) -> str:
+    weights = os.path.join(folder, WEIGHTS)
+    if tf.io.gfile.exists(f"{weights}.index"):
+        return weights
     if latest := Checkpoints(folder).latest():
         return latest
     found = [name for name in _paths_from(os.path.join(folder, "")) if name.endswith(".index")]
@@ -109,11 +114,21 @@ def _read(reader: Any, names: Sequence[str], prefix: str, flag: str) -> list[np.
 
 
 def load_weights(
-    variables: Sequence[keras.Variable], path: str, *, flag: str = "init_checkpoint"
+    variables: Sequence[keras.Variable],
+    path: str,
+    *,
+    flag: str = "init_checkpoint",
+    with_head: bool = False,
 ) -> None:
     """Assigns the variables that the checkpoint at `path` holds and logs a report by name.
 
     A head that the checkpoint lacks keeps its initial value. Optimizer slots are not read.
+
+    Args:
+      variables: Those of a model.
+      path: As `resolve`.
+      flag: The flag that gave the path, for messages.
+      with_head: Whether the checkpoint must hold the head, too, because nothing will train it.
 
     Raises:
       ValueError: before any assignment, where no variable or not the whole encoder is found, a
@@ -129,6 +144,11 @@ def load_weights(
             f"`--{flag}` must hold the whole encoder. {prefix!r} has {len(found)} of the model's "
             f"{len(variables)} variables and {len(shapes)} in all. Missing: {_some(missing)}. "
             f"It holds: {_some(sorted(shapes))}. Does `--bert_config_file` belong to it?"
+        )
+    if with_head and missing:
+        raise ValueError(
+            f"`--{flag}` must hold the task's own weights, since nothing is trained. {prefix!r} "
+            f"lacks {_some(missing)}. Give `--do_train`, or a checkpoint trained for the task."
         )
     _check_shapes(found, shapes, prefix)
     values = _read(reader, [variable.path for variable in found], prefix, flag)
@@ -308,9 +328,7 @@ class Checkpoints:
     def save(self, variables: Mapping[str, keras.Variable], step: int) -> str:
         """Writes the variables under their names and returns the prefix."""
         prefix = os.path.join(self.folder, f"model.ckpt-{step}")
-        tensors = {name: np.asarray(variable) for name, variable in variables.items()}
-        tensors[GLOBAL_STEP] = np.asarray(step, np.int64)
-        save_tensors(prefix, tensors)
+        save_variables(prefix, variables, step)
         self._keep([path for path in self._listed() if path != prefix] + [prefix])
         return prefix
 
@@ -351,6 +369,12 @@ class Checkpoints:
         for variable, value in zip(variables.values(), values, strict=True):
             variable.assign(value)
         return int(step)
+
+
+def save_variables(prefix: str, variables: Mapping[str, keras.Variable], step: int) -> None:
+    """Writes the variables under their names, with the step, as `save_tensors`."""
+    tensors = {name: np.asarray(variable) for name, variable in variables.items()}
+    save_tensors(prefix, {**tensors, GLOBAL_STEP: np.asarray(step, np.int64)})
 
 
 def save_tensors(prefix: str, tensors: Mapping[str, np.ndarray]) -> None:

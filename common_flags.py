@@ -31,12 +31,35 @@ class Settings:
     tpu_name: str | None = None
 
 
-SettingsType = TypeVar("SettingsType", bound=Settings)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FineTuningSettings(Settings):
+    """The flags of every script that fine-tunes."""
+
+    vocab_file: str
+    do_lower_case: bool = True
+    max_seq_length: int = 128
+    do_train: bool = False
+    do_predict: bool = False
+    do_export: bool = False
+    train_batch_size: int = 32
+    predict_batch_size: int = 8
+    learning_rate: float = 5e-5
+    num_train_epochs: float = 3.0
+    warmup_proportion: float = 0.1
+    early_stopping_patience: int = 0
+    num_runs: int = 1
+    freeze_layers: int | None = None
+    layerwise_lr_decay: float = 1.0
+    pad_to_max_length: bool = False
+    overwrite_output_dir: bool = False
+
+
+SettingsType = TypeVar("SettingsType")
 
 
 def read_settings(kind: type[SettingsType]) -> SettingsType:
-    """Returns the values of the flags that are fields of `kind`."""
-    names = [field.name for field in dataclasses.fields(kind)]
+    """Returns the values of the flags that are fields of the data class `kind`."""
+    names = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
     return kind(**{name: getattr(flags.FLAGS, name) for name in names})
 
 
@@ -84,6 +107,82 @@ def define_model_flags() -> None:
         None,
         "Checkpoint to start from: its prefix (.../bert_model.ckpt), its .index file or its "
         "folder. Not read where --output_dir already holds a checkpoint of this run.",
+    )
+
+
+def define_fine_tuning_flags(max_seq_length: int = 128) -> None:
+    """Defines the flags of every script that fine-tunes; its own come on top."""
+    define_model_flags()
+    define_vocabulary_flags()
+    flags.DEFINE_integer(
+        "max_seq_length",
+        max_seq_length,
+        "Tokens per sequence at most, with [CLS] and [SEP]; what is longer is cut.",
+        lower_bound=4,
+    )
+    flags.DEFINE_bool("do_train", False, "Train.")
+    flags.DEFINE_bool("do_predict", False, "Predict, after training where both are asked for.")
+    flags.DEFINE_bool(
+        "do_export", False, "Write a SavedModel to <output_dir>/saved_model, which takes raw text."
+    )
+    flags.DEFINE_integer(
+        "train_batch_size", 32, "Examples per training step, over all devices.", lower_bound=1
+    )
+    flags.DEFINE_integer("predict_batch_size", 8, "Examples per prediction step.", lower_bound=1)
+    flags.DEFINE_float("learning_rate", 5e-5, "Peak of the learning rate.", lower_bound=0.0)
+    flags.DEFINE_float(
+        "num_train_epochs", 3.0, "How often each training example is seen.", lower_bound=0.0
+    )
+    flags.DEFINE_float(
+        "warmup_proportion",
+        0.1,
+        "Part of the training over which the learning rate rises.",
+        lower_bound=0.0,
+        upper_bound=1.0,
+    )
+    _define_regularization_flags()
+    flags.DEFINE_integer(
+        "num_runs",
+        1,
+        "Runs with seeds --seed, --seed + 1 and so on, each in a folder of its own; reports mean "
+        "and standard deviation.",
+        lower_bound=1,
+    )
+    flags.DEFINE_bool(
+        "pad_to_max_length",
+        False,
+        "Pad every batch to --max_seq_length rather than to its longest sequence: the same "
+        "results, but slower.",
+    )
+    flags.DEFINE_bool(
+        "overwrite_output_dir",
+        False,
+        "Delete what an earlier run left in --output_dir, and begin anew.",
+    )
+    define_training_flags()
+    define_device_flags()
+
+
+def _define_regularization_flags() -> None:
+    flags.DEFINE_integer(
+        "early_stopping_patience",
+        0,
+        "Stop after so many evaluations without a better score, and go on with the best weights; "
+        "0 trains to the end. There is an evaluation every --save_checkpoints_steps.",
+        lower_bound=0,
+    )
+    flags.DEFINE_integer(
+        "freeze_layers",
+        None,
+        "Train neither the embeddings nor the first so many layers; absent, train everything.",
+        lower_bound=0,
+    )
+    flags.DEFINE_float(
+        "layerwise_lr_decay",
+        1.0,
+        "What the learning rate is multiplied by from one layer to the one below it.",
+        lower_bound=0.0,
+        upper_bound=1.0,
     )
 
 

@@ -28,16 +28,37 @@ class Feature:
       length_source: What sets the length, for messages, such as "--max_seq_length".
       limit: Exclusive upper bound of the values, which are integers from 0; None for floats.
       limit_source: What sets the limit, for messages.
+      per_token: Whether the values belong to tokens, padding included, so that a batch may be
+        trimmed to its longest sequence.
+      rows: Into how many equal rows the values are cut, such as one for each choice; 0 for none.
     """
 
     length: int
     length_source: str
     limit: int | None = None
     limit_source: str = ""
+    per_token: bool = False
+    rows: int = 0
 
     @property
     def dtype(self) -> str:
         return "float32" if self.limit is None else "int64"
+
+
+def encoder_features(
+    *, max_seq_length: int, vocab_size: int, type_vocab_size: int, rows: int = 0
+) -> dict[str, Feature]:
+    """Returns the features that the encoder reads; `rows` sequences each, unless 0."""
+
+    def feature(limit: int, limit_source: str) -> Feature:
+        length = max_seq_length * max(rows, 1)
+        return Feature(length, "--max_seq_length", limit, limit_source, per_token=True, rows=rows)
+
+    return {
+        "input_ids": feature(vocab_size, "`vocab_size` in --bert_config_file"),
+        "input_mask": feature(2, "a mask"),
+        "segment_ids": feature(type_vocab_size, "`type_vocab_size` in --bert_config_file"),
+    }
 
 
 def pretraining_features(
@@ -46,15 +67,14 @@ def pretraining_features(
     """Returns the features of a pre-training record (original: create_pretraining_data.py)."""
     sequence = (max_seq_length, "--max_seq_length")
     predictions = (max_predictions_per_seq, "--max_predictions_per_seq")
-    vocabulary = (vocab_size, "`vocab_size` in --bert_config_file")
+    encoder = encoder_features(
+        max_seq_length=max_seq_length, vocab_size=vocab_size, type_vocab_size=type_vocab_size
+    )
+    ids = encoder["input_ids"]
     return {
-        "input_ids": Feature(*sequence, *vocabulary),
-        "input_mask": Feature(*sequence, 2, "a mask"),
-        "segment_ids": Feature(
-            *sequence, type_vocab_size, "`type_vocab_size` in --bert_config_file"
-        ),
+        **encoder,
         "masked_lm_positions": Feature(*predictions, *sequence),
-        "masked_lm_ids": Feature(*predictions, *vocabulary),
+        "masked_lm_ids": Feature(*predictions, ids.limit, ids.limit_source),
         "masked_lm_weights": Feature(*predictions),
         "next_sentence_labels": Feature(1, "next-sentence prediction", 2, "a label"),
     }
@@ -184,6 +204,14 @@ def _map_file(local: str) -> Any:
         return mmap.mmap(reader.fileno(), 0, access=mmap.ACCESS_READ)
 
 
+# Out of how many batches' records one batch is formed by length: enough for hardly any padding, few
+# enough that batches differ from one epoch to the next.
+_POOL_BATCHES = 50
+
+# Trimmed lengths are multiples of this, so that there are few of them.
+_LENGTH_STEP = 8
+
+
 class Batches:
     """Batches of records in an order that is a function of `seed` and the step alone.
 
@@ -191,11 +219,18 @@ class Batches:
     running over the border of epochs. Without, evaluation: all records once, in order, the last
     batch being smaller.
 
+    Given lengths, a batch is formed of records of about the same length. In training, each epoch's
+    permutation is cut into pools, each pool is sorted by length and cut into batches, and the
+    batches are shuffled. In evaluation, all records are sorted; `numbers` tells whose turn it is.
+
     Args:
       records: Where to read.
       features: What every record must be; each is checked as it is read.
       batch_size: Records per step, over all replicas.
       seed: Seed of the permutations, or None.
+      lengths: Length of each record in tokens, or None.
+      trim: Whether to cut off what is padding in a whole batch. This changes no result, up to
+        rounding and dropout masks.
     """
 
     def __init__(
@@ -204,17 +239,39 @@ class Batches:
         features: Mapping[str, Feature],
         batch_size: int,
         seed: int | None = None,
+        *,
+        lengths: np.ndarray | None = None,
+        trim: bool = False,
     ) -> None:
         self.records = records
         self.features = features
         self.batch_size = batch_size
         self.seed = seed
+        self.lengths = lengths
+        self.trim = trim
         self._epoch_order = functools.lru_cache(maxsize=2)(self._permutation)
 
     def _permutation(self, epoch: int) -> np.ndarray:
         assert self.seed is not None
         # RandomState, because numpy promises that its stream never changes.
-        return np.random.RandomState([self.seed, epoch]).permutation(len(self.records))
+        rng = np.random.RandomState([self.seed, epoch])
+        order = rng.permutation(len(self.records))
+        if self.lengths is None:
+            return order
+        # The last epoch's last batch is completed first; this epoch's last one may stay incomplete.
+        start = min(-epoch * len(order) % self.batch_size, len(order))
+        end = len(order) - (len(order) - start) % self.batch_size
+        size = self.batch_size * _POOL_BATCHES
+        pools = [order[first : min(first + size, end)] for first in range(start, end, size)]
+        by_length = [pool[np.argsort(self.lengths[pool], kind="stable")] for pool in pools]
+        batches = np.concatenate([order[:0], *by_length]).reshape(-1, self.batch_size)
+        return np.concatenate([order[:start], rng.permutation(batches).ravel(), order[end:]])
+
+    @functools.cached_property
+    def _evaluation_order(self) -> np.ndarray:
+        if self.lengths is None:
+            return np.arange(len(self.records))
+        return np.argsort(self.lengths, kind="stable")
 
     @property
     def num_batches(self) -> int:
@@ -225,7 +282,7 @@ class Batches:
         """Returns the numbers of the records that the step reads."""
         start = step * self.batch_size
         if self.seed is None:
-            return np.arange(start, min(start + self.batch_size, len(self.records)))
+            return self._evaluation_order[start : start + self.batch_size]
         epochs, places = np.divmod(np.arange(start, start + self.batch_size), len(self.records))
         return np.concatenate(
             [self._epoch_order(int(e))[places[epochs == e]] for e in np.unique(epochs)]
@@ -234,6 +291,20 @@ class Batches:
     def serialized(self, step: int) -> list[bytes]:
         """Returns the records that the step reads."""
         return [self.records[int(number)] for number in self.numbers(step)]
+
+    @property
+    def signature(self) -> dict[str, tf.TensorSpec]:
+        """The shapes and dtypes of a batch, None where batches differ."""
+        # In training, all batches are of one size.
+        size = self.batch_size if self.seed is not None else None
+        specs = {}
+        for name, feature in self.features.items():
+            length = feature.length // max(feature.rows, 1)
+            varies = self.trim and feature.per_token
+            shape = [size, *([feature.rows] if feature.rows else []), None if varies else length]
+            dtype = tf.float32 if feature.limit is None else tf.int32
+            specs[name] = tf.TensorSpec(shape, dtype, name=name)
+        return specs
 
     def iterate(
         self, first_step: int, end_step: int, strategy: tf.distribute.Strategy | None = None
@@ -293,4 +364,18 @@ class Batches:
                 inside = (parsed[name] >= 0) & (parsed[name] < feature.limit)
                 with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(inside), [name])]):
                     parsed[name] = tf.cast(parsed[name], tf.int32)
-        return parsed
+            if feature.rows:
+                shape = [-1, feature.rows, feature.length // feature.rows]
+                parsed[name] = tf.reshape(parsed[name], shape)
+        return self._trimmed(parsed) if self.trim else parsed
+
+    def _trimmed(self, parsed: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        mask = parsed["input_mask"]
+        positions = tf.range(1, tf.shape(mask)[-1] + 1)
+        # At least 1, for the share of a replica that has no records.
+        longest = tf.maximum(tf.reduce_max(mask * positions), 1)
+        longest = -(-longest // _LENGTH_STEP) * _LENGTH_STEP
+        return {
+            name: values[..., :longest] if self.features[name].per_token else values
+            for name, values in parsed.items()
+        }

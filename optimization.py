@@ -5,7 +5,7 @@ under linear warm-up and linear decay.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -68,6 +68,10 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
       exclude_from_weight_decay: Regular expressions; a variable whose path one of them matches
         anywhere is not decayed.
       name: Name of the optimizer.
+
+    Attributes:
+      learning_rate_scales: By the path of a variable, what multiplies its learning rate; 1 where
+        it is not in it. To be set before `build`.
     """
 
     def __init__(
@@ -87,6 +91,7 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
         self.beta_2 = beta_2
         self.epsilon = epsilon
         self.excluded_patterns = tuple(exclude_from_weight_decay or ())
+        self.learning_rate_scales: Mapping[str, float] = {}
         self._scale: Tensor | None = None
         self._compiled_update = tf.function(self._update, jit_compile=True)
 
@@ -99,6 +104,10 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
         )
         self._decayed = [
             self._is_decayed(getattr(variable, "path", variable.name)) for variable in variables
+        ]
+        self._learning_rate_scales = [
+            self.learning_rate_scales.get(getattr(variable, "path", variable.name), 1.0)
+            for variable in variables
         ]
 
     def _is_decayed(self, path: str) -> bool:
@@ -132,6 +141,8 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
 
     def update_step(self, gradient: Tensor, variable: tf.Variable, learning_rate: Tensor) -> None:
         index = self._get_variable_index(variable)
+        if self._learning_rate_scales[index] != 1.0:
+            learning_rate *= self._learning_rate_scales[index]
         # Compiled, the update passes over memory once, in place; one kernel serves all variables
         # of a shape.
         compiled = tf.inside_function() and "CPU" in variable.device

@@ -8,7 +8,7 @@ depend on the number of replicas or micro-batches, up to rounding (dropout masks
 import dataclasses
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -103,6 +103,8 @@ class Trainer:
       seed: Seed of the dropout masks; with the step, it determines them.
       num_micro_batches: Parts into which each replica's batch is cut to save memory.
       loss_scale: For float16.
+      signature: Shapes and dtypes of a batch where they differ between batches; without, the step
+        is built for those of the first.
     """
 
     def __init__(
@@ -114,6 +116,7 @@ class Trainer:
         seed: int = 0,
         num_micro_batches: int = 1,
         loss_scale: LossScale | None = None,
+        signature: Mapping[str, tf.TensorSpec] | None = None,
     ) -> None:
         self.model = model
         self.optimizer = optimizer
@@ -129,6 +132,13 @@ class Trainer:
             )
         optimizer.build(model.trainable_variables)
         self._result_names: list[str] = []
+        # The shares of several replicas are no tensors, so they have no such signature.
+        one = signature is not None and self.strategy.num_replicas_in_sync == 1
+        self._step_function = tf.function(
+            self._distributed_step,
+            input_signature=[signature] if one else None,
+            reduce_retracing=True,
+        )
 
     def state(self) -> dict[str, keras.Variable]:
         """Returns all that a resumed run needs, by its name in a checkpoint."""
@@ -151,11 +161,10 @@ class Trainer:
 
     def train_step(self, batch: Batch) -> dict[str, float]:
         """Takes one step and returns its loss, the loss's parts, learning rate and norm."""
-        per_replica = self._distributed_step(batch)
+        per_replica = self._step_function(batch)
         values = self.strategy.experimental_local_results(per_replica)[0].numpy()
         return dict(zip(self._result_names, values.tolist(), strict=True))
 
-    @tf.function(reduce_retracing=True)
     def _distributed_step(self, batch: Batch) -> Tensor:
         return self.strategy.run(self._replica_step, args=(batch,))
 
@@ -186,10 +195,7 @@ class Trainer:
         first = (step * self.strategy.num_replicas_in_sync + replica) * count
         if count == 1:
             return self._micro_gradients(batch, weights, first)
-        cut = {
-            name: tf.reshape(values, [count, -1, *values.shape[1:]])
-            for name, values in batch.items()
-        }
+        cut = {name: tf.split(values, count) for name, values in batch.items()}
         sums = self._micro_gradients({name: each[0] for name, each in cut.items()}, weights, first)
         for index in range(1, count):
             # One after the other, or all parts' activations would be alive at once.
@@ -261,7 +267,8 @@ class NonFiniteLossError(ArithmeticError):
     """The loss or the norm of its gradients is infinite or not a number."""
 
 
-Observer = Callable[[int, Mapping[str, float]], None]
+# Gets the step and its results; a true value ends the training there.
+Observer = Callable[[int, Mapping[str, float]], bool | None]
 
 
 def train(
@@ -281,7 +288,7 @@ def train(
       num_train_steps: Total, steps of earlier runs included.
       checkpoints: Where to save; only the chief worker does.
       save_checkpoints_steps: Steps between checkpoints.
-      observers: Called after each step with its number and results.
+      observers: Called after each step with its number and results; any of them may end it.
 
     Raises:
       NonFiniteLossError: with the step and where its batch was written; nothing is saved after it.
@@ -300,10 +307,12 @@ def train(
     ):
         results = trainer.train_step(batch)
         _check_finite(results, step, trainer, batches, checkpoints.folder)
-        for observe in observers:
-            observe(step, results)
-        if saves and (step % save_checkpoints_steps == 0 or step == num_train_steps):
+        ends = [observe(step, results) for observe in observers]
+        end = step == num_train_steps or any(ends)
+        if saves and (step % save_checkpoints_steps == 0 or end):
             logging.info("Saved %s.", checkpoints.save(trainer.state(), step))
+        if end:
+            return
 
 
 def _check_finite(
@@ -380,7 +389,7 @@ class ProgressLog:
             left = ""
         values = "  ".join(f"{name} {value:.4g}" for name, value in means.items())
         logging.info("Step %d/%d  %s%s", step, self.num_train_steps, values, left)
-        _write_summaries(self._writer, step, means)
+        write_summaries(self._writer, step, means)
 
 
 def _clock(seconds: float) -> str:
@@ -389,7 +398,8 @@ def _clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{seconds:02}"
 
 
-def _write_summaries(writer: Any, step: int, values: Mapping[str, float]) -> None:
+def write_summaries(writer: Any, step: int, values: Mapping[str, float]) -> None:
+    """Writes scalars for TensorBoard."""
     with writer.as_default(step=step):
         for name, value in values.items():
             tf.summary.scalar(name, value)
@@ -441,16 +451,66 @@ def evaluate(
     }
 
 
-def save_results(output_dir: str, step: int, results: Mapping[str, float]) -> None:
-    """Writes `eval_results.txt`, sorted lines `key = value`, and the same to TensorBoard."""
+class Predictor:
+    """Runs a model forward on batches; built once, it can be used many times.
+
+    Args:
+      model: A functional model whose inputs and outputs are dictionaries.
+      signature: Shapes and dtypes of a batch, which may hold more than the inputs.
+    """
+
+    def __init__(self, model: keras.Model, signature: Mapping[str, tf.TensorSpec]) -> None:
+        self.model = model
+        inputs = {name: signature[name] for name in model.input}
+        self._function = tf.function(
+            lambda batch: model(batch, training=False), input_signature=[inputs]
+        )
+
+    def __call__(self, inputs: Batch) -> dict[str, np.ndarray]:
+        """Returns the outputs for one batch."""
+        outputs = self._function({name: inputs[name] for name in self.model.input})
+        return {name: values.numpy() for name, values in outputs.items()}
+
+    def predict(
+        self, batches: Any, log_every_seconds: float = 10.0
+    ) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
+        """Yields, for each batch, the numbers of its records and the outputs for them.
+
+        Args:
+          batches: As `input_pipeline.Batches`.
+          log_every_seconds: Time between lines about the progress.
+        """
+        started = logged = time.monotonic()
+        for step, batch in enumerate(batches.iterate(0, batches.num_batches), start=1):
+            yield batches.numbers(step - 1), self(batch)
+            now = time.monotonic()
+            if now - logged >= log_every_seconds:
+                logged = now
+                left = (now - started) / step * (batches.num_batches - step)
+                logging.info("Batch %d/%d  ETA %s", step, batches.num_batches, _clock(left))
+
+
+def predict_all(predictor: Predictor, batches: Any) -> dict[str, np.ndarray]:
+    """Returns the outputs for all records, in their order; all must be of one shape."""
+    numbers, outputs = zip(*predictor.predict(batches), strict=True)
+    order = np.argsort(np.concatenate(numbers))
+    return {name: np.concatenate([each[name] for each in outputs])[order] for name in outputs[0]}
+
+
+def save_results(
+    output_dir: str, step: int, results: Mapping[str, float], name: str = "eval_results"
+) -> None:
+    """Writes `<name>.txt`, sorted lines `key = value`, and the same to TensorBoard."""
     lines = {name: np.float32(value) for name, value in results.items()} | {"global_step": step}
     logging.info("***** Eval results at step %d *****", step)
-    for name in sorted(lines):
-        logging.info("  %s = %s", name, lines[name])
-    path = os.path.join(output_dir, "eval_results.txt")
-    checkpoint.write_text(path, "".join(f"{name} = {lines[name]!s}\n" for name in sorted(lines)))
-    writer = tf.summary.create_file_writer(os.path.join(output_dir, "eval"))
-    _write_summaries(writer, step, results)
+    for key in sorted(lines):
+        logging.info("  %s = %s", key, lines[key])
+    path = os.path.join(output_dir, f"{name}.txt")
+    checkpoint.write_text(path, "".join(f"{key} = {lines[key]!s}\n" for key in sorted(lines)))
+    writer = tf.summary.create_file_writer(
+        os.path.join(output_dir, name.replace("eval_results", "eval"))
+    )
+    write_summaries(writer, step, results)
     writer.close()
 
 

@@ -1,0 +1,486 @@
+"""Fine-tunes, evaluates, predicts with and exports classifiers of texts and pairs (paper, 4.1).
+
+    python run_classifier.py --task_name=mrpc --data_dir=glue/MRPC --output_dir=mrpc --do_train \
+      --do_eval --vocab_file=vocab.txt --bert_config_file=bert_config.json \
+      --init_checkpoint=bert_model.ckpt
+
+All of GLUE, XNLI, and with --task_name=custom any TSV, CSV or JSONL files: classification,
+multi-label classification and regression. Old commands of the original's run_classifier.py work
+unchanged.
+"""
+
+import contextlib
+import dataclasses
+import importlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import quiet_import  # isort: skip  # noqa: F401
+
+import export
+import keras
+import numpy as np
+from absl import flags, logging
+
+import checkpoint
+import classification
+import common_flags
+import custom_data
+import finetuning
+import glue
+import input_pipeline
+import modeling
+import serving
+import task_models
+import tokenization
+import training
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(common_flags.FineTuningSettings):
+    """The flags of this script, by name; `define_flags` says what each means."""
+
+    data_dir: str
+    task_name: str
+    do_eval: bool = False
+    eval_batch_size: int = 8
+    xnli_language: str = "zh"
+    task_type: str = "classification"
+    labels: str | None = None
+    text_a_column: str = "text"
+    text_b_column: str | None = None
+    label_column: str = "label"
+    id_column: str | None = None
+    label_separator: str = ","
+    has_header: bool | None = None
+    class_weights: str = "none"
+
+
+def define_flags() -> None:
+    """Defines the flags (original: run_classifier.py)."""
+    flags.DEFINE_string(
+        "data_dir",
+        None,
+        "Folder with the task's files: the official ones of GLUE or XNLI, or for custom "
+        "train, dev and test, each .tsv, .csv or .jsonl.",
+        required=True,
+    )
+    flags.DEFINE_string(
+        "task_name",
+        None,
+        f"One of {', '.join(glue.TASK_NAMES)}, or custom for files of your own.",
+        required=True,
+    )
+    common_flags.define_fine_tuning_flags()
+    flags.DEFINE_bool("do_eval", False, "Evaluate on the dev set, during and after training.")
+    flags.DEFINE_integer("eval_batch_size", 8, "Examples per evaluation step.", lower_bound=1)
+    flags.DEFINE_string("xnli_language", "zh", "Language of XNLI's files, such as en or zh.")
+    flags.DEFINE_enum(
+        "class_weights",
+        "none",
+        ["none", "balanced"],
+        "With balanced, an example counts the more the rarer its label is, all labels alike.",
+    )
+    _define_custom_flags()
+
+
+def _define_custom_flags() -> None:
+    flags.DEFINE_enum(
+        "task_type",
+        "classification",
+        list(classification.METRICS),
+        "What a custom task decides: one label, any number of labels, or a number.",
+    )
+    flags.DEFINE_string(
+        "labels",
+        None,
+        "Labels of a custom task, comma-separated, in the order of the outputs; absent, those of "
+        "the training file.",
+    )
+    flags.DEFINE_string("text_a_column", "text", "Column of the text: its name, or number from 0.")
+    flags.DEFINE_string(
+        "text_b_column", None, "Column of the second text, for pairs: its name or number."
+    )
+    flags.DEFINE_string("label_column", "label", "Column of the label: its name or number.")
+    flags.DEFINE_string("id_column", None, "Column of an id to repeat in the predictions.")
+    flags.DEFINE_string(
+        "label_separator", ",", "What separates the labels of an example of a multi_label task."
+    )
+    flags.DEFINE_bool(
+        "has_header",
+        None,
+        "Whether the first line of TSV and CSV files names the columns; absent, it does unless the "
+        "columns are given as numbers.",
+    )
+
+
+def run(settings: Settings) -> dict[str, Any]:
+    """Trains, evaluates, predicts and exports as the settings say.
+
+    Returns:
+      The scores of the dev set, with `loss` and `baseline`; with several runs, what
+      `finetuning.repeat` gives; empty without evaluation.
+
+    Raises:
+      ValueError: before the expensive part, where settings, files and model do not fit.
+    """
+    _check_settings(settings)
+    if settings.num_runs == 1:
+        return _run(settings)
+    return finetuning.repeat(settings, _run, _open_data_set(settings).task.metric)
+
+
+def _check_settings(settings: Settings) -> None:
+    verbs = ("do_train", "do_eval", "do_predict", "do_export")
+    if not any(getattr(settings, verb) for verb in verbs):
+        raise ValueError(
+            "At least one of `--do_train`, `--do_eval`, `--do_predict` and `--do_export` must be "
+            "given."
+        )
+    for flag, is_set in (
+        ("early_stopping_patience", settings.early_stopping_patience),
+        ("num_runs", settings.num_runs > 1),
+    ):
+        if is_set and not (settings.do_train and settings.do_eval):
+            raise ValueError(f"`--{flag}` needs `--do_train` and `--do_eval`.")
+
+
+def _open_data_set(settings: Settings) -> classification.DataSet:
+    name = settings.task_name.lower()
+    if name != "custom":
+        return glue.open_data_set(name, settings.data_dir, settings.xnli_language)
+    options = {
+        field.name: getattr(settings, field.name)
+        for field in dataclasses.fields(custom_data.Options)
+        if hasattr(settings, field.name)
+    }
+    if options["labels"] is None and not settings.do_train:
+        # Those that the model was trained for; its training file need not be there any more.
+        with contextlib.suppress(ValueError):
+            options["labels"] = finetuning.read_task(settings.output_dir)["task"]["labels"] or None
+    return custom_data.open_data_set(settings.data_dir, custom_data.Options(**options))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Split:
+    """Examples, their features and batches of them.
+
+    Attributes:
+      suffix: What tells its output files from those of other parts.
+      submission: The file that GLUE wants of it, if any.
+    """
+
+    suffix: str
+    submission: str | None
+    examples: list[classification.InputExample]
+    arrays: Mapping[str, np.ndarray]
+    batches: input_pipeline.Batches
+
+
+@dataclasses.dataclass(frozen=True)
+class _Splits:
+    train: list[_Split]
+    eval: list[_Split]
+    predict: list[_Split]
+
+
+def _run(settings: Settings) -> dict[str, Any]:
+    strategy = training.make_strategy(
+        "tpu" if settings.use_tpu else settings.strategy, settings.tpu_name
+    )
+    config = modeling.BertConfig.from_json_file(settings.bert_config_file)
+    tokenizer = tokenization.FullTokenizer(settings.vocab_file, settings.do_lower_case)
+    finetuning.check_settings(settings, config, tokenizer.vocab, strategy.num_replicas_in_sync)
+    data_set = _open_data_set(settings)
+    examples = _read_examples(settings, data_set)
+    task = data_set.task
+    if settings.class_weights == "balanced" and task.task_type != "classification":
+        raise ValueError(
+            "`--class_weights=balanced` needs a task of one label per example. Received task "
+            f"{task.name!r}, which is {task.task_type}."
+        )
+    stored = {
+        "kind": "classification",
+        "task": task.to_dict(),
+        "do_lower_case": settings.do_lower_case,
+        "max_seq_length": settings.max_seq_length,
+    }
+    is_chief = training.is_chief(strategy)
+    finetuning.open_folder(settings, config, stored)
+    if is_chief and settings.do_train:
+        finetuning.keep_task(settings, config, stored)
+    with _record_folder(settings, is_chief) as folder, strategy.scope():
+        splits = _make_splits(settings, config, tokenizer, data_set, examples, folder)
+        model = task_models.classifier_model(config, task.num_outputs, dtype=settings.precision)
+        training.log_set_up(model, strategy, settings)
+        return _use_model(settings, model, tokenizer, task, splits, is_chief)
+
+
+def _read_examples(
+    settings: Settings, data_set: classification.DataSet
+) -> dict[str, dict[str, list[classification.InputExample]]]:
+    """Returns the examples that will be needed, by part and suffix."""
+    wanted = {"train": settings.do_train, "dev": settings.do_eval, "test": settings.do_predict}
+    names = [name for name, is_wanted in wanted.items() if is_wanted]
+    data_set.check(names)
+    examples: dict[str, dict[str, list[classification.InputExample]]] = {}
+    for name in names:
+        read = getattr(data_set, name)()
+        examples[name] = read if isinstance(read, dict) else {"": read}
+        for suffix, each in examples[name].items():
+            if not each:
+                raise ValueError(
+                    f"The {name}{suffix} set in `--data_dir` must have examples. There are none in "
+                    f"{settings.data_dir!r}."
+                )
+            logging.info("Read %d examples of the %s%s set.", len(each), name, suffix)
+    return examples
+
+
+@contextlib.contextmanager
+def _record_folder(settings: Settings, is_chief: bool) -> Iterator[str]:
+    """Gives the folder for the files of examples; workers that are not the chief keep theirs."""
+    if is_chief:
+        yield settings.output_dir
+        return
+    with tempfile.TemporaryDirectory(prefix="bert-examples-") as folder:
+        yield folder
+
+
+def _make_splits(
+    settings: Settings,
+    config: modeling.BertConfig,
+    tokenizer: tokenization.FullTokenizer,
+    data_set: classification.DataSet,
+    examples: Mapping[str, Mapping[str, list[classification.InputExample]]],
+    folder: str,
+) -> _Splits:
+    """Writes the examples as records and opens these."""
+    task = data_set.task
+    features = _features(settings, config, task)
+
+    def make(part: str, file_name: str, batch_size: int, seed: int | None = None) -> list[_Split]:
+        splits = []
+        for suffix, each in examples.get(part, {}).items():
+            arrays = classification.make_features(each, task, tokenizer, settings.max_seq_length)
+            path = os.path.join(folder, f"{file_name}{suffix}.tf_record")
+            finetuning.write_examples(path, arrays)
+            lengths = arrays["input_mask"].sum(axis=1)
+            batches = finetuning.open_batches(
+                path, features, settings, batch_size, lengths=lengths, seed=seed
+            )
+            submission = data_set.submission_names.get(suffix) if part == "test" else None
+            splits.append(_Split(suffix, submission, each, arrays, batches))
+        return splits
+
+    return _Splits(
+        make("train", "train", settings.train_batch_size, settings.seed),
+        make("dev", "eval", settings.eval_batch_size),
+        make("test", "predict", settings.predict_batch_size),
+    )
+
+
+def _features(
+    settings: Settings, config: modeling.BertConfig, task: classification.Task
+) -> dict[str, input_pipeline.Feature]:
+    encoder = input_pipeline.encoder_features(
+        max_seq_length=settings.max_seq_length,
+        vocab_size=config.vocab_size,
+        type_vocab_size=config.type_vocab_size,
+    )
+    labels = {
+        "classification": input_pipeline.Feature(
+            1, "the task", task.num_outputs, "the number of labels"
+        ),
+        "multi_label": input_pipeline.Feature(task.num_outputs, "the number of labels", 2, "a bit"),
+        "regression": input_pipeline.Feature(1, "the task"),
+    }
+    return {
+        **encoder,
+        "label_ids": labels[task.task_type],
+        "is_real_example": input_pipeline.Feature(1, "the format", 2, "a bit"),
+    }
+
+
+def _use_model(
+    settings: Settings,
+    model: keras.Model,
+    tokenizer: tokenization.FullTokenizer,
+    task: classification.Task,
+    splits: _Splits,
+    is_chief: bool,
+) -> dict[str, Any]:
+    """Does with the model what is asked for; returns the scores of the main dev set."""
+    predict = _Logits(model, splits)
+    step = _train(settings, model, task, splits, predict)
+    scores = [(split, _score(task, predict(split), split)) for split in splits.eval]
+    for split, each in scores if is_chief else []:
+        _save_scores(settings, task, split.suffix, step, each)
+    for split in splits.predict:
+        logits = predict(split)
+        if is_chief:
+            _save_predictions(settings, task, split, logits)
+    if settings.do_export and is_chief:
+        export.export_classifier(
+            os.path.join(settings.output_dir, "saved_model"),
+            model,
+            tokenizer,
+            labels=task.labels,
+            task_type=task.task_type,
+            is_pair=task.is_pair,
+            max_seq_length=settings.max_seq_length,
+        )
+    return scores[0][1] if scores else {}
+
+
+class _Logits:
+    """Returns a model's logits for a split, [N, C]; the function is built once for all."""
+
+    def __init__(self, model: keras.Model, splits: _Splits) -> None:
+        # Evaluation and prediction have batches of the same signature.
+        for split in (*splits.eval, *splits.predict):
+            self._predictor = training.Predictor(model, split.batches.signature)
+
+    def __call__(self, split: _Split) -> np.ndarray:
+        return training.predict_all(self._predictor, split.batches)["logits"]
+
+
+def _train(
+    settings: Settings,
+    model: keras.Model,
+    task: classification.Task,
+    splits: _Splits,
+    predict: _Logits,
+) -> int:
+    """Trains the model or loads it; returns the step of its weights."""
+    if not settings.do_train:
+        return finetuning.load(settings, model)
+    train = splits.train[0]
+    class_weights = None
+    if settings.class_weights == "balanced":
+        class_weights = classification.balanced_weights(task, train.arrays["label_ids"])
+    objective = training.Objective(
+        *task_models.classification_objective(task.task_type, class_weights)
+    )
+    evaluation = None
+    if splits.eval:
+        dev = splits.eval[0]
+        evaluation = finetuning.Evaluation(
+            lambda: classification.score(task, predict(dev), dev.arrays["label_ids"]),
+            task.metric,
+            settings.early_stopping_patience,
+        )
+    return finetuning.train(settings, model, objective, train.batches, evaluation)
+
+
+def _score(task: classification.Task, logits: np.ndarray, split: _Split) -> dict[str, Any]:
+    label_ids = split.arrays["label_ids"]
+    scores = classification.score(task, logits, label_ids)
+    return {**scores, "baseline": classification.baseline(task, label_ids)}
+
+
+def _save_scores(
+    settings: Settings,
+    task: classification.Task,
+    suffix: str,
+    step: int,
+    scores: Mapping[str, Any],
+) -> None:
+    # Faithful: the names of the original's eval_results.txt. All other scores are in the JSON.
+    names = ("pearson", "spearman") if task.task_type == "regression" else ("accuracy",)
+    results = {f"eval_{name}": scores[name] for name in (*names, "loss")}
+    results["loss"] = scores["loss"]
+    training.save_results(settings.output_dir, step, results, name=f"eval_results{suffix}")
+    text = json.dumps({"global_step": step, **scores}, indent=2, ensure_ascii=False) + "\n"
+    checkpoint.write_text(os.path.join(settings.output_dir, f"eval_results{suffix}.json"), text)
+    for line in classification.format_report(task, scores).splitlines():
+        logging.info("  %s", line)
+    logging.info(
+        "Always giving the same answer would reach %s %.4f.", task.metric, scores["baseline"]
+    )
+
+
+def _save_predictions(
+    settings: Settings, task: classification.Task, split: _Split, logits: np.ndarray
+) -> None:
+    def path(name: str) -> str:
+        return os.path.join(settings.output_dir, name)
+
+    classification.write_test_results(path(f"test_results{split.suffix}.tsv"), task, logits)
+    predictions = path(f"predictions{split.suffix}.tsv")
+    classification.write_predictions(predictions, task, split.examples, logits)
+    logging.info("Wrote %d predictions to %s.", len(logits), predictions)
+    if split.submission:
+        checkpoint.make_folder(path("submission"))
+        submission = path(os.path.join("submission", split.submission))
+        classification.write_submission(submission, task, split.examples, logits)
+        logging.info("Wrote %s, as GLUE wants it.", submission)
+
+
+def serve(
+    stored: Mapping[str, Any],
+    config: modeling.BertConfig,
+    tokenizer: tokenization.FullTokenizer,
+    precision: str,
+) -> serving.ServedTask:
+    """Returns how a model of `task.json`'s contents answers, for `serving.load`."""
+    task = classification.Task.from_dict(stored["task"])
+    fields = ("text_a", "text_b") if task.is_pair else ("text_a",)
+
+    def make_features(rows: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
+        examples = [
+            classification.InputExample(str(number), *(row[name] for name in fields))
+            for number, row in enumerate(rows)
+        ]
+        return classification.make_features(examples, task, tokenizer, stored["max_seq_length"])
+
+    return serving.ServedTask(
+        fields=fields,
+        model=task_models.classifier_model(config, task.num_outputs, dtype=precision),
+        make_features=make_features,
+        decode=lambda rows, features, outputs: classification.decode(task, outputs["logits"]),
+    )
+
+
+_ORIGINAL_NAMES = frozenset(
+    {
+        "ColaProcessor",
+        "DataProcessor",
+        "InputFeatures",
+        "MnliProcessor",
+        "MrpcProcessor",
+        "PaddingInputExample",
+        "XnliProcessor",
+        "convert_examples_to_features",
+        "convert_single_example",
+        "create_model",
+        "file_based_convert_examples_to_features",
+        "file_based_input_fn_builder",
+        "input_fn_builder",
+        "model_fn_builder",
+    }
+)
+InputExample = classification.InputExample
+
+# What else people import from the original's run_classifier.py is found here by its readers.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        if name in _ORIGINAL_NAMES:
+            return getattr(importlib.import_module("original_classifier"), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def main(_: list[str]) -> None:
+    """Runs the script on its flags."""
+    settings = common_flags.read_settings(Settings)
+    keras.utils.set_random_seed(settings.seed)
+    run(settings)
+
+
+if __name__ == "__main__":
+    define_flags()
+    common_flags.run_script(main)

@@ -1,0 +1,178 @@
+"""The fine-tuning models: BERT with one layer on top, and what they minimize (paper, section 4).
+
+Dimension key and conventions as in `modeling.py`; also `C` labels and `E` choices.
+"""
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import keras
+from keras import ops
+
+import modeling
+
+Tensor = Any
+Batch = Mapping[str, Tensor]
+
+# Faithful: the original drops out the pooled output at this rate, whatever the configuration says
+# (original: run_classifier.py, create_model).
+HEAD_DROPOUT_PROB = 0.1
+
+
+@keras.saving.register_keras_serializable("bert")
+class OutputLayer(modeling.ConfiguredLayer):
+    """Multiplies by output weights and adds a bias: [..., H] to float32 [..., C].
+
+    Args:
+      config: The shape of the model.
+      num_outputs: C.
+      dropout_prob: Dropout of the inputs.
+      scopes: What comes before `output_weights` and `output_bias` in their names; the layer's own
+        name does not, as the original's classifier has its variables at the top.
+      **kwargs: Keras' arguments of every layer.
+    """
+
+    def __init__(
+        self,
+        config: modeling.BertConfig,
+        num_outputs: int,
+        dropout_prob: float = 0.0,
+        scopes: Sequence[str] = (),
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(config, **kwargs)
+        self.num_outputs = num_outputs
+        self.dropout_prob = dropout_prob
+        self.scopes = tuple(scopes)
+        self.dropout = self.new_dropout(dropout_prob)
+        # Made here rather than in `build`, which would put the layer's name before theirs.
+        with contextlib.ExitStack() as stack:
+            for scope in self.scopes:
+                stack.enter_context(keras.name_scope(scope))
+            self.output_weights = keras.Variable(
+                modeling.create_initializer(config.initializer_range),
+                shape=(num_outputs, config.hidden_size),
+                name="output_weights",
+            )
+            self.output_bias = keras.Variable(
+                keras.initializers.Zeros(),
+                shape=(num_outputs,),
+                name="output_bias",
+                autocast=False,
+            )
+
+    def build(self, *_: Any) -> None:
+        self.dropout.build(None)
+
+    def call(self, inputs: Tensor, training: bool | None = False) -> Tensor:
+        inputs = self.dropout(inputs, training=training)
+        logits = ops.matmul(inputs, ops.transpose(self.output_weights))
+        return ops.cast(logits, "float32") + self.output_bias
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "num_outputs": self.num_outputs,
+            "dropout_prob": self.dropout_prob,
+            "scopes": self.scopes,
+        }
+
+
+def classifier_model(
+    config: modeling.BertConfig, num_outputs: int, dtype: str = "float32"
+) -> keras.Model:
+    """Returns a model of `encoder_inputs` with `logits`, float32 [B, C], from the [CLS] token.
+
+    Args:
+      config: The shape of the encoder.
+      num_outputs: C, the number of labels; 1 for regression.
+      dtype: Name of a dtype policy, such as "mixed_bfloat16".
+    """
+    inputs = modeling.encoder_inputs()
+    pooled = modeling.BertModel(config, dtype=dtype)(inputs)["pooled_output"]
+    layer = OutputLayer(config, num_outputs, HEAD_DROPOUT_PROB, name="classifier", dtype=dtype)
+    return keras.Model(inputs, {"logits": layer(pooled)}, name="classification")
+
+
+def span_model(config: modeling.BertConfig, dtype: str = "float32") -> keras.Model:
+    """Returns a model of `encoder_inputs` with `start_logits` and `end_logits`, float32 [B, S].
+
+    Padding takes part in the softmax over positions, as in the original (original: run_squad.py,
+    create_model).
+    """
+    inputs = modeling.encoder_inputs()
+    sequence = modeling.BertModel(config, dtype=dtype)(inputs)["sequence_output"]
+    logits = OutputLayer(config, 2, scopes=("cls", "squad"), name="span", dtype=dtype)(sequence)
+    outputs = {"start_logits": logits[:, :, 0], "end_logits": logits[:, :, 1]}
+    return keras.Model(inputs, outputs, name="question_answering")
+
+
+def tagging_model(
+    config: modeling.BertConfig, num_labels: int, dtype: str = "float32"
+) -> keras.Model:
+    """Returns a model of `encoder_inputs` with `logits`, float32 [B, S, C] (paper, section 5.3)."""
+    inputs = modeling.encoder_inputs()
+    sequence = modeling.BertModel(config, dtype=dtype)(inputs)["sequence_output"]
+    layer = OutputLayer(config, num_labels, HEAD_DROPOUT_PROB, name="tagger", dtype=dtype)
+    return keras.Model(inputs, {"logits": layer(sequence)}, name="tagging")
+
+
+def choice_model(config: modeling.BertConfig, dtype: str = "float32") -> keras.Model:
+    """Returns a model of inputs int32 [B, E, S] with `logits`, float32 [B, E] (paper, section 4.4).
+
+    The inputs have the names of `encoder_inputs`. The number of choices is that of the batch.
+    """
+    inputs = {
+        name: keras.Input((None, None), dtype="int32", name=name)
+        for name in modeling.encoder_inputs()
+    }
+    batch, choices, length = ops.shape(inputs["input_ids"])
+    rows = {name: ops.reshape(each, (-1, length)) for name, each in inputs.items()}  # [B·E, S]
+    pooled = modeling.BertModel(config, dtype=dtype)(rows)["pooled_output"]
+    scores = OutputLayer(config, 1, HEAD_DROPOUT_PROB, name="chooser", dtype=dtype)(pooled)
+    logits = ops.reshape(scores, (batch, choices))
+    return keras.Model(inputs, {"logits": logits}, name="multiple_choice")
+
+
+Weights = Callable[[Batch], dict[str, Tensor]]
+Losses = Callable[[Mapping[str, Tensor], Batch, Mapping[str, Tensor]], dict[str, Tensor]]
+
+
+def classification_objective(
+    task_type: str, class_weights: Sequence[float] | None = None
+) -> tuple[Weights, Losses]:
+    """Returns what a classifier minimizes: the functions of a `training.Objective`.
+
+    Args:
+      task_type: "classification": cross entropy (original: run_classifier.py, create_model);
+        "multi_label": sigmoid cross entropy, a mean over labels; "regression": squared error.
+      class_weights: How much an example of each label counts; the loss is then a weighted mean.
+    """
+
+    def example_weights(batch: Batch) -> Tensor:
+        weights = ops.cast(batch["is_real_example"][:, 0], "float32")
+        if class_weights is None:
+            return weights
+        return weights * ops.take(ops.array(class_weights, "float32"), batch["label_ids"][:, 0])
+
+    def weights(batch: Batch) -> dict[str, Tensor]:
+        return {"loss": ops.sum(example_weights(batch))}
+
+    def losses(
+        outputs: Mapping[str, Tensor], batch: Batch, weights: Mapping[str, Tensor]
+    ) -> dict[str, Tensor]:
+        each = _example_losses(task_type, outputs["logits"], batch["label_ids"])
+        return {"loss": ops.sum(each * example_weights(batch)) / weights["loss"]}
+
+    return weights, losses
+
+
+def _example_losses(task_type: str, logits: Tensor, labels: Tensor) -> Tensor:
+    """Returns the loss of each example, float32 [B]."""
+    if task_type == "classification":
+        return modeling.cross_entropy(logits, labels[:, 0])
+    labels = ops.cast(labels, "float32")
+    if task_type == "regression":
+        return ops.mean(ops.square(logits - labels), axis=-1)
+    return ops.mean(ops.binary_crossentropy(labels, logits, from_logits=True), axis=-1)
