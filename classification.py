@@ -9,13 +9,13 @@ import dataclasses
 import itertools
 import math
 import re
-import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from absl import logging
 
+import classification_scores
 import record_files
 import tokenization
 
@@ -30,9 +30,6 @@ METRICS = {
 
 # Examples whose features are made together; a line of the log for each such lot.
 _FEATURES_AT_ONCE = 10_000
-
-# Labels up to which a confusion matrix is readable in a log.
-_MATRIX_LABELS = 12
 
 _BREAKS = re.compile("[\t\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]+")
 
@@ -215,7 +212,7 @@ class _Packer:
         """Returns the ids of `[CLS] a [SEP]` and of `b [SEP]`, or nothing (paper, figure 2)."""
         a = self._ids(example.text_a, example.guid)
         # Faithful: a second text without tokens does not get a separator.
-        b = self._ids(example.text_b, example.guid) if example.text_b else []
+        b = [] if example.text_b is None else self._ids(example.text_b, example.guid)
         budget = self._max_seq_length - (3 if b else 2)
         if len(a) + len(b) > budget:
             self._num_truncated += 1
@@ -291,38 +288,28 @@ def _number(example: InputExample) -> float:
 def score(task: Task, logits: np.ndarray, label_ids: np.ndarray) -> dict[str, Any]:
     """Returns the loss and all scores of a task, fit for JSON.
 
-    Args:
-      task: what gives the labels their names.
-      logits: float [B, C].
-      label_ids: as `make_features` gives them.
+    They are `loss`, those in `METRICS`, and what `classification_scores` has for each label.
 
-    Returns:
-      `loss`, the mean over examples (and, multi-label, over labels) of the cross entropy, or the
-      mean squared error. For classification `accuracy`, `matthews` and `f1`: of two labels that of
-      "1", or of the second where none is called so; of more labels the mean over those that occur.
-      For multi-label `accuracy` (no label wrong), `micro_f1` and `macro_f1`. For regression
-      `pearson`, `spearman` (0 where either side is constant) and `mse`.
-      Of labels also `per_class` (each label's `precision`, `recall`, `f1` and `support`), and
-      `confusion_matrix` with true labels as rows and predicted ones as columns; for multi-label
-      `confusion_matrices`, one for each label, of [absent, present]. What would be divided by
-      nothing, such as the precision of a label never predicted, is 0.
+    Args:
+      task: What gives labels their names.
+      logits: float [B, C].
+      label_ids: As `make_features` gives them.
     """
     logits, label_ids = _check_logits(task, logits), np.asarray(label_ids)
     width = task.num_outputs if task.task_type == "multi_label" else 1
     if not len(logits) or label_ids.size != len(logits) * width:
         raise ValueError(
-            f"`label_ids` must be [{len(logits)}, {width}], and at least one example's. "
+            f"`label_ids` must be [{len(logits)}, {width}], and those of at least one example. "
             f"Received {list(label_ids.shape)}."
         )
-    function: Callable[..., dict[str, Any]] = {
-        "classification": _score_classification,
-        "multi_label": _score_multi_label,
-        "regression": _score_regression,
-    }[task.task_type]
-    # What scikit-learn and SciPy warn of is said in the docstring above.
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return function(task, logits, label_ids.reshape(len(logits), width))
+    label_ids = label_ids.reshape(-1, width)
+    if task.task_type == "regression":
+        return classification_scores.score_regression(
+            logits[:, 0], label_ids[:, 0].astype(np.float64)
+        )
+    if task.task_type == "multi_label":
+        return classification_scores.score_multi_label(task.labels, logits, label_ids)
+    return classification_scores.score_choice(task.labels, logits, label_ids[:, 0])
 
 
 def _check_logits(task: Task, logits: np.ndarray) -> np.ndarray:
@@ -340,84 +327,6 @@ def _check_logits(task: Task, logits: np.ndarray) -> np.ndarray:
             "from 0."
         )
     return logits
-
-
-def _log_softmax(logits: np.ndarray) -> np.ndarray:
-    logits = logits - logits.max(axis=1, keepdims=True)
-    return logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
-
-
-def _score_classification(task: Task, logits: np.ndarray, label_ids: np.ndarray) -> dict[str, Any]:
-    from sklearn import metrics  # noqa: PLC0415
-
-    true, predicted = label_ids[:, 0], logits.argmax(axis=1)
-    places = np.arange(task.num_outputs)
-    per_class = _per_class(task, metrics.precision_recall_fscore_support, true, predicted)
-    if task.num_outputs == 2:
-        f1 = per_class["1" if "1" in task.labels else task.labels[1]]["f1"]
-    else:
-        f1 = float(metrics.f1_score(true, predicted, average="macro", zero_division=0))
-    return {
-        "loss": float(-np.take_along_axis(_log_softmax(logits), label_ids, axis=1).mean()),
-        "accuracy": float((true == predicted).mean()),
-        "f1": f1,
-        "matthews": float(metrics.matthews_corrcoef(true, predicted)),
-        "per_class": per_class,
-        "confusion_matrix": metrics.confusion_matrix(true, predicted, labels=places).tolist(),
-    }
-
-
-def _score_multi_label(task: Task, logits: np.ndarray, label_ids: np.ndarray) -> dict[str, Any]:
-    from sklearn import metrics  # noqa: PLC0415
-
-    predicted = (logits > 0).astype(np.int32)
-    losses = np.logaddexp(0, logits) - logits * label_ids
-    matrices = metrics.multilabel_confusion_matrix(label_ids, predicted)
-    f1_scores = {
-        f"{average}_f1": float(_f1(label_ids, predicted, average)) for average in ("micro", "macro")
-    }
-    return {
-        "loss": float(losses.mean()),
-        "accuracy": float((label_ids == predicted).all(axis=1).mean()),
-        **f1_scores,
-        "per_class": _per_class(
-            task, metrics.precision_recall_fscore_support, label_ids, predicted
-        ),
-        "confusion_matrices": dict(zip(task.labels, matrices.tolist(), strict=True)),
-    }
-
-
-def _f1(label_ids: np.ndarray, predicted: np.ndarray, average: str) -> float:
-    """Returns the F1 of labels [B, C], by counts: for one label, scikit-learn means another."""
-    both, either = (label_ids * predicted).sum(axis=0), (label_ids + predicted).sum(axis=0)
-    if average == "micro":
-        both, either = both.sum(keepdims=True), either.sum(keepdims=True)
-    return np.divide(2 * both, either, out=np.zeros(len(both)), where=either > 0).mean()
-
-
-def _per_class(
-    task: Task, function: Callable[..., Any], true: np.ndarray, predicted: np.ndarray
-) -> dict[str, dict[str, float]]:
-    columns = function(true, predicted, labels=np.arange(task.num_outputs), zero_division=0)
-    names = ("precision", "recall", "f1", "support")
-    rows = zip(*[column.tolist() for column in columns], strict=True)
-    return {
-        label: dict(zip(names, row, strict=True))
-        for label, row in zip(task.labels, rows, strict=True)
-    }
-
-
-def _score_regression(task: Task, logits: np.ndarray, label_ids: np.ndarray) -> dict[str, Any]:
-    from scipy import stats  # noqa: PLC0415
-
-    predicted, true = logits[:, 0], label_ids[:, 0].astype(np.float64)
-    error = float(np.square(predicted - true).mean())
-    scores = {"loss": error, "pearson": 0.0, "spearman": 0.0, "mse": error}
-    if np.ptp(predicted) > 0 and np.ptp(true) > 0:
-        for name, function in (("pearson", stats.pearsonr), ("spearman", stats.spearmanr)):
-            value = float(function(predicted, true)[0])
-            scores[name] = value if math.isfinite(value) else 0.0
-    return scores
 
 
 def baseline(task: Task, label_ids: np.ndarray) -> float:
@@ -452,29 +361,14 @@ def balanced_weights(task: Task, label_ids: np.ndarray) -> list[float]:
 
 def format_report(task: Task, scores: Mapping[str, Any]) -> str:
     """Returns the scores as a table of several lines."""
-    numbers = {name: value for name, value in scores.items() if isinstance(value, float)}
-    lines = [f"{name:<10} {numbers[name]:.4f}" for name in sorted(numbers)]
-    width = max([len(label) for label in task.labels], default=0)
-    if "per_class" in scores:
-        lines += ["", f"{'':{width}}  precision     recall         f1    support"]
-        for label, row in scores["per_class"].items():
-            cells = "".join(f"{row[name]:11.4f}" for name in ("precision", "recall", "f1"))
-            lines.append(f"{label:{width}}{cells}{row['support']:11}")
-    if "confusion_matrix" in scores and len(task.labels) <= _MATRIX_LABELS:
-        cell = max(width, *[len(str(n)) for row in scores["confusion_matrix"] for n in row]) + 2
-        head = "".join(f"{label:>{cell}}" for label in task.labels)
-        lines += ["", "Confusion matrix: true labels as rows, predicted ones as columns"]
-        lines.append(" " * width + head)
-        for label, row in zip(task.labels, scores["confusion_matrix"], strict=True):
-            lines.append(f"{label:{width}}" + "".join(f"{number:{cell}}" for number in row))
-    return "\n".join(line.rstrip() for line in lines)
+    return classification_scores.format_scores(task.labels, scores)
 
 
 def probabilities(task: Task, logits: np.ndarray) -> np.ndarray:
     """Returns the probability of each label, float32 [B, C]; for regression the scores."""
     logits = _check_logits(task, logits)
     if task.task_type == "classification":
-        logits = np.exp(_log_softmax(logits))
+        logits = np.exp(classification_scores.log_softmax(logits))
     elif task.task_type == "multi_label":
         logits = np.exp(-np.logaddexp(0, -logits))
     return logits.astype(np.float32)
