@@ -1,0 +1,134 @@
+"""Work on many items in several processes, its results in order, and how far it is."""
+
+import collections
+import contextlib
+import multiprocessing
+import os
+import sys
+import threading
+import time
+import types
+from collections.abc import Callable, Iterable, Iterator
+from concurrent import futures
+from typing import Any, TypeVar
+
+from absl import logging
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+# Items that wait or are done ahead of the one asked for, per process.
+_AHEAD = 3
+
+
+class Progress:
+    """Logs how far the work is and how long it may still take, every 10 seconds at most."""
+
+    def __init__(self, what: str, total: int) -> None:
+        self._what = what
+        self._total = total
+        self._start = self._last = time.monotonic()
+
+    def __call__(self, done: int) -> None:
+        """Takes how much of the total is done."""
+        now = time.monotonic()
+        if now - self._last >= 10 and done:
+            self._last = now
+            logging.info(
+                "%s: %s of %s (%.0f %%), about %.0f s to go.",
+                self._what,
+                f"{done:,}",
+                f"{self._total:,}",
+                100 * done / self._total,
+                (now - self._start) * max(self._total / done - 1, 0),
+            )
+
+
+def usable_cores() -> int:
+    """Returns the number of processor cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+class Workers:
+    """Processes that each hold `state` and call functions on it and an item.
+
+    With one process, this one does the work. Others import the modules of what they are sent, and
+    not the script that was started. They end with this process, however it ends.
+
+    Args:
+      num_processes: From 1.
+      state: What every function is given first; it is sent to each process once.
+    """
+
+    def __init__(self, num_processes: int, state: Any) -> None:
+        if num_processes < 1:
+            raise ValueError(f"`num_processes` must be at least 1. Received {num_processes}.")
+        self._state = state
+        self._limit = num_processes * _AHEAD
+        self._executor = None
+        if num_processes > 1:
+            self._executor = futures.ProcessPoolExecutor(
+                num_processes,
+                # A copy of a process in which TensorFlow has begun its threads may hang.
+                mp_context=multiprocessing.get_context("spawn"),
+                initializer=_set_up,
+                initargs=(state,),
+            )
+
+    def __enter__(self) -> "Workers":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._executor is not None:
+            self._executor.shutdown(cancel_futures=True)
+
+    def map(
+        self, function: Callable[[Any, Item], Result], items: Iterable[Item]
+    ) -> Iterator[Result]:
+        """Yields `function(state, item)` for each item, in order; items are taken as needed."""
+        if self._executor is None:
+            for item in items:
+                yield function(self._state, item)
+            return
+        waiting: collections.deque[futures.Future[Result]] = collections.deque()
+        for item in items:
+            with _script_hidden():
+                waiting.append(self._executor.submit(_call, function, item))
+            if len(waiting) >= self._limit:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
+@contextlib.contextmanager
+def _script_hidden() -> Iterator[None]:
+    """Keeps a process that begins from importing the script, and TensorFlow with it."""
+    script = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = script
+
+
+_process_state: Any = None
+
+
+def _set_up(state: Any) -> None:
+    global _process_state  # noqa: PLW0603
+    _process_state = state
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """Ends this process when its parent is gone, even where that was killed."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _call(function: Callable[[Any, Any], Any], item: Any) -> Any:
+    return function(_process_state, item)

@@ -1,0 +1,342 @@
+"""From questions to windows: tokens, their words, and where answers are (paper, section 4.2).
+
+Every word is tokenized once, however often it occurs, and every paragraph once for all questions
+about it. What comes out is, window by window, what the original's `convert_examples_to_features`
+makes.
+"""
+
+import contextlib
+import dataclasses
+import itertools
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from absl import logging
+
+import parallel
+import record_files
+import squad
+import squad_windows
+import tokenization
+from squad_windows import Ragged, WindowTable
+
+_TEXTS_AT_ONCE = 4096
+_WINDOWS_AT_ONCE = 1024
+
+# Below this number of questions, a further process costs more than it brings.
+QUESTIONS_PER_PROCESS = 20_000
+
+
+@dataclasses.dataclass(slots=True)
+class InputFeatures:
+    """One window in the original's form.
+
+    Attributes:
+      unique_id: Its number among all windows, from 1000000000.
+      example_index: The question's place in the list of examples.
+      doc_span_index: Its number among the question's windows.
+      tokens: Without padding.
+      token_to_orig_map: From the position of a token of the paragraph to the index of its word.
+      token_is_max_context: From such a position to whether no other window shows it better.
+      input_ids: Padded with 0.
+      input_mask: 1 for tokens, 0 for padding.
+      segment_ids: 1 for the paragraph, 0 for all else.
+      start_position: For training, the answer's first token; 0 where the window does not hold it.
+      end_position: The last token, likewise.
+      is_impossible: Whether the question has no answer.
+    """
+
+    unique_id: int
+    example_index: int
+    doc_span_index: int
+    tokens: list[str]
+    token_to_orig_map: dict[int, int]
+    token_is_max_context: dict[int, bool]
+    input_ids: list[int]
+    input_mask: list[int]
+    segment_ids: list[int]
+    start_position: int | None = None
+    end_position: int | None = None
+    is_impossible: bool | None = None
+
+
+def make_features(
+    examples: Sequence[squad.SquadExample],
+    tokenizer: tokenization.FullTokenizer,
+    max_seq_length: int,
+    doc_stride: int,
+    max_query_length: int,
+    is_training: bool,
+    num_processes: int = 1,
+) -> WindowTable:
+    """Returns the windows of all examples in their order, whatever the number of processes.
+
+    Raises:
+      ValueError: where a length is out of range, the vocabulary lacks a token that is needed, or
+        the examples are not for training.
+    """
+    check_lengths(max_seq_length, doc_stride, max_query_length)
+    missing = [token for token in ("[CLS]", "[SEP]") if token not in tokenizer.vocab]
+    if missing:
+        raise ValueError(
+            f"The vocabulary must hold '[CLS]' and '[SEP]'. Received one without {missing}."
+        )
+    with parallel.Workers(num_processes, tokenizer) as workers:
+        paragraphs = _Paragraphs(examples, workers)
+        questions = _tokenize(workers, [each.question_text for each in examples], "questions")
+        answers = paragraphs.find_answers(examples, workers) if is_training else None
+    impossible = np.array([each.is_impossible for each in examples], bool) if is_training else None
+    _warn_of_cut(questions.lengths, max_query_length)
+    question_ids = questions.cut(max_query_length)
+    return WindowTable(
+        max_seq_length=max_seq_length,
+        special_ids=(tokenizer.vocab["[CLS]"], tokenizer.vocab["[SEP]"]),
+        question_ids=question_ids,
+        paragraph_ids=paragraphs.ids,
+        paragraph_words=paragraphs.token_words(),
+        paragraphs=paragraphs.of_examples,
+        doc_starts=squad_windows.slide(
+            paragraphs.ids.lengths[paragraphs.of_examples],
+            max_seq_length - squad_windows.NUM_SPECIAL - question_ids.lengths,
+            doc_stride,
+        ),
+        answers=answers,
+        impossible=impossible,
+    )
+
+
+def check_lengths(max_seq_length: int, doc_stride: int, max_query_length: int) -> None:
+    """Raises unless windows of these lengths hold a question and go on."""
+    for name, value in (("max_query_length", max_query_length), ("doc_stride", doc_stride)):
+        if value < 1:
+            raise ValueError(f"`{name}` must be at least 1. Received {value}.")
+    needed = max_query_length + squad_windows.NUM_SPECIAL
+    if max_seq_length <= needed:
+        raise ValueError(
+            f"`max_seq_length` must be greater than {needed}, which is `max_query_length` + "
+            f"{squad_windows.NUM_SPECIAL}, to leave room for the paragraph. Received "
+            f"{max_seq_length}."
+        )
+
+
+def _warn_of_cut(lengths: np.ndarray, max_query_length: int) -> None:
+    cut = int((lengths > max_query_length).sum())
+    if cut:
+        logging.warning(
+            "%d questions are cut to --max_query_length=%d tokens; the longest has %d.",
+            cut,
+            max_query_length,
+            lengths.max(),
+        )
+
+
+class _Paragraphs:
+    """The tokens of all examples' paragraphs.
+
+    Attributes:
+      of_examples: The paragraph of each example, int64 [E].
+      ids: For each paragraph the ids of its tokens.
+      num_words: For each paragraph, int64 [paragraphs].
+    """
+
+    def __init__(self, examples: Sequence[squad.SquadExample], workers: parallel.Workers) -> None:
+        number: defaultdict[int, int] = _numbering()
+        lists = {id(each.doc_tokens): each.doc_tokens for each in examples}
+        self.of_examples = np.array([number[id(each.doc_tokens)] for each in examples], np.int64)
+        self.num_words = np.array([len(words) for words in lists.values()], np.int64)
+        vocabulary: defaultdict[str, int] = _numbering()
+        words = np.fromiter(
+            map(vocabulary.__getitem__, itertools.chain.from_iterable(lists.values())),
+            np.int64,
+            int(self.num_words.sum()),
+        )
+        pieces = _tokenize(workers, list(vocabulary), "words").take(words)
+        # One word after another, through all paragraphs: where its tokens begin.
+        self._word_starts = pieces.starts
+        self._first_words = np.concatenate([[0], np.cumsum(self.num_words)])
+        self.ids = Ragged(pieces.values, pieces.starts[self._first_words])
+
+    def token_words(self) -> Ragged:
+        """Returns for each paragraph the index of each token's word."""
+        indices = squad_windows.places(np.zeros_like(self.num_words), self.num_words)
+        words = np.repeat(indices.astype(np.int32), np.diff(self._word_starts))
+        return Ragged(words, self.ids.starts)
+
+    def find_answers(
+        self, examples: Sequence[squad.SquadExample], workers: parallel.Workers
+    ) -> np.ndarray:
+        """Returns the first and last token of each answer in its paragraph, -1 and -1 for none."""
+        positions = np.array([_word_span(each) for each in examples], np.int64).reshape(-1, 2)
+        texts = [each.orig_answer_text or "" for each in examples]
+        answers = _tokenize(workers, texts, "answers")
+        spans = np.full((len(examples), 2), -1, np.int32)
+        word_numbers = positions + self._first_words[self.of_examples][:, None]
+        starts = self._word_starts[word_numbers[:, 0]]
+        ends = self._word_starts[word_numbers[:, 1] + 1]
+        found = np.flatnonzero((positions[:, 0] >= 0) & (starts < ends))
+        for index in found.tolist():
+            start, end = int(starts[index]), int(ends[index])
+            better, length = _improve_answer_span(self.ids.values[start:end], answers[index])
+            spans[index] = start + better, start + better + length - 1
+        spans[found] -= self.ids.starts[self.of_examples[found]][:, None].astype(np.int32)
+        return spans
+
+
+def _numbering() -> defaultdict[Any, int]:
+    """Returns what gives a number to each key asked for, from 0, in the order of asking."""
+    return defaultdict(itertools.count().__next__)
+
+
+def _word_span(example: squad.SquadExample) -> tuple[int, int]:
+    if example.start_position is None or example.end_position is None:
+        raise ValueError(
+            "Examples to train on must say where their answers are. Received none for question "
+            f"{example.qas_id!r}; read the file with `is_training`."
+        )
+    return example.start_position, example.end_position
+
+
+def _improve_answer_span(tokens: np.ndarray, answer: np.ndarray) -> tuple[int, int]:
+    """Returns the start and length of the tokens that are the answer; else of all that are given.
+
+    An answer may be less than the words that hold it, such as 1895 in `(1895-1943).` (original:
+    run_squad.py, _improve_answer_span).
+    """
+    wanted, text = answer.tobytes(), tokens.tobytes()
+    place = text.find(wanted) if wanted else -1
+    while place % tokens.itemsize and place >= 0:
+        place = text.find(wanted, place + 1)
+    if place < 0:
+        return 0, len(tokens)
+    return place // tokens.itemsize, len(answer)
+
+
+def _tokenize(workers: parallel.Workers, texts: Sequence[str], what: str) -> Ragged:
+    """Returns the ids of each text's tokens."""
+    progress = parallel.Progress(f"Tokenizing {what}", len(texts))
+    parts = (texts[i : i + _TEXTS_AT_ONCE] for i in range(0, len(texts), _TEXTS_AT_ONCE))
+    ids, lengths = [np.zeros(0, np.int32)], [np.zeros(0, np.int64)]
+    for part_ids, part_lengths in workers.map(_tokenize_part, parts):
+        ids.append(part_ids)
+        lengths.append(part_lengths)
+        progress(len(ids) * _TEXTS_AT_ONCE)
+    return Ragged.of(np.concatenate(ids), np.concatenate(lengths))
+
+
+def _tokenize_part(
+    tokenizer: tokenization.FullTokenizer, texts: Sequence[str]
+) -> tuple[np.ndarray, np.ndarray]:
+    ids = list(map(tokenizer.tokenize_to_ids, texts))
+    lengths = np.fromiter(map(len, ids), np.int64, len(ids))
+    total = int(lengths.sum())
+    return np.fromiter(itertools.chain.from_iterable(ids), np.int32, total), lengths
+
+
+def write_features(path: str, table: WindowTable, num_processes: int = 1) -> None:
+    """Writes the windows to a TFRecord file, which appears when it is whole."""
+    progress = parallel.Progress("Writing windows", len(table))
+    blocks = (
+        table.features(start, start + _WINDOWS_AT_ONCE)
+        for start in range(0, len(table), _WINDOWS_AT_ONCE)
+    )
+    num_written = 0
+    with (
+        parallel.Workers(num_processes, None) as workers,
+        record_files.write_records([path]) as (writer,),
+    ):
+        for records in workers.map(_encode, blocks):
+            for record in records:
+                writer.write(record)
+            num_written += len(records)
+            progress(num_written)
+
+
+def _encode(_: None, features: dict[str, np.ndarray]) -> list[bytes]:
+    return record_files.encode_examples(features)
+
+
+def input_features(
+    table: WindowTable, example: int, tokenizer: tokenization.FullTokenizer
+) -> Iterator[InputFeatures]:
+    """Yields the windows of an example in the original's form."""
+    windows = table.windows_of(example)
+    rows = table.features(windows.start, windows.stop)
+    firsts, _, lengths = table.parts(np.array(windows, np.int64))
+    answers: dict[str, Any] = {"is_impossible": False}
+    max_context = table.max_context(example)
+    for index, window in enumerate(windows):
+        first, length = int(firsts[index]), int(lengths[index])
+        ids = rows["input_ids"][index].tolist()
+        places = range(first, first + length)
+        if table.answers is not None:
+            answers = {
+                "start_position": int(rows["start_positions"][index, 0]),
+                "end_position": int(rows["end_positions"][index, 0]),
+                "is_impossible": bool(rows["is_impossible"][index, 0]),
+            }
+        yield InputFeatures(
+            unique_id=squad_windows.FIRST_UNIQUE_ID + window,
+            example_index=example,
+            doc_span_index=index,
+            tokens=tokenizer.convert_ids_to_tokens(ids[: first + length + 1]),
+            token_to_orig_map=dict(zip(places, table.words(window).tolist(), strict=True)),
+            token_is_max_context=dict(zip(places, max_context[index].tolist(), strict=True)),
+            input_ids=ids,
+            input_mask=rows["input_mask"][index].astype(int).tolist(),
+            segment_ids=rows["segment_ids"][index].astype(int).tolist(),
+            **answers,
+        )
+
+
+# The arguments of the function and the class below, in number and order, are the original's.
+
+
+def convert_examples_to_features(
+    examples: Sequence[squad.SquadExample],
+    tokenizer: tokenization.FullTokenizer,
+    max_seq_length: int,
+    doc_stride: int,
+    max_query_length: int,
+    is_training: bool,
+    output_fn: Callable[[InputFeatures], object],
+) -> None:
+    """Calls `output_fn` with each window of all examples, in order."""
+    table = make_features(
+        examples, tokenizer, max_seq_length, doc_stride, max_query_length, is_training
+    )
+    for example in range(table.num_examples):
+        for features in input_features(table, example, tokenizer):
+            output_fn(features)
+
+
+class FeatureWriter:
+    """Writes windows to a TFRecord file, which appears when the writer is closed."""
+
+    def __init__(self, filename: str, is_training: bool) -> None:
+        self.filename = filename
+        self.is_training = is_training
+        self.num_features = 0
+        self._stack = contextlib.ExitStack()
+        (self._writer,) = self._stack.enter_context(record_files.write_records([filename]))
+
+    def process_feature(self, feature: InputFeatures) -> None:
+        """Writes one window."""
+        self.num_features += 1
+        values: dict[str, Sequence[int]] = {
+            "unique_ids": [feature.unique_id],
+            "input_ids": feature.input_ids,
+            "input_mask": feature.input_mask,
+            "segment_ids": feature.segment_ids,
+        }
+        if self.is_training:
+            assert feature.start_position is not None and feature.end_position is not None
+            values["start_positions"] = [feature.start_position]
+            values["end_positions"] = [feature.end_position]
+            values["is_impossible"] = [int(bool(feature.is_impossible))]
+        self._writer.write(record_files.encode_example(values))
+
+    def close(self) -> None:
+        """Lets the file appear."""
+        self._stack.close()

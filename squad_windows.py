@@ -1,0 +1,211 @@
+"""Windows over paragraphs, for questions that are longer with them than the model takes.
+
+A window is `[CLS] question [SEP] part of the paragraph [SEP]` (paper, section 4.2); the next one
+begins some tokens later (original: run_squad.py, convert_examples_to_features). The ids of
+questions and paragraphs are kept once, and windows only as the places where they begin.
+"""
+
+import dataclasses
+
+import numpy as np
+from absl import logging
+
+FIRST_UNIQUE_ID = 1000000000
+# [CLS] and two [SEP].
+NUM_SPECIAL = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Ragged:
+    """Lists of numbers one after another: list `i` is `values[starts[i] : starts[i + 1]]`."""
+
+    values: np.ndarray
+    starts: np.ndarray
+
+    @classmethod
+    def of(cls, values: np.ndarray, lengths: np.ndarray) -> "Ragged":
+        """Returns the lists with these lengths that follow one another in `values`."""
+        starts = np.zeros(len(lengths) + 1, np.int64)
+        np.cumsum(lengths, out=starts[1:])
+        return cls(values, starts)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        return np.diff(self.starts)
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        return self.values[self.starts[index] : self.starts[index + 1]]
+
+    def take(self, indices: np.ndarray) -> "Ragged":
+        """Returns some of the lists."""
+        lengths = self.lengths[indices]
+        return Ragged.of(self.values[places(self.starts[indices], lengths)], lengths)
+
+    def cut(self, longest: int) -> "Ragged":
+        """Returns the lists, each without what goes beyond the longest length."""
+        lengths = np.minimum(self.lengths, longest)
+        return Ragged.of(self.values[places(self.starts[:-1], lengths)], lengths)
+
+
+def places(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Returns the numbers from each start on, as many as its length says, one after another."""
+    before = np.cumsum(lengths) - lengths
+    return np.arange(int(lengths.sum())) + np.repeat(starts - before, lengths)
+
+
+def slide(num_tokens: np.ndarray, room: np.ndarray, doc_stride: int) -> Ragged:
+    """Returns for each example the tokens of its paragraph at which its windows begin.
+
+    Args:
+      num_tokens: Of each example's paragraph, int [E]. One without tokens has no window.
+      room: Tokens of the paragraph that a window holds, int [E].
+      doc_stride: Tokens from the beginning of a window to that of the next one; where there is less
+        room, this is less, so that no token is left out.
+    """
+    step = np.minimum(room, doc_stride)
+    further = -(-np.maximum(num_tokens - room, 0) // step)
+    counts = np.where(num_tokens > 0, 1 + further, 0)
+    number = places(np.zeros_like(counts), counts)
+    return Ragged.of((number * np.repeat(step, counts)).astype(np.int32), counts)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WindowTable:
+    """The windows of all examples, in order.
+
+    Attributes:
+      max_seq_length: Tokens per window, with padding.
+      special_ids: The ids of [CLS] and [SEP].
+      question_ids: For each example the ids of its question.
+      paragraph_ids: For each paragraph the ids of its tokens.
+      paragraph_words: For each paragraph the index of each token's word.
+      paragraphs: The paragraph of each example, int [E].
+      doc_starts: As `slide` returns them.
+      answers: For training, the first and last token of the answer in its paragraph, or -1 and -1,
+        int [E, 2].
+      impossible: For training, whether a question has no answer, bool [E].
+    """
+
+    max_seq_length: int
+    special_ids: tuple[int, int]
+    question_ids: Ragged
+    paragraph_ids: Ragged
+    paragraph_words: Ragged
+    paragraphs: np.ndarray
+    doc_starts: Ragged
+    answers: np.ndarray | None = None
+    impossible: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self.doc_starts.values)
+
+    @property
+    def num_examples(self) -> int:
+        return len(self.paragraphs)
+
+    def windows_of(self, example: int) -> range:
+        """Returns the numbers of an example's windows."""
+        return range(*self.doc_starts.starts[example : example + 2].tolist())
+
+    def examples_of(self, windows: np.ndarray) -> np.ndarray:
+        """Returns the example of each window."""
+        return np.searchsorted(self.doc_starts.starts, windows, side="right") - 1
+
+    def parts(self, windows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Returns which part of its paragraph each window holds, and where.
+
+        Returns:
+          The position in the window at which the part begins, the token of the paragraph that
+          stands there, and the number of tokens, each int64 [B].
+        """
+        examples = self.examples_of(windows)
+        firsts = self.question_ids.lengths[examples] + 2
+        doc_starts = self.doc_starts.values[windows].astype(np.int64)
+        remaining = self.paragraph_ids.lengths[self.paragraphs[examples]] - doc_starts
+        return firsts, doc_starts, np.minimum(remaining, self.max_seq_length - 1 - firsts)
+
+    def lengths(self) -> np.ndarray:
+        """Returns the number of tokens of each window, without padding, int64 [windows]."""
+        firsts, _, lengths = self.parts(np.arange(len(self)))
+        return firsts + lengths + 1
+
+    def features(self, start: int, stop: int) -> dict[str, np.ndarray]:
+        """Returns what the records of some windows hold, each [B, values]."""
+        windows = np.arange(start, min(stop, len(self)))
+        examples = self.examples_of(windows)
+        firsts, doc_starts, lengths = self.parts(windows)
+        positions = np.arange(self.max_seq_length)
+        begins, ends = firsts[:, None], (firsts + lengths)[:, None]  # [B, 1]
+        inside = positions <= ends  # [B, S]
+        segment = inside & (positions >= begins)
+        cls_id, sep_id = self.special_ids
+        input_ids = np.zeros(inside.shape, np.int32)
+        input_ids[:, 0] = cls_id
+        input_ids[(positions >= 1) & (positions < begins - 1)] = self.question_ids.take(
+            examples
+        ).values
+        first_tokens = self.paragraph_ids.starts[self.paragraphs[examples]] + doc_starts
+        input_ids[segment & (positions < ends)] = self.paragraph_ids.values[
+            places(first_tokens, lengths)
+        ]
+        for separators in (begins - 1, ends):
+            np.put_along_axis(input_ids, separators, sep_id, axis=1)
+        features = {
+            "unique_ids": FIRST_UNIQUE_ID + windows[:, None],
+            "input_ids": input_ids,
+            "input_mask": inside,
+            "segment_ids": segment,
+        }
+        if self.answers is not None and self.impossible is not None:
+            spans = self.answers[examples] + (firsts - doc_starts)[:, None]
+            holds = (self.answers[examples, 0] >= 0) & (spans[:, 0] >= firsts)
+            holds &= spans[:, 1] < firsts + lengths
+            # [CLS] stands for an answer that the window does not hold.
+            spans = np.where(holds[:, None], spans, 0)
+            features["start_positions"], features["end_positions"] = spans[:, :1], spans[:, 1:]
+            features["is_impossible"] = self.impossible[examples][:, None]
+        return features
+
+    def words(self, window: int) -> np.ndarray:
+        """Returns for each token of the window's part of the paragraph the index of its word."""
+        (example,) = self.examples_of(np.array([window]))
+        _, (start,), (length,) = self.parts(np.array([window]))
+        return self.paragraph_words[self.paragraphs[example]][start : start + length]
+
+    def max_context(self, example: int) -> list[np.ndarray]:
+        """Returns for each window which of its tokens of the paragraph no other one shows better.
+
+        A token's context is the smaller of the numbers of tokens before and after it (original:
+        run_squad.py, _check_is_max_context). The first of equal windows wins.
+        """
+        windows = np.array(self.windows_of(example), np.int64)
+        _, starts, lengths = self.parts(windows)
+        num_tokens = self.paragraph_ids.lengths[self.paragraphs[example]]
+        best_scores = np.full(num_tokens, -np.inf)
+        best_windows = np.zeros(num_tokens, np.int64)
+        for index, (start, length) in enumerate(zip(starts, lengths, strict=True)):
+            before = np.arange(length)
+            # Faithful: in this very arithmetic, since its rounding decides where windows are equal.
+            scores = np.minimum(before, length - 1 - before) + 0.01 * length
+            better = np.flatnonzero(scores > best_scores[start : start + length])
+            best_scores[start + better] = scores[better]
+            best_windows[start + better] = index
+        return [
+            best_windows[start : start + length] == index
+            for index, (start, length) in enumerate(zip(starts, lengths, strict=True))
+        ]
+
+    def log_summary(self) -> None:
+        """Logs how many windows there are, and how many of them hold no answer."""
+        logging.info(
+            "%d questions make %d windows of at most %d tokens; the longest has %d.",
+            self.num_examples,
+            len(self),
+            self.max_seq_length,
+            self.lengths().max(initial=0),
+        )
+        if self.answers is None or self.impossible is None:
+            return
+        vague = int(((self.answers[:, 0] < 0) & ~self.impossible).sum())
+        if vague:
+            logging.warning("%d training questions have an answer that has no tokens.", vague)
