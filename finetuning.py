@@ -318,7 +318,7 @@ def train(
     """
     num_train_steps = count_steps(settings, len(batches.records))
     freeze(model, settings.freeze_layers)
-    trainer = _make_trainer(settings, model, objective, batches, num_train_steps)
+    trainer = make_trainer(settings, model, objective, batches, num_train_steps)
     writes = training.is_chief(trainer.strategy)
     checkpoints = checkpoint.Checkpoints(settings.output_dir, settings.keep_checkpoint_max)
     step = training.initialize(model, trainer.state(), checkpoints, settings.init_checkpoint)
@@ -405,13 +405,14 @@ def learning_rate_scales(model: keras.Model, decay: float) -> dict[str, float]:
     return scales
 
 
-def _make_trainer(
+def make_trainer(
     settings: Settings,
     model: keras.Model,
     objective: training.Objective,
     batches: input_pipeline.Batches,
     num_train_steps: int,
 ) -> training.Trainer:
+    """Returns a trainer with the optimizer that the settings ask for."""
     optimizer = optimization.bert_optimizer(
         settings.learning_rate,
         num_train_steps,
@@ -454,7 +455,7 @@ def _keep_weights(
 
 
 def find_weights(folder: str) -> str | None:
-    """Returns the prefix of the weights that a training has left in its folder."""
+    """Returns the prefix of the weights that a training has left in its folder, or None."""
     weights = os.path.join(folder, checkpoint.WEIGHTS)
     if tf.io.gfile.exists(f"{weights}.index"):
         return weights

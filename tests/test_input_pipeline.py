@@ -393,3 +393,118 @@ def test_records_of_the_original_are_read(golden):
     batches = input_pipeline.Batches(records, wanted, len(records))
     first = {name: values[: len(records)] for name, values in expected.items()}
     assert_same_batches(read_all(batches, 0, 1), [first])
+
+
+# Batches formed by length.
+
+
+@pytest.fixture
+def long_features(tiny_config):
+    encoder = input_pipeline.encoder_features(
+        max_seq_length=64,
+        vocab_size=tiny_config.vocab_size,
+        type_vocab_size=tiny_config.type_vocab_size,
+    )
+    return {**encoder, "label": input_pipeline.Feature(1, "the test")}
+
+
+def make_long_file(path, lengths, rows=1):
+    """Writes records of 64 tokens a row, of which `lengths` are real; the label is the number."""
+    mask = (np.arange(64) < np.asarray(lengths).reshape(-1, 1)).astype(np.int64)
+    mask = mask.reshape(len(lengths) // rows, -1)
+    return write_examples(
+        path,
+        {
+            "input_ids": mask * 5,
+            "input_mask": mask,
+            "segment_ids": mask * 0,
+            "label": np.arange(len(mask), dtype=np.float32)[:, None],
+        },
+    )
+
+
+@given(
+    lengths=st.lists(st.integers(1, 64), min_size=1, max_size=60),
+    batch_size=st.integers(1, 9),
+    data=st.data(),
+)
+def test_forming_by_length_reads_every_record_once_an_epoch(lengths, batch_size, data):
+    count = len(lengths)
+    batches = input_pipeline.Batches(
+        _Numbers(count), {}, batch_size, seed=3, lengths=np.array(lengths)
+    )
+    epochs = data.draw(st.integers(1, 4))
+    steps = -(-epochs * count // batch_size)
+    numbers = np.concatenate([batches.numbers(step) for step in range(steps)])
+    assert len(numbers) == steps * batch_size
+    for epoch in range(epochs):
+        assert sorted(numbers[epoch * count : (epoch + 1) * count]) == list(range(count))
+
+
+def test_batches_formed_by_length_hardly_pad_and_are_shuffled():
+    lengths = np.random.RandomState(0).randint(1, 129, size=1000)
+    batches = input_pipeline.Batches(_Numbers(1000), {}, 16, seed=3, lengths=lengths)
+    # 125 steps are 2 epochs, and the border between them is not one between batches.
+    steps = [lengths[batches.numbers(step)] for step in range(125)]
+    padded = sum(16 * max(each) for each in steps)
+    assert padded < 1.08 * lengths.sum() * 2
+    longest = [max(each) for each in steps[:60]]
+    assert abs(np.corrcoef(longest, range(60))[0, 1]) < 0.4
+    second = [tuple(sorted(batches.numbers(step))) for step in range(63, 125)]
+    assert not {tuple(sorted(batches.numbers(step))) for step in range(62)} & set(second)
+
+
+def test_evaluation_by_length_says_whose_turn_it_is(tmp_path, long_features):
+    lengths = [30, 2, 64, 9, 10, 1, 33]
+    records = input_pipeline.Records([make_long_file(tmp_path / "x", lengths)])
+    batches = input_pipeline.Batches(records, long_features, 3, lengths=np.array(lengths))
+    numbers = [batches.numbers(step).tolist() for step in range(batches.num_batches)]
+    assert numbers == [[5, 1, 3], [4, 0, 6], [2]]
+    read = read_all(batches, 0, 3)
+    assert [batch["label"][:, 0].tolist() for batch in read] == numbers
+
+
+def test_trimming_cuts_only_what_is_padding_in_the_whole_batch(tmp_path, long_features):
+    lengths = [30, 2, 64, 9, 10, 1, 33]
+    records = input_pipeline.Records([make_long_file(tmp_path / "x", lengths)])
+    whole = input_pipeline.Batches(records, long_features, 3, lengths=np.array(lengths))
+    trimmed = input_pipeline.Batches(
+        records, long_features, 3, lengths=np.array(lengths), trim=True
+    )
+    read = read_all(trimmed, 0, 3)
+    assert [batch["input_ids"].shape for batch in read] == [(3, 16), (3, 40), (1, 64)]
+    for short, long in zip(read, read_all(whole, 0, 3), strict=True):
+        size = short["input_ids"].shape[1]
+        for name in ("input_ids", "input_mask", "segment_ids"):
+            np.testing.assert_array_equal(short[name], long[name][:, :size])
+            assert not long["input_mask"][:, size:].any()
+        np.testing.assert_array_equal(short["label"], long["label"])
+
+
+def test_rows_of_choices_are_trimmed_together(tmp_path, tiny_config):
+    lengths = [3, 12, 7, 20, 5, 1]
+    path = make_long_file(tmp_path / "x", lengths, rows=2)
+    features = input_pipeline.encoder_features(
+        max_seq_length=64,
+        vocab_size=tiny_config.vocab_size,
+        type_vocab_size=tiny_config.type_vocab_size,
+        rows=2,
+    )
+    batches = input_pipeline.Batches(input_pipeline.Records([path]), features, 2, trim=True)
+    read = read_all(batches, 0, 2)
+    assert [batch["input_ids"].shape for batch in read] == [(2, 2, 24), (1, 2, 8)]
+    assert read[0]["input_mask"].sum(axis=2).tolist() == [[3, 12], [7, 20]]
+
+
+@pytest.mark.parametrize("seed", [None, 1])
+@pytest.mark.parametrize("trim", [False, True])
+def test_signature_fits_every_batch(tmp_path, long_features, trim, seed):
+    lengths = [30, 2, 64, 9, 10, 1, 33]
+    records = input_pipeline.Records([make_long_file(tmp_path / "x", lengths)])
+    batches = input_pipeline.Batches(
+        records, long_features, 3, seed, lengths=np.array(lengths), trim=trim
+    )
+    assert batches.signature["input_ids"].shape.as_list() == [3 if seed else None, [64, None][trim]]
+    for batch in batches.iterate(0, 3):
+        for name, spec in batches.signature.items():
+            assert spec.is_compatible_with(batch[name])

@@ -1,0 +1,387 @@
+import dataclasses
+import json
+import re
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from conftest import change
+
+import checkpoint
+import common_flags
+import finetuning
+import input_pipeline
+import task_models
+import tokenization
+import training
+
+LENGTH = 16
+OBJECTIVE = training.Objective(*task_models.classification_objective("classification"))
+TASK = {"kind": "classification", "labels": ("no", "yes"), "max_seq_length": LENGTH}
+
+
+@pytest.fixture
+def vocab_file(tmp_path, tiny_config):
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
+    tokens += [f"w{index}" for index in range(len(tokens), tiny_config.vocab_size)]
+    path = tmp_path / "words.txt"
+    path.write_text("\n".join(tokens) + "\n")
+    return str(path)
+
+
+@pytest.fixture
+def make_settings(tmp_path, tiny_config, vocab_file):
+    (tmp_path / "config.json").write_text(tiny_config.to_json_string())
+
+    def make(**changes) -> common_flags.FineTuningSettings:
+        return common_flags.FineTuningSettings(
+            **{
+                "bert_config_file": str(tmp_path / "config.json"),
+                "vocab_file": vocab_file,
+                "output_dir": str(tmp_path / "out"),
+                "do_train": True,
+                "max_seq_length": LENGTH,
+                "train_batch_size": 4,
+                "num_train_epochs": 2.0,
+                "learning_rate": 0.01,
+                **changes,
+            }
+        )
+
+    return make
+
+
+def make_arrays(config, count=18, seed=0):
+    """Texts whose label is whether their first token is of the first half of the vocabulary."""
+    rng = np.random.RandomState(seed)
+    lengths = rng.randint(4, LENGTH + 1, size=(count, 1))
+    mask = (np.arange(LENGTH) < lengths).astype(np.int32)
+    ids = rng.randint(4, config.vocab_size, size=(count, LENGTH)).astype(np.int32) * mask
+    return {
+        "input_ids": ids,
+        "input_mask": mask,
+        "segment_ids": mask * 0,
+        "label_ids": (ids[:, :1] < config.vocab_size // 2).astype(np.int32),
+        "is_real_example": np.ones((count, 1), np.int32),
+    }
+
+
+def open_batches(settings, config, arrays, *, seed=None, batch_size=4):
+    features = {
+        **input_pipeline.encoder_features(
+            max_seq_length=LENGTH,
+            vocab_size=config.vocab_size,
+            type_vocab_size=config.type_vocab_size,
+        ),
+        "label_ids": input_pipeline.Feature(1, "the task", 2, "labels"),
+        "is_real_example": input_pipeline.Feature(1, "the format", 2, "a bit"),
+    }
+    path = f"{settings.output_dir}-{len(arrays['input_ids'])}.tf_record"
+    finetuning.write_examples(path, arrays)
+    lengths = arrays["input_mask"].sum(axis=1)
+    return finetuning.open_batches(path, features, settings, batch_size, lengths=lengths, seed=seed)
+
+
+def run(settings, config, evaluation=None, arrays=None):
+    """Trains as scripts do; returns the model and the step of its weights."""
+    keras.utils.set_random_seed(3)
+    arrays = make_arrays(config) if arrays is None else arrays
+    batches = open_batches(settings, config, arrays, seed=settings.seed)
+    finetuning.open_folder(settings, config, TASK)
+    finetuning.keep_task(settings, config, TASK)
+    model = task_models.classifier_model(config, 2)
+    return model, finetuning.train(settings, model, OBJECTIVE, batches, evaluation)
+
+
+def weights_of(model):
+    return {variable.path: variable.numpy() for variable in model.weights}
+
+
+def assert_same(one, other):
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        np.testing.assert_array_equal(value, other[name], err_msg=name)
+
+
+def read_checkpoint(prefix):
+    reader = tf.train.load_checkpoint(prefix)
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+# Files of examples.
+
+
+def test_examples_are_read_as_they_were_written(make_settings, tiny_config):
+    arrays = make_arrays(tiny_config, count=1203)
+    batches = open_batches(make_settings(), tiny_config, arrays, batch_size=2000)
+    (batch,) = batches.iterate(0, 1)
+    order = batches.numbers(0)
+    for name, values in arrays.items():
+        np.testing.assert_array_equal(batch[name], values[order])
+
+
+def test_padding_to_the_longest_or_to_the_maximum_gives_the_same_losses(
+    make_settings, still_config, monkeypatch
+):
+    monkeypatch.setattr(task_models, "HEAD_DROPOUT_PROB", 0.0)
+    losses, shapes = [], []
+    for pads in (False, True):
+        settings = make_settings(pad_to_max_length=pads)
+        keras.utils.set_random_seed(3)
+        batches = open_batches(settings, still_config, make_arrays(still_config), seed=1)
+        model = task_models.classifier_model(still_config, 2)
+        trainer = finetuning.make_trainer(settings, model, OBJECTIVE, batches, 9)
+        read = list(batches.iterate(0, 9))
+        shapes.append([batch["input_ids"].shape[1] for batch in read])
+        losses.append([trainer.train_step(batch)["loss"] for batch in read])
+    assert set(shapes[1]) == {LENGTH}
+    assert min(shapes[0]) < LENGTH
+    np.testing.assert_allclose(losses[0], losses[1], rtol=0, atol=2e-5)
+
+
+# Training.
+
+
+def test_number_of_steps_is_the_originals(make_settings):
+    settings = make_settings(train_batch_size=32, num_train_epochs=3.0)
+    assert finetuning.count_steps(settings, 3668) == 343
+    assert finetuning.count_steps(settings, 8551) == 801
+    with pytest.raises(ValueError, match=r"3\.0 epochs of 10 examples give none"):
+        finetuning.count_steps(settings, 10)
+
+
+def test_training_learns_and_leaves_what_a_prediction_needs(make_settings, tiny_config, tmp_path):
+    settings = make_settings(num_train_epochs=60.0, learning_rate=0.02)
+    arrays = make_arrays(tiny_config, count=32)
+    model, step = run(settings, tiny_config, arrays=arrays)
+    assert step == 480
+    logits = model({name: arrays[name] for name in model.input}, training=False)["logits"]
+    accuracy = np.mean(np.argmax(logits, axis=1) == arrays["label_ids"][:, 0])
+    assert accuracy > 0.9
+    out = tmp_path / "out"
+    weights = read_checkpoint(str(out / "bert_model.ckpt"))
+    assert weights.pop("global_step") == 480
+    assert_same(weights, weights_of(model))
+    assert (out / "vocab.txt").read_text() == Path(settings.vocab_file).read_text()
+    assert finetuning.read_task(str(out)) == {**TASK, "labels": ["no", "yes"]}
+    whole = (out / "model.ckpt-480.data-00000-of-00001").stat().st_size
+    small = (out / "bert_model.ckpt.data-00000-of-00001").stat().st_size
+    assert whole / 3.05 < small < whole / 2.95
+    again, step = run(settings, tiny_config, arrays=arrays)
+    assert step == 480
+    assert_same(weights_of(again), weights_of(model))
+
+
+def test_resumed_training_ends_as_one_without_interruption(make_settings, tiny_config, tmp_path):
+    class InterruptionError(Exception):
+        pass
+
+    def interrupt():
+        raise InterruptionError
+
+    def make(folder):
+        return make_settings(output_dir=str(tmp_path / folder), save_checkpoints_steps=3)
+
+    scores = iter([0.5, 0.7, 0.6, 0.2, 0.1])
+    whole, _ = run(
+        make("whole"), tiny_config, finetuning.Evaluation(lambda: {"f1": next(scores)}, "f1")
+    )
+    scores = iter([0.5, 0.7])
+    failing = finetuning.Evaluation(lambda: {"f1": next(scores, None) or interrupt()}, "f1")
+    with pytest.raises(InterruptionError):
+        run(make("halves"), tiny_config, failing)
+    assert checkpoint.Checkpoints(str(tmp_path / "halves")).latest().endswith("-6")
+    rest = iter([0.6, 0.2])
+    resumed = finetuning.Evaluation(lambda: {"f1": next(rest)}, "f1")
+    halves, _ = run(make("halves"), tiny_config, resumed)
+    assert_same(weights_of(halves), weights_of(whole))
+    for folder in ("whole", "halves"):
+        lines = (tmp_path / folder / "evaluations.jsonl").read_text().splitlines()
+        assert [json.loads(line)["step"] for line in lines] == [3, 6, 9]
+    assert resumed.best == {"step": 6, "f1": 0.7}
+
+
+def test_early_stopping_goes_back_to_the_best_weights(make_settings, tiny_config, tmp_path, log):
+    settings = make_settings(save_checkpoints_steps=1, early_stopping_patience=2)
+    seen, scores = [], iter([0.1, 0.4, 0.3, 0.4, 0.9])
+    models = []
+
+    def evaluate():
+        seen.append(weights_of(models[0]) if models else None)
+        return {"f1": next(scores), "loss": 1.0, "per_class": {}}
+
+    make = task_models.classifier_model
+    keras.utils.set_random_seed(3)
+    batches = open_batches(settings, tiny_config, make_arrays(tiny_config), seed=settings.seed)
+    checkpoint.make_folder(settings.output_dir)
+    models.append(make(tiny_config, 2))
+    evaluation = finetuning.Evaluation(evaluate, "f1", settings.early_stopping_patience)
+    step = finetuning.train(settings, models[0], OBJECTIVE, batches, evaluation)
+    # 0.4 at step 2 is not reached again by more than itself: steps 3 and 4 are two in vain.
+    assert (step, len(seen)) == (2, 4)
+    assert_same(weights_of(models[0]), seen[1])
+    kept = read_checkpoint(str(tmp_path / "out/bert_model.ckpt"))
+    assert kept["global_step"] == 2
+    best = read_checkpoint(str(tmp_path / "out/best/model.ckpt-2"))
+    assert_same({name: kept[name] for name in seen[1]}, seen[1])
+    assert_same({name: best[name] for name in seen[1]}, seen[1])
+    assert checkpoint.Checkpoints(settings.output_dir).latest().endswith("-4")
+    # Started again, it stays where it has stopped.
+    again = make(tiny_config, 2)
+    evaluation = finetuning.Evaluation(evaluate, "f1", settings.early_stopping_patience)
+    assert finetuning.train(settings, again, OBJECTIVE, batches, evaluation) == 2
+    assert_same(weights_of(again), seen[1])
+    assert "early stopping ended it at step 4" in log.text
+
+
+def test_without_early_stopping_the_weights_are_the_last(make_settings, tiny_config, tmp_path):
+    scores = iter([0.9, 0.1, 0.1])
+    evaluation = finetuning.Evaluation(lambda: {"f1": next(scores)}, "f1")
+    _, step = run(make_settings(save_checkpoints_steps=3), tiny_config, evaluation)
+    assert step == 9
+    assert checkpoint.resolve(str(tmp_path / "out")) == str(tmp_path / "out/bert_model.ckpt")
+    assert read_checkpoint(str(tmp_path / "out/bert_model.ckpt"))["global_step"] == 9
+    assert evaluation.best == {"step": 3, "f1": 0.9}
+    assert (tmp_path / "out/best/model.ckpt-3.index").exists()
+
+
+@pytest.mark.parametrize("layers", [None, 0, 1, 2])
+def test_frozen_layers_stay_as_they_are(make_settings, tiny_config, layers):
+    keras.utils.set_random_seed(3)
+    before = weights_of(task_models.classifier_model(tiny_config, 2))
+    model, _ = run(make_settings(freeze_layers=layers), tiny_config)
+    unchanged = {
+        re.match(r"bert/(embeddings|encoder/layer_\d)|.*", name)[0]
+        for name, value in weights_of(model).items()
+        if np.array_equal(value, before[name])
+    }
+    frozen = {"bert/embeddings", "bert/encoder/layer_0", "bert/encoder/layer_1"}
+    kept = [[], ["bert/embeddings"], sorted(frozen)[:2], sorted(frozen)]
+    assert unchanged & frozen == set(kept[0 if layers is None else layers + 1])
+
+
+def test_layerwise_decay_scales_the_first_step(make_settings, still_config):
+    """Adam's first step is the learning rate in size, so that rates can be read off the weights."""
+    moved = {}
+    for decay in (1.0, 0.5):
+        settings = make_settings(layerwise_lr_decay=decay, warmup_proportion=0.0)
+        keras.utils.set_random_seed(3)
+        batches = open_batches(settings, still_config, make_arrays(still_config), seed=1)
+        model = task_models.classifier_model(still_config, 2)
+        trainer = finetuning.make_trainer(settings, model, OBJECTIVE, batches, 9)
+        before = weights_of(model)
+        trainer.train_step(next(iter(batches.iterate(0, 1))))
+        after = weights_of(model)
+        moved[decay] = {name: np.abs(after[name] - before[name]).max() for name in after}
+    ratios = {name: moved[0.5][name] / moved[1.0][name] for name in moved[1.0]}
+    for name, expected in {
+        "output_weights": 1.0,
+        "bert/pooler/dense/kernel": 1.0,
+        "bert/encoder/layer_1/output/dense/kernel": 0.5,
+        "bert/encoder/layer_0/output/dense/kernel": 0.25,
+        "bert/embeddings/position_embeddings": 0.125,
+    }.items():
+        assert ratios[name] == pytest.approx(expected, rel=0.05), name
+
+
+# The folder.
+
+
+def test_folder_of_another_task_is_refused(make_settings, tiny_config, tmp_path, vocab_file):
+    settings = make_settings()
+    finetuning.open_folder(settings, tiny_config, TASK)
+    finetuning.keep_task(settings, tiny_config, TASK)
+    finetuning.open_folder(settings, tiny_config, TASK)
+    with pytest.raises(ValueError, match=r"`labels` is \['no', 'yes'\] there and \['a'\] now"):
+        finetuning.open_folder(settings, tiny_config, {**TASK, "labels": ("a",)})
+    with pytest.raises(ValueError, match="`max_seq_length` is 16 there and 8 now"):
+        finetuning.open_folder(settings, tiny_config, {**TASK, "max_seq_length": 8})
+    eval_only = dataclasses.replace(settings, do_train=False)
+    finetuning.open_folder(eval_only, tiny_config, {**TASK, "max_seq_length": 8})
+    with pytest.raises(ValueError, match="`hidden_size` is 8 there and 16 in"):
+        finetuning.open_folder(settings, change(tiny_config, hidden_size=16), TASK)
+    other = tmp_path / "other.txt"
+    other.write_text(Path(vocab_file).read_text().replace("w9", "nine"))
+    with pytest.raises(ValueError, match=r"its vocab\.txt differs from `--vocab_file`"):
+        finetuning.open_folder(make_settings(vocab_file=str(other)), tiny_config, TASK)
+
+
+def test_overwriting_deletes_what_runs_wrote_and_nothing_else(make_settings, tiny_config, tmp_path):
+    run(make_settings(), tiny_config)
+    out = tmp_path / "out"
+    (out / "notes.md").write_text("mine")
+    (out / "run_2").mkdir()
+    finetuning.open_folder(make_settings(overwrite_output_dir=True), tiny_config, {"kind": "other"})
+    assert [path.name for path in out.iterdir()] == ["notes.md"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"max_seq_length": 17}, "`--max_seq_length` must be at most 16"),
+        ({"train_batch_size": 5, "gradient_accumulation_steps": 2}, "must be a multiple of the 1"),
+        ({"freeze_layers": 3}, "`--freeze_layers` must be at most 2"),
+        ({"init_checkpoint": "nothing"}, "`--init_checkpoint` must name a checkpoint"),
+        ({"do_train": False}, "`--output_dir` must hold a trained model"),
+        ({"init_checkpoint": "cased_L-12_H-768_A-12/bert_model.ckpt"}, "`do_lower_case` must be"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(make_settings, tiny_config, changes, message):
+    settings = make_settings(**changes)
+    vocab = tokenization.load_vocab(settings.vocab_file)
+    with pytest.raises(ValueError, match=message):
+        finetuning.check_settings(settings, tiny_config, vocab, 1)
+
+
+def test_vocabulary_must_fit_the_model(make_settings, tiny_config, log):
+    settings = make_settings()
+    vocab = tokenization.load_vocab(settings.vocab_file)
+    finetuning.check_settings(settings, tiny_config, vocab, 1)
+    assert log.messages == []
+    with pytest.raises(ValueError, match=r"must have at most 28 lines.*has 29"):
+        finetuning.check_settings(settings, change(tiny_config, vocab_size=28), vocab, 1)
+    finetuning.check_settings(settings, change(tiny_config, vocab_size=30), vocab, 1)
+    assert "has 29 lines, but `vocab_size` in --bert_config_file is 30" in log.text
+    del vocab["[SEP]"]
+    with pytest.raises(ValueError, match=r"lacks \['\[SEP\]'\]"):
+        finetuning.check_settings(settings, tiny_config, vocab, 1)
+
+
+def test_weights_are_never_random_where_nothing_is_trained(make_settings, tiny_config, tmp_path):
+    model = task_models.classifier_model(tiny_config, 2)
+    encoder = {v.path: v for v in model.weights if v.path.startswith("bert/")}
+    checkpoint.save_variables(str(tmp_path / "bert.ckpt"), encoder, 0)
+    settings = make_settings(do_train=False, init_checkpoint=str(tmp_path / "bert.ckpt"))
+    checkpoint.make_folder(settings.output_dir)
+    with pytest.raises(ValueError, match="lacks output_weights, output_bias"):
+        finetuning.load(settings, model)
+
+
+# Several runs.
+
+
+def test_several_runs_are_summed_up(make_settings, tmp_path, log):
+    checkpoint.make_folder(str(tmp_path / "out"))
+    accuracies = {7: 0.8, 8: 0.5, 9: 0.9}
+    folders = []
+
+    def run_once(settings):
+        folders.append(settings.output_dir)
+        assert settings.num_runs == 1
+        score = accuracies[settings.seed]
+        return {"accuracy": score, "baseline": 0.6, "per_class": {}, "drawn": np.random.rand()}
+
+    settings = make_settings(num_runs=3, seed=7)
+    summary = finetuning.repeat(settings, run_once, "accuracy")
+    assert folders == [str(tmp_path / f"out/run_{number}") for number in (1, 2, 3)]
+    assert summary["mean"]["accuracy"] == pytest.approx(0.7333333)
+    assert summary["standard_deviation"]["accuracy"] == pytest.approx(0.2081666)
+    assert summary["failed"] == [8]
+    assert [each["folder"] for each in summary["runs"]] == ["run_1", "run_2", "run_3"]
+    drawn = [each["scores"]["drawn"] for each in summary["runs"]]
+    assert len(set(drawn)) == 3
+    assert json.loads((tmp_path / "out/runs.json").read_text()) == summary
+    assert "1 of 3 runs did not learn" in log.text
+    assert "accuracy = 0.7333 ± 0.2082  (0.8000, 0.5000, 0.9000)" in log.text
