@@ -65,6 +65,7 @@ LAYERS: dict[str, tuple[set[str], set[str]]] = {
         {"tokenization", "record_files", "modeling", "checkpoint", "training", "finetuning"},
         {"tensorflow", "numpy", "keras"},
     ),
+    "graph_tokenizer": ({"tokenization"}, {"tensorflow", "tensorflow_text", "numpy"}),
     # Scripts.
     "predict": ({"quiet_import", "common_flags", "record_files", "tables", "serving"}, {"absl"}),
     "split_sentences": ({"tokenization", "record_files", "common_flags"}, {"absl"}),

@@ -1,0 +1,350 @@
+"""The tokenizer as a TensorFlow graph, so that a saved model takes text (paper, section 3).
+
+Every character is looked up in tables that are computed from `tokenization` and from Python's own
+Unicode data when a `GraphTokenizer` is made. So the pieces are those of the `FullTokenizer` that it
+was made from, wherever the graph runs later: neither ICU's tables nor a locale have a say.
+
+Dimension key: `B` texts, `C` characters, `W` words, `P` pieces, `S` sequence.
+"""
+
+import functools
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_text
+
+import tokenization
+
+Tensor = Any
+
+# In a table: the character stays; what becomes of it depends on the characters around it.
+_ITSELF = -1
+_DEPENDS = -2
+
+_CODES = 0x110000
+_BLOCK = 256
+
+_CAPITAL_SIGMA = "\N{GREEK CAPITAL LETTER SIGMA}"
+_FINAL_SIGMA = "\N{GREEK SMALL LETTER FINAL SIGMA}"
+_SMALL_SIGMA = "\N{GREEK SMALL LETTER SIGMA}"
+
+# What a character is to a capital sigma near it.
+_OTHER, _CASED, _SIGMA = range(3)
+
+# A limit of `FastWordpieceTokenizer`.
+_LONGEST_TOKEN = 256
+
+_WORD_SEPARATORS = " \t\r\n\N{NARROW NO-BREAK SPACE}"
+
+
+class _Table(tf.Module):
+    """What `str.translate` does: replaces each character by none, one or several.
+
+    The rows of the table are patterns, of which there are few. Characters find theirs in two steps,
+    since most blocks of 256 characters are alike.
+    """
+
+    def __init__(self, arrays: tuple[np.ndarray, ...]) -> None:
+        super().__init__()
+        self._block_of, self._rows, self._values, self._splits = map(tf.constant, arrays)
+
+    def translate(self, codes: tf.RaggedTensor) -> tf.RaggedTensor:
+        """Returns the new code points of each text, int32 [B, (C)]."""
+        flat = codes.values
+        blocks = tf.gather(self._block_of, flat // _BLOCK)
+        rows = tf.gather(self._rows, blocks * _BLOCK + flat % _BLOCK)
+        patterns = tf.RaggedTensor.from_row_splits(self._values, self._splits, validate=False)
+        new = tf.gather(patterns, rows)
+        sources = tf.gather(flat, new.value_rowids())
+        return tf.RaggedTensor.from_row_splits(
+            tf.where(new.values == _ITSELF, sources, new.values),
+            tf.gather(new.row_splits, codes.row_splits),
+            validate=False,
+        )
+
+
+@functools.cache
+def _blocks() -> list[Sequence[int]]:
+    """Returns the code points to look at in each block: one will do where none is assigned."""
+    blocks = [range(start, start + _BLOCK) for start in range(0, _CODES, _BLOCK)]
+    empty = {"Cn", "Co", "Cs"}
+    return [
+        block[:1] if empty.issuperset(unicodedata.category(chr(code)) for code in block) else block
+        for block in blocks
+    ]
+
+
+def _tabulate(replace: Callable[[str], Sequence[int]]) -> tuple[np.ndarray, ...]:
+    """Returns the arrays of a `_Table` from a function of one character."""
+    patterns: dict[tuple[int, ...], int] = {}
+    rows = np.empty((_CODES // _BLOCK, _BLOCK), np.int32)
+    for row, block in zip(rows, _blocks(), strict=True):
+        news = [(code, replace(chr(code))) for code in block]
+        found = [tuple([_ITSELF if new == code else new for new in many]) for code, many in news]
+        row[:] = [patterns.setdefault(pattern, len(patterns)) for pattern in found]
+    blocks, block_of = np.unique(rows, axis=0, return_inverse=True)
+    return (
+        block_of.reshape(-1).astype(np.int32),
+        blocks.reshape(-1),
+        np.asarray([code for pattern in patterns for code in pattern], np.int32),
+        np.cumsum([0, *map(len, patterns)], dtype=np.int32),
+    )
+
+
+@functools.cache
+def _cased_tables() -> dict[str, tuple[np.ndarray, ...]]:
+    return {"split": _tabulate(lambda char: _codes(tokenization._split(ord(char))))}
+
+
+@functools.cache
+def _uncased_tables() -> dict[str, tuple[np.ndarray, ...]]:
+    """Returns the steps of uncased tokenization, and `all` of them for most characters."""
+    split = functools.cache(lambda char: tokenization._split_without_accents(ord(char)))
+
+    def fold(char: str) -> str:
+        return unicodedata.normalize("NFD", tokenization._clean(ord(char)).lower())
+
+    def fold_and_split(char: str) -> Sequence[int]:
+        folded = fold(char)
+        if char == _CAPITAL_SIGMA or any(map(_changes_place, folded)):
+            return [_DEPENDS]
+        return _codes("".join(map(split, folded)))
+
+    return {
+        "all": _tabulate(fold_and_split),
+        "context": _tabulate(_sigma_context),
+        "fold": _tabulate(lambda char: _codes(fold(char))),
+        "combining": _tabulate(lambda char: [unicodedata.combining(char)]),
+        "split": _tabulate(lambda char: _codes(split(char))),
+    }
+
+
+def _codes(text: str) -> list[int]:
+    # Whatever `str.split` splits at becomes a space: `tf.strings.split` knows ASCII alone.
+    return [32 if char.isspace() else ord(char) for char in text]
+
+
+def _changes_place(char: str) -> bool:
+    """Returns whether canonical ordering can be seen: most marks that it moves are dropped."""
+    return unicodedata.combining(char) > 0 and unicodedata.category(char) != "Mn"
+
+
+def _sigma_context(char: str) -> Sequence[int]:
+    """Returns what `str.lower` takes the character for, once cleaned; nothing if it looks past."""
+    if char == _CAPITAL_SIGMA:
+        return [_SIGMA]
+    if not tokenization._clean(ord(char)):
+        return []
+    if (char + _CAPITAL_SIGMA).lower().endswith(_FINAL_SIGMA):
+        return [_CASED]
+    looks_past = ("A" + char + _CAPITAL_SIGMA).lower().endswith(_FINAL_SIGMA)
+    return [] if looks_past else [_OTHER]
+
+
+class GraphTokenizer(tf.Module):
+    """Does in a graph what a `FullTokenizer` does.
+
+    Bytes that are not UTF-8 are dropped, as there. The vocabulary and the tables, of half a
+    megabyte, become constants of the graph.
+
+    Args:
+      tokenizer: Whose vocabulary and casing to take.
+    """
+
+    def __init__(self, tokenizer: tokenization.FullTokenizer) -> None:
+        super().__init__()
+        self._lower = tokenizer.basic_tokenizer.do_lower_case
+        self._longest = tokenizer.wordpiece_tokenizer.max_input_chars_per_word
+        tables = _uncased_tables() if self._lower else _cased_tables()
+        with tf.device("/CPU:0"):
+            self._tables = {name: _Table(arrays) for name, arrays in tables.items()}
+            self._add_vocabulary(tokenizer.vocab)
+        self._cls_id, self._sep_id = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
+
+    def _add_vocabulary(self, vocab: Mapping[str, int]) -> None:
+        # A token that is empty or longer than any word is never found, and the builder refuses it.
+        tokens = [t for t in vocab if 0 < len(t.removeprefix("##")) <= self._longest]
+        if long := [t for t in tokens if len(t.removeprefix("##").encode()) > _LONGEST_TOKEN]:
+            raise ValueError(
+                f"Tokens must have at most {_LONGEST_TOKEN} bytes in UTF-8 to be exported, `##` "
+                f"left aside. Received {long[0]!r} with the id {vocab[long[0]]}."
+            )
+        self._ids = tf.constant([vocab[token] for token in tokens], tf.int32)
+        self._wordpiece = tensorflow_text.FastWordpieceTokenizer(
+            tokens,
+            # No character has more than 4 bytes.
+            max_bytes_per_word=4 * self._longest,
+            token_out_type=tf.int32,
+            no_pretokenization=True,
+        )
+
+    def tokenize(self, texts: Tensor) -> tf.RaggedTensor:
+        """Returns the ids of the word pieces of each text.
+
+        Args:
+          texts: string [B].
+
+        Returns:
+          int32 [B, (P)].
+        """
+        with tf.device("/CPU:0"):
+            return self._pieces(self._words(texts)).merge_dims(1, 2)
+
+    def tokenize_words(
+        self, texts: Tensor
+    ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
+        """Splits texts at whitespace as question answering does, and the words into pieces.
+
+        Whitespace is space, tab, line feed, carriage return and U+202F (original: run_squad.py,
+        read_squad_examples).
+
+        Args:
+          texts: string [B].
+
+        Returns:
+          The words, string [B, (W)]; the number of the character at which each begins, int32
+          [B, (W)]; and the ids of its pieces, int32 [B, (W), (P)].
+        """
+        with tf.device("/CPU:0"):
+            codes = tf.strings.unicode_decode(
+                tf.strings.join([texts, " "]), "UTF-8", errors="ignore"
+            )
+            words, starts = _split_at_separators(codes)
+            words = words.with_values(tf.strings.unicode_encode(words.values, "UTF-8"))
+            return words, starts, words.with_values(self.tokenize(words.values))
+
+    def pack(
+        self, a: tf.RaggedTensor, b: tf.RaggedTensor | None = None, *, max_seq_length: int
+    ) -> dict[str, Tensor]:
+        """Returns the features of `[CLS] a [SEP] (b [SEP])`, as `tokenization.pack` makes them.
+
+        They are padded to the longest of the batch, which may be shorter than `max_seq_length`.
+
+        Args:
+          a: ids, int32 [B, (P)].
+          b: ids, int32 [B, (P)]; a text without any counts as absent.
+          max_seq_length: where to cut, in tokens, with specials.
+
+        Returns:
+          `input_ids`, `input_mask` and `segment_ids`, int32 [B, S].
+        """
+        least = 2 if b is None else 3
+        if max_seq_length < least:
+            raise ValueError(
+                f"`max_seq_length` must be at least {least}, for the special tokens. Received "
+                f"{max_seq_length}."
+            )
+        b = a[:, :0] if b is None else b
+        with tf.device("/CPU:0"):
+            a, b = _truncate_pair(a, b, max_seq_length)
+            ends = tf.where(b.row_lengths() > 0, 1, 0)
+            ends = tf.RaggedTensor.from_tensor(_column(self._sep_id, b.nrows()), lengths=ends)
+            cls, sep = (_column(value, a.nrows()) for value in (self._cls_id, self._sep_id))
+            first = tf.concat([cls, a, sep], 1)
+            return _pad(first, tf.concat([b, ends], 1))
+
+    def _words(self, texts: Tensor) -> tf.RaggedTensor:
+        """Returns the words of texts as `BasicTokenizer` splits them, string [B, (W)]."""
+        # A space keeps the texts apart where neighbouring characters matter. What is no character
+        # becomes U+FFFD, which the tables drop.
+        codes = tf.strings.unicode_decode(tf.strings.join([texts, " "]), "UTF-8", errors="replace")
+        codes = codes.with_row_splits_dtype(tf.int32)
+        if self._lower:
+            done = self._tables["all"].translate(codes)
+            codes = tf.cond(
+                tf.reduce_any(done.values == _DEPENDS),
+                lambda: self._fold_and_split(codes),
+                lambda: done,
+            )
+        else:
+            codes = self._tables["split"].translate(codes)
+        return tf.strings.split(tf.strings.unicode_encode(codes, "UTF-8"))
+
+    def _fold_and_split(self, codes: tf.RaggedTensor) -> tf.RaggedTensor:
+        """Takes the steps that the table `all` takes at once, with an eye on the neighbours."""
+        folded = self._tables["fold"].translate(self._lower_sigmas(codes))
+        return self._tables["split"].translate(self._order_marks(folded))
+
+    def _lower_sigmas(self, codes: tf.RaggedTensor) -> tf.RaggedTensor:
+        """Lowers capital sigmas: to the final form behind a cased letter and before none."""
+        context = self._tables["context"].translate(codes).values
+        cased = tf.pad(context != _OTHER, [[1, 1]])
+        final = tf.boolean_mask(cased[:-2] & ~cased[2:], context == _SIGMA)
+        return codes.with_values(
+            tf.tensor_scatter_nd_update(
+                codes.values,
+                tf.where(codes.values == ord(_CAPITAL_SIGMA)),
+                tf.where(final, ord(_FINAL_SIGMA), ord(_SMALL_SIGMA)),
+            )
+        )
+
+    def _order_marks(self, codes: tf.RaggedTensor) -> tf.RaggedTensor:
+        """Sorts each run of combining characters by their class, as normal forms ask for."""
+        classes = tf.cast(self._tables["combining"].translate(codes).values, tf.int64)
+        runs = tf.cumsum(tf.cast(classes == 0, tf.int64))
+        order = tf.argsort(runs * 256 + classes, stable=True)
+        return codes.with_values(tf.gather(codes.values, order))
+
+    def _pieces(self, words: tf.RaggedTensor) -> tf.RaggedTensor:
+        """Returns the ids of the pieces of words, int32 [B, (W), (P)]."""
+        too_long = tf.strings.length(words.values, "UTF8_CHAR") > self._longest
+        words = words.with_values(tf.where(too_long, "[UNK]", words.values))
+        pieces = self._wordpiece.tokenize(words)
+        return pieces.with_flat_values(tf.gather(self._ids, pieces.flat_values))
+
+
+def _split_at_separators(codes: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
+    """Returns words, int32 [B, (W), (C)], and where they begin, of texts that end with a space."""
+    is_space = tf.reduce_any([codes.values == ord(char) for char in _WORD_SEPARATORS], 0)
+    padded = tf.pad(is_space, [[1, 1]], constant_values=True)
+    begins = tf.where(~is_space & padded[:-2])[:, 0]
+    ends = tf.where(~is_space & padded[2:])[:, 0] + 1
+    letters = tf.RaggedTensor.from_row_lengths(
+        tf.boolean_mask(codes.values, ~is_space), ends - begins, validate=False
+    )
+    words = tf.RaggedTensor.from_row_splits(
+        letters, tf.searchsorted(begins, codes.row_splits, out_type=tf.int64), validate=False
+    )
+    starts = begins - tf.gather(codes.row_starts(), words.value_rowids())
+    return words, words.with_values(tf.cast(starts, tf.int32))
+
+
+def _column(value: int, rows: Tensor) -> Tensor:
+    return tf.fill([rows, 1], value)
+
+
+def _pad(first: tf.RaggedTensor, second: tf.RaggedTensor) -> dict[str, Tensor]:
+    """Returns the features of two segments, int32 [B, (P)] each."""
+    ids = tf.concat([first, second], 1)
+    # An empty batch still has room for [CLS] and [SEP]: a model looks at the first token.
+    length = tf.maximum(tf.reduce_max(ids.row_lengths()), 2)
+    mask = tf.sequence_mask(ids.row_lengths(), length, tf.int32)
+    return {
+        # Faithful: the padding is 0, whatever the id of [PAD].
+        "input_ids": ids.to_tensor(shape=[None, length]),
+        "input_mask": mask,
+        "segment_ids": mask - tf.sequence_mask(first.row_lengths(), length, tf.int32),
+    }
+
+
+def _truncate_pair(
+    a: tf.RaggedTensor, b: tf.RaggedTensor, max_length: int
+) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
+    """Cuts both as `tokenization.truncate_pair` does, less the special tokens that they need."""
+    length_a, length_b = a.row_lengths(), b.row_lengths()
+    budget = max_length - tf.where(length_b > 0, tf.constant(3, tf.int64), 2)
+    half = budget // 2
+    return (
+        _first(a, tf.maximum(budget - length_b, budget - half)),
+        _first(b, tf.maximum(budget - length_a, half)),
+    )
+
+
+def _first(ids: tf.RaggedTensor, counts: Tensor) -> tf.RaggedTensor:
+    """Returns the first `counts` of each row."""
+    numbers = tf.ragged.range(ids.row_lengths()).values
+    kept = numbers < tf.repeat(counts, ids.row_lengths())
+    return tf.ragged.boolean_mask(ids, ids.with_values(kept))

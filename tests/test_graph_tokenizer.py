@@ -1,0 +1,276 @@
+import functools
+import gzip
+import json
+import unicodedata
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from conftest import GOLDEN, LARGE_GOLDEN, ROOT
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+import tokenization
+from graph_tokenizer import GraphTokenizer
+
+VOCABULARIES = ROOT.parent / "shared" / "data" / "vocab"
+SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+BATCH = 8
+
+# Characters whose neighbours, order or lack of a category matter.
+ODD = (
+    "\x00\t\n\r\x0b\x0c\x1c\x1d\x1e\x1f\x85\xa0\xad\u180e\u200b\u200d\u2028\u2029\u3000\ufeff\ufffd"
+    "\u03a3\u03a3\u03a3\u03c3\u03c2\u0391\u0130\u0131\xdf\u1e9e\u0301\u0323\u0345\u034f\u4e2d\uf900"
+    "\U0002f800\U00020000\U0010ffff\U0001d160\U0001d165\U0001d16d\u302e\u302f\ud55c\u09cb\u1e69"
+    "\u037e\u1fef\u2260\u2126\u212a\uffff\ufdd0 ,.;:'\"_-#[]$^`~<=>+|\u2019\u201c\xb7"
+)
+characters = st.one_of(st.sampled_from(ODD + "abABI  "), st.characters(exclude_categories=["Cs"]))
+texts = st.text(characters, max_size=40)
+batches = st.lists(texts, min_size=BATCH, max_size=BATCH)
+# Broken, overlong and encoded surrogates among them.
+raw_texts = st.lists(
+    st.one_of(
+        texts.map(str.encode),
+        st.sampled_from([b"\xe4\xb8", b"\xed\xa0\x80", b"\xc0\xaf"]),
+        st.binary(max_size=4),
+    ),
+    max_size=8,
+).map(b"".join)
+
+
+def graph(method):
+    """Compiles a method for strings; batches of any size share the graph."""
+    return tf.function(method, autograph=False, input_signature=[tf.TensorSpec([None], tf.string)])
+
+
+@functools.cache
+def every_character():
+    """A vocabulary in which no character hides behind [UNK]."""
+    characters = [chr(code) for code in range(33, 0x110000)]
+    characters = [char for char in characters if unicodedata.category(char) not in ("Cn", "Cs")]
+    tokens = [*SPECIALS, *characters, *("##" + char for char in characters)]
+    return {token: index for index, token in enumerate(tokens)}
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["uncased", "cased"])
+def pair(request):
+    """A tokenizer and its graph."""
+    tokenizer = tokenization.FullTokenizer.from_vocab(every_character(), request.param)
+    return tokenizer, graph(GraphTokenizer(tokenizer).tokenize)
+
+
+def assert_same(pair, batch):
+    tokenizer, tokenize = pair
+    expected = [tokenizer.tokenize_to_ids(text) for text in batch]
+    assert tokenize(tf.constant(batch, tf.string)).to_list() == expected
+
+
+@given(batches)
+@example(
+    [
+        "\u0391\u03a3.\u0391 \u0391\u03a3\u4e2d \u0391\u03a3, \u0391\u03a3'\u0391",
+        "\u03a3",
+        "\u03a3a",
+    ]
+)
+@example(["\u0391\u03a3", "\u03a3\u0391", "\u03a3\u03a3 \u0391\u03a3\xad.\u0301 x", "\u0345\u03a3"])
+@example(
+    ["x\U0001d16d\U0001d165 \U0001d160\u302e\u302f\u0323\u0301\U0001d165", "\u302e\u034f\u302f"]
+)
+@example(["\xc4\u1e9e\u0130I\u0131 \u1e69 \ud55c\u09cb", "[MASK] [CLS]##a", "\ufeffa\ufffdb"])
+def test_graph_tokenizes_any_text_as_python_does(pair, batch):
+    assert_same(pair, batch)
+
+
+@given(st.lists(raw_texts, min_size=BATCH, max_size=BATCH))
+@example(
+    [
+        b"a\xff\xfeb",
+        b"\xe4\xb8a\xe4\xb8\xad",
+        b"\xed\xa0\x80\xf4\x90\x80\x80c",
+        b"\xce\xa3\xff\xce\xa3",
+    ]
+)
+def test_bytes_that_are_not_utf8_are_dropped_as_in_python(pair, batch):
+    assert_same(pair, batch)
+
+
+@pytest.mark.slow
+def test_graph_treats_every_character_as_python_does(pair):
+    # Of the large blocks that are all alike, some.
+    chars = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
+    alike = ("Cn", "Co", "Lo")
+    chars = [c for c in chars if unicodedata.category(c) not in alike or ord(c) % 64 == 63]
+    assert_same(pair, [f"A{char}\u03a3{char}b" for char in chars])
+
+
+def test_no_text_and_empty_texts_have_no_pieces(pair):
+    assert_same(pair, [])
+    assert_same(pair, ["", "  ", "\u200b", "a"])
+
+
+def read_golden(path):
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
+
+
+def assert_equals_golden(vocab_file, path, do_lower_case):
+    tokenizer = tokenization.FullTokenizer(str(vocab_file), do_lower_case)
+    cases = read_golden(path)
+    # Lone surrogates are not text in UTF-8.
+    lines = [case["text"].encode("utf-8", "ignore") for case in cases]
+    ids = graph(GraphTokenizer(tokenizer).tokenize)(lines).to_list()
+    assert [tokenizer.convert_ids_to_tokens(row) for row in ids] == [c["tokens"] for c in cases]
+
+
+def test_tokens_equal_the_original():
+    assert_equals_golden(GOLDEN / "vocab.txt", GOLDEN / "tokens.jsonl.gz", do_lower_case=True)
+
+
+@pytest.mark.skipif(not LARGE_GOLDEN.exists(), reason="needs ../shared/golden")
+@pytest.mark.parametrize("name", ["uncased", "cased", "chinese"])
+def test_tokens_of_released_vocabularies_equal_the_original(name):
+    vocab_file = VOCABULARIES / f"bert-base-{name}-vocab.txt"
+    path = LARGE_GOLDEN / f"tokens_{name}.jsonl.gz"
+    assert_equals_golden(vocab_file, path, do_lower_case=name != "cased")
+
+
+vocabularies = st.lists(
+    st.one_of(
+        st.text("ab#\xe9\u4e2d\U0001d7d8", max_size=4),
+        st.text("ab\xe9", min_size=1, max_size=4).map("##{}".format),
+        st.sampled_from(["", "##", "#", "a b", "a" * 200, "##" + "\U0001d7d8" * 64, "b" * 300]),
+    ),
+    max_size=20,
+)
+
+
+@settings(max_examples=50)
+@given(vocabularies, st.lists(st.text("abc#\xe9\u4e2d\U0001d7d8 ", max_size=12), max_size=BATCH))
+@example(["", "a", "", "a", "##b", "a"], ["a", "ab", "abb"])
+def test_vocabularies_of_any_kind_give_the_same_pieces(tokens, batch):
+    # Later lines count, so ids have gaps.
+    vocab = {token: index for index, token in enumerate([*tokens, *SPECIALS])}
+    for do_lower_case in (True, False):
+        tokenizer = tokenization.FullTokenizer.from_vocab(vocab, do_lower_case)
+        expected = [tokenizer.tokenize_to_ids(text) for text in batch]
+        texts = tf.constant(batch, tf.string)
+        assert GraphTokenizer(tokenizer).tokenize(texts).to_list() == expected
+
+
+@pytest.mark.parametrize("char", ["a", "\u0434", "\u3042", "\U0001d7d8"])
+def test_words_of_more_than_200_characters_are_unknown(char):
+    vocab = {t: i for i, t in enumerate([*SPECIALS, char, "##" + char, char * 201])}
+    tokenizer = GraphTokenizer(tokenization.FullTokenizer.from_vocab(vocab))
+    short, long = tokenizer.tokenize([char * 200, char * 201]).to_list()
+    assert short == [5] + [6] * 199
+    assert long == [1]
+
+
+def test_tokens_too_long_for_a_graph_are_named():
+    vocab = {t: i for i, t in enumerate([*SPECIALS, "##" + "\U0001d7d8" * 65])}
+    tokenizer = tokenization.FullTokenizer.from_vocab(vocab)
+    with pytest.raises(ValueError, match=r"at most 256 bytes .* with the id 5"):
+        GraphTokenizer(tokenizer)
+
+
+def test_the_special_tokens_must_be_in_the_vocabulary():
+    tokenizer = tokenization.FullTokenizer.from_vocab({"[UNK]": 0, "[CLS]": 1})
+    with pytest.raises(ValueError, match=r"Received '\[SEP\]', which is not among its 2"):
+        GraphTokenizer(tokenizer)
+
+
+@pytest.fixture(scope="module")
+def words_pair():
+    tokenizer = tokenization.FullTokenizer.from_vocab(every_character())
+    return tokenizer, graph(GraphTokenizer(tokenizer).tokenize_words)
+
+
+def split_at_whitespace(text):
+    words, starts = [], []
+    previous = " "
+    for index, char in enumerate(text):
+        if char not in " \t\r\n\u202f":
+            if previous in " \t\r\n\u202f":
+                words.append("")
+                starts.append(index)
+            words[-1] += char
+        previous = char
+    return words, starts
+
+
+@given(st.lists(raw_texts, max_size=BATCH))
+@example([b"", b" ", b"a", " \u202fna\xefve \u4e2d\t\u03a3 \xa0x\n".encode(), b"a\xff b"])
+def test_words_have_their_place_and_their_pieces(words_pair, batch):
+    tokenizer, tokenize_words = words_pair
+    words, starts, pieces = tokenize_words(tf.constant(batch, tf.string))
+    expected = [split_at_whitespace(text.decode("utf-8", "ignore")) for text in batch]
+    assert [[w.decode() for w in row] for row in words.to_list()] == [row[0] for row in expected]
+    assert starts.to_list() == [row[1] for row in expected]
+    assert pieces.to_list() == [[tokenizer.tokenize_to_ids(w) for w in row[0]] for row in expected]
+
+
+@functools.cache
+def packer():
+    return GraphTokenizer(tokenization.FullTokenizer(str(GOLDEN / "vocab.txt")))
+
+
+def pack_in_python(first, second, max_seq_length):
+    """Returns the padded features of token lists, with ids as strings."""
+    packed = [
+        tokenization.pack(a, b, max_length=max_seq_length)
+        for a, b in zip(first, second, strict=True)
+    ]
+    length = max((len(tokens) for tokens, _ in packed), default=2)
+    vocab = tokenization.load_vocab(str(GOLDEN / "vocab.txt"))
+    rows = [(tokenization.convert_tokens_to_ids(vocab, tokens), s) for tokens, s in packed]
+    return {
+        "input_ids": [ids + [0] * (length - len(ids)) for ids, _ in rows],
+        "input_mask": [[1] * len(ids) + [0] * (length - len(ids)) for ids, _ in rows],
+        "segment_ids": [segments + [0] * (length - len(segments)) for _, segments in rows],
+    }
+
+
+token_lists = st.lists(st.sampled_from(["the", "cat", "##s", "a", "[UNK]"]), max_size=12)
+
+
+@given(st.lists(st.tuples(token_lists, token_lists), max_size=4), st.booleans(), st.integers(3, 28))
+@example([([], [])], True, 3)
+@example([(["the"], ["the"]), ([], ["the", "a"]), (["a"], [])], True, 4)
+def test_packing_is_that_of_python(pairs, is_pair, max_seq_length):
+    tokenizer = packer()
+    vocab = tokenization.load_vocab(str(GOLDEN / "vocab.txt"))
+    first = [a for a, _ in pairs]
+    second = [b if is_pair else [] for _, b in pairs]
+
+    def ragged(rows):
+        ids = [tokenization.convert_tokens_to_ids(vocab, row) for row in rows]
+        return tf.ragged.constant(ids, tf.int32, ragged_rank=1, row_splits_dtype=tf.int64)
+
+    features = tokenizer.pack(
+        ragged(first), ragged(second) if is_pair else None, max_seq_length=max_seq_length
+    )
+    expected = pack_in_python(first, second, max_seq_length)
+    assert features.keys() == expected.keys()
+    for name, values in features.items():
+        assert values.dtype == tf.int32
+        length = values.shape[1]
+        np.testing.assert_array_equal(values, np.reshape(expected[name], (len(pairs), length)))
+
+
+def test_an_empty_batch_keeps_the_width_of_an_empty_text():
+    tokenizer = packer()
+    nothing = tokenizer.pack(tokenizer.tokenize(tf.constant([], tf.string)), max_seq_length=9)
+    assert {name: tuple(values.shape) for name, values in nothing.items()} == {
+        "input_ids": (0, 2),
+        "input_mask": (0, 2),
+        "segment_ids": (0, 2),
+    }
+
+
+@pytest.mark.parametrize(("is_pair", "least"), [(False, 2), (True, 3)])
+def test_length_must_leave_room_for_special_tokens(is_pair, least):
+    tokenizer = packer()
+    ids = tokenizer.tokenize(["the cat"])
+    with pytest.raises(ValueError, match=f"at least {least}.* Received {least - 1}"):
+        tokenizer.pack(ids, ids if is_pair else None, max_seq_length=least - 1)
