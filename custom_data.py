@@ -206,14 +206,15 @@ class _CustomDataSet(classification.DataSet):
                 label = _parse_label(cells["label_column"], self._options)
                 if not _is_among(label, labels):
                     label = None
-                    unknown.append(record)
-            text_a, text_b = (cells.get(name) for name in ("text_a_column", "text_b_column"))
+                    if cells["label_column"] not in (None, ""):
+                        unknown.append(record)
             guid = cells.get("id_column", f"{split}-{number}")
-            examples.append(InputExample(guid, text_a or "", text_b, label))
+            text_a, text_b = cells["text_a_column"], cells.get("text_b_column")
+            examples.append(InputExample(guid, text_a, text_b, label))
         if unknown:
             logging.warning(
-                "%s: %d examples have no valid label, and none is taken; the first is %r on line "
-                "%d.",
+                "%s: %d labels are not among those of the task and are left out; the first is %r "
+                "on line %d.",
                 file.path,
                 len(unknown),
                 unknown[0].cells["label_column"],
@@ -236,15 +237,30 @@ def _split_labels(options: Options) -> tuple[str, ...] | None:
 
 
 def _read_file(path: str, options: Options, *, needs_label: bool = True) -> _File:
-    kind = path.removesuffix(".gz")
-    if kind.endswith(".jsonl"):
+    kind = _kind(path)
+    if kind == ".jsonl":
         header, records = None, _read_objects(path, options, needs_label)
     else:
-        rows = tables.read_csv(path) if kind.endswith(".csv") else tables.read_tsv(path)
+        rows = tables.read_csv(path) if kind == ".csv" else tables.read_tsv(path)
         header, records = _read_cells(path, rows, options, needs_label)
+    if kind == ".tsv":
+        _warn_of_quotes(path, records)
     if not records:
         raise ValueError(f"{path!r} must hold examples. Received a file without any.")
     return _File(path, header, records)
+
+
+def _warn_of_quotes(path: str, records: Sequence[_Record]) -> None:
+    texts = [(record.line, record.cells["text_a_column"]) for record in records]
+    quoted = [line for line, text in texts if len(text) > 1 and text[0] == text[-1] == '"']
+    if quoted:
+        logging.warning(
+            "%s: %d texts stand within quotes, which are text in a .tsv; the first is on line %d. "
+            "If they are not meant so, make it a .csv.",
+            path,
+            len(quoted),
+            quoted[0],
+        )
 
 
 def _read_objects(path: str, options: Options, needs_label: bool) -> list[_Record]:
@@ -267,7 +283,7 @@ def _read_objects(path: str, options: Options, needs_label: bool) -> list[_Recor
 
 def _text_of(path: str, line: int, key: str, value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ValueError(f"{path}:{line}: {key!r} must be a string. Received {value!r}.")
+        raise ValueError(f"{path}:{line}: {key!r} must be a string. Received {_shorten(value)}.")
     return str(value)
 
 
@@ -280,11 +296,11 @@ def _read_cells(
     places = _locate(path, rows[0], options, needs_label)
     width = len(rows[0].cells)
     for row in rows:
-        if len(row.cells) != width:
-            separator = "a comma" if path.removesuffix(".gz").endswith(".csv") else "a tab"
+        count = len(row.cells)
+        if count != width:
             raise ValueError(
-                f"{path}:{row.line}: has {len(row.cells)} columns, needs {width} as line "
-                f"{rows[0].line} has. Between columns stands {separator}."
+                f"{path}:{row.line}: has {count} column{'s' * (count != 1)}, needs {width} "
+                f"as line {rows[0].line} has. Received {_shorten(row.cells)}. {_name_separator(path)}"
             )
     records = [
         _Record(row.line, {flag: row.cells[place] for flag, place in places.items()})
@@ -313,9 +329,14 @@ def _locate(path: str, first: tables.Row, options: Options, needs_label: bool) -
         elif not is_optional:
             raise ValueError(
                 f"{path}:{first.line}: the header must have the column {column!r}, the `{flag}`. "
-                f"Received {header}. If the file has no header, give columns as numbers from 0."
+                f"Received {_shorten(header)}. {_name_separator(path)} If the file has no header, "
+                "give columns as numbers from 0."
             )
     return places
+
+
+def _name_separator(path: str) -> str:
+    return f"Columns are separated by {'commas' if _kind(path) == '.csv' else 'tabs'} here."
 
 
 def _check_header(file: _File, options: Options, labels: Sequence[str]) -> None:
@@ -328,10 +349,15 @@ def _check_header(file: _File, options: Options, labels: Sequence[str]) -> None:
                 f"{file.path}:{file.header.line}: the header must name columns. Received {cell!r}, "
                 "which is a label. If the file has no header, set `has_header` to false."
             )
-    elif options.has_header is None and not _is_json(file.path):
-        first = file.records[0]
-        if all(map(_is_header_word, first.cells.values())):
-            _refuse_header(file, list(first.cells.values()))
+    elif _may_be_header(file, options):
+        cells = list(file.records[0].cells.values())
+        if all(map(_is_header_word, cells)):
+            _refuse_header(file, cells)
+
+
+def _may_be_header(file: _File, options: Options) -> bool:
+    """Returns whether the first example may be a header that nobody spoke of."""
+    return options.has_header is None and file.header is None and _kind(file.path) != ".jsonl"
 
 
 def _is_header_word(cell: str) -> bool:
@@ -346,8 +372,9 @@ def _refuse_header(file: _File, cells: list[str]) -> None:
     )
 
 
-def _is_json(path: str) -> bool:
-    return path.removesuffix(".gz").endswith(".jsonl")
+def _kind(path: str) -> str:
+    """Returns ".tsv", ".csv" or ".jsonl"."""
+    return os.path.splitext(path.removesuffix(".gz"))[1]
 
 
 def _find_labels(file: _File, options: Options) -> list[str]:
@@ -357,10 +384,10 @@ def _find_labels(file: _File, options: Options) -> list[str]:
         label = _read_label(file, record, options, None)
         assert not isinstance(label, float)
         counts.update([label] if isinstance(label, str) else label)
-    first = file.records[0].cells["label_column"]
-    is_doubtful = options.has_header is None and file.header is None and not _is_json(file.path)
-    if is_doubtful and _is_header_word(first) and counts[first.strip()] == 1:
-        _refuse_header(file, list(file.records[0].cells.values()))
+    if _may_be_header(file, options):
+        cells = file.records[0].cells
+        if _is_header_word(cells["label_column"]) and counts[cells["label_column"].strip()] == 1:
+            _refuse_header(file, list(cells.values()))
     if all(re.fullmatch("-?[0-9]+", label) for label in counts):
         labels = sorted(counts, key=lambda label: (int(label), label))
     else:
@@ -390,11 +417,13 @@ def _read_label(
     if label is not None and (labels is None or _is_among(label, labels)):
         return label
     hint = ""
-    if file.is_first(record) and not _is_json(file.path):
+    if file.is_first(record) and _kind(file.path) != ".jsonl":
         hint = " If this line is a header, set `has_header` to true."
+    if isinstance(value, list) and options.task_type == "classification":
+        hint = " With several labels for an example, `task_type` is multi_label."
     raise ValueError(
         f"{file.path}:{record.line}: the label, in column {options.label_column!r}, must be "
-        f"{_describe_labels(options, labels)}. Received {value!r}.{hint}"
+        f"{_describe_labels(options, labels)}. Received {_shorten(value)}.{hint}"
     )
 
 
@@ -408,6 +437,11 @@ def _describe_labels(options: Options, labels: Sequence[str] | None) -> str:
     if options.task_type == "multi_label":
         return f"labels in a list or with {options.label_separator!r} between them, each {kind}"
     return kind
+
+
+def _shorten(value: Any) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= 80 else shown[:80] + "..."
 
 
 def _show(labels: Sequence[str]) -> str:

@@ -197,9 +197,11 @@ class _GlueDataSet(classification.DataSet):
         others = [place.format(name=name) for place in _OTHER_PLACES.get(self.task.name, ())]
         path = tables.find_file(self._data_dir, [name, os.path.join(layout.folder, name), *others])
         if path is None and not suffix:
+            folder = os.path.dirname(os.path.join(self._data_dir, name))
+            found = tables.describe_folder(folder if tables.list_folder(folder) else self._data_dir)
             raise ValueError(
                 f"`data_dir` must hold {name!r}, the {split} set of {self.task.name!r}, itself or "
-                f"in {layout.folder!r}. Received {tables.describe_folder(self._data_dir)}."
+                f"in {layout.folder!r}. Received {found}."
             )
         return path
 
@@ -280,19 +282,23 @@ class _GlueDataSet(classification.DataSet):
         if cell == "contradictory" and self.task.name == "xnli":
             return "contradiction"
         if cell not in self.task.labels:
-            place = "the last column" if columns.label < 0 else f"column {columns.label}"
+            place = (
+                f"column {columns.label} counted from 0"
+                if columns.label >= 0
+                else "the last column"
+            )
             header = ""
             if row.line == 1:
                 header = f" The {self.task.name!r} task has no header in this file."
             raise ValueError(
-                f"{path}:{row.line}: the label, in {place} counted from 0, must be one of "
+                f"{path}:{row.line}: the label, in {place}, must be one of "
                 f"{list(self.task.labels)}. Received {cell!r}.{header}"
             )
         return cell
 
     def _say_why_empty(self, rows: list[tables.Row], columns: _Columns) -> str:
         if columns.language is None:
-            return f"Received {len(rows)} rows, the header included."
+            return f"Received {'its header only' if rows else 'blank lines only'}."
         found = sorted({row.cells[columns.language] for row in rows[1:]})
         return f"`xnli_language` must be one of {found}. Received {self._language!r}."
 

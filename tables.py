@@ -42,7 +42,7 @@ def text_lines(path: str) -> Iterator[tuple[int, str]]:
             text = line.decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError as error:
             known = "UTF-16" if line.startswith((b"\xff\xfe", b"\xfe\xff")) else "another encoding"
-            shown = line[max(error.start - 20, 0) : error.end]
+            shown = line[max(error.start - 20, 0) : error.start + 10]
             raise ValueError(
                 f"{path}:{number}: text must be UTF-8. Received bytes of {known}: {shown!r}. "
                 "Convert the file to UTF-8."
@@ -138,10 +138,13 @@ def read_json_lines(path: str) -> list[JsonRow]:
             continue
         try:
             value = json.loads(line)
-        except (json.JSONDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:
+            reason = str(error)
+            if isinstance(error, json.JSONDecodeError):
+                reason = f"{error.msg} at column {error.colno}"
             raise ValueError(
                 f"{path}:{number}: must be one JSON object on a line. Received "
-                f"{_shorten(line)} ({error})."
+                f"{_shorten(line)} ({reason})."
             ) from None
         if not isinstance(value, dict):
             raise ValueError(
@@ -159,7 +162,7 @@ def check_width(path: str, row: Row, needed: int, reason: str = "") -> None:
     if count < needed:
         raise ValueError(
             f"{path}:{row.line}: has {count} column{'s' * (count != 1)}, needs {needed}{reason}. "
-            f"Received {_shorten(row.cells[0] if count == 1 else str(row.cells))}."
+            f"Received {row.cells if len(str(row.cells)) <= 80 else str(row.cells)[:80] + '...'}."
         )
 
 

@@ -1,0 +1,436 @@
+import csv
+import gzip
+import json
+
+import pytest
+
+import custom_data
+from classification import InputExample
+from custom_data import Options
+
+ROWS = [("a b", "x"), ("c", "y"), ('"d", e', "x")]
+
+
+def open_folder(folder, files, **options):
+    """Writes the files; a list of rows becomes what the ending says, with a header."""
+    for name, content in files.items():
+        path = folder / name
+        if isinstance(content, str):
+            path.write_text(content, encoding="utf-8", newline="")
+        elif name.endswith(".csv"):
+            with path.open("w", newline="", encoding="utf-8") as file:
+                csv.writer(file).writerows([("text", "label"), *content])
+        elif name.endswith(".tsv"):
+            path.write_text("".join("\t".join(row) + "\n" for row in [("text", "label"), *content]))
+        else:
+            path.write_text("".join(json.dumps(row) + "\n" for row in content))
+    return custom_data.open_data_set(str(folder), Options(**options))
+
+
+@pytest.mark.parametrize("ending", ["tsv", "csv", "jsonl"])
+def test_the_same_rows_give_the_same_examples_in_every_format(tmp_path, ending):
+    rows = ROWS
+    if ending == "jsonl":
+        rows = [{"label": label, "text": text, "more": None} for text, label in ROWS]
+    data_set = open_folder(tmp_path, {f"{split}.{ending}": rows for split in ("train", "dev")})
+    data_set.check(["train", "dev"])
+    assert data_set.task.to_dict() == {
+        "name": "custom",
+        "task_type": "classification",
+        "labels": ["x", "y"],
+        "is_pair": False,
+        "metric": "accuracy",
+    }
+    expected = [("1", "a b", "x"), ("2", "c", "y"), ("3", '"d", e', "x")]
+    assert data_set.train() == [
+        InputExample(f"train-{number}", text, None, label) for number, text, label in expected
+    ]
+    assert [example.text_a for example in data_set.dev()[""]] == [text for text, _ in ROWS]
+    assert data_set.submission_names == {}
+
+
+def test_gzip_marks_line_ends_and_blank_lines_change_nothing(tmp_path):
+    plain = open_folder(tmp_path, {"train.tsv": "text\tlabel\na\tx\nb\ty\n"}).train()
+    (tmp_path / "train.tsv").unlink()
+    content = "\ufeffText \tlabel\r\n\r\na\tx \r\n\t\r\nb\ty".replace("Text ", " text ")
+    (tmp_path / "train.tsv.gz").write_bytes(gzip.compress(content.encode()))
+    assert open_folder(tmp_path, {}).train() == plain
+
+
+def test_columns_are_found_by_number_with_and_without_a_header(tmp_path):
+    columns = {
+        "text_a_column": "2",
+        "text_b_column": "0",
+        "label_column": "1",
+        "id_column": "3",
+    }
+    expected = [InputExample("7", "a", "b", "x"), InputExample("8", "c", "d", "y")]
+    rows = "b\tx\ta\t7\nd\ty\tc\t8\n"
+    data_set = open_folder(tmp_path, {"train.tsv": rows}, **columns)
+    assert data_set.train() == expected
+    assert data_set.task.is_pair
+    with_header = {"train.tsv": "w\tz\tu\tv\n" + rows}
+    assert open_folder(tmp_path, with_header, has_header=True, **columns).train() == expected
+    # A name that is a number is a name first; and one name is enough for a header.
+    with_numbers = {"train.tsv": "w\tz\t0\tv\n" + rows}
+    found = open_folder(tmp_path, with_numbers, text_a_column="0", label_column="z").train()
+    assert found == [
+        InputExample("train-1", "a", None, "x"),
+        InputExample("train-2", "c", None, "y"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("found", "labels"),
+    [
+        ("b a b", ("a", "b")),
+        ("10 9 -1 10", ("-1", "9", "10")),
+        ("10 9 x", ("10", "9", "x")),
+        ("01 1", ("01", "1")),
+        ("1.5 10.5 2.5", ("1.5", "10.5", "2.5")),
+    ],
+)
+def test_labels_are_found_and_ordered(tmp_path, found, labels):
+    rows = [("text", label) for label in found.split()]
+    assert open_folder(tmp_path, {"train.csv": rows}).task.labels == labels
+
+
+def test_given_labels_keep_their_order(tmp_path, log):
+    data_set = open_folder(tmp_path, {"train.tsv": ROWS}, labels=" y, z,x")
+    assert data_set.task.labels == ("y", "z", "x")
+    assert data_set.train()[1].label == "y"
+    assert log.messages == ["No training example has the labels ['z']."]
+    assert open_folder(tmp_path, {}, labels=("x", "y,z", "y")).task.labels == ("x", "y,z", "y")
+
+
+def test_numbers_and_truths_are_labels_in_json(tmp_path):
+    rows = [{"text": "a", "label": label} for label in (1, True, "1", False, " b ")]
+    data_set = open_folder(tmp_path, {"train.jsonl": rows})
+    labels = ["1", "true", "1", "false", "b"]
+    assert [example.label for example in data_set.train()] == labels
+    assert data_set.task.labels == ("1", "b", "false", "true")
+
+
+def test_test_files_need_no_labels(tmp_path, log):
+    train = {"train.tsv": "text\tlabel\na\tx\nb\ty\n"}
+    open_folder(tmp_path, {**train, "test.csv": "text\na\n"})
+    data_set = open_folder(tmp_path, {})
+    assert data_set.test() == {"": [InputExample("test-1", "a")]}
+    (tmp_path / "test.csv").unlink()
+    data_set = open_folder(tmp_path, {"test.jsonl": '{"text": "a"}\n{"text": "b", "label": "x"}\n'})
+    assert [example.label for example in data_set.test()[""]] == [None, "x"]
+    (tmp_path / "test.jsonl").unlink()
+    data_set = open_folder(tmp_path, {"test.tsv": "text\tlabel\na\t\nb\t?\nc\ty\n"})
+    assert [example.label for example in data_set.test()[""]] == [None, None, "y"]
+    assert log.messages[-1] == (
+        f"{tmp_path}/test.tsv: 1 labels are not among those of the task and are left out; the "
+        "first is '?' on line 3."
+    )
+    numbers = {"text_a_column": "0", "label_column": "1", "labels": "x,y"}
+    data_set = open_folder(tmp_path, {"test.tsv": "a b\n"}, **numbers)
+    data_set.check(["test"])
+    assert data_set.test() == {"": [InputExample("test-1", "a b")]}
+
+
+def test_several_labels_come_from_lists_and_from_cells(tmp_path):
+    options = {"task_type": "multi_label"}
+    labels = [("x", "y"), (), ("y",), ("z", "x")]
+    files = {
+        "train.csv": [(f"t{i}", ", ".join(each)) for i, each in enumerate(labels)],
+        "dev.jsonl": [{"text": f"t{i}", "label": list(each)} for i, each in enumerate(labels)],
+        "test.tsv": [(f"t{i}", " ,".join(each) + ",") for i, each in enumerate(labels)],
+    }
+    data_set = open_folder(tmp_path, files, **options)
+    for examples in (data_set.train(), data_set.dev()[""], data_set.test()[""]):
+        assert [example.label for example in examples] == labels
+    assert data_set.task.labels == ("x", "y", "z")
+    assert data_set.task.metric == "micro_f1"
+    files = {"train.csv": "text,label\na,b|c\n", "dev.jsonl": '{"text": "a", "label": "c|c"}\n'}
+    data_set = open_folder(tmp_path, files, label_separator="|", **options)
+    assert [data_set.train()[0].label, data_set.dev()[""][0].label] == [("b", "c"), ("c",)]
+
+
+def test_regression_takes_numbers_and_no_labels(tmp_path):
+    files = {
+        "train.tsv": [("a", "1"), ("b", "-2.5e1")],
+        "dev.jsonl": [{"text": "a", "label": 3}, {"text": "b", "label": "0.5"}],
+        "test.csv": [("a", ""), ("b", "4")],
+    }
+    data_set = open_folder(tmp_path, files, task_type="regression", metric="spearman")
+    assert data_set.task.labels == () and data_set.task.metric == "spearman"
+    examples = [*data_set.train(), *data_set.dev()[""], *data_set.test()[""]]
+    assert [example.label for example in examples] == [1.0, -25.0, 3.0, 0.5, None, 4.0]
+
+
+def test_quotes_around_texts_in_tsv_are_noticed(tmp_path, log):
+    data_set = open_folder(tmp_path, {"train.tsv": [('"a ""b"""', "x"), ("c", "y")]}, labels="x,y")
+    assert data_set.train()[0].text_a == '"a ""b"""'
+    assert log.messages == [
+        f"{tmp_path}/train.tsv: 1 texts stand within quotes, which are text in a .tsv; the first "
+        "is on line 2. If they are not meant so, make it a .csv."
+    ]
+
+
+def test_an_unlikely_header_can_be_insisted_upon(tmp_path):
+    rows = {"train.tsv": "text\tlabel\na\tx\n"}
+    numbers = {"text_a_column": "0", "label_column": "1", "has_header": False}
+    data_set = open_folder(tmp_path, rows, **numbers)
+    assert data_set.train()[0] == InputExample("train-1", "text", None, "label")
+
+
+NUMBERS = {"text_a_column": "0", "label_column": "1"}
+GOOD = "text\tlabel\na b\tx\nc\ty\n"
+
+# What is asked for, files, options, and the message.
+WRONG = [
+    (
+        "train",
+        {"train.txt": GOOD},
+        {},
+        "`data_dir` must hold 'train' with one of the endings ['.tsv', '.csv', '.jsonl', "
+        "'.tsv.gz', '.csv.gz', '.jsonl.gz']. Received '{folder}', which holds ['train.txt'].",
+    ),
+    (
+        "train",
+        {"train.tsv": GOOD, "train.csv": GOOD},
+        {},
+        "`data_dir` must hold one file for the train set. Received ['train.csv', 'train.tsv'] in "
+        "'{folder}'.",
+    ),
+    (
+        "test",
+        {"test.tsv": GOOD},
+        {},
+        "`labels` must be given where there is no training file to find them in. Received "
+        "'{folder}', which holds ['test.tsv'].",
+    ),
+    (
+        "train",
+        {},
+        {"task_type": "multilabel"},
+        "`task_type` must be one of ['classification', 'multi_label', 'regression']. Received "
+        "'multilabel'.",
+    ),
+    (
+        "train",
+        {},
+        {"metric": "mse"},
+        "`metric` must be one of ['accuracy', 'f1', 'matthews'] for classification. Received "
+        "'mse'.",
+    ),
+    (
+        "train",
+        {},
+        {"labels": "x,y,x"},
+        "`labels` must be names, each once. Received ['x', 'y', 'x'], with ['x'] more than once.",
+    ),
+    (
+        "train",
+        {},
+        {"labels": "x,"},
+        "`labels` must be names, each once. Received ['x', ''], with an empty one.",
+    ),
+    (
+        "train",
+        {},
+        {"labels": "x"},
+        "`labels` must be at least 2 for classification. Received ['x'].",
+    ),
+    (
+        "train",
+        {},
+        {"labels": "x,y", "task_type": "regression"},
+        "`labels` must be empty for regression. Received ['x', 'y'].",
+    ),
+    (
+        "train",
+        {},
+        {"text_a_column": "1", "label_column": "1"},
+        "Columns must be names or numbers, each with one use. Received {'text_a_column': '1', "
+        "'label_column': '1'}.",
+    ),
+    (
+        "train",
+        {},
+        {"text_a_column": "1", "has_header": False},
+        "Columns must be numbers, counted from 0, where `has_header` is false. Received "
+        "{'text_a_column': '1', 'label_column': 'label'}.",
+    ),
+    ("train", {}, {"label_separator": ""}, "`label_separator` must not be empty. Received ''."),
+    (
+        "train",
+        {"train.tsv": "a\tx\nb\ty\n"},
+        {},
+        "{folder}/train.tsv:1: the header must have the column 'text', the `text_a_column`. "
+        "Received ['a', 'x']. Columns are separated by tabs here. If the file has no header, give "
+        "columns as numbers from 0.",
+    ),
+    (
+        "train",
+        {"train.csv": "text;label\na;x\n"},
+        {},
+        "{folder}/train.csv:1: the header must have the column 'text', the `text_a_column`. "
+        "Received ['text;label']. Columns are separated by commas here. If the file has no header, "
+        "give columns as numbers from 0.",
+    ),
+    (
+        "train",
+        {"train.csv": "text,label,label\na,x,y\n"},
+        {},
+        "{folder}/train.csv:1: the header must have 'label' once. Received ['text', 'label', "
+        "'label'].",
+    ),
+    (
+        "train",
+        {"train.csv": "text,label\na, b,x\n"},
+        {},
+        "{folder}/train.csv:2: has 3 columns, needs 2 as line 1 has. Received ['a', ' b', 'x']. "
+        "Columns are separated by commas here.",
+    ),
+    (
+        "train",
+        {"train.tsv": "text\tlabel\na\tx\nb\n"},
+        {},
+        "{folder}/train.tsv:3: has 1 column, needs 2 as line 1 has. Received ['b']. Columns are "
+        "separated by tabs here.",
+    ),
+    (
+        "train",
+        {"train.tsv": "a\tx\n"},
+        {"text_a_column": "0", "label_column": "2"},
+        "{folder}/train.tsv:1: has 2 columns, needs 3, as `label_column` is 2, counted from 0. "
+        "Received ['a', 'x'].",
+    ),
+    (
+        "train",
+        {"train.tsv": GOOD},
+        NUMBERS,
+        "{folder}/train.tsv:1: the first row must be an example, as all columns are given as "
+        "numbers. Received ['text', 'label'], which looks like a header. Set `has_header` to true "
+        "if it is one, or to false.",
+    ),
+    (
+        "train",
+        {"train.tsv": "words\tlabel\na\tx\nb\ty\n"},
+        NUMBERS,
+        "{folder}/train.tsv:1: the first row must be an example, as all columns are given as "
+        "numbers. Received ['words', 'label'], which looks like a header. Set `has_header` to true "
+        "if it is one, or to false.",
+    ),
+    (
+        "train",
+        {"train.tsv": "words\twhat\na\tx\nb\ty\n"},
+        {**NUMBERS, "labels": "x,y"},
+        "{folder}/train.tsv:1: the label, in column '1', must be among ['x', 'y'], given by "
+        "`labels`. Received 'what'. If this line is a header, set `has_header` to true.",
+    ),
+    (
+        "train",
+        {"train.tsv": "a\tx\nb\ty\nc\tx\n"},
+        {**NUMBERS, "has_header": True},
+        "{folder}/train.tsv:1: the header must name columns. Received 'x', which is a label. If "
+        "the file has no header, set `has_header` to false.",
+    ),
+    (
+        "train",
+        {"train.tsv": "a\t1.5\nb\t2.5\n"},
+        {**NUMBERS, "has_header": True, "task_type": "regression"},
+        "{folder}/train.tsv:1: the header must name columns. Received '1.5', which is a label. If "
+        "the file has no header, set `has_header` to false.",
+    ),
+    (
+        "dev",
+        {"train.tsv": GOOD, "dev.tsv": "text\tlabel\na\tz\n"},
+        {},
+        "{folder}/dev.tsv:2: the label, in column 'label', must be among ['x', 'y'], found in the "
+        "training file. Received 'z'.",
+    ),
+    (
+        "train",
+        {"train.tsv": "text\tlabel\na\tx\nb\t \n"},
+        {},
+        "{folder}/train.tsv:3: the label, in column 'label', must be a text or a number, and not "
+        "empty. Received ' '.",
+    ),
+    (
+        "train",
+        {"train.tsv": "text\tlabel\na\tx\n"},
+        {},
+        "'{folder}/train.tsv' must hold at least two labels in column 'label', unless `labels` "
+        "gives them. Received ['x'].",
+    ),
+    (
+        "train",
+        {"train.tsv": "text\tlabel\n" + "".join(f"a\t{i + 0.5}\n" for i in range(21))},
+        {},
+        "'{folder}/train.tsv' must hold labels in column 'label'. Received 21 different ones for "
+        "21 examples: ['0.5', '1.5', '10.5', '11.5', '12.5', '13.5', '14.5', '15.5', '16.5', "
+        "'17.5', '18.5', '19.5', '2.5', '20.5', '3.5', '4.5', '5.5', '6.5', '7.5', '8.5'] and 1 "
+        "more. If they are numbers to predict, `task_type` is regression; if they are labels, give "
+        "them with `labels`.",
+    ),
+    (
+        "train",
+        {"train.tsv": "text\tlabel\n"},
+        {},
+        "'{folder}/train.tsv' must hold examples. Received a file without any.",
+    ),
+    (
+        "train",
+        {"train.tsv": "text\tlabel\na\t3,5\n"},
+        {"task_type": "regression"},
+        "{folder}/train.tsv:2: the label, in column 'label', must be a finite number. Received "
+        "'3,5'.",
+    ),
+    (
+        "train",
+        {"train.jsonl": '{"text": "a", "label": 1e999}\n'},
+        {"task_type": "regression"},
+        "{folder}/train.jsonl:1: the label, in column 'label', must be a finite number. Received "
+        "inf.",
+    ),
+    (
+        "train",
+        {"train.jsonl": '{"text": "a", "label": ["x", "y"]}\n'},
+        {},
+        "{folder}/train.jsonl:1: the label, in column 'label', must be a text or a number, and not "
+        "empty. Received ['x', 'y']. With several labels for an example, `task_type` is "
+        "multi_label.",
+    ),
+    (
+        "train",
+        {"train.csv": 'text,label\na,"x,w"\n'},
+        {"task_type": "multi_label", "labels": "x,y"},
+        "{folder}/train.csv:2: the label, in column 'label', must be labels in a list or with ',' "
+        "between them, each among ['x', 'y'], given by `labels`. Received 'x,w'.",
+    ),
+    (
+        "train",
+        {"train.jsonl": '{"text": "a", "label": "x"}\n{"txt": "a", "label": "x"}\n'},
+        {},
+        "{folder}/train.jsonl:2: must have the key 'text', the `text_a_column`. Received the keys "
+        "['txt', 'label'].",
+    ),
+    (
+        "train",
+        {"train.jsonl": '{"text": null, "label": "x"}\n'},
+        {},
+        "{folder}/train.jsonl:1: 'text' must be a string. Received None.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("split", "files", "options", "message"), WRONG)
+def test_what_is_wrong_is_said(tmp_path, split, files, options, message):
+    with pytest.raises(ValueError) as caught:  # noqa: PT011, PT012
+        data_set = open_folder(tmp_path, files, **options)
+        data_set.check([split])
+        getattr(data_set, split)()
+    assert str(caught.value) == message.replace("{folder}", str(tmp_path))
+
+
+def test_missing_files_are_noticed_before_any_is_read(tmp_path):
+    data_set = open_folder(tmp_path, {"train.tsv": "wrong\n"})
+    data_set.check(["train"])
+    with pytest.raises(ValueError, match="must hold 'test' with"):
+        data_set.check(["train", "test"])

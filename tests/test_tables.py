@@ -1,0 +1,197 @@
+import csv
+import gzip
+import io
+import json
+
+import pytest
+import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tables
+
+READERS = {"tsv": tables.read_tsv, "csv": tables.read_csv, "jsonl": tables.read_json_lines}
+
+# Line breaks other than LF and CRLF are text, but Python's `csv` takes them for line breaks.
+cells = st.text(st.characters(exclude_characters="\r\0", codec="utf-8"), max_size=8)
+
+
+def read(path, content):
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return READERS[path.suffix[1:]](str(path))
+
+
+def is_blank(row):
+    return not "".join(row).strip()
+
+
+@given(st.lists(st.lists(cells, min_size=1, max_size=4), min_size=1, max_size=6), st.booleans())
+def test_csv_gives_back_what_python_wrote(tmp_path_factory, table, quote_all):
+    buffer = io.StringIO(newline="")
+    quoting = csv.QUOTE_ALL if quote_all else csv.QUOTE_MINIMAL
+    csv.writer(buffer, lineterminator="\n", quoting=quoting).writerows(table)
+    rows = read(tmp_path_factory.mktemp("csv") / "t.csv", buffer.getvalue())
+    assert [row.cells for row in rows] == [row for row in table if not is_blank(row)]
+
+
+@given(st.lists(st.lists(cells.filter(lambda cell: not set(cell) & set("\t\n")), min_size=1)))
+def test_tsv_is_what_stands_between_tabs(tmp_path_factory, table):
+    content = "".join("\t".join(row) + "\n" for row in [["head"], *table])
+    rows = read(tmp_path_factory.mktemp("tsv") / "t.tsv", content)
+    assert rows[1:] == [
+        (number, row) for number, row in enumerate(table, start=2) if not is_blank(row)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "rows"),
+    [
+        ("a,b\n", [(1, ["a", "b"])]),
+        ('"a,b",c', [(1, ["a,b", "c"])]),
+        ('"a ""b"" c",d\n', [(1, ['a "b" c', "d"])]),
+        ('"a\r\nb",c\r\nd,e\r\n', [(1, ["a\nb", "c"]), (3, ["d", "e"])]),
+        ('"a\n\nb",c\n', [(1, ["a\n\nb", "c"])]),
+        ('a 5" disk,"x"\n', [(1, ['a 5" disk', "x"])]),
+        ('"",""\na,\n', [(2, ["a", ""])]),
+        ('"a"\n,b\n', [(1, ["a"]), (2, ["", "b"])]),
+        ('""""\n', [(1, ['"'])]),
+        ('"""a"",\n""",b\n', [(1, ['"a",\n"', "b"])]),
+    ],
+)
+def test_csv_knows_quotes_and_lines(tmp_path, content, rows):
+    assert read(tmp_path / "t.csv", content) == rows
+
+
+def test_quotes_are_text_in_tsv(tmp_path):
+    assert read(tmp_path / "t.tsv", 'a "b\t"c\n')[0].cells == ['a "b', '"c']
+
+
+@pytest.mark.parametrize("ending", ["tsv", "csv", "jsonl"])
+def test_marks_line_ends_and_blank_lines_are_no_text(tmp_path, log, ending):
+    row = '{"a": "x"}' if ending == "jsonl" else "a"
+    plain = read(tmp_path / f"plain.{ending}", f"{row}\n{row}\n")
+    assert not log.messages
+    content = f"\ufeff{row}\r\n\r\n \n{row}\r\n\n".encode()
+    path = tmp_path / f"t.{ending}"
+    assert [row.cells for row in read(path, content)] == [row.cells for row in plain]
+    assert log.messages == [f"{path}: skipped 3 blank lines, the first is 2."]
+    assert read(path, gzip.compress(content))[1].line == 4
+
+
+def test_line_separators_of_unicode_do_not_end_lines(tmp_path):
+    text = "a\u2028b\u0085c\x0bd\x0ce\x1cf"
+    assert read(tmp_path / "t.tsv", f"{text}\tx\n") == [(1, [text, "x"])]
+    assert read(tmp_path / "t.csv", f'"{text}",x\n') == [(1, [text, "x"])]
+    line = json.dumps({"a": text}, ensure_ascii=False)
+    assert read(tmp_path / "t.jsonl", f"{line}\n") == [(1, {"a": text})]
+
+
+# Ending, content, and the message less the path; "{path}" stands where it is in the middle.
+WRONG = [
+    ("tsv", b"", "'{path}' must hold rows. Received an empty file."),
+    (
+        "tsv",
+        b"a\nb\xe9te\tx\n",
+        "{path}:2: text must be UTF-8. Received bytes of another encoding: b'b\\xe9te\\tx\\n'. "
+        "Convert the file to UTF-8.",
+    ),
+    (
+        "csv",
+        "a,b\n".encode("utf-16"),
+        "{path}:1: text must be UTF-8. Received bytes of UTF-16: "
+        "b'\\xff\\xfea\\x00,\\x00b\\x00\\n'. Convert the file to UTF-8.",
+    ),
+    (
+        "csv",
+        b'a,b\n"c,d\ne,f\n',
+        "{path}:2: a quote that opens a cell must be closed. Received '\"c,d', and no closing "
+        "quote up to the end of the file.",
+    ),
+    (
+        "csv",
+        b'a,b\n"c\nd","e\nf\n',
+        "{path}:3: a quote that opens a cell must be closed. Received '\"e', and no closing "
+        "quote up to the end of the file.",
+    ),
+    (
+        "csv",
+        b'a,b\n"c,d\ne,"f"\n',
+        "{path}:2: a quote that opens a cell must be closed before a comma or the end of the line. "
+        "Received 'f\"' after it is closed on line 3. Double the quotes that are text.",
+    ),
+    (
+        "csv",
+        b'"a "quote" b",1\n',
+        "{path}:1: a quote that opens a cell must be closed before a comma or the end of the line. "
+        "Received 'quote\" b\",1' after it is closed on line 1. Double the quotes that are text.",
+    ),
+    (
+        "jsonl",
+        b'{"a": "b"}\n{"a": \n',
+        "{path}:2: must be one JSON object on a line. Received '{\"a\": ' (Expecting value at "
+        "column 7).",
+    ),
+    (
+        "jsonl",
+        b'["a", 1]\n',
+        '{path}:1: must be a JSON object, such as {"text": "..."}. Received \'["a", 1]\'.',
+    ),
+    (
+        "jsonl",
+        b'{"a": 1} {"a": 2}\n',
+        '{path}:1: must be one JSON object on a line. Received \'{"a": 1} {"a": 2}\' (Extra data '
+        "at column 10).",
+    ),
+    (
+        "jsonl",
+        b'[\n {"a": 1}\n]\n',
+        "{path}:1: must be one JSON object on a line. Received '[' (Expecting value at column 2).",
+    ),
+    (
+        "tsv",
+        gzip.compress(b"a\tb\n" * 9)[:-9],
+        "'{path}' must be a whole gzip file. Received: Compressed file ended before the "
+        "end-of-stream marker was reached.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("ending", "content", "message"), WRONG)
+def test_what_is_wrong_is_named_with_its_line(tmp_path, ending, content, message):
+    path = tmp_path / f"t.{ending}"
+    with pytest.raises(ValueError) as caught:  # noqa: PT011
+        read(path, content)
+    assert str(caught.value) == message.replace("{path}", str(path))
+
+
+def test_json_that_python_refuses_is_named_with_its_line(tmp_path):
+    for content in ('{"a": ' + "1" * 5000 + "}", '{"a": ' + "[" * 100_000 + "}"):
+        with pytest.raises(ValueError, match=r"t.jsonl:2: must be one JSON object on a line\. "):
+            read(tmp_path / "t.jsonl", "{}\n" + content)
+
+
+def test_a_row_with_too_few_columns_is_named_with_both_numbers():
+    with pytest.raises(ValueError, match=r"^t.tsv:7: has 1 column, needs 3. Received \['a b'\]\.$"):
+        tables.check_width("t.tsv", tables.Row(7, ["a b"]), 3)
+    with pytest.raises(
+        ValueError, match=r"^t.tsv:7: has 2 columns, needs 3, as I say. Received \['a', 'b'\]\.$"
+    ):
+        tables.check_width("t.tsv", tables.Row(7, ["a", "b"]), 3, ", as I say")
+    tables.check_width("t.tsv", tables.Row(7, ["a", "b", "c"]), 3)
+
+
+@pytest.mark.parametrize("remote", [False, True])
+def test_files_are_found_and_folders_described(tmp_path, remote):
+    folder = "ram://test_tables/folder" if remote else str(tmp_path / "folder")
+    missing = " not a folder" if not remote else " empty"
+    assert tables.describe_folder(folder) == f"{folder!r}, which is{missing}"
+    tf.io.gfile.makedirs(folder)
+    assert tables.describe_folder(folder) == f"{folder!r}, which is empty"
+    names = [f"{i:02}.txt" for i in range(14)]
+    for name in names:
+        with tf.io.gfile.GFile(f"{folder}/{name}", "w") as file:
+            file.write("a")
+    assert tables.list_folder(folder) == names
+    assert tables.describe_folder(folder) == f"{folder!r}, which holds {names[:12]} and 2 more"
+    assert tables.find_file(folder, ["x", "03.txt", "01.txt"]) == f"{folder}/03.txt"
+    assert tables.find_file(folder, ["x"]) is None
