@@ -300,7 +300,8 @@ def _read_cells(
         if count != width:
             raise ValueError(
                 f"{path}:{row.line}: has {count} column{'s' * (count != 1)}, needs {width} "
-                f"as line {rows[0].line} has. Received {_shorten(row.cells)}. {_name_separator(path)}"
+                f"as line {rows[0].line} has. Received {_shorten(row.cells)}. "
+                f"{_name_separator(path)}"
             )
     records = [
         _Record(row.line, {flag: row.cells[place] for flag, place in places.items()})
