@@ -1,0 +1,526 @@
+import csv
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from conftest import GOLDEN, LARGE_GOLDEN, ROOT, change, run_python
+
+import classification
+import predict
+import run_classifier
+import serving
+
+# Flag, default (original: run_classifier.py).
+ORIGINAL_FLAGS = {
+    "data_dir": None,
+    "bert_config_file": None,
+    "task_name": None,
+    "vocab_file": None,
+    "output_dir": None,
+    "init_checkpoint": None,
+    "do_lower_case": True,
+    "max_seq_length": 128,
+    "do_train": False,
+    "do_eval": False,
+    "do_predict": False,
+    "train_batch_size": 32,
+    "eval_batch_size": 8,
+    "predict_batch_size": 8,
+    "learning_rate": 5e-5,
+    "num_train_epochs": 3.0,
+    "warmup_proportion": 0.1,
+    "save_checkpoints_steps": 1000,
+    "iterations_per_loop": 1000,
+    "use_tpu": False,
+    "tpu_name": None,
+    "tpu_zone": None,
+    "gcp_project": None,
+    "master": None,
+    "num_tpu_cores": 8,
+}
+
+COLORS = ["red", "green", "blue", "black"]
+
+
+@pytest.fixture
+def make_settings(tmp_path, still_config):
+    """Settings for a custom task in `tmp_path`, whose words are the vocabulary."""
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *COLORS, "a", "b", "c", "d"]
+    (tmp_path / "vocab.txt").write_text("\n".join(words) + "\n")
+    config = change(still_config, vocab_size=len(words), hidden_size=32, initializer_range=0.1)
+    (tmp_path / "config.json").write_text(config.to_json_string())
+
+    def make(**changes) -> run_classifier.Settings:
+        return run_classifier.Settings(
+            **{
+                "bert_config_file": str(tmp_path / "config.json"),
+                "vocab_file": str(tmp_path / "vocab.txt"),
+                "data_dir": str(tmp_path),
+                "task_name": "custom",
+                "output_dir": str(tmp_path / "out"),
+                "max_seq_length": 12,
+                "train_batch_size": 8,
+                "learning_rate": 0.003,
+                **changes,
+            }
+        )
+
+    return make
+
+
+def make_rows(count, seed, label):
+    """Returns texts of one color and some letters, each with what `label` makes of the color."""
+    rng = np.random.RandomState(seed)
+    rows = []
+    for _ in range(count):
+        color = COLORS[rng.randint(4)]
+        letters = [str(each) for each in rng.choice(list("abcd"), rng.randint(0, 6))]
+        place = rng.randint(len(letters) + 1)
+        rows.append((" ".join([*letters[:place], color, *letters[place:]]), label(color)))
+    return rows
+
+
+def write_tsv(path, rows, header=("text", "label")):
+    path.write_text("".join("\t".join(map(str, row)) + "\n" for row in [header, *rows]))
+
+
+def write_task(folder, label, count=64):
+    write_tsv(folder / "train.tsv", make_rows(count, 0, label))
+    write_tsv(folder / "dev.tsv", make_rows(40, 1, label))
+    tests = make_rows(20, 2, label)
+    write_tsv(folder / "test.tsv", [(text,) for text, _ in tests], header=("text",))
+    return tests
+
+
+def read_tsv(path):
+    with open(path, encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+
+
+def golden_settings(golden, **changes):
+    if golden == GOLDEN:
+        task, data, vocab = "cola", golden / "cola", golden / "vocab.txt"
+        length = 32
+    else:
+        shared = LARGE_GOLDEN.parent / "data"
+        task, data = "mrpc", shared / "glue/MRPC"
+        vocab, length = shared / "vocab/bert-base-uncased-vocab.txt", 128
+    return task, run_classifier.Settings(
+        **{
+            "task_name": task,
+            "data_dir": str(data),
+            "vocab_file": str(vocab),
+            "bert_config_file": str(golden / "bert_config.json"),
+            "init_checkpoint": str(golden / f"classifier_{task}" / "model.ckpt"),
+            "max_seq_length": length,
+            "do_eval": True,
+            "do_predict": True,
+            **changes,
+        }
+    )
+
+
+# Equal to the original.
+
+
+@pytest.mark.parametrize("pads", [False, True])
+def test_evaluation_and_prediction_equal_the_original(tmp_path, golden, pads):
+    task, settings = golden_settings(golden, output_dir=str(tmp_path), pad_to_max_length=pads)
+    if pads and golden != GOLDEN:
+        pytest.skip("Padding is compared on the small files.")
+    run_classifier.run(settings)
+    original = json.loads((golden / f"classifier_{task}_eval.json").read_text())
+    lines = (tmp_path / "eval_results.txt").read_text().splitlines()
+    results = dict(re.fullmatch(r"(\w+) = (\S+)", line).groups() for line in lines)
+    assert list(results) == ["eval_accuracy", "eval_loss", "global_step", "loss"]
+    assert float(results["eval_accuracy"]) == pytest.approx(original["eval_accuracy"], abs=1e-6)
+    for name in ("eval_loss", "loss"):
+        assert float(results[name]) == pytest.approx(original["eval_loss"], abs=1e-5)
+    assert results["global_step"] == "0"
+    ours = np.loadtxt(tmp_path / "test_results.tsv", delimiter="\t")
+    theirs = np.loadtxt(golden / f"classifier_{task}_test_results.tsv", delimiter="\t")
+    np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5)
+
+
+def test_original_flags_have_their_defaults():
+    listing = run_python("run_classifier.py", "--helpxml", check=False).stdout
+    found = dict(
+        re.findall(r"<name>(\w+)</name>.*?<default>(.*?)</default>", listing, flags=re.DOTALL)
+    )
+    for name, default in ORIGINAL_FLAGS.items():
+        text = "" if default is None else str(default)
+        assert found[name].lower() == text.lower(), name
+
+
+def test_records_have_the_originals_features(make_settings, tmp_path):
+    write_task(tmp_path, lambda color: color)
+    run_classifier.run(make_settings(do_train=True, do_eval=True, num_train_epochs=0.2))
+    counts = {"train": 64, "eval": 40}
+    for name, count in counts.items():
+        records = list(tf.data.TFRecordDataset(str(tmp_path / f"out/{name}.tf_record")))
+        assert len(records) == count
+        features = tf.train.Example.FromString(records[0].numpy()).features.feature
+        sizes = {key: len(value.int64_list.value) for key, value in features.items()}
+        length = dict.fromkeys(("input_ids", "input_mask", "segment_ids"), 12)
+        assert sizes == {**length, "label_ids": 1, "is_real_example": 1}
+
+
+# From files to predictions.
+
+
+def test_a_task_of_ones_own_is_learned_and_predicted(make_settings, tmp_path, log):
+    tests = write_task(tmp_path, lambda color: color)
+    scores = run_classifier.run(
+        make_settings(do_train=True, do_eval=True, do_predict=True, num_train_epochs=20.0)
+    )
+    assert scores["accuracy"] > 0.95
+    assert scores["baseline"] < 0.5
+    out = tmp_path / "out"
+    stored = json.loads((out / "eval_results.json").read_text())
+    assert stored == {"global_step": 160, **scores}
+    assert stored["per_class"]["red"]["support"] + stored["per_class"]["blue"]["support"] < 40
+    rows = read_tsv(out / "predictions.tsv")
+    assert [row["text_a"] for row in rows] == [text for text, _ in tests]
+    right = np.mean(
+        [row["predicted_label"] == color for row, (_, color) in zip(rows, tests, strict=True)]
+    )
+    assert right > 0.9
+    probabilities = np.loadtxt(out / "test_results.tsv")
+    labels = sorted(COLORS)
+    for row, each in zip(rows, probabilities, strict=True):
+        named = [float(row[f"probability_{label}"]) for label in labels]
+        assert named == pytest.approx(each.tolist(), abs=1e-6)
+        assert row["predicted_label"] == labels[int(np.argmax(each))]
+    assert any("Confusion matrix" in message for message in log.messages)
+    # Another day, from the folder alone.
+    before = (out / "predictions.tsv").read_bytes()
+    (out / "predictions.tsv").unlink()
+    (tmp_path / "train.tsv").unlink()
+    keras.utils.set_random_seed(99)
+    run_classifier.run(make_settings(do_predict=True))
+    assert (out / "predictions.tsv").read_bytes() == before
+
+
+def test_several_labels_at_once(make_settings, tmp_path):
+    kinds = {"red": "warm", "green": "", "blue": "cold,dark", "black": "dark"}
+    write_task(tmp_path, lambda color: kinds[color])
+    scores = run_classifier.run(
+        make_settings(
+            do_train=True, do_eval=True, do_predict=True, num_train_epochs=20.0,
+            task_type="multi_label",
+        )
+    )  # fmt: skip
+    assert scores["micro_f1"] > 0.95
+    for row in read_tsv(tmp_path / "out/predictions.tsv"):
+        (color,) = set(row["text_a"].split()) & set(COLORS)
+        assert row["predicted_labels"] == kinds[color]
+
+
+def test_a_number_is_predicted(make_settings, tmp_path):
+    values = {"red": 3.0, "green": 1.0, "blue": -2.0, "black": 0.5}
+    write_task(tmp_path, lambda color: values[color])
+    scores = run_classifier.run(
+        make_settings(
+            do_train=True, do_eval=True, do_predict=True, num_train_epochs=30.0,
+            task_type="regression",
+        )
+    )  # fmt: skip
+    assert scores["pearson"] > 0.95
+    results = (tmp_path / "out/eval_results.txt").read_text()
+    assert re.findall(r"^\w+", results, flags=re.MULTILINE) == [
+        "eval_loss", "eval_pearson", "eval_spearman", "global_step", "loss",
+    ]  # fmt: skip
+
+
+def test_pairs_and_both_parts_of_mnli(make_settings, tmp_path):
+    header = [f"column{number}" for number in range(10)] + ["gold_label"]
+    labels = ["contradiction", "entailment", "neutral"]
+
+    def rows(count, labelled=True):
+        return [
+            [*map(str, range(8)), COLORS[i % 4], f"a {COLORS[i // 4 % 4]}"]
+            + [labels[i % 3]] * labelled
+            for i in range(count)
+        ]
+
+    write_tsv(tmp_path / "train.tsv", rows(16), header)
+    for name, count in (("matched", 6), ("mismatched", 9)):
+        write_tsv(tmp_path / f"dev_{name}.tsv", rows(count), header)
+        write_tsv(tmp_path / f"test_{name}.tsv", rows(count + 1, labelled=False), header[:-1])
+    run_classifier.run(
+        make_settings(
+            task_name="mnli", do_train=True, do_eval=True, do_predict=True, num_train_epochs=1.0
+        )
+    )
+    out = tmp_path / "out"
+    for suffix, count in (("", 6), ("_mismatched", 9)):
+        scores = json.loads((out / f"eval_results{suffix}.json").read_text())
+        assert sum(each["support"] for each in scores["per_class"].values()) == count
+        assert (out / f"eval_results{suffix}.txt").exists()
+        assert len((out / f"test_results{suffix}.tsv").read_text().splitlines()) == count + 1
+        assert len(read_tsv(out / f"predictions{suffix}.tsv")) == count + 1
+    assert len((out / "submission/MNLI-mm.tsv").read_text().splitlines()) == 11
+    model = serving.load(str(out))
+    assert model.fields == ("text_a", "text_b")
+    expected = np.loadtxt(out / "test_results.tsv")
+    answers = model.predict([(row[8], row[9]) for row in rows(7)])
+    ours = [[answer["probabilities"][label] for label in labels] for answer in answers]
+    np.testing.assert_allclose(ours, expected, rtol=0, atol=1e-5)
+
+
+def test_balanced_weights_let_a_rare_label_count(make_settings, tmp_path):
+    # Three of four texts with "red" are "no": no text tells which, so the loss decides.
+    labels = iter(["no", "no", "no", "yes"] * 100)
+    write_tsv(tmp_path / "train.tsv", [("red", next(labels)) for _ in range(64)])
+    write_tsv(tmp_path / "dev.tsv", [("red", "no"), ("red", "yes")])
+    probabilities = {}
+    for weights in ("none", "balanced"):
+        out = tmp_path / weights
+        run_classifier.run(
+            make_settings(
+                do_train=True, num_train_epochs=30.0, class_weights=weights, output_dir=str(out)
+            )
+        )
+        (answer,) = serving.load(str(out)).predict(["red"])
+        probabilities[weights] = answer["probabilities"]["yes"]
+    assert probabilities["none"] == pytest.approx(0.25, abs=0.06)
+    assert probabilities["balanced"] == pytest.approx(0.5, abs=0.06)
+
+
+def test_several_runs_have_folders_of_their_own(make_settings, tmp_path):
+    write_task(tmp_path, lambda color: color)
+    summary = run_classifier.run(
+        make_settings(do_train=True, do_eval=True, num_runs=2, num_train_epochs=1.0)
+    )
+    losses = []
+    for number in (1, 2):
+        scores = json.loads((tmp_path / f"out/run_{number}/eval_results.json").read_text())
+        losses.append(scores["loss"])
+    assert losses[0] != losses[1]
+    assert summary["mean"]["loss"] == pytest.approx(np.mean(losses))
+    # The same seed gives the same run.
+    alone = run_classifier.run(
+        make_settings(
+            do_train=True, do_eval=True, num_train_epochs=1.0, seed=12345,
+            output_dir=str(tmp_path / "alone"),
+        )
+    )  # fmt: skip
+    keras.utils.set_random_seed(12345)
+    again = run_classifier.run(
+        make_settings(
+            do_train=True, do_eval=True, num_train_epochs=1.0, seed=12345,
+            output_dir=str(tmp_path / "again"),
+        )
+    )  # fmt: skip
+    assert again["loss"] == losses[0]
+    assert alone["loss"] != losses[0]
+
+
+# What users get wrong.
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({}, "At least one of `--do_train`, `--do_eval`"),
+        ({"task_name": "sst", "do_train": True}, "`task_name` must be one of"),
+        ({"num_runs": 2, "do_train": True}, "`--num_runs` needs `--do_train` and `--do_eval`"),
+        ({"early_stopping_patience": 1, "do_eval": True}, "`--early_stopping_patience` needs"),
+        ({"do_eval": True}, "`--output_dir` must hold a trained model"),
+        ({"do_train": True, "max_seq_length": 17}, "`--max_seq_length` must be at most 16"),
+        ({"do_train": True, "text_a_column": "txt"}, r"txt.*text.*label"),
+        ({"do_train": True, "labels": "red,blue"}, r"train\.tsv:\d+.*green|black"),
+        (
+            {"do_train": True, "class_weights": "balanced", "task_type": "multi_label"},
+            "`--class_weights=balanced` needs a task of one label",
+        ),
+        ({"do_train": True, "num_train_epochs": 0.01}, "must give at least one step"),
+        ({"do_train": True, "data_dir": "nowhere"}, "nowhere"),
+        ({"do_train": True, "vocab_file": "nowhere"}, "`vocab_file` must be a readable file"),
+        ({"do_train": True, "bert_config_file": "nowhere"}, "`bert_config_file` must exist"),
+        ({"do_train": True, "init_checkpoint": "nowhere"}, "`--init_checkpoint` must name"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_anything_is_written(
+    make_settings, tmp_path, changes, message
+):
+    write_task(tmp_path, lambda color: color)
+    if changes.get("task_name") is None and changes.get("num_train_epochs") is None:
+        before = sorted(path.name for path in tmp_path.iterdir())
+    with pytest.raises(ValueError, match=message):
+        run_classifier.run(make_settings(**changes))
+    if changes.get("task_name") is None and changes.get("num_train_epochs") is None:
+        after = sorted(path.name for path in tmp_path.iterdir() if path.name != "out")
+        assert after == [name for name in before if name != "out"]
+
+
+def test_an_error_is_one_line_and_status_1(make_settings, tmp_path):
+    write_tsv(tmp_path / "train.tsv", [("red", "yes"), ("blue",)])
+    result = run_python(
+        "run_classifier.py",
+        "--task_name=custom",
+        f"--data_dir={tmp_path}",
+        f"--vocab_file={make_settings().vocab_file}",
+        f"--bert_config_file={make_settings().bert_config_file}",
+        f"--output_dir={tmp_path / 'out'}",
+        "--max_seq_length=12",
+        "--do_train",
+        check=False,
+    )
+    assert result.returncode == 1
+    assert "train.tsv:3" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_misspelt_flag_is_an_error():
+    result = run_python("run_classifier.py", "--dopredict", check=False)
+    assert result.returncode == 1
+    assert "Unknown command line flag 'dopredict'" in result.stderr
+
+
+# Loaded once, used often.
+
+
+@pytest.fixture
+def trained(make_settings, tmp_path):
+    write_task(tmp_path, lambda color: color)
+    run_classifier.run(make_settings(do_train=True, do_predict=True, num_train_epochs=2.0))
+    return tmp_path / "out"
+
+
+def test_loaded_model_answers_as_the_script_does(trained):
+    rows = read_tsv(trained / "predictions.tsv")
+    texts = [row["text_a"] for row in rows]
+    expected = np.loadtxt(trained / "test_results.tsv")
+    for batch_size in (1, 3, 64):
+        model = predict.load(str(trained), batch_size=batch_size)
+        for _ in range(2):
+            answers = model.predict(texts)
+            assert [answer["label"] for answer in answers] == [
+                row["predicted_label"] for row in rows
+            ]
+            ours = [list(answer["probabilities"].values()) for answer in answers]
+            np.testing.assert_allclose(ours, expected, rtol=0, atol=1e-5)
+    one = model.predict([texts[4]])
+    dictionary = model.predict([{"text_a": texts[4]}])
+    assert one == dictionary
+    assert model.predict([]) == []
+    # However long the inputs are, the graph is built once.
+    assert model._predictor._function.experimental_get_tracing_count() == 1
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ("red", "`inputs` must be a list"),
+        ([("red", "blue")], "Input 0, counted from 0, must have 'text_a'"),
+        (["red", {"text": "blue"}], "Input 1, counted from 0, must have 'text_a'"),
+        (["red", 5], "Input 1"),
+        ([{"text_a": 5}], "must have text as 'text_a'"),
+    ],
+)
+def test_inputs_that_are_none_are_named(trained, inputs, message):
+    with pytest.raises(ValueError, match=message):
+        predict.load(str(trained)).predict(inputs)
+
+
+def test_prediction_needs_nothing_but_the_folder(trained, tmp_path):
+    for path in tmp_path.iterdir():
+        if path.is_file():
+            path.unlink()
+    moved = trained.rename(tmp_path / "moved")
+    for path in moved.iterdir():
+        kept = ("task.json", "vocab.txt", "bert_config.json", "bert_model.ckpt")
+        if path.is_file() and not path.name.startswith(kept):
+            path.unlink()
+    (answer,) = predict.load(str(moved)).predict(["red"])
+    assert set(answer["probabilities"]) == set(COLORS)
+    (moved / "task.json").unlink()
+    with pytest.raises(ValueError, match=r"has no task\.json"):
+        predict.load(str(moved))
+
+
+def make_input(folder, name, content):
+    path = folder / name
+    path.write_text(content)
+    return str(path)
+
+
+def read_answers(path):
+    return [json.loads(line) for line in Path(path).read_text().splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "flags"),
+    [
+        ("x.txt", "red a\nblue\n\n", {}),
+        ("x.tsv", "n\ttext_a\n1\tred a\n2\tblue\n3\t\n", {}),
+        ("x.csv", 'n,note\n1,"red a"\n2,blue\n3,\n', {"columns": "note"}),
+        ("x.jsonl", '{"text_a": "red a"}\n"blue"\n{"text_a": ""}\n', {}),
+        ("x.data", '{"t": "red a"}\n{"t": "blue"}\n{"t": ""}\n',
+         {"columns": "t", "input_format": "jsonl"}),
+    ],
+)  # fmt: skip
+def test_files_of_every_form_give_the_same_answers(trained, tmp_path, name, content, flags):
+    output = tmp_path / "answers.jsonl"
+    count = predict.run(
+        predict.Settings(
+            model_dir=str(trained),
+            input_file=make_input(tmp_path, name, content),
+            output_file=str(output),
+            **flags,
+        )
+    )
+    assert count == 3
+    answers = read_answers(output)
+    assert [answer["text_a"] for answer in answers] == ["red a", "blue", ""]
+    expected = predict.load(str(trained)).predict(["red a", "blue", ""])
+    for answer, one in zip(answers, expected, strict=True):
+        assert answer["label"] == one["label"]
+        assert answer["probabilities"] == pytest.approx(one["probabilities"], abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "flags", "message"),
+    [
+        ("x.txt", "", {}, "must hold"),
+        ("x.tsv", "text\tn\nred\t1\n", {}, r":1: the header must name \['text_a'\]"),
+        ("x.tsv", "n\ttext_a\n1\tred\n2\n", {}, ":3: has 1 columns, needs 2"),
+        ("x.jsonl", '{"text_a": "red"}\n{"text_a"\n', {}, ":2: must be JSON"),
+        ("x.jsonl", '{"text": "red"}\n', {}, r":1: must be an object with the keys \['text_a'\]"),
+        ("x.txt", "red\n", {"columns": "a,b"}, "`--columns` must name 1 columns"),
+        ("x.txt", "red\n", {"model_dir": "nowhere"}, r"has no task\.json"),
+        ("x.txt", "red\n", {"input_file": "nothing"}, "`--input_file` must name existing files"),
+    ],
+)
+def test_wrong_input_is_named_and_leaves_no_file(trained, tmp_path, name, content, flags, message):
+    settings = {
+        "model_dir": str(trained),
+        "input_file": make_input(tmp_path, name, content),
+        "output_file": str(tmp_path / "answers.jsonl"),
+        **flags,
+    }
+    with pytest.raises(ValueError, match=message):
+        predict.run(predict.Settings(**settings))
+    assert not (tmp_path / "answers.jsonl").exists()
+
+
+def test_standard_input_is_answered_line_by_line(trained):
+    result = subprocess.run(
+        [sys.executable, "predict.py", f"--model_dir={trained}", "--batch_size=1"],
+        cwd=ROOT,
+        input="red a\nblue\n",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    answers = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [answer["text_a"] for answer in answers] == ["red a", "blue"]
+    task = classification.Task.from_dict(json.loads((trained / "task.json").read_text())["task"])
+    assert all(answer["label"] in task.labels for answer in answers)
