@@ -263,11 +263,10 @@ def input_features(
     """Yields the windows of an example in the original's form."""
     windows = table.windows_of(example)
     rows = table.features(windows.start, windows.stop)
-    firsts, _, lengths = table.parts(np.array(windows, np.int64))
     answers: dict[str, Any] = {"is_impossible": False}
     max_context = table.max_context(example)
     for index, window in enumerate(windows):
-        first, length = int(firsts[index]), int(lengths[index])
+        first, _, length = table.parts[window].tolist()
         ids = rows["input_ids"][index].tolist()
         places = range(first, first + length)
         if table.answers is not None:
@@ -281,7 +280,7 @@ def input_features(
             example_index=example,
             doc_span_index=index,
             tokens=tokenizer.convert_ids_to_tokens(ids[: first + length + 1]),
-            token_to_orig_map=dict(zip(places, table.words(window).tolist(), strict=True)),
+            token_to_orig_map=dict(zip(places, table.part_words(window).tolist(), strict=True)),
             token_is_max_context=dict(zip(places, max_context[index].tolist(), strict=True)),
             input_ids=ids,
             input_mask=rows["input_mask"][index].astype(int).tolist(),

@@ -6,6 +6,7 @@ questions and paragraphs are kept once, and windows only as the places where the
 """
 
 import dataclasses
+import functools
 
 import numpy as np
 from absl import logging
@@ -107,33 +108,33 @@ class WindowTable:
         """Returns the numbers of an example's windows."""
         return range(*self.doc_starts.starts[example : example + 2].tolist())
 
-    def examples_of(self, windows: np.ndarray) -> np.ndarray:
-        """Returns the example of each window."""
-        return np.searchsorted(self.doc_starts.starts, windows, side="right") - 1
+    @functools.cached_property
+    def examples(self) -> np.ndarray:
+        """The example of each window, int64 [windows]."""
+        return np.repeat(np.arange(self.num_examples), self.doc_starts.lengths)
 
-    def parts(self, windows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Returns which part of its paragraph each window holds, and where.
+    @functools.cached_property
+    def parts(self) -> np.ndarray:
+        """The part of its paragraph that each window holds, int64 [windows, 3].
 
-        Returns:
-          The position in the window at which the part begins, the token of the paragraph that
-          stands there, and the number of tokens, each int64 [B].
+        The columns are the position in the window at which the part begins, the token of the
+        paragraph that stands there, and the number of tokens.
         """
-        examples = self.examples_of(windows)
-        firsts = self.question_ids.lengths[examples] + 2
-        doc_starts = self.doc_starts.values[windows].astype(np.int64)
-        remaining = self.paragraph_ids.lengths[self.paragraphs[examples]] - doc_starts
-        return firsts, doc_starts, np.minimum(remaining, self.max_seq_length - 1 - firsts)
+        firsts = self.question_ids.lengths[self.examples] + 2
+        starts = self.doc_starts.values.astype(np.int64)
+        remaining = self.paragraph_ids.lengths[self.paragraphs[self.examples]] - starts
+        lengths = np.minimum(remaining, self.max_seq_length - 1 - firsts)
+        return np.stack([firsts, starts, lengths], axis=1)
 
     def lengths(self) -> np.ndarray:
         """Returns the number of tokens of each window, without padding, int64 [windows]."""
-        firsts, _, lengths = self.parts(np.arange(len(self)))
-        return firsts + lengths + 1
+        return self.parts[:, 0] + self.parts[:, 2] + 1
 
     def features(self, start: int, stop: int) -> dict[str, np.ndarray]:
         """Returns what the records of some windows hold, each [B, values]."""
         windows = np.arange(start, min(stop, len(self)))
-        examples = self.examples_of(windows)
-        firsts, doc_starts, lengths = self.parts(windows)
+        examples = self.examples[start:stop]
+        firsts, doc_starts, lengths = self.parts[start:stop].T
         positions = np.arange(self.max_seq_length)
         begins, ends = firsts[:, None], (firsts + lengths)[:, None]  # [B, 1]
         inside = positions <= ends  # [B, S]
@@ -166,24 +167,30 @@ class WindowTable:
             features["is_impossible"] = self.impossible[examples][:, None]
         return features
 
-    def words(self, window: int) -> np.ndarray:
-        """Returns for each token of the window's part of the paragraph the index of its word."""
-        (example,) = self.examples_of(np.array([window]))
-        _, (start,), (length,) = self.parts(np.array([window]))
-        return self.paragraph_words[self.paragraphs[example]][start : start + length]
+    def part_ids(self, window: int) -> np.ndarray:
+        """Returns the ids of the window's part of its paragraph."""
+        return self._part(self.paragraph_ids, window)
+
+    def part_words(self, window: int) -> np.ndarray:
+        """Returns for each token of the window's part of its paragraph the index of its word."""
+        return self._part(self.paragraph_words, window)
+
+    def _part(self, values: Ragged, window: int) -> np.ndarray:
+        _, start, length = self.parts[window].tolist()
+        return values[self.paragraphs[self.examples[window]]][start : start + length]
 
     def max_context(self, example: int) -> list[np.ndarray]:
-        """Returns for each window which of its tokens of the paragraph no other one shows better.
+        """Returns for each window which tokens of its part no other window shows better.
 
         A token's context is the smaller of the numbers of tokens before and after it (original:
         run_squad.py, _check_is_max_context). The first of equal windows wins.
         """
-        windows = np.array(self.windows_of(example), np.int64)
-        _, starts, lengths = self.parts(windows)
-        num_tokens = self.paragraph_ids.lengths[self.paragraphs[example]]
+        windows = self.windows_of(example)
+        spans = self.parts[windows.start : windows.stop, 1:].tolist()
+        num_tokens = sum(spans[-1]) if spans else 0
         best_scores = np.full(num_tokens, -np.inf)
         best_windows = np.zeros(num_tokens, np.int64)
-        for index, (start, length) in enumerate(zip(starts, lengths, strict=True)):
+        for index, (start, length) in enumerate(spans):
             before = np.arange(length)
             # Faithful: in this very arithmetic, since its rounding decides where windows are equal.
             scores = np.minimum(before, length - 1 - before) + 0.01 * length
@@ -192,7 +199,7 @@ class WindowTable:
             best_windows[start + better] = index
         return [
             best_windows[start : start + length] == index
-            for index, (start, length) in enumerate(zip(starts, lengths, strict=True))
+            for index, (start, length) in enumerate(spans)
         ]
 
     def log_summary(self) -> None:

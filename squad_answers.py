@@ -1,0 +1,421 @@
+"""From logits to answers: the best spans of all windows, as text of the paragraph.
+
+Follows the original's `write_predictions` to the letter: which spans are considered, their order,
+how word pieces become the text that they came from, and when a question has no answer (paper,
+sections 4.2 and 4.3). Where that one crashes, see `NULL_ONLY_ODDS`.
+"""
+
+import dataclasses
+import json
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from absl import logging
+
+import parallel
+import record_files
+import squad
+import squad_alignment
+import squad_features
+import tokenization
+from squad_windows import WindowTable
+
+# Departs: the original crashes where no span can be the answer. This says that there is none; it is
+# what the original begins with to find the least score.
+NULL_ONLY_ODDS = 1000000.0
+# Faithful: what SQuAD 1.1, where each question has an answer, gets where no span can be it.
+NO_SPAN = "empty"
+
+
+class RawResult(NamedTuple):
+    """What the model says of one window: a logit for each position."""
+
+    unique_id: int
+    start_logits: Sequence[float]
+    end_logits: Sequence[float]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Decoding:
+    """The flags of run_squad.py that decide which spans are answers."""
+
+    n_best_size: int = 20
+    max_answer_length: int = 30
+    do_lower_case: bool = True
+    version_2_with_negative: bool = False
+    null_score_diff_threshold: float = 0.0
+    verbose_logging: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Span:
+    """Where a text comes from: characters of some words of the paragraph, joined by spaces."""
+
+    first_word: int
+    last_word: int
+    begin: int
+    end: int
+
+    def in_context(self, example: squad.SquadExample) -> tuple[int, int]:
+        """Returns the characters of the paragraph, from the first to the one after the last."""
+        words = slice(self.first_word, self.last_word + 1)
+        starts = squad.word_starts(example.context)[words]
+        places: list[int] = []
+        for start, word in zip(starts, example.doc_tokens[words], strict=True):
+            places += range(start, start + len(word) + 1)
+        return places[self.begin], places[self.end - 1] + 1
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Entry:
+    """One of the n best answers.
+
+    Attributes:
+      text: Empty for "there is no answer".
+      start_logit: Of the first token.
+      end_logit: Of the last token.
+      probability: Among the n best.
+      span: Where the text is; None where it is nowhere.
+    """
+
+    text: str
+    start_logit: float
+    end_logit: float
+    probability: float = 0.0
+    span: Span | None = None
+
+    @property
+    def score(self) -> float:
+        return self.start_logit + self.end_logit
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Prediction:
+    """The answer to a question.
+
+    Attributes:
+      qas_id: The question's id.
+      text: The answer, empty for none.
+      nbest: The best answers, in order; never empty.
+      null_odds: For SQuAD 2.0, by how much "there is no answer" scores higher than the best answer.
+    """
+
+    qas_id: str
+    text: str
+    nbest: tuple[Entry, ...]
+    null_odds: float | None = None
+
+    @property
+    def best(self) -> Entry:
+        """The entry that is the answer."""
+        return next((entry for entry in self.nbest if entry.text == self.text), self.nbest[0])
+
+
+class _Window(NamedTuple):
+    """The part of a paragraph that a window holds.
+
+    Attributes:
+      first: The position in the window at which it begins.
+      tokens: The part's tokens.
+      words: The index of each token's word, int [tokens].
+      may_begin: Whether an answer may begin there, bool [tokens].
+    """
+
+    first: int
+    tokens: Sequence[str]
+    words: np.ndarray
+    may_begin: np.ndarray
+
+
+Logits = tuple[np.ndarray, np.ndarray]
+
+
+def find_answers(
+    examples: Sequence[squad.SquadExample],
+    table: WindowTable,
+    logits: Iterable[Logits],
+    tokenizer: tokenization.FullTokenizer,
+    decoding: Decoding,
+) -> Iterator[Prediction]:
+    """Yields the answer to each question, as soon as there are logits for its windows.
+
+    Args:
+      examples: What the windows were made of.
+      table: The windows.
+      logits: For each window in order those of start and end, float [S]; or shorter, but not
+        shorter than its tokens, where positions of padding are not to compete.
+      tokenizer: With the vocabulary of the windows.
+      decoding: What decides.
+
+    Raises:
+      ValueError: where logits are missing, too short or not finite.
+    """
+    rows = iter(logits)
+    progress = parallel.Progress("Finding answers", len(examples))
+    for index, example in enumerate(examples):
+        numbers = table.windows_of(index)
+        windows = [
+            _Window(
+                int(table.parts[number, 0]),
+                tokenizer.convert_ids_to_tokens(table.part_ids(number).tolist()),
+                table.part_words(number),
+                may_begin,
+            )
+            for number, may_begin in zip(numbers, table.max_context(index), strict=True)
+        ]
+        yield _decode(example, windows, [_next_row(rows, number) for number in numbers], decoding)
+        progress(index + 1)
+
+
+def _next_row(rows: Iterator[Logits], window: int) -> Logits:
+    row = next(rows, None)
+    if row is None:
+        raise ValueError(f"There must be logits for each window. Received {window} rows only.")
+    return row
+
+
+def _window_of(features: squad_features.InputFeatures) -> _Window:
+    places = sorted(features.token_to_orig_map)
+    return _Window(
+        places[0],
+        features.tokens[places[0] : places[-1] + 1],
+        np.array([features.token_to_orig_map[place] for place in places]),
+        np.array([features.token_is_max_context.get(place, False) for place in places]),
+    )
+
+
+def _decode(
+    example: squad.SquadExample,
+    windows: Sequence[_Window],
+    rows: Sequence[Logits],
+    decoding: Decoding,
+) -> Prediction:
+    for window, row in zip(windows, rows, strict=True):
+        _check_row(example, window, row)
+    null = _null_entry(rows) if decoding.version_2_with_negative else None
+    nbest = _nbest(example, windows, rows, decoding, null)
+    best = next((entry for entry in nbest if entry.text), None)
+    probabilities = _softmax([entry.score for entry in nbest])
+    listed = tuple(
+        Entry(entry.text, entry.start_logit, entry.end_logit, probability, entry.span)
+        for entry, probability in zip(nbest, probabilities, strict=True)
+    )
+    if null is None:
+        return Prediction(example.qas_id, listed[0].text, listed)
+    if best is None:
+        return Prediction(example.qas_id, "", listed, NULL_ONLY_ODDS)
+    odds = null.score - best.start_logit - best.end_logit
+    text = "" if odds > decoding.null_score_diff_threshold else best.text
+    return Prediction(example.qas_id, text, listed, odds)
+
+
+def _check_row(example: squad.SquadExample, window: _Window, row: Logits) -> None:
+    length = window.first + len(window.tokens) + 1
+    for name, logits in zip(("start", "end"), row, strict=True):
+        if len(logits) < length or not np.isfinite(logits).all():
+            raise ValueError(
+                f"The {name} logits of a window must be finite, one for each of its {length} "
+                f"tokens. Received {len(logits)} for question {example.qas_id!r}, "
+                f"{int((~np.isfinite(logits)).sum())} of them not finite."
+            )
+
+
+def _null_entry(rows: Sequence[Logits]) -> Entry:
+    """Returns "there is no answer" with the logits of the window where its score is least."""
+    entries = [Entry("", float(start[0]), float(end[0])) for start, end in rows]
+    return min(entries, key=lambda entry: entry.score, default=Entry("", 0.0, 0.0))
+
+
+def _nbest(
+    example: squad.SquadExample,
+    windows: Sequence[_Window],
+    rows: Sequence[Logits],
+    decoding: Decoding,
+    null: Entry | None,
+) -> list[Entry]:
+    """Returns the entries with different texts, best first, without their probabilities."""
+    found: dict[str, Entry] = {}
+    for number, start, end in _best_spans(windows, rows, decoding, null):
+        # Faithful: "there is no answer" comes in addition where it is not among the n best.
+        if len(found) >= decoding.n_best_size:
+            break
+        if number < 0:
+            assert null is not None
+            entry = null
+        else:
+            start_logits, end_logits = rows[number]
+            text, span = _text(example, windows[number], start, end, decoding)
+            first = windows[number].first
+            entry = Entry(
+                text, float(start_logits[first + start]), float(end_logits[first + end]), span=span
+            )
+        found.setdefault(entry.text, entry)
+    if null is not None:
+        found.setdefault("", null)
+    return list(found.values()) or [Entry(NO_SPAN, 0.0, 0.0)]
+
+
+def _best_spans(
+    windows: Sequence[_Window], rows: Sequence[Logits], decoding: Decoding, null: Entry | None
+) -> Iterator[tuple[int, int, int]]:
+    """Yields the window of each span, its first and its last token; -1 for "no answer"."""
+    spans = [np.zeros((3, 0), np.int64)]
+    scores: list[Any] = [np.zeros(0)]
+    for number, (window, (start_logits, end_logits)) in enumerate(zip(windows, rows, strict=True)):
+        # Faithful: the question and the padding compete for places among the n best, too.
+        starts, ends = (
+            np.argsort(-logits, kind="stable")[: decoding.n_best_size] - window.first
+            for logits in (start_logits, end_logits)
+        )
+        starts = starts[(starts >= 0) & (starts < len(window.tokens))]
+        starts = starts[window.may_begin[starts]]
+        ends = ends[(ends >= 0) & (ends < len(window.tokens))]
+        lengths = ends - starts[:, None] + 1
+        rank, end_rank = np.nonzero((lengths >= 1) & (lengths <= decoding.max_answer_length))
+        spans.append(np.stack([np.full(len(rank), number), starts[rank], ends[end_rank]]))
+        start_scores = start_logits[starts[rank] + window.first].astype(np.float64)
+        scores.append(start_scores + end_logits[ends[end_rank] + window.first])
+    if null is not None:
+        spans.append(np.array([[-1], [0], [0]]))
+        scores.append(np.array([null.score]))
+    # Of equal scores the first one found comes first.
+    order = np.argsort(-np.concatenate(scores), kind="stable")
+    for number, start, end in np.concatenate(spans, axis=1)[:, order].T:
+        yield int(number), int(start), int(end)
+
+
+def _text(
+    example: squad.SquadExample, window: _Window, start: int, end: int, decoding: Decoding
+) -> tuple[str, Span]:
+    """Returns the paragraph's text for some tokens of a window, and where it stands."""
+    joined = " ".join(window.tokens[start : end + 1]).replace(" ##", "").replace("##", "")
+    first, last = int(window.words[start]), int(window.words[end])
+    words = " ".join(example.doc_tokens[first : last + 1])
+    begin, stop = squad_alignment.align(
+        " ".join(joined.split()),
+        words,
+        decoding.do_lower_case,
+        verbose_logging=decoding.verbose_logging,
+    )
+    return words[begin:stop], Span(first, last, begin, stop)
+
+
+def _softmax(scores: Sequence[float]) -> list[float]:
+    largest = max(scores)
+    weights = [math.exp(score - largest) for score in scores]
+    # In order, as the original adds them up; `sum` has its own way from Python 3.12 on.
+    total = 0.0
+    for weight in weights:
+        total += weight
+    return [weight / total for weight in weights]
+
+
+def log_summary(predictions: Sequence[Prediction]) -> None:
+    """Logs how many answers there are, and a warning where no span could be one."""
+    logging.info(
+        "%d questions answered, %d of them with an empty text.",
+        len(predictions),
+        sum(not prediction.text for prediction in predictions),
+    )
+    without = sum(all(entry.span is None for entry in each.nbest) for each in predictions)
+    if without:
+        logging.warning(
+            "For %d questions no span could be the answer: the paragraph is blank, or the best "
+            "starts and ends are in the question or too far apart. They are given %r, or for SQuAD "
+            "2.0 no answer.",
+            without,
+            NO_SPAN,
+        )
+
+
+def write_answers(
+    predictions: Sequence[Prediction],
+    output_prediction_file: str,
+    output_nbest_file: str,
+    output_null_log_odds_file: str | None,
+) -> None:
+    """Writes the answers, and the n best, as JSON; the files appear together when all are whole.
+
+    Args:
+      predictions: In the order of the files.
+      output_prediction_file: For the text of each answer, by question id.
+      output_nbest_file: For the lists of entries.
+      output_null_log_odds_file: For SQuAD 2.0's odds; None for SQuAD 1.1.
+    """
+    contents: dict[str, dict[str, Any]] = {
+        output_prediction_file: {each.qas_id: each.text for each in predictions},
+        output_nbest_file: {
+            each.qas_id: [_entry_json(entry) for entry in each.nbest] for each in predictions
+        },
+    }
+    if output_null_log_odds_file is not None:
+        contents[output_null_log_odds_file] = {each.qas_id: each.null_odds for each in predictions}
+    for path in contents:
+        logging.info("Writing %s.", path)
+    with record_files.replace_files(list(contents)) as files:
+        for file, content in zip(files, contents.values(), strict=True):
+            file.write((json.dumps(content, indent=4) + "\n").encode())
+
+
+def _entry_json(entry: Entry) -> dict[str, str | float]:
+    return {
+        "text": entry.text,
+        "probability": entry.probability,
+        "start_logit": entry.start_logit,
+        "end_logit": entry.end_logit,
+    }
+
+
+def write_predictions(  # noqa: PLR0913, PLR0917
+    all_examples: Sequence[squad.SquadExample],
+    all_features: Iterable[squad_features.InputFeatures],
+    all_results: Iterable[RawResult],
+    n_best_size: int,
+    max_answer_length: int,
+    do_lower_case: bool,
+    output_prediction_file: str,
+    output_nbest_file: str,
+    output_null_log_odds_file: str,
+    *,
+    version_2_with_negative: bool = False,
+    null_score_diff_threshold: float = 0.0,
+    verbose_logging: bool = False,
+) -> None:
+    """Writes the answers to all examples; the arguments, up to the star, are the original's.
+
+    Raises:
+      ValueError: where a window has no result, or one that is too short or not finite.
+    """
+    decoding = Decoding(
+        n_best_size=n_best_size,
+        max_answer_length=max_answer_length,
+        do_lower_case=do_lower_case,
+        version_2_with_negative=version_2_with_negative,
+        null_score_diff_threshold=null_score_diff_threshold,
+        verbose_logging=verbose_logging,
+    )
+    rows = {
+        result.unique_id: (np.asarray(result.start_logits), np.asarray(result.end_logits))
+        for result in all_results
+    }
+    windows: list[list[_Window]] = [[] for _ in all_examples]
+    own_rows: list[list[Logits]] = [[] for _ in all_examples]
+    for features in all_features:
+        if features.unique_id not in rows:
+            raise ValueError(
+                f"There must be a result for each window. Received none for {features.unique_id}."
+            )
+        windows[features.example_index].append(_window_of(features))
+        own_rows[features.example_index].append(rows[features.unique_id])
+    predictions = [
+        _decode(*each, decoding) for each in zip(all_examples, windows, own_rows, strict=True)
+    ]
+    log_summary(predictions)
+    write_answers(
+        predictions,
+        output_prediction_file,
+        output_nbest_file,
+        output_null_log_odds_file if version_2_with_negative else None,
+    )
