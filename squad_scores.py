@@ -1,0 +1,179 @@
+"""The official scores of SQuAD 1.1 and 2.0 (Rajpurkar et al. 2016, section 6.1; 2018, section 5.1).
+
+An answer is compared in words, without case, punctuation and articles. Sums run in the order of the
+file and in the official scripts' arithmetic, so that every digit is theirs. Integers stay integers
+for the same reason: from Python 3.12 on, `sum` adds them in another way than floats.
+"""
+
+import collections
+import re
+import string
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+Golds = Mapping[str, Sequence[str]]
+
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+def normalize_answer(text: str) -> str:
+    """Returns the text in lower case, without ASCII punctuation, articles and further spaces."""
+    text = text.lower().translate(_WITHOUT_PUNCTUATION)
+    return " ".join(_ARTICLES.sub(" ", text).split())
+
+
+def exact_match(prediction: str, gold: str) -> int:
+    """Returns 1 where two answers are the same but for what is not compared, else 0."""
+    return int(normalize_answer(prediction) == normalize_answer(gold))
+
+
+def f1(prediction: str, gold: str) -> float:
+    """Returns the harmonic mean of precision and recall in words; 0 where they share none."""
+    words, gold_words = normalize_answer(prediction).split(), normalize_answer(gold).split()
+    num_same = sum((collections.Counter(words) & collections.Counter(gold_words)).values())
+    if not num_same:
+        return 0
+    precision, recall = 1.0 * num_same / len(words), 1.0 * num_same / len(gold_words)
+    return (2 * precision * recall) / (precision + recall)
+
+
+def f1_or_none(prediction: str, gold: str) -> float:
+    """Returns `f1`, but 1 where neither answer has words, as in SQuAD 2.0."""
+    if not normalize_answer(prediction) and not normalize_answer(gold):
+        return 1
+    return f1(prediction, gold)
+
+
+def best_score(
+    measure: Callable[[str, str], float], prediction: str, golds: Sequence[str]
+) -> float:
+    """Returns the score against the gold answer that is most like the prediction."""
+    return max(measure(prediction, gold) for gold in golds)
+
+
+def golds_to_compare(golds: Sequence[str]) -> Sequence[str]:
+    """Returns SQuAD 2.0's gold answers: those that have words, or that there is none."""
+    return [gold for gold in golds if normalize_answer(gold)] or [""]
+
+
+def _check_predicted(golds: Golds, predictions: Mapping[str, str]) -> None:
+    missing = [qas_id for qas_id in golds if qas_id not in predictions]
+    if missing or not golds:
+        raise ValueError(
+            f"There must be questions, and a prediction for each. Received {len(golds)} questions "
+            f"and none for {len(missing)} of them, such as {missing[:3]}."
+        )
+
+
+def evaluate_v1(golds: Golds, predictions: Mapping[str, str]) -> dict[str, float]:
+    """Returns SQuAD 1.1's `exact_match` and `f1`, in percent.
+
+    Args:
+      golds: By question id, in the order of the file, the gold answers, at least one each.
+      predictions: By question id.
+
+    Raises:
+      ValueError: where a question has no gold answer or no prediction.
+    """
+    _check_predicted(golds, predictions)
+    without = [qas_id for qas_id, answers in golds.items() if not answers]
+    if without:
+        raise ValueError(
+            f"Each question must have an answer to compare with. Received {len(without)} without, "
+            f"such as {without[:3]}; for SQuAD 2.0, use its scores."
+        )
+    # One by one, and not by `sum`, as the script for SQuAD 1.1 has it.
+    exact_total = f1_total = 0.0
+    for qas_id, answers in golds.items():
+        exact_total += best_score(exact_match, predictions[qas_id], answers)
+        f1_total += best_score(f1, predictions[qas_id], answers)
+    return {
+        "exact_match": 100.0 * exact_total / len(golds),
+        "f1": 100.0 * f1_total / len(golds),
+    }
+
+
+def evaluate_v2(
+    golds: Golds,
+    predictions: Mapping[str, str],
+    null_odds: Mapping[str, float] | None = None,
+    null_threshold: float = 1.0,
+) -> dict[str, float]:
+    """Returns SQuAD 2.0's scores, in percent, under the names and in the order of its script.
+
+    Args:
+      golds: By question id, in the order of the file, the gold answers; none where there is none.
+      predictions: By question id; empty for "there is no answer".
+      null_odds: By question id, the greater the likelier that there is no answer. With them come
+        the best scores that a threshold on them gives, and the threshold.
+      null_threshold: With odds above it, a prediction counts as "there is no answer", whatever it
+        is; 1 in the official script (--na-prob-thresh).
+
+    Raises:
+      ValueError: where a question has no prediction or no odds.
+    """
+    _check_predicted(golds, predictions)
+    if null_odds is not None:
+        _check_predicted(golds, {qas_id: "" for qas_id in null_odds})
+    results: dict[str, float] = {}
+    kept: dict[str, dict[str, float]] = {}
+    raw: dict[str, dict[str, float]] = {}
+    measures = (("exact", exact_match), ("f1", f1_or_none))
+    for name, measure in measures:
+        raw[name] = {
+            qas_id: best_score(measure, predictions[qas_id], golds_to_compare(answers))
+            for qas_id, answers in golds.items()
+        }
+        kept[name] = {
+            qas_id: float(not golds[qas_id])
+            if null_odds is not None and null_odds[qas_id] > null_threshold
+            else score
+            for qas_id, score in raw[name].items()
+        }
+    groups = {
+        "": list(golds),
+        "HasAns_": [qas_id for qas_id, answers in golds.items() if answers],
+        "NoAns_": [qas_id for qas_id, answers in golds.items() if not answers],
+    }
+    for prefix, qas_ids in groups.items():
+        if qas_ids:
+            for name, _ in measures:
+                scores = (kept[name][qas_id] for qas_id in qas_ids)
+                results[prefix + name] = 100.0 * sum(scores) / len(qas_ids)
+            results[prefix + "total"] = len(qas_ids)
+    if null_odds is not None:
+        for name, _ in measures:
+            best, threshold = best_threshold(raw[name], predictions, null_odds, groups["NoAns_"])
+            results[f"best_{name}"] = best
+            results[f"best_{name}_thresh"] = threshold
+    return results
+
+
+def best_threshold(
+    scores: Mapping[str, float],
+    predictions: Mapping[str, str],
+    null_odds: Mapping[str, float],
+    impossible: Iterable[str],
+) -> tuple[float, float]:
+    """Returns the best score in percent of all thresholds, and the first threshold that gives it.
+
+    Args:
+      scores: Of each prediction as it stands, in the order of the file.
+      predictions: By question id.
+      null_odds: By question id. At a threshold, those with at most these odds are answered as
+        predicted, and for the others there is no answer.
+      impossible: The questions that have no answer.
+    """
+    impossible = set(impossible)
+    current = best = float(len(impossible))
+    threshold = 0.0
+    for qas_id in sorted(null_odds, key=lambda each: null_odds[each]):
+        if qas_id not in scores:
+            continue
+        if qas_id not in impossible:
+            current += scores[qas_id]
+        elif predictions[qas_id]:
+            current -= 1
+        if current > best:
+            best, threshold = current, null_odds[qas_id]
+    return 100.0 * best / len(scores), threshold
