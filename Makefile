@@ -12,7 +12,7 @@ installed := .venv/requirements-installed
 .PHONY: help setup demo test
 
 help:
-	@echo "make demo    pre-trains a small BERT on the sample text and evaluates it"
+	@echo "make demo    pre-trains a small BERT on the sample text, fine-tunes and exports it"
 	@echo "make test    runs every check: ruff, mypy, pytest"
 	@echo "make setup   installs the pinned requirements into .venv; the other two do it when needed"
 
@@ -62,3 +62,23 @@ demo: $(installed)
 	  --learning_rate=1e-3 \
 	  --num_train_steps=$(DEMO_STEPS) \
 	  --num_warmup_steps=150
+	python run_classifier.py \
+	  --task_name=custom \
+	  --data_dir=sample/remarks \
+	  --init_checkpoint=demo_output/pretrained \
+	  --bert_config_file=sample/bert_config.json \
+	  --vocab_file=sample/vocab.txt \
+	  --output_dir=demo_output/remarks \
+	  --do_train \
+	  --do_eval \
+	  --do_predict \
+	  --do_export \
+	  --max_seq_length=64 \
+	  --train_batch_size=16 \
+	  --learning_rate=3e-4 \
+	  --num_train_epochs=4
+	head -n 4 demo_output/remarks/predictions.tsv
+	echo "The bread was hard and the driver was too fast." \
+	  | python predict.py --model_dir=demo_output/remarks
+	python sample/ask_saved_model.py demo_output/remarks/saved_model \
+	  "The bread was warm and the driver was careful."

@@ -398,7 +398,7 @@ def save_tensors(prefix: str, tensors: Mapping[str, np.ndarray]) -> None:
         tf.io.gfile.rename(partial + suffix, prefix + suffix, overwrite=True)
 
 
-@functools.lru_cache(maxsize=1)
+@functools.lru_cache(maxsize=4)
 def _meta_graph(declarations: tuple[tuple[str, tuple[int, ...], str], ...]) -> Any:
     """Returns what `tf.compat.v1.train.import_meta_graph` needs to restore the variables.
 

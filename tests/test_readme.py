@@ -57,7 +57,7 @@ def test_continuous_integration_runs_what_readme_says():
 
 # In place of a released checkpoint, the one that README's commands have just made.
 RELEASED = """
-mkdir released
+mkdir -p released
 cp sample/vocab.txt sample/bert_config.json released
 for file in my_bert/model.ckpt-20.*; do
   cp $file released/bert_model.ckpt.${file#*-20.}
@@ -65,11 +65,20 @@ done
 export BERT_BASE_DIR=released
 """
 
+# In place of GLUE, a task of its form.
+GLUE = """
+mkdir glue
+cp -r tests/golden/cola glue/CoLA
+export GLUE_DIR=glue
+"""
+
 
 @pytest.mark.slow
 def test_commands_run_as_they_stand(checkout):
     commands = "".join(block for block in BLOCKS if not block.startswith("make "))
     commands, count = re.subn(r"^export BERT_BASE_DIR=.*\n", RELEASED, commands, flags=re.M)
+    assert count == 2
+    commands, count = re.subn(r"^export GLUE_DIR=.*\n", GLUE, commands, flags=re.M)
     assert count == 1
     run("bash", "-euo", "pipefail", "-c", commands, cwd=checkout)
     outputs = re.findall(r"--output_(?:file|dir)=(\S+)", commands)
@@ -86,5 +95,8 @@ def test_demo_ends_with_an_evaluation(checkout):
     installed.touch()
     output = run("make", "demo", "DEMO_STEPS=2", cwd=checkout)
     assert "hidden tokens, the model's first guess was right for" in output
+    assert re.search(r"^test-1\t.*\t(good|bad)\t0\.\d+\t0\.\d+$", output, flags=re.M)
+    assert re.search(r'"label": "(good|bad)", "probabilities"', output)
+    assert re.search(r"^(good|bad) \(\d+\.\d% sure\): The bread was warm", output, flags=re.M)
     results = (checkout / "demo_output/pretrained/eval_results.txt").read_text(encoding="utf-8")
     assert "global_step = 2\n" in results
