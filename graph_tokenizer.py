@@ -324,7 +324,7 @@ def _pad(first: tf.RaggedTensor, second: tf.RaggedTensor) -> dict[str, Tensor]:
     mask = tf.sequence_mask(ids.row_lengths(), length, tf.int32)
     return {
         # Faithful: the padding is 0, whatever the id of [PAD].
-        "input_ids": ids.to_tensor(shape=[None, length]),
+        "input_ids": ids.to_tensor(shape=tf.stack([ids.nrows(), length])),
         "input_mask": mask,
         "segment_ids": mask - tf.sequence_mask(first.row_lengths(), length, tf.int32),
     }

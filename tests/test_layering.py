@@ -34,6 +34,10 @@ LAYERS: dict[str, tuple[set[str], set[str]]] = {
         {"numpy", "absl"},
     ),
     "custom_data": ({"classification", "tables"}, {"absl"}),
+    "original_processors": (
+        {"classification", "glue", "record_files", "tables", "tokenization"},
+        {"absl"},
+    ),
     "glue": ({"classification", "tables"}, {"absl"}),
     # Network.
     "modeling": (set(), {"keras"}),
@@ -61,9 +65,26 @@ LAYERS: dict[str, tuple[set[str], set[str]]] = {
         },
         {"keras", "tensorflow", "numpy", "absl"},
     ),
+    "original_classifier": (
+        {
+            "original_processors",
+            "tables",
+            "modeling",
+            "task_models",
+            "optimization",
+            "checkpoint",
+            "input_pipeline",
+            "training",
+        },
+        {"keras", "tensorflow", "numpy", "absl"},
+    ),
     "serving": (
         {"tokenization", "record_files", "modeling", "checkpoint", "training", "finetuning"},
         {"tensorflow", "numpy", "keras"},
+    ),
+    "export": (
+        {"tokenization", "graph_tokenizer", "record_files"},
+        {"keras", "tensorflow", "absl"},
     ),
     "graph_tokenizer": ({"tokenization"}, {"tensorflow", "tensorflow_text", "numpy"}),
     # Scripts.
