@@ -10,6 +10,7 @@ import time
 import types
 from collections.abc import Callable, Iterable, Iterator
 from concurrent import futures
+from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar
 
 from absl import logging
@@ -87,15 +88,33 @@ class Workers:
     def map(
         self, function: Callable[[Any, Item], Result], items: Iterable[Item]
     ) -> Iterator[Result]:
-        """Yields `function(state, item)` for each item, in order; items are taken as needed."""
+        """Yields `function(state, item)` for each item, in order; items are taken as needed.
+
+        Raises:
+          OSError: where a process ended before its work was done.
+        """
         if self._executor is None:
             for item in items:
                 yield function(self._state, item)
             return
+        try:
+            yield from self._map(self._executor, function, items)
+        except BrokenProcessPool as error:
+            raise OSError(
+                "One of the processes ended before its work was done. Where the system stopped it "
+                "for want of memory, use fewer."
+            ) from error
+
+    def _map(
+        self,
+        executor: futures.Executor,
+        function: Callable[[Any, Item], Result],
+        items: Iterable[Item],
+    ) -> Iterator[Result]:
         waiting: collections.deque[futures.Future[Result]] = collections.deque()
         for item in items:
             with _script_hidden():
-                waiting.append(self._executor.submit(_call, function, item))
+                waiting.append(executor.submit(_call, function, item))
             if len(waiting) >= self._limit:
                 yield waiting.popleft().result()
         while waiting:

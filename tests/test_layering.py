@@ -27,6 +27,25 @@ LAYERS: dict[str, tuple[set[str], set[str]]] = {
         {"parallel", "record_files", "squad", "squad_windows", "tokenization"},
         {"numpy", "absl"},
     ),
+    "squad_cache": (
+        {"record_files", "squad_features", "squad_windows", "tokenization"},
+        {"numpy", "absl"},
+    ),
+    "squad_alignment": ({"tokenization"}, {"absl"}),
+    "squad_answers": (
+        {
+            "parallel",
+            "record_files",
+            "squad",
+            "squad_alignment",
+            "squad_features",
+            "squad_windows",
+            "tokenization",
+        },
+        {"numpy", "absl"},
+    ),
+    "squad_scores": (set(), set()),
+    "squad_report": ({"record_files", "squad", "squad_answers", "squad_scores"}, {"absl"}),
     "tables": ({"record_files"}, {"absl"}),
     "classification_scores": (set(), {"numpy", "sklearn", "scipy"}),
     "classification": (
