@@ -58,8 +58,11 @@ LAYERS: dict[str, tuple[set[str], set[str]]] = {
         {"absl"},
     ),
     "glue": ({"classification", "tables"}, {"absl"}),
+    "feature_files": (set(), {"numpy"}),
+    "text_inputs": ({"tokenization", "record_files"}, {"numpy", "absl"}),
     # Network.
     "modeling": (set(), {"keras"}),
+    "layer_features": ({"modeling"}, {"keras"}),
     "original_modeling": ({"modeling", "checkpoint"}, {"keras"}),
     "pretraining": ({"modeling"}, {"keras"}),
     "task_models": ({"modeling"}, {"keras"}),
@@ -107,6 +110,20 @@ LAYERS: dict[str, tuple[set[str], set[str]]] = {
     ),
     "graph_tokenizer": ({"tokenization"}, {"tensorflow", "tensorflow_text", "numpy"}),
     # Scripts.
+    "extract_features": (
+        {
+            "quiet_import",
+            "common_flags",
+            "tokenization",
+            "record_files",
+            "text_inputs",
+            "feature_files",
+            "layer_features",
+            "modeling",
+            "checkpoint",
+        },
+        {"keras", "tensorflow", "numpy", "absl"},
+    ),
     "predict": ({"quiet_import", "common_flags", "record_files", "tables", "serving"}, {"absl"}),
     "split_sentences": ({"tokenization", "record_files", "common_flags"}, {"absl"}),
     "create_pretraining_data": (

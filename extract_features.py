@@ -1,0 +1,355 @@
+"""Writes what the layers of BERT make of each line of a text (paper, section 5.3).
+
+    python extract_features.py --input_file=text.txt --output_file=features.jsonl \
+      --vocab_file=vocab.txt --bert_config_file=bert_config.json --init_checkpoint=bert_model.ckpt
+
+A line is a text `A` or a pair `A ||| B`. Files of any size go through in the same memory: they are
+read, computed and written in chunks, within which lines of like lengths are computed together. Old
+commands of the original's extract_features.py work unchanged.
+"""
+
+import array
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any, BinaryIO
+
+import quiet_import  # isort: skip  # noqa: F401
+
+import keras
+import numpy as np
+import tensorflow as tf
+from absl import flags, logging
+
+import checkpoint
+import common_flags
+import feature_files
+import layer_features
+import modeling
+import record_files
+import text_inputs
+import tokenization
+
+# A chunk ends where its lines give so many values (of 4 bytes), or are so many.
+CHUNK_VALUES = 1 << 25
+CHUNK_LINES = 1 << 12
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The flags of this script, by name; `define_flags` says what each means."""
+
+    input_file: str
+    output_file: str
+    bert_config_file: str
+    init_checkpoint: str
+    vocab_file: str
+    do_lower_case: bool = True
+    layers: str = "-1,-2,-3,-4"
+    pooling: str = "none"
+    format: str = "jsonl"
+    max_seq_length: int = 128
+    batch_size: int = 32
+    use_tpu: bool = False
+
+
+def define_flags() -> None:
+    """Defines the flags (original: extract_features.py)."""
+    flags.DEFINE_string(
+        "input_file",
+        None,
+        "Text, plain or gzip, a text `A` or a pair `A ||| B` a line: a comma-separated list of "
+        "paths or patterns.",
+        required=True,
+    )
+    flags.DEFINE_string("output_file", None, "Where to write the features.", required=True)
+    flags.DEFINE_string(
+        "bert_config_file",
+        None,
+        "The bert_config.json that gives the model's shape.",
+        required=True,
+    )
+    flags.DEFINE_string(
+        "init_checkpoint",
+        None,
+        "Checkpoint of the model: its prefix (.../bert_model.ckpt), its .index file or its folder.",
+        required=True,
+    )
+    common_flags.define_vocabulary_flags()
+    flags.DEFINE_string(
+        "layers",
+        "-1,-2,-3,-4",
+        "Layers to write, comma-separated: numbers from 0, or from the end with -1; or names: "
+        f"{', '.join(layer_features.COMBINATIONS)}.",
+    )
+    flags.DEFINE_enum(
+        "pooling",
+        "none",
+        ["none", "cls", "mean", "max"],
+        "What to write for each line: every token's values, the values of [CLS], or the mean or "
+        "maximum over the line's tokens, [CLS] and [SEP] included.",
+    )
+    flags.DEFINE_enum(
+        "format",
+        "jsonl",
+        ["jsonl", "npz"],
+        "jsonl: a JSON object a line, values rounded to 6 decimals. npz: NumPy arrays `values` "
+        "[rows, layers, H], a row for each token, or with --pooling for each line; `lengths`, the "
+        "number of tokens of each line; `input_ids`, of all tokens; and `layers`, their names.",
+    )
+    flags.DEFINE_integer(
+        "max_seq_length",
+        128,
+        "Tokens per line at most, [CLS] and [SEP] included; longer lines are cut.",
+        lower_bound=3,
+    )
+    flags.DEFINE_integer("batch_size", 32, "Lines to compute at a time.", lower_bound=1)
+    flags.DEFINE_bool("use_tpu", False, "Accepted for old commands; without effect.")
+    flags.DEFINE_bool("use_one_hot_embeddings", False, "Accepted for old commands; without effect.")
+    flags.DEFINE_string("master", None, "Accepted for old commands; without effect.")
+    flags.DEFINE_integer("num_tpu_cores", 8, "Accepted for old commands; without effect.")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Line:
+    """A line as the model takes it.
+
+    Attributes:
+      tokens: `[CLS] a [SEP] (b [SEP])`.
+      input_ids: Of the tokens.
+      segment_ids: 0 up to the first [SEP], then 1.
+      num_cut: Tokens left out to fit.
+    """
+
+    tokens: Sequence[str]
+    input_ids: Sequence[int]
+    segment_ids: Sequence[int]
+    num_cut: int
+
+
+class Lines:
+    """The lines of some files, tokenized anew each time they are iterated."""
+
+    def __init__(
+        self, files: Sequence[str], tokenizer: tokenization.FullTokenizer, max_seq_length: int
+    ) -> None:
+        self.files = files
+        self._tokenizer = tokenizer
+        self._max_seq_length = max_seq_length
+
+    def __iter__(self) -> Iterator[Line]:
+        for path in self.files:
+            for text, _ in record_files.read_lines(path):
+                yield self._tokenize(text_inputs.clean_line(text))
+
+    def _tokenize(self, text: str) -> Line:
+        a, b = map(self._tokenizer.tokenize, text_inputs.split_pair(text))
+        tokens, segment_ids = tokenization.pack(a, b, max_length=self._max_seq_length)
+        num_cut = len(a) + len(b) + (3 if b else 2) - len(tokens)
+        input_ids = self._tokenizer.convert_tokens_to_ids(tokens)
+        return Line(tokens, input_ids, segment_ids, num_cut)
+
+
+def survey(lines: Lines, config: modeling.BertConfig) -> array.array:
+    """Returns the number of tokens of every line, and warns of what looks wrong.
+
+    Raises:
+      ValueError: where there is no line, or a pair that the model cannot take.
+    """
+    lengths = array.array("I")
+    num_cut = num_unknown = num_empty = 0
+    for number, line in enumerate(lines, start=1):
+        if line.segment_ids[-1] >= config.type_vocab_size:
+            raise ValueError(
+                "`type_vocab_size` in --bert_config_file must be at least 2 for pairs `A ||| B`. "
+                f"Received {config.type_vocab_size}, and line {number} of {lines.files} is one."
+            )
+        lengths.append(len(line.tokens))
+        num_cut += line.num_cut > 0
+        num_unknown += line.tokens.count("[UNK]")
+        num_empty += len(line.tokens) == 2
+    if not lengths:
+        raise ValueError(f"`--input_file` must hold text. Received {lines.files}.")
+    num_tokens = sum(lengths)
+    logging.info("Read %d lines, %d tokens with [CLS] and [SEP].", len(lengths), num_tokens)
+    if num_cut:
+        logging.warning("%d lines were cut to fit --max_seq_length.", num_cut)
+    if num_empty:
+        logging.warning("%d lines have no token but [CLS] and [SEP].", num_empty)
+    if num_unknown > 0.02 * num_tokens:
+        logging.warning(
+            "%.1f %% of the tokens are [UNK]. Are --vocab_file and --do_lower_case the right ones "
+            "for this text?",
+            100 * num_unknown / num_tokens,
+        )
+    return lengths
+
+
+class Extractor:
+    """Computes layers of the encoder, and pools them over tokens.
+
+    Args:
+      config: The shape of the model.
+      layers: As `layer_features.parse_layers` gives them.
+      pooling: "none", "cls", "mean" or "max".
+    """
+
+    def __init__(
+        self, config: modeling.BertConfig, layers: Sequence[int | str], pooling: str
+    ) -> None:
+        self.layers = layers
+        self.pooling = pooling
+        inputs = modeling.encoder_inputs()
+        encoded = modeling.BertModel(config)(inputs)
+        outputs = [layer_features.combine(encoded, layer) for layer in layers]
+        self.model = keras.Model(inputs, outputs)
+        # One trace serves all shapes. TensorFlow leaves out what no output needs.
+        signature = {name: tf.TensorSpec((None, None), tf.int32) for name in inputs}
+        self._compute = tf.function(self._pooled, input_signature=[signature], autograph=False)
+
+    def _pooled(self, batch: dict[str, Any]) -> list[Any]:
+        """Returns each layer, [B, S, W], pooled [B, 1, W]."""
+        # Of a single output, Keras makes no list.
+        outputs = tf.nest.flatten(self.model(batch, training=False))
+        if self.pooling == "none":
+            return outputs
+        if self.pooling == "cls":
+            return [output[:, :1] for output in outputs]
+        mask = tf.cast(batch["input_mask"], tf.float32)[:, :, None]
+        if self.pooling == "mean":
+            num_tokens = tf.reduce_sum(mask, axis=1, keepdims=True)
+            sums = [tf.reduce_sum(output * mask, axis=1, keepdims=True) for output in outputs]
+            return [each / num_tokens for each in sums]
+        masked = [tf.where(mask > 0, output, output.dtype.min) for output in outputs]
+        return [tf.reduce_max(each, axis=1, keepdims=True) for each in masked]
+
+    def num_rows(self, num_tokens: int) -> int:
+        """Returns the number of rows that a line of so many tokens gives."""
+        return num_tokens if self.pooling == "none" else 1
+
+    def __call__(self, lines: Sequence[Line], settings: Settings) -> list[list[np.ndarray]]:
+        """Returns float32 [`num_rows`, W] for each line and layer."""
+        results: list[list[np.ndarray]] = [[] for _ in lines]
+        lengths = [len(line.tokens) for line in lines]
+        for batch in text_inputs.bucket(lengths, settings.batch_size):
+            inputs = text_inputs.pad(
+                [lines[number].input_ids for number in batch],
+                [lines[number].segment_ids for number in batch],
+                settings.max_seq_length,
+            )
+            outputs = [output.numpy() for output in self._compute(inputs)]
+            for row, number in enumerate(batch):
+                num_rows = self.num_rows(lengths[number])
+                results[number] = [output[row, :num_rows] for output in outputs]
+        return results
+
+
+def run(settings: Settings) -> None:
+    """Writes the features of all lines.
+
+    Raises:
+      ValueError: before the expensive part, where the settings, the text and the model do not fit.
+    """
+    logging.info("%s", settings)
+    config = modeling.BertConfig.from_json_file(settings.bert_config_file)
+    layers = layer_features.parse_layers(settings.layers, config, flag="layers")
+    _check(settings, config, layers)
+    files = record_files.match_files(settings.input_file, "input_file")
+    record_files.check_outputs([settings.output_file], files, "output_file")
+    tokenizer = text_inputs.load_tokenizer(
+        settings.vocab_file, settings.do_lower_case, config.vocab_size, ["[CLS]", "[SEP]"]
+    )
+    lines = Lines(files, tokenizer, settings.max_seq_length)
+    lengths = survey(lines, config)
+    extractor = Extractor(config, layers, settings.pooling)
+    checkpoint.load_weights(extractor.model.weights, settings.init_checkpoint)
+    features = extract(extractor, lines, settings, sum(lengths))
+    with record_files.replace_files([settings.output_file]) as [file]:
+        if settings.format == "jsonl":
+            feature_files.write_jsonl(file, features, layers, settings.pooling)
+        else:
+            _write_npz(file, features, extractor, lines, lengths)
+    logging.info("Wrote features of %d lines to %s.", len(lengths), settings.output_file)
+
+
+def _check(settings: Settings, config: modeling.BertConfig, layers: Sequence[int | str]) -> None:
+    """Checks the settings against the model."""
+    limit = config.max_position_embeddings
+    if not 3 <= settings.max_seq_length <= limit:
+        raise ValueError(
+            f"`--max_seq_length` must be at least 3 and at most {limit}, the "
+            "`max_position_embeddings` in --bert_config_file. Received "
+            f"{settings.max_seq_length}."
+        )
+    widths = {layer_features.width(layer, config) for layer in layers}
+    if settings.format == "npz" and len(widths) > 1:
+        raise ValueError(
+            "`--layers` must all have the same number of values for `--format=npz`. Received "
+            f"{settings.layers!r}; ask for concat_last_four in a run of its own."
+        )
+    tokenization.validate_case_matches_checkpoint(settings.do_lower_case, settings.init_checkpoint)
+    checkpoint.resolve(settings.init_checkpoint)
+    if settings.use_tpu:
+        logging.warning("--use_tpu has no effect: features are computed on a GPU or the CPU.")
+
+
+def extract(
+    extractor: Extractor, lines: Lines, settings: Settings, num_tokens: int
+) -> Iterator[feature_files.Features]:
+    """Yields the tokens and features of each line, in order.
+
+    Raises:
+      ArithmeticError: where features are not finite.
+    """
+    progress = text_inputs.Progress("Extracting features", num_tokens)
+    values_per_row = sum(output.shape[-1] for output in extractor.model.outputs)
+
+    def size(line: Line) -> int:
+        num_values = extractor.num_rows(len(line.tokens)) * values_per_row
+        return max(num_values, CHUNK_VALUES // CHUNK_LINES)
+
+    number = num_done = 0
+    for chunk in text_inputs.chunk(lines, size, CHUNK_VALUES):
+        for line, values in zip(chunk, extractor(chunk, settings), strict=True):
+            number += 1
+            if not all(np.isfinite(each).all() for each in values):
+                raise ArithmeticError(
+                    f"Features must be finite. Those of line {number} of {lines.files} are not; "
+                    f"look at the weights in {settings.init_checkpoint!r}."
+                )
+            yield line.tokens, values
+            num_done += len(line.tokens)
+        progress(num_done)
+
+
+def _write_npz(
+    file: BinaryIO,
+    features: Iterator[feature_files.Features],
+    extractor: Extractor,
+    lines: Lines,
+    lengths: array.array,
+) -> None:
+    layers = extractor.layers
+    num_rows = sum(map(extractor.num_rows, lengths))
+    shape = (num_rows, len(layers), extractor.model.outputs[0].shape[-1])
+    names = np.array([str(layer) for layer in layers])
+    feature_files.write_npz(
+        file,
+        {
+            "values": (shape, "<f4", (np.stack(values, axis=1) for _, values in features)),
+            "lengths": ((len(lengths),), "<i4", [np.array(lengths)]),
+            # Tokenized once more, rather than kept for the whole file.
+            "input_ids": ((sum(lengths),), "<i4", (np.array(line.input_ids) for line in lines)),
+            "layers": (names.shape, names.dtype.str, [names]),
+        },
+    )
+
+
+def main(_: list[str]) -> None:
+    """Runs the script on its flags."""
+    names = [field.name for field in dataclasses.fields(Settings)]
+    run(Settings(**{name: getattr(flags.FLAGS, name) for name in names}))
+
+
+if __name__ == "__main__":
+    define_flags()
+    common_flags.run_script(main)

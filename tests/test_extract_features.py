@@ -1,0 +1,254 @@
+import json
+
+import numpy as np
+import pytest
+from conftest import GOLDEN, ROOT, change, run_python
+
+import checkpoint
+import extract_features
+import modeling
+
+LARGE_VOCAB = ROOT.parent / "shared" / "data" / "vocab" / "bert-base-uncased-vocab.txt"
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "sat", "on", "mat", "##s", "."]
+LINES = ["the cat sat on the mat .", "the cats ||| the mat .", "", "sat", "the mats sat . " * 9]
+
+
+@pytest.fixture
+def settings(tmp_path, still_config):
+    """A function that makes settings for a small model and a few lines."""
+    return make_settings(tmp_path, change(still_config, vocab_size=len(WORDS)))
+
+
+def make_settings(tmp_path, config):
+    (tmp_path / "bert_config.json").write_text(config.to_json_string())
+    (tmp_path / "vocab.txt").write_text("\n".join(WORDS))
+    (tmp_path / "text.txt").write_text("".join(f"{line}\n" for line in LINES))
+    extractor = extract_features.Extractor(config, [-1], "none")
+    weights = {each.path: np.asarray(each) * 20 for each in extractor.model.weights}
+    checkpoint.save_tensors(str(tmp_path / "bert_model.ckpt"), weights)
+
+    def make(**changes):
+        return extract_features.Settings(
+            **{
+                "input_file": str(tmp_path / "text.txt"),
+                "output_file": str(tmp_path / "out"),
+                "bert_config_file": str(tmp_path / "bert_config.json"),
+                "init_checkpoint": str(tmp_path / "bert_model.ckpt"),
+                "vocab_file": str(tmp_path / "vocab.txt"),
+                "layers": "-1,-2",
+                "max_seq_length": 16,
+                "batch_size": 2,
+                **changes,
+            }
+        )
+
+    return make
+
+
+def run_jsonl(settings):
+    extract_features.run(settings)
+    with open(settings.output_file, encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
+
+
+def run_npz(settings):
+    extract_features.run(settings)
+    with np.load(settings.output_file) as arrays:
+        return {name: arrays[name] for name in arrays.files}
+
+
+def strings(value):
+    """Returns a parsed line with every list of numbers replaced by its length."""
+    if isinstance(value, dict):
+        return [(key, strings(each)) for key, each in value.items()]
+    if isinstance(value, list):
+        return len(value) if isinstance(value[0], float) else [strings(each) for each in value]
+    return value
+
+
+def numbers(line):
+    return np.array([[layer["values"] for layer in token["layers"]] for token in line["features"]])
+
+
+def test_features_equal_the_original(tmp_path, golden):
+    vocab_file = golden / "vocab.txt" if golden == GOLDEN else LARGE_VOCAB
+    if not vocab_file.exists():
+        pytest.skip(f"{vocab_file} is not there.")
+    expected = [json.loads(line) for line in (golden / "features.jsonl").read_text().splitlines()]
+    layers = [str(layer["index"]) for layer in expected[0]["features"][0]["layers"]]
+    found = run_jsonl(
+        extract_features.Settings(
+            input_file=str(golden / "features_input.txt"),
+            output_file=str(tmp_path / "features.jsonl"),
+            bert_config_file=str(golden / "bert_config.json"),
+            init_checkpoint=str(golden / "bert_model.ckpt"),
+            vocab_file=str(vocab_file),
+            layers=",".join(layers),
+            max_seq_length=64,
+        )
+    )
+    assert [strings(line) for line in found] == [strings(line) for line in expected]
+    for mine, original in zip(found, expected, strict=True):
+        np.testing.assert_allclose(numbers(mine), numbers(original), rtol=0, atol=1e-4)
+
+
+def test_every_line_is_as_the_json_module_writes_it(settings):
+    extract_features.run(settings())
+    with open(settings().output_file, encoding="ascii") as file:
+        lines = file.read().splitlines()
+    assert len(lines) == len(LINES)
+    assert [json.dumps(json.loads(line)) for line in lines] == lines
+
+
+def test_tokens_are_those_of_the_line_cut_to_fit(settings):
+    found = [[token["token"] for token in line["features"]] for line in run_jsonl(settings())]
+    assert found[1] == ["[CLS]", "the", "cat", "##s", "[SEP]", "the", "mat", ".", "[SEP]"]
+    assert found[2] == ["[CLS]", "[SEP]"]
+    assert len(found[4]) == 16
+    assert found[4][-1] == "[SEP]"
+
+
+def test_results_do_not_depend_on_batches_or_chunks(settings, monkeypatch):
+    reference = run_npz(settings(format="npz", batch_size=32))
+    for batch_size, chunk_values in ((1, 1), (2, 400)):
+        monkeypatch.setattr(extract_features, "CHUNK_VALUES", chunk_values)
+        found = run_npz(settings(format="npz", batch_size=batch_size))
+        for name, values in reference.items():
+            if name == "values":
+                np.testing.assert_allclose(found[name], values, atol=1e-5)
+            else:
+                np.testing.assert_array_equal(found[name], values)
+
+
+def test_both_formats_hold_the_same(settings):
+    lines = run_jsonl(settings())
+    arrays = run_npz(settings(format="npz"))
+    assert [len(line["features"]) for line in lines] == arrays["lengths"].tolist()
+    tokens = [token["token"] for line in lines for token in line["features"]]
+    assert tokens == [WORDS[index] for index in arrays["input_ids"]]
+    np.testing.assert_allclose(
+        np.concatenate([numbers(line) for line in lines]), arrays["values"], atol=5.1e-7
+    )
+    assert arrays["layers"].tolist() == ["-1", "-2"]
+
+
+def test_combinations_add_up_from_single_layers(tmp_path, still_config):
+    config = change(still_config, num_hidden_layers=4, vocab_size=len(WORDS))
+    settings = make_settings(tmp_path, config)
+    single = run_npz(settings(format="npz", layers="0,1,2,3"))["values"]
+    names = "last,second_to_last,sum_last_four,sum_all,embeddings"
+    named = run_npz(settings(format="npz", layers=names))["values"]
+    concatenated = run_npz(settings(format="npz", layers="concat_last_four"))["values"]
+    np.testing.assert_allclose(named[:, 0], single[:, 3], atol=1e-5)
+    np.testing.assert_allclose(named[:, 1], single[:, 2], atol=1e-5)
+    np.testing.assert_allclose(named[:, 2], single.sum(axis=1), atol=1e-5)
+    np.testing.assert_allclose(named[:, 3], single.sum(axis=1), atol=1e-5)
+    np.testing.assert_allclose(concatenated[:, 0], single.reshape(len(single), -1), atol=1e-5)
+    assert np.abs(named[:, 4] - single[:, 0]).max() > 0.1
+    with pytest.raises(ValueError, match="`--layers` must all have the same number of values"):
+        extract_features.run(settings(format="npz", layers="-1,concat_last_four"))
+
+
+def test_pooling_is_over_the_tokens_of_a_line(settings):
+    tokens = run_npz(settings(format="npz"))
+    ends = np.cumsum(tokens["lengths"])
+    lines = np.split(tokens["values"], ends[:-1])
+    for pooling, function in {
+        "cls": lambda line: line[0],
+        "mean": lambda line: line.mean(axis=0),
+        "max": lambda line: line.max(axis=0),
+    }.items():
+        pooled = run_npz(settings(format="npz", pooling=pooling))
+        expected = [function(line) for line in lines]
+        np.testing.assert_allclose(pooled["values"], expected, atol=1e-5)
+        np.testing.assert_array_equal(pooled["lengths"], tokens["lengths"])
+    objects = run_jsonl(settings(pooling="max"))
+    assert {line["pooling"] for line in objects} == {"max"}
+    values = [[layer["values"] for layer in line["layers"]] for line in objects]
+    np.testing.assert_allclose(values, expected, atol=1e-5)
+
+
+def test_what_looks_wrong_in_the_text_is_counted(settings, tmp_path, log):
+    (tmp_path / "text.txt").write_text("dog\n\n" + "the cat " * 20 + "\n")
+    extract_features.run(settings())
+    warnings = "\n".join(each.message for each in log.records if each.levelname == "WARNING")
+    assert "1 lines were cut" in warnings
+    assert "1 lines have no token" in warnings
+    assert "% of the tokens are [UNK]" in warnings
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"layers": "-3"}, "`--layers` must be at least -2.*Received -3"),
+        ({"layers": "all"}, "`--layers` must list.*Received 'all'"),
+        ({"max_seq_length": 17}, "at most 16.*Received 17"),
+        ({"max_seq_length": 2}, "at least 3.*Received 2"),
+        ({"input_file": "nowhere.txt"}, "`--input_file`.*'nowhere.txt'"),
+        ({"init_checkpoint": "nowhere.ckpt"}, "`--init_checkpoint`.*'nowhere.ckpt'"),
+        ({"bert_config_file": "nowhere.json"}, "`bert_config_file`.*'nowhere.json'"),
+        ({"vocab_file": "nowhere.txt"}, "`vocab_file`.*'nowhere.txt'"),
+        ({"output_file": "no/folder/out"}, "`--output_file` must name files that can be written"),
+        ({"vocab_file": str(GOLDEN / "vocab.txt")}, "`--vocab_file` must have at most 12 tokens"),
+    ],
+)
+def test_what_cannot_work_is_an_error_before_the_work(settings, changes, message):
+    with pytest.raises(ValueError, match=message):
+        extract_features.run(settings(**changes))
+
+
+def test_a_file_without_lines_is_an_error(settings, tmp_path):
+    (tmp_path / "text.txt").write_text("")
+    with pytest.raises(ValueError, match="`--input_file` must hold text"):
+        extract_features.run(settings())
+
+
+def test_a_pair_needs_two_segments(settings, tmp_path):
+    config = modeling.BertConfig.from_json_file(settings().bert_config_file)
+    (tmp_path / "one.json").write_text(change(config, type_vocab_size=1).to_json_string())
+    with pytest.raises(ValueError, match=r"`type_vocab_size`.*line 2"):
+        extract_features.run(settings(bert_config_file=str(tmp_path / "one.json")))
+
+
+def test_a_checkpoint_of_the_other_casing_is_an_error(settings, tmp_path):
+    folder = tmp_path / "cased_L-12_H-768_A-12"
+    folder.mkdir()
+    for path in tmp_path.glob("bert_model.ckpt*"):
+        path.rename(folder / path.name)
+    name = str(folder / "bert_model.ckpt")
+    with pytest.raises(ValueError, match="`do_lower_case` must be False"):
+        extract_features.run(settings(init_checkpoint=name))
+    extract_features.run(settings(init_checkpoint=name, do_lower_case=False))
+
+
+def test_features_that_are_not_finite_name_their_line_and_leave_no_file(settings, tmp_path):
+    reader = checkpoint.open_reader(str(tmp_path / "bert_model.ckpt"))
+    weights = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+    weights["bert/embeddings/word_embeddings"][WORDS.index("on")] = np.nan
+    checkpoint.save_tensors(str(tmp_path / "bert_model.ckpt"), weights)
+    (tmp_path / "text.txt").write_text("sat\nthe cat\nsat on\n")
+    for form in ("jsonl", "npz"):
+        with pytest.raises(ArithmeticError, match="line 3 of"):
+            extract_features.run(settings(format=form))
+    assert not [path.name for path in tmp_path.iterdir() if path.name.startswith("out")]
+
+
+def test_a_command_of_the_original_works_unchanged(tmp_path):
+    result = run_python(
+        "extract_features.py",
+        f"--input_file={GOLDEN / 'features_input.txt'}",
+        f"--output_file={tmp_path / 'out.jsonl'}",
+        f"--vocab_file={GOLDEN / 'vocab.txt'}",
+        f"--bert_config_file={GOLDEN / 'bert_config.json'}",
+        f"--init_checkpoint={GOLDEN / 'bert_model.ckpt'}",
+        "--layers=-1,-2",
+        "--max_seq_length=64",
+        "--batch_size=8",
+        "--do_lower_case=True",
+        "--use_tpu=False",
+        "--master=local",
+        "--num_tpu_cores=8",
+        "--use_one_hot_embeddings=True",
+    )
+    assert "Wrote features of 2 lines" in result.stderr
+    assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 2

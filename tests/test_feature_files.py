@@ -1,0 +1,133 @@
+import io
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import feature_files
+
+floats = st.floats(width=32, allow_nan=False, allow_infinity=False, allow_subnormal=False)
+# Many of which have few digits, or lie half-way between two roundings.
+ties = st.integers(-(1 << 24), 1 << 24).map(lambda number: number / (1 << 14))
+small = st.floats(-(2**-12), 2**-12, width=32, allow_subnormal=False)
+
+
+def python_text(row):
+    return json.dumps([round(float(value), 6) for value in row])[1:-1].encode()
+
+
+@given(
+    st.integers(1, 5).flatmap(
+        lambda n: st.lists(st.lists(floats | ties | small, min_size=n, max_size=n), min_size=1)
+    )
+)
+def test_numbers_are_written_as_python_rounds_them(rows):
+    values = np.array(rows, np.float32)
+    assert feature_files.json_rows(values) == [python_text(row) for row in values]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, b"0.0"),
+        (-0.0, b"-0.0"),
+        (-1e-7, b"-0.0"),
+        (1e-6, b"1e-06"),
+        (-1.2e-5, b"-1.2e-05"),
+        (1e-4, b"0.0001"),
+        (0.5, b"0.5"),
+        (1.100001, b"1.100001"),
+        (999.25, b"999.25"),
+        (-1000.0, b"-1000.0"),
+        (3e38, b"3e+38"),
+    ],
+)
+def test_a_number_has_the_form_that_python_gives_it(value, text):
+    row = np.array([value, 2.0], np.float32)
+    [written] = feature_files.json_rows(row[None])
+    assert written == python_text(row)
+    if value != 3e38:
+        assert written == text + b", 2.0"
+
+
+def test_many_rows_keep_their_order():
+    values = np.random.RandomState(0).randn(300, 257).astype(np.float32)
+    assert feature_files.json_rows(values) == [python_text(row) for row in values]
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_number_that_json_lacks_is_an_error(value):
+    values = np.array([[0.0, 1.0], [value, 2.0]], np.float32)
+    with pytest.raises(ArithmeticError, match="finite"):
+        feature_files.json_rows(values)
+
+
+def test_lines_have_the_keys_of_the_original_in_its_order():
+    file = io.BytesIO()
+    values = [np.array([[1, 2], [3, 4]], np.float32), np.array([[5], [6]], np.float32)]
+    features = [(["[CLS]", 'é"'], values)]
+    feature_files.write_jsonl(file, features, [-1, "last"], "none")
+    assert file.getvalue().decode() == (
+        '{"linex_index": 0, "features": ['
+        '{"token": "[CLS]", "layers": [{"index": -1, "values": [1.0, 2.0]}, '
+        '{"index": "last", "values": [5.0]}]}, '
+        '{"token": "\\u00e9\\"", "layers": [{"index": -1, "values": [3.0, 4.0]}, '
+        '{"index": "last", "values": [6.0]}]}]}\n'
+    )
+
+
+def test_a_pooled_line_has_its_layers_in_place_of_tokens():
+    file = io.BytesIO()
+    features = [(["[CLS]", "a"], [np.full((1, 2), number, np.float32)]) for number in range(3)]
+    feature_files.write_jsonl(file, features, [0], "mean")
+    lines = [json.loads(line) for line in file.getvalue().splitlines()]
+    assert lines == [
+        {
+            "linex_index": number,
+            "pooling": "mean",
+            "layers": [{"index": 0, "values": [number, number]}],
+        }
+        for number in range(3)
+    ]
+
+
+def test_lines_do_not_depend_on_how_they_are_grouped(monkeypatch):
+    rng = np.random.RandomState(1)
+    features = [
+        (["x"] * length, [rng.randn(length, 3).astype(np.float32) for _ in range(2)])
+        for length in (1, 4, 2, 7)
+    ]
+    written = []
+    for group in (1, 10, 1 << 20):
+        monkeypatch.setattr(feature_files, "_GROUP", group)
+        file = io.BytesIO()
+        feature_files.write_jsonl(file, iter(features), [1, 2], "none")
+        written.append(file.getvalue())
+    assert written[0] == written[1] == written[2]
+    assert [len(json.loads(line)["features"]) for line in written[0].splitlines()] == [1, 4, 2, 7]
+
+
+def test_arrays_written_in_parts_are_read_whole(tmp_path):
+    parts = [np.full((n, 2, 3), n, np.float32) for n in (2, 1, 4)]
+    names = np.array(["-1", "last"])
+    with open(tmp_path / "x.npz", "wb") as file:
+        feature_files.write_npz(
+            file,
+            {
+                "values": ((7, 2, 3), "<f4", iter(parts)),
+                "lengths": ((3,), "<i4", [np.array([2, 1, 4])]),
+                "layers": (names.shape, names.dtype.str, [names]),
+            },
+        )
+    with np.load(tmp_path / "x.npz") as arrays:
+        np.testing.assert_array_equal(arrays["values"], np.concatenate(parts))
+        assert arrays["values"].dtype == np.float32
+        assert arrays["lengths"].tolist() == [2, 1, 4]
+        assert arrays["layers"].tolist() == ["-1", "last"]
+
+
+def test_an_array_with_too_few_rows_is_an_error():
+    with pytest.raises(ValueError, match=r"`values` must have 3 rows. There are 2"):
+        feature_files.write_npz(io.BytesIO(), {"values": ((3, 1), "<f4", [np.zeros((2, 1))])})

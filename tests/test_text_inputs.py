@@ -1,0 +1,83 @@
+from itertools import chain
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import text_inputs
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+
+
+@pytest.mark.parametrize(
+    ("line", "pair"),
+    [
+        ("a b", ("a b", "")),
+        ("a ||| b", ("a", "b")),
+        ("a ||| b ||| c", ("a ||| b", "c")),
+        ("a|||b", ("a|||b", "")),
+        ("a |||", ("a |||", "")),
+        ("", ("", "")),
+    ],
+)
+def test_the_last_mark_between_spaces_separates_a_pair(line, pair):
+    assert text_inputs.split_pair(line) == pair
+
+
+def test_lines_lose_their_ends_and_carriage_returns():
+    assert text_inputs.clean_line(b" a\rb \r\n") == "ab"
+    assert text_inputs.clean_line("\xa0ä\u2003\n") == "ä"
+
+
+@given(st.lists(st.integers(1, 9)), st.integers(1, 20))
+def test_chunks_are_cut_where_they_reach_the_limit(items, limit):
+    chunks = list(text_inputs.chunk(items, lambda item: item, limit))
+    assert list(chain.from_iterable(chunks)) == items
+    assert all(sum(chunk[:-1]) < limit for chunk in chunks)
+    assert all(sum(chunk) >= limit for chunk in chunks[:-1])
+
+
+def test_a_chunk_is_given_before_the_next_is_read():
+    read = []
+    items = (read.append(number) or number for number in range(1000))
+    next(text_inputs.chunk(items, lambda _: 1, 3))
+    assert read == [0, 1, 2]
+
+
+@given(st.lists(st.integers(1, 99)), st.integers(1, 7))
+def test_batches_hold_every_item_once_by_falling_length(lengths, batch_size):
+    batches = text_inputs.bucket(lengths, batch_size)
+    order = list(chain.from_iterable(batches))
+    assert sorted(order) == list(range(len(lengths)))
+    assert [lengths[item] for item in order] == sorted(lengths, reverse=True)
+    assert all(len(batch) == batch_size for batch in batches[:-1])
+
+
+@given(st.lists(st.integers(1, 20), min_size=1), st.integers(20, 24))
+def test_padding_is_zeros_after_the_ids(lengths, max_seq_length):
+    ids = [list(range(5, 5 + length)) for length in lengths]
+    segments = [[1] * length for length in lengths]
+    batch = text_inputs.pad(ids, segments, max_seq_length)
+    width = batch["input_ids"].shape[1]
+    assert max(lengths) <= width <= max_seq_length
+    assert width == max_seq_length or width % 8 == 0
+    assert width - max(lengths) < 8
+    for name, rows in (("input_ids", ids), ("segment_ids", segments)):
+        padded = [row + [0] * (width - len(row)) for row in rows]
+        np.testing.assert_array_equal(batch[name], padded)
+    np.testing.assert_array_equal(batch["input_mask"], batch["segment_ids"])
+    assert {values.dtype for values in batch.values()} == {np.dtype(np.int32)}
+
+
+def test_a_vocabulary_must_fit_the_model(tmp_path, log):
+    path = str(tmp_path / "vocab.txt")
+    (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL, "a"]))
+    assert text_inputs.load_tokenizer(path, True, 6, ["[MASK]"]).tokenize("A b") == ["a", "[UNK]"]
+    assert not log.messages
+    text_inputs.load_tokenizer(path, True, 7, ["[MASK]"])
+    assert "has 6 tokens, but `vocab_size` in --bert_config_file is 7" in log.messages[0]
+    with pytest.raises(ValueError, match=r"at most 5 tokens.*has 6"):
+        text_inputs.load_tokenizer(path, True, 5, ["[MASK]"])
+    with pytest.raises(ValueError, match=r"must hold \['\[X\]'\].*lacks \['\[X\]'\]"):
+        text_inputs.load_tokenizer(path, True, 6, ["[X]"])

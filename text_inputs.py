@@ -1,0 +1,130 @@
+"""Texts as a model takes them: lines `A ||| B`, a vocabulary that fits, batches of like lengths."""
+
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
+
+import numpy as np
+from absl import logging
+
+import record_files
+import tokenization
+
+T = TypeVar("T")
+
+# Lengths are rounded up to a multiple of this, so that there are few shapes.
+LENGTH_STEP = 8
+
+_PAIR = re.compile(r"(.*) \|\|\| (.*)", re.DOTALL)
+
+
+def load_tokenizer(
+    vocab_file: str, do_lower_case: bool, vocab_size: int, special_tokens: Sequence[str]
+) -> tokenization.FullTokenizer:
+    """Returns the tokenizer of a model.
+
+    Args:
+      vocab_file: A path that `tf.io.gfile` reads.
+      do_lower_case: Whether the model is uncased.
+      vocab_size: What `bert_config.json` says.
+      special_tokens: Tokens that the vocabulary must hold.
+
+    Raises:
+      ValueError: where the vocabulary does not fit.
+    """
+    if record_files.is_remote(vocab_file):
+        with record_files.open_file(vocab_file) as lines:
+            tokenizer = tokenization.FullTokenizer(lines, do_lower_case)
+    else:
+        tokenizer = tokenization.FullTokenizer(vocab_file, do_lower_case)
+    if missing := [token for token in special_tokens if token not in tokenizer.vocab]:
+        raise ValueError(
+            f"`--vocab_file` must hold {list(special_tokens)}. {vocab_file!r} lacks {missing}."
+        )
+    size = max(tokenizer.inv_vocab) + 1
+    if size > vocab_size:
+        raise ValueError(
+            f"`--vocab_file` must have at most {vocab_size} tokens, the `vocab_size` in "
+            f"--bert_config_file. {vocab_file!r} has {size}; do they belong together?"
+        )
+    if size < vocab_size:
+        logging.warning(
+            "%r has %d tokens, but `vocab_size` in --bert_config_file is %d. Do they belong "
+            "together?",
+            vocab_file,
+            size,
+            vocab_size,
+        )
+    return tokenizer
+
+
+def clean_line(line: str | bytes) -> str:
+    """Returns a line of a file without the whitespace around it."""
+    # Faithful: carriage returns vanish wherever they stand, as tf.gfile had it.
+    return tokenization.convert_to_unicode(line).replace("\r", "").strip()
+
+
+def split_pair(text: str) -> tuple[str, str]:
+    """Returns the two texts of `A ||| B`; the second is empty where there is only one."""
+    # Faithful: of several marks, the last one counts (original: extract_features.py).
+    match = _PAIR.fullmatch(text)
+    return (match[1], match[2]) if match else (text, "")
+
+
+def chunk(items: Iterable[T], size: Callable[[T], int], limit: int) -> Iterator[list[T]]:
+    """Yields lists of consecutive items, cut as soon as their sizes add up to the limit."""
+    collected: list[T] = []
+    total = 0
+    for item in items:
+        collected.append(item)
+        total += size(item)
+        if total >= limit:
+            yield collected
+            collected, total = [], 0
+    if collected:
+        yield collected
+
+
+def bucket(lengths: Sequence[int], batch_size: int) -> list[list[int]]:
+    """Returns batches of the items' numbers, items of like lengths together, the longest first.
+
+    So little is padded, and what does not fit in memory fails at once.
+    """
+    order = sorted(range(len(lengths)), key=lambda item: -lengths[item])
+    return [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
+
+
+def pad(
+    input_ids: Sequence[Sequence[int]], segment_ids: Sequence[Sequence[int]], max_seq_length: int
+) -> dict[str, np.ndarray]:
+    """Returns a batch, int32 [B, S], padded to its longest, rounded up to `LENGTH_STEP`."""
+    longest = max(map(len, input_ids))
+    length = min(-(-longest // LENGTH_STEP) * LENGTH_STEP, max_seq_length)
+    batch = {
+        name: np.zeros((len(input_ids), length), np.int32)
+        for name in ("input_ids", "input_mask", "segment_ids")
+    }
+    for row, (ids, segments) in enumerate(zip(input_ids, segment_ids, strict=True)):
+        batch["input_ids"][row, : len(ids)] = ids
+        batch["input_mask"][row, : len(ids)] = 1
+        batch["segment_ids"][row, : len(ids)] = segments
+    return batch
+
+
+class Progress:
+    """Logs how far the work is and how long it may still take, every 10 seconds at most."""
+
+    def __init__(self, what: str, total: int) -> None:
+        self._what = what
+        self._total = total
+        self._start = self._last = time.monotonic()
+
+    def __call__(self, done: int) -> None:
+        now = time.monotonic()
+        if now - self._last >= 10 and done:
+            self._last = now
+            remaining = (now - self._start) * max(self._total / done - 1, 0)
+            logging.info(
+                "%s: %.0f %%, about %.0f s to go.", self._what, 100 * done / self._total, remaining
+            )
