@@ -113,12 +113,12 @@ def score_regression(predicted: np.ndarray, true: np.ndarray) -> dict[str, Any]:
 
     error = float(np.square(predicted - true).mean())
     scores = {"loss": error, "pearson": 0.0, "spearman": 0.0, "mse": error}
-    if np.ptp(predicted) > 0 and np.ptp(true) > 0:
+    if len(true) > 1:
         for name, function in (("pearson", stats.pearsonr), ("spearman", stats.spearmanr)):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 value = float(function(predicted, true)[0])
-            # Where the numbers differ by hardly more than their rounding.
+            # NaN where one side is constant.
             scores[name] = value if math.isfinite(value) else 0.0
     return scores
 

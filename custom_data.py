@@ -98,7 +98,7 @@ def open_data_set(data_dir: str, options: Options) -> classification.DataSet:
     return _CustomDataSet(data_dir, options)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class _Record:
     """The columns in use of one row, by the names of their flags; a label may be missing."""
 
@@ -149,6 +149,8 @@ class _CustomDataSet(classification.DataSet):
     def train(self) -> list[InputExample]:
         """Returns the training set."""
         examples = self._make_examples("train", self._training_file)
+        # It has served its two uses. It would be read again if need be.
+        del self._training_file
         if self._given_labels and self.task.task_type == "classification":
             unused = sorted(set(self._given_labels) - {example.label for example in examples})
             if unused:

@@ -232,6 +232,8 @@ def test_the_baseline_is_the_best_constant_answer():
     # Always the rarer label: precision 0.4, recall 1.
     assert classification.baseline(make_task(metric="f1"), labels) == pytest.approx(4 / 7)
     assert classification.baseline(make_task("regression"), labels) == 0
+    many = np.repeat(np.arange(10), np.arange(10))[:, None]
+    assert classification.baseline(make_task(labels="abcdefghij"), many) == pytest.approx(9 / 45)
     several = np.array([[1, 0, 0], [1, 1, 0], [1, 1, 0], [0, 0, 1]])
     task = make_task("multi_label", "abc")
     # The first two labels always: 5 right, 3 too many, 1 missed.
