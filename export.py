@@ -124,13 +124,13 @@ class ExportedModel(tf.Module):
 
     def run_texts(self, *texts: Tensor) -> dict[str, Tensor]:
         """Returns the model's outputs for texts, string [B], or for pairs of texts."""
-        for each in texts[1:]:
+        count = tf.size(texts[0])
+        for other in texts[1:]:
             tf.debugging.assert_equal(
-                tf.size(each), tf.size(texts[0]), "`text_a` and `text_b` must be equally many."
+                tf.size(other), count, "`text_a` and `text_b` must be equally many."
             )
         # All at once, since small batches take hardly less time than large ones.
         ids = self.tokenizer.tokenize(tf.concat(texts, 0))
-        count = tf.size(texts[0])
         each = [ids[:count], ids[count:]][: len(texts)]
         features = self.tokenizer.pack(*each, max_seq_length=self.max_seq_length)
         return self.run(features)
