@@ -47,17 +47,20 @@ class OutputLayer(modeling.ConfiguredLayer):
         self.scopes = tuple(scopes)
         self.dropout = self.new_dropout(dropout_prob)
         # Made here rather than in `build`, which would put the layer's name before theirs.
+        # Departs: the original's heads start with a deviation of 0.02 under any configuration.
         with contextlib.ExitStack() as stack:
             for scope in self.scopes:
                 stack.enter_context(keras.name_scope(scope))
             self.output_weights = keras.Variable(
                 modeling.create_initializer(config.initializer_range),
                 shape=(num_outputs, config.hidden_size),
+                dtype=self.variable_dtype,
                 name="output_weights",
             )
             self.output_bias = keras.Variable(
                 keras.initializers.Zeros(),
                 shape=(num_outputs,),
+                dtype=self.variable_dtype,
                 name="output_bias",
                 autocast=False,
             )
@@ -118,6 +121,22 @@ def tagging_model(
     return keras.Model(inputs, {"logits": layer(sequence)}, name="tagging")
 
 
+@keras.saving.register_keras_serializable("bert")
+class JoinChoices(keras.layers.Layer):
+    """Makes rows of the choices of all examples: [B, E, S] to [B·E, S]."""
+
+    def call(self, inputs: Tensor) -> Tensor:
+        return ops.reshape(inputs, (-1, ops.shape(inputs)[-1]))
+
+
+@keras.saving.register_keras_serializable("bert")
+class SplitChoices(keras.layers.Layer):
+    """Gives each example its choices' scores: [B·E, 1] to [B, E], as many as in `inputs`."""
+
+    def call(self, scores: Tensor, inputs: Tensor) -> Tensor:
+        return ops.reshape(scores, ops.shape(inputs)[:2])
+
+
 def choice_model(config: modeling.BertConfig, dtype: str = "float32") -> keras.Model:
     """Returns a model of inputs int32 [B, E, S] with `logits`, float32 [B, E] (paper, section 4.4).
 
@@ -127,13 +146,15 @@ def choice_model(config: modeling.BertConfig, dtype: str = "float32") -> keras.M
         name: keras.Input((None, None), dtype="int32", name=name)
         for name in modeling.encoder_inputs()
     }
-    batch, choices, length = ops.shape(inputs["input_ids"])
-    rows = {name: ops.reshape(each, (-1, length)) for name, each in inputs.items()}  # [B·E, S]
+    # The sizes are known when the model is called, and to layers only.
+    rows = {name: JoinChoices()(each) for name, each in inputs.items()}
     pooled = modeling.BertModel(config, dtype=dtype)(rows)["pooled_output"]
     scores = OutputLayer(config, 1, HEAD_DROPOUT_PROB, name="chooser", dtype=dtype)(pooled)
-    logits = ops.reshape(scores, (batch, choices))
+    logits = SplitChoices(dtype="float32")(scores, inputs["input_ids"])
     return keras.Model(inputs, {"logits": logits}, name="multiple_choice")
 
+
+_TASK_TYPES = ("classification", "multi_label", "regression")
 
 Weights = Callable[[Batch], dict[str, Tensor]]
 Losses = Callable[[Mapping[str, Tensor], Batch, Mapping[str, Tensor]], dict[str, Tensor]]
@@ -147,8 +168,16 @@ def classification_objective(
     Args:
       task_type: "classification": cross entropy (original: run_classifier.py, create_model);
         "multi_label": sigmoid cross entropy, a mean over labels; "regression": squared error.
-      class_weights: How much an example of each label counts; the loss is then a weighted mean.
+      class_weights: How much an example of each label counts; the loss is then a weighted mean. For
+        "classification" only.
     """
+    if task_type not in _TASK_TYPES:
+        raise ValueError(f"`task_type` must be one of {list(_TASK_TYPES)}. Received {task_type!r}.")
+    if class_weights is not None and task_type != "classification":
+        raise ValueError(
+            "`class_weights` need examples of one label each, a `task_type` of 'classification'. "
+            f"Received {task_type!r}."
+        )
 
     def example_weights(batch: Batch) -> Tensor:
         weights = ops.cast(batch["is_real_example"][:, 0], "float32")

@@ -1,0 +1,369 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from conftest import GOLDEN, change
+
+import modeling
+import task_models
+
+# Keras 3.15 saves variables in a way that numpy 2 deprecates.
+saves = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+
+NAMES = ("input_ids", "input_mask", "segment_ids")
+NUM_OUTPUTS = 5
+
+# A function that makes the model, the shape of an example, and the names of the head's variables.
+MODELS = {
+    "classifier": (
+        lambda config, **kwargs: task_models.classifier_model(config, NUM_OUTPUTS, **kwargs),
+        (7,),
+        ("output_weights", "output_bias"),
+    ),
+    "span": (task_models.span_model, (7,), ("cls/squad/output_weights", "cls/squad/output_bias")),
+    "tagging": (
+        lambda config, **kwargs: task_models.tagging_model(config, NUM_OUTPUTS, **kwargs),
+        (7,),
+        ("output_weights", "output_bias"),
+    ),
+    "choice": (task_models.choice_model, (4, 7), ("output_weights", "output_bias")),
+}
+
+each_model = pytest.mark.parametrize("kind", MODELS)
+
+
+def make(kind, config, **kwargs):
+    return MODELS[kind][0](config, **kwargs)
+
+
+def spread(model, seed=0):
+    """Sets all weights to values of the order of 1, so that logits differ by as much."""
+    rng = np.random.RandomState(seed)
+    for variable in model.weights:
+        values = rng.standard_normal(variable.shape) / np.sqrt(variable.shape[-1])
+        variable.assign(values + variable.path.endswith("gamma"))
+    return model
+
+
+def make_inputs(config, *shape, seed=0):
+    """Returns inputs of several lengths, padded."""
+    rng = np.random.RandomState(seed)
+    lengths = rng.randint(2, shape[-1] + 1, (*shape[:-1], 1))
+    inputs = {
+        "input_ids": rng.randint(1, config.vocab_size, shape),
+        "input_mask": np.arange(shape[-1]) < lengths,
+        "segment_ids": rng.randint(0, config.type_vocab_size, shape),
+    }
+    return {name: values.astype(np.int32) for name, values in inputs.items()}
+
+
+def head_weights(model):
+    values = {v.path.split("/")[-1]: v.numpy() for v in model.weights}
+    return values["output_weights"], values["output_bias"]
+
+
+def flat(outputs):
+    return np.concatenate([np.asarray(values).ravel() for values in outputs.values()])
+
+
+# The heads.
+
+
+@each_model
+def test_variables_have_the_names_and_shapes_of_the_original(kind, tiny_config):
+    weights, bias = MODELS[kind][2]
+    num_outputs = {"span": 2, "choice": 1}.get(kind, NUM_OUTPUTS)
+    model = make(kind, tiny_config)
+    shapes = {v.path: tuple(v.shape) for v in model.weights if not v.path.startswith("bert/")}
+    assert shapes == {weights: (num_outputs, tiny_config.hidden_size), bias: (num_outputs,)}
+    assert {v.path for v in model.weights} == {v.path for v in model.trainable_variables}
+
+
+@pytest.mark.parametrize(
+    ("kind", "folder"), [("classifier", "classifier_cola"), ("span", "squad_v1")]
+)
+def test_variables_are_those_of_the_original_checkpoints(kind, folder):
+    config = modeling.BertConfig.from_json_file(str(GOLDEN / "bert_config.json"))
+    reader = tf.train.load_checkpoint(str(GOLDEN / folder / "model.ckpt"))
+    stored = {
+        name
+        for name in reader.get_variable_to_shape_map()
+        if name != "global_step" and not name.endswith(("/adam_m", "/adam_v"))
+    }
+    assert {variable.path for variable in make(kind, config).weights} == stored
+
+
+def test_head_starts_near_0_and_its_bias_at_0(tiny_config):
+    config = change(tiny_config, hidden_size=400, initializer_range=0.5)
+    weights, bias = head_weights(task_models.classifier_model(config, NUM_OUTPUTS))
+    # Cut at two standard deviations, 0.88 of one is left.
+    assert np.abs(weights).max() <= 2 * 0.5
+    assert weights.std() == pytest.approx(0.88 * 0.5, rel=0.1)
+    assert bias.tolist() == [0] * NUM_OUTPUTS
+
+
+def encode(model, inputs):
+    """Returns the encoder's outputs on [B, S]."""
+    return {
+        name: values.numpy()
+        for name, values in model.get_layer("bert")(inputs).items()
+        if name in ("pooled_output", "sequence_output")
+    }
+
+
+def test_classifier_multiplies_the_pooled_output(tiny_config):
+    model = spread(make("classifier", tiny_config))
+    inputs = make_inputs(tiny_config, 6, 7)
+    weights, bias = head_weights(model)
+    logits = model(inputs)
+    assert logits.keys() == {"logits"}
+    expected = encode(model, inputs)["pooled_output"] @ weights.T + bias
+    assert expected.std() > 0.3
+    np.testing.assert_allclose(logits["logits"], expected, rtol=0, atol=1e-5)
+
+
+def test_tagger_multiplies_the_output_of_every_token(tiny_config):
+    model = spread(make("tagging", tiny_config))
+    inputs = make_inputs(tiny_config, 6, 7)
+    weights, bias = head_weights(model)
+    expected = encode(model, inputs)["sequence_output"] @ weights.T + bias
+    assert expected.shape == (6, 7, NUM_OUTPUTS) and expected.std() > 0.3
+    logits = model(inputs)
+    assert logits.keys() == {"logits"}
+    np.testing.assert_allclose(logits["logits"], expected, rtol=0, atol=1e-5)
+
+
+def test_span_has_a_score_for_every_token_as_start_and_as_end(tiny_config):
+    model = spread(make("span", tiny_config))
+    inputs = make_inputs(tiny_config, 6, 7)
+    weights, bias = head_weights(model)
+    expected = encode(model, inputs)["sequence_output"] @ weights.T + bias
+    outputs = model(inputs)
+    assert outputs.keys() == {"start_logits", "end_logits"}
+    np.testing.assert_allclose(outputs["start_logits"], expected[:, :, 0], rtol=0, atol=1e-5)
+    np.testing.assert_allclose(outputs["end_logits"], expected[:, :, 1], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("num_choices", [1, 2, 5])
+def test_choice_scores_each_row_as_a_classifier_does(tiny_config, num_choices):
+    model = spread(make("choice", tiny_config))
+    classifier = task_models.classifier_model(tiny_config, 1)
+    classifier.set_weights(model.get_weights())
+    inputs = make_inputs(tiny_config, 3, num_choices, 7)
+    logits = model(inputs)["logits"].numpy()
+    assert logits.shape == (3, num_choices)
+    for choice in range(num_choices):
+        rows = {name: values[:, choice] for name, values in inputs.items()}
+        expected = classifier(rows)["logits"][:, 0]
+        np.testing.assert_allclose(logits[:, choice], expected, rtol=0, atol=1e-5)
+    assert num_choices == 1 or logits.std(axis=1).min() > 0.05
+
+
+def test_choice_does_not_depend_on_the_other_examples(tiny_config):
+    model = spread(make("choice", tiny_config))
+    inputs = make_inputs(tiny_config, 3, 4, 7)
+    together = model(inputs)["logits"].numpy()
+    for row in range(3):
+        alone = model({name: values[row : row + 1] for name, values in inputs.items()})["logits"]
+        np.testing.assert_allclose(alone[0], together[row], rtol=0, atol=1e-5)
+    turned = model({name: values[::-1, ::-1] for name, values in inputs.items()})["logits"]
+    np.testing.assert_allclose(turned, together[::-1, ::-1], rtol=0, atol=1e-5)
+
+
+@each_model
+def test_one_graph_serves_all_sizes(kind, tiny_config):
+    model = spread(make(kind, tiny_config))
+    shape = MODELS[kind][1]
+    spec = tf.TensorSpec([None] * (1 + len(shape)), tf.int32)
+    function = tf.function(model, input_signature=[dict.fromkeys(NAMES, spec)])
+    for count, length in ((2, 7), (5, 3), (0, 7)):
+        inputs = make_inputs(tiny_config, count, *shape[:-1], length)
+        expected = model(inputs)
+        for name, values in function(inputs).items():
+            assert values.shape == expected[name].shape
+            np.testing.assert_allclose(values, expected[name], rtol=0, atol=1e-5)
+
+
+@each_model
+def test_padding_does_not_change_the_logits_of_real_tokens(kind, tiny_config):
+    model = spread(make(kind, tiny_config))
+    inputs = make_inputs(tiny_config, 6, *MODELS[kind][1])
+    wider = {name: np.pad(v, [(0, 0)] * (v.ndim - 1) + [(0, 3)]) for name, v in inputs.items()}
+    real = inputs["input_mask"] > 0
+    for name, values in model(inputs).items():
+        expected, other = values.numpy(), model(wider)[name].numpy()
+        if kind in ("span", "tagging"):
+            expected, other = expected[real], other[:, :7][real]
+        np.testing.assert_allclose(other, expected, rtol=0, atol=1e-5)
+
+
+@each_model
+def test_bfloat16_gives_float32_logits_near_those_of_float32(kind, tiny_config):
+    exact, rounded = make(kind, tiny_config), make(kind, tiny_config, dtype="mixed_bfloat16")
+    rounded.set_weights(spread(exact).get_weights())
+    inputs = make_inputs(tiny_config, 6, *MODELS[kind][1])
+    expected = exact(inputs)
+    outputs = rounded(inputs)
+    assert {v.dtype for v in rounded.weights} == {"float32"}
+    assert {values.dtype for values in outputs.values()} == {tf.float32}
+    # 8 bits of precision at each of some twenty steps, on logits of the order of 1.
+    difference = np.abs(flat(outputs) - flat(expected))
+    assert 0 < difference.max() < 0.2
+    assert difference.mean() < 0.03
+
+
+@each_model
+def test_head_drops_out_a_tenth_in_training_only(kind, still_config):
+    model = make(kind, still_config)
+    weights, bias = MODELS[kind][2]
+    # Every output is the first unit of what comes in, which dropout leaves out or divides by 0.9.
+    first = np.eye(1, still_config.hidden_size)
+    for variable in model.weights:
+        if variable.path == weights:
+            variable.assign(np.repeat(first, variable.shape[0], axis=0))
+        elif variable.path == bias:
+            variable.assign(np.zeros(variable.shape))
+    inputs = make_inputs(still_config, 400, *MODELS[kind][1])
+    still, trained = flat(model(inputs)), flat(model(inputs, training=True))
+    np.testing.assert_array_equal(still, flat(model(inputs, training=False)))
+    if kind == "span":
+        np.testing.assert_array_equal(trained, still)
+        return
+    dropped = trained == 0
+    np.testing.assert_allclose(trained[~dropped], still[~dropped] / 0.9, rtol=1e-4, atol=1e-6)
+    # 400 rows or more: four standard deviations.
+    assert dropped.mean() == pytest.approx(0.1, abs=0.06)
+
+
+@saves
+@each_model
+def test_model_survives_being_saved(tmp_path, kind, tiny_config):
+    model = spread(make(kind, tiny_config))
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    assert [v.path for v in again.weights] == [v.path for v in model.weights]
+    inputs = make_inputs(tiny_config, 3, *MODELS[kind][1])
+    np.testing.assert_array_equal(flat(again(inputs)), flat(model(inputs)))
+    head = {layer.name: layer for layer in again.layers}
+    for layer in model.layers:
+        assert head[layer.name].get_config() == layer.get_config()
+
+
+# What they minimize.
+
+
+def make_batch(task_type, count=9, num_labels=4, seed=0):
+    """Returns logits and a batch of which the last two examples are not real."""
+    rng = np.random.RandomState(seed)
+    width = {"regression": 1}.get(task_type, num_labels)
+    label_ids = {
+        "classification": rng.randint(0, num_labels, (count, 1)).astype(np.int32),
+        "multi_label": rng.randint(0, 2, (count, num_labels)).astype(np.int32),
+        "regression": rng.uniform(0, 5, (count, 1)).astype(np.float32),
+    }[task_type]
+    is_real = np.ones((count, 1), np.int32)
+    is_real[-2:] = 0
+    logits = 3 * rng.standard_normal((count, width)).astype(np.float32)
+    return logits, {"label_ids": label_ids, "is_real_example": is_real}
+
+
+def example_losses(task_type, logits, label_ids):
+    """Returns the loss of each example, in double precision."""
+    logits = logits.astype(np.float64)
+    if task_type == "classification":
+        log_sums = np.log(np.exp(logits).sum(axis=1))
+        return log_sums - np.take_along_axis(logits, label_ids, axis=1)[:, 0]
+    if task_type == "regression":
+        return (logits[:, 0] - label_ids[:, 0]) ** 2
+    probabilities = 1 / (1 + np.exp(-logits))
+    return -np.where(label_ids, np.log(probabilities), np.log(1 - probabilities)).mean(axis=1)
+
+
+def objective_loss(logits, batch, task_type, class_weights=None):
+    weights, losses = task_models.classification_objective(task_type, class_weights)
+    parts = losses({"logits": tf.constant(logits)}, batch, weights(batch))
+    assert parts.keys() == weights(batch).keys() == {"loss"}
+    return float(parts["loss"])
+
+
+each_task = pytest.mark.parametrize("task_type", ["classification", "multi_label", "regression"])
+
+
+@each_task
+def test_loss_is_the_mean_over_real_examples(task_type):
+    logits, batch = make_batch(task_type)
+    expected = example_losses(task_type, logits, batch["label_ids"])[:-2].mean()
+    assert objective_loss(logits, batch, task_type) == pytest.approx(expected, rel=1e-5)
+    logits[-2:] = 50
+    assert objective_loss(logits, batch, task_type) == pytest.approx(expected, rel=1e-5)
+
+
+@each_task
+def test_shares_of_a_batch_add_up_to_the_whole(task_type):
+    logits, batch = make_batch(task_type)
+    class_weights = [0.5, 2.0, 1.0, 3.0] if task_type == "classification" else None
+    weights, losses = task_models.classification_objective(task_type, class_weights)
+    whole = losses({"logits": logits}, batch, weights(batch))["loss"]
+    # The last share has no real example.
+    shares = [slice(0, 2), slice(2, 7), slice(7, 9)]
+    parts = [{name: values[rows] for name, values in batch.items()} for rows in shares]
+    total = {"loss": sum(weights(part)["loss"] for part in parts)}
+    assert float(total["loss"]) == pytest.approx(float(weights(batch)["loss"]))
+    share_losses = [
+        float(losses({"logits": logits[rows]}, part, total)["loss"])
+        for rows, part in zip(shares, parts, strict=True)
+    ]
+    assert sum(share_losses) == pytest.approx(float(whole), rel=1e-6)
+    assert share_losses[-1] == 0
+
+
+def test_class_weights_make_a_weighted_mean():
+    logits, batch = make_batch("classification")
+    class_weights = [0.5, 2.0, 0.0, 3.0]
+    each = np.array(class_weights)[batch["label_ids"][:-2, 0]]
+    losses = example_losses("classification", logits, batch["label_ids"])[:-2]
+    expected = (each * losses).sum() / each.sum()
+    loss = objective_loss(logits, batch, "classification", class_weights)
+    assert loss == pytest.approx(expected, rel=1e-5)
+    assert abs(loss - losses.mean()) > 0.01
+    equal = objective_loss(logits, batch, "classification", [7.0] * 4)
+    assert equal == pytest.approx(losses.mean(), rel=1e-5)
+
+
+@each_task
+def test_gradient_is_that_of_the_loss(task_type):
+    logits, batch = make_batch(task_type)
+    variable = tf.Variable(logits)
+    weights, losses = task_models.classification_objective(task_type)
+    with tf.GradientTape() as tape:
+        loss = losses({"logits": tf.convert_to_tensor(variable)}, batch, weights(batch))["loss"]
+    gradient = tape.gradient(loss, variable).numpy()
+    real = batch["is_real_example"][:, 0] / 7
+    for index in np.ndindex(*logits.shape):
+        ends = []
+        for change_of in (-1e-4, 1e-4):
+            changed = logits.astype(np.float64)
+            changed[index] += change_of
+            ends.append((example_losses(task_type, changed, batch["label_ids"]) * real).sum())
+        assert gradient[index] == pytest.approx((ends[1] - ends[0]) / 2e-4, abs=1e-5)
+
+
+def test_certain_and_wrong_answers_have_a_finite_loss():
+    batch = {"label_ids": np.array([[1]]), "is_real_example": np.array([[1]])}
+    logits = np.array([[200.0, -100.0]], np.float32)
+    assert objective_loss(logits, batch, "classification") == pytest.approx(300)
+    batch["label_ids"] = np.array([[0, 1]])
+    assert objective_loss(logits, batch, "multi_label") == pytest.approx(150)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("clasification",), r"`task_type` must be one of .* Received 'clasification'"),
+        (("multi_label", [1.0, 2.0]), r"`class_weights` need .* Received 'multi_label'"),
+        (("regression", [1.0]), r"`class_weights` need .* Received 'regression'"),
+    ],
+)
+def test_impossible_objectives_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        task_models.classification_objective(*arguments)
