@@ -1,0 +1,122 @@
+import operator
+import os
+import signal
+import time
+
+import pytest
+from conftest import run_python
+
+import parallel
+
+
+def test_results_come_in_order_whatever_the_number_of_processes():
+    items = list(range(20))
+    state = [str(item) * 3 for item in items]
+    for num_processes in (1, 2):
+        with parallel.Workers(num_processes, state) as workers:
+            assert list(workers.map(operator.getitem, items)) == state
+
+
+def test_items_are_taken_as_results_are_asked_for():
+    taken = []
+
+    def items():
+        for item in range(100):
+            taken.append(item)
+            yield item
+
+    with parallel.Workers(2, range(100)) as workers:
+        results = workers.map(operator.getitem, items())
+        assert next(results) == 0
+        assert len(taken) < 20
+
+
+def test_an_error_in_a_process_is_raised_here():
+    with parallel.Workers(2, [1]) as workers, pytest.raises(IndexError):
+        list(workers.map(operator.getitem, [7]))
+
+
+def test_a_process_that_ends_early_is_an_error_that_says_so():
+    leave = "import os; os._exit(1)"
+    with parallel.Workers(2, leave) as workers, pytest.raises(OSError, match="processes ended"):
+        list(workers.map(exec, [{}]))
+
+
+def test_at_least_one_process_is_needed():
+    with pytest.raises(ValueError, match="num_processes"):
+        parallel.Workers(0, None)
+
+
+WORK = """
+import os, sys, time
+
+def modules(state, item):
+    return sorted(sys.modules)
+
+def own_id(state, item):
+    time.sleep(0.2)
+    return os.getpid()
+
+def slow(state, item):
+    time.sleep(60)
+"""
+
+SCRIPT = """
+import heavy, parallel, work
+if __name__ == "__main__":
+    with parallel.Workers(2, None) as workers:
+        (modules,) = workers.map(work.modules, [0])
+    assert "work" in modules and not {"heavy", "tensorflow"} & set(modules), modules
+"""
+
+KILLED = """
+import os, signal
+import parallel, work
+if __name__ == "__main__":
+    workers = parallel.Workers(2, None)
+    print(*set(workers.map(work.own_id, range(4))), flush=True)
+    for _ in workers.map(work.slow, [0, 1, 2]):
+        pass
+"""
+
+
+def write_script(folder, script):
+    (folder / "heavy.py").write_text("")
+    (folder / "work.py").write_text(WORK)
+    (folder / "script.py").write_text(script)
+    return {"PYTHONPATH": os.pathsep.join([str(folder), os.getcwd()])}
+
+
+def test_processes_import_neither_the_script_nor_what_it_imports(tmp_path):
+    run_python(str(tmp_path / "script.py"), **write_script(tmp_path, SCRIPT))
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc"), reason="Looks up processes in /proc.")
+def test_processes_end_with_the_one_that_started_them_even_if_it_is_killed(tmp_path):
+    env = write_script(tmp_path, KILLED)
+    kill = (
+        "import os, subprocess, sys\n"
+        f"process = subprocess.Popen([sys.executable, {str(tmp_path / 'script.py')!r}], "
+        "stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)\n"
+        "print(process.stdout.readline(), end='', flush=True)\n"
+        "process.kill()\n"
+        "process.wait()\n"
+    )
+    ids = [int(each) for each in run_python("-c", kill, **env).stdout.split()]
+    assert ids
+    deadline = time.monotonic() + 30
+    while any(map(_runs, ids)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    running = list(filter(_runs, ids))
+    for each in running:
+        os.kill(each, signal.SIGKILL)
+    assert running == []
+
+
+def _runs(process_id):
+    try:
+        with open(f"/proc/{process_id}/stat") as file:
+            # What has ended waits as "Z" for someone to ask after it.
+            return file.read().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
