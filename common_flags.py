@@ -236,14 +236,14 @@ def define_device_flags() -> None:
     flags.DEFINE_integer("iterations_per_loop", 1000, "Accepted for old commands; without effect.")
 
 
-def run_script(main: Callable[[list[str]], None]) -> None:
+def run_script(main: Callable[[list[str]], None], *, takes_arguments: bool = False) -> None:
     """Runs `main`; what the user can mend ends as one line and exit status 1, not as a traceback.
 
-    With --verbosity=1 the traceback is shown, too.
+    With --verbosity=1 the traceback is shown, too. `takes_arguments` allows what is not a flag.
     """
 
     def checked_main(arguments: list[str]) -> None:
-        if len(arguments) > 1:
+        if len(arguments) > 1 and not takes_arguments:
             raise app.UsageError(f"Arguments must be flags. Received {arguments[1:]}.")
         try:
             main(arguments)

@@ -346,8 +346,7 @@ def _write_npz(
 
 def main(_: list[str]) -> None:
     """Runs the script on its flags."""
-    names = [field.name for field in dataclasses.fields(Settings)]
-    run(Settings(**{name: getattr(flags.FLAGS, name) for name in names}))
+    run(common_flags.read_settings(Settings))
 
 
 if __name__ == "__main__":

@@ -109,7 +109,25 @@ LAYERS: dict[str, tuple[set[str], set[str]]] = {
         {"keras", "tensorflow", "absl"},
     ),
     "graph_tokenizer": ({"tokenization"}, {"tensorflow", "tensorflow_text", "numpy"}),
+    "masked_model": (
+        {"tokenization", "text_inputs", "modeling", "pretraining"},
+        {"tensorflow", "numpy"},
+    ),
     # Scripts.
+    "fill_mask": (
+        {
+            "quiet_import",
+            "common_flags",
+            "tokenization",
+            "record_files",
+            "tables",
+            "text_inputs",
+            "modeling",
+            "checkpoint",
+            "masked_model",
+        },
+        {"absl"},
+    ),
     "extract_features": (
         {
             "quiet_import",

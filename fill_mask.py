@@ -1,0 +1,257 @@
+"""Asks a pre-trained model what stands at [MASK], or how likely a text is (paper, section 3.1).
+
+    python fill_mask.py --checkpoint=my_bert --vocab_file=vocab.txt "Paris is the [MASK] of France."
+    python fill_mask.py --checkpoint=my_bert --vocab_file=vocab.txt --score --input_file=text.txt
+
+A text is `A` or a pair `A ||| B`.
+"""
+
+import contextlib
+import dataclasses
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from typing import BinaryIO
+
+import quiet_import  # isort: skip  # noqa: F401
+
+from absl import flags, logging
+
+import checkpoint
+import common_flags
+import modeling
+import record_files
+import tables
+import text_inputs
+import tokenization
+from masked_model import MASK, Guess, MaskedModel, Score, Text
+
+VOCAB_FILE = "vocab.txt"
+HEAD = "cls/predictions/"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The flags of this script, by name; `define_flags` says what each means."""
+
+    checkpoint: str
+    bert_config_file: str | None = None
+    vocab_file: str | None = None
+    do_lower_case: bool = True
+    input_file: str | None = None
+    output_file: str = "-"
+    format: str = "text"
+    top_k: int = 5
+    score: bool = False
+    batch_size: int = 32
+
+
+def define_flags() -> None:
+    """Defines the flags, which may also follow the texts."""
+    flags.FLAGS.set_gnu_getopt()
+    flags.DEFINE_string(
+        "checkpoint",
+        None,
+        "A pre-trained model: the --output_dir of run_pretraining.py, or a checkpoint's prefix "
+        "(.../bert_model.ckpt), .index file or folder.",
+        required=True,
+    )
+    flags.DEFINE_string(
+        "bert_config_file",
+        None,
+        f"The bert_config.json of the model; absent, {checkpoint.CONFIG_FILE} beside the "
+        "checkpoint.",
+    )
+    flags.DEFINE_string(
+        "vocab_file",
+        None,
+        f"WordPiece vocabulary, one entry a line; absent, {VOCAB_FILE} beside the checkpoint.",
+    )
+    flags.DEFINE_bool(
+        "do_lower_case",
+        True,
+        "Lower-case the text and strip accents: true for uncased models, false for cased ones.",
+    )
+    flags.DEFINE_alias("do_lower", "do_lower_case")
+    flags.DEFINE_string(
+        "input_file",
+        None,
+        "File with a text a line; - for standard input, as where no text is given at all.",
+    )
+    flags.DEFINE_string(
+        "output_file", "-", "File to write, which appears when it is whole; - for standard output."
+    )
+    flags.DEFINE_enum(
+        "format", "text", ["text", "jsonl"], "text: to be read. jsonl: a JSON object a text."
+    )
+    flags.DEFINE_integer(
+        "top_k", 5, "Tokens to show for each [MASK], the best ones.", lower_bound=1
+    )
+    flags.DEFINE_bool(
+        "score",
+        False,
+        "Show each text's pseudo-log-likelihood, and its perplexity per word piece; those of "
+        "models with different vocabularies do not compare.",
+    )
+    flags.DEFINE_integer("batch_size", 32, "Sequences to compute at a time.", lower_bound=1)
+
+
+def load(settings: Settings) -> MaskedModel:
+    """Returns the model that the settings name.
+
+    Raises:
+      ValueError: where it is not all there, or its parts do not fit.
+    """
+    prefix = checkpoint.resolve(settings.checkpoint, flag="checkpoint")
+    folder = os.path.dirname(prefix)
+    config_file = settings.bert_config_file or _find(
+        folder, checkpoint.CONFIG_FILE, "bert_config_file"
+    )
+    config = modeling.BertConfig.from_json_file(config_file)
+    tokenization.validate_case_matches_checkpoint(settings.do_lower_case, prefix)
+    tokenizer = text_inputs.load_tokenizer(
+        settings.vocab_file or _find(folder, VOCAB_FILE, "vocab_file"),
+        settings.do_lower_case,
+        config.vocab_size,
+        ["[CLS]", "[SEP]", MASK],
+    )
+    model = MaskedModel(config, tokenizer, settings.batch_size)
+    stored = checkpoint.open_reader(prefix, flag="checkpoint").get_variable_to_shape_map()
+    needed = [each.path for each in model.model.weights if each.path.startswith(HEAD)]
+    if missing := [name for name in needed if name not in stored]:
+        raise ValueError(
+            f"`--checkpoint` must hold the masked-LM head of pre-training, {HEAD}*. {prefix!r} "
+            f"lacks {missing}; was it fine-tuned, or stripped of its heads?"
+        )
+    checkpoint.load_weights(model.model.weights, prefix, flag="checkpoint")
+    return model
+
+
+def _find(folder: str, name: str, flag: str) -> str:
+    path = os.path.join(folder, name)
+    if not tables.is_file(path):
+        raise ValueError(f"`--{flag}` must be given, for there is no {path!r}.")
+    return path
+
+
+def run(settings: Settings, texts: Sequence[str] = ()) -> int:
+    """Writes an answer for each text, and returns their number.
+
+    Args:
+      settings: The flags.
+      texts: Those of the command line; where there are none, a file or the standard input has them.
+
+    Raises:
+      ValueError: where the settings, the texts and the model do not fit.
+    """
+    if texts and settings.input_file:
+        raise ValueError(f"`--input_file` must not be given beside texts. Received {list(texts)}.")
+    path = settings.input_file or "-"
+    if path != "-":
+        [path] = record_files.match_files(path, "input_file")
+    given = _number(texts) if texts else _read_lines(path)
+    # Who types waits for each answer.
+    waits = not texts and path == "-" and sys.stdin.isatty()
+    with _open_output(settings.output_file, path) as output:
+        model = load(settings)
+        read = (model.read(text, place) for place, text in given)
+        limit = 1 if waits else 64 * settings.batch_size
+        count = 0
+        scores: list[Score] = []
+        for chunk in text_inputs.chunk(read, lambda text: len(text.tokens), limit):
+            if settings.score:
+                rated = model.score(chunk)
+                scores = [_total([*scores, *rated])]
+                lines = map(_SCORE_FORMATS[settings.format], chunk, rated)
+            else:
+                guesses = model.fill(chunk, settings.top_k)
+                lines = map(_GUESS_FORMATS[settings.format], chunk, guesses)
+            output.write("".join(f"{line}\n" for line in lines).encode())
+            output.flush()
+            count += len(chunk)
+        if not count:
+            raise ValueError(f"There must be a text. {path!r} has none.")
+    if scores:
+        logging.info("All %d texts: %s", count, _describe(scores[0]))
+    return count
+
+
+def _number(texts: Sequence[str]) -> Iterator[tuple[str, str]]:
+    for number, text in enumerate(texts, start=1):
+        yield f"Argument {number}", text
+
+
+def _read_lines(path: str) -> Iterator[tuple[str, str]]:
+    """Yields the place and the text of each line that is not blank."""
+    numbered = enumerate(sys.stdin.buffer, start=1) if path == "-" else tables.text_lines(path)
+    blank = 0
+    for number, line in numbered:
+        text = text_inputs.clean_line(line)
+        if text:
+            yield f"{path}:{number}: the text", text
+        else:
+            blank += 1
+    if blank:
+        logging.warning("%s: skipped %d blank lines.", path, blank)
+
+
+@contextlib.contextmanager
+def _open_output(path: str, input_file: str) -> Iterator[BinaryIO]:
+    if path == "-":
+        yield sys.stdout.buffer
+        return
+    record_files.check_outputs([path], [input_file], "output_file")
+    with record_files.replace_files([path]) as [file]:
+        yield file
+
+
+def _total(scores: Sequence[Score]) -> Score:
+    return Score(
+        sum(score.pseudo_log_likelihood for score in scores),
+        sum(score.num_tokens for score in scores),
+    )
+
+
+def _describe(score: Score) -> str:
+    return (
+        f"perplexity {score.perplexity:.6g}  "
+        f"pseudo-log-likelihood {score.pseudo_log_likelihood:.4f}  tokens {score.num_tokens}"
+    )
+
+
+def _guesses_as_text(text: Text, masks: Sequence[Sequence[Guess]]) -> str:
+    lines = [text.text]
+    for number, guesses in enumerate(masks, start=1):
+        if len(masks) > 1:
+            lines.append(f"{MASK} {number}")
+        lines += [f"{guess.probability:8.4f}  {guess.token}" for guess in guesses]
+    return "\n".join([*lines, ""])
+
+
+def _guesses_as_json(text: Text, masks: Sequence[Sequence[Guess]]) -> str:
+    values = [[dataclasses.asdict(guess) for guess in guesses] for guesses in masks]
+    return json.dumps({"text": text.text, "masks": values}, ensure_ascii=False)
+
+
+def _score_as_text(text: Text, score: Score) -> str:
+    return f"{_describe(score)}  {text.text}"
+
+
+def _score_as_json(text: Text, score: Score) -> str:
+    values = {**dataclasses.asdict(score), "perplexity": score.perplexity}
+    return json.dumps({"text": text.text, **values}, ensure_ascii=False)
+
+
+_GUESS_FORMATS = {"text": _guesses_as_text, "jsonl": _guesses_as_json}
+_SCORE_FORMATS = {"text": _score_as_text, "jsonl": _score_as_json}
+
+
+def main(arguments: list[str]) -> None:
+    """Runs the script on its flags and texts."""
+    run(common_flags.read_settings(Settings), arguments[1:])
+
+
+if __name__ == "__main__":
+    define_flags()
+    common_flags.run_script(main, takes_arguments=True)

@@ -1,0 +1,225 @@
+"""A pre-trained model that tells what may stand at [MASK], and how likely a text is.
+
+The score of a text is its pseudo-log-likelihood: each token is masked in turn, and the logarithms
+of the probabilities that the model then gives to it are added up (Salazar et al., Masked Language
+Model Scoring, section 2).
+"""
+
+import dataclasses
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+import modeling
+import pretraining
+import text_inputs
+import tokenization
+
+MASK = "[MASK]"
+
+# A batch has logits at so many positions at most: 60 MB for the released vocabularies.
+MAX_POSITIONS = 512
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Text:
+    """A text as the model takes it.
+
+    Attributes:
+      text: As it was given.
+      place: Where it was given, for messages.
+      tokens: `[CLS] a [SEP] (b [SEP])`, with `[MASK]` where the text has it.
+      input_ids: Of the tokens.
+      segment_ids: 0 up to the first [SEP], then 1.
+    """
+
+    text: str
+    place: str
+    tokens: Sequence[str]
+    input_ids: Sequence[int]
+    segment_ids: Sequence[int]
+
+    def masks(self) -> list[int]:
+        """Returns the positions of `[MASK]`."""
+        return [position for position, token in enumerate(self.tokens) if token == MASK]
+
+    def words(self) -> list[int]:
+        """Returns the positions of tokens other than [CLS] and [SEP]."""
+        first_end = self.tokens.index("[SEP]")
+        ends = {0, first_end, len(self.tokens) - 1}
+        return [position for position in range(len(self.tokens)) if position not in ends]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Guess:
+    """A token, and the probability that the model gives to it."""
+
+    token: str
+    probability: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Score:
+    """How likely a text is.
+
+    Attributes:
+      pseudo_log_likelihood: Natural logarithm, a sum over tokens.
+      num_tokens: Tokens, [CLS] and [SEP] left out.
+    """
+
+    pseudo_log_likelihood: float
+    num_tokens: int
+
+    @property
+    def perplexity(self) -> float:
+        """As unsure as between that many equally likely tokens, on average."""
+        return math.exp(-self.pseudo_log_likelihood / self.num_tokens)
+
+
+class MaskedModel:
+    """A pre-trained model with its vocabulary.
+
+    Args:
+      config: The shape of the model.
+      tokenizer: That of the model.
+      batch_size: Sequences to compute at a time.
+    """
+
+    def __init__(
+        self,
+        config: modeling.BertConfig,
+        tokenizer: tokenization.FullTokenizer,
+        batch_size: int = 32,
+    ) -> None:
+        self.config = config
+        self.tokenizer = tokenizer
+        self.batch_size = batch_size
+        self.model = pretraining.pretraining_model(config)
+        matrix = tf.TensorSpec((None, None), tf.int32)
+        signature = dict.fromkeys(self.model.input, matrix)
+        number = tf.TensorSpec((), tf.int32)
+        self._find_best = tf.function(self._best, [signature, number], autograph=False)
+        self._rate = tf.function(self._log_likelihood, [signature, matrix], autograph=False)
+
+    def _best(self, batch: dict[str, Any], top_k: Any) -> tuple[Any, Any]:
+        """Returns probabilities and ids of the best tokens at each position, [B, P, top_k]."""
+        logits = self.model(batch, training=False)["masked_lm_logits"]
+        return tuple(tf.math.top_k(tf.nn.softmax(logits), top_k))
+
+    def _log_likelihood(self, batch: dict[str, Any], labels: Any) -> Any:
+        """Returns the logarithm of the probability of the label at each position, [B, P]."""
+        logits = self.model(batch, training=False)["masked_lm_logits"]
+        return -tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+
+    def read(self, text: str, place: str = "The text") -> Text:
+        """Returns the text as the model takes it.
+
+        Raises:
+          ValueError: naming `place`, where the text is empty or too long.
+        """
+        a, b = map(self._tokenize, text_inputs.split_pair(text))
+        length = len(a) + len(b) + (3 if b else 2)
+        tokens, segment_ids = tokenization.pack(a, b, max_length=length)
+        if not a and not b:
+            raise ValueError(f"{place} must have at least one token. Received {text!r}.")
+        if length > self.config.max_position_embeddings:
+            raise ValueError(
+                f"{place} must have at most {self.config.max_position_embeddings} tokens, [CLS] "
+                f"and [SEP] included: `max_position_embeddings` of the model. It has {length}."
+            )
+        if segment_ids[-1] >= self.config.type_vocab_size:
+            raise ValueError(
+                f"{place} must not be a pair `A ||| B`, for `type_vocab_size` of the model is 1. "
+                f"Received {text!r}."
+            )
+        input_ids = self.tokenizer.convert_tokens_to_ids(tokens)
+        return Text(text, place, tokens, input_ids, segment_ids)
+
+    def _tokenize(self, text: str) -> list[str]:
+        """Returns the word pieces; the tokenizer itself would take `[MASK]` apart."""
+        parts = [self.tokenizer.tokenize(part) for part in text.split(MASK)]
+        return parts[0] + [token for part in parts[1:] for token in (MASK, *part)]
+
+    def fill(self, texts: Sequence[Text], top_k: int = 5) -> list[list[list[Guess]]]:
+        """Returns for each text, for each [MASK] in it, the best tokens.
+
+        Each [MASK] is answered for itself, the others staying masked.
+
+        Raises:
+          ValueError: where a text has no [MASK].
+        """
+        for text in texts:
+            if not text.masks():
+                raise ValueError(
+                    f"{text.place} must have {MASK} where a token is asked for; `--score` rates "
+                    f"texts without. Received {text.text!r}."
+                )
+        guesses: list[list[list[Guess]]] = [[] for _ in texts]
+        for numbers, batch in self._batches([(text, text.masks()) for text in texts]):
+            found = self._find_best(batch, min(top_k, self.config.vocab_size))
+            probabilities, ids = (each.numpy().tolist() for each in found)
+            for row, number in enumerate(numbers):
+                guesses[number] = [
+                    self._guesses(probabilities[row][mask], ids[row][mask])
+                    for mask in range(len(texts[number].masks()))
+                ]
+        return guesses
+
+    def _guesses(self, probabilities: Sequence[float], ids: Sequence[int]) -> list[Guess]:
+        names = self.tokenizer.inv_vocab
+        # A table of embeddings may have more rows than the vocabulary has tokens.
+        return [
+            Guess(names.get(index, f"[{index}]"), probability)
+            for index, probability in zip(ids, probabilities, strict=True)
+        ]
+
+    def score(self, texts: Sequence[Text]) -> list[Score]:
+        """Returns how likely each text is.
+
+        Raises:
+          ValueError: where a text has a [MASK].
+        """
+        for text in texts:
+            if text.masks():
+                raise ValueError(
+                    f"{text.place} must not have {MASK} to be scored. Received {text.text!r}."
+                )
+        # Each token of each text once.
+        queries = [(text, [position]) for text in texts for position in text.words()]
+        owners = [number for number, text in enumerate(texts) for _ in text.words()]
+        sums = np.zeros(len(texts))
+        for numbers, batch in self._batches(queries):
+            positions = batch["masked_lm_positions"]
+            labels = np.take_along_axis(batch["input_ids"], positions, axis=1)
+            masked = batch["input_ids"].copy()
+            np.put_along_axis(masked, positions, self.tokenizer.vocab[MASK], axis=1)
+            rated = self._rate({**batch, "input_ids": masked}, labels).numpy()
+            np.add.at(sums, [owners[number] for number in numbers], rated[:, 0])
+        return [
+            Score(float(total), len(text.words())) for total, text in zip(sums, texts, strict=True)
+        ]
+
+    def _batches(
+        self, queries: Sequence[tuple[Text, Sequence[int]]]
+    ) -> Iterator[tuple[list[int], dict[str, np.ndarray]]]:
+        """Yields numbers of queries, and what the model reads for them.
+
+        Args:
+          queries: Texts, and the positions to ask for.
+        """
+        longest = max((len(positions) for _, positions in queries), default=1)
+        batch_size = max(min(self.batch_size, MAX_POSITIONS // longest), 1)
+        for numbers in text_inputs.bucket([len(text.tokens) for text, _ in queries], batch_size):
+            rows = [queries[number] for number in numbers]
+            batch = text_inputs.pad(
+                [text.input_ids for text, _ in rows],
+                [text.segment_ids for text, _ in rows],
+                self.config.max_position_embeddings,
+            )
+            width = max(len(positions) for _, positions in rows)
+            # Padding asks for [CLS], and is not looked at.
+            padded = [[*positions, *[0] * (width - len(positions))] for _, positions in rows]
+            yield numbers, {**batch, "masked_lm_positions": np.array(padded, np.int32)}

@@ -1,0 +1,147 @@
+import io
+import json
+import sys
+
+import numpy as np
+import pytest
+from conftest import GOLDEN, run_python
+
+import checkpoint
+import fill_mask
+import modeling
+
+TEXT = "the old [MASK] told a [MASK] ||| who heard it?"
+
+
+@pytest.fixture
+def settings(tmp_path):
+    """A function that makes settings for the original's small model."""
+
+    def make(**changes):
+        return fill_mask.Settings(
+            **{
+                "checkpoint": str(GOLDEN / "bert_model.ckpt"),
+                "output_file": str(tmp_path / "out"),
+                "format": "jsonl",
+                **changes,
+            }
+        )
+
+    return make
+
+
+def run_jsonl(settings, texts=()):
+    fill_mask.run(settings, texts)
+    with open(settings.output_file, encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
+
+
+def test_guesses_equal_those_of_the_model(settings):
+    [answer] = run_jsonl(settings(top_k=3), [TEXT])
+    model = fill_mask.load(settings())
+    [masks] = model.fill([model.read(TEXT)], top_k=3)
+    assert answer["text"] == TEXT
+    assert answer["masks"] == [
+        [{"token": guess.token, "probability": guess.probability} for guess in guesses]
+        for guesses in masks
+    ]
+    assert [len(guesses) for guesses in masks] == [3, 3]
+
+
+def test_scores_come_from_files_and_add_up(settings, tmp_path, log):
+    (tmp_path / "text.txt").write_text("the old man\n\nthe man told a story ||| who heard?\r\n")
+    answers = run_jsonl(settings(score=True, input_file=str(tmp_path / "text.txt")))
+    assert [answer["text"] for answer in answers] == [
+        "the old man",
+        "the man told a story ||| who heard?",
+    ]
+    total = sum(answer["pseudo_log_likelihood"] for answer in answers)
+    tokens = sum(answer["num_tokens"] for answer in answers)
+    for answer in answers:
+        mean = answer["pseudo_log_likelihood"] / answer["num_tokens"]
+        assert answer["perplexity"] == pytest.approx(np.exp(-mean))
+    assert f"All 2 texts: perplexity {np.exp(-total / tokens):.6g}" in log.messages[-1]
+    assert any("skipped 1 blank lines" in message for message in log.messages)
+
+
+def test_texts_come_from_the_standard_input_when_nowhere_else(settings, monkeypatch):
+    lines = io.TextIOWrapper(io.BytesIO("the [MASK]\nold [MASK] é\n".encode()))
+    monkeypatch.setattr(sys, "stdin", lines)
+    answers = run_jsonl(settings())
+    assert [answer["text"] for answer in answers] == ["the [MASK]", "old [MASK] é"]
+
+
+def test_a_folder_of_pretraining_has_its_configuration(settings, tmp_path):
+    config = modeling.BertConfig.from_json_file(str(GOLDEN / "bert_config.json"))
+    reader = checkpoint.open_reader(str(GOLDEN / "bert_model.ckpt"))
+    weights = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+    folder = tmp_path / "pretrained"
+    folder.mkdir()
+    checkpoint.keep_config(str(folder), config)
+    checkpoint.save_tensors(str(folder / "model.ckpt-7"), weights)
+    vocab_file = str(GOLDEN / "vocab.txt")
+    with pytest.raises(ValueError, match=r"`--vocab_file` must be given.*vocab.txt"):
+        fill_mask.run(settings(checkpoint=str(folder)), [TEXT])
+    answers = run_jsonl(settings(checkpoint=str(folder), vocab_file=vocab_file), [TEXT])
+    assert answers == run_jsonl(settings(), [TEXT])
+    (folder / "bert_config.json").unlink()
+    with pytest.raises(ValueError, match=r"`--bert_config_file` must be given.*bert_config.json"):
+        fill_mask.run(settings(checkpoint=str(folder), vocab_file=vocab_file), [TEXT])
+
+
+def test_a_checkpoint_without_the_head_is_an_error(settings):
+    parts = {
+        "bert_config_file": str(GOLDEN / "bert_config.json"),
+        "vocab_file": str(GOLDEN / "vocab.txt"),
+    }
+    fine_tuned = str(GOLDEN / "classifier_cola" / "model.ckpt")
+    with pytest.raises(ValueError, match=r"masked-LM head.*lacks.*cls/predictions"):
+        fill_mask.run(settings(checkpoint=fine_tuned, **parts), [TEXT])
+
+
+@pytest.mark.parametrize(
+    ("changes", "texts", "message"),
+    [
+        ({"checkpoint": "nowhere"}, [TEXT], r"`--checkpoint` must name a checkpoint.*'nowhere'"),
+        ({"input_file": "nowhere.txt"}, [], r"`--input_file`.*'nowhere.txt'"),
+        ({"input_file": "x.txt"}, [TEXT], r"`--input_file` must not be given beside texts"),
+        ({"vocab_file": "nowhere.txt"}, [TEXT], r"`vocab_file`.*'nowhere.txt'"),
+        ({}, [TEXT, "no mask"], r"Argument 2 must have \[MASK\].*Received 'no mask'"),
+        ({"score": True}, [TEXT], r"Argument 1 must not have \[MASK\]"),
+        ({"score": True}, [" "], r"Argument 1 must have at least one token"),
+    ],
+)
+def test_what_cannot_work_is_an_error_and_leaves_no_file(
+    settings, tmp_path, changes, texts, message
+):
+    with pytest.raises(ValueError, match=message):
+        fill_mask.run(settings(**changes), texts)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_line_that_is_too_long_is_named(settings, tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text("the old man\n" + "the " * 600 + "\n")
+    with pytest.raises(ValueError, match=r"text.txt:2: the text must have at most"):
+        fill_mask.run(settings(score=True, input_file=str(path)))
+
+
+def test_texts_stand_on_the_command_line_among_flags():
+    result = run_python(
+        "fill_mask.py",
+        "the old [MASK]",
+        f"--checkpoint={GOLDEN}",
+        "a [MASK] and [MASK]",
+        "--top_k=2",
+    )
+    lines = result.stdout.splitlines()
+    assert [line for line in lines if "[MASK]" in line] == [
+        "the old [MASK]",
+        "a [MASK] and [MASK]",
+        "[MASK] 1",
+        "[MASK] 2",
+    ]
+    vocab = (GOLDEN / "vocab.txt").read_text(encoding="utf-8").split("\n")
+    guesses = [line.split() for line in lines if line.startswith("  0.")]
+    assert len(guesses) == 6
+    assert all(token in vocab for _, token in guesses)

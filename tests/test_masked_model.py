@@ -1,0 +1,107 @@
+import numpy as np
+import pytest
+from conftest import change
+
+import masked_model
+import tokenization
+
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "sat", "on", "mat", "##s", "."]
+TEXTS = ["the cat sat", "cats ||| the mat .", "on", "the cat sat on the mats .", "cat [UNK]"]
+
+
+@pytest.fixture
+def model(still_config):
+    config = change(still_config, vocab_size=len(WORDS), max_position_embeddings=12)
+    tokenizer = tokenization.FullTokenizer.from_vocab({word: i for i, word in enumerate(WORDS)})
+    model = masked_model.MaskedModel(config, tokenizer)
+    for variable in model.model.weights:
+        variable.assign(np.asarray(variable) * 20)
+    return model
+
+
+def log_probabilities(model, text, masked):
+    """Returns log p [S, V] at every position of one text, without any batching."""
+    length = len(text.tokens)
+    ids = np.array([text.input_ids])
+    ids[0, masked] = WORDS.index("[MASK]")
+    outputs = model.model(
+        {
+            "input_ids": ids,
+            "input_mask": np.ones((1, length), np.int32),
+            "segment_ids": np.array([text.segment_ids]),
+            "masked_lm_positions": np.arange(length)[None],
+        }
+    )
+    logits = np.asarray(outputs["masked_lm_logits"][0], np.float64)
+    return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+
+
+def test_a_mask_in_the_text_is_one_token(model):
+    text = model.read("The [MASK]s ||| on[MASK] .")
+    assert text.tokens == ["[CLS]", "the", "[MASK]", "[UNK]", "[SEP]", "on", "[MASK]", ".", "[SEP]"]
+    assert text.segment_ids == [0, 0, 0, 0, 0, 1, 1, 1, 1]
+    assert text.masks() == [2, 6]
+    assert text.words() == [1, 2, 3, 5, 6, 7]
+
+
+def test_guesses_are_the_likeliest_tokens_in_order(model):
+    texts = [model.read("the [MASK] sat on the [MASK] ."), model.read("[MASK] ||| cat")]
+    for text, guesses in zip(texts, model.fill(texts, top_k=4), strict=True):
+        assert len(guesses) == len(text.masks())
+        rows = np.exp(log_probabilities(model, text, text.masks())[text.masks()])
+        for row, found in zip(rows, guesses, strict=True):
+            best = np.argsort(-row)[:4]
+            assert [guess.token for guess in found] == [WORDS[index] for index in best]
+            np.testing.assert_allclose([guess.probability for guess in found], row[best], rtol=1e-4)
+
+
+def test_all_guesses_together_are_certain(model):
+    [[guesses]] = model.fill([model.read("the [MASK]")], top_k=100)
+    assert {guess.token for guess in guesses} == set(WORDS)
+    assert sum(guess.probability for guess in guesses) == pytest.approx(1, abs=1e-5)
+
+
+def test_a_score_adds_up_each_token_masked_in_turn(model):
+    texts = [model.read(text) for text in TEXTS]
+    for text, score in zip(texts, model.score(texts), strict=True):
+        total = sum(
+            log_probabilities(model, text, [position])[position, text.input_ids[position]]
+            for position in text.words()
+        )
+        assert score.num_tokens == len(text.words())
+        assert score.pseudo_log_likelihood == pytest.approx(total, rel=1e-4)
+        assert score.perplexity == pytest.approx(np.exp(-total / score.num_tokens), rel=1e-4)
+
+
+def test_answers_do_not_depend_on_the_batch(model, monkeypatch):
+    texts = [model.read(text) for text in TEXTS]
+    masked = [model.read(f"{text} [MASK] on [MASK]") for text in TEXTS[:3]]
+    scores, guesses = model.score(texts), model.fill(masked, 3)
+    model.batch_size = 3
+    monkeypatch.setattr(masked_model, "MAX_POSITIONS", 2)
+    np.testing.assert_allclose(
+        [score.pseudo_log_likelihood for score in model.score(texts)],
+        [score.pseudo_log_likelihood for score in scores],
+        rtol=1e-5,
+    )
+    assert [
+        [[guess.token for guess in mask] for mask in masks] for masks in model.fill(masked, 3)
+    ] == [[[guess.token for guess in mask] for mask in masks] for masks in guesses]
+
+
+def test_texts_that_cannot_be_answered_are_errors_with_their_place(model):
+    with pytest.raises(ValueError, match=r"here: the text must have at most 12 tokens.*It has 13"):
+        model.read("cat " * 11, "here: the text")
+    assert len(model.read("cat " * 10).tokens) == 12
+    with pytest.raises(ValueError, match=r"here must have at least one token. Received ' '"):
+        model.read(" ", "here")
+    with pytest.raises(ValueError, match=r"here must have \[MASK\].*Received 'the cat'"):
+        model.fill([model.read("the [MASK]"), model.read("the cat", "here")])
+    with pytest.raises(ValueError, match=r"here must not have \[MASK\] to be scored"):
+        model.score([model.read("the [MASK]", "here")])
+
+
+def test_a_model_of_one_segment_takes_no_pairs(model):
+    model.config = change(model.config, type_vocab_size=1)
+    with pytest.raises(ValueError, match=r"here must not be a pair.*`type_vocab_size`"):
+        model.read("the ||| cat", "here")
