@@ -10,6 +10,7 @@ import record_files
 
 _CHUNK = 1 << 20
 _SPACES = re.compile(r"[ \t\n\r]*")
+_REST_OF_NUMBER = re.compile(r"[0-9.eE+-]*")
 
 
 def read_items(input_file: str, key: str) -> Iterator[Any]:
@@ -130,8 +131,8 @@ class _Source:
                 if self._read_on():
                     continue
                 raise self._fail(error.msg, error.pos) from error
-            # A number may go on.
-            if end == len(self._text) and self._read_on():
+            # A number may go on after `1`, `1.` or `1.5e`.
+            if _REST_OF_NUMBER.fullmatch(self._text, end) and self._read_on():
                 continue
             self._position = end
             return value

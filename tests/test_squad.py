@@ -1,0 +1,281 @@
+import json
+import re
+
+import pytest
+from conftest import GOLDEN
+from hypothesis import given
+from hypothesis import strategies as st
+
+import squad
+import squad_json
+
+CONTEXT = "The leader was John Smith (1895-1943).\tHe  died\u202fin Paris\u00a0then."
+WORDS = [
+    "The", "leader", "was", "John", "Smith", "(1895-1943).", "He", "died", "in", "Paris\u00a0then.",
+]  # fmt: skip
+
+
+def question(qas_id="q", text="1895", start=None, **fields):
+    """Returns a question with one answer, found in CONTEXT unless `start` says where."""
+    start = CONTEXT.find(text) if start is None else start
+    answers = [{"text": text, "answer_start": start}]
+    return {"id": qas_id, "question": "When?", "answers": answers, **fields}
+
+
+def write(folder, questions, context=CONTEXT, **fields):
+    paragraphs = [{"context": context, "qas": questions}]
+    path = folder / "own.json"
+    path.write_text(
+        json.dumps({"version": "1.1", "data": [{"title": "t", "paragraphs": paragraphs}], **fields})
+    )
+    return str(path)
+
+
+def test_a_paragraph_is_cut_into_words_at_the_originals_spaces(tmp_path):
+    (example,) = squad.read_squad_examples(write(tmp_path, [question()]), is_training=False)
+    assert example.doc_tokens == WORDS
+    assert (example.qas_id, example.question_text) == ("q", "When?")
+    assert example.context == CONTEXT
+    assert example.answers == (("1895", CONTEXT.find("1895")),)
+    assert (example.start_position, example.orig_answer_text) == (None, None)
+
+
+@given(st.text(alphabet=st.sampled_from([*map(chr, range(0x3100)), *"ab " * 4000])))
+def test_words_are_what_stands_between_four_spaces_and_the_narrow_one(text):
+    words = re.split("[ \t\r\n\u202f]+", text)
+    words = [word for word in words if word]
+    assert squad._splitter(text)(text) == words
+    starts = squad.word_starts(text)
+    assert [text[start : start + len(word)] for start, word in zip(starts, words, strict=True)] == (
+        words
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "span"),
+    [
+        ("The", (0, 0)),
+        ("1895", (5, 5)),
+        ("John Smith (1895", (3, 5)),
+        ("Smith ", (4, 4)),
+        (" Smith", (3, 4)),
+        ("mit", (4, 4)),
+        ("Paris", (9, 9)),
+    ],
+)
+def test_an_answer_for_training_has_the_words_that_hold_it(tmp_path, text, span):
+    (example,) = squad.read_squad_examples(write(tmp_path, [question(text=text)]), True)
+    assert (example.start_position, example.end_position) == span
+    assert example.orig_answer_text == text
+    assert not example.is_impossible
+
+
+def test_the_questions_about_a_paragraph_share_its_words(tmp_path):
+    path = write(tmp_path, [question("a"), question("b")])
+    first, second = squad.read_squad_examples(path, is_training=False)
+    assert first.doc_tokens is second.doc_tokens
+
+
+@pytest.mark.parametrize(
+    ("changed", "count"),
+    [
+        ({"answers": []}, "num_without_answer"),
+        ({"answers": [], "is_impossible": True}, "num_without_answer"),
+        ({"answers": [{"text": "Smith", "answer_start": 0}]}, "num_not_found"),
+        ({"answers": [{"text": "then. And", "answer_start": 57}]}, "num_not_found"),
+        ({"answers": [{"text": "died in", "answer_start": 43}]}, None),
+        # Words are joined by spaces, and U+00A0 is none.
+        ({"answers": [{"text": "Paris\u00a0then", "answer_start": 54}]}, "num_not_found"),
+        ({"answers": [{"text": "  ", "answer_start": 41}]}, "num_not_found"),
+    ],
+)
+def test_training_skips_and_counts_what_it_cannot_use(tmp_path, log, changed, count):
+    path = write(tmp_path, [question("good"), question("odd", **changed)])
+    examples, summary = squad.read_examples(path, is_training=True)
+    kept = ["good"] if count else ["good", "odd"]
+    assert [example.qas_id for example in examples] == kept
+    assert (summary.num_questions, summary.num_examples) == (2, len(kept))
+    assert count is None or getattr(summary, count) == 1
+    summary.log(path)
+    assert any("skipped" in message for message in log.messages) == bool(count)
+    # Nothing is skipped where no answer is needed.
+    assert len(squad.read_squad_examples(path, is_training=False)) == 2
+
+
+def test_of_several_answers_training_takes_the_first(tmp_path):
+    answers = [{"text": text, "answer_start": CONTEXT.find(text)} for text in ("John", "Paris")]
+    path = write(tmp_path, [question(answers=answers)])
+    (example,), summary = squad.read_examples(path, is_training=True)
+    assert (example.orig_answer_text, example.start_position) == ("John", 3)
+    assert summary.num_several_answers == 1
+
+
+def test_questions_without_an_answer_are_trained_on_where_asked(tmp_path):
+    questions = [
+        question("impossible", is_impossible=True),
+        question("no answers", is_impossible=True, answers=[]),
+        question("possible", is_impossible=False),
+        question("SQuAD 1.1"),
+        {"id": "bare", "question": "?", "is_impossible": True},
+    ]
+    path = write(tmp_path, questions)
+    examples, summary = squad.read_examples(path, True, version_2_with_negative=True)
+    positions = {each.qas_id: (each.start_position, each.end_position) for each in examples}
+    assert positions == {
+        "impossible": (-1, -1),
+        "no answers": (-1, -1),
+        "possible": (5, 5),
+        "SQuAD 1.1": (5, 5),
+        "bare": (-1, -1),
+    }
+    assert [each.is_impossible for each in examples] == [True, True, False, False, True]
+    assert {each.orig_answer_text for each in examples if each.is_impossible} == {""}
+    assert summary.num_impossible == 3
+
+
+def test_a_file_without_answers_can_be_predicted_on(tmp_path):
+    path = write(tmp_path, [{"id": 7, "question": "?"}, question(answers=[{"text": "John"}])])
+    first, second = squad.read_squad_examples(path, is_training=False)
+    assert (first.qas_id, first.answers) == ("7", None)
+    assert second.answers == (("John", None),)
+
+
+def test_blank_paragraphs_are_counted_and_their_questions_kept_for_prediction(tmp_path, log):
+    path = write(tmp_path, [{"id": "q", "question": "?"}], context=" \n")
+    (example,) = squad.read_squad_examples(path, is_training=False)
+    assert example.doc_tokens == []
+    assert any("1 paragraphs are blank" in message for message in log.messages)
+
+
+def test_answers_elsewhere_than_their_offset_are_counted(tmp_path, log):
+    path = write(tmp_path, [question(text="John", start=3), question("r", text="John", start=-4)])
+    squad.read_squad_examples(path, is_training=False)
+    assert any("2 answers are not where" in message for message in log.messages)
+
+
+def test_a_repeated_id_is_an_error_only_where_predictions_are_listed_by_it(tmp_path, log):
+    path = write(tmp_path, [question("a"), question("a")])
+    assert len(squad.read_squad_examples(path, is_training=True)) == 2
+    assert any("1 training questions have the id" in message for message in log.messages)
+    with pytest.raises(ValueError, match=r"paragraphs\[0\]\.qas\[1\] \(id 'a'\) must have an `id`"):
+        squad.read_squad_examples(path, is_training=False)
+
+
+@pytest.mark.parametrize(
+    ("questions", "message"),
+    [
+        ([{"question": "?"}], r"qas\[0\] must have `id`. It has \['question'\]"),
+        ([{"id": None, "question": "?"}], r"qas\[0\] \(id None\): `id` must be text"),
+        ([{"id": "q"}], r"qas\[0\] \(id 'q'\) must have `question`"),
+        ([{"id": "q", "question": 5}], r"\(id 'q'\): `question` must be text. Received 5"),
+        ([question(answers={})], r"\(id 'q'\): `answers` must be a list"),
+        ([question(answers=["x"])], r"\(id 'q'\).answers\[0\] must be an object with `text`"),
+        ([question(answers=[{"answer_start": 1}])], r"answers\[0\] must have `text`"),
+        ([question(answers=[{"text": "x"}])], r"answers\[0\] must have `answer_start`"),
+        ([question(start=5.0)], r"answers\[0\]: `answer_start` must be a whole number"),
+        ([question(start=True)], r"answers\[0\]: `answer_start` must be a whole number"),
+        ([question(start=-1)], r"`answer_start` must be from 0 to \d+, within `context`"),
+        ([question(start=999)], r"`answer_start` must be from 0 to .* Received 999"),
+        ([question(is_impossible="no")], r"`is_impossible` must be true or false"),
+        ([{"id": "q", "question": "?"}], r"\(id 'q'\) must have `answers`"),
+        (["what?"], r"qas\[0\] must be an object"),
+        ({}, r"paragraphs\[0\]: `qas` must be a list"),
+        ([question(answers=[])], r"must hold questions to train on. It has 1"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_place(tmp_path, questions, message):
+    path = write(tmp_path, questions)
+    version_2 = "impossible" in message
+    with pytest.raises(ValueError, match=message) as raised:
+        squad.read_squad_examples(path, True, version_2)
+    assert repr(path) in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "must hold an object with `data`"),
+        ("[1]", r"must hold an object with `data`.* begins with '\['"),
+        ("{}", "must have `data`"),
+        ('{"version": 1}', r"must have `data`.* has \['version'\]"),
+        ('{"data": {}}', "`data` must be a list"),
+        ('{"data": [1]}', r"data\[0\] must be an object with `paragraphs`"),
+        ('{"data": [{}]}', r"data\[0\] must have `paragraphs`"),
+        ('{"data": [{"paragraphs": [{"qas": []}]}]}', r"paragraphs\[0\] must have `context`"),
+        ('{"data": []}', "must hold questions. It has 0"),
+        ('{"data": [\n{"paragraphs": [', "must be JSON. .* line 2"),
+        ('{"data": [{"paragraphs": []}], "x"', "Expected ':', found the end of the file"),
+        ('{"data": [{"paragraphs": []} 5]}', "Expected ',' or ']', found '5' at character 29"),
+        ('{"data": []} {}', "Expected the end of the file at character 13"),
+        (b'{"data": ["\xff"]}', "must be UTF-8"),
+    ],
+)
+def test_a_file_of_another_form_is_an_error_that_says_so(tmp_path, content, message):
+    path = tmp_path / "own.json"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(ValueError, match=message) as raised:
+        squad.read_squad_examples(str(path), is_training=False)
+    assert repr(str(path)) in str(raised.value)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(ValueError, match=r"none\.json"):
+        squad.read_squad_examples(str(tmp_path / "none.json"), is_training=False)
+
+
+scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
+values = st.recursive(
+    scalars, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=8
+)
+
+
+@given(
+    st.lists(values, max_size=8),
+    st.dictionaries(st.text().filter(lambda name: name != "data"), values, max_size=3),
+    st.integers(1, 40),
+    st.sampled_from([None, 1, "\t"]),
+    st.booleans(),
+)
+def test_items_are_those_of_the_whole_however_it_is_read(items, others, chunk, indent, ascii_only):
+    names = [*others, "data"]
+    whole = {name: others.get(name, items) for name in names}
+    text = json.dumps(whole, indent=indent, ensure_ascii=ascii_only)
+    content = text.encode("utf-8-sig", "replace")
+    expected = json.loads(content.decode("utf-8-sig"))["data"]
+    before = squad_json._CHUNK
+    squad_json._CHUNK = chunk
+    try:
+        source = squad_json._Source(_Bytes(content), "name")
+        assert list(squad_json._items(source, "name", "data")) == expected
+    finally:
+        squad_json._CHUNK = before
+
+
+class _Bytes:
+    """A file that gives at most as much as it is asked for."""
+
+    def __init__(self, content):
+        self._content = content
+
+    def read(self, size):
+        part, self._content = self._content[:size], self._content[size:]
+        return part
+
+
+def test_only_a_part_of_a_long_file_is_in_memory(tmp_path):
+    paragraph = {"context": "word " * 2000, "qas": [{"id": "q", "question": "?"}]}
+    path = tmp_path / "long.json"
+    path.write_text(json.dumps({"data": [{"paragraphs": [paragraph]}] * 600}))
+    with open(path, "rb") as file:
+        source = squad_json._Source(file, "long")
+        longest = max(len(source._text) for _ in squad_json._items(source, "long", "data"))
+    assert longest < path.stat().st_size / 2
+
+
+def test_the_golden_files_are_read_whole():
+    for version, count in (("v1", 12), ("v2", 12)):
+        path = str(GOLDEN / f"squad_{version}.json")
+        examples, summary = squad.read_examples(path, is_training=False)
+        assert len(examples) == summary.num_questions == count
+        trained = squad.read_squad_examples(path, True, version_2_with_negative=version == "v2")
+        assert [each.qas_id for each in trained] == [each.qas_id for each in examples]
