@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 
 import quiet_import  # isort: skip  # noqa: F401
 
-import export
 import keras
 import numpy as np
 from absl import flags, logging
@@ -210,6 +209,8 @@ def _run(settings: Settings) -> dict[str, Any]:
     }
     is_chief = training.is_chief(strategy)
     finetuning.open_folder(settings, config, stored)
+    if settings.do_export:
+        _exporter().check_folder(_saved_model(settings))
     if is_chief and settings.do_train:
         finetuning.keep_task(settings, config, stored)
     with _record_folder(settings, is_chief) as folder, strategy.scope():
@@ -324,8 +325,8 @@ def _use_model(
         if is_chief:
             _save_predictions(settings, task, split, logits)
     if settings.do_export and is_chief:
-        export.export_classifier(
-            os.path.join(settings.output_dir, "saved_model"),
+        _exporter().export_classifier(
+            _saved_model(settings),
             model,
             tokenizer,
             labels=task.labels,
@@ -334,6 +335,15 @@ def _use_model(
             max_seq_length=settings.max_seq_length,
         )
     return scores[0][1] if scores else {}
+
+
+def _exporter() -> Any:
+    """Returns the module `export`; its TensorFlow Text is not loaded where nothing is exported."""
+    return importlib.import_module("export")
+
+
+def _saved_model(settings: Settings) -> str:
+    return os.path.join(settings.output_dir, "saved_model")
 
 
 class _Logits:

@@ -47,12 +47,12 @@ class OutputLayer(modeling.ConfiguredLayer):
         self.scopes = tuple(scopes)
         self.dropout = self.new_dropout(dropout_prob)
         # Made here rather than in `build`, which would put the layer's name before theirs.
-        # Departs: the original's heads start with a deviation of 0.02 under any configuration.
+        # Faithful: heads start with a deviation of 0.02 under any configuration.
         with contextlib.ExitStack() as stack:
             for scope in self.scopes:
                 stack.enter_context(keras.name_scope(scope))
             self.output_weights = keras.Variable(
-                modeling.create_initializer(config.initializer_range),
+                modeling.create_initializer(),
                 shape=(num_outputs, config.hidden_size),
                 dtype=self.variable_dtype,
                 name="output_weights",

@@ -1,6 +1,7 @@
 import csv
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,9 +10,11 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import GOLDEN, LARGE_GOLDEN, ROOT, change, run_python
+from conftest import GOLDEN, LARGE_GOLDEN, ROOT, run_python
 
 import classification
+import glue
+import modeling
 import predict
 import run_classifier
 import serving
@@ -49,21 +52,37 @@ COLORS = ["red", "green", "blue", "black"]
 
 
 @pytest.fixture
-def make_settings(tmp_path, still_config):
+def make_settings(tmp_path):
     """Settings for a custom task in `tmp_path`, whose words are the vocabulary."""
+    return settings_in(tmp_path)
+
+
+def settings_in(folder):
+    """Writes a vocabulary and a configuration; returns a function that makes settings of them."""
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *COLORS, "a", "b", "c", "d"]
-    (tmp_path / "vocab.txt").write_text("\n".join(words) + "\n")
-    config = change(still_config, vocab_size=len(words), hidden_size=32, initializer_range=0.1)
-    (tmp_path / "config.json").write_text(config.to_json_string())
+    (folder / "vocab.txt").write_text("\n".join(words) + "\n")
+    config = modeling.BertConfig(
+        vocab_size=len(words),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=48,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        max_position_embeddings=16,
+        type_vocab_size=2,
+        initializer_range=0.1,
+    )
+    (folder / "config.json").write_text(config.to_json_string())
 
     def make(**changes) -> run_classifier.Settings:
         return run_classifier.Settings(
             **{
-                "bert_config_file": str(tmp_path / "config.json"),
-                "vocab_file": str(tmp_path / "vocab.txt"),
-                "data_dir": str(tmp_path),
+                "bert_config_file": str(folder / "config.json"),
+                "vocab_file": str(folder / "vocab.txt"),
+                "data_dir": str(folder),
                 "task_name": "custom",
-                "output_dir": str(tmp_path / "out"),
+                "output_dir": str(folder / "out"),
                 "max_seq_length": 12,
                 "train_batch_size": 8,
                 "learning_rate": 0.003,
@@ -146,6 +165,23 @@ def test_evaluation_and_prediction_equal_the_original(tmp_path, golden, pads):
     ours = np.loadtxt(tmp_path / "test_results.tsv", delimiter="\t")
     theirs = np.loadtxt(golden / f"classifier_{task}_test_results.tsv", delimiter="\t")
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5)
+
+
+def test_exported_model_equals_the_original_on_raw_text(tmp_path, golden):
+    task, settings = golden_settings(
+        golden, output_dir=str(tmp_path), do_eval=False, do_predict=False, do_export=True
+    )
+    run_classifier.run(settings)
+    answer = tf.saved_model.load(str(tmp_path / "saved_model")).signatures["serving_default"]
+    examples = glue.open_data_set(task, settings.data_dir).test()[""]
+    names = ("text_a", "text_b") if task == "mrpc" else ("text_a",)
+    ours = []
+    for start in range(0, len(examples), 64):
+        part = examples[start : start + 64]
+        texts = {name: tf.constant([getattr(each, name) for each in part]) for name in names}
+        ours.append(answer(**texts)["probabilities"].numpy())
+    theirs = np.loadtxt(golden / f"classifier_{task}_test_results.tsv", delimiter="\t")
+    np.testing.assert_allclose(np.concatenate(ours), theirs, rtol=0, atol=1e-5)
 
 
 def test_original_flags_have_their_defaults():
@@ -387,11 +423,19 @@ def test_misspelt_flag_is_an_error():
 # Loaded once, used often.
 
 
+@pytest.fixture(scope="module")
+def trained_once(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("trained")
+    write_task(folder, lambda color: color)
+    settings = settings_in(folder)(do_train=True, do_predict=True, num_train_epochs=2.0)
+    run_classifier.run(settings)
+    return folder / "out"
+
+
 @pytest.fixture
-def trained(make_settings, tmp_path):
-    write_task(tmp_path, lambda color: color)
-    run_classifier.run(make_settings(do_train=True, do_predict=True, num_train_epochs=2.0))
-    return tmp_path / "out"
+def trained(trained_once, tmp_path):
+    """A folder that the script has filled, for each test to do with as it likes."""
+    return Path(shutil.copytree(trained_once, tmp_path / "out"))
 
 
 def test_loaded_model_answers_as_the_script_does(trained):

@@ -97,8 +97,8 @@ def test_head_starts_near_0_and_its_bias_at_0(tiny_config):
     config = change(tiny_config, hidden_size=400, initializer_range=0.5)
     weights, bias = head_weights(task_models.classifier_model(config, NUM_OUTPUTS))
     # Cut at two standard deviations, 0.88 of one is left.
-    assert np.abs(weights).max() <= 2 * 0.5
-    assert weights.std() == pytest.approx(0.88 * 0.5, rel=0.1)
+    assert np.abs(weights).max() <= 2 * 0.02
+    assert weights.std() == pytest.approx(0.88 * 0.02, rel=0.1)
     assert bias.tolist() == [0] * NUM_OUTPUTS
 
 
