@@ -1,0 +1,355 @@
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from conftest import GOLDEN, ROOT
+from hypothesis import given
+from hypothesis import strategies as st
+
+import modeling
+import squad
+import squad_alignment
+import squad_answers
+import squad_features
+import task_models
+import tokenization
+from squad import SquadExample
+from squad_answers import Decoding
+
+WORDS = "the leader was john smith ( ) - , . 1895 1943 un ##able ' s"
+VOCAB = {token: i for i, token in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS.split()])}
+TOKENIZER = tokenization.FullTokenizer.from_vocab(VOCAB)
+LENGTH = 20
+
+# [CLS] john [SEP] the leader was john smith ( 1895 - 1943 ) . [SEP]
+CONTEXT = "The leader  was John Smith (1895-1943)."
+EXAMPLE = SquadExample("q", "john", CONTEXT.split(), context=CONTEXT)
+PLACES = {token: 3 + i for i, token in enumerate(WORDS.split()[:6])}
+
+
+def table_of(*examples, length=LENGTH, stride=4):
+    return squad_features.make_features(examples, TOKENIZER, length, stride, 4, False)
+
+
+def logits(**values):
+    """Returns logits of -1 but for some tokens; `pad` is the last position, `cls` the first."""
+    row = np.full(LENGTH, -1, np.float32)
+    for token, value in values.items():
+        row[{"cls": 0, "question": 1, "pad": LENGTH - 1, "year": 9, **PLACES}[token]] = value
+    return row
+
+
+def answer(start, end, example=EXAMPLE, **decoding):
+    (prediction,) = squad_answers.find_answers(
+        [example], table_of(example), [(start, end)], TOKENIZER, Decoding(**decoding)
+    )
+    return prediction
+
+
+def texts(prediction):
+    return [entry.text for entry in prediction.nbest]
+
+
+def test_the_best_span_is_given_as_it_stands_in_the_paragraph():
+    prediction = answer(logits(john=5), logits(smith=5))
+    assert prediction.text == "John Smith"
+    assert prediction.qas_id == "q"
+    best = prediction.best
+    begin, end = best.span.in_context(EXAMPLE)
+    assert CONTEXT[begin:end] == "John Smith"
+    assert (best.start_logit, best.end_logit) == (5.0, 5.0)
+    assert prediction.null_odds is None
+
+
+def test_a_span_over_two_spaces_has_one_in_its_text():
+    prediction = answer(logits(leader=5), logits(was=5))
+    assert prediction.text == "leader was"
+    begin, end = prediction.best.span.in_context(EXAMPLE)
+    assert CONTEXT[begin:end] == "leader  was"
+
+
+def test_a_part_of_a_word_is_an_answer():
+    assert answer(logits(year=5), logits(year=5)).text == "1895"
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "decoding"),
+    [
+        # The end before the start, and too long a span.
+        ({"smith": 9, "the": 5}, {"leader": 9}, {}),
+        ({"the": 9, "leader": 5}, {"smith": 9, "leader": 5}, {"max_answer_length": 2}),
+        # The question, [CLS] and padding.
+        ({"question": 9, "leader": 5}, {"leader": 5}, {}),
+        ({"leader": 5}, {"pad": 9, "leader": 5}, {}),
+        ({"cls": 9, "leader": 5}, {"cls": 9, "leader": 5}, {}),
+    ],
+)
+def test_spans_that_cannot_be_answers_are_left_out(start, end, decoding):
+    prediction = answer(logits(**start), logits(**end), **decoding)
+    assert prediction.text.split()[-1] == "leader"
+    assert "Smith" not in prediction.text
+
+
+def test_padding_competes_for_places_among_the_best():
+    start, end = logits(pad=9, question=8, john=7), logits(smith=7)
+    assert answer(start, end, n_best_size=3).text == "John Smith"
+    assert answer(start, end, n_best_size=2).text == "empty"
+    # Where it is left out of the logits, it does not.
+    assert answer(start[:-1], end[:-1], n_best_size=2).text == "John Smith"
+
+
+def test_equal_texts_are_listed_once_with_the_best_score():
+    example = SquadExample("q", "was", ["John", "was", "John"])
+    start, end = logits(), logits()
+    start[[3, 5]], end[[3, 5]] = (7, 6), (7, 6)
+    prediction = answer(start, end, example, max_answer_length=1)
+    assert texts(prediction) == ["John", "was"]
+    assert prediction.best.start_logit == 7
+
+
+def test_spans_with_equal_scores_keep_the_order_of_start_and_end():
+    prediction = answer(logits(), logits(), max_answer_length=1, n_best_size=20)
+    assert texts(prediction)[:3] == ["The", "leader", "was"]
+
+
+def test_no_more_than_the_n_best_are_listed():
+    row = logits(the=4, leader=3, was=2, john=1)
+    assert len(answer(row, row, n_best_size=4).nbest) == 4
+    assert len(answer(row, row, n_best_size=3).nbest) == 3
+
+
+@given(st.lists(st.floats(-30, 30, width=32), min_size=2 * LENGTH, max_size=2 * LENGTH))
+def test_probabilities_are_the_softmax_of_the_listed_scores(values):
+    row = np.array(values, np.float32)
+    prediction = answer(row[:LENGTH], row[LENGTH:])
+    scores = np.array([entry.score for entry in prediction.nbest])
+    weights = np.exp(scores - scores.max())
+    given_probabilities = [entry.probability for entry in prediction.nbest]
+    np.testing.assert_allclose(given_probabilities, weights / weights.sum(), rtol=1e-9)
+    assert given_probabilities == sorted(given_probabilities, reverse=True)
+    assert len(set(texts(prediction))) == len(prediction.nbest)
+
+
+VERSION_2 = {"version_2_with_negative": True}
+
+
+@pytest.mark.parametrize(
+    ("null", "threshold", "text"),
+    [(9, 0, "John Smith"), (11, 0, ""), (10, 0, "John Smith"), (11, 1, "John Smith"), (9, -2, "")],
+)
+def test_there_is_no_answer_where_it_scores_above_the_threshold(null, threshold, text):
+    prediction = answer(
+        logits(john=5, cls=null - 5),
+        logits(smith=5, cls=5),
+        null_score_diff_threshold=threshold,
+        **VERSION_2,
+    )
+    assert prediction.text == text
+    assert prediction.null_odds == null - 10
+    assert sorted(texts(prediction)[:2]) == sorted(["", "John Smith"])
+    assert prediction.best.text == text
+
+
+def test_no_answer_is_listed_in_addition_where_it_is_not_among_the_best():
+    start, end = (logits(cls=-9, the=3, leader=2, was=1) for _ in range(2))
+    assert "" not in texts(answer(start, end, n_best_size=3))
+    listed = answer(start, end, n_best_size=3, **VERSION_2)
+    assert len(listed.nbest) == 4
+    assert listed.nbest[-1].text == ""
+    assert listed.nbest[-1].score == -18
+
+
+def test_no_answer_has_its_least_score_of_all_windows():
+    example = SquadExample("q", "was", ["john", "smith"] * 20)
+    table = table_of(example)
+    rng = np.random.default_rng(1)
+    rows = rng.normal(size=(len(table), 2, LENGTH)).astype(np.float32)
+    assert len(table) > 2
+    (prediction,) = squad_answers.find_answers(
+        [example], table, rows, TOKENIZER, Decoding(**VERSION_2)
+    )
+    (null,) = (entry for entry in prediction.nbest if not entry.text)
+    assert null.score == min(float(start[0]) + float(end[0]) for start, end in rows)
+
+
+@pytest.mark.parametrize("version_2", [False, True])
+@pytest.mark.parametrize("blank", [False, True])
+def test_where_no_span_can_be_the_answer_there_is_none(log, version_2, blank):
+    example = SquadExample("q", "was", []) if blank else EXAMPLE
+    table = table_of(example)
+    rows = [(logits(cls=9), logits(pad=9))] * len(table)
+    assert len(rows) == 1 - blank
+    decoding = Decoding(n_best_size=1, version_2_with_negative=version_2)
+    (prediction,) = squad_answers.find_answers([example], table, rows, TOKENIZER, decoding)
+    assert prediction.text == ("" if version_2 else "empty")
+    assert prediction.null_odds == (1000000.0 if version_2 else None)
+    assert [entry.probability for entry in prediction.nbest] == [1.0]
+    squad_answers.log_summary([prediction])
+    assert "For 1 questions no span could be the answer" in log.messages[-1]
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([], "logits for each window. Received 0"),
+        ([(logits()[:10], logits())], "start logits .* 15 tokens. Received 10 for question 'q'"),
+        ([(logits(), logits(john=np.nan))], "end logits .* 1 of them not finite"),
+    ],
+)
+def test_logits_must_be_there_and_finite(rows, message):
+    with pytest.raises(ValueError, match=message):
+        list(squad_answers.find_answers([EXAMPLE], table_of(EXAMPLE), rows, TOKENIZER, Decoding()))
+
+
+@pytest.mark.parametrize(
+    ("predicted", "original", "lower", "text"),
+    [
+        ("steve smith", "Steve Smith's", True, "Steve Smith"),
+        ("steve smith's", "Steve Smith's", True, "Steve Smith's"),
+        ("cafe", "(Café)", True, "Café"),
+        ("1895", "(1895-1943).", True, "1895"),
+        ("b", "a  b.", True, "b"),
+        # What cannot be found, or not character by character, is all of the text.
+        ("[UNK]", "Steve Smith's", True, "Steve Smith's"),
+        ("steve", "Steve", False, "Steve"),
+        ("Steve", "Steve's", False, "Steve"),
+        ("smith", "Smith\u200b Jones", True, "Smith\u200b Jones"),
+        ("", "Steve", True, "Steve"),
+        ("北", "北京", True, "北"),
+    ],
+)
+def test_text_is_projected_back_to_the_original(predicted, original, lower, text):
+    assert squad_alignment.get_final_text(predicted, original, lower) == text
+
+
+def test_why_a_text_is_not_projected_is_logged_where_asked(log):
+    squad_alignment.get_final_text("x", "Steve", True)
+    assert not log.messages
+    for predicted in ("x", "", "smith"):
+        squad_alignment.get_final_text(predicted, "Smith\u200b", True, verbose_logging=True)
+    squad_alignment.get_final_text("", "Smith", True, verbose_logging=True)
+    assert [message.split()[0] for message in log.messages] == [
+        "Unable", "Length", "Length", "Couldn't",
+    ]  # fmt: skip
+
+
+@given(st.text(max_size=30), st.integers(0, 5), st.integers(1, 6), st.booleans())
+def test_words_are_always_projected_to_a_part_of_the_text(text, first, count, lower):
+    original = " ".join(text.split())
+    split = " ".join(tokenization.BasicTokenizer(lower).tokenize(original).copy())
+    predicted = " ".join(split.split(" ")[first : first + count])
+    begin, end = squad_alignment.align(predicted, original, lower)
+    assert 0 <= begin <= end <= len(original)
+    if end - begin < len(original):
+        assert len(original[begin:end].replace(" ", "")) == len(predicted.replace(" ", ""))
+
+
+def golden_files(golden, version):
+    flags = json.loads((golden / f"squad_{version}_flags.json").read_text())
+    vocab = golden / "vocab.txt"
+    if not vocab.exists():
+        vocab = ROOT.parent / "shared" / "data" / "vocab" / "bert-base-uncased-vocab.txt"
+    tokenizer = tokenization.FullTokenizer(str(vocab), flags["do_lower_case"])
+    examples = squad.read_squad_examples(
+        str(golden / f"squad_{version}.json"), False, flags["version_2_with_negative"]
+    )
+    return flags, tokenizer, examples
+
+
+def golden_logits(golden, version, table):
+    """Returns what the original's model says of the windows."""
+    config = modeling.BertConfig.from_json_file(str(golden / "bert_config.json"))
+    model = task_models.span_model(config)
+    reader = tf.train.load_checkpoint(str(golden / f"squad_{version}" / "model.ckpt"))
+    for variable in model.weights:
+        variable.assign(reader.get_tensor(variable.path))
+    names = ("input_ids", "input_mask", "segment_ids")
+    features = table.features(0, len(table))
+    outputs = model.predict({name: features[name].astype(np.int32) for name in names}, verbose=0)
+    return outputs["start_logits"], outputs["end_logits"]
+
+
+def compare_entries(ours, theirs):
+    assert [entry["text"] for entry in ours] == [entry["text"] for entry in theirs]
+    for our, their in zip(ours, theirs, strict=True):
+        assert list(our) == list(their)
+        for name in ("probability", "start_logit", "end_logit"):
+            assert our[name] == pytest.approx(their[name], abs=1e-4)
+
+
+@pytest.mark.parametrize("version", ["v1", "v2"])
+def test_files_are_those_of_the_original(golden, tmp_path, version):
+    flags, tokenizer, examples = golden_files(golden, version)
+    lengths = (flags["max_seq_length"], flags["doc_stride"], flags["max_query_length"], False)
+    table = squad_features.make_features(examples, tokenizer, *lengths)
+    assert (len(examples), len(table)) == (flags["examples"], flags["features"])
+    start, end = golden_logits(golden, version, table)
+    names = ("n_best_size", "max_answer_length", "do_lower_case", "version_2_with_negative")
+    decoding = Decoding(**{name: flags[name] for name in names})
+    predictions = list(
+        squad_answers.find_answers(
+            examples, table, zip(start, end, strict=True), tokenizer, decoding
+        )
+    )
+    null_odds_file = str(tmp_path / "odds") if version == "v2" else None
+    files = (str(tmp_path / "predictions"), str(tmp_path / "nbest"), null_odds_file)
+    squad_answers.write_answers(predictions, *files)
+
+    whole = (golden / f"squad_{version}_predictions.json").read_bytes()
+    assert (tmp_path / "predictions").read_bytes() == whole
+    ours = json.loads((tmp_path / "nbest").read_text())
+    theirs = json.loads((golden / f"squad_{version}_nbest_predictions.json").read_text())
+    assert list(ours) == list(theirs)
+    for qas_id, entries in ours.items():
+        compare_entries(entries, theirs[qas_id])
+    if version == "v2":
+        odds = json.loads((tmp_path / "odds").read_text())
+        expected = json.loads((golden / "squad_v2_null_odds.json").read_text())
+        assert list(odds) == list(expected)
+        assert odds == pytest.approx(expected, abs=1e-4)
+
+    # The original's function, in its order of arguments, gives the same bytes.
+    features = []
+    squad_features.convert_examples_to_features(examples, tokenizer, *lengths, features.append)
+    results = [
+        squad_answers.RawResult(window.unique_id, start[i].tolist(), end[i].tolist())
+        for i, window in enumerate(features)
+    ]
+    others = [str(tmp_path / name) for name in ("p", "n", "o")]
+    squad_answers.write_predictions(
+        examples,
+        features,
+        results[::-1],
+        flags["n_best_size"],
+        flags["max_answer_length"],
+        flags["do_lower_case"],
+        *others,
+        version_2_with_negative=flags["version_2_with_negative"],
+    )
+    for name, other in (("predictions", "p"), ("nbest", "n"), ("odds", "o")):
+        if version == "v2" or name != "odds":
+            assert (tmp_path / name).read_bytes() == (tmp_path / other).read_bytes()
+    assert (tmp_path / "o").exists() == (version == "v2")
+
+
+def test_every_window_needs_its_result(tmp_path):
+    features = list(squad_features.input_features(table_of(EXAMPLE), 0, TOKENIZER))
+    files = [str(tmp_path / name) for name in ("p", "n", "o")]
+    with pytest.raises(ValueError, match="none for 1000000000"):
+        squad_answers.write_predictions([EXAMPLE], features, [], 20, 30, True, *files)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_golden_answers_stand_where_they_are_said_to():
+    _, tokenizer, examples = golden_files(GOLDEN, "v1")
+    table = squad_features.make_features(examples, tokenizer, 48, 16, 12, False)
+    rows = np.random.default_rng(0).normal(size=(len(table), 2, 48))
+    for example, prediction in zip(
+        examples,
+        squad_answers.find_answers(examples, table, rows, tokenizer, Decoding()),
+        strict=True,
+    ):
+        for entry in prediction.nbest:
+            begin, end = entry.span.in_context(example)
+            assert " ".join(example.context[begin:end].split()) == entry.text

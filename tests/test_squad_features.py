@@ -1,0 +1,263 @@
+import random
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from conftest import GOLDEN
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import squad
+import squad_features
+import tokenization
+from squad import SquadExample
+
+WORDS = "un able ##able running the leader smith ( ) - , . 1895 1943 john was born in ##ing run"
+VOCAB = {token: i for i, token in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS.split()])}
+TOKENIZER = tokenization.FullTokenizer.from_vocab(VOCAB)
+
+texts = st.lists(
+    st.sampled_from(
+        ["unable", "running", "(1895-1943).", "John", "the", "Smith,", "zzz", "\u200b"]
+    ),
+    max_size=30,
+)
+
+
+def make(examples, max_seq_length=16, doc_stride=4, max_query_length=5, is_training=False):
+    return squad_features.make_features(
+        examples, TOKENIZER, max_seq_length, doc_stride, max_query_length, is_training
+    )
+
+
+def convert(examples, max_seq_length=16, doc_stride=4, max_query_length=5, is_training=False):
+    features = []
+    squad_features.convert_examples_to_features(
+        examples,
+        TOKENIZER,
+        max_seq_length,
+        doc_stride,
+        max_query_length,
+        is_training,
+        features.append,
+    )
+    return features
+
+
+def answered(context, text, question="was john born"):
+    """Returns an example to train on, with the first place of a text in a context as its answer."""
+    words = context.split()
+    place = context.index(text)
+    first = len(context[: place + 1].split()) - 1
+    last = len(context[: place + len(text)].split()) - 1
+    return SquadExample("q", question, words, text, first, last)
+
+
+def expected_features(example, max_seq_length, doc_stride, max_query_length):
+    """Returns tokens, words and context of each window, step by step as the paper describes it."""
+    query = TOKENIZER.tokenize(example.question_text)[:max_query_length]
+    document = [
+        (piece, index)
+        for index, word in enumerate(example.doc_tokens)
+        for piece in TOKENIZER.tokenize(word)
+    ]
+    room = max_seq_length - len(query) - 3
+    spans = []
+    start = 0
+    while document and (not spans or spans[-1][1] < len(document)):
+        spans.append((start, min(start + room, len(document))))
+        start += min(doc_stride, room)
+    windows = []
+    for span in spans:
+        tokens = ["[CLS]", *query, "[SEP]"]
+        words, is_max = {}, {}
+        for place in range(*span):
+            scores = [
+                min(place - begin, end - 1 - place) + 0.01 * (end - begin)
+                if begin <= place < end
+                else -1
+                for begin, end in spans
+            ]
+            words[len(tokens)] = document[place][1]
+            is_max[len(tokens)] = scores.index(max(scores)) == spans.index(span)
+            tokens.append(document[place][0])
+        windows.append(([*tokens, "[SEP]"], words, is_max))
+    return windows
+
+
+@given(texts, texts, st.integers(9, 24), st.integers(1, 25), st.integers(1, 5))
+def test_windows_are_those_of_the_definition(question, context, length, stride, longest):
+    example = SquadExample("q", " ".join(question), context)
+    windows = convert([example], length, stride, longest)
+    expected = expected_features(example, length, stride, longest)
+    assert [(w.tokens, w.token_to_orig_map, w.token_is_max_context) for w in windows] == expected
+    assert [w.doc_span_index for w in windows] == list(range(len(windows)))
+    assert [w.unique_id for w in windows] == [1000000000 + i for i in range(len(windows))]
+    for window in windows:
+        count = len(window.tokens)
+        padding = [0] * (length - count)
+        begin = window.tokens.index("[SEP]") + 1
+        assert window.input_ids == [*map(VOCAB.get, window.tokens), *padding]
+        assert window.input_mask == [1] * count + padding
+        assert window.segment_ids == [0] * begin + [1] * (count - begin) + padding
+        assert (window.start_position, window.end_position, window.is_impossible) == (
+            None,
+            None,
+            False,
+        )
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("1895", "1895"),
+        ("(1895", "( 1895"),
+        ("(1895-1943).", "( 1895 - 1943 ) ."),
+        ("1895-1943", "1895 - 1943"),
+        # Where pieces do not fit, the words stand.
+        ("abl", "un ##able"),
+        ("nable", "un ##able"),
+        ("running unable", "running un ##able"),
+    ],
+)
+def test_an_answer_is_the_pieces_that_it_needs(text, tokens):
+    example = answered("the leader was running unable John Smith (1895-1943). Smith", text)
+    (window,) = convert([example], max_seq_length=40, is_training=True)
+    assert window.tokens[window.start_position : window.end_position + 1] == tokens.split()
+    assert window.is_impossible is False
+
+
+def test_an_answer_may_be_the_first_piece_of_a_word():
+    (window,) = convert([answered("the unable leader", "un")], 30, is_training=True)
+    assert window.tokens[window.start_position : window.end_position + 1] == ["un"]
+
+
+def test_the_first_of_equal_places_within_the_words_is_the_answer():
+    (window,) = convert([answered("the 1895-1895-1895 was", "1895")], 30, is_training=True)
+    assert window.start_position == window.tokens.index("1895") == window.end_position
+
+
+def test_a_window_without_the_whole_answer_has_cls_in_its_place():
+    example = answered("the leader was born in 1895 - 1943 and john was smith the", "1943")
+    windows = convert([example], 12, 2, 3, is_training=True)
+    assert len(windows) > 2
+    held = ["1943" in window.tokens for window in windows]
+    assert any(held) and not all(held)
+    for window, holds in zip(windows, held, strict=True):
+        place = window.tokens.index("1943") if holds else 0
+        assert (window.start_position, window.end_position) == (place, place)
+
+
+def test_impossible_questions_have_cls_for_an_answer():
+    example = SquadExample("q", "was john born", ["the", "leader"], "", -1, -1, True)
+    (window,) = convert([example], is_training=True)
+    assert (window.start_position, window.end_position, window.is_impossible) == (0, 0, True)
+
+
+def test_an_answer_without_tokens_has_cls_and_is_counted(log):
+    example = SquadExample("q", "was", ["the", "\u200b", "leader"], "\u200b", 1, 1)
+    table = make([example], is_training=True)
+    table.log_summary()
+    assert table.features(0, 1)["start_positions"].tolist() == [[0]]
+    assert any("1 training questions" in message for message in log.messages)
+
+
+def test_a_blank_paragraph_has_no_window():
+    examples = [SquadExample("a", "was", []), SquadExample("b", "was", ["the"])]
+    table = make(examples)
+    assert [len(table.windows_of(i)) for i in range(2)] == [0, 1]
+    assert [window.example_index for window in convert(examples)] == [1]
+
+
+def test_long_questions_are_cut_and_counted(log):
+    (window,) = convert([SquadExample("q", "the leader was born in", ["john"])], 16, 4, 3)
+    assert window.tokens == ["[CLS]", "the", "leader", "was", "[SEP]", "john", "[SEP]"]
+    assert any("1 questions are cut" in message for message in log.messages)
+
+
+@settings(max_examples=25)
+@given(st.lists(st.tuples(texts, texts), min_size=1, max_size=6), st.randoms())
+def test_an_example_has_the_same_windows_in_any_company(pairs, rng):
+    examples = [
+        SquadExample(str(i), " ".join(question), context)
+        for i, (question, context) in enumerate(pairs)
+    ]
+    # Questions that share a paragraph, and a paragraph that only looks the same.
+    examples += [SquadExample("more", "was the", pairs[0][1]), examples[0]]
+    rng.shuffle(examples)
+    together = convert(examples)
+    alone = [window for example in examples for window in convert([example])]
+    for ours, other in zip(together, alone, strict=True):
+        other.unique_id, other.example_index = ours.unique_id, ours.example_index
+        assert ours == other
+
+
+def test_the_number_of_processes_changes_nothing(tmp_path):
+    path = str(GOLDEN / "squad_v1.json")
+    examples = squad.read_squad_examples(path, is_training=True)
+    random.Random(12345).shuffle(examples)
+    tokenizer = tokenization.FullTokenizer(str(GOLDEN / "vocab.txt"))
+    contents = []
+    for num_processes in (1, 2):
+        table = squad_features.make_features(examples, tokenizer, 48, 16, 12, True, num_processes)
+        file = tmp_path / str(num_processes)
+        squad_features.write_features(str(file), table, num_processes)
+        contents.append(file.read_bytes())
+    assert contents[0] == contents[1]
+
+
+@pytest.mark.parametrize("is_training", [False, True])
+def test_records_have_the_originals_features(tmp_path, is_training):
+    examples = [answered("the leader was born in 1895 - 1943", "1895 -")] * 3
+    table = make(examples, 12, 2, 3, is_training)
+    whole, single = tmp_path / "whole", tmp_path / "single"
+    squad_features.write_features(str(whole), table)
+    writer = squad_features.FeatureWriter(str(single), is_training)
+    windows = convert(examples, 12, 2, 3, is_training)
+    for window in windows:
+        writer.process_feature(window)
+    assert not single.exists()
+    writer.close()
+    assert writer.num_features == len(table) == len(windows)
+    assert single.read_bytes() == whole.read_bytes()
+    names = ["input_ids", "input_mask", "segment_ids", "unique_ids"]
+    if is_training:
+        names += ["end_positions", "is_impossible", "start_positions"]
+    for record, window in zip(tf.data.TFRecordDataset(str(whole)), windows, strict=True):
+        stored = tf.train.Example.FromString(record.numpy()).features.feature
+        assert sorted(stored) == sorted(names)
+        assert stored["unique_ids"].int64_list.value == [window.unique_id]
+        assert stored["input_ids"].int64_list.value == window.input_ids
+        if is_training:
+            assert stored["end_positions"].int64_list.value == [window.end_position]
+            assert stored["is_impossible"].int64_list.value == [0]
+
+
+def test_lengths_count_tokens_without_padding():
+    examples = [SquadExample("a", "was", ["the"] * n) for n in (1, 5, 30)]
+    table = make(examples)
+    masks = table.features(0, len(table))["input_mask"]
+    assert table.lengths().tolist() == masks.sum(1).tolist()
+    assert np.concatenate([table.features(i, i + 2)["input_mask"] for i in (0, 2)]).tolist() == (
+        masks[:4].tolist()
+    )
+
+
+@pytest.mark.parametrize(
+    ("lengths", "name"),
+    [((8, 4, 5), "max_seq_length"), ((16, 0, 5), "doc_stride"), ((16, 4, 0), "max_query_length")],
+)
+def test_lengths_must_leave_room(lengths, name):
+    with pytest.raises(ValueError, match=f"`{name}` must be"):
+        make([SquadExample("q", "was", ["the"])], *lengths)
+
+
+def test_what_is_not_for_training_is_an_error_that_names_the_question():
+    with pytest.raises(ValueError, match="question 'q7'"):
+        make([SquadExample("q7", "was", ["the"])], is_training=True)
+
+
+def test_the_vocabulary_must_hold_the_special_tokens():
+    tokenizer = tokenization.FullTokenizer.from_vocab({"[UNK]": 0, "[CLS]": 1})
+    with pytest.raises(ValueError, match=r"without \['\[SEP\]'\]"):
+        squad_features.make_features([], tokenizer, 16, 4, 5, False)
