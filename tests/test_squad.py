@@ -272,6 +272,15 @@ def test_only_a_part_of_a_long_file_is_in_memory(tmp_path):
     assert longest < path.stat().st_size / 2
 
 
+def test_the_place_of_an_error_counts_what_is_no_longer_in_memory(tmp_path):
+    path = tmp_path / "long.json"
+    before = '{"data": [\n' + ",\n".join(['{"paragraphs": []}'] * 200_000)
+    path.write_text(before + "\n?]}")
+    message = f"found '\\?' at character {len(before) + 1}, line 200002"
+    with pytest.raises(ValueError, match=message):
+        squad.read_squad_examples(str(path), is_training=False)
+
+
 def test_the_golden_files_are_read_whole():
     for version, count in (("v1", 12), ("v2", 12)):
         path = str(GOLDEN / f"squad_{version}.json")

@@ -113,6 +113,28 @@ def test_spans_with_equal_scores_keep_the_order_of_start_and_end():
     assert texts(prediction)[:3] == ["The", "leader", "was"]
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_answers_are_those_of_the_definition(seed):
+    rng = np.random.default_rng(seed)
+    example = SquadExample("q", "was", rng.choice(["John", "the", "(", "Smith"], 40).tolist())
+    table = table_of(example, length=48)
+    # Many equal scores.
+    start, end = rows = np.round(rng.normal(size=(2, 48)) * 2).astype(np.float32)
+    decoding = Decoding(n_best_size=20, max_answer_length=7)
+    (prediction,) = squad_answers.find_answers([example], table, [rows], TOKENIZER, decoding)
+
+    best_starts = sorted(range(48), key=lambda place: -start[place])[:20]
+    best_ends = sorted(range(48), key=lambda place: -end[place])[:20]
+    spans = [(i, j) for i in best_starts for j in best_ends if 3 <= i <= j < 43 and j - i + 1 <= 7]
+    spans.sort(key=lambda span: -(start[span[0]] + end[span[1]]))
+    expected = {" ".join(example.doc_tokens[i - 3 : j - 2]): (i, j) for i, j in reversed(spans)}
+    ranked = sorted(expected.items(), key=lambda item: spans.index(item[1]))[:20]
+    assert texts(prediction) == [text for text, _ in ranked]
+    assert [(entry.start_logit, entry.end_logit) for entry in prediction.nbest] == [
+        (start[i], end[j]) for _, (i, j) in ranked
+    ]
+
+
 def test_no_more_than_the_n_best_are_listed():
     row = logits(the=4, leader=3, was=2, john=1)
     assert len(answer(row, row, n_best_size=4).nbest) == 4

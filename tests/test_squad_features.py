@@ -85,7 +85,13 @@ def expected_features(example, max_seq_length, doc_stride, max_query_length):
     return windows
 
 
-@given(texts, texts, st.integers(9, 24), st.integers(1, 25), st.integers(1, 5))
+@given(
+    texts,
+    texts | st.integers(0, 60).map(lambda count: ["the"] * count),
+    st.integers(9, 24),
+    st.integers(1, 25),
+    st.integers(1, 5),
+)
 def test_windows_are_those_of_the_definition(question, context, length, stride, longest):
     example = SquadExample("q", " ".join(question), context)
     windows = convert([example], length, stride, longest)
@@ -135,6 +141,18 @@ def test_an_answer_may_be_the_first_piece_of_a_word():
 def test_the_first_of_equal_places_within_the_words_is_the_answer():
     (window,) = convert([answered("the 1895-1895-1895 was", "1895")], 30, is_training=True)
     assert window.start_position == window.tokens.index("1895") == window.end_position
+
+
+@given(st.lists(st.sampled_from([0, 1, 255, 256, 257, 65536]), max_size=9), st.data())
+def test_an_answer_is_found_at_whole_tokens_only(tokens, data):
+    begin = data.draw(st.integers(0, len(tokens)))
+    answer = tokens[begin : data.draw(st.integers(begin, len(tokens)))]
+    answer = data.draw(st.sampled_from([answer, [1], [256, 1], [1, 0]]))
+    places = [i for i in range(len(tokens)) if tokens[i : i + len(answer)] == answer and answer]
+    found = squad_features._improve_answer_span(
+        np.array(tokens, np.int32), np.array(answer, np.int32)
+    )
+    assert found == ((places[0], len(answer)) if places else (0, len(tokens)))
 
 
 def test_a_window_without_the_whole_answer_has_cls_in_its_place():
