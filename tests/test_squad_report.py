@@ -1,0 +1,156 @@
+import html.parser
+import json
+import math
+import re
+
+import pytest
+
+import squad_report
+from squad import Answer, SquadExample
+from squad_answers import Entry, Prediction, Span
+
+HOSTILE = "</script><script>alert(1)</script><!-- <b>&amp;'\" \U0001f600 \ud800"
+CONTEXT = f"{HOSTILE} The leader was John Smith."
+
+
+def example(qas_id="q", golds=("John Smith",), question="Who?"):
+    return SquadExample(
+        qas_id,
+        question,
+        CONTEXT.split(),
+        context=CONTEXT,
+        answers=None
+        if golds is None
+        else tuple(Answer(text, CONTEXT.find(text)) for text in golds),
+    )
+
+
+def prediction(text="John", qas_id="q", probability=0.5, null_odds=None):
+    words = CONTEXT.split()
+    first, last = (words.index(word) for word in (text.split()[0], text.split()[-1].strip(".")))
+    span = Span(first, last, 0, len(text))
+    entries = (Entry(text, 3.0, 2.0, probability, span), Entry("", 1.0, 1.0, 0.25))
+    return Prediction(qas_id, text, entries, null_odds)
+
+
+class Page(html.parser.HTMLParser):
+    """Collects the tags, the content and the figures of a page."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.content, self.figures = [], None, []
+        self._inside = None
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+        self._inside = dict(attributes).get("id", tag)
+
+    def handle_data(self, text):
+        if self._inside == "content":
+            self.content = json.loads(text)
+            self._inside = None
+        elif self._inside in ("dt", "dd"):
+            self.figures.append(text)
+            self._inside = None
+
+
+def write(folder, examples, predictions, scores=None, **kwargs):
+    path = folder / "predictions.html"
+    squad_report.write_report(str(path), examples, predictions, scores, **kwargs)
+    return Page(path.read_text(encoding="utf-8"))
+
+
+def test_a_question_is_there_with_its_paragraph_spans_and_scores(tmp_path):
+    golds = ["John Smith", "Smith", "John Smith", "nowhere"]
+    page = write(tmp_path, [example(golds=golds)], [prediction("John")])
+    (row,) = page.content["questions"]
+    context = page.content["contexts"][row["context"]]
+    begin, end = row["span"]
+    assert context[begin:end] == row["text"] == "John"
+    assert [context[begin:end] for begin, end in row["gold_spans"]] == ["John Smith", "Smith"]
+    assert row["golds"] == ["John Smith", "Smith", "nowhere"]
+    assert (row["id"], row["question"]) == ("q", "Who?")
+    assert row["nbest"] == [["John", 0.5], ["", 0.25]]
+    assert (row["exact"], row["f1"]) == (0, pytest.approx(2 / 3))
+    assert row["loss"] == squad_report.LARGEST_LOSS
+
+
+def test_hostile_text_neither_ends_the_script_nor_becomes_a_tag(tmp_path):
+    examples = [example(HOSTILE, golds=[HOSTILE], question=HOSTILE)]
+    plain = write(tmp_path, [example()], [prediction()])
+    page = write(tmp_path, examples, [prediction(qas_id=HOSTILE)], {HOSTILE: 1.0})
+    assert [tag for tag, _ in page.tags if tag not in ("div", "dt", "dd")] == [
+        tag for tag, _ in plain.tags
+    ]
+    (row,) = page.content["questions"]
+    # A lone surrogate is no character.
+    shown = HOSTILE.replace("\ud800", "?")
+    assert (row["id"], row["question"], row["golds"]) == (shown, shown, [shown])
+    assert "".join(page.figures) == shown + "1.00"
+
+
+def test_the_page_asks_the_network_for_nothing(tmp_path):
+    page = write(tmp_path, [example()], [prediction()])
+    (policy,) = [a["content"] for _, a in page.tags if a.get("http-equiv")]
+    assert policy.startswith("default-src 'none';")
+    assert not any({"src", "href"} & set(attributes) for _, attributes in page.tags)
+    assert not re.search(r"https?://|url\(|@import|innerHTML", squad_report._PAGE)
+
+
+def test_the_script_reads_the_names_that_are_written(tmp_path):
+    page = write(tmp_path, [example()], [prediction(null_odds=1.5)], version_2_with_negative=True)
+    used = set(re.findall(r"\brow\.(\w+)", squad_report._PAGE))
+    assert used == set(page.content["questions"][0])
+    assert set(re.findall(r"\bcontent\.(\w+)", squad_report._PAGE)) == set(page.content)
+    ids = {attributes["id"] for _, attributes in page.tags if "id" in attributes}
+    assert set(re.findall(r"(?:byId|getElementById)\(\"(\w+)\"\)", squad_report._PAGE)) <= ids
+
+
+def test_questions_about_a_paragraph_share_it(tmp_path):
+    other = SquadExample("r", "?", ["else"], context="else", answers=())
+    predictions = [prediction(), prediction(), Prediction("r", "empty", (Entry("empty", 0, 0, 1),))]
+    page = write(tmp_path, [example(), example(), other], predictions)
+    assert len(page.content["contexts"]) == 2
+    assert [row["context"] for row in page.content["questions"]] == [0, 0, 1]
+    assert "span" not in page.content["questions"][2]
+
+
+def test_questions_without_gold_answers_are_not_judged(tmp_path):
+    (row,) = write(tmp_path, [example(golds=None)], [prediction()]).content["questions"]
+    assert not {"exact", "f1", "loss", "golds"} & set(row)
+    # SQuAD 1.1 asks for an answer; SQuAD 2.0 knows that there may be none.
+    (row,) = write(tmp_path, [example(golds=())], [prediction()]).content["questions"]
+    assert "exact" not in row
+    page = write(tmp_path, [example(golds=())], [prediction()], version_2_with_negative=True)
+    (row,) = page.content["questions"]
+    assert (row["exact"], row["f1"], row["golds"]) == (0, 0, [])
+    assert row["loss"] == pytest.approx(-math.log(0.25))
+
+
+def test_the_loss_is_that_of_all_right_answers_among_the_n_best():
+    entries = (
+        Entry("cats", 0, 0, 0.5),
+        Entry("The cat", 0, 0, 0.25),
+        Entry("cat.", 0, 0, 0.15),
+        Entry("dog", 0, 0, 0.1),
+    )
+    nbest = Prediction("q", "cats", entries)
+    assert squad_report.loss(nbest, ["cat"]) == pytest.approx(-math.log(0.4))
+    assert squad_report.loss(nbest, ["cat", "dog"]) == pytest.approx(-math.log(0.5))
+    assert squad_report.loss(nbest, ["bird"]) == squad_report.LARGEST_LOSS
+
+
+def test_of_too_many_questions_those_with_the_greatest_loss_are_shown(tmp_path, log):
+    probabilities = [0.1, 0.9, 0.2, 0.5]
+    examples = [example(str(i), golds=("John",)) for i in range(4)]
+    predictions = [prediction("John", str(i), p) for i, p in enumerate(probabilities)]
+    page = write(tmp_path, examples, predictions, max_questions=2)
+    assert [row["id"] for row in page.content["questions"]] == ["0", "2"]
+    assert page.content["total"] == 4
+    assert any("2 questions with the greatest loss" in message for message in log.messages)
+
+
+def test_figures_are_written_as_numbers_for_people(tmp_path):
+    page = write(tmp_path, [example()], [prediction()], {"f1": 88.5432, "total": 10570})
+    assert page.figures == ["f1", "88.54", "total", "10,570"]
