@@ -10,7 +10,6 @@ and their order are those of the original release: all draws come from one gener
 import dataclasses
 import math
 import random
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 
@@ -21,6 +20,7 @@ import common_flags
 import record_files
 import tokenization
 import training_instances
+from progress import Progress
 
 Document = list[tuple[str, ...]]
 
@@ -81,24 +81,6 @@ def define_flags() -> None:
 
 TrainingInstance = training_instances.TrainingInstance
 InstanceTable = training_instances.InstanceTable
-
-
-class Progress:
-    """Logs how far the work is and how long it may still take, every 10 seconds at most."""
-
-    def __init__(self, what: str, total: float) -> None:
-        self._what = what
-        self._total = total
-        self._start = self._last = time.monotonic()
-
-    def __call__(self, done: float) -> None:
-        now = time.monotonic()
-        if now - self._last >= 10 and done:
-            self._last = now
-            remaining = (now - self._start) * max(self._total / done - 1, 0)
-            logging.info(
-                "%s: %.0f %%, about %.0f s to go.", self._what, 100 * done / self._total, remaining
-            )
 
 
 # The arguments of the functions below, in number and order, are those of the original.

@@ -28,6 +28,7 @@ import modeling
 import record_files
 import text_inputs
 import tokenization
+from progress import Progress
 
 # A chunk ends where its lines give so many values (of 4 bytes), or are so many.
 CHUNK_VALUES = 1 << 25
@@ -300,7 +301,7 @@ def extract(
     Raises:
       ArithmeticError: where features are not finite.
     """
-    progress = text_inputs.Progress("Extracting features", num_tokens)
+    progress = Progress("Extracting features", num_tokens)
     values_per_row = sum(output.shape[-1] for output in extractor.model.outputs)
 
     def size(line: Line) -> int:

@@ -6,13 +6,11 @@
 A text is `A` or a pair `A ||| B`.
 """
 
-import contextlib
 import dataclasses
 import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from typing import BinaryIO
 
 import quiet_import  # isort: skip  # noqa: F401
 
@@ -153,7 +151,7 @@ def run(settings: Settings, texts: Sequence[str] = ()) -> int:
     given = _number(texts) if texts else _read_lines(path)
     # Who types waits for each answer.
     waits = not texts and path == "-" and sys.stdin.isatty()
-    with _open_output(settings.output_file, path) as output:
+    with record_files.open_output(settings.output_file, path) as output:
         model = load(settings)
         read = (model.read(text, place) for place, text in given)
         limit = 1 if waits else 64 * settings.batch_size
@@ -194,16 +192,6 @@ def _read_lines(path: str) -> Iterator[tuple[str, str]]:
             blank += 1
     if blank:
         logging.warning("%s: skipped %d blank lines.", path, blank)
-
-
-@contextlib.contextmanager
-def _open_output(path: str, input_file: str) -> Iterator[BinaryIO]:
-    if path == "-":
-        yield sys.stdout.buffer
-        return
-    record_files.check_outputs([path], [input_file], "output_file")
-    with record_files.replace_files([path]) as [file]:
-        yield file
 
 
 def _total(scores: Sequence[Score]) -> Score:

@@ -1,4 +1,4 @@
-"""Work on many items in several processes, its results in order, and how far it is."""
+"""Work on many items in several processes, its results in order."""
 
 import collections
 import contextlib
@@ -6,43 +6,17 @@ import multiprocessing
 import os
 import sys
 import threading
-import time
 import types
 from collections.abc import Callable, Iterable, Iterator
 from concurrent import futures
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar
 
-from absl import logging
-
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 # Items that wait or are done ahead of the one asked for, per process.
 _AHEAD = 3
-
-
-class Progress:
-    """Logs how far the work is and how long it may still take, every 10 seconds at most."""
-
-    def __init__(self, what: str, total: int) -> None:
-        self._what = what
-        self._total = total
-        self._start = self._last = time.monotonic()
-
-    def __call__(self, done: int) -> None:
-        """Takes how much of the total is done."""
-        now = time.monotonic()
-        if now - self._last >= 10 and done:
-            self._last = now
-            logging.info(
-                "%s: %s of %s (%.0f %%), about %.0f s to go.",
-                self._what,
-                f"{done:,}",
-                f"{self._total:,}",
-                100 * done / self._total,
-                (now - self._start) * max(self._total / done - 1, 0),
-            )
 
 
 def usable_cores() -> int:

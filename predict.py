@@ -7,13 +7,12 @@ In Python: `model = predict.load("mrpc")`, then `model.predict([("one text", "an
 as wanted; only the first call builds the graph.
 """
 
-import contextlib
 import dataclasses
 import itertools
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, BinaryIO
+from typing import Any
 
 import quiet_import  # isort: skip  # noqa: F401
 
@@ -95,7 +94,7 @@ def run(settings: Settings) -> int:
     # Who types, or pipes one line after the other, waits for each answer.
     size = 1 if not is_file and sys.stdin.isatty() else 16 * settings.batch_size
     count = 0
-    with _open_output(settings.output_file, settings.input_file) as output:
+    with record_files.open_output(settings.output_file, settings.input_file) as output:
         while chunk := list(itertools.islice(rows, size)):
             for row, answer in zip(chunk, model.predict(chunk), strict=True):
                 output.write(json.dumps({**row, **answer}, ensure_ascii=False).encode() + b"\n")
@@ -106,16 +105,6 @@ def run(settings: Settings) -> int:
     if not count:
         raise ValueError(f"`--input_file` must hold inputs. {settings.input_file!r} is empty.")
     return count
-
-
-@contextlib.contextmanager
-def _open_output(path: str, input_file: str) -> Iterator[BinaryIO]:
-    if path == "-":
-        yield sys.stdout.buffer
-        return
-    record_files.check_outputs([path], [input_file], "output_file")
-    with record_files.replace_files([path]) as (file,):
-        yield file
 
 
 def _read_rows(

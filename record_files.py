@@ -10,6 +10,7 @@ import functools
 import gzip
 import os
 import struct
+import sys
 import uuid
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -171,6 +172,22 @@ def replace_files(paths: Sequence[str]) -> Iterator[list[BinaryIO]]:
     except BaseException:
         _discard(opened)
         raise
+
+
+@contextlib.contextmanager
+def open_output(path: str, input_file: str) -> Iterator[BinaryIO]:
+    """Opens `--output_file`: standard output for -, else a file that appears when it is whole.
+
+    Args:
+      path: The output.
+      input_file: What it must not replace.
+    """
+    if path == "-":
+        yield sys.stdout.buffer
+        return
+    check_outputs([path], [input_file], "output_file")
+    with replace_files([path]) as (file,):
+        yield file
 
 
 def _rename(temporary: str, path: str) -> None:

@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from absl import logging
 
-import parallel
 import record_files
 import squad
 import squad_alignment
 import squad_features
 import tokenization
+from progress import Progress
 from squad_windows import WindowTable
 
 # Departs: the original crashes where no span can be the answer. This says that there is none; it is
@@ -153,7 +153,7 @@ def find_answers(
       ValueError: where logits are missing, too short or not finite.
     """
     rows = iter(logits)
-    progress = parallel.Progress("Finding answers", len(examples))
+    progress = Progress("Finding answers", len(examples))
     for index, example in enumerate(examples):
         numbers = table.windows_of(index)
         windows = [

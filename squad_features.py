@@ -20,6 +20,7 @@ import record_files
 import squad
 import squad_windows
 import tokenization
+from progress import Progress
 from squad_windows import Ragged, WindowTable
 
 _TEXTS_AT_ONCE = 4096
@@ -215,7 +216,7 @@ def _improve_answer_span(tokens: np.ndarray, answer: np.ndarray) -> tuple[int, i
 
 def _tokenize(workers: parallel.Workers, texts: Sequence[str], what: str) -> Ragged:
     """Returns the ids of each text's tokens."""
-    progress = parallel.Progress(f"Tokenizing {what}", len(texts))
+    progress = Progress(f"Tokenizing {what}", len(texts))
     parts = (texts[i : i + _TEXTS_AT_ONCE] for i in range(0, len(texts), _TEXTS_AT_ONCE))
     ids, lengths = [np.zeros(0, np.int32)], [np.zeros(0, np.int64)]
     for part_ids, part_lengths in workers.map(_tokenize_part, parts):
@@ -236,7 +237,7 @@ def _tokenize_part(
 
 def write_features(path: str, table: WindowTable, num_processes: int = 1) -> None:
     """Writes the windows to a TFRecord file, which appears when it is whole."""
-    progress = parallel.Progress("Writing windows", len(table))
+    progress = Progress("Writing windows", len(table))
     blocks = (
         table.features(start, start + _WINDOWS_AT_ONCE)
         for start in range(0, len(table), _WINDOWS_AT_ONCE)

@@ -1,7 +1,6 @@
 """Texts as a model takes them: lines `A ||| B`, a vocabulary that fits, batches of like lengths."""
 
 import re
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
@@ -110,21 +109,3 @@ def pad(
         batch["input_mask"][row, : len(ids)] = 1
         batch["segment_ids"][row, : len(ids)] = segments
     return batch
-
-
-class Progress:
-    """Logs how far the work is and how long it may still take, every 10 seconds at most."""
-
-    def __init__(self, what: str, total: int) -> None:
-        self._what = what
-        self._total = total
-        self._start = self._last = time.monotonic()
-
-    def __call__(self, done: int) -> None:
-        now = time.monotonic()
-        if now - self._last >= 10 and done:
-            self._last = now
-            remaining = (now - self._start) * max(self._total / done - 1, 0)
-            logging.info(
-                "%s: %.0f %%, about %.0f s to go.", self._what, 100 * done / self._total, remaining
-            )

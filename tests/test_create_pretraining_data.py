@@ -459,15 +459,3 @@ def test_a_carriage_return_at_the_end_of_a_file_ends_no_document(settings, tmp_p
     documents = data.read_documents(files, tokenizer)
     assert [len(document) for document in documents] == [2, 1]
     assert documents[1][0][:1] == (the,)
-
-
-def test_progress_is_logged_with_the_time_to_go(monkeypatch, log):
-    clock = iter([0.0, 5.0, 20.0, 25.0, 30.0])
-    monkeypatch.setattr(data.time, "monotonic", lambda: next(clock))
-    progress = data.Progress("Reading", 100)
-    for done in (10, 40, 50, 75):
-        progress(done)
-    assert log.messages == [
-        "Reading: 40 %, about 30 s to go.",
-        "Reading: 75 %, about 10 s to go.",
-    ]

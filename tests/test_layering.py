@@ -19,12 +19,13 @@ LAYERS: dict[str, tuple[set[str], set[str]]] = {
     "tokenization": (set(), set()),
     "training_instances": ({"tokenization"}, {"numpy"}),
     "record_files": ({"quiet_import"}, {"tensorflow", "numpy"}),
-    "parallel": (set(), {"absl"}),
+    "progress": (set(), {"absl"}),
+    "parallel": (set(), set()),
     "squad_json": ({"record_files"}, set()),
     "squad": ({"squad_json"}, {"absl"}),
     "squad_windows": (set(), {"numpy", "absl"}),
     "squad_features": (
-        {"parallel", "record_files", "squad", "squad_windows", "tokenization"},
+        {"parallel", "progress", "record_files", "squad", "squad_windows", "tokenization"},
         {"numpy", "absl"},
     ),
     "squad_cache": (
@@ -34,7 +35,7 @@ LAYERS: dict[str, tuple[set[str], set[str]]] = {
     "squad_alignment": ({"tokenization"}, {"absl"}),
     "squad_answers": (
         {
-            "parallel",
+            "progress",
             "record_files",
             "squad",
             "squad_alignment",
@@ -134,6 +135,7 @@ LAYERS: dict[str, tuple[set[str], set[str]]] = {
             "common_flags",
             "tokenization",
             "record_files",
+            "progress",
             "text_inputs",
             "feature_files",
             "layer_features",
@@ -145,7 +147,7 @@ LAYERS: dict[str, tuple[set[str], set[str]]] = {
     "predict": ({"quiet_import", "common_flags", "record_files", "tables", "serving"}, {"absl"}),
     "split_sentences": ({"tokenization", "record_files", "common_flags"}, {"absl"}),
     "create_pretraining_data": (
-        {"tokenization", "training_instances", "record_files", "common_flags"},
+        {"tokenization", "training_instances", "record_files", "common_flags", "progress"},
         {"numpy", "absl"},
     ),
     "run_*": (
