@@ -59,6 +59,14 @@ LAYERS: dict[str, tuple[set[str], set[str]]] = {
         {"absl"},
     ),
     "glue": ({"classification", "tables"}, {"absl"}),
+    "word_spans": (set(), set()),
+    "entity_tags": (set(), set()),
+    "entity_scores": ({"entity_tags"}, set()),
+    "conll": ({"entity_tags", "record_files", "tables", "word_spans"}, {"absl"}),
+    "tagging": (
+        {"conll", "entity_scores", "entity_tags", "tokenization", "word_spans"},
+        {"numpy", "absl"},
+    ),
     "feature_files": (set(), {"numpy"}),
     "text_inputs": ({"tokenization", "record_files"}, {"numpy", "absl"}),
     # Network.

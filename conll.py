@@ -1,0 +1,280 @@
+"""Files of tagged words in columns: a word a line, a blank line after each sentence.
+
+Reads and checks the files of CoNLL-2003 and the like, and writes predictions line by line beside
+what was read (paper, section 5.3).
+"""
+
+import bisect
+import dataclasses
+import itertools
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from absl import logging
+
+import entity_tags
+import record_files
+import tables
+import word_spans
+
+_CONLL_2012_DOCUMENT = re.compile(r"#(?:begin|end) document\b")
+_WHITESPACE = re.compile("[ \t]+")
+_SEPARATORS = {"tab": "\t", "\\t": "\t", "space": " ", "comma": ","}
+
+
+@dataclasses.dataclass(frozen=True)
+class Columns:
+    """Where words and tags stand.
+
+    Attributes:
+      word: Column of the words, from 0, or from the end with -1.
+      tag: Column of the tags, likewise.
+      separator: What separates columns: any text, or "tab", "space" or "comma"; None for any
+        number of spaces and tabs.
+    """
+
+    word: int = 0
+    tag: int = -1
+    separator: str | None = None
+
+    def split(self, line: str) -> list[str]:
+        """Returns the cells of a line."""
+        if self.separator is None:
+            return _WHITESPACE.split(line.strip(" \t"))
+        return line.split(_SEPARATORS.get(self.separator, self.separator))
+
+    def append(self, line: str, cell: str) -> str:
+        """Returns a line with one more cell."""
+        if self.separator is not None:
+            return line + _SEPARATORS.get(self.separator, self.separator) + cell
+        return line.rstrip(" \t") + ("\t" if "\t" in line.strip() else " ") + cell
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Sentence:
+    """Words with their tags.
+
+    Attributes:
+      words: At least one.
+      tags: One per word; None where they are not known.
+      document: The number of its document.
+      path: The file, or another name of where it is from.
+      lines: The line of each word; where there is none, words are counted in messages.
+    """
+
+    words: Sequence[str]
+    tags: Sequence[str] | None = None
+    document: int = 0
+    path: str = "text"
+    lines: Sequence[int] = ()
+
+    def place(self, word: int) -> str:
+        """Returns where a word stands, for messages."""
+        if self.lines:
+            return f"{self.path}:{self.lines[word]}"
+        return f"{self.path}, word {word + 1}"
+
+
+def read(path: str, columns: Columns, *, with_tags: bool = True) -> list[Sentence]:
+    """Returns the sentences of a file, plain or gzip.
+
+    Args:
+      path: A path that `tf.io.gfile` reads.
+      columns: Where words and tags stand.
+      with_tags: Whether to read tags; `detect_scheme` and `check_scheme` tell whether they make
+        sense.
+
+    Raises:
+      ValueError: naming file and line, where columns are missing or lines differ in their number,
+        or where there is no word at all.
+    """
+    sentences: list[Sentence] = []
+    rows: list[_Row] = []
+    empty: list[int] = []
+    document = 0
+    blank_before = False
+    for row in _read_rows(path, columns, with_tags):
+        if row.is_word:
+            rows.append(row)
+        else:
+            if rows:
+                sentences.append(_make_sentence(path, columns, rows, document, with_tags))
+                rows = []
+            if blank_before and not row.cells:
+                empty.append(row.line)
+            document += bool(row.cells)
+        blank_before = not row.cells
+    if rows:
+        sentences.append(_make_sentence(path, columns, rows, document, with_tags))
+    if not sentences:
+        raise ValueError(f"{path!r} must hold words, one a line. There are none.")
+    if empty:
+        logging.warning(
+            "%s: skipped %d empty sentences, blank lines after blank lines; the first is line %d.",
+            path,
+            len(empty),
+            empty[0],
+        )
+    return sentences
+
+
+class _Row(NamedTuple):
+    line: int
+    cells: list[str]
+    is_word: bool
+
+
+def _read_rows(path: str, columns: Columns, with_tags: bool) -> Iterator[_Row]:
+    """Yields the lines: those of words, those between documents, and blank ones without cells."""
+    first: _Row | None = None
+    for number, line in tables.text_lines(path):
+        cells = columns.split(line) if line.strip() else []
+        row = _Row(number, cells, bool(cells) and not _is_document(cells))
+        if row.is_word:
+            first = first or row
+            if len(cells) != len(first.cells):
+                raise ValueError(
+                    f"{path}:{number}: has {len(cells)} columns, but line {first.line} has "
+                    f"{len(first.cells)}. Received {line!r}."
+                )
+            _check_cells(f"{path}:{number}", columns, cells, with_tags)
+        yield row
+
+
+def _is_document(cells: Sequence[str]) -> bool:
+    return "-DOCSTART-" in cells or _CONLL_2012_DOCUMENT.match(" ".join(cells)) is not None
+
+
+def _check_cells(place: str, columns: Columns, cells: Sequence[str], with_tags: bool) -> None:
+    wanted = {"word": columns.word, **({"tag": columns.tag} if with_tags else {})}
+    for name, column in wanted.items():
+        if not -len(cells) <= column < len(cells):
+            raise ValueError(
+                f"{place}: must have a column {column}, as `--{name}_column` says. It has "
+                f"{len(cells)}: {list(cells)}."
+            )
+        if not cells[column].strip():
+            raise ValueError(
+                f"{place}: must have a {name} in column {column}. Received {cells[column]!r}."
+            )
+    if with_tags and (columns.word - columns.tag) % len(cells) == 0:
+        raise ValueError(
+            f"{place}: must have a word and a tag in different columns. `--word_column` and "
+            f"`--tag_column` name the same of its {len(cells)}: {list(cells)}."
+        )
+
+
+def _make_sentence(
+    path: str, columns: Columns, rows: Sequence[_Row], document: int, with_tags: bool
+) -> Sentence:
+    return Sentence(
+        words=[row.cells[columns.word] for row in rows],
+        tags=[row.cells[columns.tag] for row in rows] if with_tags else None,
+        document=document,
+        path=path,
+        lines=[row.line for row in rows],
+    )
+
+
+def check_scheme(sentences: Iterable[Sentence], scheme: str) -> None:
+    """Checks that all tags are of one scheme.
+
+    Raises:
+      ValueError: naming file, line and tag of the first that is not.
+    """
+    if fault := _find_fault(sentences, scheme):
+        raise ValueError(f"{fault[1]}.")
+
+
+def _find_fault(sentences: Iterable[Sentence], scheme: str) -> tuple[int, str] | None:
+    """Returns the number of the first sentence with a fault, and what to say of it."""
+    for number, sentence in enumerate(sentences):
+        if fault := entity_tags.find_fault(sentence.tags or (), scheme):
+            return number, f"{sentence.place(fault.word)}: {fault.message}"
+    return None
+
+
+def detect_scheme(sentences: Sequence[Sentence]) -> str:
+    """Returns the one scheme that all tags are of; that is IOB2 where there is no entity.
+
+    Raises:
+      ValueError: where there is none, naming file, line and tag at which each one fails.
+    """
+    faults = []
+    for scheme in entity_tags.SCHEMES:
+        fault = _find_fault(sentences, scheme)
+        if fault is None:
+            return scheme
+        faults.append(fault)
+    # The one that goes furthest is likely to be meant.
+    faults.sort(key=lambda fault: -fault[0])
+    raise ValueError(
+        "Tags must all be of one scheme, IOB2, IOB1 or IOBES. "
+        f"{'; '.join(message for _, message in faults)}."
+    )
+
+
+def split_characters(sentence: Sentence) -> Sentence:
+    """Returns a sentence whose words are the characters of the given one, on the same lines.
+
+    Its tags are of IOB2.
+    """
+    parts = [
+        [word[start:end] for start, end in word_spans.character_spans(word)]
+        for word in sentence.words
+    ]
+    starts = list(itertools.accumulate(map(len, parts), initial=0))
+    tags = None
+    if sentence.tags is not None:
+        entities = [
+            entity._replace(start=starts[entity.start], end=starts[entity.end])
+            for entity in entity_tags.find_entities(sentence.tags)
+        ]
+        tags = entity_tags.to_tags(entities, starts[-1], "iob2")
+    lines = [line for line, part in zip(sentence.lines, parts, strict=True) for _ in part]
+    words = list(itertools.chain.from_iterable(parts))
+    return dataclasses.replace(sentence, words=words, tags=tags, lines=lines)
+
+
+def write_predictions(
+    path: str,
+    input_path: str,
+    columns: Columns,
+    predictions: Iterable[tuple[Sentence, Sequence[str]]],
+    scheme: str,
+) -> None:
+    """Writes a file's lines again, each with the predicted tag as one more column.
+
+    Args:
+      path: The file to write; it appears when it is whole.
+      input_path: The file that the sentences were read from.
+      columns: As for `read`.
+      predictions: The sentences with a tag for each word, of any scheme.
+      scheme: That of the tags to write.
+    """
+    tags: dict[int, str] = {}
+    for sentence, predicted in predictions:
+        tags.update(_tags_of_lines(sentence, predicted, scheme))
+    with record_files.replace_files([path]) as [file]:
+        for number, line in tables.text_lines(input_path):
+            # Lines between documents get a tag, too, so that conlleval finds all columns.
+            tag = tags.get(number, entity_tags.OUTSIDE)
+            file.write(f"{columns.append(line, tag) if line.strip() else line}\n".encode())
+
+
+def _tags_of_lines(
+    sentence: Sentence, predicted: Sequence[str], scheme: str
+) -> Iterator[tuple[int, str]]:
+    """Returns lines with their tags; of a line's characters, the first decides."""
+    lines = list(dict.fromkeys(sentence.lines))
+    firsts = [sentence.lines.index(line) for line in lines]
+    entities = [
+        entity._replace(
+            start=bisect.bisect_left(firsts, entity.start),
+            end=bisect.bisect_left(firsts, entity.end),
+        )
+        for entity in entity_tags.find_entities(predicted)
+    ]
+    entities = [entity for entity in entities if entity.start < entity.end]
+    return zip(lines, entity_tags.to_tags(entities, len(lines), scheme), strict=True)

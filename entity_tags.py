@@ -1,0 +1,139 @@
+"""Entities as tags of words, in the schemes IOB1, IOB2 and IOBES.
+
+A tag is `O`, or a prefix and the type of an entity, such as `B-PER`. In IOB2, `B` begins an entity
+and `I` goes on with it. In IOB1, `B` only begins an entity right after another of its type, `I` all
+others. In IOBES, `E` ends an entity of several words, and `S` is one of a single word.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+SCHEMES = ("iob2", "iob1", "iobes")
+OUTSIDE = "O"
+
+_PREFIXES = {"iob1": "BI", "iob2": "BI", "iobes": "BIES"}
+_TAG = re.compile(r"([BIES])(?:-(.+))?", re.DOTALL)
+
+
+class Entity(NamedTuple):
+    """The words from `start` up to, without, `end`."""
+
+    type: str
+    start: int
+    end: int
+
+
+class Fault(NamedTuple):
+    """What is wrong with the tag of a word."""
+
+    word: int
+    message: str
+
+
+def split_tag(tag: str) -> tuple[str, str]:
+    """Returns the prefix, B, I, E, S or O, and the type, which is empty for O and bare prefixes.
+
+    Raises:
+      ValueError: where it is no tag.
+    """
+    if tag == OUTSIDE:
+        return OUTSIDE, ""
+    match = _TAG.fullmatch(tag)
+    if match is None:
+        raise ValueError(
+            f"A tag must be O, or B, I, E or S with the type of an entity, such as 'B-PER'. "
+            f"Received {tag!r}."
+        )
+    return match[1], match[2] or ""
+
+
+def find_entities(tags: Sequence[str]) -> list[Entity]:
+    """Returns the entities, by rules that make sense of any order of tags of any scheme.
+
+    They are those of conlleval: an entity goes on where I or E follows B or I of its type, and
+    every other tag but O begins one. So predictions need not be valid.
+    """
+    entities: list[Entity] = []
+    before = (OUTSIDE, "")
+    for index, tag in enumerate(tags):
+        prefix, kind = split_tag(tag)
+        if prefix in "IE" and before in {("B", kind), ("I", kind)}:
+            entities[-1] = entities[-1]._replace(end=index + 1)
+        elif prefix != OUTSIDE:
+            entities.append(Entity(kind, index, index + 1))
+        before = (prefix, kind)
+    return entities
+
+
+def to_tags(entities: Iterable[Entity], length: int, scheme: str) -> list[str]:
+    """Returns the tags of so many words."""
+    tags = [OUTSIDE] * length
+    previous = Entity("", -1, -1)
+    for entity in entities:
+        prefixes = ["I"] * (entity.end - entity.start)
+        follows = entity.start == previous.end and entity.type == previous.type
+        if scheme != "iob1" or follows:
+            prefixes[0] = "B"
+        if scheme == "iobes":
+            prefixes[-1] = "E" if len(prefixes) > 1 else "S"
+        tags[entity.start : entity.end] = [_join(prefix, entity.type) for prefix in prefixes]
+        previous = entity
+    return tags
+
+
+def _join(prefix: str, kind: str) -> str:
+    return f"{prefix}-{kind}" if kind else prefix
+
+
+def convert(tags: Sequence[str], scheme: str) -> list[str]:
+    """Returns tags of the same entities in another scheme."""
+    return to_tags(find_entities(tags), len(tags), scheme)
+
+
+def list_labels(types: Iterable[str], scheme: str) -> list[str]:
+    """Returns all tags of entities of these types: O, then type by type."""
+    prefixes = _PREFIXES[scheme]
+    return [OUTSIDE, *(_join(prefix, kind) for kind in sorted(set(types)) for prefix in prefixes)]
+
+
+def find_fault(tags: Sequence[str], scheme: str) -> Fault | None:
+    """Returns the first violation of a scheme, if there is one."""
+    before = OUTSIDE
+    for index, tag in enumerate(tags):
+        try:
+            prefix, kind = split_tag(tag)
+        except ValueError as error:
+            return Fault(index, str(error))
+        if prefix not in _PREFIXES[scheme] + OUTSIDE:
+            return Fault(index, f"{scheme.upper()} has no tag {tag!r}")
+        if message := _RULES[scheme](prefix, kind, before):
+            return Fault(index, f"{tag!r} {message} in {scheme.upper()}")
+        before = tag
+    if scheme == "iobes" and before[0] in "BI":
+        return Fault(len(tags) - 1, f"{before!r} must not be the last of a sentence in IOBES")
+    return None
+
+
+def _iob1_fault(prefix: str, kind: str, before: str) -> str:
+    if prefix == "B" and before not in {_join("B", kind), _join("I", kind)}:
+        return f"must follow an entity of its type, not {before!r},"
+    return ""
+
+
+def _iob2_fault(prefix: str, kind: str, before: str) -> str:
+    if prefix == "I" and before not in {_join("B", kind), _join("I", kind)}:
+        return f"must follow {_join('B', kind)!r} or {_join('I', kind)!r}, not {before!r},"
+    return ""
+
+
+def _iobes_fault(prefix: str, kind: str, before: str) -> str:
+    if prefix in "IE":
+        return _iob2_fault("I", kind, before)
+    if before[0] in "BI":
+        _, open_kind = split_tag(before)
+        return f"must not follow {before!r}, which {_join('E', open_kind)!r} must end,"
+    return ""
+
+
+_RULES = {"iob1": _iob1_fault, "iob2": _iob2_fault, "iobes": _iobes_fault}

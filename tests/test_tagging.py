@@ -1,0 +1,256 @@
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import conll
+import entity_tags
+import tagging
+import tokenization
+
+# Word w<n> has n pieces: "w", then "##1" up to "##<n - 1>".
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "w", *(f"##{number}" for number in range(1, 10))]
+TOKENIZER = tokenization.FullTokenizer.from_vocab({p: i for i, p in enumerate(PIECES)}, False)
+TASK = tagging.Task(labels=("O", "B-X", "I-X", "B-Y", "I-Y"), scheme="iob2")
+
+
+def word(num_pieces):
+    return "w" + "".join(map(str, range(1, num_pieces)))
+
+
+def sentence(sizes, tags=None, document=0):
+    return conll.Sentence([word(size) for size in sizes], tags, document)
+
+
+sizes = st.lists(st.integers(1, 6), min_size=1, max_size=30)
+documents = st.lists(st.lists(sizes, min_size=1, max_size=4), min_size=1, max_size=3)
+
+
+def sentences_of(drawn):
+    return [sentence(each, None, number) for number, group in enumerate(drawn) for each in group]
+
+
+def check(features, sentences, max_seq_length):
+    """Checks what must hold of any features."""
+    words = [each for one in sentences for each in one.words]
+    found = features["word_ids"][features["word_ids"] != tagging.NO_WORD]
+    assert sorted(found) == list(range(len(words)))
+    np.testing.assert_array_equal(features["label_mask"], features["word_ids"] != tagging.NO_WORD)
+    for row in range(len(features["input_ids"])):
+        length = features["input_mask"][row].sum()
+        assert features["input_mask"][row].tolist() == [1] * length + [0] * (
+            max_seq_length - length
+        )
+        pieces = [PIECES[index] for index in features["input_ids"][row]]
+        assert pieces[0] == "[CLS]"
+        assert pieces[length - 1] == "[SEP]"
+        assert pieces[length:] == ["[PAD]"] * (max_seq_length - length)
+        for place in np.flatnonzero(features["label_mask"][row]):
+            expected = TOKENIZER.tokenize(words[features["word_ids"][row, place]])
+            # Of a word longer than a window, the end is missing.
+            kept = min(len(expected), max_seq_length - 2)
+            assert pieces[place : place + kept] == expected[:kept]
+    assert not features["segment_ids"].any()
+
+
+@given(documents, st.integers(3, 24), st.booleans())
+def test_every_word_is_predicted_once_at_its_first_piece(drawn, max_seq_length, context):
+    sentences = sentences_of(drawn)
+    features = tagging.make_features(
+        sentences, TASK, TOKENIZER, max_seq_length, document_context=context
+    )
+    check(features, sentences, max_seq_length)
+
+
+@given(sizes, st.integers(1, 20))
+def test_a_word_is_predicted_where_it_has_most_context(lengths, budget):
+    starts = list(itertools.accumulate(lengths, initial=0))
+    windows = list(tagging.split(starts, 0, len(lengths), budget))
+    features = tagging.make_features([sentence(lengths)], TASK, TOKENIZER, budget + 2)
+    owners = {}
+    for row, ids in enumerate(features["word_ids"]):
+        for index in ids[ids != tagging.NO_WORD]:
+            owners[int(index)] = row
+    # Rows are windows, but for those that own no word.
+    rows = {}
+    for index in range(len(lengths)):
+        best = max(windows, key=lambda each: tagging.context(starts, *each, index))
+        rows.setdefault(owners[index], set()).add(best)
+    assert all(len(each) == 1 for each in rows.values())
+
+
+@given(sizes, st.integers(1, 20))
+def test_windows_overlap_and_are_full(lengths, budget):
+    starts = list(itertools.accumulate(lengths, initial=0))
+    windows = list(tagging.split(starts, 0, len(lengths), budget))
+    assert windows[0][0] == 0
+    assert windows[-1][1] == len(lengths)
+    for first, last in windows:
+        assert starts[last] - starts[first] <= budget or last == first + 1
+    for (first, last), (next_first, next_last) in itertools.pairwise(windows):
+        assert first < next_first <= last < next_last
+        # No further word would have fitted.
+        assert starts[last + 1] - starts[first] > budget
+
+
+def test_a_long_sentence_is_split_in_halves_that_overlap():
+    features = tagging.make_features([sentence([1] * 8)], TASK, TOKENIZER, 6)
+    np.testing.assert_array_equal(
+        features["word_ids"],
+        [
+            [-1, 0, 1, 2, -1, -1],
+            [-1, -1, 3, 4, -1, -1],
+            [-1, -1, 5, 6, 7, -1],
+        ],
+    )
+
+
+def test_neighbours_fill_the_window_within_their_document(log):
+    sentences = [
+        sentence([1, 1], document=0),
+        sentence([1, 3], document=0),
+        sentence([2], document=0),
+        sentence([4], document=1),
+    ]
+    features = tagging.make_features(sentences, TASK, TOKENIZER, 9, document_context=True)
+    rows = [
+        [PIECES[index] for index in row[mask > 0]][1:-1]
+        for row, mask in zip(features["input_ids"], features["input_mask"], strict=True)
+    ]
+    one, two, three, four = ["w"], ["w", "##1"], ["w", "##1", "##2"], ["w", "##1", "##2", "##3"]
+    assert rows == [
+        [*one, *one, *one, *three],
+        # Room for three pieces, of which one goes before and two after.
+        [*one, *one, *three, *two],
+        [*one, *one, *three, *two],
+        four,
+    ]
+    np.testing.assert_array_equal(
+        np.argwhere(features["word_ids"] >= 0),
+        [[0, 1], [0, 2], [1, 2], [1, 3], [2, 6], [3, 1]],
+    )
+    assert not log.messages
+    tagging.make_features(sentences[:3], TASK, TOKENIZER, 9, document_context=True)
+    assert "All sentences are of one document" in log.messages[-1]
+
+
+def test_labels_are_those_of_the_task_whatever_scheme_the_tags_have():
+    for tags in (
+        ["B-X", "I-X", "O", "B-Y"],
+        ["I-X", "I-X", "O", "I-Y"],
+        ["B-X", "E-X", "O", "S-Y"],
+    ):
+        features = tagging.make_features([sentence([1, 2, 3, 1], tags)], TASK, TOKENIZER, 12)
+        np.testing.assert_array_equal(features["label_ids"], [[0, 1, 2, 0, 0, 0, 0, 3, 0, 0, 0, 0]])
+        np.testing.assert_array_equal(
+            features["label_mask"], [[0, 1, 1, 0, 1, 0, 0, 1, 0, 0, 0, 0]]
+        )
+
+
+@given(documents, st.integers(3, 24), st.booleans(), st.randoms(use_true_random=False))
+def test_predictions_come_back_to_their_words(drawn, max_seq_length, context, rng):
+    sentences = [
+        conll.Sentence(each.words, rng.choices(TASK.labels, k=len(each.words)), each.document)
+        for each in sentences_of(drawn)
+    ]
+    gold = [entity_tags.convert(each.tags, "iob2") for each in sentences]
+    features = tagging.make_features(
+        sentences, TASK, TOKENIZER, max_seq_length, document_context=context
+    )
+    logits = 3.0 * np.eye(len(TASK.labels))[features["label_ids"]]
+    predictions = tagging.decode(TASK, sentences, features, logits)
+    assert [each.tags for each in predictions] == gold
+    probability = np.exp(3) / (np.exp(3) + 4)
+    for each in predictions:
+        np.testing.assert_allclose(each.probabilities, probability)
+    assert tagging.loss(features, logits) == pytest.approx(-np.log(probability))
+    scores = tagging.score(TASK, sentences, predictions)
+    assert scores["accuracy"] == 1
+    assert scores["num_correct"] == scores["num_gold"] == scores["num_found"]
+
+
+def test_a_word_without_a_piece_is_predicted_and_counted(log):
+    words = conll.Sentence(["w", "\u200b", "w1"], ["O", "B-X", "O"])
+    features = tagging.make_features([words], TASK, TOKENIZER, 8)
+    pieces = [PIECES[index] for index in features["input_ids"][0]]
+    assert pieces == ["[CLS]", "w", "[UNK]", "w", "##1", "[SEP]", "[PAD]", "[PAD]"]
+    assert features["label_ids"][0, 2] == 1
+    assert features["label_mask"][0].tolist() == [0, 1, 1, 1, 0, 0, 0, 0]
+    assert r"1 of 3 words, such as '\u200b', have no word piece" in log.messages[0]
+
+
+def test_unknown_words_are_counted(log):
+    tagging.make_features([conll.Sentence(["w", "x"])], TASK, TOKENIZER, 8)
+    assert "50.0 % of the words are [UNK]" in log.messages[0]
+
+
+def test_a_sentence_without_words_has_no_window_and_no_tags():
+    sentences = [sentence([1]), conll.Sentence([]), sentence([2])]
+    features = tagging.make_features(sentences, TASK, TOKENIZER, 8)
+    assert len(features["input_ids"]) == 2
+    logits = np.zeros((*features["input_ids"].shape, len(TASK.labels)))
+    predictions = tagging.decode(TASK, sentences, features, logits)
+    assert [each.tags for each in predictions] == [["O"], [], ["O"]]
+    empty = tagging.make_features([conll.Sentence([])], TASK, TOKENIZER, 8)
+    assert empty["input_ids"].shape == (0, 8)
+    assert tagging.decode(TASK, [conll.Sentence([])], empty, np.zeros((0, 8, 5)))[0].tags == []
+
+
+def test_a_type_that_was_not_trained_is_an_error_with_its_line():
+    unknown = conll.Sentence(["w", "w"], ["O", "B-Z"], 0, "dev.txt", [7, 8])
+    with pytest.raises(ValueError, match=r"dev.txt:8: .*among \['X', 'Y'\]. Received 'B-Z'"):
+        tagging.make_features([unknown], TASK, TOKENIZER, 8)
+
+
+def test_features_of_other_sentences_are_an_error():
+    features = tagging.make_features([sentence([1, 1])], TASK, TOKENIZER, 8)
+    with pytest.raises(ValueError, match=r"They have 2 words, not 3"):
+        tagging.decode(TASK, [sentence([1, 1, 1])], features, np.zeros((1, 8, 5)))
+    with pytest.raises(ValueError, match=r"`max_seq_length` must be at least 3"):
+        tagging.make_features([sentence([1])], TASK, TOKENIZER, 2)
+
+
+def test_a_task_has_the_types_of_its_sentences_and_comes_back_from_a_dictionary():
+    sentences = [sentence([1, 1], ["I-LOC", "B-LOC"]), sentence([1], ["S-PER"]), sentence([1])]
+    task = tagging.make_task(sentences, "iobes", "character")
+    assert task.labels == (
+        *("O", "B-LOC", "I-LOC", "E-LOC", "S-LOC"),
+        *("B-PER", "I-PER", "E-PER", "S-PER"),
+    )
+    assert tagging.Task.from_dict(task.to_dict()) == task
+    with pytest.raises(ValueError, match=r"must have entities. All tags are O"):
+        tagging.make_task([sentence([1], ["O"])], "iob2")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"scheme": "bio"}, "`scheme` must be one of .*'bio'"),
+        ({"unit": "line"}, "`unit` must be one of .*'line'"),
+        ({"labels": ["O"]}, "`labels` must be at least two"),
+        ({"labels": ["O", "B-X", "B-X"]}, "`labels` must be at least two, each once"),
+        ({"labels": ["O", "PER"]}, "Received 'PER'"),
+        ({"extra": 1}, "must have the keys"),
+    ],
+)
+def test_a_task_that_makes_no_sense_is_an_error(changes, message):
+    with pytest.raises(ValueError, match=message):
+        tagging.Task.from_dict({**TASK.to_dict(), **changes})
+
+
+def test_entities_of_raw_text_have_their_characters():
+    text = " Frau Müller,  aus  New York."
+    words, spans = tagging.read_text(text, "word")
+    assert words.words == ["Frau", "Müller", ",", "aus", "New", "York", "."]
+    prediction = tagging.Prediction(
+        ["B-PER", "I-PER", "O", "O", "I-LOC", "I-LOC", "O"], [0.9, 0.7, 1, 1, 0.5, 0.25, 1]
+    )
+    entities = tagging.text_entities(text, spans, prediction)
+    assert entities == [
+        {"type": "PER", "start": 1, "end": 12, "text": "Frau Müller", "score": pytest.approx(0.8)},
+        {"type": "LOC", "start": 20, "end": 28, "text": "New York", "score": 0.375},
+    ]
+    assert all(text[each["start"] : each["end"]] == each["text"] for each in entities)
+    assert tagging.read_text(" \n", "character") == (conll.Sentence([]), [])
