@@ -67,6 +67,7 @@ LAYERS: dict[str, tuple[set[str], set[str]]] = {
         {"conll", "entity_scores", "entity_tags", "tokenization", "word_spans"},
         {"numpy", "absl"},
     ),
+    "swag": ({"record_files", "tables", "tokenization"}, {"numpy", "absl"}),
     "feature_files": (set(), {"numpy"}),
     "text_inputs": ({"tokenization", "record_files"}, {"numpy", "absl"}),
     # Network.

@@ -1,0 +1,313 @@
+"""Multiple choice, as in SWAG: which of some endings continues a text (paper, section 4.4).
+
+Reads SWAG's CSV, and JSON lines with the same keys or with others: `context`; `endings`, a list of
+any length; and `label`, the number of the right one from 0.
+"""
+
+import dataclasses
+import itertools
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from absl import logging
+
+import record_files
+import tables
+import tokenization
+
+# Of each split, the files in a folder, of which the first one found is taken.
+FILES = {
+    split: [f"{name}{ending}" for name in names for ending in (".csv", ".jsonl", ".jsonl.gz")]
+    for split, names in {
+        "train": ("train",),
+        "dev": ("val", "dev"),
+        "test": ("test",),
+    }.items()
+}
+
+_ENDING = re.compile("ending([0-9]+)")
+_BREAKS = re.compile("[\t\n\r]+")
+# To what logits are lowered where there is no choice.
+_ABSENT = -1e9
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Example:
+    """A text and what may follow it.
+
+    Attributes:
+      id: What names the example in predictions.
+      context: Sentence A of every choice.
+      endings: Sentence B of each choice; at least two.
+      label: The number of the right ending, from 0; None where it is not known.
+    """
+
+    id: str
+    context: str
+    endings: Sequence[str]
+    label: int | None = None
+
+
+def read(path: str, *, with_labels: bool = True) -> list[Example]:
+    """Returns the examples of a file: JSON lines if its name says so, else CSV.
+
+    Args:
+      path: A path that `tf.io.gfile` reads.
+      with_labels: Whether every example must have a label.
+
+    Raises:
+      ValueError: naming file and line, where an ending is missing or a label is none of them.
+    """
+    is_json = path.removesuffix(".gz").endswith((".jsonl", ".json"))
+    rows = tables.read_json_lines(path) if is_json else _read_csv(path, with_labels)
+    examples = [
+        _make_example(f"{path}:{row.line}", number, row.cells, with_labels)
+        for number, row in enumerate(rows)
+    ]
+    if not examples:
+        raise ValueError(f"{path!r} must hold examples. There are none.")
+    return examples
+
+
+def _read_csv(path: str, with_labels: bool) -> list[tables.JsonRow]:
+    """Returns the rows by the names of the columns."""
+    header, *rows = tables.read_csv(path) or [tables.Row(1, [])]
+    names = header.cells
+    needed = ["ending0", "ending1", *["label"] * with_labels]
+    missing = [name for name in needed if name not in names]
+    if missing or not {"sent1", "context"} & set(names):
+        raise ValueError(
+            f"{path}:{header.line}: the header must name sent1 (or context), {', '.join(needed)}. "
+            f"Received {names}."
+        )
+    for row in rows:
+        tables.check_width(path, row, len(names), ", as in the header")
+    # SWAG's first column has no name; it counts the rows.
+    return [tables.JsonRow(row.line, dict(zip(names, row.cells, strict=False))) for row in rows]
+
+
+def _make_example(place: str, number: int, cells: Mapping[str, Any], with_labels: bool) -> Example:
+    context = cells.get("context", cells.get("sent1"))
+    if not isinstance(context, str):
+        raise ValueError(
+            f"{place}: must have text as `context` or `sent1`. Received {context!r} and the keys "
+            f"{list(cells)}."
+        )
+    endings = _find_endings(place, cells)
+    label = _read_label(place, cells.get("label"), len(endings), with_labels)
+    name = cells.get("id", cells.get("", number))
+    return Example(str(name), context, endings, label)
+
+
+def _find_endings(place: str, cells: Mapping[str, Any]) -> list[str]:
+    """Returns the endings, with what SWAG has as the beginning of each."""
+    if "endings" in cells:
+        endings = cells["endings"]
+        if not isinstance(endings, list):
+            raise ValueError(f"{place}: `endings` must be a list of texts. Received {endings!r}.")
+    else:
+        numbers = [int(match[1]) for name in cells if (match := _ENDING.fullmatch(name))]
+        endings = [cells.get(f"ending{number}") for number in range(max(numbers, default=-1) + 1)]
+    if len(endings) < 2:
+        raise ValueError(
+            f"{place}: must have at least two endings, as `endings` or as ending0, ending1 and so "
+            f"on. Received {endings!r} and the keys {list(cells)}."
+        )
+    for number, ending in enumerate(endings):
+        if not isinstance(ending, str) or not ending.strip():
+            raise ValueError(
+                f"{place}: every ending must have text. Received {ending!r} as ending {number} "
+                f"of {len(endings)}."
+            )
+    start = cells.get("sent2") or ""
+    if not isinstance(start, str):
+        raise ValueError(f"{place}: `sent2` must be text. Received {start!r}.")
+    return [f"{start} {ending}".strip() for ending in endings]
+
+
+def _read_label(place: str, label: Any, num_endings: int, with_labels: bool) -> int | None:
+    if label is None or label == "":
+        if with_labels:
+            raise ValueError(f"{place}: must have a `label`. Received {label!r}.")
+        return None
+    text = str(label).strip() if isinstance(label, str | int) else ""
+    if not re.fullmatch("[0-9]+", text, re.ASCII) or int(text) >= num_endings:
+        raise ValueError(
+            f"{place}: the label must be the number of an ending, from 0 to {num_endings - 1}. "
+            f"Received {label!r}."
+        )
+    return int(text)
+
+
+def make_features(
+    examples: Sequence[Example],
+    tokenizer: tokenization.FullTokenizer,
+    max_seq_length: int,
+    num_choices: int | None = None,
+) -> dict[str, np.ndarray]:
+    """Returns what the model reads of each example: `[CLS] context [SEP] ending [SEP]` per choice.
+
+    Args:
+      examples: The examples; they may have different numbers of endings.
+      tokenizer: That of the model.
+      max_seq_length: Tokens per choice at most; the longer of context and ending is cut.
+      num_choices: E; the largest number of endings where it is None.
+
+    Returns:
+      int32: `input_ids`, `input_mask` and `segment_ids`, [N, E, S]; `choice_mask`, [N, E], 1 where
+      there is a choice; `label_ids`, [N, 1], 0 where there is no label.
+    """
+    if max_seq_length < 5:
+        raise ValueError(
+            "`max_seq_length` must be at least 5, to hold a token of each text and what surrounds "
+            f"them. Received {max_seq_length}."
+        )
+    most = max((len(example.endings) for example in examples), default=0)
+    num_choices = most if num_choices is None else num_choices
+    if most > num_choices:
+        raise ValueError(
+            f"`num_choices` must be at least {most}, as some example has. Received {num_choices}."
+        )
+    shape = (len(examples), num_choices, max_seq_length)
+    names = ("input_ids", "input_mask", "segment_ids")
+    arrays: dict[str, np.ndarray] = {name: np.zeros(shape, np.int32) for name in names}
+    arrays["choice_mask"] = np.zeros(shape[:2], np.int32)
+    arrays["label_ids"] = np.array(
+        [[example.label or 0] for example in examples], np.int32
+    ).reshape(-1, 1)
+    packer = _Packer(tokenizer, max_seq_length)
+    for row, example in enumerate(examples):
+        for choice, (ids, num_first) in enumerate(packer.pack(example)):
+            arrays["input_ids"][row, choice, : len(ids)] = ids
+            arrays["input_mask"][row, choice, : len(ids)] = 1
+            arrays["segment_ids"][row, choice, num_first : len(ids)] = 1
+            arrays["choice_mask"][row, choice] = 1
+    packer.report(len(examples))
+    return arrays
+
+
+class _Packer:
+    """Turns choices into ids, and counts what may surprise."""
+
+    def __init__(self, tokenizer: tokenization.FullTokenizer, max_seq_length: int) -> None:
+        self._tokenizer = tokenizer
+        self._budget = max_seq_length - 3
+        self._cls, self._sep = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
+        self._num_cut = self._num_endings_cut = self._num_alike = 0
+
+    def pack(self, example: Example) -> list[tuple[list[Any], int]]:
+        """Returns for each choice its ids, and the number of those before the ending."""
+        context: list[Any] = self._tokenizer.tokenize_to_ids(example.context)
+        packed: list[tuple[list[Any], int]] = []
+        is_cut = ending_is_cut = False
+        for ending in example.endings:
+            ids: list[Any] = self._tokenizer.tokenize_to_ids(ending)
+            a, b = tokenization.truncate_pair(context, ids, budget=self._budget)
+            first = [self._cls, *a, self._sep]
+            packed.append(([*first, *b, self._sep], len(first)))
+            is_cut |= len(a) + len(b) < len(context) + len(ids)
+            ending_is_cut |= len(b) < len(ids)
+        self._num_cut += is_cut
+        self._num_endings_cut += ending_is_cut
+        self._num_alike += len({tuple(ids) for ids, _ in packed}) < len(packed)
+        return packed
+
+    def report(self, count: int) -> None:
+        """Logs what was counted; `count` is the number of all examples."""
+        if self._num_cut:
+            logging.info(
+                "%d of %d examples were longer than %d tokens and were cut at their ends, %d of "
+                "them in an ending.",
+                self._num_cut,
+                count,
+                self._budget + 3,
+                self._num_endings_cut,
+            )
+        if self._num_alike:
+            logging.warning(
+                "%d of %d examples have choices that are the same to the model.",
+                self._num_alike,
+                count,
+            )
+
+
+def decode(
+    examples: Sequence[Example], features: Mapping[str, np.ndarray], logits: np.ndarray
+) -> list[dict[str, Any]]:
+    """Returns what the model says of each example, fit for JSON.
+
+    Args:
+      examples: The examples.
+      features: As `make_features` gives them.
+      logits: float [N, E].
+
+    Returns:
+      `label`, the number of the likeliest ending; `ending`, its text; and `probabilities`, of all
+      endings in order.
+    """
+    chances = probabilities(features, logits)
+    return [
+        {
+            "label": int(row.argmax()),
+            "ending": example.endings[row.argmax()],
+            "probabilities": row[: len(example.endings)].tolist(),
+        }
+        for example, row in zip(examples, chances, strict=True)
+    ]
+
+
+def probabilities(features: Mapping[str, np.ndarray], logits: np.ndarray) -> np.ndarray:
+    """Returns the probability of each choice, [N, E], 0 where there is none."""
+    return np.exp(_log_probabilities(features, logits))
+
+
+def _log_probabilities(features: Mapping[str, np.ndarray], logits: np.ndarray) -> np.ndarray:
+    masked = np.where(features["choice_mask"] > 0, np.asarray(logits, np.float64), _ABSENT)
+    masked -= masked.max(axis=1, keepdims=True)
+    return masked - np.log(np.exp(masked).sum(axis=1, keepdims=True))
+
+
+def score(features: Mapping[str, np.ndarray], logits: np.ndarray) -> dict[str, float]:
+    """Returns `accuracy` and `loss`, and as `baseline` what always the same answer would reach."""
+    labels = features["label_ids"]
+    chances = _log_probabilities(features, logits)
+    counts = np.bincount(labels[:, 0])
+    return {
+        "accuracy": float((chances.argmax(axis=1) == labels[:, 0]).mean()),
+        "loss": float(-np.take_along_axis(chances, labels, axis=1).mean()),
+        "baseline": float(counts.max() / counts.sum()),
+    }
+
+
+def write_predictions(
+    path: str,
+    examples: Sequence[Example],
+    features: Mapping[str, np.ndarray],
+    logits: np.ndarray,
+) -> None:
+    """Writes a table with a header: id, predicted label and ending, a probability per choice, gold.
+
+    The last where examples have labels. Tabs and line breaks within texts become spaces.
+    """
+    has_gold = any(example.label is not None for example in examples)
+    num_choices = features["choice_mask"].shape[1]
+    header = ["id", "predicted_label", "predicted_ending"]
+    header += [f"probability_{choice}" for choice in range(num_choices)] + ["gold"] * has_gold
+    lines: list[Iterable[str]] = [header]
+    for example, decoded in zip(examples, decode(examples, features, logits), strict=True):
+        absent = [""] * (num_choices - len(example.endings))
+        gold = "" if example.label is None else str(example.label)
+        chances = map(str, decoded["probabilities"])
+        lines.append(
+            [
+                *(example.id, str(decoded["label"]), decoded["ending"]),
+                *itertools.chain(chances, absent),
+                *[gold] * has_gold,
+            ]
+        )
+    with record_files.replace_files([path]) as [file]:
+        for line in lines:
+            cells = [_BREAKS.sub(" ", cell) for cell in line]
+            file.write("\t".join(cells).encode() + b"\n")
