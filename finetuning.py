@@ -5,12 +5,14 @@ The folder `--output_dir` holds all that a later prediction needs: `task.json`, 
 resume from; `best/` keeps the weights of the best evaluation.
 """
 
+import contextlib
 import dataclasses
 import json
 import os
 import re
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import keras
@@ -35,6 +37,7 @@ HISTORY_FILE = "evaluations.jsonl"
 # What a run leaves in its folder, for --overwrite_output_dir: nothing else is deleted.
 _OWN_FILES = re.compile(
     r"(model|bert_model)\.ckpt.*|checkpoint|events\.out\.tfevents.*|.*\.tf_record|eval|best"
+    r"|(train|eval)\.windows\.npz|nbest_predictions\.json|null_odds\.json"
     r"|saved_model|submission|run_\d+|runs\.json|evaluations\.jsonl|task\.json|vocab\.txt"
     r"|bert_config\.json|eval_results.*|test_results.*|predictions.*"
 )
@@ -190,6 +193,16 @@ def read_task(folder: str, *, flag: str = "output_dir") -> dict[str, Any]:
         raise ValueError(f"{path!r} must hold a JSON object: {error}.") from error
 
 
+@contextlib.contextmanager
+def record_folder(settings: Settings, is_chief: bool) -> Iterator[str]:
+    """Gives the folder for the files of examples; workers that are not the chief keep theirs."""
+    if is_chief:
+        yield settings.output_dir
+        return
+    with tempfile.TemporaryDirectory(prefix="bert-examples-") as folder:
+        yield folder
+
+
 def write_examples(path: str, arrays: Mapping[str, np.ndarray]) -> None:
     """Writes one record per row of the arrays, [N, ...] each, to a TFRecord file."""
     rows = {name: values.reshape(len(values), -1) for name, values in arrays.items()}
@@ -301,6 +314,7 @@ def train(
     objective: training.Objective,
     batches: input_pipeline.Batches,
     evaluation: Evaluation | None = None,
+    num_examples: int | None = None,
 ) -> int:
     """Trains the model, saves its weights, and returns the step that they are from.
 
@@ -312,11 +326,12 @@ def train(
       objective: What is minimized.
       batches: Those to train on.
       evaluation: Called every `--save_checkpoints_steps` and at the end, or None.
+      num_examples: How many make an epoch, where that is not the number of records.
 
     Raises:
       ValueError: where the folder is further than `--num_train_epochs` goes, or that is no step.
     """
-    num_train_steps = count_steps(settings, len(batches.records))
+    num_train_steps = count_steps(settings, num_examples or len(batches.records))
     freeze(model, settings.freeze_layers)
     trainer = make_trainer(settings, model, objective, batches, num_train_steps)
     writes = training.is_chief(trainer.strategy)

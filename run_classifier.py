@@ -14,8 +14,7 @@ import dataclasses
 import importlib
 import json
 import os
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import quiet_import  # isort: skip  # noqa: F401
@@ -213,7 +212,7 @@ def _run(settings: Settings) -> dict[str, Any]:
         _exporter().check_folder(_saved_model(settings))
     if is_chief and settings.do_train:
         finetuning.keep_task(settings, config, stored)
-    with _record_folder(settings, is_chief) as folder, strategy.scope():
+    with finetuning.record_folder(settings, is_chief) as folder, strategy.scope():
         splits = _make_splits(settings, config, tokenizer, data_set, examples, folder)
         model = task_models.classifier_model(config, task.num_outputs, dtype=settings.precision)
         training.log_set_up(model, strategy, settings)
@@ -239,16 +238,6 @@ def _read_examples(
                 )
             logging.info("Read %d examples of the %s%s set.", len(each), name, suffix)
     return examples
-
-
-@contextlib.contextmanager
-def _record_folder(settings: Settings, is_chief: bool) -> Iterator[str]:
-    """Gives the folder for the files of examples; workers that are not the chief keep theirs."""
-    if is_chief:
-        yield settings.output_dir
-        return
-    with tempfile.TemporaryDirectory(prefix="bert-examples-") as folder:
-        yield folder
 
 
 def _make_splits(

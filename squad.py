@@ -178,8 +178,7 @@ class _Reader:
         context = _field(paragraph, "context", str, "text")
         questions = _field(paragraph, "qas", list, "a list")
         split = _splitter(context)
-        # The same word is one object throughout, which saves most of the memory.
-        words = list(map(sys.intern, split(context)))
+        words = split_words(context)
         self.summary.num_paragraphs += 1
         self.summary.num_blank_contexts += not words
         examples = []
@@ -282,6 +281,12 @@ def _is_impossible(question: dict[str, Any], answers: tuple[Answer, ...] | None)
 def _splitter(context: str) -> Callable[[str], list[str]]:
     """Returns what splits this text, or a part of it, at the spaces that the original knows."""
     return _WORD.findall if _OTHER_SPACES.search(context) else str.split
+
+
+def split_words(context: str) -> list[str]:
+    """Returns the paragraph's words."""
+    # The same word is one object throughout, which saves most of the memory.
+    return list(map(sys.intern, _splitter(context)(context)))
 
 
 @functools.lru_cache(maxsize=16)

@@ -98,14 +98,24 @@ def classifier_model(
     return keras.Model(inputs, {"logits": layer(pooled)}, name="classification")
 
 
+def _encode_tokens(config: modeling.BertConfig, inputs: Batch, dtype: str) -> Tensor:
+    """Returns the encoding of each token, [B, S, H], for a model that leaves the pooler as it is.
+
+    The pooler stays among the weights, as in the original's checkpoints, but no loss depends on it.
+    """
+    bert = modeling.BertModel(config, dtype=dtype)
+    bert.pooler.trainable = False
+    return bert(inputs)["sequence_output"]
+
+
 def span_model(config: modeling.BertConfig, dtype: str = "float32") -> keras.Model:
     """Returns a model of `encoder_inputs` with `start_logits` and `end_logits`, float32 [B, S].
 
-    Padding takes part in the softmax over positions, as in the original (original: run_squad.py,
-    create_model).
+    Padding has logits, too, and competes with them in prediction, as in the original (original:
+    run_squad.py, create_model).
     """
     inputs = modeling.encoder_inputs()
-    sequence = modeling.BertModel(config, dtype=dtype)(inputs)["sequence_output"]
+    sequence = _encode_tokens(config, inputs, dtype)
     logits = OutputLayer(config, 2, scopes=("cls", "squad"), name="span", dtype=dtype)(sequence)
     outputs = {"start_logits": logits[:, :, 0], "end_logits": logits[:, :, 1]}
     return keras.Model(inputs, outputs, name="question_answering")
@@ -116,7 +126,7 @@ def tagging_model(
 ) -> keras.Model:
     """Returns a model of `encoder_inputs` with `logits`, float32 [B, S, C] (paper, section 5.3)."""
     inputs = modeling.encoder_inputs()
-    sequence = modeling.BertModel(config, dtype=dtype)(inputs)["sequence_output"]
+    sequence = _encode_tokens(config, inputs, dtype)
     layer = OutputLayer(config, num_labels, HEAD_DROPOUT_PROB, name="tagger", dtype=dtype)
     return keras.Model(inputs, {"logits": layer(sequence)}, name="tagging")
 
@@ -205,3 +215,31 @@ def _example_losses(task_type: str, logits: Tensor, labels: Tensor) -> Tensor:
     if task_type == "regression":
         return ops.mean(ops.square(logits - labels), axis=-1)
     return ops.mean(ops.binary_crossentropy(labels, logits, from_logits=True), axis=-1)
+
+
+# Far below any logit, and yet finite, so that no gradient is lost.
+_NEVER = -1e9
+
+
+def span_objective() -> tuple[Weights, Losses]:
+    """Returns what `span_model` minimizes: the mean cross entropy of answers' starts and ends.
+
+    Windows that do not hold the answer have [CLS] for it (original: run_squad.py, model_fn).
+    """
+
+    def weights(batch: Batch) -> dict[str, Tensor]:
+        return {"loss": ops.cast(ops.shape(batch["input_ids"])[0], "float32")}
+
+    def losses(
+        outputs: Mapping[str, Tensor], batch: Batch, weights: Mapping[str, Tensor]
+    ) -> dict[str, Tensor]:
+        total = 0.0
+        for end in ("start", "end"):
+            # Departs: padding takes no part in the softmax, so that the loss is the same whatever a
+            # batch is padded to.
+            logits = ops.where(batch["input_mask"] > 0, outputs[f"{end}_logits"], _NEVER)
+            each = modeling.cross_entropy(logits, batch[f"{end}_positions"][:, 0])
+            total += ops.sum(each) / 2.0
+        return {"loss": total / weights["loss"]}
+
+    return weights, losses

@@ -1,0 +1,620 @@
+"""Fine-tunes on questions about paragraphs, answers them and scores the answers (paper, 4.2, 4.3).
+
+    python run_squad.py --train_file=train-v1.1.json --predict_file=dev-v1.1.json --do_train \
+      --do_predict --output_dir=squad --vocab_file=vocab.txt --bert_config_file=bert_config.json \
+      --init_checkpoint=bert_model.ckpt
+
+SQuAD 1.1, SQuAD 2.0 with --version_2_with_negative, and your own questions in their JSON. Old
+commands of the original's run_squad.py work unchanged.
+"""
+
+import dataclasses
+import json
+import os
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import quiet_import  # isort: skip  # noqa: F401
+
+import keras
+import numpy as np
+from absl import flags, logging
+
+import checkpoint
+import common_flags
+import finetuning
+import input_pipeline
+import modeling
+import parallel
+import record_files
+import serving
+import squad
+import squad_alignment
+import squad_answers
+import squad_cache
+import squad_features
+import squad_report
+import squad_scores
+import task_models
+import tokenization
+import training
+from squad_windows import WindowTable
+
+# Faithful: whatever the seed of the run, the examples are shuffled with this one.
+SHUFFLE_SEED = 12345
+
+# What people import from the original's run_squad.py.
+SquadExample = squad.SquadExample
+InputFeatures = squad_features.InputFeatures
+RawResult = squad_answers.RawResult
+FeatureWriter = squad_features.FeatureWriter
+read_squad_examples = squad.read_squad_examples
+convert_examples_to_features = squad_features.convert_examples_to_features
+write_predictions = squad_answers.write_predictions
+get_final_text = squad_alignment.get_final_text
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(common_flags.FineTuningSettings):
+    """The flags of this script, by name; `define_flags` says what each means."""
+
+    train_file: str | None = None
+    predict_file: str | None = None
+    max_seq_length: int = 384
+    doc_stride: int = 128
+    max_query_length: int = 64
+    n_best_size: int = 20
+    max_answer_length: int = 30
+    verbose_logging: bool = False
+    version_2_with_negative: bool = False
+    null_score_diff_threshold: float = 0.0
+    bucket_predictions: bool = False
+
+
+def define_flags() -> None:
+    """Defines the flags (original: run_squad.py)."""
+    common_flags.define_fine_tuning_flags(max_seq_length=384)
+    flags.DEFINE_string("train_file", None, "Questions to train on, in SQuAD's JSON.")
+    flags.DEFINE_string(
+        "predict_file",
+        None,
+        "Questions to answer, in SQuAD's JSON; where it has answers, too, there are scores.",
+    )
+    flags.DEFINE_integer(
+        "doc_stride",
+        128,
+        "Tokens from the beginning of a window over a long paragraph to that of the next one.",
+        lower_bound=1,
+    )
+    flags.DEFINE_integer(
+        "max_query_length", 64, "Tokens of a question; what is longer is cut.", lower_bound=1
+    )
+    flags.DEFINE_integer(
+        "n_best_size", 20, "Answers per question in nbest_predictions.json.", lower_bound=1
+    )
+    flags.DEFINE_integer("max_answer_length", 30, "Tokens of an answer at most.", lower_bound=1)
+    flags.DEFINE_bool(
+        "verbose_logging", False, "Log each answer that cannot be found in the paragraph's words."
+    )
+    flags.DEFINE_bool(
+        "version_2_with_negative", False, "Some questions have no answer, as in SQuAD 2.0."
+    )
+    flags.DEFINE_float(
+        "null_score_diff_threshold",
+        0.0,
+        "With SQuAD 2.0, a question has no answer where that scores higher than the best answer by "
+        "more than this.",
+    )
+    flags.DEFINE_bool(
+        "bucket_predictions",
+        False,
+        "Predict on windows of about the same length together, without padding: faster, but where "
+        "padding is among the --n_best_size best positions, not the original's lists.",
+    )
+
+
+def run(settings: Settings) -> dict[str, Any]:
+    """Trains and predicts as the settings say.
+
+    Returns:
+      The official scores of the predictions; with several runs, what `finetuning.repeat` gives;
+      empty where nothing is predicted or the file has no answers.
+
+    Raises:
+      ValueError: before the expensive part, where settings, files and model do not fit.
+    """
+    _check_settings(settings)
+    if settings.num_runs == 1:
+        return _run(settings)
+    _check_scored(settings, "num_runs", _read_questions(settings))
+    return finetuning.repeat(settings, _run_with_baseline, "f1")
+
+
+def _check_settings(settings: Settings) -> None:
+    if settings.do_export:
+        raise ValueError(
+            "`--do_export` must not be given: questions are answered by predict.py or "
+            "`predict.load`, there is no SavedModel of them yet."
+        )
+    if not settings.do_train and not settings.do_predict:
+        raise ValueError("At least one of `--do_train` and `--do_predict` must be given.")
+    for verb in ("train", "predict"):
+        if getattr(settings, f"do_{verb}"):
+            _check_file(getattr(settings, f"{verb}_file"), verb)
+    squad_features.check_lengths(
+        settings.max_seq_length, settings.doc_stride, settings.max_query_length
+    )
+    if settings.bucket_predictions and settings.pad_to_max_length:
+        raise ValueError(
+            "`--bucket_predictions` must not be given together with `--pad_to_max_length`, which "
+            "asks for the contrary."
+        )
+    for flag, is_set in (
+        ("early_stopping_patience", settings.early_stopping_patience),
+        ("num_runs", settings.num_runs > 1),
+    ):
+        if is_set and not (settings.do_train and settings.do_predict):
+            raise ValueError(f"`--{flag}` needs `--do_train` and `--do_predict`.")
+
+
+def _check_file(path: str | None, verb: str) -> None:
+    if not path:
+        raise ValueError(f"`--do_{verb}` needs `--{verb}_file`.")
+    try:
+        with record_files.open_file(path) as file:
+            file.read(1)
+    except OSError as error:
+        raise ValueError(
+            f"`--{verb}_file` must name a readable file. Received {path!r} ({error})."
+        ) from error
+
+
+def _read_questions(settings: Settings) -> list[squad.SquadExample]:
+    """Returns the questions to answer."""
+    assert settings.predict_file is not None
+    return squad.read_squad_examples(settings.predict_file, False, settings.version_2_with_negative)
+
+
+def _check_scored(settings: Settings, flag: str, questions: Sequence[squad.SquadExample]) -> None:
+    if not _golds(settings, questions):
+        raise ValueError(
+            f"`--{flag}` needs answers in `--predict_file` to score with. There are none in "
+            f"{settings.predict_file!r}."
+        )
+
+
+def _run_with_baseline(settings: Settings) -> dict[str, Any]:
+    """Runs once; adds the F1 of always giving the same answer."""
+    scores = _run(settings)
+    baseline = 0.0
+    if settings.version_2_with_negative:
+        baseline = 100.0 * scores.get("NoAns_total", 0) / scores["total"]
+    return {**scores, "baseline": baseline}
+
+
+def _run(settings: Settings) -> dict[str, Any]:
+    strategy = training.make_strategy(
+        "tpu" if settings.use_tpu else settings.strategy, settings.tpu_name
+    )
+    config = modeling.BertConfig.from_json_file(settings.bert_config_file)
+    tokenizer = tokenization.FullTokenizer(settings.vocab_file, settings.do_lower_case)
+    finetuning.check_settings(settings, config, tokenizer.vocab, strategy.num_replicas_in_sync)
+    questions = _read_questions(settings) if settings.do_predict else []
+    if settings.early_stopping_patience:
+        _check_scored(settings, "early_stopping_patience", questions)
+    is_chief = training.is_chief(strategy)
+    stored = _stored(settings)
+    finetuning.open_folder(settings, config, {key: stored[key] for key in _fixed(settings)})
+    with finetuning.record_folder(settings, is_chief) as folder, strategy.scope():
+        windows = _open_windows(settings, config, tokenizer, questions, folder)
+        if is_chief and settings.do_train:
+            finetuning.keep_task(settings, config, stored)
+        model = task_models.span_model(config, dtype=settings.precision)
+        training.log_set_up(model, strategy, settings)
+        return _use_model(settings, model, tokenizer, questions, windows, is_chief)
+
+
+def _stored(settings: Settings) -> dict[str, Any]:
+    """Returns what `task.json` keeps, all that `serve` needs."""
+    names = ("do_lower_case", "max_seq_length", "doc_stride", "max_query_length", *_DECODING)
+    return {"kind": "question_answering", **{name: getattr(settings, name) for name in names}}
+
+
+_DECODING = (
+    "version_2_with_negative",
+    "n_best_size",
+    "max_answer_length",
+    "null_score_diff_threshold",
+)
+
+
+def _fixed(settings: Settings) -> list[str]:
+    """Returns what may not change from one run in a folder to the next."""
+    names = ["kind", "do_lower_case"]
+    if settings.do_train:
+        # Its windows; a trained model may be asked in other ways.
+        names += ["max_seq_length", "doc_stride", "max_query_length", "version_2_with_negative"]
+    return names
+
+
+@dataclasses.dataclass(frozen=True)
+class _Windows:
+    """Windows and batches of them; without batches where there is no window."""
+
+    table: WindowTable
+    batches: input_pipeline.Batches | None
+
+
+def _open_windows(
+    settings: Settings,
+    config: modeling.BertConfig,
+    tokenizer: tokenization.FullTokenizer,
+    questions: Sequence[squad.SquadExample],
+    folder: str,
+) -> dict[str, _Windows]:
+    """Returns the windows to train on and those to predict on, by "train" and "predict"."""
+    windows = {}
+    features = input_pipeline.encoder_features(
+        max_seq_length=settings.max_seq_length,
+        vocab_size=config.vocab_size,
+        type_vocab_size=config.type_vocab_size,
+    )
+    if settings.do_train:
+        path = os.path.join(folder, "train.tf_record")
+        table = _make_table(
+            settings, tokenizer, "train", path, lambda: _read_train_examples(settings)
+        )
+        place = input_pipeline.Feature(1, "the task", settings.max_seq_length, "--max_seq_length")
+        batches = finetuning.open_batches(
+            path,
+            {**features, "start_positions": place, "end_positions": place},
+            settings,
+            settings.train_batch_size,
+            lengths=table.lengths(),
+            seed=settings.seed,
+        )
+        windows["train"] = _Windows(table, batches)
+    if settings.do_predict:
+        path = os.path.join(folder, "eval.tf_record")
+        table = _make_table(settings, tokenizer, "predict", path, lambda: questions)
+        windows["predict"] = _Windows(
+            table, _predict_batches(settings, features, table, path) if len(table) else None
+        )
+    return windows
+
+
+def _read_train_examples(settings: Settings) -> list[squad.SquadExample]:
+    assert settings.train_file is not None
+    examples = squad.read_squad_examples(
+        settings.train_file, True, settings.version_2_with_negative
+    )
+    random.Random(SHUFFLE_SEED).shuffle(examples)
+    return examples
+
+
+def _make_table(
+    settings: Settings,
+    tokenizer: tokenization.FullTokenizer,
+    verb: str,
+    record_file: str,
+    read: Callable[[], Sequence[squad.SquadExample]],
+) -> WindowTable:
+    """Returns the windows whose records are in `record_file`, made anew unless they are there."""
+    is_training = verb == "train"
+    lengths = (settings.max_seq_length, settings.doc_stride, settings.max_query_length)
+    deciding = {
+        "lengths": lengths,
+        "is_training": is_training,
+        # In prediction, it changes no window.
+        "version_2_with_negative": is_training and settings.version_2_with_negative,
+    }
+    key = squad_cache.cache_key(getattr(settings, f"{verb}_file"), tokenizer, deciding)
+    table = squad_cache.read(record_file, key)
+    if table is None:
+        examples = read()
+        num_processes = min(
+            parallel.usable_cores(),
+            max(len(examples) // squad_features.QUESTIONS_PER_PROCESS, 1),
+        )
+        table = squad_features.make_features(
+            examples, tokenizer, *lengths, is_training, num_processes
+        )
+        squad_cache.write(record_file, table, key, num_processes)
+    table.log_summary()
+    if is_training and not len(table):
+        raise ValueError(
+            f"`--train_file` must have paragraphs with words. {settings.train_file!r} has none."
+        )
+    return table
+
+
+def _predict_batches(
+    settings: Settings,
+    features: Mapping[str, input_pipeline.Feature],
+    table: WindowTable,
+    path: str,
+) -> input_pipeline.Batches:
+    """Returns batches in order, padded, or with --bucket_predictions formed by length."""
+    # Faithful: padding competes for places among the n best, so all of it is there by default.
+    buckets = settings.bucket_predictions
+    return input_pipeline.Batches(
+        input_pipeline.Records([path]),
+        features,
+        settings.predict_batch_size,
+        lengths=table.lengths() if buckets else None,
+        trim=buckets,
+    )
+
+
+def _use_model(
+    settings: Settings,
+    model: keras.Model,
+    tokenizer: tokenization.FullTokenizer,
+    questions: Sequence[squad.SquadExample],
+    windows: Mapping[str, _Windows],
+    is_chief: bool,
+) -> dict[str, Any]:
+    """Does with the model what is asked for; returns the scores."""
+    answer = None
+    if settings.do_predict:
+        answer = _Answers(settings, model, tokenizer, questions, windows["predict"])
+    step = _train(settings, model, windows, answer)
+    if answer is None:
+        return {}
+    predictions = answer()
+    squad_answers.log_summary(predictions)
+    scores = _score(settings, questions, predictions)
+    if is_chief:
+        _save(settings, step, questions, predictions, scores)
+    return scores
+
+
+class _Answers:
+    """Answers all questions with a model as it is; the function is built once."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        model: keras.Model,
+        tokenizer: tokenization.FullTokenizer,
+        questions: Sequence[squad.SquadExample],
+        windows: _Windows,
+    ) -> None:
+        self.questions = questions
+        self._settings = settings
+        self._tokenizer = tokenizer
+        self._windows = windows
+        if windows.batches:
+            self._predictor = training.Predictor(model, windows.batches.signature)
+
+    def __call__(self) -> list[squad_answers.Prediction]:
+        decoding = squad_answers.Decoding(
+            **{
+                field.name: getattr(self._settings, field.name)
+                for field in dataclasses.fields(squad_answers.Decoding)
+            }
+        )
+        table = self._windows.table
+        return list(
+            squad_answers.find_answers(
+                self.questions, table, self._logits(), self._tokenizer, decoding
+            )
+        )
+
+    def _logits(self) -> Iterator[squad_answers.Logits]:
+        """Yields the logits of each window, in order."""
+        batches = self._windows.batches
+        if batches is None:
+            return
+        outputs = self._predictor.predict(batches)
+        if batches.lengths is None:
+            for _, each in outputs:
+                yield from zip(each["start_logits"], each["end_logits"], strict=True)
+            return
+        rows: dict[int, squad_answers.Logits] = {}
+        for numbers, each in outputs:
+            for row, number in enumerate(numbers.tolist()):
+                length = int(batches.lengths[number])
+                rows[number] = (
+                    each["start_logits"][row, :length],
+                    each["end_logits"][row, :length],
+                )
+        for number in range(len(rows)):
+            yield rows.pop(number)
+
+
+def _train(
+    settings: Settings,
+    model: keras.Model,
+    windows: Mapping[str, _Windows],
+    answer: _Answers | None,
+) -> int:
+    """Trains the model or loads it; returns the step of its weights."""
+    if not settings.do_train:
+        return finetuning.load(settings, model)
+    evaluation = None
+    if settings.early_stopping_patience and answer is not None:
+        evaluation = finetuning.Evaluation(
+            lambda: _score(settings, answer.questions, answer()),
+            "f1",
+            settings.early_stopping_patience,
+        )
+    batches = windows["train"].batches
+    assert batches is not None
+    return finetuning.train(
+        settings,
+        model,
+        training.Objective(*task_models.span_objective()),
+        batches,
+        evaluation,
+        # Faithful: steps are counted in questions, of which some have several windows.
+        num_examples=windows["train"].table.num_examples,
+    )
+
+
+def _golds(settings: Settings, questions: Sequence[squad.SquadExample]) -> dict[str, list[str]]:
+    """Returns the gold answers of the questions that can be scored."""
+    return {
+        question.qas_id: [answer.text for answer in question.answers]
+        for question in questions
+        if question.answers or (question.answers == () and settings.version_2_with_negative)
+    }
+
+
+def _score(
+    settings: Settings,
+    questions: Sequence[squad.SquadExample],
+    predictions: Sequence[squad_answers.Prediction],
+) -> dict[str, Any]:
+    """Returns the official scores; empty where no question has answers."""
+    golds = _golds(settings, questions)
+    if golds and len(golds) < len(questions):
+        logging.warning(
+            "%d questions are not scored, as the file has no answer to them; for those that have "
+            "none, as in SQuAD 2.0, pass --version_2_with_negative.",
+            len(questions) - len(golds),
+        )
+    if not golds:
+        return {}
+    texts = {prediction.qas_id: prediction.text for prediction in predictions}
+    if not settings.version_2_with_negative:
+        return squad_scores.evaluate_v1(golds, texts)
+    odds = {each.qas_id: each.null_odds for each in predictions if each.null_odds is not None}
+    # The answers are already empty beyond this threshold: they are scored as they stand.
+    return squad_scores.evaluate_v2(golds, texts, odds, settings.null_score_diff_threshold)
+
+
+def _save(
+    settings: Settings,
+    step: int,
+    questions: Sequence[squad.SquadExample],
+    predictions: Sequence[squad_answers.Prediction],
+    scores: Mapping[str, Any],
+) -> None:
+    """Writes answers, scores and the page, and logs the scores."""
+
+    def path(name: str) -> str:
+        return os.path.join(settings.output_dir, name)
+
+    is_v2 = settings.version_2_with_negative
+    squad_answers.write_answers(
+        predictions,
+        path("predictions.json"),
+        path("nbest_predictions.json"),
+        path("null_odds.json") if is_v2 else None,
+    )
+    if scores:
+        text = json.dumps({"global_step": step, **scores}, indent=2) + "\n"
+        checkpoint.write_text(path("eval_results.json"), text)
+        logging.info("***** Eval results at step %d *****", step)
+        for name, value in scores.items():
+            logging.info("  %s = %s", name, value if isinstance(value, int) else f"{value:.4f}")
+    squad_report.write_report(
+        path("predictions.html"),
+        questions,
+        predictions,
+        dict(scores),
+        version_2_with_negative=is_v2,
+    )
+    logging.info("Wrote %s, to look through the answers.", path("predictions.html"))
+
+
+class _ServedWindows(dict[str, np.ndarray]):
+    """What the model reads of some windows, with what they are made of."""
+
+    def __init__(self, questions: list[squad.SquadExample], table: WindowTable) -> None:
+        # The model wants a window even where all contexts are blank; it is not looked at.
+        blank = np.zeros((1, table.max_seq_length), np.int32)
+        names = ("input_ids", "input_mask", "segment_ids")
+        features = table.features(0, len(table)) if len(table) else dict.fromkeys(names, blank)
+        super().__init__({name: features[name].astype(np.int32) for name in names})
+        self.questions = questions
+        self.table = table
+
+
+def serve(
+    stored: Mapping[str, Any],
+    config: modeling.BertConfig,
+    tokenizer: tokenization.FullTokenizer,
+    precision: str,
+) -> serving.ServedTask:
+    """Returns how a model of `task.json`'s contents answers, for `serving.load`.
+
+    Each answer has `answer`, empty for none, with its `start` and `end` in characters of the
+    context, or None; `score`, the sum of its logits; `probability` among the n best; `nbest`,
+    these, each likewise; and for SQuAD 2.0 `null_odds`. Padding does not compete.
+    """
+    decoding = squad_answers.Decoding(
+        do_lower_case=stored["do_lower_case"], **{name: stored[name] for name in _DECODING}
+    )
+    lengths = (stored["max_seq_length"], stored["doc_stride"], stored["max_query_length"])
+
+    def make_features(rows: Sequence[Mapping[str, Any]]) -> _ServedWindows:
+        words = {row["context"]: squad.split_words(row["context"]) for row in rows}
+        questions = [
+            squad.SquadExample(
+                str(number), row["question"], words[row["context"]], context=row["context"]
+            )
+            for number, row in enumerate(rows)
+        ]
+        table = squad_features.make_features(questions, tokenizer, *lengths, False)
+        return _ServedWindows(questions, table)
+
+    def decode(
+        rows: Sequence[Mapping[str, Any]],
+        features: Mapping[str, np.ndarray],
+        outputs: Mapping[str, np.ndarray],
+    ) -> list[dict[str, Any]]:
+        assert isinstance(features, _ServedWindows) and len(rows) == len(features.questions)
+        logits = (
+            (outputs["start_logits"][number, :length], outputs["end_logits"][number, :length])
+            for number, length in enumerate(features.table.lengths().tolist())
+        )
+        predictions = squad_answers.find_answers(
+            features.questions, features.table, logits, tokenizer, decoding
+        )
+        return [
+            _served_answer(question, prediction)
+            for question, prediction in zip(features.questions, predictions, strict=True)
+        ]
+
+    return serving.ServedTask(
+        fields=("question", "context"),
+        model=task_models.span_model(config, dtype=precision),
+        make_features=make_features,
+        decode=decode,
+    )
+
+
+def _served_answer(
+    question: squad.SquadExample, prediction: squad_answers.Prediction
+) -> dict[str, Any]:
+    answer = _served_entry(question, prediction.best)
+    answer["nbest"] = [_served_entry(question, entry) for entry in prediction.nbest]
+    if prediction.null_odds is not None:
+        answer["null_odds"] = prediction.null_odds
+    return answer
+
+
+def _served_entry(question: squad.SquadExample, entry: squad_answers.Entry) -> dict[str, Any]:
+    start, end = entry.span.in_context(question) if entry.span else (None, None)
+    return {
+        "answer": entry.text if entry.span else "",
+        "start": start,
+        "end": end,
+        "score": entry.score,
+        "probability": entry.probability,
+    }
+
+
+def main(_: list[str]) -> None:
+    """Runs the script on its flags."""
+    settings = common_flags.read_settings(Settings)
+    keras.utils.set_random_seed(settings.seed)
+    run(settings)
+
+
+if __name__ == "__main__":
+    define_flags()
+    common_flags.run_script(main)

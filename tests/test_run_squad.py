@@ -1,0 +1,513 @@
+import json
+import random
+import re
+import shutil
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from conftest import GOLDEN, LARGE_GOLDEN, run_python
+
+import finetuning
+import modeling
+import predict
+import run_squad
+import serving
+import squad
+import squad_answers
+import squad_features
+import tokenization
+
+# Flag, default (original: run_squad.py).
+ORIGINAL_FLAGS = {
+    "bert_config_file": None,
+    "vocab_file": None,
+    "output_dir": None,
+    "train_file": None,
+    "predict_file": None,
+    "init_checkpoint": None,
+    "do_lower_case": True,
+    "max_seq_length": 384,
+    "doc_stride": 128,
+    "max_query_length": 64,
+    "do_train": False,
+    "do_predict": False,
+    "train_batch_size": 32,
+    "predict_batch_size": 8,
+    "learning_rate": 5e-5,
+    "num_train_epochs": 3.0,
+    "warmup_proportion": 0.1,
+    "save_checkpoints_steps": 1000,
+    "iterations_per_loop": 1000,
+    "n_best_size": 20,
+    "max_answer_length": 30,
+    "use_tpu": False,
+    "tpu_name": None,
+    "tpu_zone": None,
+    "gcp_project": None,
+    "master": None,
+    "num_tpu_cores": 8,
+    "verbose_logging": False,
+    "version_2_with_negative": False,
+    "null_score_diff_threshold": 0.0,
+}
+
+ANSWER_FILES = ("predictions.json", "nbest_predictions.json", "null_odds.json")
+COLORS = ["red", "green", "blue", "black"]
+LETTERS = list("abcdefg")
+
+
+def read_json(path):
+    return json.loads(Path(path).read_text(encoding="utf-8"))
+
+
+def read_json_lines(path):
+    return [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.fixture
+def make_settings(tmp_path):
+    """Settings for questions about colors, whose words are the vocabulary."""
+    return settings_in(tmp_path)
+
+
+def settings_in(folder):
+    """Writes a vocabulary and a configuration; returns a function that makes settings of them."""
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *COLORS, *LETTERS, "which", "."]
+    (folder / "vocab.txt").write_text("\n".join(words) + "\n")
+    config = modeling.BertConfig(
+        vocab_size=len(words),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=48,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        max_position_embeddings=16,
+        type_vocab_size=2,
+        initializer_range=0.1,
+    )
+    (folder / "config.json").write_text(config.to_json_string())
+
+    def make(**changes) -> run_squad.Settings:
+        return run_squad.Settings(
+            **{
+                "bert_config_file": str(folder / "config.json"),
+                "vocab_file": str(folder / "vocab.txt"),
+                "train_file": str(folder / "train.json"),
+                "predict_file": str(folder / "dev.json"),
+                "output_dir": str(folder / "out"),
+                "max_seq_length": 16,
+                "doc_stride": 4,
+                "max_query_length": 4,
+                "train_batch_size": 8,
+                "learning_rate": 0.003,
+                **changes,
+            }
+        )
+
+    return make
+
+
+def make_question(rng, name, has_answer=True):
+    """Returns a paragraph of letters and, unless it has no answer, a color, which is asked for."""
+    words = [str(each) for each in rng.choice(LETTERS, rng.randint(3, 30))]
+    answers = []
+    if has_answer:
+        place, color = rng.randint(len(words)), COLORS[rng.randint(4)]
+        start = len(" ".join([*words[:place], ""]))
+        words.insert(place, f"{color}.")
+        answers = [{"text": color, "answer_start": start}]
+    question = {"id": name, "question": "Which?", "answers": answers}
+    if not has_answer:
+        question["is_impossible"] = True
+    return {"context": " ".join(words), "qas": [question]}
+
+
+def write_squad(path, paragraphs):
+    path.write_text(json.dumps({"data": [{"title": "colors", "paragraphs": paragraphs}]}))
+
+
+def write_task(folder, every=0, count=64):
+    """Writes questions; every so many-th has no answer."""
+    for name, seed, number in (("train", 0, count), ("dev", 1, 24)):
+        rng = np.random.RandomState(seed)
+        paragraphs = [
+            make_question(rng, f"{name}-{i}", not every or i % every > 0) for i in range(number)
+        ]
+        write_squad(folder / f"{name}.json", paragraphs)
+
+
+# Equal to the original.
+
+
+def golden_settings(golden, version, output_dir, **changes):
+    flags = read_json(golden / f"squad_v{version}_flags.json")
+    names = {"examples", "features"}
+    vocab = golden / "vocab.txt"
+    if golden != GOLDEN:
+        vocab = LARGE_GOLDEN.parent / "data/vocab/bert-base-uncased-vocab.txt"
+    return run_squad.Settings(
+        **{
+            **{name: value for name, value in flags.items() if name not in names},
+            "vocab_file": str(vocab),
+            "bert_config_file": str(golden / "bert_config.json"),
+            "init_checkpoint": str(golden / f"squad_v{version}" / "model.ckpt"),
+            "predict_file": str(golden / f"squad_v{version}.json"),
+            "output_dir": str(output_dir),
+            "do_predict": True,
+            **changes,
+        }
+    )
+
+
+def check_answers(folder, golden, version):
+    """Compares with the original's: texts and their order exactly, numbers to rounding."""
+    ours, theirs = (
+        read_json(path / f"{prefix}predictions.json")
+        for path, prefix in ((folder, ""), (golden, f"squad_v{version}_"))
+    )
+    assert ours == theirs
+    assert list(ours) == list(theirs)
+    ours = read_json(folder / "nbest_predictions.json")
+    theirs = read_json(golden / f"squad_v{version}_nbest_predictions.json")
+    assert list(ours) == list(theirs)
+    for name, entries in theirs.items():
+        assert [entry["text"] for entry in ours[name]] == [entry["text"] for entry in entries]
+        for key in ("probability", "start_logit", "end_logit"):
+            expected = [entry[key] for entry in entries]
+            assert [entry[key] for entry in ours[name]] == pytest.approx(expected, abs=1e-4)
+    if version == 2:
+        theirs = read_json(golden / "squad_v2_null_odds.json")
+        assert read_json(folder / "null_odds.json") == pytest.approx(theirs, abs=1e-4)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_answers_and_nbest_lists_equal_the_original(tmp_path, golden, version):
+    scores = run_squad.run(golden_settings(golden, version, tmp_path))
+    check_answers(tmp_path, golden, version)
+    assert (tmp_path / "null_odds.json").exists() == (version == 2)
+    results = read_json(tmp_path / "eval_results.json")
+    assert results == {"global_step": 0, **scores}
+    names = {1: ["exact_match", "f1"], 2: ["exact", "f1", "total", "HasAns_exact", "best_f1"]}
+    assert set(names[version]) <= set(scores)
+    assert "<title>Answers</title>" in (tmp_path / "predictions.html").read_text()
+    # The windows are there now, and give the same again.
+    before = (tmp_path / "nbest_predictions.json").read_bytes()
+    if golden == GOLDEN:
+        (tmp_path / "nbest_predictions.json").unlink()
+        run_squad.run(golden_settings(golden, version, tmp_path))
+        assert (tmp_path / "nbest_predictions.json").read_bytes() == before
+
+
+def test_original_flags_have_their_defaults():
+    listing = run_python("run_squad.py", "--helpxml", check=False).stdout
+    found = dict(
+        re.findall(r"<name>(\w+)</name>.*?<default>(.*?)</default>", listing, flags=re.DOTALL)
+    )
+    assert len(ORIGINAL_FLAGS) == 30
+    for name, default in ORIGINAL_FLAGS.items():
+        text = "" if default is None else str(default)
+        assert found[name].lower() == text.lower(), name
+
+
+def test_original_names_are_importable():
+    assert run_squad.SquadExample is squad.SquadExample
+    assert run_squad.RawResult is squad_answers.RawResult
+    assert run_squad.FeatureWriter is squad_features.FeatureWriter
+    assert run_squad.InputFeatures is squad_features.InputFeatures
+    assert run_squad.get_final_text("john smith", "John Smith's", True) == "John Smith"
+    for name in ("read_squad_examples", "convert_examples_to_features", "write_predictions"):
+        assert callable(getattr(run_squad, name))
+
+
+# From files to answers.
+
+
+def test_questions_are_learned_and_answered(make_settings, tmp_path, log):
+    write_task(tmp_path)
+    scores = run_squad.run(make_settings(do_train=True, do_predict=True, num_train_epochs=25.0))
+    assert scores["f1"] > 90
+    out = tmp_path / "out"
+    texts = read_json(out / "predictions.json")
+    golds = {
+        each.qas_id: each.answers[0].text
+        for each in squad.read_squad_examples(str(tmp_path / "dev.json"), False)
+    }
+    exact = 100 * np.mean([texts[name] == gold for name, gold in golds.items()])
+    assert exact == pytest.approx(scores["exact_match"])
+    # Steps are counted in questions, though there are more windows.
+    assert read_json(out / "eval_results.json") == {"global_step": 200, **scores}
+    assert len(list(tf.data.TFRecordDataset(str(out / "train.tf_record")))) > 64
+    assert any(f"f1 = {scores['f1']:.4f}" in message for message in log.messages)
+    # Another day, from the folder alone, at another speed, and in another way.
+    before = (out / "predictions.json").read_bytes()
+    (tmp_path / "train.json").unlink()
+    for changes in ({}, {"bucket_predictions": True, "predict_batch_size": 5}):
+        (out / "predictions.json").unlink()
+        run_squad.run(make_settings(do_predict=True, **changes))
+        assert (out / "predictions.json").read_bytes() == before
+    run_squad.run(make_settings(do_predict=True, n_best_size=1, null_score_diff_threshold=1.0))
+    assert {len(each) for each in read_json(out / "nbest_predictions.json").values()} == {1}
+
+
+def test_questions_without_an_answer_are_learned(make_settings, tmp_path):
+    write_task(tmp_path, every=3)
+    scores = run_squad.run(
+        make_settings(
+            do_train=True, do_predict=True, num_train_epochs=30.0, version_2_with_negative=True
+        )
+    )
+    assert (scores["total"], scores["HasAns_total"], scores["NoAns_total"]) == (24, 16, 8)
+    assert scores["HasAns_f1"] > 80
+    assert scores["NoAns_f1"] > 80
+    assert scores["best_f1"] >= scores["f1"]
+    odds = read_json(tmp_path / "out/null_odds.json")
+    texts = read_json(tmp_path / "out/predictions.json")
+    assert all((odds[name] > 0) == (text == "") for name, text in texts.items())
+    model = serving.load(str(tmp_path / "out"))
+    answer, none = model.predict([("Which?", "a b red. c"), ("Which?", "a b c d e f")])
+    assert (answer["answer"], answer["start"], answer["end"]) == ("red", 4, 7)
+    assert (none["answer"], none["start"], none["end"]) == ("", None, None)
+    assert answer["null_odds"] < 0 < none["null_odds"]
+
+
+def test_training_examples_are_shuffled_as_the_original_does(make_settings, tmp_path):
+    write_task(tmp_path, count=20)
+    run_squad.run(make_settings(do_train=True, num_train_epochs=0.5))
+    examples = squad.read_squad_examples(str(tmp_path / "train.json"), True)
+    random.Random(12345).shuffle(examples)
+    settings = make_settings()
+    tokenizer = tokenization.FullTokenizer(settings.vocab_file)
+    table = squad_features.make_features(examples, tokenizer, 16, 4, 4, True)
+    expected = tmp_path / "expected"
+    squad_features.write_features(str(expected), table)
+    assert (tmp_path / "out/train.tf_record").read_bytes() == expected.read_bytes()
+
+
+def test_padding_does_not_change_training(make_settings, tmp_path):
+    write_task(tmp_path, count=16)
+    weights = []
+    for pads in (False, True):
+        keras.utils.set_random_seed(1)
+        out = str(tmp_path / f"out{pads}")
+        run_squad.run(make_settings(do_train=True, pad_to_max_length=pads, output_dir=out))
+        reader = tf.train.load_checkpoint(finetuning.find_weights(out))
+        weights.append(
+            {name: reader.get_tensor(name) for name in reader.get_variable_to_dtype_map()}
+        )
+    assert "cls/squad/output_weights" in weights[0]
+    for name, values in weights[0].items():
+        # Adam divides by the gradient's size, so that rounding may grow.
+        np.testing.assert_allclose(values, weights[1][name], rtol=0, atol=2e-4, err_msg=name)
+
+
+def test_early_stopping_goes_back_to_the_best(make_settings, tmp_path):
+    write_task(tmp_path, count=16)
+    scores = run_squad.run(
+        make_settings(
+            do_train=True, do_predict=True, num_train_epochs=20.0, early_stopping_patience=1,
+            save_checkpoints_steps=2, learning_rate=0.0,
+        )
+    )  # fmt: skip
+    history = read_json_lines(tmp_path / "out/evaluations.jsonl")
+    assert [line["step"] for line in history] == [2, 4]
+    assert scores["f1"] == history[0]["f1"]
+
+
+def test_several_runs_are_summed_up(make_settings, tmp_path):
+    write_task(tmp_path, every=2, count=16)
+    summary = run_squad.run(
+        make_settings(
+            do_train=True, do_predict=True, num_train_epochs=1.0, num_runs=2,
+            version_2_with_negative=True,
+        )
+    )  # fmt: skip
+    assert summary["mean"]["baseline"] == 50.0
+    assert (tmp_path / "out/run_2/predictions.json").exists()
+
+
+# Windows that are kept.
+
+
+def test_a_second_run_reads_the_windows_and_not_the_questions(make_settings, tmp_path, log):
+    write_task(tmp_path, count=16)
+    run_squad.run(make_settings(do_train=True, num_train_epochs=1.0))
+    records = (tmp_path / "out/train.tf_record").read_bytes()
+    for damage in (None, "train.tf_record", "train.windows.npz"):
+        if damage:
+            path = tmp_path / "out" / damage
+            path.write_bytes(path.read_bytes()[:-20])
+        log.clear()
+        run_squad.run(make_settings(do_train=True, num_train_epochs=2.0))
+        kept = any("The windows are those of an earlier run" in each for each in log.messages)
+        read = any("questions about" in each for each in log.messages)
+        assert (kept, read) == ((True, False) if damage is None else (False, True))
+        assert (tmp_path / "out/train.tf_record").read_bytes() == records
+
+
+def test_other_questions_make_other_windows(make_settings, tmp_path):
+    write_task(tmp_path, count=8)
+    run_squad.run(make_settings(do_train=True, do_predict=True, num_train_epochs=1.0))
+    write_squad(tmp_path / "dev.json", [make_question(np.random.RandomState(5), "new")])
+    run_squad.run(make_settings(do_predict=True))
+    assert list(read_json(tmp_path / "out/predictions.json")) == ["new"]
+
+
+def test_blank_paragraphs_and_missing_answers_are_no_obstacle(make_settings, tmp_path):
+    write_task(tmp_path, count=8)
+    blank = {"context": " \n", "qas": [{"id": "x", "question": "Which?"}]}
+    write_squad(tmp_path / "dev.json", [blank])
+    out = tmp_path / "out"
+    assert run_squad.run(make_settings(do_train=True, do_predict=True, num_train_epochs=1.0)) == {}
+    assert read_json(out / "predictions.json") == {"x": "empty"}
+    assert not (out / "eval_results.json").exists()
+    write_squad(tmp_path / "dev.json", [blank, make_question(np.random.RandomState(5), "y")])
+    scores = run_squad.run(make_settings(do_predict=True))
+    assert set(scores) == {"exact_match", "f1"}
+    assert list(read_json(out / "predictions.json")) == ["x", "y"]
+    (answer,) = serving.load(str(out)).predict([("Which?", " \n")])
+    assert (answer["answer"], answer["start"]) == ("", None)
+
+
+# What users get wrong.
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({}, "At least one of `--do_train` and `--do_predict`"),
+        ({"do_export": True}, "`--do_export` must not be given"),
+        ({"do_train": True, "train_file": None}, "`--do_train` needs `--train_file`"),
+        ({"do_predict": True, "predict_file": None}, "`--do_predict` needs `--predict_file`"),
+        ({"do_train": True, "train_file": "nowhere"}, "`--train_file` must name a readable file"),
+        ({"do_predict": True, "predict_file": "nowhere"}, "`--predict_file` must name a readable"),
+        ({"do_predict": True}, "`--output_dir` must hold a trained model"),
+        ({"do_train": True, "max_seq_length": 17}, "`--max_seq_length` must be at most 16"),
+        ({"do_train": True, "max_query_length": 13}, "`max_seq_length` must be greater than 16"),
+        ({"do_train": True, "num_runs": 2}, "`--num_runs` needs `--do_train` and `--do_predict`"),
+        ({"do_train": True, "early_stopping_patience": 1}, "`--early_stopping_patience` needs"),
+        (
+            {"do_predict": True, "bucket_predictions": True, "pad_to_max_length": True},
+            "`--bucket_predictions` must not be given together",
+        ),
+        ({"do_train": True, "do_predict": True, "predict_file": "{}"}, "must have `data`"),
+        (
+            {"do_train": True, "do_predict": True, "num_runs": 2, "predict_file": "blind"},
+            "`--num_runs` needs answers in `--predict_file`",
+        ),
+        (
+            {"do_train": True, "do_predict": True, "early_stopping_patience": 2,
+             "predict_file": "blind"},
+            "`--early_stopping_patience` needs answers",
+        ),
+        ({"do_train": True, "num_train_epochs": 0.01}, "must give at least one step"),
+    ],
+)  # fmt: skip
+def test_what_cannot_work_is_refused(make_settings, tmp_path, changes, message):
+    write_task(tmp_path, count=8)
+    (tmp_path / "{}").write_text("{}")
+    question = {"id": "x", "question": "Which?"}
+    write_squad(tmp_path / "blind", [{"context": "a b", "qas": [question]}])
+    if changes.get("predict_file") in ("{}", "blind"):
+        changes = {**changes, "predict_file": str(tmp_path / changes["predict_file"])}
+    with pytest.raises(ValueError, match=message):
+        run_squad.run(make_settings(**changes))
+    if "num_train_epochs" not in changes:
+        assert not (tmp_path / "out").exists()
+
+
+def test_a_wrong_answer_is_named_in_one_line(make_settings, tmp_path):
+    write_task(tmp_path, count=8)
+    content = read_json(tmp_path / "train.json")
+    content["data"][0]["paragraphs"][5]["qas"][0]["answers"][0]["answer_start"] = 9999
+    (tmp_path / "train.json").write_text(json.dumps(content))
+    settings = make_settings()
+    result = run_python(
+        "run_squad.py",
+        "--do_train",
+        "--max_seq_length=16",
+        "--max_query_length=4",
+        *(
+            f"--{name}={getattr(settings, name)}"
+            for name in ("bert_config_file", "vocab_file", "train_file", "output_dir")
+        ),
+        check=False,
+    )
+    assert result.returncode == 1
+    assert "paragraphs[5].qas[0] (id 'train-5')" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_training_goes_on_only_with_the_same_windows(make_settings, tmp_path):
+    write_task(tmp_path, count=8)
+    run_squad.run(make_settings(do_train=True, num_train_epochs=1.0))
+    with pytest.raises(ValueError, match="`doc_stride` is 4 there and 3 now"):
+        run_squad.run(make_settings(do_train=True, doc_stride=3))
+    run_squad.run(make_settings(do_predict=True, doc_stride=3))
+    run_squad.run(
+        make_settings(do_train=True, doc_stride=3, num_train_epochs=1.0, overwrite_output_dir=True)
+    )
+    out = tmp_path / "out"
+    assert read_json(out / "task.json")["doc_stride"] == 3
+    assert not any((out / name).exists() for name in ("predictions.json", "eval.windows.npz"))
+
+
+# Loaded once, used often.
+
+
+@pytest.fixture(scope="module")
+def trained_once(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("trained")
+    write_task(folder)
+    run_squad.run(
+        settings_in(folder)(
+            do_train=True, do_predict=True, num_train_epochs=15.0, bucket_predictions=True
+        )
+    )
+    return folder
+
+
+@pytest.fixture
+def trained(trained_once, tmp_path):
+    """A folder that the script has filled, for each test to do with as it likes."""
+    return Path(shutil.copytree(trained_once / "out", tmp_path / "out"))
+
+
+def test_loaded_model_answers_as_the_script_does(trained_once, trained):
+    questions = squad.read_squad_examples(str(trained_once / "dev.json"), False)
+    expected = read_json(trained / "nbest_predictions.json")
+    for batch_size in (3, 64):
+        model = predict.load(str(trained), batch_size=batch_size)
+        assert model.fields == ("question", "context")
+        answers = model.predict([(each.question_text, each.context) for each in questions])
+        for question, answer in zip(questions, answers, strict=True):
+            nbest = expected[question.qas_id]
+            assert [each["answer"] for each in answer["nbest"]] == [each["text"] for each in nbest]
+            assert answer["probability"] == pytest.approx(nbest[0]["probability"], abs=1e-4)
+            score = nbest[0]["start_logit"] + nbest[0]["end_logit"]
+            assert answer["score"] == pytest.approx(score, abs=1e-3)
+            for each in answer["nbest"]:
+                assert question.context[each["start"] : each["end"]] == each["answer"]
+    assert model.predict([]) == []
+    # One context for many questions, and one much longer than a window.
+    long = " ".join(["a b c"] * 100 + ["green."] + ["d e"] * 100)
+    for answer in model.predict([("Which?", long)] * 2):
+        assert long[answer["start"] : answer["end"]] == answer["answer"] == "green"
+
+
+def test_predict_answers_lines_of_question_and_context(trained, tmp_path):
+    (tmp_path / "in.txt").write_text("Which?\ta b red. c\nWhich?\tblue. d\n")
+    count = predict.run(
+        predict.Settings(
+            model_dir=str(trained),
+            input_file=str(tmp_path / "in.txt"),
+            output_file=str(tmp_path / "answers.jsonl"),
+        )
+    )
+    answers = read_json_lines(tmp_path / "answers.jsonl")
+    assert count == 2
+    assert [each["answer"] for each in answers] == ["red", "blue"]
+    assert answers[0]["context"] == "a b red. c"
