@@ -1,0 +1,64 @@
+"""Extracts features as extract_features.py does, for feature_speed.py; started by it."""
+
+from collections.abc import Iterator
+
+import quiet_import  # isort: skip  # noqa: F401
+
+import keras
+import worker
+
+import extract_features
+import feature_files
+import modeling
+import tokenization
+
+LAYERS = [-1, -2, -3, -4]
+
+
+def main() -> None:
+    """Serves both measures."""
+    setting = worker.read_setting()
+    keras.utils.set_random_seed(0)
+    tokenizer = tokenization.FullTokenizer(setting["vocab_file"])
+    config = modeling.BertConfig(
+        vocab_size=len(tokenizer.vocab),
+        hidden_size=setting["hidden_size"],
+        num_hidden_layers=setting["num_layers"],
+        num_attention_heads=setting["hidden_size"] // 64,
+        intermediate_size=4 * setting["hidden_size"],
+        type_vocab_size=2,
+    )
+    settings = extract_features.Settings(
+        input_file=setting["text_file"],
+        output_file=setting["output_file"],
+        bert_config_file="",
+        init_checkpoint="",
+        vocab_file=setting["vocab_file"],
+        batch_size=setting["batch_size"],
+        max_seq_length=setting["length"],
+    )
+    extractor = extract_features.Extractor(config, LAYERS, "none")
+
+    def features() -> Iterator[feature_files.Features]:
+        lines = extract_features.Lines([settings.input_file], tokenizer, settings.max_seq_length)
+        lengths = extract_features.survey(lines, config)
+        return extract_features.extract(extractor, lines, settings, sum(lengths))
+
+    def write_jsonl() -> None:
+        with open(settings.output_file, "wb") as file:
+            feature_files.write_jsonl(file, features(), LAYERS, "none")
+
+    def consume() -> None:
+        for _ in features():
+            pass
+
+    worker.serve(
+        {
+            "arrays": lambda: worker.seconds(consume),
+            "jsonl": lambda: worker.seconds(write_jsonl),
+        }
+    )
+
+
+if __name__ == "__main__":
+    main()
