@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+import squad
 import tokenization
 
 ROOT = Path(__file__).parent.parent
@@ -26,3 +27,13 @@ def test_held_out_sentences_are_not_in_the_training_text():
     held_out = (ROOT / "sample/held_out_text.txt").read_text(encoding="utf-8").splitlines()
     training = (ROOT / "sample_text.txt").read_text(encoding="utf-8").splitlines()
     assert {line for line in held_out if line} & set(training) == set()
+
+
+@pytest.mark.parametrize(("name", "count"), [("train", 16), ("dev", 6)])
+def test_sample_answers_stand_in_their_paragraphs(name, count):
+    examples, summary = squad.read_examples(str(ROOT / f"sample/questions/{name}.json"), True)
+    assert len(examples) == summary.num_questions == count
+    assert summary.num_wrong_offsets == summary.num_not_found == 0
+    tokenizer = tokenization.FullTokenizer(str(ROOT / "sample/vocab.txt"))
+    for example in examples:
+        assert "[UNK]" not in tokenizer.tokenize(f"{example.question_text} {example.context}")
