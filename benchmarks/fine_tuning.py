@@ -110,6 +110,7 @@ def measure(lines: dict[str, list[str]], rounds: int) -> dict[str, float]:
             started = time.monotonic()
             subprocess.run(line, check=True, stdout=subprocess.DEVNULL)
             seconds[name].append(time.monotonic() - started)
+            print(f"  {name}: {seconds[name][-1]:.1f} s", flush=True)
     return {name: statistics.median(each) for name, each in seconds.items()}
 
 
