@@ -340,8 +340,7 @@ class Checkpoints:
         text = "".join(f'{key}: "{os.path.basename(path)}"\n' for key, path in lines)
         write_text(os.path.join(self.folder, "checkpoint"), text)
         for path in paths[: len(paths) - len(kept)]:
-            for name in _paths_from(f"{path}."):
-                tf.io.gfile.remove(name)
+            remove(path)
 
     def restore(self, variables: Mapping[str, keras.Variable], prefix: str) -> int:
         """Assigns every variable from the checkpoint at `prefix` and returns its step.
@@ -369,6 +368,12 @@ class Checkpoints:
         for variable, value in zip(variables.values(), values, strict=True):
             variable.assign(value)
         return int(step)
+
+
+def remove(prefix: str) -> None:
+    """Removes a checkpoint, if it is there: its index first, without which it is none."""
+    for name in sorted(_paths_from(f"{prefix}."), key=lambda name: not name.endswith(".index")):
+        tf.io.gfile.remove(name)
 
 
 def save_variables(prefix: str, variables: Mapping[str, keras.Variable], step: int) -> None:

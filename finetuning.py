@@ -108,6 +108,20 @@ def _check_vocabulary(
         )
 
 
+def check_repeats(settings: Settings, *, evaluates: bool, verb: str) -> None:
+    """Checks that what goes by scores has some; `verb` is the flag that gives them.
+
+    Raises:
+      ValueError: naming the flag.
+    """
+    for flag, is_set in (
+        ("early_stopping_patience", settings.early_stopping_patience),
+        ("num_runs", settings.num_runs > 1),
+    ):
+        if is_set and not (settings.do_train and evaluates):
+            raise ValueError(f"`--{flag}` needs `--do_train` and `--{verb}`.")
+
+
 def open_folder(settings: Settings, config: modeling.BertConfig, task: Mapping[str, Any]) -> None:
     """Makes `--output_dir`, or checks that what it holds belongs to the same task.
 
@@ -361,6 +375,9 @@ def train(
         logging.warning("Nothing to train: early stopping ended it at step %d.", step)
     else:
         _log_plan(settings, len(batches.records), num_train_steps)
+        if writes and step < num_train_steps:
+            # They are of an earlier training: a prediction must not take them for this one's.
+            checkpoint.remove(os.path.join(settings.output_dir, checkpoint.WEIGHTS))
         training.train(
             trainer,
             batches,

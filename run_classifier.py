@@ -138,12 +138,7 @@ def _check_settings(settings: Settings) -> None:
             "At least one of `--do_train`, `--do_eval`, `--do_predict` and `--do_export` must be "
             "given."
         )
-    for flag, is_set in (
-        ("early_stopping_patience", settings.early_stopping_patience),
-        ("num_runs", settings.num_runs > 1),
-    ):
-        if is_set and not (settings.do_train and settings.do_eval):
-            raise ValueError(f"`--{flag}` needs `--do_train` and `--do_eval`.")
+    finetuning.check_repeats(settings, evaluates=settings.do_eval, verb="do_eval")
 
 
 def _open_data_set(settings: Settings) -> classification.DataSet:

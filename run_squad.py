@@ -150,12 +150,7 @@ def _check_settings(settings: Settings) -> None:
             "`--bucket_predictions` must not be given together with `--pad_to_max_length`, which "
             "asks for the contrary."
         )
-    for flag, is_set in (
-        ("early_stopping_patience", settings.early_stopping_patience),
-        ("num_runs", settings.num_runs > 1),
-    ):
-        if is_set and not (settings.do_train and settings.do_predict):
-            raise ValueError(f"`--{flag}` needs `--do_train` and `--do_predict`.")
+    finetuning.check_repeats(settings, evaluates=settings.do_predict, verb="do_predict")
 
 
 def _check_file(path: str | None, verb: str) -> None:

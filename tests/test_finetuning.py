@@ -203,6 +203,24 @@ def test_resumed_training_ends_as_one_without_interruption(make_settings, tiny_c
     assert resumed.best == {"step": 6, "f1": 0.7}
 
 
+def test_weights_of_an_earlier_training_do_not_outlive_the_next(make_settings, tiny_config):
+    class InterruptionError(Exception):
+        pass
+
+    def interrupt():
+        raise InterruptionError
+
+    run(make_settings(), tiny_config)
+    folder = make_settings().output_dir
+    assert finetuning.find_weights(folder).endswith("bert_model.ckpt")
+    more = make_settings(num_train_epochs=4.0, save_checkpoints_steps=12)
+    scores = iter([{"f1": 0.5}])
+    evaluation = finetuning.Evaluation(lambda: next(scores, None) or interrupt(), "f1")
+    with pytest.raises(InterruptionError):
+        run(more, tiny_config, evaluation)
+    assert finetuning.find_weights(folder).endswith("model.ckpt-12")
+
+
 def test_early_stopping_goes_back_to_the_best_weights(make_settings, tiny_config, tmp_path, log):
     settings = make_settings(save_checkpoints_steps=1, early_stopping_patience=2)
     seen, scores = [], iter([0.1, 0.4, 0.3, 0.4, 0.9])
