@@ -243,3 +243,45 @@ def span_objective() -> tuple[Weights, Losses]:
         return {"loss": total / weights["loss"]}
 
     return weights, losses
+
+
+def tagging_objective() -> tuple[Weights, Losses]:
+    """Returns what `tagging_model` minimizes: the mean cross entropy of the words' labels.
+
+    The batch has `label_ids` and `label_mask`, int32 [B, S]; a word counts where its mask is 1, at
+    its first word piece (paper, section 5.3).
+    """
+
+    def weights(batch: Batch) -> dict[str, Tensor]:
+        return {"loss": ops.sum(ops.cast(batch["label_mask"], "float32"))}
+
+    def losses(
+        outputs: Mapping[str, Tensor], batch: Batch, weights: Mapping[str, Tensor]
+    ) -> dict[str, Tensor]:
+        logits = outputs["logits"]
+        rows = ops.reshape(logits, (-1, logits.shape[-1]))
+        each = modeling.cross_entropy(rows, ops.reshape(batch["label_ids"], (-1,)))
+        mask = ops.cast(ops.reshape(batch["label_mask"], (-1,)), "float32")
+        return {"loss": ops.sum(each * mask) / weights["loss"]}
+
+    return weights, losses
+
+
+def choice_objective() -> tuple[Weights, Losses]:
+    """Returns what `choice_model` minimizes: the mean cross entropy of the examples' right choices.
+
+    The batch has `label_ids`, int32 [B, 1], and `choice_mask`, int32 [B, E], 1 where there is a
+    choice (paper, section 4.4).
+    """
+
+    def weights(batch: Batch) -> dict[str, Tensor]:
+        return {"loss": ops.cast(ops.shape(batch["label_ids"])[0], "float32")}
+
+    def losses(
+        outputs: Mapping[str, Tensor], batch: Batch, weights: Mapping[str, Tensor]
+    ) -> dict[str, Tensor]:
+        logits = ops.where(batch["choice_mask"] > 0, outputs["logits"], _NEVER)
+        each = modeling.cross_entropy(logits, batch["label_ids"][:, 0])
+        return {"loss": ops.sum(each) / weights["loss"]}
+
+    return weights, losses
