@@ -7,6 +7,7 @@ what was read (paper, section 5.3).
 import bisect
 import dataclasses
 import itertools
+import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -21,6 +22,9 @@ import word_spans
 _CONLL_2012_DOCUMENT = re.compile(r"#(?:begin|end) document\b")
 _WHITESPACE = re.compile("[ \t]+")
 _SEPARATORS = {"tab": "\t", "\\t": "\t", "space": " ", "comma": ","}
+
+# Of files in a folder, each also with .gz.
+ENDINGS = (".txt", ".conll", ".bio", ".iob", ".iob2", ".iobes", ".tsv")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,6 +78,40 @@ class Sentence:
         if self.lines:
             return f"{self.path}:{self.lines[word]}"
         return f"{self.path}, word {word + 1}"
+
+
+def find_file(folder: str, split: str) -> str:
+    """Returns the path of a split, such as "train", in a folder.
+
+    Raises:
+      ValueError: where there is none, or more than one.
+    """
+    names = {split + ending + packed for ending in ENDINGS for packed in ("", ".gz")}
+    found = [name for name in tables.list_folder(folder) if name in names]
+    if len(found) > 1:
+        raise ValueError(
+            f"`--data_dir` must hold one file for the {split} set. Received {found} in "
+            f"{folder!r}. Name one with `--{split}_file`."
+        )
+    if not found:
+        raise ValueError(
+            f"`--data_dir` must hold {split!r} with one of the endings {list(ENDINGS)}, or "
+            f"`--{split}_file` name the file. Received {tables.describe_folder(folder)}."
+        )
+    return os.path.join(folder, found[0])
+
+
+def has_tags(path: str, columns: Columns) -> bool:
+    """Returns whether there is a tag anywhere in the column of tags, or that is no tag at all."""
+    for row in _read_rows(path, columns, with_tags=False):
+        if not row.is_word:
+            continue
+        size = len(row.cells)
+        if not -size <= columns.tag < size or (columns.word - columns.tag) % size == 0:
+            return False
+        if entity_tags.is_tag(row.cells[columns.tag]):
+            return True
+    return False
 
 
 def read(path: str, columns: Columns, *, with_tags: bool = True) -> list[Sentence]:
@@ -147,11 +185,13 @@ def _is_document(cells: Sequence[str]) -> bool:
 
 
 def _check_cells(place: str, columns: Columns, cells: Sequence[str], with_tags: bool) -> None:
-    wanted = {"word": columns.word, **({"tag": columns.tag} if with_tags else {})}
-    for name, column in wanted.items():
+    wanted = {"word": ("text", columns.word), "tag": ("label", columns.tag)}
+    for name, (flag, column) in wanted.items():
+        if name == "tag" and not with_tags:
+            continue
         if not -len(cells) <= column < len(cells):
             raise ValueError(
-                f"{place}: must have a column {column}, as `--{name}_column` says. It has "
+                f"{place}: must have a column {column}, as `--{flag}_column` says. It has "
                 f"{len(cells)}: {list(cells)}."
             )
         if not cells[column].strip():
@@ -160,8 +200,8 @@ def _check_cells(place: str, columns: Columns, cells: Sequence[str], with_tags: 
             )
     if with_tags and (columns.word - columns.tag) % len(cells) == 0:
         raise ValueError(
-            f"{place}: must have a word and a tag in different columns. `--word_column` and "
-            f"`--tag_column` name the same of its {len(cells)}: {list(cells)}."
+            f"{place}: must have a word and a tag in different columns. `--text_column` and "
+            f"`--label_column` name the same of its {len(cells)}: {list(cells)}."
         )
 
 

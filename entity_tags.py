@@ -48,6 +48,11 @@ def split_tag(tag: str) -> tuple[str, str]:
     return match[1], match[2] or ""
 
 
+def is_tag(text: str) -> bool:
+    """Returns whether `split_tag` takes it."""
+    return text == OUTSIDE or _TAG.fullmatch(text) is not None
+
+
 def find_entities(tags: Sequence[str]) -> list[Entity]:
     """Returns the entities, by rules that make sense of any order of tags of any scheme.
 

@@ -95,8 +95,8 @@ def test_empty_sentences_are_skipped_and_counted(tmp_path, log):
     [
         ("a O\nb X O\n", conll.Columns(), r"x.txt:2: has 3 columns, but line 1 has 2. .*'b X O'"),
         ("a O\n\nb\n", conll.Columns(), r"x.txt:3: has 1 columns, but line 1 has 2"),
-        ("a O\n", conll.Columns(tag=2), r"x.txt:1: must have a column 2, as `--tag_column` says"),
-        ("a O\n", conll.Columns(word=-3), r"x.txt:1: must have a column -3.*`--word_column`"),
+        ("a O\n", conll.Columns(tag=2), r"x.txt:1: must have a column 2, as `--label_column` says"),
+        ("a O\n", conll.Columns(word=-3), r"x.txt:1: must have a column -3.*`--text_column`"),
         ("a\n", conll.Columns(), r"x.txt:1: must have a word and a tag in different columns"),
         ("a\tO\n\tO\n", conll.Columns(separator="tab"), r"x.txt:2: must have a word in column 0"),
         ("a\tO\nb\t\n", conll.Columns(separator="tab"), r"x.txt:2: must have a tag in column -1"),

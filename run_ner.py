@@ -1,0 +1,557 @@
+"""Fine-tunes, evaluates and predicts labels of words, such as names (paper, section 5.3).
+
+    python run_ner.py --data_dir=conll2003 --output_dir=tagger --do_train --do_eval --do_predict \
+      --vocab_file=vocab.txt --bert_config_file=bert_config.json --init_checkpoint=bert_model.ckpt
+
+Reads columns as CoNLL-2003 has them, in any order, with tags in IOB1, IOB2 or IOBES. Models are
+taken for cased ones unless --do_lower_case is given.
+"""
+
+import dataclasses
+import importlib
+import importlib.util
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import quiet_import  # isort: skip  # noqa: F401
+
+import keras
+import numpy as np
+from absl import flags, logging
+
+import checkpoint
+import common_flags
+import conll
+import entity_scores
+import entity_tags
+import finetuning
+import input_pipeline
+import modeling
+import serving
+import tables
+import tagging
+import task_models
+import tokenization
+import training
+import word_spans
+
+METRIC = "f1"
+
+# What is not given is as the model in `--output_dir` was trained, or else this.
+_DEFAULTS: Mapping[str, Any] = {"scheme": "iob2", "unit": "word", "document_context": False}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(common_flags.FineTuningSettings):
+    """The flags of this script, by name; `define_flags` says what each means."""
+
+    do_lower_case: bool = False
+    data_dir: str | None = None
+    train_file: str | None = None
+    dev_file: str | None = None
+    test_file: str | None = None
+    do_eval: bool = False
+    eval_batch_size: int = 8
+    text_column: int = 0
+    label_column: int = -1
+    separator: str | None = None
+    input_scheme: str | None = None
+    output_scheme: str | None = None
+    scheme: str | None = None
+    unit: str | None = None
+    document_context: bool | None = None
+
+
+def define_flags() -> None:
+    """Defines the flags."""
+    common_flags.define_fine_tuning_flags()
+    flags.FLAGS.set_default("do_lower_case", Settings.do_lower_case)
+    flags.DEFINE_bool("do_eval", False, "Evaluate on the dev set, during and after training.")
+    flags.DEFINE_integer("eval_batch_size", 8, "Sentences per evaluation step.", lower_bound=1)
+    _define_file_flags()
+    flags.DEFINE_enum(
+        "scheme",
+        None,
+        entity_tags.SCHEMES,
+        "Scheme of the model's labels; absent, that of the model in --output_dir, or iob2.",
+    )
+    flags.DEFINE_enum(
+        "unit",
+        None,
+        word_spans.UNITS,
+        "What has a label: words, or characters where no spaces are between words, as in Chinese; "
+        "absent, as the model in --output_dir was trained, or words.",
+    )
+    flags.DEFINE_bool(
+        "document_context",
+        None,
+        "Fill each window with the sentences before and after it in the document, as the paper "
+        "did; absent, as the model in --output_dir was trained, or not.",
+    )
+
+
+def _define_file_flags() -> None:
+    flags.DEFINE_string(
+        "data_dir",
+        None,
+        f"Folder with train, dev and test, each with one of the endings "
+        f"{', '.join(conll.ENDINGS)}, or gzipped.",
+    )
+    flags.DEFINE_string("train_file", None, "File to train on, in place of that in --data_dir.")
+    flags.DEFINE_string("dev_file", None, "File to evaluate on, in place of that in --data_dir.")
+    flags.DEFINE_string(
+        "test_file",
+        None,
+        "File to predict, in place of that in --data_dir; where it has tags, too, there are "
+        "scores.",
+    )
+    flags.DEFINE_integer("text_column", 0, "Column of the words, from 0; from the end with -1.")
+    flags.DEFINE_integer("label_column", -1, "Column of the tags, likewise.")
+    flags.DEFINE_string(
+        "separator",
+        None,
+        "What separates columns: tab, space, comma or any other text; absent, any number of spaces "
+        "and tabs.",
+    )
+    flags.DEFINE_enum(
+        "input_scheme",
+        None,
+        entity_tags.SCHEMES,
+        "Scheme of the tags in the files; absent, the one that all of a file's tags are of.",
+    )
+    flags.DEFINE_enum(
+        "output_scheme",
+        None,
+        entity_tags.SCHEMES,
+        "Scheme of the tags in the predictions; absent, that of the model's labels.",
+    )
+
+
+def run(settings: Settings) -> dict[str, Any]:
+    """Trains, evaluates, predicts and exports as the settings say.
+
+    Returns:
+      The scores of the dev set, with `loss` and `baseline`, and those of the test set, where it has
+      tags, as `test_f1` and so on; with several runs, what `finetuning.repeat` gives.
+
+    Raises:
+      ValueError: before the expensive part, where settings, files and model do not fit.
+    """
+    _check_settings(settings)
+    if settings.num_runs == 1:
+        return _run(settings)
+    return finetuning.repeat(settings, _run, METRIC)
+
+
+def _check_settings(settings: Settings) -> None:
+    verbs = ("do_train", "do_eval", "do_predict", "do_export")
+    if not any(getattr(settings, verb) for verb in verbs):
+        raise ValueError(
+            "At least one of `--do_train`, `--do_eval`, `--do_predict` and `--do_export` must be "
+            "given."
+        )
+    finetuning.check_repeats(settings, evaluates=settings.do_eval, verb="do_eval")
+    if settings.do_export and importlib.util.find_spec("tagging_export") is None:
+        raise ValueError(
+            "`--do_export` needs the module `tagging_export`, which is not there. Leave the flag "
+            "out; predict.py answers from `--output_dir` as it is."
+        )
+
+
+def _run(settings: Settings) -> dict[str, Any]:
+    strategy = training.make_strategy(
+        "tpu" if settings.use_tpu else settings.strategy, settings.tpu_name
+    )
+    config = modeling.BertConfig.from_json_file(settings.bert_config_file)
+    tokenizer = tokenization.FullTokenizer(settings.vocab_file, settings.do_lower_case)
+    finetuning.check_settings(settings, config, tokenizer.vocab, strategy.num_replicas_in_sync)
+    stored_task = _read_stored_task(settings)
+    settings = _complete(settings, stored_task)
+    sentences = _read_files(settings, needs_training=stored_task is None)
+    task = _make_task(settings, stored_task, sentences)
+    stored = _stored(settings, task)
+    is_chief = training.is_chief(strategy)
+    finetuning.open_folder(settings, config, {name: stored[name] for name in _fixed(settings)})
+    if settings.do_export:
+        importlib.import_module("export").check_folder(_saved_model(settings))
+    with finetuning.record_folder(settings, is_chief) as folder, strategy.scope():
+        splits = _make_splits(settings, config, tokenizer, task, sentences, folder)
+        if is_chief and settings.do_train:
+            finetuning.keep_task(settings, config, stored)
+        model = task_models.tagging_model(config, len(task.labels), dtype=settings.precision)
+        training.log_set_up(model, strategy, settings)
+        return _use_model(settings, model, tokenizer, task, splits, is_chief)
+
+
+# The task.
+
+
+def _read_stored_task(settings: Settings) -> dict[str, Any] | None:
+    """Returns the `task.json` of the model to use, or None where one is to be trained."""
+    path = os.path.join(settings.output_dir, finetuning.TASK_FILE)
+    if settings.do_train or not tables.is_file(path):
+        return None
+    stored = finetuning.read_task(settings.output_dir)
+    if stored.get("kind") != "tagging":
+        raise ValueError(
+            f"`--output_dir` must be of a tagger. That in {settings.output_dir!r} is of "
+            f"{stored.get('kind')!r}."
+        )
+    return stored
+
+
+def _complete(settings: Settings, stored: Mapping[str, Any] | None) -> Settings:
+    """Returns the settings, what is not given being as it is stored, or else the default."""
+    known = {**_DEFAULTS, **stored["task"], **stored} if stored else _DEFAULTS
+    missing = [name for name in _DEFAULTS if getattr(settings, name) is None]
+    return dataclasses.replace(settings, **{name: known[name] for name in missing})
+
+
+def _make_task(
+    settings: Settings,
+    stored: Mapping[str, Any] | None,
+    sentences: Mapping[str, Sequence[conll.Sentence]],
+) -> tagging.Task:
+    assert settings.scheme and settings.unit
+    if stored is None:
+        return tagging.make_task(sentences["train"], settings.scheme, settings.unit)
+    task = tagging.Task.from_dict(stored["task"])
+    return dataclasses.replace(task, scheme=settings.scheme, unit=settings.unit)
+
+
+def _stored(settings: Settings, task: tagging.Task) -> dict[str, Any]:
+    """Returns what `task.json` keeps, all that `serve` needs."""
+    return {
+        "kind": "tagging",
+        "task": task.to_dict(),
+        "do_lower_case": settings.do_lower_case,
+        "max_seq_length": settings.max_seq_length,
+        "document_context": settings.document_context,
+    }
+
+
+def _fixed(settings: Settings) -> list[str]:
+    """Returns what may not change from one run in a folder to the next."""
+    names = ["kind", "task", "do_lower_case"]
+    # A trained model may be used with other windows, but training cannot go on with others.
+    return names + ["max_seq_length", "document_context"] * settings.do_train
+
+
+# Files and features.
+
+
+def _read_files(settings: Settings, *, needs_training: bool) -> dict[str, list[conll.Sentence]]:
+    """Returns the sentences that will be needed, by split; the training file's for their labels."""
+    wanted = {
+        "train": settings.do_train or needs_training,
+        "dev": settings.do_eval,
+        "test": settings.do_predict,
+    }
+    paths = {split: _find_file(settings, split) for split, is_on in wanted.items() if is_on}
+    return {split: _read_file(settings, split, path) for split, path in paths.items()}
+
+
+def _find_file(settings: Settings, split: str) -> str:
+    path = getattr(settings, f"{split}_file")
+    if path is None:
+        if settings.data_dir is None:
+            raise ValueError(f"`--data_dir` or `--{split}_file` must be given.")
+        return conll.find_file(settings.data_dir, split)
+    if not tables.is_file(path):
+        raise ValueError(f"`--{split}_file` must name a file. Received {path!r}.")
+    return path
+
+
+def _columns(settings: Settings) -> conll.Columns:
+    return conll.Columns(settings.text_column, settings.label_column, settings.separator)
+
+
+def _read_file(settings: Settings, split: str, path: str) -> list[conll.Sentence]:
+    """Returns the sentences of a file; only those of the test set may be without tags."""
+    columns = _columns(settings)
+    has_tags = split != "test" or conll.has_tags(path, columns)
+    sentences = conll.read(path, columns, with_tags=has_tags)
+    scheme = settings.input_scheme
+    if has_tags and scheme:
+        conll.check_scheme(sentences, scheme)
+    elif has_tags:
+        scheme = conll.detect_scheme(sentences)
+    logging.info(
+        "Read %d sentences of %d words, %s: %s.",
+        len(sentences),
+        sum(len(sentence.words) for sentence in sentences),
+        f"tags in {scheme.upper()}" if has_tags and scheme else "without tags",
+        path,
+    )
+    if split != "train" and has_tags and not _has_entities(sentences):
+        if split == "dev":
+            raise ValueError(f"`--do_eval` needs entities. All tags in {path!r} are O.")
+        logging.warning("All tags in %s are O: predictions are not scored.", path)
+    if settings.unit == "character":
+        return [conll.split_characters(sentence) for sentence in sentences]
+    return sentences
+
+
+def _has_entities(sentences: Sequence[conll.Sentence]) -> bool:
+    return any(set(sentence.tags or ()) - {entity_tags.OUTSIDE} for sentence in sentences)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Split:
+    """Sentences, the features of their windows, and batches of these."""
+
+    sentences: list[conll.Sentence]
+    arrays: Mapping[str, np.ndarray]
+    batches: input_pipeline.Batches
+
+
+def _make_splits(
+    settings: Settings,
+    config: modeling.BertConfig,
+    tokenizer: tokenization.FullTokenizer,
+    task: tagging.Task,
+    sentences: Mapping[str, list[conll.Sentence]],
+    folder: str,
+) -> dict[str, _Split]:
+    """Writes the windows as records and opens these, by split."""
+    names = {
+        "train": ("train", settings.train_batch_size, settings.seed),
+        "dev": ("eval", settings.eval_batch_size, None),
+        "test": ("predict", settings.predict_batch_size, None),
+    }
+    features = _features(settings, config, task)
+    # What is wrong with any split is said before a file is written.
+    arrays = {
+        split: tagging.make_features(
+            each,
+            task,
+            tokenizer,
+            settings.max_seq_length,
+            document_context=bool(settings.document_context),
+        )
+        for split, each in sentences.items()
+    }
+    splits = {}
+    for split, (file_name, batch_size, seed) in names.items():
+        if split not in arrays or (split == "train" and not settings.do_train):
+            continue
+        path = os.path.join(folder, f"{file_name}.tf_record")
+        finetuning.write_examples(path, {name: arrays[split][name] for name in features})
+        lengths = arrays[split]["input_mask"].sum(axis=1)
+        batches = finetuning.open_batches(
+            path, features, settings, batch_size, lengths=lengths, seed=seed
+        )
+        splits[split] = _Split(sentences[split], arrays[split], batches)
+    return splits
+
+
+def _features(
+    settings: Settings, config: modeling.BertConfig, task: tagging.Task
+) -> dict[str, input_pipeline.Feature]:
+    length = settings.max_seq_length
+    encoder = input_pipeline.encoder_features(
+        max_seq_length=length,
+        vocab_size=config.vocab_size,
+        type_vocab_size=config.type_vocab_size,
+    )
+
+    def per_token(limit: int, limit_source: str) -> input_pipeline.Feature:
+        return input_pipeline.Feature(
+            length, "--max_seq_length", limit, limit_source, per_token=True
+        )
+
+    return {
+        **encoder,
+        "label_ids": per_token(len(task.labels), "the number of labels"),
+        "label_mask": per_token(2, "a mask"),
+    }
+
+
+# The model.
+
+
+def _use_model(
+    settings: Settings,
+    model: keras.Model,
+    tokenizer: tokenization.FullTokenizer,
+    task: tagging.Task,
+    splits: Mapping[str, _Split],
+    is_chief: bool,
+) -> dict[str, Any]:
+    """Does with the model what is asked for; returns the scores."""
+    logits = _Logits(model, splits)
+    step = _train(settings, model, task, splits, logits)
+    scores: dict[str, Any] = {}
+    if dev := splits.get("dev"):
+        scores, _ = _score(task, dev, logits("dev"))
+        if is_chief:
+            _save_scores(settings, "eval", step, scores)
+    if test := splits.get("test"):
+        test_scores, predictions = _score(task, test, logits("test"))
+        if is_chief:
+            _save_predictions(settings, task, test, predictions)
+        if test_scores and is_chief:
+            _save_scores(settings, "test", step, test_scores)
+        scores |= {f"test_{name}": test_scores[name] for name in _NAMES if test_scores}
+    if settings.do_export and is_chief:
+        importlib.import_module("tagging_export").export_tagger(
+            _saved_model(settings), model, tokenizer, task, settings.max_seq_length
+        )
+    return scores
+
+
+def _saved_model(settings: Settings) -> str:
+    return os.path.join(settings.output_dir, "saved_model")
+
+
+class _Logits:
+    """Returns a model's logits for a split, float32 [N, S, C]; its function is built once."""
+
+    def __init__(self, model: keras.Model, splits: Mapping[str, _Split]) -> None:
+        self._splits = splits
+        # Evaluation and prediction have batches of the same signature.
+        for name in splits.keys() - {"train"}:
+            self._predictor = training.Predictor(model, splits[name].batches.signature)
+
+    def __call__(self, name: str) -> np.ndarray:
+        batches = self._splits[name].batches
+        shape = self._splits[name].arrays["input_ids"].shape
+        logits: np.ndarray | None = None
+        for numbers, outputs in self._predictor.predict(batches):
+            values = outputs["logits"]
+            if logits is None:
+                logits = np.zeros((*shape, values.shape[-1]), np.float32)
+            # A batch is as long as its longest sequence.
+            logits[numbers, : values.shape[1]] = values
+        assert logits is not None
+        return logits
+
+
+def _train(
+    settings: Settings,
+    model: keras.Model,
+    task: tagging.Task,
+    splits: Mapping[str, _Split],
+    logits: _Logits,
+) -> int:
+    """Trains the model or loads it; returns the step of its weights."""
+    if not settings.do_train:
+        return finetuning.load(settings, model)
+    evaluation = None
+    if dev := splits.get("dev"):
+        evaluation = finetuning.Evaluation(
+            lambda: _score(task, dev, logits("dev"))[0], METRIC, settings.early_stopping_patience
+        )
+    objective = training.Objective(*task_models.tagging_objective())
+    return finetuning.train(settings, model, objective, splits["train"].batches, evaluation)
+
+
+# Scores and predictions.
+
+_NAMES = ("precision", "recall", "f1", "accuracy", "loss")
+
+
+def _score(
+    task: tagging.Task, split: _Split, logits: np.ndarray
+) -> tuple[dict[str, Any], list[tagging.Prediction]]:
+    """Returns the scores, empty where there is no entity, and what is predicted."""
+    predictions = tagging.decode(task, split.sentences, split.arrays, logits)
+    if not _has_entities(split.sentences):
+        return {}, predictions
+    scores = tagging.score(task, split.sentences, predictions)
+    # Who guesses O finds nothing.
+    return {**scores, "loss": tagging.loss(split.arrays, logits), "baseline": 0.0}, predictions
+
+
+def _save_scores(settings: Settings, part: str, step: int, scores: Mapping[str, Any]) -> None:
+    results = {f"{part}_{name}": scores[name] for name in _NAMES}
+    name = f"{part}_results"
+    training.save_results(settings.output_dir, step, {**results, "loss": scores["loss"]}, name=name)
+    text = json.dumps({"global_step": step, **scores}, indent=2, ensure_ascii=False) + "\n"
+    checkpoint.write_text(os.path.join(settings.output_dir, f"{name}.json"), text)
+    for line in entity_scores.format_report(dict(scores)).splitlines():
+        logging.info("  %s", line)
+
+
+def _save_predictions(
+    settings: Settings,
+    task: tagging.Task,
+    split: _Split,
+    predictions: Sequence[tagging.Prediction],
+) -> None:
+    path = os.path.join(settings.output_dir, "predictions.txt")
+    pairs = zip(split.sentences, (each.tags for each in predictions), strict=True)
+    conll.write_predictions(
+        path,
+        _find_file(settings, "test"),
+        _columns(settings),
+        pairs,
+        settings.output_scheme or task.scheme,
+    )
+    logging.info("Wrote the tags of %d sentences to %s.", len(predictions), path)
+
+
+def serve(
+    stored: Mapping[str, Any],
+    config: modeling.BertConfig,
+    tokenizer: tokenization.FullTokenizer,
+    precision: str,
+) -> serving.ServedTask:
+    """Returns how a model of `task.json`'s contents answers, for `serving.load`.
+
+    An input has `text`. Each answer has `entities`, as `tagging.text_entities` gives them.
+    """
+    task = tagging.Task.from_dict(stored["task"])
+    no_logits = np.zeros((0, stored["max_seq_length"], len(task.labels)), np.float32)
+
+    def read(rows: Sequence[Mapping[str, Any]]) -> list[tuple[conll.Sentence, list[Any]]]:
+        for number, row in enumerate(rows):
+            if not isinstance(row["text"], str):
+                raise ValueError(
+                    f"Input {number}, counted from 0, must have one text as 'text'. "
+                    f"Received {row['text']!r}."
+                )
+        return [tagging.read_text(row["text"], task.unit) for row in rows]
+
+    def make_features(rows: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
+        sentences = [sentence for sentence, _ in read(rows)]
+        return tagging.make_features(sentences, task, tokenizer, stored["max_seq_length"])
+
+    def decode(
+        rows: Sequence[Mapping[str, Any]],
+        features: Mapping[str, np.ndarray],
+        outputs: Mapping[str, np.ndarray],
+    ) -> list[dict[str, Any]]:
+        texts = read(rows)
+        predictions = tagging.decode(
+            task,
+            [sentence for sentence, _ in texts],
+            features,
+            # There are none where all texts are blank.
+            outputs.get("logits", no_logits),
+        )
+        return [
+            {"entities": tagging.text_entities(row["text"], spans, prediction)}
+            for row, (_, spans), prediction in zip(rows, texts, predictions, strict=True)
+        ]
+
+    return serving.ServedTask(
+        fields=("text",),
+        model=task_models.tagging_model(config, len(task.labels), dtype=precision),
+        make_features=make_features,
+        decode=decode,
+    )
+
+
+def main(_: list[str]) -> None:
+    """Runs the script on its flags."""
+    settings = common_flags.read_settings(Settings)
+    keras.utils.set_random_seed(settings.seed)
+    run(settings)
+
+
+if __name__ == "__main__":
+    define_flags()
+    common_flags.run_script(main)
