@@ -211,6 +211,7 @@ def read_task(folder: str, *, flag: str = "output_dir") -> dict[str, Any]:
 def record_folder(settings: Settings, is_chief: bool) -> Iterator[str]:
     """Gives the folder for the files of examples; workers that are not the chief keep theirs."""
     if is_chief:
+        checkpoint.Checkpoints(settings.output_dir).remove_partial()
         yield settings.output_dir
         return
     with tempfile.TemporaryDirectory(prefix="bert-examples-") as folder:

@@ -9,6 +9,7 @@ import contextlib
 import functools
 import gzip
 import os
+import re
 import struct
 import sys
 import uuid
@@ -23,6 +24,9 @@ _WILDCARDS = frozenset("*?[\\")
 # A batch of records shares its arithmetic; these bound what waits for it.
 _BATCH_RECORDS = 1024
 _BATCH_BYTES = 1 << 24
+
+# In the names of files that a process was writing when it was killed.
+LEFTOVER = re.compile(r"\.partial|\.[0-9a-f]{32}\.tmp$")
 
 
 def _tensorflow() -> Any:

@@ -2,9 +2,6 @@ import json
 import os
 import random
 import re
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -14,7 +11,6 @@ import pytest
 import tensorflow as tf
 from conftest import (
     GOLDEN,
-    ROOT,
     change,
     make_examples,
     run_python,
@@ -23,6 +19,7 @@ from conftest import (
     write_examples,
     write_records,
 )
+from script_runs import finish_beside_killed
 
 import checkpoint
 import modeling
@@ -517,72 +514,14 @@ def test_every_setting_is_a_flag_with_the_same_default():
 # Killed and resumed.
 
 
-class _Run:
-    """run_pretraining.py in a process of its own, and what it has saved."""
-
-    def __init__(self, arguments, output):
-        self.output = output
-        self.log = output.with_suffix(".log")
-        with open(self.log, "w") as stderr:
-            self.process = subprocess.Popen(
-                [sys.executable, *arguments], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=stderr
-            )
-
-    def wait_for(self, condition):
-        """Returns whether the condition came true while the process lived."""
-        while self.process.poll() is None:
-            if condition():
-                return True
-            time.sleep(0.0005)
-        return False
-
-    def saved(self):
-        path = self.output / "checkpoint"
-        return path.read_text() if path.exists() else ""
-
-    def wait_for_saves(self, count):
-        for _ in range(count):
-            before = self.saved()
-            if not self.wait_for(lambda before=before: self.saved() != before):
-                return False
-        return True
-
-    def kill(self):
-        """Kills without warning; returns whether there was something left to kill."""
-        self.process.kill()
-        return self.process.wait() == -signal.SIGKILL
-
-    def finish(self):
-        assert self.process.wait() == 0, self.log.read_text()
-
-
-def kill_and_resume(arguments, output, kill, count):
-    """Starts the run until `kill` has struck so many times, then lets it finish."""
-    for _ in range(count):
-        run = _Run(arguments, output)
-        try:
-            kill(run)
-        finally:
-            was_alive = run.kill()
-        assert was_alive, "The run ended before it could be killed: give it more steps."
-    _Run(arguments, output).finish()
-
-
-def assert_ends_like_an_uninterrupted_run(tmp_path, arguments_for, kill, count):
-    whole, cut = tmp_path / "whole", tmp_path / "cut"
-    uninterrupted = _Run(arguments_for(whole), whole)
-    try:
-        kill_and_resume(arguments_for(cut), cut, kill, count)
-        uninterrupted.finish()
-    finally:
-        uninterrupted.kill()
+def assert_ends_like_an_uninterrupted_run(tmp_path, arguments_for, kills):
+    whole, cut = finish_beside_killed(arguments_for, tmp_path, kills)
     names = [(folder / "checkpoint").read_text() for folder in (whole, cut)]
     assert names[0] == names[1]
     last = checkpoint.Checkpoints(str(whole)).latest().rpartition("/")[2]
     one, other = (read_checkpoint(folder / last) for folder in (whole, cut))
     assert any(name.endswith("/adam_v") for name in one)
     assert_same(other, one)
-    assert not list(cut.glob("*.partial*"))
 
 
 @pytest.mark.slow
@@ -605,7 +544,7 @@ def test_run_killed_at_random_moments_ends_bit_for_bit_the_same(tmp_path, pretra
         assert run.wait_for_saves(1)
         time.sleep(rng.uniform(0, 0.25))
 
-    assert_ends_like_an_uninterrupted_run(tmp_path, arguments_for, kill, 5)
+    assert_ends_like_an_uninterrupted_run(tmp_path, arguments_for, [kill] * 5)
 
 
 @pytest.mark.slow
@@ -634,6 +573,6 @@ def test_run_killed_within_saves_ends_bit_for_bit_the_same(tmp_path, tiny_config
         run.kill()
         inside.append(any(".partial" in name for name in os.listdir(run.output)))
 
-    assert_ends_like_an_uninterrupted_run(tmp_path, arguments_for, kill, 5)
+    assert_ends_like_an_uninterrupted_run(tmp_path, arguments_for, [kill] * 5)
     # Most of these moments are inside a save, else this test shows nothing.
     assert sum(inside) >= 2

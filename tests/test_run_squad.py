@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import GOLDEN, LARGE_GOLDEN, run_python
+from script_runs import finish_beside_killed
 
 import finetuning
 import modeling
@@ -511,3 +512,45 @@ def test_predict_answers_lines_of_question_and_context(trained, tmp_path):
     assert count == 2
     assert [each["answer"] for each in answers] == ["red", "blue"]
     assert answers[0]["context"] == "a b red. c"
+
+
+# Killed and resumed.
+
+
+@pytest.mark.slow
+def test_run_killed_anywhere_ends_with_the_same_answers(make_settings, tmp_path):
+    write_task(tmp_path, every=3, count=1500)
+    defaults = run_squad.Settings.__dataclass_fields__
+
+    def arguments_for(output):
+        settings = make_settings(
+            output_dir=str(output),
+            do_train=True,
+            do_predict=True,
+            version_2_with_negative=True,
+            train_batch_size=32,
+            predict_batch_size=1,
+            save_checkpoints_steps=20,
+        )
+        values = {name: getattr(settings, name) for name in defaults}
+        changed = {name: each for name, each in values.items() if each != defaults[name].default}
+        return ["run_squad.py", *(f"--{name}={value}" for name, value in changed.items())]
+
+    def exists(pattern):
+        return lambda run: run.wait_for(lambda: any(run.output.glob(pattern)))
+
+    def while_trained(run):
+        assert run.wait_for_saves(3)
+
+    kills = [
+        # Records, and the table that belongs to them.
+        exists("train.tf_record.*"),
+        exists("train.windows.npz.*"),
+        while_trained,
+        exists("bert_model.ckpt.index"),
+        exists("predictions.json*"),
+    ]
+    whole, cut = finish_beside_killed(arguments_for, tmp_path, kills)
+    files = [*ANSWER_FILES, "predictions.html", "eval_results.json", "train.windows.npz"]
+    for name in [*files, "train.tf_record", "eval.tf_record"]:
+        assert (cut / name).read_bytes() == (whole / name).read_bytes(), name

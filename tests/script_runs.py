@@ -1,0 +1,78 @@
+"""Scripts in processes of their own, to be killed at chosen moments."""
+
+import signal
+import subprocess
+import sys
+import time
+
+from conftest import ROOT
+
+
+class ScriptRun:
+    """A script in a process of its own, and what it has saved."""
+
+    def __init__(self, arguments, output):
+        self.output = output
+        self.log = output.with_suffix(".log")
+        with open(self.log, "w") as stderr:
+            self.process = subprocess.Popen(
+                [sys.executable, *arguments], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=stderr
+            )
+
+    def wait_for(self, condition):
+        """Returns whether the condition came true while the process lived."""
+        while self.process.poll() is None:
+            if condition():
+                return True
+            time.sleep(0.0005)
+        return False
+
+    def saved(self):
+        path = self.output / "checkpoint"
+        return path.read_text() if path.exists() else ""
+
+    def wait_for_saves(self, count):
+        for _ in range(count):
+            before = self.saved()
+            if not self.wait_for(lambda before=before: self.saved() != before):
+                return False
+        return True
+
+    def kill(self):
+        """Kills without warning; returns whether there was something left to kill."""
+        self.process.kill()
+        return self.process.wait() == -signal.SIGKILL
+
+    def finish(self):
+        assert self.process.wait() == 0, self.log.read_text()
+
+
+def kill_and_resume(arguments, output, kills):
+    """Starts the run anew until each of `kills` has struck, then lets it finish."""
+    for kill in kills:
+        run = ScriptRun(arguments, output)
+        try:
+            kill(run)
+        finally:
+            was_alive = run.kill()
+        assert was_alive, f"The run ended before it could be killed:\n{run.log.read_text()}"
+    ScriptRun(arguments, output).finish()
+
+
+def finish_beside_killed(arguments_for, tmp_path, kills):
+    """Returns the folders of a run that was left alone and of one that was killed and resumed."""
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    uninterrupted = ScriptRun(arguments_for(whole), whole)
+    try:
+        kill_and_resume(arguments_for(cut), cut, kills)
+        uninterrupted.finish()
+    finally:
+        uninterrupted.kill()
+    assert _files(cut) == _files(whole)
+    return whole, cut
+
+
+def _files(folder):
+    # Each process writes its own file of curves.
+    paths = {str(path.relative_to(folder)) for path in folder.rglob("*")}
+    return {path for path in paths if "tfevents" not in path}
