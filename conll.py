@@ -7,7 +7,6 @@ what was read (paper, section 5.3).
 import bisect
 import dataclasses
 import itertools
-import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -22,9 +21,6 @@ import word_spans
 _CONLL_2012_DOCUMENT = re.compile(r"#(?:begin|end) document\b")
 _WHITESPACE = re.compile("[ \t]+")
 _SEPARATORS = {"tab": "\t", "\\t": "\t", "space": " ", "comma": ","}
-
-# Of files in a folder, each also with .gz.
-ENDINGS = (".txt", ".conll", ".bio", ".iob", ".iob2", ".iobes", ".tsv")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,29 +76,11 @@ class Sentence:
         return f"{self.path}, word {word + 1}"
 
 
-def find_file(folder: str, split: str) -> str:
-    """Returns the path of a split, such as "train", in a folder.
-
-    Raises:
-      ValueError: where there is none, or more than one.
-    """
-    names = {split + ending + packed for ending in ENDINGS for packed in ("", ".gz")}
-    found = [name for name in tables.list_folder(folder) if name in names]
-    if len(found) > 1:
-        raise ValueError(
-            f"`--data_dir` must hold one file for the {split} set. Received {found} in "
-            f"{folder!r}. Name one with `--{split}_file`."
-        )
-    if not found:
-        raise ValueError(
-            f"`--data_dir` must hold {split!r} with one of the endings {list(ENDINGS)}, or "
-            f"`--{split}_file` name the file. Received {tables.describe_folder(folder)}."
-        )
-    return os.path.join(folder, found[0])
-
-
 def has_tags(path: str, columns: Columns) -> bool:
-    """Returns whether there is a tag anywhere in the column of tags, or that is no tag at all."""
+    """Returns whether a file has the column of tags, and anything in it that is a tag.
+
+    What is not, such as parts of speech or `_`, is then another column than that of tags.
+    """
     for row in _read_rows(path, columns, with_tags=False):
         if not row.is_word:
             continue
@@ -271,6 +249,8 @@ def split_characters(sentence: Sentence) -> Sentence:
             entity._replace(start=starts[entity.start], end=starts[entity.end])
             for entity in entity_tags.find_entities(sentence.tags)
         ]
+        # A word of no character, such as a wide space, leaves nothing.
+        entities = [entity for entity in entities if entity.start < entity.end]
         tags = entity_tags.to_tags(entities, starts[-1], "iob2")
     lines = [line for line, part in zip(sentence.lines, parts, strict=True) for _ in part]
     words = list(itertools.chain.from_iterable(parts))

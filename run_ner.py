@@ -31,6 +31,7 @@ import input_pipeline
 import modeling
 import serving
 import tables
+import tagged_files
 import tagging
 import task_models
 import tokenization
@@ -97,7 +98,7 @@ def _define_file_flags() -> None:
         "data_dir",
         None,
         f"Folder with train, dev and test, each with one of the endings "
-        f"{', '.join(conll.ENDINGS)}, or gzipped.",
+        f"{', '.join(tagged_files.ENDINGS)}, or gzipped.",
     )
     flags.DEFINE_string("train_file", None, "File to train on, in place of that in --data_dir.")
     flags.DEFINE_string("dev_file", None, "File to evaluate on, in place of that in --data_dir.")
@@ -169,7 +170,7 @@ def _run(settings: Settings) -> dict[str, Any]:
     finetuning.check_settings(settings, config, tokenizer.vocab, strategy.num_replicas_in_sync)
     stored_task = _read_stored_task(settings)
     settings = _complete(settings, stored_task)
-    sentences = _read_files(settings, needs_training=stored_task is None)
+    sentences = _read_sentences(settings, needs_labels=stored_task is None)
     task = _make_task(settings, stored_task, sentences)
     stored = _stored(settings, task)
     is_chief = training.is_chief(strategy)
@@ -204,7 +205,7 @@ def _read_stored_task(settings: Settings) -> dict[str, Any] | None:
 
 def _complete(settings: Settings, stored: Mapping[str, Any] | None) -> Settings:
     """Returns the settings, what is not given being as it is stored, or else the default."""
-    known = {**_DEFAULTS, **stored["task"], **stored} if stored else _DEFAULTS
+    known = {**_DEFAULTS, **stored.get("task", {}), **stored} if stored else _DEFAULTS
     missing = [name for name in _DEFAULTS if getattr(settings, name) is None]
     return dataclasses.replace(settings, **{name: known[name] for name in missing})
 
@@ -217,7 +218,7 @@ def _make_task(
     assert settings.scheme and settings.unit
     if stored is None:
         return tagging.make_task(sentences["train"], settings.scheme, settings.unit)
-    task = tagging.Task.from_dict(stored["task"])
+    task = tagging.Task.from_dict(stored.get("task", {}))
     return dataclasses.replace(task, scheme=settings.scheme, unit=settings.unit)
 
 
@@ -242,60 +243,31 @@ def _fixed(settings: Settings) -> list[str]:
 # Files and features.
 
 
-def _read_files(settings: Settings, *, needs_training: bool) -> dict[str, list[conll.Sentence]]:
-    """Returns the sentences that will be needed, by split; the training file's for their labels."""
+def _files(settings: Settings) -> tagged_files.TaggedFiles:
+    assert settings.unit
+    return tagged_files.TaggedFiles(
+        data_dir=settings.data_dir,
+        train_file=settings.train_file,
+        dev_file=settings.dev_file,
+        test_file=settings.test_file,
+        columns=conll.Columns(settings.text_column, settings.label_column, settings.separator),
+        scheme=settings.input_scheme,
+        unit=settings.unit,
+    )
+
+
+def _read_sentences(settings: Settings, *, needs_labels: bool) -> dict[str, list[conll.Sentence]]:
+    """Returns the sentences that will be needed, by split; the training set also for its labels."""
     wanted = {
-        "train": settings.do_train or needs_training,
+        "train": settings.do_train or needs_labels,
         "dev": settings.do_eval,
         "test": settings.do_predict,
     }
-    paths = {split: _find_file(settings, split) for split, is_on in wanted.items() if is_on}
-    return {split: _read_file(settings, split, path) for split, path in paths.items()}
-
-
-def _find_file(settings: Settings, split: str) -> str:
-    path = getattr(settings, f"{split}_file")
-    if path is None:
-        if settings.data_dir is None:
-            raise ValueError(f"`--data_dir` or `--{split}_file` must be given.")
-        return conll.find_file(settings.data_dir, split)
-    if not tables.is_file(path):
-        raise ValueError(f"`--{split}_file` must name a file. Received {path!r}.")
-    return path
-
-
-def _columns(settings: Settings) -> conll.Columns:
-    return conll.Columns(settings.text_column, settings.label_column, settings.separator)
-
-
-def _read_file(settings: Settings, split: str, path: str) -> list[conll.Sentence]:
-    """Returns the sentences of a file; only those of the test set may be without tags."""
-    columns = _columns(settings)
-    has_tags = split != "test" or conll.has_tags(path, columns)
-    sentences = conll.read(path, columns, with_tags=has_tags)
-    scheme = settings.input_scheme
-    if has_tags and scheme:
-        conll.check_scheme(sentences, scheme)
-    elif has_tags:
-        scheme = conll.detect_scheme(sentences)
-    logging.info(
-        "Read %d sentences of %d words, %s: %s.",
-        len(sentences),
-        sum(len(sentence.words) for sentence in sentences),
-        f"tags in {scheme.upper()}" if has_tags and scheme else "without tags",
-        path,
-    )
-    if split != "train" and has_tags and not _has_entities(sentences):
-        if split == "dev":
-            raise ValueError(f"`--do_eval` needs entities. All tags in {path!r} are O.")
-        logging.warning("All tags in %s are O: predictions are not scored.", path)
-    if settings.unit == "character":
-        return [conll.split_characters(sentence) for sentence in sentences]
-    return sentences
-
-
-def _has_entities(sentences: Sequence[conll.Sentence]) -> bool:
-    return any(set(sentence.tags or ()) - {entity_tags.OUTSIDE} for sentence in sentences)
+    files = _files(settings)
+    splits = [split for split, is_wanted in wanted.items() if is_wanted]
+    for split in splits:
+        files.find(split)
+    return {split: files.read(split) for split in splits}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -458,7 +430,7 @@ def _score(
 ) -> tuple[dict[str, Any], list[tagging.Prediction]]:
     """Returns the scores, empty where there is no entity, and what is predicted."""
     predictions = tagging.decode(task, split.sentences, split.arrays, logits)
-    if not _has_entities(split.sentences):
+    if not tagged_files.has_entities(split.sentences):
         return {}, predictions
     scores = tagging.score(task, split.sentences, predictions)
     # Who guesses O finds nothing.
@@ -481,12 +453,13 @@ def _save_predictions(
     split: _Split,
     predictions: Sequence[tagging.Prediction],
 ) -> None:
+    files = _files(settings)
     path = os.path.join(settings.output_dir, "predictions.txt")
     pairs = zip(split.sentences, (each.tags for each in predictions), strict=True)
     conll.write_predictions(
         path,
-        _find_file(settings, "test"),
-        _columns(settings),
+        files.find("test"),
+        files.columns,
         pairs,
         settings.output_scheme or task.scheme,
     )

@@ -161,6 +161,30 @@ def test_characters_share_the_line_and_the_entity_of_their_word():
     assert (characters.document, characters.path) == (3, "p")
 
 
+def test_a_word_without_a_character_leaves_nothing():
+    words = conll.Sentence(["我", "\u3000", "京"], ["O", "B-LOC", "B-X"], 0, "p", [1, 2, 3])
+    characters = conll.split_characters(words)
+    assert (characters.words, characters.tags) == (["我", "京"], ["O", "B-X"])
+    assert characters.lines == [1, 3]
+
+
+@pytest.mark.parametrize(
+    ("text", "columns", "expected"),
+    [
+        ("a O\nb O\n", conll.Columns(), True),
+        ("-DOCSTART- O\n\na NNP\nb B-X\n", conll.Columns(), True),
+        ("-DOCSTART- O\n\na NNP\nb VBD\n", conll.Columns(), False),
+        ("a _\n", conll.Columns(), False),
+        ("a\n", conll.Columns(), False),
+        ("O\n", conll.Columns(), False),
+        ("a O\n", conll.Columns(tag=2), False),
+        ("B-X O\n", conll.Columns(word=1, tag=0), True),
+    ],
+)
+def test_a_file_has_tags_where_its_column_holds_any(tmp_path, text, columns, expected):
+    assert conll.has_tags(write(tmp_path, text), columns) is expected
+
+
 @pytest.mark.parametrize("scheme", entity_tags.SCHEMES)
 def test_predictions_stand_beside_the_lines_that_were_read(tmp_path, scheme):
     path = write(tmp_path, TEXT)
