@@ -14,6 +14,8 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+import encoder_shapes
+import huggingface
 import record_files
 from modeling import BertConfig
 
@@ -22,25 +24,17 @@ SLOTS = ("adam_m", "adam_v")
 CONFIG_FILE = "bert_config.json"
 # The weights alone, under the name of the released checkpoints.
 WEIGHTS = "bert_model.ckpt"
+# Models that need no pooler, such as those that tag tokens, are also saved without it.
+_POOLER = ("bert/pooler/dense/kernel", "bert/pooler/dense/bias")
 _SUFFIXES = (".index", ".meta", ".data-00000-of-00001")
-
-# Which key of `bert_config.json` gives which dimension of a variable, by the end of its name.
-_CONFIG_KEYS = {
-    "word_embeddings": ("vocab_size", "hidden_size"),
-    "token_type_embeddings": ("type_vocab_size", "hidden_size"),
-    "position_embeddings": ("max_position_embeddings", "hidden_size"),
-    "predictions/output_bias": ("vocab_size",),
-    "intermediate/dense/kernel": ("hidden_size", "intermediate_size"),
-    "intermediate/dense/bias": ("intermediate_size",),
-}
 
 
 def resolve(path: str, *, flag: str = "init_checkpoint") -> str:
-    """Returns the prefix of the checkpoint that `path` names.
+    """Returns the prefix of the checkpoint that `path` names, or its file of safetensors.
 
     Args:
-      path: A prefix, one of the checkpoint's own files, or a folder that holds one checkpoint or a
-        `checkpoint` file.
+      path: A prefix, one of the checkpoint's own files, or a folder that holds one checkpoint, a
+        `checkpoint` file, or a Hugging Face model.
       flag: The flag that gave the path, for the message.
 
     Raises:
@@ -52,6 +46,8 @@ def resolve(path: str, *, flag: str = "init_checkpoint") -> str:
         return path
     if tf.io.gfile.isdir(path):
         return _only_checkpoint(path, flag)
+    if found := huggingface.find(path, flag):
+        return found
     raise ValueError(
         f"`--{flag}` must name a checkpoint: its prefix, such as '.../bert_model.ckpt', its "
         f"'.index' file, or its folder. Received {path!r}; there is no {path + '.index'!r}."
@@ -65,6 +61,8 @@ def _only_checkpoint(folder: str, flag: str) -> str:
     if latest := Checkpoints(folder).latest():
         return latest
     found = [name for name in _paths_from(os.path.join(folder, "")) if name.endswith(".index")]
+    if not found and (weights_file := huggingface.find(folder, flag)):
+        return weights_file
     if len(found) != 1:
         raise ValueError(
             f"`--{flag}` must name one checkpoint. The folder {folder!r} holds "
@@ -81,11 +79,13 @@ def _paths_from(start: str) -> list[str]:
 
 
 def open_reader(prefix: str, *, flag: str = "init_checkpoint") -> Any:
-    """Returns the reader of the checkpoint at `prefix`.
+    """Returns the reader of the checkpoint at `prefix`, which `resolve` has given.
 
     Raises:
       ValueError: where the files cannot be read, or store objects rather than names.
     """
+    if huggingface.is_weights(prefix):
+        return huggingface.Reader(prefix, flag)
     try:
         # tf.train.load_checkpoint would take some prefixes on other file systems for folders.
         reader = tf.compat.v1.train.NewCheckpointReader(prefix)
@@ -122,7 +122,8 @@ def load_weights(
 ) -> None:
     """Assigns the variables that the checkpoint at `path` holds and logs a report by name.
 
-    A head that the checkpoint lacks keeps its initial value. Optimizer slots are not read.
+    A head or a pooler that the checkpoint lacks keeps its initial value. Optimizer slots are not
+    read.
 
     Args:
       variables: Those of a model.
@@ -137,56 +138,59 @@ def load_weights(
     prefix = resolve(path, flag=flag)
     reader = open_reader(prefix, flag=flag)
     shapes = reader.get_variable_to_shape_map()
+    _check_encoder([variable.path for variable in variables], shapes, prefix, flag)
     found = [variable for variable in variables if variable.path in shapes]
     missing = [variable.path for variable in variables if variable.path not in shapes]
-    if not found or any(name.startswith("bert/") for name in missing):
-        raise ValueError(
-            f"`--{flag}` must hold the whole encoder. {prefix!r} has {len(found)} of the model's "
-            f"{len(variables)} variables and {len(shapes)} in all. Missing: {_some(missing)}. "
-            f"It holds: {_some(sorted(shapes))}. Does `--bert_config_file` belong to it?"
-        )
-    if with_head and missing:
+    # Of a pooler that nothing trains, nothing depends, either.
+    unused = {variable.path for variable in variables if not variable.trainable} & set(_POOLER)
+    if with_head and (lacking := [name for name in missing if name not in unused]):
         raise ValueError(
             f"`--{flag}` must hold the task's own weights, since nothing is trained. {prefix!r} "
-            f"lacks {_some(missing)}. Give `--do_train`, or a checkpoint trained for the task."
+            f"lacks {_some(lacking)}. Give `--do_train`, or a checkpoint trained for the task."
         )
-    _check_shapes(found, shapes, prefix)
+    _check_shapes({v.path: list(v.shape) for v in found}, shapes, prefix)
     values = _read(reader, [variable.path for variable in found], prefix, flag)
     for variable, value in zip(found, values, strict=True):
         variable.assign(value)
     _report(prefix, found, missing, shapes)
 
 
-def _check_shapes(
-    variables: Sequence[keras.Variable], shapes: Mapping[str, Sequence[int]], prefix: str
+def check_fit(path: str, config: BertConfig, *, flag: str = "init_checkpoint") -> None:
+    """Checks that the checkpoint at `path` has an encoder of this shape; reads no weights.
+
+    Raises:
+      ValueError: where it has not, with the key of the configuration that differs.
+    """
+    prefix = resolve(path, flag=flag)
+    shapes = open_reader(prefix, flag=flag).get_variable_to_shape_map()
+    wanted = encoder_shapes.expected(config)
+    _check_encoder(list(wanted), shapes, prefix, flag)
+    _check_shapes(wanted, shapes, prefix)
+
+
+def _check_encoder(
+    names: Sequence[str], shapes: Mapping[str, Sequence[int]], prefix: str, flag: str
 ) -> None:
-    differing = [v for v in variables if list(v.shape) != list(shapes[v.path])]
-    if not differing:
-        return
-    lines = []
-    for variable in differing:
-        wanted, stored = list(variable.shape), list(shapes[variable.path])
-        lines.append(
-            f"`{variable.path}` is {stored} there and {wanted} in the model"
-            f"{_cause(variable.path, stored, wanted)}"
+    """Checks that the encoder's variables are there; a pooler may be lacking as a whole."""
+    missing = [name for name in names if name not in shapes]
+    lacking = [name for name in missing if name.startswith("bert/")]
+    if len(missing) == len(names) or (lacking and sorted(lacking) != sorted(_POOLER)):
+        raise ValueError(
+            f"`--{flag}` must hold the whole encoder. {prefix!r} has {len(names) - len(missing)} "
+            f"of the model's {len(names)} variables and {len(shapes)} in all. Missing: "
+            f"{_some(missing)}. It holds: {_some(sorted(shapes))}. Does `--bert_config_file` "
+            "belong to it?"
         )
-    raise ValueError(
-        f"The checkpoint {prefix!r} must have the shapes that `--bert_config_file` asks for. "
-        f"{_some(lines, limit=3, separator='; ')}."
-    )
 
 
-def _cause(name: str, stored: Sequence[int], wanted: Sequence[int]) -> str:
-    """Returns the key of `bert_config.json` that explains a difference of shapes, if one does."""
-    for ending, keys in _CONFIG_KEYS.items():
-        if name.endswith(ending) and len(stored) == len(keys):
-            causes = [
-                f"`{key}` should be {there}"
-                for key, there, here in zip(keys, stored, wanted, strict=True)
-                if there != here
-            ]
-            return f" ({', '.join(causes)})"
-    return ""
+def _check_shapes(
+    wanted: Mapping[str, Sequence[int]], shapes: Mapping[str, Sequence[int]], prefix: str
+) -> None:
+    if lines := encoder_shapes.differences(wanted, shapes):
+        raise ValueError(
+            f"The checkpoint {prefix!r} must have the shapes that `--bert_config_file` asks for. "
+            f"{_some(lines, limit=3, separator='; ')}."
+        )
 
 
 def _some(names: Sequence[str], *, limit: int = 5, separator: str = ", ") -> str:
@@ -214,6 +218,8 @@ def _report(
         logging.debug("Loaded %s %s", variable.path, tuple(variable.shape))
     for name in missing:
         logging.info("Missing there, so it starts at random: %s", name)
+    if set(missing) & set(_POOLER):
+        logging.warning("%s has no pooler. What is made of [CLS] needs training.", prefix)
     for name in others:
         logging.info("Unused there: %s %s", name, shapes[name])
     if slots:

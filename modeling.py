@@ -23,6 +23,8 @@ import keras
 from keras import ops
 from keras.src.utils.file_utils import File  # tf.io.gfile, as Keras itself reads files
 
+import huggingface_config
+
 Tensor = Any
 
 # Keys of released `bert_config.json` files that the original never reads.
@@ -111,9 +113,14 @@ class BertConfig:
     def from_dict(cls, json_object: Mapping[str, Any]) -> "BertConfig":
         """Returns the config that a parsed `bert_config.json` describes.
 
+        Args:
+          json_object: May also be a `config.json` of transformers.
+
         Raises:
           ValueError: where a key is not known, `vocab_size` is absent or a value is not possible.
         """
+        if huggingface_config.is_huggingface(json_object):
+            json_object = huggingface_config.to_bert(json_object)
         known = {field.name for field in dataclasses.fields(cls)}
         if unknown := sorted(json_object.keys() - known - UNUSED_KEYS):
             raise ValueError(f"Keys must be among {sorted(known)}. Received {unknown}.")
@@ -162,10 +169,16 @@ def gelu(x: Tensor) -> Tensor:
     return ops.gelu(x, approximate=True)
 
 
+def gelu_erf(x: Tensor) -> Tensor:
+    """Returns the Gaussian error linear unit in its exact form, x Φ(x), as transformers has it."""
+    return ops.gelu(x, approximate=False)
+
+
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor] | None] = {
     "linear": None,
     "relu": ops.relu,
     "gelu": gelu,
+    "gelu_erf": gelu_erf,
     "tanh": ops.tanh,
 }
 

@@ -8,10 +8,12 @@ import tensorflow as tf
 from conftest import GOLDEN, change
 
 import checkpoint
+import encoder_shapes
 import modeling
 import optimization
 import pretraining
 import run_pretraining
+import task_models
 import training
 
 
@@ -253,6 +255,10 @@ def drop_pooler(tensors):
     return {name: value for name, value in tensors.items() if "pooler" not in name}
 
 
+def drop_half_of_pooler(tensors):
+    return {name: value for name, value in tensors.items() if "pooler/dense/kernel" not in name}
+
+
 def rename_scope(tensors):
     return {f"module/{name}": value for name, value in tensors.items()}
 
@@ -275,7 +281,7 @@ def other_config(**values):
 @pytest.mark.parametrize(
     ("break_tensors", "message"),
     [
-        (drop_pooler, r"whole encoder.*43 of the model's 45.*Missing: bert/pooler/dense/kernel"),
+        (drop_half_of_pooler, r"whole encoder.*NN of the model's NN.*Missing: bert/pooler/dense/k"),
         (rename_scope, r"has 0 of the model's .*It holds: module/bert.*--bert_config_file"),
         (lambda _: {"x": np.zeros(3, np.float32)}, r"has 0 of the model's .*It holds: x\."),
         (
@@ -297,11 +303,56 @@ def test_checkpoint_that_does_not_fit_changes_nothing(tmp_path, break_tensors, m
     prefix = str(tmp_path / "broken.ckpt")
     checkpoint.save_tensors(prefix, break_tensors(tensors))
     before = {v.path: v.numpy() for v in variables}
-    message = message.replace("43 of the model's 45", r"\d+ of the model's \d+")
+    message = message.replace("NN", r"\d+")
     with pytest.raises(ValueError, match=message) as caught:
         checkpoint.load_weights(variables, prefix)
     assert prefix in str(caught.value)
     assert_same({v.path: v.numpy() for v in variables}, before)
+    # The same is found out without a model.
+    with pytest.raises(ValueError, match=message.partition(".*")[0]):
+        checkpoint.check_fit(prefix, config)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        modeling.BertModel,
+        lambda config: task_models.span_model(config),
+    ],
+)
+def test_shapes_of_the_encoder_need_no_model(tiny_config, make):
+    config = change(tiny_config, num_hidden_layers=3)
+    model = make(config)
+    model.build(None)
+    shapes = {v.path: list(v.shape) for v in model.weights if v.path.startswith("bert/")}
+    assert encoder_shapes.expected(config) == shapes
+
+
+def test_fit_is_checked_without_reading_weights(tmp_path, tiny_config):
+    prefix = str(tmp_path / "model.ckpt")
+    checkpoint.save_tensors(prefix, encoder_weights(tiny_config))
+    (tmp_path / "model.ckpt.data-00000-of-00001").write_bytes(b"")
+    checkpoint.check_fit(prefix, tiny_config)
+    with pytest.raises(ValueError, match=r"`--model`|`vocab_size` should be 29"):
+        checkpoint.check_fit(prefix, change(tiny_config, vocab_size=30), flag="model")
+
+
+def test_pooler_may_be_lacking_where_it_is_trained_or_not_used(tmp_path, tiny_config, log):
+    prefix = str(tmp_path / "model.ckpt")
+    head = {
+        "cls/squad/output_weights": np.ones((2, 8), np.float32),
+        "cls/squad/output_bias": np.zeros(2, np.float32),
+        "output_weights": np.ones((2, 8), np.float32),
+        "output_bias": np.zeros(2, np.float32),
+    }
+    checkpoint.save_tensors(prefix, {**drop_pooler(encoder_weights(tiny_config)), **head})
+    classifier = task_models.classifier_model(tiny_config, 2).weights
+    checkpoint.load_weights(classifier, prefix)
+    warnings = [record.getMessage() for record in log.records if record.levelname == "WARNING"]
+    assert warnings == [f"{prefix} has no pooler. What is made of [CLS] needs training."]
+    with pytest.raises(ValueError, match=r"nothing is trained.*lacks bert/pooler/dense/kernel"):
+        checkpoint.load_weights(classifier, prefix, with_head=True)
+    checkpoint.load_weights(task_models.span_model(tiny_config).weights, prefix, with_head=True)
 
 
 def truncate(path):
@@ -430,8 +481,10 @@ def test_leftovers_of_a_killed_save_are_removed_and_never_read(tmp_path, trainer
         "model.ckpt-2.partial.data-00000-of-00001",
         "model.ckpt-2.partial_temp",
         "checkpoint.partial",
+        "train.tf_record.0123456789abcdef0123456789abcdef.tmp",
     ):
         (tmp_path / name).write_bytes(b"half")
+    (tmp_path / "saved_model.partial" / "variables").mkdir(parents=True)
     assert checkpoints.latest() == str(tmp_path / "model.ckpt-1")
     checkpoints.remove_partial()
     assert {path.name for path in tmp_path.iterdir()} == kept

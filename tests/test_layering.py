@@ -72,13 +72,19 @@ LAYERS: dict[str, tuple[set[str], set[str]]] = {
     "feature_files": (set(), {"numpy"}),
     "text_inputs": ({"tokenization", "record_files"}, {"numpy", "absl"}),
     # Network.
-    "modeling": (set(), {"keras"}),
+    "huggingface_config": (set(), set()),
+    "modeling": ({"huggingface_config"}, {"keras"}),
+    "encoder_shapes": ({"modeling"}, set()),
+    "huggingface": ({"record_files"}, {"numpy", "safetensors"}),
     "layer_features": ({"modeling"}, {"keras"}),
     "original_modeling": ({"modeling", "checkpoint"}, {"keras"}),
     "pretraining": ({"modeling"}, {"keras"}),
     "task_models": ({"modeling"}, {"keras"}),
     "optimization": (set(), {"keras", "tensorflow"}),
-    "checkpoint": ({"modeling", "record_files"}, {"keras", "tensorflow", "numpy", "absl"}),
+    "checkpoint": (
+        {"encoder_shapes", "huggingface", "modeling", "record_files"},
+        {"keras", "tensorflow", "numpy", "absl"},
+    ),
     # Where text and network meet.
     "input_pipeline": (set(), {"tensorflow", "numpy", "absl", "google"}),
     "training": (

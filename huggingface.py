@@ -1,0 +1,387 @@
+"""Weights in Hugging Face's files: `model.safetensors`, with the names and layouts of transformers.
+
+What is read here appears under the names of a TF1 checkpoint, so that both kinds of file are read
+in the same way. Only safetensors files are opened: nothing in them can run.
+"""
+
+import functools
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, BinaryIO
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+import record_files
+
+CONFIG_FILE = "config.json"
+WEIGHTS_FILE = "model.safetensors"
+INDEX_FILE = "model.safetensors.index.json"
+TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
+GLOBAL_STEP = "global_step"
+
+# Architectures of transformers by their heads, as these are named in a TF1 checkpoint; the first
+# one of which a checkpoint has all. A head of the name `output_weights` has several meanings.
+ARCHITECTURES = {
+    "BertForPreTraining": ("cls/predictions/output_bias", "cls/seq_relationship/output_weights"),
+    "BertForMaskedLM": ("cls/predictions/output_bias",),
+    "BertForNextSentencePrediction": ("cls/seq_relationship/output_weights",),
+    "BertForQuestionAnswering": ("cls/squad/output_weights",),
+    "BertForSequenceClassification": ("output_weights",),
+    "BertForTokenClassification": ("output_weights",),
+    "BertForMultipleChoice": ("output_weights",),
+    "BertModel": (),
+}
+
+# Why other files of weights are not read.
+_PICKLE = "is a pickle: loading it could run code that is hidden in it"
+_OTHER = "is a format that is not read here"
+_REFUSED = {
+    ".bin": _PICKLE,
+    ".pt": _PICKLE,
+    ".pth": _PICKLE,
+    ".pkl": _PICKLE,
+    ".ckpt": _PICKLE,
+    ".h5": _OTHER,
+    ".msgpack": _OTHER,
+    ".onnx": _OTHER,
+}
+
+_LAYER = re.compile(r"(?:bert[./])?encoder[./]layer[._](\d+)[./]")
+_TIED = {
+    "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
+    "cls.predictions.decoder.bias": "cls.predictions.bias",
+}
+# Buffers of some versions of transformers: 0, 1, 2 and so on.
+_BUFFERS = ("bert.embeddings.position_ids", "bert.embeddings.token_type_ids")
+
+# Names in transformers, and whether the tensor is stored transposed there.
+Names = dict[str, tuple[str, bool]]
+
+
+def _dense(scope: str, module: str) -> Names:
+    return {
+        f"{scope}/kernel": (f"{module}.weight", True),
+        f"{scope}/bias": (f"{module}.bias", False),
+    }
+
+
+def _layer_norm(scope: str, module: str) -> Names:
+    return {
+        f"{scope}/LayerNorm/gamma": (f"{module}.LayerNorm.weight", False),
+        f"{scope}/LayerNorm/beta": (f"{module}.LayerNorm.bias", False),
+    }
+
+
+def _output(scope: str, module: str) -> Names:
+    return {
+        f"{scope}output_weights": (f"{module}.weight", False),
+        f"{scope}output_bias": (f"{module}.bias", False),
+    }
+
+
+def _layer(number: int) -> Names:
+    scope, module = f"bert/encoder/layer_{number}", f"bert.encoder.layer.{number}"
+    dense = (
+        "attention/self/query",
+        "attention/self/key",
+        "attention/self/value",
+        "attention/output/dense",
+        "intermediate/dense",
+        "output/dense",
+    )
+    names: Names = {}
+    for part in dense:
+        names |= _dense(f"{scope}/{part}", f"{module}.{part.replace('/', '.')}")
+    for part in ("attention/output", "output"):
+        names |= _layer_norm(f"{scope}/{part}", f"{module}.{part.replace('/', '.')}")
+    return names
+
+
+@functools.cache
+def names(num_layers: int) -> Names:
+    """Returns, by name in a TF1 checkpoint, the name in transformers, and if it is transposed."""
+    table: Names = {
+        f"bert/embeddings/{name}_embeddings": (f"bert.embeddings.{name}_embeddings.weight", False)
+        for name in ("word", "position", "token_type")
+    }
+    table |= _layer_norm("bert/embeddings", "bert.embeddings")
+    for number in range(num_layers):
+        table |= _layer(number)
+    table |= _dense("bert/pooler/dense", "bert.pooler.dense")
+    table |= _dense("cls/predictions/transform/dense", "cls.predictions.transform.dense")
+    table |= _layer_norm("cls/predictions/transform", "cls.predictions.transform")
+    table["cls/predictions/output_bias"] = ("cls.predictions.bias", False)
+    table |= _output("cls/seq_relationship/", "cls.seq_relationship")
+    table |= _output("cls/squad/", "qa_outputs")
+    table |= _output("", "classifier")
+    return table
+
+
+def _names_for(tensor_names: Iterable[str]) -> Names:
+    """Returns `names` with as many layers as the tensors have, whichever names these bear."""
+    layers = [int(match[1]) for name in tensor_names if (match := _LAYER.match(name))]
+    return names(max(layers, default=-1) + 1)
+
+
+def is_weights(path: str) -> bool:
+    """Returns whether the path names a file that `Reader` takes."""
+    return os.path.basename(path) == INDEX_FILE or path.endswith(".safetensors")
+
+
+def find(path: str, flag: str) -> str | None:
+    """Returns the file of weights that `path` names or its folder holds, or None.
+
+    Args:
+      path: A folder or a file.
+      flag: The flag that gave it, for the message.
+
+    Raises:
+      ValueError: where there are weights in files of other kinds alone.
+    """
+    if os.path.isfile(path):
+        if is_weights(path):
+            return path
+        others = [path]
+    elif os.path.isdir(path):
+        for name in (WEIGHTS_FILE, INDEX_FILE):
+            if os.path.isfile(os.path.join(path, name)):
+                return os.path.join(path, name)
+        others = [os.path.join(path, name) for name in sorted(os.listdir(path))]
+    else:
+        return None
+    for other in others:
+        if reason := _REFUSED.get(os.path.splitext(other)[1]):
+            raise ValueError(
+                f"`--{flag}` must name weights in a safetensors file. {other!r} {reason}. To have "
+                f"{WEIGHTS_FILE}, let somebody who trusts the file load it with transformers, and "
+                "call `model.save_pretrained(folder, safe_serialization=True)`."
+            )
+    return None
+
+
+class Reader:
+    """Reads the tensors of a Hugging Face model, under the names of a TF1 checkpoint.
+
+    Numbers of 16 bits become float32. Tensors that this project has no name for keep theirs.
+
+    Args:
+      path: `model.safetensors`, or the index of a model of several files.
+      flag: The flag that gave it, for messages.
+
+    Raises:
+      ValueError: where a file is missing or damaged, or a tensor is there twice or contradicts
+        another.
+    """
+
+    def __init__(self, path: str, flag: str = "init_checkpoint") -> None:
+        self._path, self._flag = path, flag
+        self._files: dict[str, Any] = {}
+        # By name in the file: the file, and the shape and type of what it stores.
+        self._stored: dict[str, tuple[str, list[int], str]] = {}
+        self._step: int | None = None
+        for file in _shards(path, flag) if path.endswith(".json") else [path]:
+            self._open(file)
+        self._names = _names_for(self._stored)
+        self._places = self._find_places()
+        self._check_tied()
+
+    def _open(self, path: str) -> None:
+        try:
+            self._files[path] = file = safetensors.safe_open(path, framework="numpy")
+            metadata = file.metadata() or {}
+            for name in file.keys():  # noqa: SIM118 (it is no dictionary)
+                part = file.get_slice(name)
+                self._stored[name] = (path, list(part.get_shape()), part.get_dtype())
+        except (safetensors.SafetensorError, OSError) as error:
+            raise self._broken(path, error) from error
+        if metadata.get(GLOBAL_STEP, "").isdigit():
+            self._step = int(metadata[GLOBAL_STEP])
+
+    def _broken(self, path: str, error: object) -> ValueError:
+        return ValueError(
+            f"`--{self._flag}` must name whole safetensors files. {path!r} cannot be read: {error}"
+        )
+
+    def _find_places(self) -> dict[str, str]:
+        """Returns the names in the file by the names here."""
+        ours = {theirs: name for name, (theirs, _) in self._names.items()}
+        places: dict[str, str] = {}
+        for stored in sorted(self._stored):
+            plain = _plain(stored)
+            if plain in _BUFFERS or plain in _TIED:
+                continue
+            name = ours.get(plain, stored)
+            if name in places:
+                raise ValueError(
+                    f"`--{self._flag}` must have each tensor once. {self._path!r} has "
+                    f"{places[name]!r} and {stored!r}."
+                )
+            places[name] = stored
+        if "cls/predictions/output_bias" not in places:
+            bias = "cls.predictions.decoder.bias"
+            places |= {"cls/predictions/output_bias": bias} if bias in self._stored else {}
+        return places
+
+    def _check_tied(self) -> None:
+        by_plain = {_plain(stored): stored for stored in self._stored}
+        for name, twin in _TIED.items():
+            if name not in by_plain or twin not in by_plain:
+                continue
+            if not np.array_equal(self._load(by_plain[name]), self._load(by_plain[twin])):
+                raise ValueError(
+                    f"`--{self._flag}` must have output weights that are tied to the embeddings, "
+                    f"as BERT has. In {self._path!r}, {by_plain[name]!r} differs from "
+                    f"{by_plain[twin]!r}."
+                )
+
+    def _load(self, stored: str) -> np.ndarray:
+        path, _, dtype = self._stored[stored]
+        try:
+            if dtype == "BF16":
+                value = _widen(_raw(path)[stored])
+            else:
+                value = self._files[path].get_tensor(stored)
+        except (safetensors.SafetensorError, OSError, TypeError) as error:
+            raise self._broken(path, error) from error
+        return value.astype(np.float32) if value.dtype == np.float16 else value
+
+    def get_variable_to_shape_map(self) -> dict[str, list[int]]:
+        """Returns the shape of each tensor, as it is here."""
+        shapes = {}
+        for name, stored in self._places.items():
+            shape = self._stored[stored][1]
+            shapes[name] = shape[::-1] if self._is_transposed(name) else shape
+        return shapes if self._step is None else {**shapes, GLOBAL_STEP: []}
+
+    def _is_transposed(self, name: str) -> bool:
+        return name in self._names and self._names[name][1]
+
+    def has_tensor(self, name: str) -> bool:
+        """Returns whether there is such a tensor."""
+        return name in self._places or (name == GLOBAL_STEP and self._step is not None)
+
+    def get_tensor(self, name: str) -> np.ndarray:
+        """Returns the tensor of that name."""
+        if name == GLOBAL_STEP and self._step is not None:
+            return np.asarray(self._step, np.int64)
+        value = self._load(self._places[name])
+        return np.ascontiguousarray(value.T) if self._is_transposed(name) else value
+
+
+def _plain(stored: str) -> str:
+    """Returns the name that transformers has for a tensor today, with the prefix of the encoder."""
+    if stored.startswith(("embeddings.", "encoder.", "pooler.")):
+        stored = f"bert.{stored}"
+    module, _, leaf = stored.rpartition(".")
+    if module.endswith("LayerNorm"):
+        leaf = {"gamma": "weight", "beta": "bias"}.get(leaf, leaf)
+    return f"{module}.{leaf}" if module else leaf
+
+
+@functools.lru_cache(maxsize=1)
+def _raw(path: str) -> dict[str, dict[str, Any]]:
+    """Returns the bytes of a file's tensors; NumPy has no bfloat16, in which others cannot read."""
+    with record_files.open_file(path) as file:
+        return dict(safetensors.deserialize(file.read()))
+
+
+def _widen(raw: Mapping[str, Any]) -> np.ndarray:
+    """Returns bfloat16 numbers as float32, of which they are the upper half."""
+    halves = np.frombuffer(raw["data"], "<u2").astype("<u4") << 16
+    return halves.view("<f4").reshape(raw["shape"])
+
+
+def _shards(path: str, flag: str) -> list[str]:
+    """Returns the files that an index lists."""
+    values = read_json(path)
+    listed = values.get("weight_map")
+    if not isinstance(listed, dict) or not all(isinstance(v, str) for v in listed.values()):
+        raise ValueError(f"{path!r} must have a `weight_map` from names to files.")
+    folder = os.path.dirname(path)
+    files = []
+    for name in sorted(set(listed.values())):
+        if name != os.path.basename(name) or not os.path.isfile(os.path.join(folder, name)):
+            raise ValueError(
+                f"`--{flag}` must have all of the files that {path!r} lists. {name!r} is not in "
+                "the same folder."
+            )
+        files.append(os.path.join(folder, name))
+    return files
+
+
+def read_json(path: str) -> dict[str, Any]:
+    """Returns the object in a JSON file.
+
+    Raises:
+      ValueError: where it is none.
+    """
+    try:
+        with record_files.open_file(path) as file:
+            values = json.loads(file.read())
+    except ValueError as error:
+        raise ValueError(f"{path!r} must be JSON: {error}.") from error
+    if not isinstance(values, dict):
+        raise ValueError(f"{path!r} must hold a JSON object. Received {values!r}.")
+    return values
+
+
+def split(tensor_names: Sequence[str]) -> tuple[Names, list[str]]:
+    """Returns how tensors of these names are stored in transformers, and the names it has not."""
+    table = _names_for(tensor_names)
+    known = {name: table[name] for name in tensor_names if name in table}
+    return known, [name for name in tensor_names if name not in table and name != GLOBAL_STEP]
+
+
+def architecture_of(tensor_names: Sequence[str]) -> str:
+    """Returns the first of `ARCHITECTURES` of whose heads all are there."""
+    present = set(tensor_names)
+    return next(name for name, heads in ARCHITECTURES.items() if present.issuperset(heads))
+
+
+def write(file: BinaryIO, tensors: Mapping[str, np.ndarray], architecture: str) -> None:
+    """Writes `model.safetensors`.
+
+    Args:
+      file: Open for bytes.
+      tensors: By their names in a TF1 checkpoint; those without a name in transformers are left
+        out, and `global_step` becomes metadata.
+      architecture: One of `ARCHITECTURES`.
+    """
+    known, _ = split(list(tensors))
+    # The encoder alone is saved without the prefix that it has within other models.
+    prefix = "bert." if architecture == "BertModel" else ""
+    stored = {}
+    for name, (theirs, is_transposed) in known.items():
+        value = tensors[name].T if is_transposed else tensors[name]
+        stored[theirs.removeprefix(prefix)] = np.ascontiguousarray(value)
+    metadata = {"format": "pt"}
+    if GLOBAL_STEP in tensors:
+        metadata[GLOBAL_STEP] = str(int(tensors[GLOBAL_STEP]))
+    file.write(safetensors.numpy.save(dict(sorted(stored.items())), metadata))
+
+
+def tokenizer_config(do_lower_case: bool, max_length: int) -> dict[str, Any]:
+    """Returns a `tokenizer_config.json` for a vocabulary of this project."""
+    special = ("unk", "cls", "sep", "mask", "pad")
+    return {
+        "tokenizer_class": "BertTokenizer",
+        "do_lower_case": do_lower_case,
+        "strip_accents": None,
+        "tokenize_chinese_chars": True,
+        "model_max_length": max_length,
+        **{f"{name}_token": f"[{name.upper()}]" for name in special},
+    }
+
+
+def stored_casing(folder: str) -> tuple[bool | None, str]:
+    """Returns whether the folder's tokenizer lower-cases, where it says so, and the file's name."""
+    path = os.path.join(folder, TOKENIZER_CONFIG_FILE)
+    if os.path.isfile(path):
+        value = read_json(path).get("do_lower_case")
+        if isinstance(value, bool):
+            return value, path
+    return None, path

@@ -1,0 +1,426 @@
+import json
+import os
+import re
+import struct
+
+import numpy as np
+import pytest
+import safetensors.numpy
+import tensorflow as tf
+from conftest import change, make_examples, model_inputs
+
+import checkpoint
+import huggingface
+import huggingface_config
+import modeling
+import pretraining
+import task_models
+
+# As transformers 5.23 writes it.
+CONFIG = {
+    "add_cross_attention": False,
+    "architectures": ["BertForPreTraining"],
+    "attention_probs_dropout_prob": 0.0,
+    "bos_token_id": None,
+    "classifier_dropout": None,
+    "dtype": "float32",
+    "eos_token_id": None,
+    "hidden_act": "gelu",
+    "hidden_dropout_prob": 0.0,
+    "hidden_size": 8,
+    "initializer_range": 0.02,
+    "intermediate_size": 12,
+    "is_decoder": False,
+    "layer_norm_eps": 1e-12,
+    "max_position_embeddings": 16,
+    "model_type": "bert",
+    "num_attention_heads": 4,
+    "num_hidden_layers": 2,
+    "pad_token_id": 0,
+    "tie_word_embeddings": True,
+    "transformers_version": "5.23.0",
+    "type_vocab_size": 3,
+    "use_cache": True,
+    "vocab_size": 29,
+}
+
+# Some of the names in its files, and those of the same tensors in a TF1 checkpoint.
+NAMES = {
+    "bert.embeddings.word_embeddings.weight": "bert/embeddings/word_embeddings",
+    "bert.embeddings.token_type_embeddings.weight": "bert/embeddings/token_type_embeddings",
+    "bert.embeddings.position_embeddings.weight": "bert/embeddings/position_embeddings",
+    "bert.embeddings.LayerNorm.weight": "bert/embeddings/LayerNorm/gamma",
+    "bert.embeddings.LayerNorm.bias": "bert/embeddings/LayerNorm/beta",
+    "bert.encoder.layer.1.attention.self.query.bias": (
+        "bert/encoder/layer_1/attention/self/query/bias"
+    ),
+    "bert.encoder.layer.1.attention.output.LayerNorm.weight": (
+        "bert/encoder/layer_1/attention/output/LayerNorm/gamma"
+    ),
+    "bert.encoder.layer.0.output.LayerNorm.bias": "bert/encoder/layer_0/output/LayerNorm/beta",
+    "cls.predictions.bias": "cls/predictions/output_bias",
+    "cls.predictions.transform.LayerNorm.weight": "cls/predictions/transform/LayerNorm/gamma",
+    "cls.seq_relationship.weight": "cls/seq_relationship/output_weights",
+    "cls.seq_relationship.bias": "cls/seq_relationship/output_bias",
+}
+TRANSPOSED = {
+    "bert.encoder.layer.0.attention.self.key.weight": (
+        "bert/encoder/layer_0/attention/self/key/kernel"
+    ),
+    "bert.encoder.layer.1.intermediate.dense.weight": (
+        "bert/encoder/layer_1/intermediate/dense/kernel"
+    ),
+    "bert.encoder.layer.1.output.dense.weight": "bert/encoder/layer_1/output/dense/kernel",
+    "bert.pooler.dense.weight": "bert/pooler/dense/kernel",
+    "cls.predictions.transform.dense.weight": "cls/predictions/transform/dense/kernel",
+}
+
+
+@pytest.fixture
+def tensors(still_config):
+    """Random values for the variables of a pre-trained model."""
+    rng = np.random.RandomState(3)
+    weights = pretraining.pretraining_model(still_config).weights
+    return {v.path: rng.standard_normal(v.shape).astype(np.float32) for v in weights}
+
+
+def write(folder, tensors, architecture="BertForPreTraining", config=CONFIG):
+    """Writes a folder as transformers does."""
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, "model.safetensors"), "wb") as file:
+        huggingface.write(file, tensors, architecture)
+    with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
+        json.dump(config, file)
+    return str(folder)
+
+
+def stored_in(folder):
+    return safetensors.numpy.load_file(os.path.join(folder, "model.safetensors"))
+
+
+def store(folder, tensors):
+    safetensors.numpy.save_file(tensors, os.path.join(folder, "model.safetensors"))
+
+
+def read(folder):
+    reader = checkpoint.open_reader(checkpoint.resolve(str(folder)))
+    shapes = reader.get_variable_to_shape_map()
+    values = {name: reader.get_tensor(name) for name in shapes}
+    assert {name: list(value.shape) for name, value in values.items()} == shapes
+    return values
+
+
+def assert_same(one, other):
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        assert value.dtype == other[name].dtype, name
+        np.testing.assert_array_equal(value, other[name], err_msg=name)
+
+
+# Names and layouts.
+
+
+def test_names_and_layouts_are_those_of_transformers(tmp_path, tensors):
+    stored = stored_in(write(tmp_path, tensors))
+    assert len(stored) == len(tensors)
+    for theirs, ours in NAMES.items():
+        np.testing.assert_array_equal(stored[theirs], tensors[ours], err_msg=theirs)
+    for theirs, ours in TRANSPOSED.items():
+        np.testing.assert_array_equal(stored[theirs], tensors[ours].T, err_msg=theirs)
+    with safetensors.safe_open(tmp_path / "model.safetensors", "np") as file:
+        assert file.metadata() == {"format": "pt"}
+
+
+@pytest.mark.parametrize(
+    ("architecture", "model", "names"),
+    [
+        (
+            "BertForSequenceClassification",
+            lambda config: task_models.classifier_model(config, 3),
+            {"classifier.weight": (3, 8), "classifier.bias": (3,)},
+        ),
+        (
+            "BertForQuestionAnswering",
+            task_models.span_model,
+            {"qa_outputs.weight": (2, 8), "qa_outputs.bias": (2,)},
+        ),
+        (
+            "BertForMultipleChoice",
+            task_models.choice_model,
+            {"classifier.weight": (1, 8), "classifier.bias": (1,)},
+        ),
+    ],
+)
+def test_every_head_has_its_name(tmp_path, still_config, architecture, model, names):
+    tensors = {v.path: v.numpy() for v in model(still_config).weights}
+    folder = write(tmp_path, tensors, architecture)
+    shapes = {name: value.shape for name, value in stored_in(folder).items()}
+    assert {n: shape for n, shape in shapes.items() if not n.startswith("bert.")} == names
+    assert_same(read(folder), tensors)
+
+
+def test_what_is_written_is_read_bit_for_bit(tmp_path, tensors):
+    tensors["global_step"] = np.asarray(70000, np.int64)
+    assert_same(read(write(tmp_path, tensors)), tensors)
+
+
+def rename(pattern, replacement):
+    def apply(stored):
+        return {re.sub(pattern, replacement, name): value for name, value in stored.items()}
+
+    return apply
+
+
+def add(**named):
+    def apply(stored):
+        return {**stored, **{name.replace("__", "."): value for name, value in named.items()}}
+
+    return apply
+
+
+def tie(stored):
+    return {
+        **stored,
+        "cls.predictions.decoder.weight": stored["bert.embeddings.word_embeddings.weight"].copy(),
+        "cls.predictions.decoder.bias": stored["cls.predictions.bias"].copy(),
+    }
+
+
+def move_bias(stored):
+    stored = tie(stored)
+    del stored["cls.predictions.bias"]
+    return stored
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda stored: rename(r"LayerNorm\.bias$", "LayerNorm.beta")(
+            rename(r"LayerNorm\.weight$", "LayerNorm.gamma")(stored)
+        ),
+        rename(r"^bert\.", ""),
+        add(bert__embeddings__position_ids=np.arange(16)[None]),
+        tie,
+        move_bias,
+    ],
+    ids=["gamma and beta", "without prefix", "buffers", "tied copies", "bias of the decoder"],
+)
+def test_other_namings_give_the_same_tensors(tmp_path, tensors, edit):
+    folder = write(tmp_path, tensors)
+    store(folder, edit(stored_in(folder)))
+    assert_same(read(folder), tensors)
+
+
+def test_encoder_alone_has_no_prefix(tmp_path, tensors):
+    encoder = {name: value for name, value in tensors.items() if name.startswith("bert/")}
+    folder = write(tmp_path, encoder, "BertModel")
+    assert "embeddings.word_embeddings.weight" in stored_in(folder)
+    assert_same(read(folder), encoder)
+
+
+def test_models_of_several_files_are_read_as_one(tmp_path, tensors):
+    folder = write(tmp_path, tensors)
+    stored = stored_in(folder)
+    os.remove(tmp_path / "model.safetensors")
+    files = {name: f"model-0000{i % 3 + 1}-of-00003.safetensors" for i, name in enumerate(stored)}
+    for file in set(files.values()):
+        part = {name: value for name, value in stored.items() if files[name] == file}
+        safetensors.numpy.save_file(part, tmp_path / file)
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"metadata": {"total_size": 1}, "weight_map": files}))
+    assert_same(read(folder), tensors)
+    assert checkpoint.resolve(str(index)) == str(index)
+    os.remove(tmp_path / "model-00002-of-00003.safetensors")
+    with pytest.raises(ValueError, match=r"`--init_checkpoint` must have all.*'model-00002-of-"):
+        read(folder)
+    index.write_text(json.dumps({"weight_map": {"x": "../model.safetensors"}}))
+    with pytest.raises(ValueError, match=r"must have all of the files.*'../model.safetensors'"):
+        read(folder)
+    index.write_text("{}")
+    with pytest.raises(ValueError, match=r"index.json' must have a `weight_map`"):
+        read(folder)
+
+
+def write_bfloat16(path, tensors):
+    """Writes a safetensors file by hand: the length of the header, the header, the numbers."""
+    header, place = {}, 0
+    for name, value in tensors.items():
+        end = place + value.nbytes
+        header[name] = {"dtype": "BF16", "shape": value.shape, "data_offsets": [place, end]}
+        place = end
+    text = json.dumps(header).encode()
+    numbers = b"".join(value.tobytes() for value in tensors.values())
+    path.write_bytes(struct.pack("<Q", len(text)) + text + numbers)
+
+
+def test_half_precision_becomes_float32(tmp_path, tensors):
+    folder = write(tmp_path, tensors)
+    stored = stored_in(folder)
+    store(folder, {name: value.astype(np.float16) for name, value in stored.items()})
+    expected = {n: value.astype(np.float16).astype(np.float32) for n, value in tensors.items()}
+    assert_same(read(folder), expected)
+    write_bfloat16(
+        tmp_path / "model.safetensors",
+        {name: tf.cast(value, tf.bfloat16).numpy() for name, value in stored.items()},
+    )
+    expected = {n: tf.cast(value, tf.bfloat16).numpy() for n, value in tensors.items()}
+    assert_same(read(folder), {n: value.astype(np.float32) for n, value in expected.items()})
+
+
+# Models.
+
+
+def test_a_folder_is_an_init_checkpoint(tmp_path, tensors, log):
+    tensors["strange.tensor"] = np.ones(2, np.float32)
+    folder = write(tmp_path, tensors)
+    store(folder, {**stored_in(folder), "strange.tensor": np.ones(2, np.float32)})
+    config = modeling.BertConfig.from_json_file(str(tmp_path / "config.json"))
+    model = pretraining.pretraining_model(config)
+    checkpoint.load_weights(model.weights, folder)
+    count = len(model.weights)
+    assert log.messages[0] == (
+        f"Loaded {count} of the model's {count} variables from {folder}/model.safetensors."
+    )
+    assert log.messages[1:] == ["Unused there: strange.tensor [2]"]
+    del tensors["strange.tensor"]
+    assert_same({v.path: v.numpy() for v in model.weights}, tensors)
+
+
+def test_gelu_means_the_exact_form_there_and_the_tanh_form_here(still_config, tensors):
+    inputs = model_inputs(make_examples(still_config, 2))
+
+    def logits(config):
+        model = pretraining.pretraining_model(config)
+        for variable in model.weights:
+            variable.assign(tensors[variable.path])
+        return model(inputs)["masked_lm_logits"].numpy()
+
+    theirs = logits(modeling.BertConfig.from_dict(CONFIG))
+    tanh = logits(modeling.BertConfig.from_dict({**CONFIG, "hidden_act": "gelu_new"}))
+    np.testing.assert_array_equal(tanh, logits(still_config))
+    np.testing.assert_array_equal(theirs, logits(change(still_config, hidden_act="gelu_erf")))
+    assert np.abs(theirs - tanh).max() > 1e-4
+
+
+# Configurations.
+
+
+def test_configuration_is_read_and_written(still_config):
+    config = modeling.BertConfig.from_dict(CONFIG)
+    assert config == change(still_config, hidden_act="gelu_erf")
+    written = huggingface_config.from_bert(config.to_dict(), "BertForPreTraining")
+    assert written.keys() <= CONFIG.keys()
+    assert {key: CONFIG[key] for key in written} == written
+
+
+@pytest.mark.parametrize("activation", [*modeling.ACTIVATIONS, "GELU", ""])
+def test_activation_comes_back_from_a_round_trip(still_config, activation):
+    config = change(still_config, hidden_act=activation)
+    theirs = huggingface_config.from_bert(config.to_dict(), "BertModel")
+    back = modeling.BertConfig.from_dict(theirs)
+    function = modeling.get_activation(activation)
+    assert modeling.get_activation(back.hidden_act) is function
+
+
+def test_absent_keys_have_the_values_of_transformers():
+    config = modeling.BertConfig.from_dict({"model_type": "bert"})
+    assert (config.vocab_size, config.type_vocab_size) == (30522, 2)
+    assert config.hidden_act == "gelu_erf"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model_type": "roberta"}, "`model_type` must be 'bert', or absent. Received 'roberta'"),
+        ({"position_embedding_type": "relative_key"}, "`position_embedding_type` must be 'absol"),
+        ({"layer_norm_eps": 1e-5}, r"`layer_norm_eps` must be 1e-12, or absent. Received 1e-05"),
+        ({"is_decoder": True}, "`is_decoder` must be False"),
+        ({"add_cross_attention": True}, "`add_cross_attention` must be False"),
+        ({"pruned_heads": {"0": [1]}}, r"`pruned_heads` must be {}.*Received {'0': \[1\]}"),
+        ({"quantization_config": {"bits": 8}}, "`quantization_config` must be None"),
+        ({"auto_map": {"AutoModel": "code.Model"}}, "`auto_map` must be None"),
+        ({"hidden_act": "silu"}, r"`hidden_act` must be among \['gelu', .*Received 'silu'"),
+        ({"hidden_size": 9}, "`hidden_size` must be a multiple"),
+    ],
+)
+def test_what_is_not_computed_here_is_refused_with_key_and_value(tmp_path, changes, message):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**CONFIG, **changes}))
+    with pytest.raises(ValueError, match=message) as caught:
+        modeling.BertConfig.from_json_file(str(path))
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("id2label", "expected"),
+    [({"1": "good", "0": "bad"}, ["bad", "good"]), ({}, None), (None, None)],
+)
+def test_labels_are_in_the_order_of_the_outputs(id2label, expected):
+    assert huggingface_config.labels({"id2label": id2label}) == expected
+    if expected:
+        assert huggingface_config.labels(huggingface_config.label_keys(expected)) == expected
+
+
+@pytest.mark.parametrize("id2label", [{"1": "a"}, {"x": "a"}, ["a"]])
+def test_labels_without_their_numbers_are_refused(id2label):
+    with pytest.raises(ValueError, match="`id2label` must number the labels from 0"):
+        huggingface_config.labels({"id2label": id2label})
+
+
+# What is refused.
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("pytorch_model.bin", "is a pickle.*could run code"),
+        ("model.pt", "is a pickle.*could run code"),
+        ("epoch.ckpt", "is a pickle.*could run code"),
+        ("tf_model.h5", "is a format that is not read"),
+    ],
+)
+def test_other_files_are_refused_unopened_with_the_remedy(tmp_path, name, reason):
+    (tmp_path / name).write_bytes(b"\x80\x02")
+    for path in (tmp_path, tmp_path / name):
+        with pytest.raises(ValueError, match=reason) as caught:
+            checkpoint.resolve(str(path))
+        assert "safe_serialization=True" in str(caught.value)
+    (tmp_path / "model.safetensors").touch()
+    assert checkpoint.resolve(str(tmp_path)) == str(tmp_path / "model.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (
+            lambda stored: {**tie(stored), "cls.predictions.decoder.weight": np.ones((29, 8))},
+            r"tied to the embeddings.*'cls.predictions.decoder.weight' differs from 'bert.emb",
+        ),
+        (
+            add(embeddings__word_embeddings__weight=np.ones((29, 8), np.float32)),
+            r"each tensor once.*'bert.embeddings.word_embeddings.weight' and 'embeddings.word",
+        ),
+        (rename("^bert.encoder.layer.0.output.dense.bias$", "x"), r"whole encoder.*Missing: bert/"),
+        (
+            lambda stored: {**stored, "bert.embeddings.word_embeddings.weight": np.ones((30, 8))},
+            r"`vocab_size` should be 30",
+        ),
+    ],
+)
+def test_tensors_that_do_not_fit_are_named(tmp_path, tensors, edit, message):
+    folder = write(tmp_path, tensors)
+    store(folder, edit(stored_in(folder)))
+    config = modeling.BertConfig.from_json_file(str(tmp_path / "config.json"))
+    with pytest.raises(ValueError, match=message):
+        checkpoint.check_fit(folder, config)
+    with pytest.raises(ValueError, match=message):
+        checkpoint.load_weights(pretraining.pretraining_model(config).weights, folder)
+
+
+@pytest.mark.parametrize("size", [0, 4, 100, -10])
+def test_damaged_files_are_named(tmp_path, tensors, size):
+    folder = write(tmp_path, tensors)
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:size])
+    with pytest.raises(ValueError, match=r"whole safetensors files.*model.safetensors' cannot"):
+        read(folder)
