@@ -21,6 +21,10 @@ LAYERS: dict[str, tuple[set[str], set[str]]] = {
     "record_files": ({"quiet_import"}, {"tensorflow", "numpy"}),
     "progress": (set(), {"absl"}),
     "parallel": (set(), set()),
+    "vocab_learning": (
+        {"parallel", "progress", "record_files", "tokenization"},
+        {"absl", "tokenizers"},
+    ),
     "squad_json": ({"record_files"}, set()),
     "squad": ({"squad_json"}, {"absl"}),
     "squad_windows": (set(), {"numpy", "absl"}),
@@ -162,6 +166,7 @@ LAYERS: dict[str, tuple[set[str], set[str]]] = {
     ),
     "predict": ({"quiet_import", "common_flags", "record_files", "tables", "serving"}, {"absl"}),
     "split_sentences": ({"tokenization", "record_files", "common_flags"}, {"absl"}),
+    "create_vocab": ({"common_flags", "parallel", "record_files", "vocab_learning"}, {"absl"}),
     "create_pretraining_data": (
         {"tokenization", "training_instances", "record_files", "common_flags", "progress"},
         {"numpy", "absl"},

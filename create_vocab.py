@@ -1,0 +1,163 @@
+"""Learns a WordPiece vocabulary from text, for pre-training (paper, section 3).
+
+    python create_vocab.py --input_file='text/*.txt' --output_file=vocab.txt --vocab_size=30000
+
+The same text and flags give the same file, whatever the number of processes. The `vocab_size` of
+bert_config.json must be the number of its lines, which the log says at the end.
+"""
+
+import dataclasses
+
+from absl import flags, logging
+
+import common_flags
+import parallel
+import record_files
+import vocab_learning
+
+# Above that, a vocabulary does not fit its text.
+MOST_UNKNOWN = 0.001
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The flags of this script, by name; `define_flags` says what each means."""
+
+    input_file: str
+    output_file: str
+    vocab_size: int = 30_000
+    do_lower_case: bool = True
+    num_unused: int = vocab_learning.UNUSED_IN_FRONT
+    coverage: float = 0.9999
+    limit_alphabet: int | None = None
+    min_frequency: int = 2
+    num_processes: int | None = None
+
+
+def define_flags() -> None:
+    """Defines the flags."""
+    flags.DEFINE_string(
+        "input_file",
+        None,
+        "Text, plain or gzip: a comma-separated list of paths or patterns.",
+        required=True,
+    )
+    flags.DEFINE_string("output_file", None, "The vocab.txt to write.", required=True)
+    flags.DEFINE_integer("vocab_size", 30_000, "Entries of the vocabulary, all told.")
+    flags.DEFINE_bool(
+        "do_lower_case",
+        True,
+        "Lower-case the text and strip accents; whatever uses the vocabulary must do the same.",
+    )
+    flags.DEFINE_alias("do_lower", "do_lower_case")
+    flags.DEFINE_integer(
+        "num_unused",
+        vocab_learning.UNUSED_IN_FRONT,
+        "Slots [unusedN], for words that extend_vocab.py may add later. From 99 on, the special "
+        "tokens have the ids of the released vocabularies.",
+        lower_bound=0,
+    )
+    flags.DEFINE_float(
+        "coverage",
+        0.9999,
+        "Share of the words, each counted as often as it occurs, all of whose characters the "
+        "alphabet must have. The others become [UNK].",
+        lower_bound=0.0,
+        upper_bound=1.0,
+    )
+    flags.DEFINE_integer(
+        "limit_alphabet",
+        None,
+        "Characters in the alphabet at most, the most frequent ones; absent, --coverage decides.",
+        lower_bound=1,
+    )
+    flags.DEFINE_integer(
+        "min_frequency", 2, "How often two pieces must meet to become one.", lower_bound=1
+    )
+    flags.DEFINE_integer(
+        "num_processes",
+        None,
+        "Processes that count words; absent, as many as there are cores and work for them.",
+        lower_bound=1,
+    )
+
+
+def run(settings: Settings) -> vocab_learning.Summary:
+    """Writes the vocabulary, and returns what it makes of the text.
+
+    Raises:
+      ValueError: where the settings, or the text and the settings, do not fit.
+    """
+    smallest = len(vocab_learning.special_entries(settings.num_unused)) + 1
+    if settings.vocab_size < smallest:
+        raise ValueError(
+            f"`--vocab_size` must be at least {smallest}, to hold more than the special tokens and "
+            f"--num_unused={settings.num_unused}. Received {settings.vocab_size}."
+        )
+    input_files = record_files.match_files(settings.input_file, "input_file")
+    record_files.check_outputs([settings.output_file], input_files, "output_file")
+    counts = vocab_learning.count_words(
+        input_files, settings.do_lower_case, _num_processes(settings, input_files)
+    )
+    logging.info(
+        "Read %s words, %s different ones. Learning.", f"{counts.total():,}", f"{len(counts):,}"
+    )
+    entries = vocab_learning.learn(
+        counts,
+        vocab_size=settings.vocab_size,
+        do_lower_case=settings.do_lower_case,
+        num_unused=settings.num_unused,
+        coverage=settings.coverage,
+        limit_alphabet=settings.limit_alphabet,
+        min_frequency=settings.min_frequency,
+    )
+    summary = vocab_learning.measure(entries, counts)
+    with record_files.replace_files([settings.output_file]) as (file,):
+        file.write("".join(f"{entry}\n" for entry in entries).encode())
+    _report(settings, summary)
+    return summary
+
+
+def _num_processes(settings: Settings, input_files: list[str]) -> int:
+    if settings.num_processes is not None:
+        return settings.num_processes
+    # A process that begins takes as long as it does to count some megabytes.
+    size = sum(map(record_files.file_size, input_files))
+    return min(parallel.usable_cores(), 1 + size // vocab_learning.BYTES_PER_PROCESS)
+
+
+def _report(settings: Settings, summary: vocab_learning.Summary) -> None:
+    logging.info(
+        "Wrote %d entries to %s: %.4f pieces a word, %.4f %% of the pieces [UNK]. `vocab_size` in "
+        "bert_config.json must be %d.",
+        summary.num_entries,
+        settings.output_file,
+        summary.pieces_per_word,
+        100 * summary.unknown_rate,
+        summary.num_entries,
+    )
+    if summary.num_entries < settings.vocab_size:
+        logging.warning(
+            "--vocab_size asks for %d entries, but the text gives %d: no other pieces meet "
+            "--min_frequency=%d times.",
+            settings.vocab_size,
+            summary.num_entries,
+            settings.min_frequency,
+        )
+    if summary.unknown_rate > MOST_UNKNOWN:
+        logging.warning(
+            "%.2f %% of the pieces are [UNK], because of --coverage or --limit_alphabet, or of "
+            "words longer than %d characters.",
+            100 * summary.unknown_rate,
+            vocab_learning.LONGEST_WORD,
+        )
+
+
+def main(_: list[str]) -> None:
+    """Runs the script on its flags."""
+    run(common_flags.read_settings(Settings))
+
+
+if __name__ == "__main__":
+    define_flags()
+    common_flags.run_script(main)

@@ -1,0 +1,202 @@
+import collections
+import random
+from pathlib import Path
+
+import pytest
+from conftest import run_python
+from hypothesis import given
+from hypothesis import strategies as st
+
+import create_vocab
+import tokenization
+import vocab_learning
+
+ROOT = Path(__file__).parents[1]
+SAMPLE = str(ROOT / "sample_text.txt")
+
+
+def create(tmp_path, text=None, name="vocab.txt", **changes):
+    """Returns the entries that are learned from a text, or from the sample, and the summary."""
+    input_file = SAMPLE
+    if text is not None:
+        (tmp_path / "text.txt").write_text(text, encoding="utf-8")
+        input_file = str(tmp_path / "text.txt")
+    values = {"vocab_size": 600, "num_unused": 0, "num_processes": 1, **changes}
+    settings = create_vocab.Settings(
+        **{"input_file": input_file, "output_file": str(tmp_path / name), **values}
+    )
+    summary = create_vocab.run(settings)
+    return (tmp_path / name).read_text(encoding="utf-8").splitlines(), summary
+
+
+def test_summary_is_what_the_tokenizer_makes_of_the_text(tmp_path):
+    entries, summary = create(tmp_path)
+    assert len(entries) == len(set(entries)) == summary.num_entries == 600
+    tokenizer = tokenization.FullTokenizer(str(tmp_path / "vocab.txt"))
+    text = Path(SAMPLE).read_text(encoding="utf-8")
+    words, pieces = tokenizer.basic_tokenizer.tokenize(text), tokenizer.tokenize(text)
+    assert summary.num_words == len(words)
+    assert summary.pieces_per_word == len(pieces) / len(words)
+    assert summary.unknown_rate == pieces.count("[UNK]") == 0
+
+
+def test_every_entry_is_used_or_a_single_character(tmp_path):
+    entries, _ = create(tmp_path)
+    tokenizer = tokenization.FullTokenizer(str(tmp_path / "vocab.txt"))
+    used = set(tokenizer.tokenize(Path(SAMPLE).read_text(encoding="utf-8")))
+    unused = set(entries) - used - set(vocab_learning.SPECIAL_TOKENS)
+    assert [entry for entry in unused if len(entry.removeprefix("##")) > 1] == []
+
+
+def test_number_of_processes_and_order_of_files_do_not_matter(tmp_path, monkeypatch):
+    lines = Path(SAMPLE).read_text(encoding="utf-8").splitlines(keepends=True)
+    for name, part in (("a", lines[:250]), ("b", lines[250:])):
+        (tmp_path / name).write_text("".join(part), encoding="utf-8")
+    a, b = str(tmp_path / "a"), str(tmp_path / "b")
+    monkeypatch.setattr(vocab_learning, "_CHUNK_BYTES", 2000)
+    one, _ = create(tmp_path, input_file=f"{a},{b}")
+    two, _ = create(tmp_path, input_file=f"{b},{a}", num_processes=2)
+    assert one == two
+
+
+def test_another_process_learns_the_same(tmp_path):
+    here, _ = create(tmp_path)
+    there = tmp_path / "there.txt"
+    run_python(
+        "create_vocab.py",
+        f"--input_file={SAMPLE}",
+        f"--output_file={there}",
+        "--vocab_size=600",
+        "--num_unused=0",
+        PYTHONHASHSEED="3",
+        TOKENIZERS_PARALLELISM="false",
+    )
+    assert there.read_text(encoding="utf-8").splitlines() == here
+
+
+@given(st.dictionaries(st.text("abc", min_size=1, max_size=6), st.integers(1, 9), min_size=1))
+def test_order_of_the_counts_does_not_matter(counts):
+    shuffled = list(counts.items())
+    random.Random(0).shuffle(shuffled)
+    options = {"vocab_size": 20, "do_lower_case": True, "min_frequency": 1}
+    entries = vocab_learning.learn(counts, **options)
+    assert vocab_learning.learn(dict(shuffled), **options) == entries
+    assert vocab_learning.measure(entries, counts).unknown_rate == 0
+
+
+def test_frequent_words_become_pieces_and_rare_ones_are_split():
+    counts = {"hugging": 50, "hug": 9, "pug": 2, "huh": 1}
+    entries = vocab_learning.learn(counts, vocab_size=5 + 12 + 2, do_lower_case=True)
+    letters = sorted(set("".join(counts)))
+    assert entries[:5] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    assert entries[5:17] == letters + [f"##{letter}" for letter in letters]
+    assert sorted(entries[17:]) == ["hug", "hugging"]
+    tokenizer = tokenization.WordpieceTokenizer({e: i for i, e in enumerate(entries)})
+    assert tokenizer.split_word("huggin") == ["hug", "##g", "##i", "##n"]
+
+
+def test_special_tokens_and_unused_slots_stand_as_in_the_released_vocabulary(tmp_path):
+    entries, _ = create(tmp_path, vocab_size=1200, num_unused=101)
+    assert entries[0] == "[PAD]"
+    assert entries[1:100] == [f"[unused{index}]" for index in range(99)]
+    assert entries[100:104] == ["[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    assert entries[104:106] == ["[unused99]", "[unused100]"]
+    assert entries[106] == "'"
+    released = ROOT.parent / "shared/data/vocab/bert-base-uncased-vocab.txt"
+    if released.exists():
+        lines = released.read_text(encoding="utf-8").splitlines()
+        assert vocab_learning.special_entries(994) == lines[:999]
+
+
+def test_cased_text_keeps_capitals_and_accents(tmp_path):
+    text = "Élan Élan vital. élan vital Vital\n" * 3
+    cased, summary = create(tmp_path, text, vocab_size=40, do_lower_case=False)
+    assert summary.unknown_rate == 0
+    assert {"É", "é", "V", "v"} <= set(cased)
+    uncased, _ = create(tmp_path, text, vocab_size=40)
+    assert {"É", "é", "V", "##é"} & set(uncased) == set()
+    assert {"elan", "vital"} <= set(uncased)
+
+
+def test_cjk_characters_and_punctuation_stand_alone(tmp_path):
+    entries, summary = create(tmp_path, "今天下雨。今天 rain, かな かな\n" * 4, vocab_size=80)
+    assert summary.unknown_rate == 0
+    assert {"今", "天", "下", "雨", "。", ",", "rain", "かな"} <= set(entries)
+    assert {"##今", "##雨", "##。", "##,", "今天"} & set(entries) == set()
+    assert {"##な", "##r"} <= set(entries)
+
+
+def test_alphabet_is_the_smallest_that_spells_enough_words():
+    counts = {"aa": 90, "ab": 6, "cb": 3, "d": 1}
+    assert vocab_learning.choose_alphabet(counts, 1.0) == set("abcd")
+    assert vocab_learning.choose_alphabet(counts, 0.99) == set("abc")
+    assert vocab_learning.choose_alphabet(counts, 0.96) == set("ab")
+    assert vocab_learning.choose_alphabet(counts, 0.95) == set("ab")
+    assert vocab_learning.choose_alphabet(counts, 0.9) == set("a")
+    assert vocab_learning.choose_alphabet(counts, 1.0, limit=2) == set("ab")
+
+
+@given(
+    st.dictionaries(st.text(min_size=1, max_size=5), st.integers(1, 99), min_size=1),
+    st.floats(0, 1),
+)
+def test_coverage_holds_for_any_words(counts, coverage):
+    alphabet = vocab_learning.choose_alphabet(counts, coverage)
+    spelled = sum(count for word, count in counts.items() if alphabet.issuperset(word))
+    assert spelled >= coverage * sum(counts.values()) - 1e-6
+
+
+def test_words_with_rare_characters_and_long_ones_are_unknown(tmp_path, log):
+    text = "plain words here\n" * 30 + "ødd\n" + "x" * 201
+    entries, summary = create(tmp_path, text, vocab_size=60, coverage=0.98)
+    assert not any("ø" in entry or len(entry) > 50 for entry in entries)
+    assert summary.unknown_rate == 2 / (92 * summary.pieces_per_word)
+    assert any("[UNK], because of --coverage or --limit_alphabet" in m for m in log.messages)
+
+
+def test_text_is_counted_as_the_tokenizer_cuts_it_whatever_the_chunks(tmp_path, monkeypatch, log):
+    texts = [b"\xef\xbb\xbfA b\r\nc\xffd ", b"e-f\x85g\nJ\xc3\x96RG \xe4\xbb\x8a\xe5\xa4\xa9\n"]
+    for index, text in enumerate(texts):
+        (tmp_path / f"{index}.txt").write_bytes(text)
+    expected = collections.Counter(
+        word for text in texts for word in tokenization.BasicTokenizer().tokenize(text)
+    )
+    for chunk_bytes in (1, 10, 1000):
+        monkeypatch.setattr(vocab_learning, "_CHUNK_BYTES", chunk_bytes)
+        files = [str(tmp_path / "0.txt"), str(tmp_path / "1.txt")]
+        assert vocab_learning.count_words(files, True) == expected
+    assert "2 lines are not UTF-8. What cannot be read was left out." in log.messages
+
+
+def test_vocabulary_shorter_than_asked_for_is_told(tmp_path, log):
+    entries, _ = create(tmp_path, "one word, one word\n", vocab_size=500)
+    assert len(entries) < 30
+    assert any("asks for 500 entries, but the text gives" in m for m in log.messages)
+
+
+@pytest.mark.parametrize(
+    ("text", "changes", "message"),
+    [
+        (None, {"input_file": "nothing/*.txt"}, r"`--input_file` must name existing files"),
+        ("", {}, "must hold text"),
+        (" \n\x00\n", {}, "must hold text"),
+        ("abc\n", {"vocab_size": 5}, "`--vocab_size` must be at least 6"),
+        ("abc\n", {"vocab_size": 100, "num_unused": 99}, "must be at least 105"),
+        ("abc,\n", {"vocab_size": 11}, "`vocab_size` must be at least 12: 5 special.*4 characters"),
+        (
+            "abc\n",
+            {"output_file": "/nowhere/vocab.txt"},
+            "`--output_file` must name files",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused_and_nothing_written(tmp_path, text, changes, message):
+    with pytest.raises(ValueError, match=message):
+        create(tmp_path, text, **changes)
+    assert {path.name for path in tmp_path.iterdir()} <= {"text.txt"}
+
+
+def test_the_text_is_not_overwritten(tmp_path):
+    with pytest.raises(ValueError, match="must not name an input file"):
+        create(tmp_path, "some text\n", name="text.txt")
+    assert (tmp_path / "text.txt").read_text(encoding="utf-8") == "some text\n"
