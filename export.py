@@ -23,6 +23,9 @@ Tensor = Any
 TASK_TYPES = ("classification", "multi_label", "regression")
 FEATURES = ("input_ids", "input_mask", "segment_ids")
 
+# Sequences that go through the model together where there may be any number of them.
+BATCH_SIZE = 32
+
 # Without this file, a folder is none of ours to replace.
 _GRAPH_FILE = "saved_model.pb"
 
@@ -117,10 +120,27 @@ class ExportedModel(tf.Module):
         self.tokenizer = GraphTokenizer(tokenizer)
         self.max_seq_length = max_seq_length
         self._call = lambda features: model(features, training=False)
+        self._outputs = dict(model.output)
 
     def run(self, features: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Returns the model's outputs."""
         return self._call({name: features[name] for name in FEATURES})
+
+    def run_in_batches(self, features: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Returns what `run` does, of `BATCH_SIZE` rows at a time: the memory needed is bounded."""
+        count = tf.shape(features["input_ids"])[0]
+
+        def run(first: Tensor) -> dict[str, Tensor]:
+            return self.run({n: each[first : first + BATCH_SIZE] for n, each in features.items()})
+
+        # The model sees an empty batch where there is nothing, to give its outputs their shape.
+        firsts = tf.range(0, tf.maximum(count, 1), BATCH_SIZE)
+        specs = {
+            name: tf.RaggedTensorSpec([None, *each.shape[1:]], tf.float32, ragged_rank=0)
+            for name, each in self._outputs.items()
+        }
+        outputs = tf.map_fn(run, firsts, fn_output_signature=specs, parallel_iterations=1)
+        return {name: each.values for name, each in outputs.items()}
 
     def run_texts(self, *texts: Tensor) -> dict[str, Tensor]:
         """Returns the model's outputs for texts, string [B], or for pairs of texts."""

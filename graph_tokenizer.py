@@ -191,7 +191,24 @@ class GraphTokenizer(tf.Module):
           int32 [B, (P)].
         """
         with tf.device("/CPU:0"):
-            return self._pieces(self._words(texts)).merge_dims(1, 2)
+            return self._pieces(self.split(texts)).merge_dims(1, 2)
+
+    def split(self, texts: Tensor) -> tf.RaggedTensor:
+        """Returns the words of texts, string [B], as `BasicTokenizer` has them, string [B, (W)]."""
+        # A space keeps the texts apart where neighbouring characters matter. What is no character
+        # becomes U+FFFD, which the tables drop.
+        codes = tf.strings.unicode_decode(tf.strings.join([texts, " "]), "UTF-8", errors="replace")
+        codes = codes.with_row_splits_dtype(tf.int32)
+        if self._lower:
+            done = self._tables["all"].translate(codes)
+            codes = tf.cond(
+                tf.reduce_any(done.values == _DEPENDS),
+                lambda: self._fold_and_split(codes),
+                lambda: done,
+            )
+        else:
+            codes = self._tables["split"].translate(codes)
+        return tf.strings.split(tf.strings.unicode_encode(codes, "UTF-8"))
 
     def tokenize_words(
         self, texts: Tensor
@@ -245,23 +262,6 @@ class GraphTokenizer(tf.Module):
             cls, sep = (_column(value, a.nrows()) for value in (self._cls_id, self._sep_id))
             first = tf.concat([cls, a, sep], 1)
             return _pad(first, tf.concat([b, ends], 1))
-
-    def _words(self, texts: Tensor) -> tf.RaggedTensor:
-        """Returns the words of texts as `BasicTokenizer` splits them, string [B, (W)]."""
-        # A space keeps the texts apart where neighbouring characters matter. What is no character
-        # becomes U+FFFD, which the tables drop.
-        codes = tf.strings.unicode_decode(tf.strings.join([texts, " "]), "UTF-8", errors="replace")
-        codes = codes.with_row_splits_dtype(tf.int32)
-        if self._lower:
-            done = self._tables["all"].translate(codes)
-            codes = tf.cond(
-                tf.reduce_any(done.values == _DEPENDS),
-                lambda: self._fold_and_split(codes),
-                lambda: done,
-            )
-        else:
-            codes = self._tables["split"].translate(codes)
-        return tf.strings.split(tf.strings.unicode_encode(codes, "UTF-8"))
 
     def _fold_and_split(self, codes: tf.RaggedTensor) -> tf.RaggedTensor:
         """Takes the steps that the table `all` takes at once, with an eye on the neighbours."""

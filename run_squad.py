@@ -9,6 +9,7 @@ commands of the original's run_squad.py work unchanged.
 """
 
 import dataclasses
+import importlib
 import json
 import os
 import random
@@ -25,6 +26,7 @@ import checkpoint
 import common_flags
 import finetuning
 import input_pipeline
+import model_files
 import modeling
 import parallel
 import record_files
@@ -125,6 +127,7 @@ def run(settings: Settings) -> dict[str, Any]:
       ValueError: before the expensive part, where settings, files and model do not fit.
     """
     _check_settings(settings)
+    settings = model_files.complete(settings)
     if settings.num_runs == 1:
         return _run(settings)
     _check_scored(settings, "num_runs", _read_questions(settings))
@@ -132,13 +135,10 @@ def run(settings: Settings) -> dict[str, Any]:
 
 
 def _check_settings(settings: Settings) -> None:
-    if settings.do_export:
+    if not (settings.do_train or settings.do_predict or settings.do_export):
         raise ValueError(
-            "`--do_export` must not be given: questions are answered by predict.py or "
-            "`predict.load`, there is no SavedModel of them yet."
+            "At least one of `--do_train`, `--do_predict` and `--do_export` must be given."
         )
-    if not settings.do_train and not settings.do_predict:
-        raise ValueError("At least one of `--do_train` and `--do_predict` must be given.")
     for verb in ("train", "predict"):
         if getattr(settings, f"do_{verb}"):
             _check_file(getattr(settings, f"{verb}_file"), verb)
@@ -201,6 +201,8 @@ def _run(settings: Settings) -> dict[str, Any]:
     is_chief = training.is_chief(strategy)
     stored = _stored(settings)
     finetuning.open_folder(settings, config, {key: stored[key] for key in _fixed(settings)})
+    if settings.do_export:
+        importlib.import_module("export").check_folder(_saved_model(settings))
     with finetuning.record_folder(settings, is_chief) as folder, strategy.scope():
         windows = _open_windows(settings, config, tokenizer, questions, folder)
         if is_chief and settings.do_train:
@@ -355,14 +357,34 @@ def _use_model(
     if settings.do_predict:
         answer = _Answers(settings, model, tokenizer, questions, windows["predict"])
     step = _train(settings, model, windows, answer)
-    if answer is None:
-        return {}
-    predictions = answer()
-    squad_answers.log_summary(predictions)
-    scores = _score(settings, questions, predictions)
-    if is_chief:
-        _save(settings, step, questions, predictions, scores)
+    scores: dict[str, Any] = {}
+    if answer is not None:
+        predictions = answer()
+        squad_answers.log_summary(predictions)
+        scores = _score(settings, questions, predictions)
+        if is_chief:
+            _save(settings, step, questions, predictions, scores)
+    if settings.do_export and is_chief:
+        # TensorFlow Text is not loaded where nothing is exported.
+        importlib.import_module("squad_export").export_answerer(
+            _saved_model(settings),
+            model,
+            tokenizer,
+            max_seq_length=settings.max_seq_length,
+            doc_stride=settings.doc_stride,
+            max_query_length=settings.max_query_length,
+            decoding=_decoding(settings),
+        )
     return scores
+
+
+def _saved_model(settings: Settings) -> str:
+    return os.path.join(settings.output_dir, "saved_model")
+
+
+def _decoding(settings: Settings) -> squad_answers.Decoding:
+    names = [field.name for field in dataclasses.fields(squad_answers.Decoding)]
+    return squad_answers.Decoding(**{name: getattr(settings, name) for name in names})
 
 
 class _Answers:
@@ -384,13 +406,7 @@ class _Answers:
             self._predictor = training.Predictor(model, windows.batches.signature)
 
     def __call__(self) -> list[squad_answers.Prediction]:
-        decoding = squad_answers.Decoding(
-            **{
-                field.name: getattr(self._settings, field.name)
-                for field in dataclasses.fields(squad_answers.Decoding)
-            }
-        )
-        table = self._windows.table
+        table, decoding = self._windows.table, _decoding(self._settings)
         return list(
             squad_answers.find_answers(
                 self.questions, table, self._logits(), self._tokenizer, decoding

@@ -16,7 +16,8 @@ LAYERS: dict[str, tuple[set[str], set[str]]] = {
     "quiet_import": (set(), {"tensorflow"}),
     "common_flags": (set(), {"absl"}),
     # Text: neither TensorFlow nor Keras; record files only through gfile, where a path needs it.
-    "tokenization": (set(), set()),
+    "tokenizer_json": (set(), set()),
+    "tokenization": ({"tokenizer_json"}, set()),
     "training_instances": ({"tokenization"}, {"numpy"}),
     "record_files": ({"quiet_import"}, {"tensorflow", "numpy"}),
     "progress": (set(), {"absl"}),
@@ -89,6 +90,10 @@ LAYERS: dict[str, tuple[set[str], set[str]]] = {
         {"encoder_shapes", "huggingface", "modeling", "record_files"},
         {"keras", "tensorflow", "numpy", "absl"},
     ),
+    "model_files": (
+        {"checkpoint", "huggingface", "record_files", "tables", "tokenizer_json"},
+        {"absl"},
+    ),
     # Where text and network meet.
     "input_pipeline": (set(), {"tensorflow", "numpy", "absl", "google"}),
     "training": (
@@ -98,7 +103,9 @@ LAYERS: dict[str, tuple[set[str], set[str]]] = {
     "finetuning": (
         {
             "common_flags",
+            "text_inputs",
             "tokenization",
+            "tokenizer_json",
             "record_files",
             "modeling",
             "optimization",
@@ -129,6 +136,10 @@ LAYERS: dict[str, tuple[set[str], set[str]]] = {
         {"tokenization", "graph_tokenizer", "record_files"},
         {"keras", "tensorflow", "absl"},
     ),
+    "squad_export": (
+        {"tokenization", "export", "squad_answers", "squad_features", "squad_windows"},
+        {"keras", "tensorflow", "absl"},
+    ),
     "graph_tokenizer": ({"tokenization"}, {"tensorflow", "tensorflow_text", "numpy"}),
     "masked_model": (
         {"tokenization", "text_inputs", "modeling", "pretraining"},
@@ -143,6 +154,8 @@ LAYERS: dict[str, tuple[set[str], set[str]]] = {
             "record_files",
             "tables",
             "text_inputs",
+            "huggingface",
+            "model_files",
             "modeling",
             "checkpoint",
             "masked_model",
@@ -159,6 +172,7 @@ LAYERS: dict[str, tuple[set[str], set[str]]] = {
             "text_inputs",
             "feature_files",
             "layer_features",
+            "model_files",
             "modeling",
             "checkpoint",
         },
@@ -177,6 +191,7 @@ LAYERS: dict[str, tuple[set[str], set[str]]] = {
             "common_flags",
             "tokenization",
             "record_files",
+            "model_files",
             "modeling",
             "pretraining",
             "optimization",

@@ -379,8 +379,8 @@ def test_blank_paragraphs_and_missing_answers_are_no_obstacle(make_settings, tmp
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({}, "At least one of `--do_train` and `--do_predict`"),
-        ({"do_export": True}, "`--do_export` must not be given"),
+        ({}, "At least one of `--do_train`, `--do_predict` and `--do_export`"),
+        ({"do_export": True}, "`--output_dir` must hold a trained model"),
         ({"do_train": True, "train_file": None}, "`--do_train` needs `--train_file`"),
         ({"do_predict": True, "predict_file": None}, "`--do_predict` needs `--predict_file`"),
         ({"do_train": True, "train_file": "nowhere"}, "`--train_file` must name a readable file"),

@@ -1,0 +1,221 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from test_export import as_lists, call_elsewhere
+from test_graph_tokenizer import SPECIALS, raw_texts
+from test_run_squad import golden_settings, read_json
+
+import finetuning
+import modeling
+import run_squad
+import serving
+import squad
+import squad_answers
+import squad_export
+import task_models
+import tokenization
+
+DECODINGS = {
+    1: {"n_best_size": 20, "max_answer_length": 30},
+    2: {"n_best_size": 3, "max_answer_length": 5, "version_2_with_negative": True},
+}
+LENGTHS = {"max_seq_length": 16, "doc_stride": 5, "max_query_length": 6}
+BATCH = 4
+
+# Letters that change their number or place in lower case, separators, and odd whitespace.
+ODD = (
+    "\xe9\xc9e\u0301o\u0308\u0301\xdf\u0130\u0131\u03a3\u03c3\u03c2\u0391\xad\u200b\ufeff\ufffd\x00"
+    "\xa0\u202f\u3000\x0b\x1c\x85\u2028\t\n\r\u4e2d\u6587\u3042\uac00\uac01\U0001f600\U00020000#.,'-$"
+)
+contexts = st.text(st.sampled_from(ODD + "aabbAB      "), max_size=80)
+questions = st.text(st.sampled_from(ODD + "ab  "), max_size=12)
+pairs = st.lists(st.tuples(questions, contexts), min_size=BATCH, max_size=BATCH)
+
+
+def make_tokenizer(do_lower_case=True):
+    """Returns a tokenizer of letters and marks; some characters are unknown to it."""
+    letters = "abAB\xdf\u03c3\u03c2\u03b1\u0131\u4e2d\u3042\u1100\u1161#.,'-\xe9ei\u0307"
+    letters = [*letters, "ab", "##b", "ba", "\U0001f600", "unk", "[", "]"]
+    pieces = [f"##{letter}" for letter in letters if not letter.startswith("##")]
+    tokens = dict.fromkeys([*SPECIALS, *letters, *pieces])
+    vocab = {token: index for index, token in enumerate(tokens)}
+    return tokenization.FullTokenizer.from_vocab(vocab, do_lower_case)
+
+
+def make_model(tokenizer):
+    """Returns a small model whose logits differ much from place to place."""
+    config = modeling.BertConfig(
+        vocab_size=len(tokenizer.vocab),
+        hidden_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=12,
+        max_position_embeddings=16,
+        type_vocab_size=2,
+        initializer_range=1.0,
+    )
+    keras.utils.set_random_seed(3)
+    model = task_models.span_model(config)
+    model.weights[-2].assign(4 * np.random.RandomState(0).randn(2, 8))
+    return config, model
+
+
+def in_python(config, model, tokenizer, stored):
+    """Returns what `predict.py` would ask."""
+    task = run_squad.serve(stored, config, tokenizer, "float32")
+    task.model.set_weights(model.get_weights())
+    return serving.LoadedModel(task)
+
+
+def compare(loaded, answer, rows):
+    """Compares answers to questions and contexts, bytes of UTF-8."""
+    question, context = ([row[place] for row in rows] for place in range(2))
+    outputs = answer(
+        question=tf.constant(question, tf.string), context=tf.constant(context, tf.string)
+    )
+    outputs = {name: values.numpy().tolist() for name, values in outputs.items()}
+    texts = [tuple(text.decode("utf-8", "ignore") for text in row) for row in rows]
+    expected = loaded.predict(texts)
+    assert [text.decode() for text in outputs["answer"]] == [each["answer"] for each in expected]
+    for name in ("start", "end"):
+        there = [-1 if each[name] is None else each[name] for each in expected]
+        assert outputs[name] == there
+    np.testing.assert_allclose(
+        outputs["score"], [each["score"] for each in expected], rtol=0, atol=1e-4
+    )
+    return expected
+
+
+@pytest.fixture(scope="module", params=[(1, True), (2, True), (1, False)], ids=str)
+def answerer(request, tmp_path_factory):
+    """A model as `predict.py` has it, the signature of its SavedModel, and the folder."""
+    version, do_lower_case = request.param
+    tokenizer = make_tokenizer(do_lower_case)
+    config, model = make_model(tokenizer)
+    decoding = squad_answers.Decoding(do_lower_case=do_lower_case, **DECODINGS[version])
+    folder = str(tmp_path_factory.mktemp("answerer") / "saved_model")
+    squad_export.export_answerer(folder, model, tokenizer, **LENGTHS, decoding=decoding)
+    stored = {name: getattr(decoding, name) for name in run_squad._DECODING}
+    loaded = in_python(
+        config, model, tokenizer, {**LENGTHS, **stored, "do_lower_case": do_lower_case}
+    )
+    return loaded, tf.saved_model.load(folder).signatures["serving_default"], folder
+
+
+# What lower case, marks and spaces do to places, and answers in texts that have none.
+TRICKY = [
+    ("ab", "b" * 40 + " a. \xc9\xc9 ab"),
+    ("a" * 30, "\u0130\u0131 \u0391\u03a3\xa0\u03a3.\u0391 a\u0301b, ##b #\u202fb" * 3),
+    ("", " \t\u202f"),
+    ("", "\u4e2d\u6587a.b\u3042\U0001f600" * 9),
+]
+
+
+@settings(max_examples=25)
+@given(pairs)
+@example(TRICKY)
+@example([])
+def test_answers_are_those_of_python(answerer, batch):
+    compare(*answerer[:2], [tuple(text.encode() for text in row) for row in batch])
+
+
+@settings(max_examples=10)
+@given(st.lists(st.tuples(raw_texts, raw_texts), min_size=BATCH, max_size=BATCH))
+@example([(b"a\xffb", b"\xe4\xb8a \xc3\xa9b\xff \xed\xa0\x80a b")])
+def test_bytes_that_are_not_utf8_are_dropped_as_in_python(answerer, batch):
+    compare(*answerer[:2], batch)
+
+
+def test_answers_come_from_all_windows_and_are_parts_of_words(answerer):
+    loaded, answer, _ = answerer
+    # Marks belong to words, and a word is longer than a window.
+    rng = np.random.RandomState(1)
+    texts = ["".join(rng.choice(list("abAB.,    "), 300)) for _ in range(20)]
+    texts += ["".join(rng.choice(list("abAB.,"), 60)) for _ in range(20)]
+    rows = [(b"ab", text.encode()) for text in texts]
+    found = compare(loaded, answer, rows)
+    found = [each for each in found if each["start"] is not None]
+    assert max(each["start"] for each in found) > 100
+    parts = [each for each in found if len(each["answer"].split(" ")) == 1]
+    assert any(
+        row[1].split(b" ").count(each["answer"].encode()) == 0 for row in rows for each in parts
+    )
+    # More windows than go through the model at once.
+    compare(loaded, answer, [(b"", b"ab a. " * 200), (b"b", b""), (b"b", b"a")])
+
+
+def test_an_answer_is_what_stands_at_its_place(answerer):
+    text = "B\t a.\n\nb ,a" * 5
+    outputs = answerer[1](question=tf.constant(["a"]), context=tf.constant([text]))
+    start, end = int(outputs["start"][0]), int(outputs["end"][0])
+    assert outputs["answer"].numpy()[0].decode() == " ".join(text[start:end].split())
+
+
+@pytest.mark.parametrize("answerer", [(2, True)], indirect=True, ids=str)
+def test_answers_are_the_same_elsewhere(answerer, tmp_path):
+    loaded, _, folder = answerer
+    texts = {"question": ["ab", "", "b"], "context": ["a b " * 30, "", "\xc9. ab,\u4e2d\n a"]}
+    features = loaded.task.make_features([{"question": "b", "context": "ab a. b"}])
+    logits = loaded.task.model({n: tf.constant(v) for n, v in features.items()}, training=False)
+    from_texts, from_features = call_elsewhere(
+        folder, [("serving_default", texts), ("features", as_lists(features))], tmp_path
+    )
+    expected = loaded.predict(list(zip(*texts.values(), strict=True)))
+    assert from_texts["answer"] == [each["answer"] for each in expected]
+    starts = [-1 if each["start"] is None else each["start"] for each in expected]
+    assert from_texts["start"] == starts
+    for name in ("start_logits", "end_logits"):
+        np.testing.assert_allclose(from_features[name], logits[name], atol=1e-4)
+
+
+def test_questions_without_a_context_are_refused(answerer):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="must be equally many"):
+        answerer[1](question=tf.constant(["a"]), context=tf.constant(["a", "b"]))
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_golden_contexts_are_answered_as_by_predict(tmp_path, golden, version):
+    flags = golden_settings(golden, version, tmp_path, do_predict=False, do_export=True)
+    assert run_squad.run(flags) == {}
+    tokenizer = tokenization.FullTokenizer(flags.vocab_file, flags.do_lower_case)
+    config = modeling.BertConfig.from_json_file(flags.bert_config_file)
+    task = run_squad.serve(run_squad._stored(flags), config, tokenizer, "float32")
+    finetuning.load(flags, task.model)
+    examples = squad.read_squad_examples(flags.predict_file, False, version == 2)
+    rows = [(each.question_text.encode(), each.context.encode()) for each in examples]
+    loaded = tf.saved_model.load(str(tmp_path / "saved_model"))
+    answers = compare(serving.LoadedModel(task), loaded.signatures["serving_default"], rows)
+    predictions = read_json(golden / f"squad_v{version}_predictions.json")
+    # Where padding was among the n best of the original, they may differ.
+    same = [
+        each["answer"] == predictions[e.qas_id] for e, each in zip(examples, answers, strict=True)
+    ]
+    assert np.mean(same) > 0.9
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"max_seq_length": 17}, "`max_seq_length` must be at most 16, .* Received 17"),
+        ({"max_query_length": 13}, "`max_seq_length` must be greater than 16"),
+        ({"doc_stride": 0}, "`doc_stride` must be at least 1"),
+        ({"n_best_size": 0}, "`n_best_size` must be at least 1. Received 0"),
+        ({"do_lower_case": False}, "`do_lower_case` must be that of the tokenizer. .* False"),
+    ],
+)
+def test_what_does_not_fit_is_named(tmp_path, changes, message):
+    tokenizer = make_tokenizer()
+    decoding = {name: value for name, value in changes.items() if name not in LENGTHS}
+    lengths = {name: changes.get(name, value) for name, value in LENGTHS.items()}
+    with pytest.raises(ValueError, match=message):
+        squad_export.export_answerer(
+            str(tmp_path / "saved_model"),
+            make_model(tokenizer)[1],
+            tokenizer,
+            **lengths,
+            decoding=squad_answers.Decoding(**decoding),
+        )
+    assert list(tmp_path.iterdir()) == []
