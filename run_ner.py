@@ -28,6 +28,7 @@ import entity_scores
 import entity_tags
 import finetuning
 import input_pipeline
+import model_files
 import modeling
 import serving
 import tables
@@ -141,6 +142,7 @@ def run(settings: Settings) -> dict[str, Any]:
       ValueError: before the expensive part, where settings, files and model do not fit.
     """
     _check_settings(settings)
+    settings = model_files.complete(settings)
     if settings.num_runs == 1:
         return _run(settings)
     return finetuning.repeat(settings, _run, METRIC)
@@ -477,7 +479,8 @@ def serve(
     An input has `text`. Each answer has `entities`, as `tagging.text_entities` gives them.
     """
     task = tagging.Task.from_dict(stored["task"])
-    no_logits = np.zeros((0, stored["max_seq_length"], len(task.labels)), np.float32)
+    # The model wants a window even where all texts are blank.
+    blank = np.zeros((1, stored["max_seq_length"]), np.int32)
 
     def read(rows: Sequence[Mapping[str, Any]]) -> list[tuple[conll.Sentence, list[Any]]]:
         for number, row in enumerate(rows):
@@ -490,7 +493,10 @@ def serve(
 
     def make_features(rows: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
         sentences = [sentence for sentence, _ in read(rows)]
-        return tagging.make_features(sentences, task, tokenizer, stored["max_seq_length"])
+        features = tagging.make_features(sentences, task, tokenizer, stored["max_seq_length"])
+        if not len(features["word_ids"]):
+            return {**dict.fromkeys(features, blank), "word_ids": blank + tagging.NO_WORD}
+        return features
 
     def decode(
         rows: Sequence[Mapping[str, Any]],
@@ -498,13 +504,8 @@ def serve(
         outputs: Mapping[str, np.ndarray],
     ) -> list[dict[str, Any]]:
         texts = read(rows)
-        predictions = tagging.decode(
-            task,
-            [sentence for sentence, _ in texts],
-            features,
-            # There are none where all texts are blank.
-            outputs.get("logits", no_logits),
-        )
+        sentences = [sentence for sentence, _ in texts]
+        predictions = tagging.decode(task, sentences, features, outputs["logits"])
         return [
             {"entities": tagging.text_entities(row["text"], spans, prediction)}
             for row, (_, spans), prediction in zip(rows, texts, predictions, strict=True)

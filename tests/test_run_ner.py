@@ -1,0 +1,617 @@
+import dataclasses
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+from conftest import ROOT, run_python
+
+import conll
+import entity_scores
+import entity_tags
+import modeling
+import predict
+import run_ner
+import serving
+
+# A word's tag follows from the word.
+TAGS = {
+    **{"Ada": "B-PER", "Bo": "B-PER", "Lind": "I-PER", "Falkner": "I-PER"},
+    **{"Oslo": "B-LOC", "Rome": "B-LOC", "New": "B-LOC", "York": "I-LOC"},
+    **{"ada": "O", "saw": "O", "in": "O", "quickly": "O", ".": "O"},
+}
+ENTITIES = [["Ada"], ["Bo", "Lind"], ["Ada", "Falkner"], ["Oslo"], ["Rome"], ["New", "York"]]
+# Some words have several pieces.
+PIECES = ["Ada", "Bo", "Lin", "##d", "Fal", "##k", "##ner", "Oslo", "Rome", "New", "York", "ada"]
+PIECES += ["saw", "in", "quick", "##ly", ".", "Jordan", "said", "lies"]
+CHINESE = ["我", "在", "北", "京", "上", "海", "李", "明"]
+
+
+@pytest.fixture
+def make_settings(tmp_path):
+    return settings_in(tmp_path)
+
+
+def settings_in(folder):
+    """Writes a vocabulary and a configuration; returns a function that makes settings of them."""
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *PIECES, *CHINESE]
+    (folder / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
+    config = modeling.BertConfig(
+        vocab_size=len(words),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=48,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        max_position_embeddings=64,
+        type_vocab_size=2,
+        initializer_range=0.1,
+    )
+    (folder / "config.json").write_text(config.to_json_string())
+
+    def make(**changes) -> run_ner.Settings:
+        return run_ner.Settings(
+            **{
+                "bert_config_file": str(folder / "config.json"),
+                "vocab_file": str(folder / "vocab.txt"),
+                "data_dir": str(folder),
+                "output_dir": str(folder / "out"),
+                "max_seq_length": 32,
+                "train_batch_size": 8,
+                "learning_rate": 0.003,
+                **changes,
+            }
+        )
+
+    return make
+
+
+def make_sentences(count, seed, longest=4):
+    """Returns sentences of names among other words; no two names meet."""
+    rng = np.random.RandomState(seed)
+    others = [word for word, tag in TAGS.items() if tag == "O"]
+    sentences = []
+    for _ in range(count):
+        words = []
+        for _ in range(rng.randint(1, longest + 1)):
+            words += ENTITIES[rng.randint(len(ENTITIES))]
+            words += [str(each) for each in rng.choice(others, rng.randint(1, 3))]
+        sentences.append([(word, TAGS[word]) for word in words])
+    return sentences
+
+
+def write_conll(path, sentences, with_tags=True, scheme="iob2"):
+    """Writes words, a column to skip, and tags."""
+    lines = ["-DOCSTART- -X-" + " O" * with_tags, ""]
+    for number, sentence in enumerate(sentences):
+        if number == 5:
+            lines += ["-DOCSTART- -X-" + " O" * with_tags, ""]
+        tags = entity_tags.convert([tag for _, tag in sentence], scheme)
+        for (word, _), tag in zip(sentence, tags, strict=True):
+            lines.append(f"{word} NN" + f" {tag}" * with_tags)
+        lines.append("")
+    path.write_text("\n".join(lines), encoding="utf-8")
+
+
+def write_task(folder, count=64, **test):
+    write_conll(folder / "train.txt", make_sentences(count, 0))
+    write_conll(folder / "dev.txt", make_sentences(40, 1))
+    write_conll(folder / "test.txt", make_sentences(30, 2), **test)
+
+
+def read_tags(path, column=-1):
+    return [each.tags for each in conll.read(str(path), conll.Columns(tag=column))]
+
+
+def read_json(path):
+    return json.loads(path.read_text())
+
+
+# From files to predictions.
+
+
+def test_names_are_learned_scored_and_predicted(make_settings, tmp_path, log):
+    write_task(tmp_path)
+    scores = run_ner.run(
+        make_settings(do_train=True, do_eval=True, do_predict=True, num_train_epochs=12.0)
+    )
+    assert scores["f1"] > 0.95
+    assert scores["test_f1"] > 0.95
+    assert scores["baseline"] == 0
+    out = tmp_path / "out"
+    stored = read_json(out / "eval_results.json")
+    assert stored.pop("global_step") == 96
+    assert stored == {name: each for name, each in scores.items() if not name.startswith("test_")}
+    assert set(stored["types"]) == {"PER", "LOC"}
+    for part in ("eval", "test"):
+        lines = (out / f"{part}_results.txt").read_text().splitlines()
+        results = dict(re.fullmatch(r"(\w+) = (\S+)", line).groups() for line in lines)
+        names = ["accuracy", "f1", "loss", "precision", "recall"]
+        assert sorted(results) == sorted([*(f"{part}_{n}" for n in names), "global_step", "loss"])
+        expected = read_json(out / f"{part}_results.json")["f1"]
+        assert float(results[f"{part}_f1"]) == pytest.approx(expected)
+    # Line by line what was read, and what conlleval would score as the script did.
+    lines = (out / "predictions.txt").read_text().splitlines()
+    originals = (tmp_path / "test.txt").read_text().splitlines()
+    assert [line.rpartition(" ")[0] for line in lines] == originals
+    gold, found = read_tags(out / "predictions.txt", -2), read_tags(out / "predictions.txt")
+    assert entity_scores.score(gold, found)["f1"] == scores["test_f1"]
+    assert any("processed" in message and "phrases" in message for message in log.messages)
+    # Another day, from the folder alone.
+    before = (out / "predictions.txt").read_bytes()
+    (out / "predictions.txt").unlink()
+    (tmp_path / "train.txt").unlink()
+    keras.utils.set_random_seed(99)
+    again = run_ner.run(make_settings(do_predict=True))
+    assert again == {name: each for name, each in scores.items() if name.startswith("test_")}
+    assert (out / "predictions.txt").read_bytes() == before
+
+
+def test_records_are_the_same_whatever_the_columns_and_the_scheme(make_settings, tmp_path, trained):
+    sentences = make_sentences(16, 3)
+    records, scores = set(), []
+    for scheme, template, changes in (
+        ("iob2", "{word} {tag}", {}),
+        ("iob1", "{tag},{word}", {"text_column": -1, "label_column": 0, "separator": "comma"}),
+        ("iobes", "x\t{word}\t{tag}\ty z",
+         {"text_column": 1, "label_column": 2, "separator": "tab", "input_scheme": "iobes"}),
+    ):  # fmt: skip
+        lines = []
+        for sentence in sentences:
+            tags = entity_tags.convert([tag for _, tag in sentence], scheme)
+            lines += [
+                template.format(word=word, tag=tag)
+                for (word, _), tag in zip(sentence, tags, strict=True)
+            ]
+            lines.append("")
+        path = tmp_path / "mine.data"
+        path.write_text("\n".join(lines))
+        settings = make_settings(do_predict=True, data_dir=None, test_file=str(path), **changes)
+        scores.append(run_ner.run(settings))
+        records.add((trained / "predict.tf_record").read_bytes())
+    assert len(records) == 1
+    assert scores[0]["test_f1"] > 0
+    assert scores == [scores[0]] * 3
+
+
+def test_labels_and_predictions_may_be_of_other_schemes(make_settings, tmp_path):
+    write_task(tmp_path)
+    settings = make_settings(
+        do_train=True, do_predict=True, num_train_epochs=8.0, scheme="iobes", output_scheme="iob1"
+    )
+    assert run_ner.run(settings)["test_f1"] > 0.9
+    out = tmp_path / "out"
+    assert len(read_json(out / "task.json")["task"]["labels"]) == 9
+    tags = read_tags(out / "predictions.txt")
+    assert tags == [entity_tags.convert(each, "iob1") for each in tags]
+    run_ner.run(make_settings(do_predict=True))
+    again = read_tags(out / "predictions.txt")
+    assert [entity_tags.convert(each, "iob1") for each in again] == tags
+    assert any("S-PER" in each for each in again)
+    with pytest.raises(ValueError, match=r"must belong to the same task.*'iobes'.*'iob1'"):
+        run_ner.run(make_settings(do_predict=True, scheme="iob1"))
+
+
+def test_chinese_is_tagged_by_characters(make_settings, tmp_path):
+    rng = np.random.RandomState(0)
+    for name, count in (("train", 48), ("dev", 20), ("test", 10)):
+        lines = []
+        for _ in range(count):
+            for number in rng.permutation(4)[: rng.randint(1, 5)]:
+                lines.append(["北京\tB-LOC", "上海\tB-LOC", "李明\tB-PER", "我在\tO"][number])
+            lines.append("")
+        (tmp_path / f"{name}.bio").write_text("\n".join(lines), encoding="utf-8")
+    scores = run_ner.run(
+        make_settings(
+            do_train=True, do_eval=True, do_predict=True, num_train_epochs=12.0, unit="character"
+        )
+    )
+    assert scores["f1"] > 0.95
+    # A line has one tag, that of its first character.
+    predictions = tmp_path / "out/predictions.txt"
+    assert read_tags(predictions) == read_tags(predictions, -2)
+    model = serving.load(str(tmp_path / "out"))
+    (answer,) = model.predict(["我在北京 李明"])
+    found = [(each["type"], each["start"], each["end"]) for each in answer["entities"]]
+    assert found == [("LOC", 2, 4), ("PER", 5, 7)]
+
+
+@pytest.mark.slow
+def test_neighbouring_sentences_tell_what_a_word_is(make_settings, tmp_path):
+    for name, count, seed in (("train", 192, 0), ("dev", 40, 1)):
+        rng = np.random.RandomState(seed)
+        lines = []
+        for _ in range(count):
+            is_person = rng.randint(2)
+            tag = "B-PER" if is_person else "B-LOC"
+            others = ["saw O", "quickly O", ". O"][rng.randint(3) :]
+            lines += ["-DOCSTART- O", "", "said O" if is_person else "lies O", ". O", ""]
+            lines += [*others, f"Jordan {tag}", "", ". O", ""]
+        (tmp_path / f"{name}.txt").write_text("\n".join(lines))
+    f1 = {}
+    for context in (False, True):
+        settings = make_settings(
+            do_train=True, do_eval=True, num_train_epochs=12.0, document_context=context,
+            max_seq_length=16, output_dir=str(tmp_path / str(context)),
+        )  # fmt: skip
+        f1[context] = run_ner.run(settings)["f1"]
+    assert f1[False] < 0.7
+    assert f1[True] > 0.95
+    # What the model was trained with is used again, unless it is told not to.
+    stored = make_settings(do_eval=True, max_seq_length=16, output_dir=str(tmp_path / "True"))
+    assert run_ner.run(stored)["f1"] == f1[True]
+    assert run_ner.run(dataclasses.replace(stored, document_context=False))["f1"] < 0.9
+
+
+def test_a_file_without_tags_is_predicted_and_not_scored(make_settings, tmp_path, log, trained):
+    sentences = make_sentences(12, 3)
+    # Words alone; words and parts of speech; a column of O, as some fill it.
+    files = [
+        "\n\n".join("\n".join(word for word, _ in each) for each in sentences),
+        "\n\n".join("\n".join(f"{word} NN" for word, _ in each) for each in sentences),
+        "\n\n".join("\n".join(f"{word} O" for word, _ in each) for each in sentences),
+    ]
+    found = []
+    for text in files:
+        log.clear()
+        (tmp_path / "words.txt").write_text(text)
+        assert run_ner.run(make_settings(do_predict=True, test_file=f"{tmp_path}/words.txt")) == {}
+        assert not (tmp_path / "out/test_results.json").exists()
+        is_scored = "All tags in" in log.text
+        assert is_scored == (text == files[2]) and ("without tags" in log.text) != is_scored
+        lines = (tmp_path / "out/predictions.txt").read_text().splitlines()
+        assert [line.rpartition(" ")[0] for line in lines] == text.splitlines()
+        found.append([line.split()[-1] for line in lines if line])
+    assert found[0] == found[1] == found[2]
+    assert len(found[0]) == sum(map(len, sentences))
+
+
+# Training.
+
+
+def test_a_stopped_training_goes_on_to_the_same_weights(make_settings, tmp_path):
+    write_task(tmp_path, count=32)
+    settings = make_settings(
+        do_train=True, do_eval=True, num_train_epochs=2.0, save_checkpoints_steps=5
+    )
+    scores = run_ner.run(settings)
+    # As if killed after step 5 of 8.
+    (tmp_path / "out/checkpoint").write_text(
+        'model_checkpoint_path: "model.ckpt-5"\nall_model_checkpoint_paths: "model.ckpt-5"\n'
+    )
+    for name in ("bert_model.ckpt", "model.ckpt-8"):
+        for path in (tmp_path / "out").glob(f"{name}*"):
+            path.unlink()
+    keras.utils.set_random_seed(8)
+    assert run_ner.run(settings) == scores
+
+
+def test_the_best_weights_are_those_of_the_best_f1(make_settings, tmp_path):
+    write_task(tmp_path, count=32)
+    # So high a rate finds some names at first and ruins the model soon.
+    settings = make_settings(
+        do_train=True, do_eval=True, num_train_epochs=20.0, save_checkpoints_steps=4,
+        early_stopping_patience=2, learning_rate=0.006, warmup_proportion=0.5,
+    )  # fmt: skip
+    scores = run_ner.run(settings)
+    out = tmp_path / "out"
+    history = [json.loads(line) for line in (out / "evaluations.jsonl").read_text().splitlines()]
+    best = max(history, key=lambda each: each["f1"])
+    assert scores["f1"] == best["f1"] > 0
+    assert read_json(out / "eval_results.json")["global_step"] == best["step"]
+    assert (out / f"best/model.ckpt-{best['step']}.index").exists()
+    assert len(history) == history.index(best) + 3 < 20
+
+
+@pytest.mark.slow
+def test_several_runs_report_dev_and_test(make_settings, tmp_path, log):
+    write_task(tmp_path, count=16)
+    summary = run_ner.run(
+        make_settings(
+            do_train=True, do_eval=True, do_predict=True, num_runs=2, num_train_epochs=0.5
+        )
+    )
+    assert summary["metric"] == "f1"
+    for part, prefix in (("eval", ""), ("test", "test_")):
+        losses = [
+            read_json(tmp_path / f"out/run_{number}/{part}_results.json")["loss"]
+            for number in (1, 2)
+        ]
+        assert losses[0] != losses[1]
+        assert summary["mean"][f"{prefix}loss"] == pytest.approx(np.mean(losses))
+    # One step does not teach to find anything.
+    assert summary["failed"] == [run["seed"] for run in summary["runs"] if run["scores"]["f1"] == 0]
+
+
+# Runs with the settings given as JSON, on as many devices, without the dropout of the head.
+RUN = """
+import json, sys
+arguments = json.loads(sys.argv[1])
+import keras, tensorflow as tf
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0],
+    [tf.config.LogicalDeviceConfiguration()] * arguments["devices"],
+)
+import run_ner, task_models
+task_models.HEAD_DROPOUT_PROB = 0.0
+keras.utils.set_random_seed(1)
+print(json.dumps(run_ner.run(run_ner.Settings(**arguments["settings"]))))
+"""
+
+
+@pytest.mark.slow
+def test_two_replicas_micro_batches_or_padding_equal_one_device(make_settings, tmp_path):
+    write_task(tmp_path)
+    results = {}
+    for name, devices, changes in (
+        ("one", 1, {}),
+        ("mirrored", 2, {"strategy": "mirrored"}),
+        ("accumulated", 1, {"gradient_accumulation_steps": 4}),
+        ("padded", 1, {"pad_to_max_length": True}),
+    ):
+        settings = make_settings(
+            do_train=True, do_eval=True, num_train_epochs=2.0, output_dir=str(tmp_path / name),
+            eval_batch_size=7, **changes,
+        )  # fmt: skip
+        arguments = {"devices": devices, "settings": dataclasses.asdict(settings)}
+        output = run_python("-c", RUN, json.dumps(arguments)).stdout
+        results[name] = json.loads(output.splitlines()[-1])
+    for name in ("mirrored", "accumulated", "padded"):
+        assert results[name]["loss"] == pytest.approx(results["one"]["loss"], abs=1e-3), name
+        assert results[name]["types"] == results["one"]["types"], name
+
+
+# Whatever goes through the model together.
+
+
+@pytest.fixture(scope="module")
+def trained_once(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("trained")
+    write_task(folder)
+    run_ner.run(settings_in(folder)(do_train=True, num_train_epochs=4.0))
+    return folder
+
+
+@pytest.fixture
+def trained(trained_once, tmp_path):
+    """A folder that the script has filled, for each test to do with as it likes."""
+    return Path(shutil.copytree(trained_once / "out", tmp_path / "out"))
+
+
+def test_scores_depend_neither_on_batches_nor_on_padding(make_settings, tmp_path, trained):
+    write_task(tmp_path)
+    expected = run_ner.run(make_settings(do_eval=True, do_predict=True))
+    assert expected["f1"] > 0.5
+    lines = (tmp_path / "out/predictions.txt").read_bytes()
+    for changes in (
+        {"eval_batch_size": 1, "predict_batch_size": 1},
+        {"eval_batch_size": 7, "predict_batch_size": 5, "pad_to_max_length": True},
+        {"eval_batch_size": 64, "predict_batch_size": 64, "max_seq_length": 61},
+    ):
+        scores = run_ner.run(make_settings(do_eval=True, do_predict=True, **changes))
+        assert scores["types"] == expected["types"]
+        assert scores["loss"] == pytest.approx(expected["loss"], abs=1e-5)
+        assert (tmp_path / "out/predictions.txt").read_bytes() == lines
+
+
+def script_tags(make_settings, tmp_path, sentences, **changes):
+    write_conll(tmp_path / "test.txt", sentences)
+    run_ner.run(make_settings(do_predict=True, **changes))
+    return read_tags(tmp_path / "out/predictions.txt")
+
+
+def tags_of(answer):
+    """Returns the tags of a text's words between spaces, from the characters of entities."""
+    text = answer["text"]
+    starts = [match.start() for match in re.finditer(r"\S+", text)]
+    ends = [match.end() for match in re.finditer(r"\S+", text)]
+    entities = []
+    for each in answer["entities"]:
+        assert text[each["start"] : each["end"]] == each["text"]
+        assert 0 < each["score"] <= 1
+        first, last = starts.index(each["start"]), ends.index(each["end"])
+        entities.append(entity_tags.Entity(each["type"], first, last + 1))
+    return entity_tags.to_tags(entities, len(starts), "iob2")
+
+
+def answer_texts(model, sentences):
+    texts = ["  ".join(word for word, _ in sentence) for sentence in sentences]
+    answers = model.predict(texts)
+    return [{"text": text, **answer} for text, answer in zip(texts, answers, strict=True)]
+
+
+def test_loaded_model_answers_as_the_script_does(make_settings, tmp_path, trained):
+    sentences = make_sentences(30, 4)
+    expected = script_tags(make_settings, tmp_path, sentences, output_scheme="iob2")
+    expected = [entity_tags.convert(tags, "iob2") for tags in expected]
+    assert any("B-PER" in tags for tags in expected)
+    for batch_size in (1, 4, 64):
+        model = serving.load(str(trained), batch_size=batch_size)
+        answers = answer_texts(model, sentences)
+        assert [tags_of(answer) for answer in answers] == expected
+    assert model.predict([]) == []
+    assert model.predict(["", " \n"]) == [{"entities": []}, {"entities": []}]
+    blank, whole = model.predict([" ", answers[0]["text"]])
+    assert blank == {"entities": []}
+    assert whole["entities"] == [
+        {**each, "score": pytest.approx(each["score"], abs=1e-5)} for each in answers[0]["entities"]
+    ]
+
+
+def test_long_sentences_are_split_and_predicted_whole(make_settings, tmp_path, trained, log):
+    sentences = make_sentences(10, 5, longest=14)
+    assert max(map(len, sentences)) > 20
+    path = trained / "task.json"
+    path.write_text(json.dumps({**read_json(path), "max_seq_length": 10}))
+    found = script_tags(make_settings, tmp_path, sentences, max_seq_length=10)
+    assert [len(tags) for tags in found] == [len(sentence) for sentence in sentences]
+    assert "sentences are longer than 10 tokens and were split" in log.text
+    # There are names to find beyond the first window.
+    assert any("B-PER" in tags[12:] for tags in found)
+    answers = answer_texts(serving.load(str(trained)), sentences)
+    assert [tags_of(answer) for answer in answers] == [
+        entity_tags.convert(tags, "iob2") for tags in found
+    ]
+
+
+def test_prediction_needs_nothing_but_the_folder(trained, tmp_path):
+    moved = trained.rename(tmp_path / "moved")
+    for path in moved.iterdir():
+        kept = ("task.json", "vocab.txt", "bert_config.json", "bert_model.ckpt")
+        if path.is_file() and not path.name.startswith(kept):
+            path.unlink()
+    result = subprocess.run(
+        [sys.executable, "predict.py", f"--model_dir={moved}"],
+        cwd=ROOT,
+        input="Ada Lind saw Rome.\n\n",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    first, second = (json.loads(line) for line in result.stdout.splitlines())
+    assert first["text"] == "Ada Lind saw Rome."
+    assert {"type", "start", "end", "text", "score"} == set(first["entities"][0])
+    assert second == {"text": "", "entities": []}
+    assert predict.load(str(moved)).fields == ("text",)
+
+
+def test_a_list_of_texts_is_no_input(trained):
+    with pytest.raises(ValueError, match="Input 1, counted from 0, must have one text as 'text'"):
+        serving.load(str(trained)).predict(["Ada", {"text": ["Ada", "saw"]}])
+
+
+# What users get wrong.
+
+GOOD = "Ada B-PER\nsaw O\n"
+
+
+def write_texts(folder, **texts):
+    for name, text in texts.items():
+        (folder / f"{name}.txt").write_text(text, encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("texts", "changes", "message"),
+    [
+        ({}, {"do_train": False}, "At least one of `--do_train`, `--do_eval`, `--do_predict`"),
+        ({}, {}, r"`--data_dir` must hold 'train' with one of .*`--train_file` name the file"),
+        ({}, {"data_dir": None}, "`--data_dir` or `--train_file` must be given"),
+        ({}, {"data_dir": "nowhere"}, "'nowhere', which is not a folder"),
+        ({}, {"train_file": "nowhere"}, "`--train_file` must name a file. Received 'nowhere'"),
+        ({"train": GOOD}, {"do_eval": True}, "`--data_dir` must hold 'dev'"),
+        ({"train": ""}, {}, "train.txt' must hold rows"),
+        ({"train": "\n\n"}, {}, "train.txt' must hold words"),
+        ({"train": "Ada B-PER\nsaw NN O\n"}, {}, "train.txt:2: has 3 columns, but line 1 has 2"),
+        ({"train": "Ada B-PER\nsaw\n"}, {}, "train.txt:2: has 1 columns, but line 1 has 2"),
+        ({"train": GOOD}, {"label_column": 2}, "train.txt:1: .*`--label_column` says. It has 2"),
+        ({"train": GOOD}, {"label_column": -3}, "train.txt:1: must have a column -3"),
+        ({"train": GOOD}, {"text_column": 2}, "train.txt:1: .*`--text_column` says"),
+        ({"train": GOOD}, {"text_column": 1}, "`--text_column` and `--label_column` name the same"),
+        ({"train": GOOD}, {"separator": "tab"}, "train.txt:1: must have a word and a tag"),
+        ({"train": "Ada PER\nsaw O\n"}, {}, "train.txt:1: A tag must be O, or .*'PER'"),
+        ({"train": GOOD + "Bo I-PER\n"}, {}, "train.txt:3: 'I-PER' must follow .*in IOB2"),
+        (
+            {"train": GOOD + "Bo I-PER\n"},
+            {"input_scheme": "iob2"},
+            "^.*train.txt:3: 'I-PER' must follow 'B-PER' or 'I-PER', not 'O', in IOB2.$",
+        ),
+        ({"train": GOOD + "Bo S-PER\n"}, {}, "train.txt:3: IOB2 has no tag 'S-PER'"),
+        ({"train": GOOD}, {"input_scheme": "iobes"}, "train.txt:2: 'O' must not follow 'B-PER'"),
+        ({"train": "Ada O\n"}, {}, "must have entities. All tags are O"),
+        ({"train": GOOD, "dev": "Ada O\n"}, {"do_eval": True}, "`--do_eval` needs entities"),
+        ({"train": GOOD, "dev": "Ada B-ORG\n"}, {"do_eval": True}, r"dev.txt:1: .*\['PER'\].*ORG"),
+        ({"train": GOOD, "test": "Bo B-X\n"}, {"do_predict": True}, "test.txt:1: .*'B-X'"),
+        ({"train": GOOD, "test": "Bo B-PER\nx y\n"}, {"do_predict": True}, "test.txt:2: A tag"),
+        ({"train": GOOD}, {"num_runs": 2}, "`--num_runs` needs `--do_train` and `--do_eval`"),
+        ({}, {"do_train": False, "do_eval": True}, "`--output_dir` must hold a trained model"),
+        ({"train": GOOD}, {"max_seq_length": 65}, "`--max_seq_length` must be at most 64"),
+        ({"train": GOOD}, {"vocab_file": "nowhere"}, "`vocab_file` must be a readable file"),
+        ({"train": GOOD}, {"init_checkpoint": "nowhere"}, "`--init_checkpoint` must name"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_anything_is_written(
+    make_settings, tmp_path, texts, changes, message
+):
+    write_texts(tmp_path, **texts)
+    settings = make_settings(**{"do_train": True, **changes})
+    with pytest.raises(ValueError, match=message):
+        run_ner.run(settings)
+    out = tmp_path / "out"
+    assert not out.exists() or not list(out.iterdir())
+
+
+def test_two_files_for_one_split_are_refused(make_settings, tmp_path):
+    (tmp_path / "train.conll").write_text(GOOD)
+    write_texts(tmp_path, train=GOOD)
+    with pytest.raises(ValueError, match=r"one file for the train set. .*'train.conll'"):
+        run_ner.run(make_settings(do_train=True))
+
+
+def test_what_is_suspicious_is_told_once_with_its_number(make_settings, tmp_path, log):
+    text = GOOD + "\n\n\n" + "\u200b O\n\u200b O\nxyz B-PER\n"
+    write_texts(tmp_path, train=text, dev=text)
+    run_ner.run(
+        make_settings(do_train=True, do_eval=True, train_batch_size=2, document_context=True)
+    )
+    for words in (
+        "train.txt: skipped 2 empty sentences",
+        "2 of 5 words, such as '\\u200b', have no word piece",
+        "20.0 % of the words are [UNK]",
+        "All sentences are of one document",
+    ):
+        assert log.text.count(words) == (1 if "train.txt" in words else 2), words
+
+
+def test_the_folder_of_another_task_is_refused(make_settings, tmp_path, trained):
+    write_conll(tmp_path / "train.txt", [[("Ada", "B-X"), ("saw", "O")]] * 9)
+    with pytest.raises(ValueError, match=r"must belong to the same task.*'B-LOC'.*'B-X'"):
+        run_ner.run(make_settings(do_train=True))
+    with pytest.raises(ValueError, match=r"`do_lower_case` is False there and True now"):
+        run_ner.run(make_settings(do_predict=True, test_file=f"{tmp_path}/train.txt",
+                                  do_lower_case=True))  # fmt: skip
+    path = trained / "task.json"
+    path.write_text('{"kind": "classification"}')
+    with pytest.raises(ValueError, match=r"must be of a tagger. .* of 'classification'"):
+        run_ner.run(make_settings(do_predict=True))
+    path.write_text('{"kind": "tagging"}')
+    with pytest.raises(ValueError, match="A task must have the keys"):
+        run_ner.run(make_settings(do_predict=True, test_file=f"{tmp_path}/train.txt"))
+
+
+def test_a_trained_head_may_come_from_a_checkpoint(make_settings, tmp_path, trained):
+    write_task(tmp_path)
+    expected = run_ner.run(make_settings(do_eval=True))
+    weights = str(tmp_path / "out/bert_model.ckpt")
+    elsewhere = {"init_checkpoint": weights, "output_dir": str(tmp_path / "elsewhere")}
+    assert run_ner.run(make_settings(do_eval=True, **elsewhere)) == expected
+    # The training file tells the labels.
+    (tmp_path / "train.txt").unlink()
+    with pytest.raises(ValueError, match="`--data_dir` must hold 'train'"):
+        run_ner.run(make_settings(do_eval=True, **elsewhere))
+
+
+def test_an_error_is_one_line_and_status_1(make_settings, tmp_path):
+    write_texts(tmp_path, train="Ada B-PER\nsaw\n")
+    arguments = ["run_ner.py", f"--data_dir={tmp_path}", "--do_train", "--max_seq_length=9"]
+    for name in ("vocab_file", "bert_config_file", "output_dir"):
+        arguments.append(f"--{name}={getattr(make_settings(), name)}")
+    result = run_python(*arguments, check=False)
+    assert result.returncode == 1
+    assert "train.txt:2" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_models_are_cased_by_default():
+    listing = run_python("run_ner.py", "--helpxml", check=False).stdout
+    found = dict(
+        re.findall(r"<name>(\w+)</name>.*?<default>(.*?)</default>", listing, flags=re.DOTALL)
+    )
+    assert found["do_lower_case"] == "false"
+    for name, value in {"text_column": "0", "label_column": "-1", "scheme": ""}.items():
+        assert found[name] == value
