@@ -17,8 +17,8 @@ flags.disclaim_key_flags()
 class Settings:
     """The flags of every script that trains; the functions below say what each means."""
 
-    bert_config_file: str
     output_dir: str
+    bert_config_file: str = ""
     init_checkpoint: str | None = None
     save_checkpoints_steps: int = 1000
     keep_checkpoint_max: int = 5
@@ -35,7 +35,7 @@ class Settings:
 class FineTuningSettings(Settings):
     """The flags of every script that fine-tunes."""
 
-    vocab_file: str
+    vocab_file: str = ""
     do_lower_case: bool = True
     max_seq_length: int = 128
     do_train: bool = False
@@ -63,10 +63,17 @@ def read_settings(kind: type[SettingsType]) -> SettingsType:
     return kind(**{name: getattr(flags.FLAGS, name) for name in names})
 
 
-def define_vocabulary_flags() -> None:
+# What files that belong to a checkpoint are by default.
+BESIDE = "; absent, the one in the folder of the checkpoint"
+
+
+def define_vocabulary_flags(*, required: bool = True) -> None:
     """Defines --vocab_file and --do_lower_case, with its alias --do_lower."""
     flags.DEFINE_string(
-        "vocab_file", None, "WordPiece vocabulary, one entry a line.", required=True
+        "vocab_file",
+        None,
+        f"WordPiece vocabulary, one entry a line{'' if required else BESIDE}.",
+        required=required,
     )
     flags.DEFINE_bool(
         "do_lower_case",
@@ -99,21 +106,21 @@ def define_model_flags() -> None:
     flags.DEFINE_string(
         "bert_config_file",
         None,
-        "The bert_config.json that gives the model's shape.",
-        required=True,
+        f"The bert_config.json that gives the model's shape{BESIDE}.",
     )
     flags.DEFINE_string(
         "init_checkpoint",
         None,
         "Checkpoint to start from: its prefix (.../bert_model.ckpt), its .index file or its "
-        "folder. Not read where --output_dir already holds a checkpoint of this run.",
+        "folder, which may also be that of a Hugging Face model. Not read where --output_dir "
+        "already holds a checkpoint of this run.",
     )
 
 
 def define_fine_tuning_flags(max_seq_length: int = 128) -> None:
     """Defines the flags of every script that fine-tunes; its own come on top."""
     define_model_flags()
-    define_vocabulary_flags()
+    define_vocabulary_flags(required=False)
     flags.DEFINE_integer(
         "max_seq_length",
         max_seq_length,

@@ -24,6 +24,7 @@ import checkpoint
 import common_flags
 import feature_files
 import layer_features
+import model_files
 import modeling
 import record_files
 import text_inputs
@@ -41,9 +42,9 @@ class Settings:
 
     input_file: str
     output_file: str
-    bert_config_file: str
     init_checkpoint: str
-    vocab_file: str
+    bert_config_file: str = ""
+    vocab_file: str = ""
     do_lower_case: bool = True
     layers: str = "-1,-2,-3,-4"
     pooling: str = "none"
@@ -66,16 +67,16 @@ def define_flags() -> None:
     flags.DEFINE_string(
         "bert_config_file",
         None,
-        "The bert_config.json that gives the model's shape.",
-        required=True,
+        f"The bert_config.json that gives the model's shape{common_flags.BESIDE}.",
     )
     flags.DEFINE_string(
         "init_checkpoint",
         None,
-        "Checkpoint of the model: its prefix (.../bert_model.ckpt), its .index file or its folder.",
+        "Checkpoint of the model: its prefix (.../bert_model.ckpt), its .index file or its folder, "
+        "which may also be that of a Hugging Face model.",
         required=True,
     )
-    common_flags.define_vocabulary_flags()
+    common_flags.define_vocabulary_flags(required=False)
     flags.DEFINE_string(
         "layers",
         "-1,-2,-3,-4",
@@ -250,6 +251,7 @@ def run(settings: Settings) -> None:
     Raises:
       ValueError: before the expensive part, where the settings, the text and the model do not fit.
     """
+    settings = model_files.complete(settings)
     logging.info("%s", settings)
     config = modeling.BertConfig.from_json_file(settings.bert_config_file)
     layers = layer_features.parse_layers(settings.layers, config, flag="layers")
@@ -288,7 +290,7 @@ def _check(settings: Settings, config: modeling.BertConfig, layers: Sequence[int
             f"{settings.layers!r}; ask for concat_last_four in a run of its own."
         )
     tokenization.validate_case_matches_checkpoint(settings.do_lower_case, settings.init_checkpoint)
-    checkpoint.resolve(settings.init_checkpoint)
+    checkpoint.check_fit(settings.init_checkpoint, config)
     if settings.use_tpu:
         logging.warning("--use_tpu has no effect: features are computed on a GPU or the CPU.")
 

@@ -18,6 +18,8 @@ from absl import flags, logging
 
 import checkpoint
 import common_flags
+import huggingface
+import model_files
 import modeling
 import record_files
 import tables
@@ -25,7 +27,6 @@ import text_inputs
 import tokenization
 from masked_model import MASK, Guess, MaskedModel, Score, Text
 
-VOCAB_FILE = "vocab.txt"
 HEAD = "cls/predictions/"
 
 
@@ -51,20 +52,19 @@ def define_flags() -> None:
     flags.DEFINE_string(
         "checkpoint",
         None,
-        "A pre-trained model: the --output_dir of run_pretraining.py, or a checkpoint's prefix "
-        "(.../bert_model.ckpt), .index file or folder.",
+        "A pre-trained model: the --output_dir of run_pretraining.py, a checkpoint's prefix "
+        "(.../bert_model.ckpt), .index file or folder, or the folder of a Hugging Face model.",
         required=True,
     )
     flags.DEFINE_string(
         "bert_config_file",
         None,
-        f"The bert_config.json of the model; absent, {checkpoint.CONFIG_FILE} beside the "
-        "checkpoint.",
+        f"The bert_config.json of the model{common_flags.BESIDE}.",
     )
     flags.DEFINE_string(
         "vocab_file",
         None,
-        f"WordPiece vocabulary, one entry a line; absent, {VOCAB_FILE} beside the checkpoint.",
+        f"WordPiece vocabulary, one entry a line{common_flags.BESIDE}.",
     )
     flags.DEFINE_bool(
         "do_lower_case",
@@ -103,13 +103,15 @@ def load(settings: Settings) -> MaskedModel:
     """
     prefix = checkpoint.resolve(settings.checkpoint, flag="checkpoint")
     folder = os.path.dirname(prefix)
-    config_file = settings.bert_config_file or _find(
-        folder, checkpoint.CONFIG_FILE, "bert_config_file"
+    config_file = settings.bert_config_file or model_files.find_file(
+        folder, "bert_config_file", is_huggingface=huggingface.is_weights(prefix)
     )
     config = modeling.BertConfig.from_json_file(config_file)
     tokenization.validate_case_matches_checkpoint(settings.do_lower_case, prefix)
+    model_files.check_casing(folder, settings.do_lower_case)
+    checkpoint.check_fit(prefix, config, flag="checkpoint")
     tokenizer = text_inputs.load_tokenizer(
-        settings.vocab_file or _find(folder, VOCAB_FILE, "vocab_file"),
+        settings.vocab_file or model_files.find_file(folder, "vocab_file"),
         settings.do_lower_case,
         config.vocab_size,
         ["[CLS]", "[SEP]", MASK],
@@ -124,13 +126,6 @@ def load(settings: Settings) -> MaskedModel:
         )
     checkpoint.load_weights(model.model.weights, prefix, flag="checkpoint")
     return model
-
-
-def _find(folder: str, name: str, flag: str) -> str:
-    path = os.path.join(folder, name)
-    if not tables.is_file(path):
-        raise ValueError(f"`--{flag}` must be given, for there is no {path!r}.")
-    return path
 
 
 def run(settings: Settings, texts: Sequence[str] = ()) -> int:

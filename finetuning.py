@@ -26,7 +26,9 @@ import input_pipeline
 import modeling
 import optimization
 import record_files
+import text_inputs
 import tokenization
+import tokenizer_json
 import training
 
 TASK_FILE = "task.json"
@@ -60,7 +62,12 @@ def check_settings(
             f"`--max_seq_length` must be at most {limit}, the `max_position_embeddings` in "
             f"--bert_config_file. Received {settings.max_seq_length}."
         )
-    _check_vocabulary(settings, config, vocab)
+    if settings.init_checkpoint:
+        tokenization.validate_case_matches_checkpoint(
+            settings.do_lower_case, settings.init_checkpoint
+        )
+        checkpoint.check_fit(settings.init_checkpoint, config)
+    text_inputs.check_vocabulary(vocab, settings.vocab_file, config.vocab_size, ["[CLS]", "[SEP]"])
     if settings.train_batch_size % (num_replicas * settings.gradient_accumulation_steps):
         raise ValueError(
             f"`--train_batch_size` must be a multiple of the {num_replicas} devices times "
@@ -72,39 +79,11 @@ def check_settings(
             f"`--freeze_layers` must be at most {config.num_hidden_layers}, the "
             f"`num_hidden_layers` in --bert_config_file. Received {settings.freeze_layers}."
         )
-    if settings.init_checkpoint:
-        tokenization.validate_case_matches_checkpoint(
-            settings.do_lower_case, settings.init_checkpoint
-        )
-        checkpoint.resolve(settings.init_checkpoint)
-    elif not settings.do_train and find_weights(settings.output_dir) is None:
+    is_random = not settings.init_checkpoint and not settings.do_train
+    if is_random and find_weights(settings.output_dir) is None:
         raise ValueError(
             "`--output_dir` must hold a trained model, or `--init_checkpoint` name one, unless "
             f"`--do_train` is given. Received {settings.output_dir!r}, which holds none."
-        )
-
-
-def _check_vocabulary(
-    settings: Settings, config: modeling.BertConfig, vocab: Mapping[str, int]
-) -> None:
-    missing = [token for token in ("[CLS]", "[SEP]") if token not in vocab]
-    if missing:
-        raise ValueError(
-            f"`--vocab_file` must hold [CLS] and [SEP]. {settings.vocab_file!r} lacks {missing}."
-        )
-    highest = max(vocab.values())
-    if highest >= config.vocab_size:
-        raise ValueError(
-            f"`--vocab_file` must have at most {config.vocab_size} lines, the `vocab_size` in "
-            f"--bert_config_file. {settings.vocab_file!r} has {highest + 1}; do they belong "
-            "together?"
-        )
-    if highest + 1 < config.vocab_size:
-        logging.warning(
-            "--vocab_file has %d lines, but `vocab_size` in --bert_config_file is %d: do they "
-            "belong together?",
-            highest + 1,
-            config.vocab_size,
         )
 
 
@@ -146,7 +125,7 @@ def open_folder(settings: Settings, config: modeling.BertConfig, task: Mapping[s
         for key, value in _plain(task).items()
         if key in stored and stored[key] != value and key not in ignored
     ]
-    if stored and _read(os.path.join(folder, VOCAB_FILE)) != _read(settings.vocab_file):
+    if stored and _read(os.path.join(folder, VOCAB_FILE)) != _read_vocabulary(settings):
         differences.append(f"its {VOCAB_FILE} differs from `--vocab_file`")
     if differences:
         raise ValueError(
@@ -164,6 +143,13 @@ def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
 def _read(path: str) -> bytes:
     with record_files.open_file(path) as file:
         return file.read()
+
+
+def _read_vocabulary(settings: Settings) -> bytes:
+    text = _read(settings.vocab_file)
+    if not tokenizer_json.is_one(settings.vocab_file):
+        return text
+    return tokenizer_json.vocab_text(tokenizer_json.read_vocab(text, settings.vocab_file))
 
 
 def clear_folder(folder: str) -> None:
@@ -184,7 +170,7 @@ def keep_task(settings: Settings, config: modeling.BertConfig, task: Mapping[str
     folder = settings.output_dir
     checkpoint.keep_config(folder, config)
     with record_files.replace_files([os.path.join(folder, VOCAB_FILE)]) as (file,):
-        file.write(_read(settings.vocab_file))
+        file.write(_read_vocabulary(settings))
     text = json.dumps(task, indent=2, ensure_ascii=False) + "\n"
     checkpoint.write_text(os.path.join(folder, TASK_FILE), text)
 
@@ -199,7 +185,9 @@ def read_task(folder: str, *, flag: str = "output_dir") -> dict[str, Any]:
     if not tf.io.gfile.exists(path):
         raise ValueError(
             f"`--{flag}` must be the `--output_dir` of a fine-tuning script. {folder!r} has no "
-            f"{TASK_FILE}."
+            f"{TASK_FILE}. Fine-tune first, with `--do_train`; convert_checkpoint.py makes such a "
+            "folder of a fine-tuned Hugging Face model; fill_mask.py and extract_features.py ask "
+            "models that are only pre-trained."
         )
     try:
         return dict(json.loads(_read(path)))

@@ -375,13 +375,3 @@ def tokenizer_config(do_lower_case: bool, max_length: int) -> dict[str, Any]:
         "model_max_length": max_length,
         **{f"{name}_token": f"[{name.upper()}]" for name in special},
     }
-
-
-def stored_casing(folder: str) -> tuple[bool | None, str]:
-    """Returns whether the folder's tokenizer lower-cases, where it says so, and the file's name."""
-    path = os.path.join(folder, TOKENIZER_CONFIG_FILE)
-    if os.path.isfile(path):
-        value = read_json(path).get("do_lower_case")
-        if isinstance(value, bool):
-            return value, path
-    return None, path

@@ -30,6 +30,7 @@ import custom_data
 import finetuning
 import glue
 import input_pipeline
+import model_files
 import modeling
 import serving
 import task_models
@@ -126,6 +127,7 @@ def run(settings: Settings) -> dict[str, Any]:
       ValueError: before the expensive part, where settings, files and model do not fit.
     """
     _check_settings(settings)
+    settings = model_files.complete(settings)
     if settings.num_runs == 1:
         return _run(settings)
     return finetuning.repeat(settings, _run, _open_data_set(settings).task.metric)

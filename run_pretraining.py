@@ -20,6 +20,7 @@ from absl import flags, logging
 import checkpoint
 import common_flags
 import input_pipeline
+import model_files
 import modeling
 import optimization
 import pretraining
@@ -103,6 +104,7 @@ def run(settings: Settings) -> dict[str, float]:
     """
     if not settings.do_train and not settings.do_eval:
         raise ValueError("At least one of `--do_train` and `--do_eval` must be given.")
+    settings = model_files.complete(settings)
     strategy = training.make_strategy(
         "tpu" if settings.use_tpu else settings.strategy, settings.tpu_name
     )
@@ -151,7 +153,7 @@ def _open_batches(settings: Settings, config: modeling.BertConfig, num_replicas:
             f"{settings.gradient_accumulation_steps}."
         )
     if settings.init_checkpoint:
-        checkpoint.resolve(settings.init_checkpoint)
+        checkpoint.check_fit(settings.init_checkpoint, config)
     features = input_pipeline.pretraining_features(
         max_seq_length=settings.max_seq_length,
         max_predictions_per_seq=settings.max_predictions_per_seq,

@@ -168,6 +168,5 @@ def load(model_dir: str, *, batch_size: int = 32, precision: str = "float32") ->
     with record_files.open_file(os.path.join(model_dir, finetuning.VOCAB_FILE)) as file:
         tokenizer = tokenization.FullTokenizer(file, stored["do_lower_case"])
     task = importlib.import_module(SCRIPTS[kind]).serve(stored, config, tokenizer, precision)
-    weights = {variable.path: variable for variable in task.model.weights}
-    checkpoint.Checkpoints(model_dir).restore(weights, prefix)
+    checkpoint.load_weights(task.model.weights, prefix, flag="model_dir", with_head=True)
     return LoadedModel(task, batch_size)

@@ -1,7 +1,7 @@
 """Texts as a model takes them: lines `A ||| B`, a vocabulary that fits, batches of like lengths."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -37,11 +37,29 @@ def load_tokenizer(
             tokenizer = tokenization.FullTokenizer(lines, do_lower_case)
     else:
         tokenizer = tokenization.FullTokenizer(vocab_file, do_lower_case)
-    if missing := [token for token in special_tokens if token not in tokenizer.vocab]:
+    check_vocabulary(tokenizer.vocab, vocab_file, vocab_size, special_tokens)
+    return tokenizer
+
+
+def check_vocabulary(
+    vocab: Mapping[str, int], vocab_file: str, vocab_size: int, special_tokens: Sequence[str]
+) -> None:
+    """Checks that a vocabulary has the special tokens and fits the model.
+
+    Args:
+      vocab: The id of every token.
+      vocab_file: Where it is from, for messages.
+      vocab_size: What `bert_config.json` says.
+      special_tokens: Tokens that it must hold.
+
+    Raises:
+      ValueError: where it does not.
+    """
+    if missing := [token for token in special_tokens if token not in vocab]:
         raise ValueError(
             f"`--vocab_file` must hold {list(special_tokens)}. {vocab_file!r} lacks {missing}."
         )
-    size = max(tokenizer.inv_vocab) + 1
+    size = max(vocab.values()) + 1
     if size > vocab_size:
         raise ValueError(
             f"`--vocab_file` must have at most {vocab_size} tokens, the `vocab_size` in "
@@ -55,7 +73,6 @@ def load_tokenizer(
             size,
             vocab_size,
         )
-    return tokenizer
 
 
 def clean_line(line: str | bytes) -> str:

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, TypeVar
 
+import tokenizer_json
+
 K = TypeVar("K")
 V = TypeVar("V")
 
@@ -78,16 +80,19 @@ def load_vocab(vocab_file: str | os.PathLike[str] | Iterable[bytes]) -> dict[str
 
     Args:
       vocab_file: a local path, or a file open for reading bytes, with one token a line. The id is
-        the number of the line, from 0; blank lines have one too.
+        the number of the line, from 0; blank lines have one too. A path that ends in .json is that
+        of a `tokenizer.json`.
     """
     if isinstance(vocab_file, str | os.PathLike):
+        path = os.fspath(vocab_file)
         try:
-            with open(vocab_file, "rb") as lines:
-                return _number_tokens(lines, os.fspath(vocab_file))
+            with open(path, "rb") as lines:
+                if tokenizer_json.is_one(path):
+                    return tokenizer_json.read_vocab(lines.read(), path)
+                return _number_tokens(lines, path)
         except OSError as error:
             raise ValueError(
-                f"`vocab_file` must be a readable file. Received {os.fspath(vocab_file)!r} "
-                f"({error.strerror})."
+                f"`vocab_file` must be a readable file. Received {path!r} ({error.strerror})."
             ) from error
     return _number_tokens(vocab_file, str(getattr(vocab_file, "name", "vocabulary")))
 

@@ -5,6 +5,7 @@ import pytest
 from conftest import GOLDEN, ROOT, change, run_python
 
 import checkpoint
+import encoder_shapes
 import extract_features
 import modeling
 
@@ -205,9 +206,14 @@ def test_a_file_without_lines_is_an_error(settings, tmp_path):
 
 def test_a_pair_needs_two_segments(settings, tmp_path):
     config = modeling.BertConfig.from_json_file(settings().bert_config_file)
-    (tmp_path / "one.json").write_text(change(config, type_vocab_size=1).to_json_string())
+    config = change(config, type_vocab_size=1)
+    (tmp_path / "one.json").write_text(config.to_json_string())
+    encoder = {name: np.zeros(shape) for name, shape in encoder_shapes.expected(config).items()}
+    checkpoint.save_tensors(str(tmp_path / "one.ckpt"), encoder)
+    files = {"bert_config_file": "one.json", "init_checkpoint": "one.ckpt"}
+    files = {flag: str(tmp_path / name) for flag, name in files.items()}
     with pytest.raises(ValueError, match=r"`type_vocab_size`.*line 2"):
-        extract_features.run(settings(bert_config_file=str(tmp_path / "one.json")))
+        extract_features.run(settings(**files))
 
 
 def test_a_checkpoint_of_the_other_casing_is_an_error(settings, tmp_path):

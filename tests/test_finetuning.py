@@ -358,10 +358,10 @@ def test_vocabulary_must_fit_the_model(make_settings, tiny_config, log):
     vocab = tokenization.load_vocab(settings.vocab_file)
     finetuning.check_settings(settings, tiny_config, vocab, 1)
     assert log.messages == []
-    with pytest.raises(ValueError, match=r"must have at most 28 lines.*has 29"):
+    with pytest.raises(ValueError, match=r"must have at most 28 tokens.*has 29"):
         finetuning.check_settings(settings, change(tiny_config, vocab_size=28), vocab, 1)
     finetuning.check_settings(settings, change(tiny_config, vocab_size=30), vocab, 1)
-    assert "has 29 lines, but `vocab_size` in --bert_config_file is 30" in log.text
+    assert "has 29 tokens, but `vocab_size` in --bert_config_file is 30" in log.text
     del vocab["[SEP]"]
     with pytest.raises(ValueError, match=r"lacks \['\[SEP\]'\]"):
         finetuning.check_settings(settings, tiny_config, vocab, 1)

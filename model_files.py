@@ -1,0 +1,124 @@
+"""The files that belong to a checkpoint: its configuration, its vocabulary and its casing."""
+
+import dataclasses
+import os
+from typing import Any, TypeVar
+
+from absl import logging
+
+import checkpoint
+import huggingface
+import record_files
+import tables
+import tokenizer_json
+
+VOCAB_FILE = "vocab.txt"
+TOKENIZER_FILE = "tokenizer.json"
+
+# By flag, the names that its file may have in the folder of a checkpoint.
+_NAMES = {
+    "bert_config_file": (checkpoint.CONFIG_FILE, huggingface.CONFIG_FILE),
+    "vocab_file": (VOCAB_FILE, TOKENIZER_FILE),
+}
+
+SettingsType = TypeVar("SettingsType")
+
+
+def complete(settings: SettingsType) -> SettingsType:
+    """Returns settings with the files that they leave out taken from the folder of the checkpoint.
+
+    That is the folder of `init_checkpoint`, or where there is none, `output_dir`.
+
+    Args:
+      settings: A data class that has `bert_config_file`; `vocab_file` and `do_lower_case` need not
+        be among its fields.
+
+    Raises:
+      ValueError: where a file is neither given nor there, or the casing is not that of the model.
+    """
+    init_checkpoint = getattr(settings, "init_checkpoint", None)
+    output_dir = getattr(settings, "output_dir", "")
+    prefix = checkpoint.resolve(init_checkpoint) if init_checkpoint else ""
+    folder = os.path.dirname(prefix) if prefix else output_dir
+    found: dict[str, Any] = {}
+    for flag in _NAMES:
+        if hasattr(settings, flag) and not getattr(settings, flag):
+            found[flag] = find_file(folder, flag, is_huggingface=huggingface.is_weights(prefix))
+    if found:
+        logging.info("Not given, so taken from beside the weights: %s.", ", ".join(found.values()))
+    if init_checkpoint and hasattr(settings, "do_lower_case"):
+        check_casing(folder, settings.do_lower_case)
+    return dataclasses.replace(settings, **found)  # type: ignore[type-var]
+
+
+def find_file(folder: str, flag: str, *, is_huggingface: bool = False) -> str:
+    """Returns the path of the file that a flag would name.
+
+    Args:
+      folder: That of the weights.
+      flag: "bert_config_file" or "vocab_file".
+      is_huggingface: Whether the weights are; two configurations may lie side by side.
+
+    Raises:
+      ValueError: where it is not there.
+    """
+    names = _NAMES[flag]
+    if is_huggingface and flag == "bert_config_file":
+        names = names[::-1]
+    for name in names:
+        path = os.path.join(folder, name)
+        if tables.is_file(path):
+            return path
+    raise ValueError(
+        f"`--{flag}` must be given, for there is neither {names[0]!r} nor {names[1]!r} in "
+        f"{folder!r}."
+    )
+
+
+def read_casing(folder: str) -> tuple[bool, str] | None:
+    """Returns whether the model in a folder is lower-cased, and the file that says so, if any."""
+    readers = {"task.json": _read_key, huggingface.TOKENIZER_CONFIG_FILE: _read_key}
+    for name, read in {**readers, TOKENIZER_FILE: _read_normalizer}.items():
+        path = os.path.join(folder, name)
+        if tables.is_file(path) and (casing := read(path)) is not None:
+            return casing, path
+    return None
+
+
+def _read_key(path: str) -> bool | None:
+    casing = huggingface.read_json(path).get("do_lower_case")
+    return casing if isinstance(casing, bool) else None
+
+
+def _read_normalizer(path: str) -> bool | None:
+    with record_files.open_file(path) as file:
+        return tokenizer_json.read_casing(file.read(), path)
+
+
+def check_casing(folder: str, do_lower_case: bool) -> None:
+    """Checks the casing of texts against what the folder says of its model.
+
+    Raises:
+      ValueError: where they differ.
+    """
+    stored = read_casing(folder)
+    if stored and stored[0] != do_lower_case:
+        raise ValueError(
+            f"`--do_lower_case` must be {stored[0]} for this model, as {stored[1]!r} says. "
+            f"Received {do_lower_case}."
+        )
+    path = os.path.join(folder, huggingface.TOKENIZER_CONFIG_FILE)
+    if not tables.is_file(path):
+        return
+    values = huggingface.read_json(path)
+    for key, expected in (("strip_accents", do_lower_case), ("tokenize_chinese_chars", True)):
+        value = values.get(key)
+        if value is not None and value != expected:
+            logging.warning(
+                "%s says that `%s` is %s, but texts are tokenized with %s: the original's "
+                "tokenizer knows nothing else.",
+                path,
+                key,
+                value,
+                expected,
+            )
