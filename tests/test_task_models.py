@@ -410,3 +410,135 @@ def test_padding_does_not_change_the_span_loss(tiny_config):
         for name, values in batch.items()
     }
     assert span_loss(model, padded) == pytest.approx(span_loss(model, batch), abs=1e-5)
+
+
+def make_tags(config, *shape, seed=0):
+    """Returns a batch of which some real tokens begin words, with labels also where none is."""
+    rng = np.random.RandomState(seed)
+    inputs = make_inputs(config, *shape, seed=seed)
+    begins = (rng.uniform(size=shape) < 0.6) & (inputs["input_mask"] > 0)
+    labels = rng.randint(0, NUM_OUTPUTS, shape)
+    return {
+        **inputs,
+        "label_ids": labels.astype(np.int32),
+        "label_mask": begins.astype(np.int32),
+    }
+
+
+def tagging_loss(logits, batch):
+    weights, losses = task_models.tagging_objective()
+    parts = losses({"logits": tf.constant(logits)}, batch, weights(batch))
+    assert parts.keys() == weights(batch).keys() == {"loss"}
+    return float(parts["loss"])
+
+
+def make_logits(*shape, seed=3):
+    return 3 * np.random.RandomState(seed).standard_normal(shape).astype(np.float32)
+
+
+def test_tagging_loss_is_the_mean_over_words(tiny_config):
+    batch = make_tags(tiny_config, 6, 7)
+    logits = make_logits(6, 7, NUM_OUTPUTS)
+    expected = []
+    for row, place in np.argwhere(batch["label_mask"]):
+        scores = logits[row, place].astype(np.float64)
+        expected.append(np.log(np.exp(scores).sum()) - scores[batch["label_ids"][row, place]])
+    assert 5 < len(expected) < 30
+    assert tagging_loss(logits, batch) == pytest.approx(np.mean(expected), rel=1e-5)
+
+
+def test_tokens_without_a_label_do_not_matter(tiny_config):
+    batch = make_tags(tiny_config, 6, 7)
+    logits = make_logits(6, 7, NUM_OUTPUTS)
+    expected = tagging_loss(logits, batch)
+    others = batch["label_mask"] == 0
+    changed = {**batch, "label_ids": np.where(others, 0, batch["label_ids"])}
+    logits[others] = 90
+    assert tagging_loss(logits, changed) == pytest.approx(expected, rel=1e-6)
+    variable = tf.Variable(logits)
+    weights, losses = task_models.tagging_objective()
+    with tf.GradientTape() as tape:
+        loss = losses({"logits": tf.convert_to_tensor(variable)}, batch, weights(batch))["loss"]
+    gradient = tape.gradient(loss, variable).numpy()
+    assert not gradient[others].any()
+    assert (np.abs(gradient[~others]).max(axis=-1) > 0).all()
+
+
+def test_padding_changes_neither_the_tagging_nor_the_choice_loss(tiny_config):
+    model = spread(make("tagging", tiny_config))
+    batch = make_tags(tiny_config, 6, 7)
+    wider = {name: np.pad(values, [(0, 0), (0, 5)]) for name, values in batch.items()}
+    first, second = (
+        tagging_loss(model({name: each[name] for name in NAMES})["logits"].numpy(), each)
+        for each in (batch, wider)
+    )
+    assert second == pytest.approx(first, abs=1e-5)
+    # Of choices, also the places of those that are not there.
+    model = spread(make("choice", tiny_config))
+    batch = make_choices(tiny_config, 5, 4, 7)
+    pads = {"label_ids": [(0, 0), (0, 0)], "choice_mask": [(0, 0), (0, 2)]}
+    wider = {
+        name: np.pad(values, pads.get(name, [(0, 0), (0, 2), (0, 5)]))
+        for name, values in batch.items()
+    }
+    first, second = (
+        choice_loss(model({name: each[name] for name in NAMES})["logits"].numpy(), each)
+        for each in (batch, wider)
+    )
+    assert second == pytest.approx(first, abs=1e-5)
+
+
+def make_choices(config, *shape, seed=0):
+    """Returns a batch of which some examples have fewer choices; the label is one that is there."""
+    rng = np.random.RandomState(seed)
+    counts = rng.randint(2, shape[1] + 1, (shape[0], 1))
+    return {
+        **make_inputs(config, *shape, seed=seed),
+        "label_ids": rng.randint(0, counts).astype(np.int32),
+        "choice_mask": (np.arange(shape[1]) < counts).astype(np.int32),
+    }
+
+
+def choice_loss(logits, batch):
+    weights, losses = task_models.choice_objective()
+    parts = losses({"logits": tf.constant(logits)}, batch, weights(batch))
+    assert parts.keys() == weights(batch).keys() == {"loss"}
+    return float(parts["loss"])
+
+
+def test_choice_loss_is_the_mean_over_examples_of_the_choices_that_are_there(tiny_config):
+    batch = make_choices(tiny_config, 9, 4, 7)
+    counts = batch["choice_mask"].sum(axis=1)
+    assert set(counts) == {2, 3, 4}
+    logits = make_logits(9, 4)
+    expected = []
+    for row, count in enumerate(counts):
+        scores = logits[row, :count].astype(np.float64)
+        expected.append(np.log(np.exp(scores).sum()) - scores[batch["label_ids"][row, 0]])
+    assert choice_loss(logits, batch) == pytest.approx(np.mean(expected), rel=1e-5)
+    logits[batch["choice_mask"] == 0] = 1000
+    assert choice_loss(logits, batch) == pytest.approx(np.mean(expected), rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["tagging", "choice"])
+def test_shares_of_words_and_choices_add_up_to_the_whole(kind, tiny_config):
+    if kind == "tagging":
+        weights, losses = task_models.tagging_objective()
+        batch = make_tags(tiny_config, 9, 7)
+        # The last share has no word at all, and the others differ in their numbers.
+        batch["label_mask"][7:] = 0
+        logits = make_logits(9, 7, NUM_OUTPUTS)
+    else:
+        weights, losses = task_models.choice_objective()
+        batch = make_choices(tiny_config, 9, 4, 7)
+        logits = make_logits(9, 4)
+    whole = losses({"logits": logits}, batch, weights(batch))["loss"]
+    shares = [slice(0, 2), slice(2, 7), slice(7, 9)]
+    parts = [{name: values[rows] for name, values in batch.items()} for rows in shares]
+    total = {"loss": sum(weights(part)["loss"] for part in parts)}
+    share_losses = [
+        float(losses({"logits": logits[rows]}, part, total)["loss"])
+        for rows, part in zip(shares, parts, strict=True)
+    ]
+    assert sum(share_losses) == pytest.approx(float(whole), rel=1e-6)
+    assert (share_losses[-1] == 0) == (kind == "tagging")
