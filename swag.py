@@ -63,7 +63,7 @@ def read(path: str, *, with_labels: bool = True) -> list[Example]:
     is_json = path.removesuffix(".gz").endswith((".jsonl", ".json"))
     rows = tables.read_json_lines(path) if is_json else _read_csv(path, with_labels)
     examples = [
-        _make_example(f"{path}:{row.line}", number, row.cells, with_labels)
+        make_example(f"{path}:{row.line}", number, row.cells, with_label=with_labels)
         for number, row in enumerate(rows)
     ]
     if not examples:
@@ -88,7 +88,18 @@ def _read_csv(path: str, with_labels: bool) -> list[tables.JsonRow]:
     return [tables.JsonRow(row.line, dict(zip(names, row.cells, strict=False))) for row in rows]
 
 
-def _make_example(place: str, number: int, cells: Mapping[str, Any], with_labels: bool) -> Example:
+def make_example(place: str, number: int, cells: Mapping[str, Any], *, with_label: bool) -> Example:
+    """Returns the example that the values of a row give.
+
+    Args:
+      place: Where the row is, for messages.
+      number: Names the example where the row does not.
+      cells: The values, by SWAG's column names or `context`, `endings`, `label` and `id`.
+      with_label: Whether there must be a label.
+
+    Raises:
+      ValueError: as `read`.
+    """
     context = cells.get("context", cells.get("sent1"))
     if not isinstance(context, str):
         raise ValueError(
@@ -96,7 +107,7 @@ def _make_example(place: str, number: int, cells: Mapping[str, Any], with_labels
             f"{list(cells)}."
         )
     endings = _find_endings(place, cells)
-    label = _read_label(place, cells.get("label"), len(endings), with_labels)
+    label = _read_label(place, cells.get("label"), len(endings), with_label)
     name = cells.get("id", cells.get("", number))
     return Example(str(name), context, endings, label)
 

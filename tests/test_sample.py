@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 import squad
+import swag
 import tokenization
 
 ROOT = Path(__file__).parent.parent
@@ -37,3 +38,14 @@ def test_sample_answers_stand_in_their_paragraphs(name, count):
     tokenizer = tokenization.FullTokenizer(str(ROOT / "sample/vocab.txt"))
     for example in examples:
         assert "[UNK]" not in tokenizer.tokenize(f"{example.question_text} {example.context}")
+
+
+@pytest.mark.parametrize(("name", "count"), [("train", 16), ("val", 6)])
+def test_sample_endings_cannot_be_told_by_their_number(name, count):
+    examples = swag.read(str(ROOT / f"sample/endings/{name}.jsonl"))
+    labels = [example.label for example in examples]
+    assert len(examples) == count
+    assert max(map(labels.count, labels)) <= count / 2
+    tokenizer = tokenization.FullTokenizer(str(ROOT / "sample/vocab.txt"))
+    for example in examples:
+        assert "[UNK]" not in tokenizer.tokenize(" ".join([example.context, *example.endings]))

@@ -1,0 +1,344 @@
+import csv
+import json
+import re
+import shutil
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+from conftest import LARGE_GOLDEN, run_python
+
+import modeling
+import predict
+import run_swag
+import serving
+import swag
+
+# The right ending names what belongs to the animal of the context.
+HOMES = {"bird": "nest", "bee": "hive", "dog": "kennel"}
+FILLERS = ["old", "young"]
+
+SWAG = LARGE_GOLDEN.parent / "data" / "swag" / "sample.jsonl"
+
+
+@pytest.fixture
+def make_settings(tmp_path):
+    return settings_in(tmp_path)
+
+
+def settings_in(folder):
+    """Writes a vocabulary and a configuration; returns a function that makes settings of them."""
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *HOMES, *HOMES.values(), *FILLERS, "in"]
+    (folder / "vocab.txt").write_text("\n".join(words) + "\n")
+    config = modeling.BertConfig(
+        vocab_size=len(words),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=48,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        max_position_embeddings=32,
+        type_vocab_size=2,
+        initializer_range=0.1,
+    )
+    (folder / "config.json").write_text(config.to_json_string())
+
+    def make(**changes) -> run_swag.Settings:
+        return run_swag.Settings(
+            **{
+                "bert_config_file": str(folder / "config.json"),
+                "vocab_file": str(folder / "vocab.txt"),
+                "data_dir": str(folder),
+                "output_dir": str(folder / "out"),
+                "max_seq_length": 16,
+                "train_batch_size": 8,
+                "learning_rate": 0.001,
+                # A model as small as this soon stops learning where it begins too fast.
+                "warmup_proportion": 0.4,
+                **changes,
+            }
+        )
+
+    return make
+
+
+def make_rows(count, seed):
+    """Returns texts about an animal with two or three endings, of which one is its home."""
+    rng = np.random.RandomState(seed)
+    rows = []
+    for number in range(count):
+        animals = [str(each) for each in rng.permutation(list(HOMES))[: rng.randint(2, 4)]]
+        label = rng.randint(len(animals))
+        fillers = [str(each) for each in rng.choice(FILLERS, rng.randint(0, 4))]
+        endings = [f"in {HOMES[animal]}" for animal in animals]
+        context = " ".join([*fillers, animals[label]])
+        rows.append({"id": f"r{number}", "context": context, "endings": endings, "label": label})
+    return rows
+
+
+def write_rows(path, rows, *, with_labels=True):
+    kept = [{k: v for k, v in row.items() if with_labels or k != "label"} for row in rows]
+    path.write_text("".join(json.dumps(row) + "\n" for row in kept))
+
+
+def write_task(folder, count=160):
+    write_rows(folder / "train.jsonl", make_rows(count, 0))
+    write_rows(folder / "val.jsonl", make_rows(50, 1))
+    tests = make_rows(20, 2)
+    write_rows(folder / "test.jsonl", tests, with_labels=False)
+    return tests
+
+
+def read_tsv(path):
+    with open(path, encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+
+
+def chances_of(row):
+    cells = [value for name, value in row.items() if name.startswith("probability_")]
+    return [float(cell) for cell in cells if cell]
+
+
+# From files to predictions.
+
+
+def test_endings_are_learned_and_predicted(make_settings, tmp_path):
+    tests = write_task(tmp_path)
+    scores = run_swag.run(
+        make_settings(do_train=True, do_eval=True, do_predict=True, num_train_epochs=15.0)
+    )
+    assert scores["accuracy"] > 0.9
+    assert scores["baseline"] < 0.5
+    out = tmp_path / "out"
+    stored = json.loads((out / "eval_results.json").read_text())
+    assert stored == {"global_step": 300, **scores}
+    lines = (out / "eval_results.txt").read_text().splitlines()
+    results = dict(re.fullmatch(r"(\w+) = (\S+)", line).groups() for line in lines)
+    assert list(results) == ["eval_accuracy", "eval_loss", "global_step", "loss"]
+    assert float(results["eval_accuracy"]) == pytest.approx(scores["accuracy"])
+    rows = read_tsv(out / "predictions.tsv")
+    assert [row["id"] for row in rows] == [test["id"] for test in tests]
+    right = []
+    for row, test in zip(rows, tests, strict=True):
+        chances = chances_of(row)
+        assert len(chances) == len(test["endings"])
+        assert sum(chances) == pytest.approx(1.0)
+        assert int(row["predicted_label"]) == int(np.argmax(chances))
+        assert row["predicted_ending"] == test["endings"][int(row["predicted_label"])]
+        right.append(int(row["predicted_label"]) == test["label"])
+    assert np.mean(right) > 0.9
+    # Another day, from the folder alone.
+    before = (out / "predictions.tsv").read_bytes()
+    (out / "predictions.tsv").unlink()
+    (tmp_path / "train.jsonl").unlink()
+    keras.utils.set_random_seed(99)
+    run_swag.run(make_settings(do_predict=True))
+    assert (out / "predictions.tsv").read_bytes() == before
+
+
+@pytest.mark.slow
+def test_a_model_that_cannot_see_the_context_learns_nothing(make_settings, tmp_path):
+    write_task(tmp_path)
+    for name in ("train", "val"):
+        rows = [json.loads(line) for line in (tmp_path / f"{name}.jsonl").read_text().splitlines()]
+        write_rows(tmp_path / f"{name}.jsonl", [{**row, "context": "old"} for row in rows])
+    scores = run_swag.run(make_settings(do_train=True, do_eval=True, num_train_epochs=15.0))
+    assert scores["accuracy"] < 0.7
+
+
+def test_a_stopped_training_goes_on_to_the_same_weights(make_settings, tmp_path):
+    write_task(tmp_path, count=32)
+    whole = make_settings(do_train=True, do_eval=True, num_train_epochs=2.0)
+    scores = run_swag.run(whole)
+    # As if killed after step 5 of 8.
+    split = make_settings(
+        do_train=True, do_eval=True, num_train_epochs=2.0, output_dir=str(tmp_path / "split"),
+        save_checkpoints_steps=5,
+    )  # fmt: skip
+    keras.utils.set_random_seed(7)
+    run_swag.run(split)
+    keras.utils.set_random_seed(7)
+    restart(tmp_path / "split", 5)
+    assert run_swag.run(split) == scores
+
+
+def restart(folder, step):
+    """Takes a folder back to its checkpoint of that step."""
+    (folder / "checkpoint").write_text(
+        f'model_checkpoint_path: "model.ckpt-{step}"\n'
+        f'all_model_checkpoint_paths: "model.ckpt-{step}"\n'
+    )
+    for path in folder.glob("bert_model.ckpt*"):
+        path.unlink()
+
+
+@pytest.mark.slow
+def test_several_runs_and_early_stopping_go_by_the_accuracy(make_settings, tmp_path):
+    write_task(tmp_path, count=32)
+    summary = run_swag.run(
+        make_settings(
+            do_train=True, do_eval=True, num_runs=2, num_train_epochs=6.0,
+            early_stopping_patience=1, save_checkpoints_steps=2, learning_rate=1e-9,
+        )
+    )  # fmt: skip
+    assert summary["metric"] == "accuracy"
+    for number in (1, 2):
+        folder = tmp_path / f"out/run_{number}"
+        history = [json.loads(x) for x in (folder / "evaluations.jsonl").read_text().splitlines()]
+        # Nothing is learned at such a rate, so the second evaluation is no better.
+        assert [each["step"] for each in history] == [2, 4]
+        assert json.loads((folder / "eval_results.json").read_text())["global_step"] == 2
+
+
+# Whatever goes through the model together.
+
+
+@pytest.fixture(scope="module")
+def trained_once(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("trained")
+    write_task(folder)
+    run_swag.run(settings_in(folder)(do_train=True, do_predict=True, num_train_epochs=2.0))
+    return folder
+
+
+@pytest.fixture
+def trained(trained_once, tmp_path):
+    """A folder that the script has filled, for each test to do with as it likes."""
+    return Path(shutil.copytree(trained_once / "out", tmp_path / "out"))
+
+
+def test_scores_depend_neither_on_batches_nor_padding_nor_the_others_endings(
+    make_settings, tmp_path, trained
+):
+    rows = make_rows(30, 3)
+    write_rows(tmp_path / "val.jsonl", rows)
+    expected = run_swag.run(make_settings(do_eval=True))
+    # An example of seven endings gives all others of its file five more places.
+    longer = {"context": "old bird", "endings": ["in old nest"] * 7, "label": 0}
+    write_rows(tmp_path / "test.jsonl", rows)
+    run_swag.run(make_settings(do_predict=True))
+    alone = read_tsv(tmp_path / "out/predictions.tsv")
+    for changes in (
+        {"eval_batch_size": 1, "predict_batch_size": 1},
+        {"eval_batch_size": 7, "pad_to_max_length": True, "predict_batch_size": 5},
+        {"eval_batch_size": 64, "max_seq_length": 31},
+    ):
+        write_rows(tmp_path / "test.jsonl", [*rows, longer])
+        scores = run_swag.run(make_settings(do_eval=True, do_predict=True, **changes))
+        assert scores["loss"] == pytest.approx(expected["loss"], abs=1e-5)
+        assert scores["accuracy"] == expected["accuracy"]
+        *together, last = read_tsv(tmp_path / "out/predictions.tsv")
+        assert chances_of(last) == pytest.approx([1 / 7] * 7)
+        for ours, theirs in zip(together, alone, strict=True):
+            assert chances_of(ours) == pytest.approx(chances_of(theirs), abs=1e-5)
+            assert ours["predicted_ending"] == theirs["predicted_ending"]
+
+
+def test_loaded_model_answers_as_the_script_does(trained):
+    tests = make_rows(20, 2)
+    rows = read_tsv(trained / "predictions.tsv")
+    for batch_size in (1, 3, 64):
+        model = serving.load(str(trained), batch_size=batch_size)
+        answers = model.predict([(row["context"], row["endings"]) for row in tests])
+        for answer, row in zip(answers, rows, strict=True):
+            assert str(answer["label"]) == row["predicted_label"]
+            assert answer["ending"] == row["predicted_ending"]
+            assert answer["probabilities"] == pytest.approx(chances_of(row), abs=1e-5)
+    assert model.predict([]) == []
+    (one,) = model.predict([{**tests[0], "endings": tuple(tests[0]["endings"])}])
+    assert one["probabilities"] == pytest.approx(answers[0]["probabilities"], abs=1e-6)
+
+
+def test_predict_reads_json_lines(trained, tmp_path):
+    write_rows(tmp_path / "ask.jsonl", make_rows(5, 4), with_labels=False)
+    settings = predict.Settings(
+        model_dir=str(trained),
+        input_file=str(tmp_path / "ask.jsonl"),
+        output_file=str(tmp_path / "answers.jsonl"),
+    )
+    assert predict.run(settings) == 5
+    for line in (tmp_path / "answers.jsonl").read_text().splitlines():
+        answer = json.loads(line)
+        assert answer["ending"] == answer["endings"][answer["label"]]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"context": "old bird"}, "must have 'context', 'endings'"),
+        ({"context": "old bird", "endings": "in"}, "Input 0, .*`endings` must be a list of texts"),
+        ({"context": "old bird", "endings": ["in"]}, "Input 0, .*at least two endings"),
+        ({"context": "old bird", "endings": ["in", " "]}, "every ending must have text"),
+        ({"context": ["old"], "endings": ["in", "old"]}, "must have text as `context`"),
+    ],
+)
+def test_inputs_that_are_none_are_named(trained, row, message):
+    with pytest.raises(ValueError, match=message):
+        serving.load(str(trained)).predict([row])
+
+
+# What users get wrong.
+
+ROW = {"context": "old bird", "endings": ["in", "old"], "label": 0}
+
+
+@pytest.mark.parametrize(
+    ("changes", "rows", "message"),
+    [
+        ({"do_train": False}, [ROW], "At least one of `--do_train`, `--do_eval`"),
+        ({}, None, r"`--data_dir` must hold one of \['train.csv'"),
+        ({"data_dir": "nowhere"}, [ROW], "'nowhere', which is not a folder"),
+        ({}, [], "must hold"),
+        ({}, [ROW, {**ROW, "label": 2}], r"train.jsonl:2: .* from 0 to 1. Received 2"),
+        ({}, [ROW, {**ROW, "label": -1}], r"train.jsonl:2: the label must be"),
+        ({}, [{**ROW, "label": None}], r"train.jsonl:1: must have a `label`"),
+        ({}, [{**ROW, "endings": ["in"]}], "train.jsonl:1: must have at least two endings"),
+        ({}, [{"context": "old bird", "label": 0}], "train.jsonl:1: .* at least two endings"),
+        ({}, [{**ROW, "endings": ["in", None]}], r"Received None as ending 1 of 2"),
+        ({}, [{"endings": ["in", "old"], "label": 0}], "must have text as `context` or `sent1`"),
+        ({"do_eval": True}, [ROW], r"`--data_dir` must hold one of \['val.csv'"),
+        ({"num_runs": 2}, [ROW], "`--num_runs` needs `--do_train` and `--do_eval`"),
+        ({"do_train": False, "do_eval": True}, [ROW], "must hold a trained model"),
+        ({"max_seq_length": 33}, [ROW], "`--max_seq_length` must be at most 32"),
+        ({"max_seq_length": 4}, [ROW], "`max_seq_length` must be at least 5"),
+        ({"num_train_epochs": 0.01}, [ROW], "must give at least one step"),
+        ({"init_checkpoint": "nowhere"}, [ROW], "`--init_checkpoint` must name"),
+    ],
+)
+def test_what_cannot_work_is_refused(make_settings, tmp_path, changes, rows, message):
+    if rows is not None:
+        write_rows(tmp_path / "train.jsonl", rows)
+    with pytest.raises(ValueError, match=message):
+        run_swag.run(make_settings(**{"do_train": True, **changes}))
+
+
+def test_a_model_of_one_segment_type_is_refused(make_settings, tmp_path):
+    write_task(tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(path.read_text().replace('"type_vocab_size": 2', '"type_vocab_size": 1'))
+    with pytest.raises(ValueError, match="`type_vocab_size` in --bert_config_file must be"):
+        run_swag.run(make_settings(do_train=True))
+
+
+def test_flags_have_the_papers_defaults():
+    listing = run_python("run_swag.py", "--helpxml", check=False).stdout
+    found = dict(
+        re.findall(r"<name>(\w+)</name>.*?<default>(.*?)</default>", listing, flags=re.DOTALL)
+    )
+    assert (found["train_batch_size"], found["learning_rate"]) == ("16", "2e-05")
+    assert found["num_train_epochs"] == "3.0"
+
+
+def test_rows_of_swag_go_through(make_settings, tmp_path):
+    if not SWAG.exists():
+        pytest.skip(f"{SWAG} is not there.")
+    for name in ("train", "val", "test"):
+        shutil.copy(SWAG, tmp_path / f"{name}.jsonl")
+    scores = run_swag.run(
+        make_settings(do_train=True, do_eval=True, do_predict=True, num_train_epochs=2.0)
+    )
+    counts = np.bincount([example.label for example in swag.read(str(SWAG))])
+    assert scores["baseline"] == counts.max() / 10
+    assert len(read_tsv(tmp_path / "out/predictions.tsv")) == 10
