@@ -181,6 +181,19 @@ LAYERS: dict[str, tuple[set[str], set[str]]] = {
     "predict": ({"quiet_import", "common_flags", "record_files", "tables", "serving"}, {"absl"}),
     "split_sentences": ({"tokenization", "record_files", "common_flags"}, {"absl"}),
     "create_vocab": ({"common_flags", "parallel", "record_files", "vocab_learning"}, {"absl"}),
+    "extend_vocab": (
+        {
+            "quiet_import",
+            "common_flags",
+            "tokenization",
+            "record_files",
+            "tables",
+            "modeling",
+            "checkpoint",
+            "model_files",
+        },
+        {"numpy", "absl"},
+    ),
     "create_pretraining_data": (
         {"tokenization", "training_instances", "record_files", "common_flags", "progress"},
         {"numpy", "absl"},

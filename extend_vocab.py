@@ -1,0 +1,282 @@
+"""Adds words of a domain to a vocabulary and to the model that was pre-trained with it.
+
+    python extend_vocab.py --init_checkpoint=$BERT_BASE_DIR/bert_model.ckpt --new_words=words.txt \
+      --output_dir=my_bert
+
+A word takes the place of an [unusedN] entry, or gets a new one at the end. Its embedding starts as
+the mean of those of the pieces into which it was split before, its bias in the masked-LM head as
+the mean of theirs: a guess of the right size, which training on text of the domain then improves.
+A longer word that begins with a new one may be split differently from now on; otherwise a text
+without new words has the same ids, and those the same weights, as before.
+"""
+
+import dataclasses
+import os
+import re
+from collections.abc import Mapping, Sequence
+
+import quiet_import  # isort: skip  # noqa: F401
+
+import numpy as np
+from absl import flags, logging
+
+import checkpoint
+import common_flags
+import model_files
+import modeling
+import record_files
+import tables
+import tokenization
+
+EMBEDDINGS = "bert/embeddings/word_embeddings"
+# A row for each entry of the vocabulary; a fine-tuned model has no masked-LM head.
+TABLES = (EMBEDDINGS, "cls/predictions/output_bias")
+NUM_LOGGED = 20
+
+_UNUSED = re.compile(r"\[unused\d+\]")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The flags of this script, by name; `define_flags` says what each means."""
+
+    init_checkpoint: str
+    new_words: str
+    output_dir: str
+    bert_config_file: str = ""
+    vocab_file: str = ""
+    do_lower_case: bool = True
+    use_unused: bool = True
+
+
+def define_flags() -> None:
+    """Defines the flags."""
+    flags.DEFINE_string(
+        "init_checkpoint",
+        None,
+        "Checkpoint of the model to extend: its prefix (.../bert_model.ckpt), its .index file or "
+        "its folder.",
+        required=True,
+    )
+    flags.DEFINE_string(
+        "new_words", None, "File with a word a line, or words separated by commas.", required=True
+    )
+    flags.DEFINE_string(
+        "output_dir",
+        None,
+        "Folder for the extended bert_model.ckpt, bert_config.json and vocab.txt.",
+        required=True,
+    )
+    flags.DEFINE_string(
+        "bert_config_file", "", "The model's bert_config.json; absent, that beside the checkpoint."
+    )
+    flags.DEFINE_string(
+        "vocab_file", "", "The model's vocabulary; absent, that beside the checkpoint."
+    )
+    flags.DEFINE_bool(
+        "do_lower_case",
+        True,
+        "Lower-case words and strip accents: true for uncased models, false for cased ones.",
+    )
+    flags.DEFINE_alias("do_lower", "do_lower_case")
+    flags.DEFINE_bool(
+        "use_unused",
+        True,
+        "Fill [unusedN] entries first, which leaves the model's shape as it is, and add rows only "
+        "for what does not fit; false adds rows for all.",
+    )
+
+
+def run(settings: Settings) -> dict[str, int]:
+    """Writes the extended model, and returns the ids of the new words.
+
+    Raises:
+      ValueError: where words cannot be added, or files do not fit each other; nothing is written.
+    """
+    settings = model_files.complete(settings)
+    prefix = checkpoint.resolve(settings.init_checkpoint)
+    config = modeling.BertConfig.from_json_file(settings.bert_config_file)
+    vocab = _load_vocab(settings.vocab_file, config.vocab_size)
+    words = check_words(settings.new_words, vocab, settings.do_lower_case)
+    places = place(words, vocab, use_unused=settings.use_unused)
+    _check_output(settings, prefix)
+    tokenizer = tokenization.WordpieceTokenizer(vocab)
+    pieces = {word: tokenizer.split_word(word) for word in words}
+    size = max(config.vocab_size, *(index + 1 for index in places.values()))
+    rows = {places[word]: [vocab[piece] for piece in pieces[word]] for word in words}
+    tensors = _extended_tensors(prefix, config, rows, size)
+    _log_words(places, pieces, vocab)
+    _write(
+        settings.output_dir, tensors, dataclasses.replace(config, vocab_size=size), places, vocab
+    )
+    return places
+
+
+def _load_vocab(vocab_file: str, vocab_size: int) -> dict[str, int]:
+    vocab = tokenization.load_vocab(vocab_file)
+    if "[UNK]" not in vocab or len(vocab) != max(vocab.values()) + 1:
+        raise ValueError(
+            f"`--vocab_file` must hold '[UNK]' and each entry once, to be extended. {vocab_file!r} "
+            f"has {max(vocab.values()) + 1} lines with {len(vocab)} different entries."
+        )
+    if len(vocab) > vocab_size:
+        raise ValueError(
+            f"`--vocab_file` must have at most as many entries as `vocab_size` in "
+            f"`--bert_config_file` says, {vocab_size}. {vocab_file!r} has {len(vocab)}."
+        )
+    return vocab
+
+
+def check_words(new_words: str, vocab: Mapping[str, int], do_lower_case: bool) -> list[str]:
+    """Returns the words of --new_words as the tokenizer cuts them out of a text.
+
+    Args:
+      new_words: The path of a file with a word a line, or words separated by commas.
+      vocab: The vocabulary that is to be extended.
+      do_lower_case: As for texts.
+
+    Raises:
+      ValueError: naming every word that cannot be added, with its reason.
+    """
+    basic_tokenizer = tokenization.BasicTokenizer(do_lower_case)
+    longest = tokenization.WordpieceTokenizer(vocab).max_input_chars_per_word
+    places: dict[str, str] = {}
+    problems = []
+    for written, place_of in _read_words(new_words):
+        cut = basic_tokenizer.tokenize(written)
+        word = cut[0] if len(cut) == 1 else ""
+        if not word:
+            problems.append(f"{written!r} ({place_of}) is cut into {cut}, and may be no entry")
+        elif len(word) > longest:
+            problems.append(f"{written!r} ({place_of}) has over {longest} characters")
+        elif word in vocab:
+            problems.append(f"{written!r} ({place_of}) is in the vocabulary, as {vocab[word]}")
+        elif word in places:
+            problems.append(f"{written!r} ({place_of}) is the same as that of {places[word]}")
+        else:
+            places[word] = place_of
+    if problems:
+        raise ValueError(
+            f"`--new_words` must name new words, each once, that the tokenizer cuts at neither "
+            f"punctuation nor CJK characters. Received {len(problems)} others: "
+            f"{'; '.join(problems)}. Leave them out."
+        )
+    if not places:
+        raise ValueError(f"`--new_words` must name at least one word. Received {new_words!r}.")
+    return list(places)
+
+
+def _read_words(new_words: str) -> list[tuple[str, str]]:
+    """Returns each word as it is written, and where."""
+    if tables.is_file(new_words):
+        lines = [line.decode("utf-8-sig").strip() for line, _ in record_files.read_lines(new_words)]
+        return [(line, f"line {number}") for number, line in enumerate(lines, 1) if line]
+    words = [word.strip() for word in new_words.split(",")]
+    return [(word, f"word {number}") for number, word in enumerate(words, 1) if word]
+
+
+def place(words: Sequence[str], vocab: Mapping[str, int], *, use_unused: bool) -> dict[str, int]:
+    """Returns the id of each word: those of [unusedN] entries first, or all after the last one."""
+    slots = [index for token, index in vocab.items() if _UNUSED.fullmatch(token)]
+    ids = sorted(slots)[: len(words)] if use_unused else []
+    ids += range(len(vocab), len(vocab) + len(words) - len(ids))
+    return dict(zip(words, ids, strict=True))
+
+
+def _check_output(settings: Settings, prefix: str) -> None:
+    checkpoint.make_folder(settings.output_dir)
+    written = [
+        os.path.join(settings.output_dir, name)
+        for name in (checkpoint.CONFIG_FILE, model_files.VOCAB_FILE, f"{checkpoint.WEIGHTS}.index")
+    ]
+    read = [settings.bert_config_file, settings.vocab_file, f"{prefix}.index"]
+    record_files.check_outputs(written, read, "output_dir")
+    if there := [path for path in written if tables.is_file(path)]:
+        raise ValueError(
+            f"`--output_dir` must hold no other model. Received one with {there}. Give another "
+            "folder, or delete these."
+        )
+
+
+def _extended_tensors(
+    prefix: str, config: modeling.BertConfig, rows: Mapping[int, Sequence[int]], size: int
+) -> dict[str, np.ndarray]:
+    """Returns the weights of the checkpoint, those with a row for each entry extended."""
+    reader = checkpoint.open_reader(prefix)
+    shapes = reader.get_variable_to_shape_map()
+    expected = [config.vocab_size, config.hidden_size]
+    if list(shapes.get(EMBEDDINGS, ())) != expected:
+        raise ValueError(
+            f"`--init_checkpoint` must hold `{EMBEDDINGS}` of the shape {expected} that "
+            f"`--bert_config_file` gives. {prefix!r} has {shapes.get(EMBEDDINGS, 'none')}."
+        )
+    slots = [name for name in shapes if name.rpartition("/")[2] in checkpoint.SLOTS]
+    if slots:
+        logging.info("Weights only: %d optimizer slots are left out.", len(slots))
+    tensors = {name: reader.get_tensor(name) for name in sorted(shapes.keys() - set(slots))}
+    for name in TABLES:
+        if name in tensors:
+            tensors[name] = extend(tensors[name], rows, size)
+    return tensors
+
+
+def extend(table: np.ndarray, rows: Mapping[int, Sequence[int]], size: int) -> np.ndarray:
+    """Returns `table` with `size` rows, those in `rows` the mean of the old rows they name.
+
+    Args:
+      table: [V] or [V, H].
+      rows: By the number of a row, new or old, the numbers of old ones.
+      size: At least V.
+    """
+    extended = np.zeros((size, *table.shape[1:]), table.dtype)
+    extended[: len(table)] = table
+    for row, parts in rows.items():
+        extended[row] = table[parts].astype(np.float64).mean(axis=0)
+    return extended
+
+
+def _log_words(
+    places: Mapping[str, int], pieces: Mapping[str, Sequence[str]], vocab: Mapping[str, int]
+) -> None:
+    num_slots = sum(index < len(vocab) for index in places.values())
+    logging.info(
+        "%d words take [unusedN] entries, %d get new ones.", num_slots, len(places) - num_slots
+    )
+    for word in list(places)[:NUM_LOGGED]:
+        logging.info("%s: entry %d, so far %s", word, places[word], " ".join(pieces[word]))
+    if unknown := [word for word in places if pieces[word] == ["[UNK]"]]:
+        logging.warning(
+            "%d words were [UNK] so far, whose weights they start from: %s.",
+            len(unknown),
+            ", ".join(unknown[:NUM_LOGGED]),
+        )
+
+
+def _write(
+    output_dir: str,
+    tensors: Mapping[str, np.ndarray],
+    config: modeling.BertConfig,
+    places: Mapping[str, int],
+    vocab: Mapping[str, int],
+) -> None:
+    entries = {index: token for token, index in vocab.items()}
+    entries |= {index: word for word, index in places.items()}
+    lines = "".join(f"{entries[index]}\n" for index in range(len(entries)))
+    checkpoint.write_text(os.path.join(output_dir, model_files.VOCAB_FILE), lines)
+    checkpoint.keep_config(output_dir, config)
+    # Last, for without its weights the folder is no model.
+    prefix = os.path.join(output_dir, checkpoint.WEIGHTS)
+    checkpoint.save_tensors(prefix, tensors)
+    logging.info(
+        "Wrote %s with %d entries. `vocab_size` is %d.", prefix, len(entries), config.vocab_size
+    )
+
+
+def main(_: list[str]) -> None:
+    """Runs the script on its flags."""
+    run(common_flags.read_settings(Settings))
+
+
+if __name__ == "__main__":
+    define_flags()
+    common_flags.run_script(main)
