@@ -15,6 +15,7 @@ import tensorflow as tf
 from absl import logging
 
 import encoder_shapes
+import hub
 import huggingface
 import record_files
 from modeling import BertConfig
@@ -34,7 +35,7 @@ def resolve(path: str, *, flag: str = "init_checkpoint") -> str:
 
     Args:
       path: A prefix, one of the checkpoint's own files, or a folder that holds one checkpoint, a
-        `checkpoint` file, or a Hugging Face model.
+        `checkpoint` file, or a Hugging Face model; or the name of one on the hub, which is fetched.
       flag: The flag that gave the path, for the message.
 
     Raises:
@@ -48,6 +49,8 @@ def resolve(path: str, *, flag: str = "init_checkpoint") -> str:
         return _only_checkpoint(path, flag)
     if found := huggingface.find(path, flag):
         return found
+    if hub.is_name(path):
+        return _only_checkpoint(hub.fetch(path, flag), flag)
     raise ValueError(
         f"`--{flag}` must name a checkpoint: its prefix, such as '.../bert_model.ckpt', its "
         f"'.index' file, or its folder. Received {path!r}; there is no {path + '.index'!r}."

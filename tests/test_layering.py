@@ -22,6 +22,7 @@ LAYERS: dict[str, tuple[set[str], set[str]]] = {
     "record_files": ({"quiet_import"}, {"tensorflow", "numpy"}),
     "progress": (set(), {"absl"}),
     "parallel": (set(), set()),
+    "hub": ({"record_files"}, {"huggingface_hub", "absl"}),
     "vocab_learning": (
         {"parallel", "progress", "record_files", "tokenization"},
         {"absl", "tokenizers"},
@@ -87,7 +88,7 @@ LAYERS: dict[str, tuple[set[str], set[str]]] = {
     "task_models": ({"modeling"}, {"keras"}),
     "optimization": (set(), {"keras", "tensorflow"}),
     "checkpoint": (
-        {"encoder_shapes", "huggingface", "modeling", "record_files"},
+        {"encoder_shapes", "hub", "huggingface", "modeling", "record_files"},
         {"keras", "tensorflow", "numpy", "absl"},
     ),
     "model_files": (
