@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+import conll
 import squad
 import swag
 import tokenization
@@ -49,3 +50,16 @@ def test_sample_endings_cannot_be_told_by_their_number(name, count):
     tokenizer = tokenization.FullTokenizer(str(ROOT / "sample/vocab.txt"))
     for example in examples:
         assert "[UNK]" not in tokenizer.tokenize(" ".join([example.context, *example.endings]))
+
+
+@pytest.mark.parametrize(("name", "count"), [("train", 40), ("dev", 10), ("test", 8)])
+def test_sample_entities_are_tagged_in_one_scheme_with_known_words(name, count):
+    sentences = conll.read(str(ROOT / f"sample/entities/{name}.txt"), conll.Columns())
+    assert len(sentences) == count
+    assert len({sentence.document for sentence in sentences}) > 1
+    assert conll.detect_scheme(sentences) == "iob2"
+    tags = {tag for sentence in sentences for tag in sentence.tags}
+    assert {"B-PER", "B-LOC", "B-ORG"} <= tags
+    tokenizer = tokenization.FullTokenizer(str(ROOT / "sample/vocab.txt"))
+    words = " ".join(word for sentence in sentences for word in sentence.words)
+    assert "[UNK]" not in tokenizer.tokenize(words)
