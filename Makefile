@@ -12,7 +12,7 @@ installed := .venv/requirements-installed
 .PHONY: help setup demo test
 
 help:
-	@echo "make demo    pre-trains a small BERT on the sample text, fine-tunes and exports it"
+	@echo "make demo    learns a vocabulary from the sample text, pre-trains a small BERT, fine-tunes and exports it"
 	@echo "make test    runs every check: ruff, mypy, pytest"
 	@echo "make setup   installs the pinned requirements into .venv; the other two do it when needed"
 
@@ -35,17 +35,22 @@ demo: $(installed)
 	@echo "Every command below can be typed by hand after: source .venv/bin/activate"
 	rm -rf demo_output
 	mkdir demo_output
+	python create_vocab.py \
+	  --input_file=sample_text.txt \
+	  --output_file=demo_output/vocab.txt \
+	  --vocab_size=1000 \
+	  --num_unused=0
 	python create_pretraining_data.py \
 	  --input_file=sample_text.txt \
 	  --output_file=demo_output/train.tfrecord \
-	  --vocab_file=sample/vocab.txt \
+	  --vocab_file=demo_output/vocab.txt \
 	  --max_seq_length=32 \
 	  --max_predictions_per_seq=5 \
 	  --dupe_factor=40
 	python create_pretraining_data.py \
 	  --input_file=sample/held_out_text.txt \
 	  --output_file=demo_output/held_out.tfrecord \
-	  --vocab_file=sample/vocab.txt \
+	  --vocab_file=demo_output/vocab.txt \
 	  --max_seq_length=32 \
 	  --max_predictions_per_seq=5 \
 	  --dupe_factor=5
@@ -67,7 +72,7 @@ demo: $(installed)
 	  --data_dir=sample/remarks \
 	  --init_checkpoint=demo_output/pretrained \
 	  --bert_config_file=sample/bert_config.json \
-	  --vocab_file=sample/vocab.txt \
+	  --vocab_file=demo_output/vocab.txt \
 	  --output_dir=demo_output/remarks \
 	  --do_train \
 	  --do_eval \
