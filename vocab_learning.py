@@ -244,7 +244,7 @@ def _most_used(
 ) -> list[str]:
     """Returns `room` of the pieces, those left out that fewest words are split into.
 
-    What is left out changes how words are split, so the surplus goes in steps, the half each.
+    What is left out changes how words are split, so the surplus goes in steps, most of it each.
     """
     while (surplus := len(pieces) - room) > 0:
         uses: collections.Counter[str] = collections.Counter()
@@ -253,7 +253,7 @@ def _most_used(
                 uses[piece] += count
         # Of equally used ones, those joined last go first.
         order = sorted(pieces, key=lambda piece: -uses[piece])
-        dropped = surplus if surplus <= room // 100 else -(-surplus // 2)
+        dropped = surplus if surplus <= room // 25 else -(-surplus * 3 // 4)
         kept = set(order[: len(pieces) - dropped])
         pieces = [piece for piece in pieces if piece in kept]
     return pieces
