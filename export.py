@@ -103,7 +103,7 @@ class ExportedModel(tf.Module):
     """A functional model and its tokenizer, as a SavedModel needs them: nothing of Keras is kept.
 
     Args:
-      model: From a dictionary of `FEATURES`, int32 [B, S] each, to a dictionary of outputs.
+      model: From a dictionary of `FEATURES`, int32 [..., S] each, to a dictionary of outputs.
       tokenizer: Whose vocabulary and casing the model was trained with.
       max_seq_length: Where texts are cut, in tokens, with specials.
     """
@@ -166,13 +166,15 @@ def _check_table(model: keras.Model, name: str, size: int, what: str) -> None:
             )
 
 
-def features_function(run: Callable[[Mapping[str, Tensor]], dict[str, Tensor]]) -> Any:
-    """Returns the signature that takes `FEATURES`, int32 [B, S] each."""
+def features_function(
+    run: Callable[[Mapping[str, Tensor]], dict[str, Tensor]], *, rank: int = 2
+) -> Any:
+    """Returns the signature that takes `FEATURES`, int32 of that rank, [B, S] or [B, E, S]."""
 
     def features(input_ids: Tensor, input_mask: Tensor, segment_ids: Tensor) -> dict[str, Tensor]:
         return run(dict(zip(FEATURES, (input_ids, input_mask, segment_ids), strict=True)))
 
-    specs = [tf.TensorSpec([None, None], tf.int32, name=name) for name in FEATURES]
+    specs = [tf.TensorSpec([None] * rank, tf.int32, name=name) for name in FEATURES]
     return tf.function(features, input_signature=specs, autograph=False)
 
 

@@ -40,7 +40,7 @@ _LONGEST_TOKEN = 256
 _WORD_SEPARATORS = " \t\r\n\N{NARROW NO-BREAK SPACE}"
 
 
-class _Table(tf.Module):
+class Table(tf.Module):
     """What `str.translate` does: replaces each character by none, one or several.
 
     The rows of the table are patterns, of which there are few. Characters find theirs in two steps,
@@ -77,8 +77,8 @@ def _blocks() -> list[Sequence[int]]:
     ]
 
 
-def _tabulate(replace: Callable[[str], Sequence[int]]) -> tuple[np.ndarray, ...]:
-    """Returns the arrays of a `_Table` from a function of one character."""
+def tabulate(replace: Callable[[str], Sequence[int]]) -> tuple[np.ndarray, ...]:
+    """Returns the arrays of a `Table` from a function of one character."""
     patterns: dict[tuple[int, ...], int] = {}
     rows = np.empty((_CODES // _BLOCK, _BLOCK), np.int32)
     for row, block in zip(rows, _blocks(), strict=True):
@@ -96,7 +96,7 @@ def _tabulate(replace: Callable[[str], Sequence[int]]) -> tuple[np.ndarray, ...]
 
 @functools.cache
 def _cased_tables() -> dict[str, tuple[np.ndarray, ...]]:
-    return {"split": _tabulate(lambda char: _codes(tokenization._split(ord(char))))}
+    return {"split": tabulate(lambda char: _codes(tokenization._split(ord(char))))}
 
 
 @functools.cache
@@ -114,11 +114,11 @@ def _uncased_tables() -> dict[str, tuple[np.ndarray, ...]]:
         return _codes("".join(map(split, folded)))
 
     return {
-        "all": _tabulate(fold_and_split),
-        "context": _tabulate(_sigma_context),
-        "fold": _tabulate(lambda char: _codes(fold(char))),
-        "combining": _tabulate(lambda char: [unicodedata.combining(char)]),
-        "split": _tabulate(lambda char: _codes(split(char))),
+        "all": tabulate(fold_and_split),
+        "context": tabulate(_sigma_context),
+        "fold": tabulate(lambda char: _codes(fold(char))),
+        "combining": tabulate(lambda char: [unicodedata.combining(char)]),
+        "split": tabulate(lambda char: _codes(split(char))),
     }
 
 
@@ -160,7 +160,7 @@ class GraphTokenizer(tf.Module):
         self._longest = tokenizer.wordpiece_tokenizer.max_input_chars_per_word
         tables = _uncased_tables() if self._lower else _cased_tables()
         with tf.device("/CPU:0"):
-            self._tables = {name: _Table(arrays) for name, arrays in tables.items()}
+            self._tables = {name: Table(arrays) for name, arrays in tables.items()}
             self._add_vocabulary(tokenizer.vocab)
         self._cls_id, self._sep_id = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
 
@@ -234,7 +234,12 @@ class GraphTokenizer(tf.Module):
             return words, starts, words.with_values(self.tokenize(words.values))
 
     def pack(
-        self, a: tf.RaggedTensor, b: tf.RaggedTensor | None = None, *, max_seq_length: int
+        self,
+        a: tf.RaggedTensor,
+        b: tf.RaggedTensor | None = None,
+        *,
+        max_seq_length: int,
+        always_pair: bool = False,
     ) -> dict[str, Tensor]:
         """Returns the features of `[CLS] a [SEP] (b [SEP])`, as `tokenization.pack` makes them.
 
@@ -244,6 +249,7 @@ class GraphTokenizer(tf.Module):
           a: ids, int32 [B, (P)].
           b: ids, int32 [B, (P)]; a text without any counts as absent.
           max_seq_length: where to cut, in tokens, with specials.
+          always_pair: whether a `b` without any has its `[SEP]` all the same.
 
         Returns:
           `input_ids`, `input_mask` and `segment_ids`, int32 [B, S].
@@ -256,8 +262,10 @@ class GraphTokenizer(tf.Module):
             )
         b = a[:, :0] if b is None else b
         with tf.device("/CPU:0"):
-            a, b = _truncate_pair(a, b, max_seq_length)
-            ends = tf.where(b.row_lengths() > 0, 1, 0)
+            is_pair = (b.row_lengths() > 0) | always_pair
+            a, b = _truncate_pair(a, b, max_seq_length - tf.where(is_pair, 3, 2))
+            # Where there is little room, nothing may be left of `b`.
+            ends = tf.where((b.row_lengths() > 0) | always_pair, 1, 0)
             ends = tf.RaggedTensor.from_tensor(_column(self._sep_id, b.nrows()), lengths=ends)
             cls, sep = (_column(value, a.nrows()) for value in (self._cls_id, self._sep_id))
             first = tf.concat([cls, a, sep], 1)
@@ -331,15 +339,14 @@ def _pad(first: tf.RaggedTensor, second: tf.RaggedTensor) -> dict[str, Tensor]:
 
 
 def _truncate_pair(
-    a: tf.RaggedTensor, b: tf.RaggedTensor, max_length: int
+    a: tf.RaggedTensor, b: tf.RaggedTensor, budget: Tensor
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-    """Cuts both as `tokenization.truncate_pair` does, less the special tokens that they need."""
-    length_a, length_b = a.row_lengths(), b.row_lengths()
-    budget = max_length - tf.where(length_b > 0, tf.constant(3, tf.int64), 2)
+    """Cuts both as `tokenization.truncate_pair` does, to a budget for each row."""
+    budget = tf.cast(budget, tf.int64)
     half = budget // 2
     return (
-        _first(a, tf.maximum(budget - length_b, budget - half)),
-        _first(b, tf.maximum(budget - length_a, half)),
+        _first(a, tf.maximum(budget - b.row_lengths(), budget - half)),
+        _first(b, tf.maximum(budget - a.row_lengths(), half)),
     )
 
 

@@ -34,6 +34,11 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text
 
+def encode(value):
+    if isinstance(value, list):
+        return [encode(each) for each in value]
+    return value.encode("utf-8", "surrogateescape")
+
 folder, requests = sys.argv[1], json.load(sys.stdin)
 loaded = tf.saved_model.load(folder)
 answers = []
@@ -43,7 +48,7 @@ for name, inputs in requests:
     tensors = {}
     for key, values in inputs.items():
         if specs[key].dtype == tf.string:
-            values = [value.encode("utf-8", "surrogateescape") for value in values]
+            values = encode(values)
         tensors[key] = tf.constant(values, specs[key].dtype, shape=np.shape(values) or [0])
     outputs = signature(**tensors)
     answers.append({key: value.numpy().tolist() for key, value in outputs.items()})

@@ -141,6 +141,12 @@ LAYERS: dict[str, tuple[set[str], set[str]]] = {
         {"tokenization", "export", "squad_answers", "squad_features", "squad_windows"},
         {"keras", "tensorflow", "absl"},
     ),
+    "tagging_export": (
+        {"tokenization", "entity_tags", "tagging", "graph_word_spans", "export"},
+        {"keras", "tensorflow", "absl"},
+    ),
+    "choice_export": ({"tokenization", "export"}, {"keras", "tensorflow", "absl"}),
+    "graph_word_spans": ({"word_spans", "graph_tokenizer"}, {"tensorflow", "numpy"}),
     "graph_tokenizer": ({"tokenization"}, {"tensorflow", "tensorflow_text", "numpy"}),
     "masked_model": (
         {"tokenization", "text_inputs", "modeling", "pretraining"},

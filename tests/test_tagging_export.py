@@ -1,0 +1,180 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from test_export import as_lists, call_elsewhere
+from test_graph_tokenizer import SPECIALS, texts
+
+import entity_tags
+import modeling
+import tagging
+import tagging_export
+import task_models
+import tokenization
+
+LENGTH = 10
+BATCH = 4
+TASKS = {
+    "word": tagging.Task(
+        labels=tuple(entity_tags.list_labels(["PER", "LOC"], "iob2")), scheme="iob2"
+    ),
+    "character": tagging.Task(
+        # In no particular order, and an entity without a type.
+        labels=("I-X", "B", "S-X", "O", "E-X", "I", "B-X"),
+        scheme="iobes",
+        unit="character",
+    ),
+}
+
+# Long enough for several windows; words of many pieces, and of none.
+long_texts = st.lists(
+    st.sampled_from(
+        ["a", "b", "B.", "ab", "abba", "ab" * 9, "\u200b", "\xe9", "\u4e2d\u6587", "b's", "1,0"]
+    ),
+    max_size=40,
+).map(" ".join)
+batches = st.lists(st.one_of(texts, long_texts), min_size=BATCH, max_size=BATCH)
+
+
+def make_tokenizer():
+    letters = list("abes1,.'\u4e2d\u6587\xdf\u03c3")
+    tokens = [*SPECIALS, *letters, *(f"##{letter}" for letter in letters), "ab", "##ba"]
+    vocab = {token: index for index, token in enumerate(tokens)}
+    return tokenization.FullTokenizer.from_vocab(vocab)
+
+
+def make_model(tokenizer, num_labels):
+    """Returns a small model that is of many minds."""
+    config = modeling.BertConfig(
+        vocab_size=len(tokenizer.vocab),
+        hidden_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=12,
+        max_position_embeddings=LENGTH,
+        type_vocab_size=2,
+        initializer_range=1.0,
+    )
+    keras.utils.set_random_seed(3)
+    model = task_models.tagging_model(config, num_labels)
+    model.weights[-2].assign(np.random.RandomState(0).randn(num_labels, 8))
+    return model
+
+
+@pytest.fixture(scope="module", params=list(TASKS))
+def tagger(request, tmp_path_factory):
+    """A function that answers in Python, another for logits, and the folder of a SavedModel."""
+    task, tokenizer = TASKS[request.param], make_tokenizer()
+    model = make_model(tokenizer, len(task.labels))
+    folder = str(tmp_path_factory.mktemp("tagger") / "saved_model")
+    tagging_export.export_tagger(folder, model, tokenizer, task, LENGTH)
+    run = tf.function(
+        lambda features: model(features, training=False)["logits"],
+        input_signature=[{name: tf.TensorSpec([None, None], tf.int32) for name in model.input}],
+    )
+
+    def find(batch):
+        sentences, spans = zip(*[tagging.read_text(text, task.unit) for text in batch], strict=True)
+        features = tagging.make_features(sentences, task, tokenizer, LENGTH)
+        inputs = {name: features[name] for name in model.input}
+        logits = run(inputs).numpy()
+        predictions = tagging.decode(task, sentences, features, logits)
+        entities = map(tagging.text_entities, batch, spans, predictions)
+        return list(entities), as_lists(inputs), logits
+
+    return find, folder
+
+
+@pytest.fixture(scope="module")
+def find_entities(tagger):
+    return tf.saved_model.load(tagger[1]).signatures["serving_default"]
+
+
+def check(outputs, expected):
+    """Compares what the SavedModel gives, as lists, with the entities of each text."""
+    most = max(map(len, expected), default=0)
+    assert outputs["num_entities"] == list(map(len, expected))
+    for name, key, absent in (
+        ("entity_type", "type", ""),
+        ("entity_text", "text", ""),
+        ("start", "start", -1),
+        ("end", "end", -1),
+    ):
+        rows = [[each[key] for each in row] for row in expected]
+        assert outputs[name] == [row + [absent] * (most - len(row)) for row in rows], name
+    for row, each in zip(outputs["score"], expected, strict=True):
+        scores = [entity["score"] for entity in each]
+        np.testing.assert_allclose(row, scores + [0.0] * (most - len(scores)), atol=1e-5)
+
+
+def as_python(outputs):
+    values = {name: each.numpy().tolist() for name, each in outputs.items()}
+    for name in ("entity_type", "entity_text"):
+        values[name] = [[text.decode() for text in row] for row in values[name]]
+    return values
+
+
+@settings(max_examples=40)
+@given(batches)
+@example(["ab" * 40, "", "a " * 60, "\u200b " * 20])
+@example(["", " ", "\xa0", "a"])
+def test_entities_are_those_of_python(tagger, find_entities, batch):
+    check(as_python(find_entities(text=tf.constant(batch))), tagger[0](batch)[0])
+
+
+def test_long_texts_have_entities_to_the_end(tagger, find_entities):
+    rng = np.random.RandomState(0)
+    # More windows than go through the model at once.
+    batch = [" ".join(rng.choice(["a", "ab", "abba", "b", "b,a"], size)) for size in (300, 7, 90)]
+    expected = tagger[0](batch)[0]
+    check(as_python(find_entities(text=tf.constant(batch))), expected)
+    assert expected[0][-1]["end"] > 0.9 * len(batch[0])
+    assert any(" " in entity["text"] for entity in expected[0])
+    assert len({entity["type"] for entity in expected[0]}) == 2
+
+
+def test_no_text_has_no_entities(find_entities):
+    outputs = as_python(find_entities(text=tf.constant([], tf.string)))
+    assert outputs == {name: [] for name in outputs}
+    blank = as_python(find_entities(text=tf.constant(["", "\t"])))
+    assert blank.pop("num_entities") == [0, 0]
+    assert blank == {name: [[], []] for name in blank}
+
+
+def test_bytes_that_are_not_utf8_are_dropped_and_not_counted(tagger, find_entities):
+    text = "ab \xe9. a b " * 3
+    broken = text.encode().replace(b" ", b"\xff ").replace(b".", b"\xe4\xb8.")
+    check(as_python(find_entities(text=tf.constant([broken]))), tagger[0]([text])[0])
+
+
+def test_entities_are_the_same_elsewhere(tagger, tmp_path, request):
+    batch = ["a b ab " * 9, "", "\u4e2d\u6587a b's"]
+    expected, features, logits = tagger[0](batch)
+    from_texts, from_features, labels = call_elsewhere(
+        tagger[1],
+        [("serving_default", {"text": batch}), ("features", features), ("labels", {})],
+        tmp_path,
+    )
+    check(from_texts, expected)
+    np.testing.assert_allclose(from_features["logits"], logits, atol=1e-4)
+    assert tuple(labels["labels"]) in {task.labels for task in TASKS.values()}
+
+
+@pytest.mark.parametrize(
+    ("num_labels", "length", "message"),
+    [
+        (4, LENGTH, "a label for each of the model's 4 outputs"),
+        (5, 2, "`max_seq_length` must be at least 3. Received 2"),
+        (5, 11, "`max_seq_length` must be at most 10, .* Received 11"),
+    ],
+)
+def test_what_does_not_fit_is_named(tmp_path, num_labels, length, message):
+    tokenizer = make_tokenizer()
+    model = make_model(tokenizer, num_labels)
+    with pytest.raises(ValueError, match=message):
+        tagging_export.export_tagger(
+            str(tmp_path / "saved_model"), model, tokenizer, TASKS["word"], length
+        )
+    assert list(tmp_path.iterdir()) == []
