@@ -41,7 +41,7 @@ _OWN_FILES = re.compile(
     r"(model|bert_model)\.ckpt.*|checkpoint|events\.out\.tfevents.*|.*\.tf_record|eval|best"
     r"|(train|eval)\.windows\.npz|nbest_predictions\.json|null_odds\.json"
     r"|saved_model|submission|run_\d+|runs\.json|evaluations\.jsonl|task\.json|vocab\.txt"
-    r"|bert_config\.json|eval_results.*|test_results.*|predictions.*"
+    r"|bert_config\.json|eval_results.*|test_results.*|predictions.*|.*\.features\.npy"
 )
 
 Settings = common_flags.FineTuningSettings

@@ -9,7 +9,6 @@ taken for cased ones unless --do_lower_case is given.
 
 import dataclasses
 import importlib
-import importlib.util
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -26,14 +25,15 @@ import common_flags
 import conll
 import entity_scores
 import entity_tags
+import feature_based
 import finetuning
-import input_pipeline
 import model_files
 import modeling
 import serving
 import tables
 import tagged_files
 import tagging
+import tagging_windows
 import task_models
 import tokenization
 import training
@@ -42,7 +42,16 @@ import word_spans
 METRIC = "f1"
 
 # What is not given is as the model in `--output_dir` was trained, or else this.
-_DEFAULTS: Mapping[str, Any] = {"scheme": "iob2", "unit": "word", "document_context": False}
+_DEFAULTS: Mapping[str, Any] = {
+    "scheme": "iob2",
+    "unit": "word",
+    "document_context": False,
+    "feature_based": False,
+    "feature_layers": "concat_last_four",
+    "lstm_size": 768,
+}
+# What a BiLSTM that begins at random wants; the paper names no rate.
+_LSTM_LEARNING_RATE = 1e-3
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -64,6 +73,10 @@ class Settings(common_flags.FineTuningSettings):
     scheme: str | None = None
     unit: str | None = None
     document_context: bool | None = None
+    feature_based: bool | None = None
+    feature_layers: str | None = None
+    lstm_size: int | None = None
+    features_dir: str | None = None
 
 
 def define_flags() -> None:
@@ -91,6 +104,37 @@ def define_flags() -> None:
         None,
         "Fill each window with the sentences before and after it in the document, as the paper "
         "did; absent, as the model in --output_dir was trained, or not.",
+    )
+    _define_feature_flags()
+
+
+def _define_feature_flags() -> None:
+    flags.DEFINE_bool(
+        "feature_based",
+        None,
+        "Do not train BERT, but a BiLSTM on its layers, at a --learning_rate of "
+        f"{_LSTM_LEARNING_RATE} unless one is given; absent, as the model in --output_dir was "
+        "trained, or not.",
+    )
+    flags.DEFINE_enum(
+        "feature_layers",
+        None,
+        feature_based.FEATURE_LAYERS,
+        "With --feature_based, the layers to take; weighted learns a weight for each. Absent, as "
+        f"the model in --output_dir was trained, or {_DEFAULTS['feature_layers']}.",
+    )
+    flags.DEFINE_integer(
+        "lstm_size",
+        None,
+        "With --feature_based, units of each of the two LSTMs in each direction; absent, as the "
+        f"model in --output_dir was trained, or {_DEFAULTS['lstm_size']}.",
+        lower_bound=1,
+    )
+    flags.DEFINE_string(
+        "features_dir",
+        None,
+        "With --feature_based, folder for the features, which several runs may share; absent, "
+        "--output_dir.",
     )
 
 
@@ -145,6 +189,8 @@ def run(settings: Settings) -> dict[str, Any]:
     settings = model_files.complete(settings)
     if settings.num_runs == 1:
         return _run(settings)
+    if settings.feature_based and settings.features_dir is None:
+        settings = dataclasses.replace(settings, features_dir=settings.output_dir)
     return finetuning.repeat(settings, _run, METRIC)
 
 
@@ -156,11 +202,6 @@ def _check_settings(settings: Settings) -> None:
             "given."
         )
     finetuning.check_repeats(settings, evaluates=settings.do_eval, verb="do_eval")
-    if settings.do_export and importlib.util.find_spec("tagging_export") is None:
-        raise ValueError(
-            "`--do_export` needs the module `tagging_export`, which is not there. Leave the flag "
-            "out; predict.py answers from `--output_dir` as it is."
-        )
 
 
 def _run(settings: Settings) -> dict[str, Any]:
@@ -171,7 +212,8 @@ def _run(settings: Settings) -> dict[str, Any]:
     tokenizer = tokenization.FullTokenizer(settings.vocab_file, settings.do_lower_case)
     finetuning.check_settings(settings, config, tokenizer.vocab, strategy.num_replicas_in_sync)
     stored_task = _read_stored_task(settings)
-    settings = _complete(settings, stored_task)
+    settings, given = _complete(settings, stored_task), settings
+    _check_features(settings, given, config)
     sentences = _read_sentences(settings, needs_labels=stored_task is None)
     task = _make_task(settings, stored_task, sentences)
     stored = _stored(settings, task)
@@ -180,10 +222,18 @@ def _run(settings: Settings) -> dict[str, Any]:
     if settings.do_export:
         importlib.import_module("export").check_folder(_saved_model(settings))
     with finetuning.record_folder(settings, is_chief) as folder, strategy.scope():
-        splits = _make_splits(settings, config, tokenizer, task, sentences, folder)
+        if settings.feature_based:
+            tagger = _feature_tagger(stored, config, settings.precision)
+            model = tagger.model
+            features_dir = (is_chief and settings.features_dir) or folder
+            checkpoint.make_folder(features_dir)
+            open_windows = tagging_windows.feature_opener(settings, tagger, features_dir)
+        else:
+            model = task_models.tagging_model(config, len(task.labels), dtype=settings.precision)
+            open_windows = tagging_windows.record_opener(settings, config, len(task.labels), folder)
+        splits = _make_splits(settings, tokenizer, task, sentences, open_windows)
         if is_chief and settings.do_train:
             finetuning.keep_task(settings, config, stored)
-        model = task_models.tagging_model(config, len(task.labels), dtype=settings.precision)
         training.log_set_up(model, strategy, settings)
         return _use_model(settings, model, tokenizer, task, splits, is_chief)
 
@@ -212,6 +262,31 @@ def _complete(settings: Settings, stored: Mapping[str, Any] | None) -> Settings:
     return dataclasses.replace(settings, **{name: known[name] for name in missing})
 
 
+def _check_features(settings: Settings, given: Settings, config: modeling.BertConfig) -> None:
+    """Checks the flags of feature-based tagging, as they were given and as they are completed."""
+    names = ("feature_layers", "lstm_size", "features_dir")
+    if not settings.feature_based:
+        for name in names:
+            if getattr(given, name) is not None:
+                raise ValueError(
+                    f"`--{name}` needs `--feature_based`. Received {getattr(given, name)!r}."
+                )
+        return
+    assert settings.feature_layers
+    feature_based.check_layers(settings.feature_layers, config)
+    if settings.freeze_layers is not None or settings.layerwise_lr_decay != 1.0:
+        raise ValueError(
+            "`--freeze_layers` and `--layerwise_lr_decay` are for training BERT, which "
+            f"`--feature_based` does not. Received {settings.freeze_layers} and "
+            f"{settings.layerwise_lr_decay}."
+        )
+    if settings.do_export:
+        raise ValueError(
+            "`--do_export` does not yet write models of `--feature_based`. Leave one of them out; "
+            "predict.py answers from `--output_dir` as it is."
+        )
+
+
 def _make_task(
     settings: Settings,
     stored: Mapping[str, Any] | None,
@@ -232,12 +307,15 @@ def _stored(settings: Settings, task: tagging.Task) -> dict[str, Any]:
         "do_lower_case": settings.do_lower_case,
         "max_seq_length": settings.max_seq_length,
         "document_context": settings.document_context,
+        "feature_based": settings.feature_based,
+        "feature_layers": settings.feature_layers if settings.feature_based else None,
+        "lstm_size": settings.lstm_size if settings.feature_based else None,
     }
 
 
 def _fixed(settings: Settings) -> list[str]:
     """Returns what may not change from one run in a folder to the next."""
-    names = ["kind", "task", "do_lower_case"]
+    names = ["kind", "task", "do_lower_case", "feature_based", "feature_layers", "lstm_size"]
     # A trained model may be used with other windows, but training cannot go on with others.
     return names + ["max_seq_length", "document_context"] * settings.do_train
 
@@ -272,30 +350,19 @@ def _read_sentences(settings: Settings, *, needs_labels: bool) -> dict[str, list
     return {split: files.read(split) for split in splits}
 
 
-@dataclasses.dataclass(frozen=True)
-class _Split:
-    """Sentences, the features of their windows, and batches of these."""
-
-    sentences: list[conll.Sentence]
-    arrays: Mapping[str, np.ndarray]
-    batches: input_pipeline.Batches
-
-
 def _make_splits(
     settings: Settings,
-    config: modeling.BertConfig,
     tokenizer: tokenization.FullTokenizer,
     task: tagging.Task,
     sentences: Mapping[str, list[conll.Sentence]],
-    folder: str,
-) -> dict[str, _Split]:
-    """Writes the windows as records and opens these, by split."""
+    open_windows: tagging_windows.Opener,
+) -> dict[str, tagging_windows.Split]:
+    """Returns what the model reads, by split."""
     names = {
         "train": ("train", settings.train_batch_size, settings.seed),
         "dev": ("eval", settings.eval_batch_size, None),
         "test": ("predict", settings.predict_batch_size, None),
     }
-    features = _features(settings, config, task)
     # What is wrong with any split is said before a file is written.
     arrays = {
         split: tagging.make_features(
@@ -307,43 +374,28 @@ def _make_splits(
         )
         for split, each in sentences.items()
     }
-    splits = {}
-    for split, (file_name, batch_size, seed) in names.items():
-        if split not in arrays or (split == "train" and not settings.do_train):
-            continue
-        path = os.path.join(folder, f"{file_name}.tf_record")
-        finetuning.write_examples(path, {name: arrays[split][name] for name in features})
-        lengths = arrays[split]["input_mask"].sum(axis=1)
-        batches = finetuning.open_batches(
-            path, features, settings, batch_size, lengths=lengths, seed=seed
-        )
-        splits[split] = _Split(sentences[split], arrays[split], batches)
-    return splits
-
-
-def _features(
-    settings: Settings, config: modeling.BertConfig, task: tagging.Task
-) -> dict[str, input_pipeline.Feature]:
-    length = settings.max_seq_length
-    encoder = input_pipeline.encoder_features(
-        max_seq_length=length,
-        vocab_size=config.vocab_size,
-        type_vocab_size=config.type_vocab_size,
-    )
-
-    def per_token(limit: int, limit_source: str) -> input_pipeline.Feature:
-        return input_pipeline.Feature(
-            length, "--max_seq_length", limit, limit_source, per_token=True
-        )
-
     return {
-        **encoder,
-        "label_ids": per_token(len(task.labels), "the number of labels"),
-        "label_mask": per_token(2, "a mask"),
+        split: tagging_windows.Split(
+            sentences[split], *open_windows(name, arrays[split], batch_size, seed)
+        )
+        for split, (name, batch_size, seed) in names.items()
+        if split in arrays and (split != "train" or settings.do_train)
     }
 
 
 # The model.
+
+
+def _feature_tagger(
+    stored: Mapping[str, Any], config: modeling.BertConfig, precision: str
+) -> feature_based.FeatureTagger:
+    return feature_based.FeatureTagger(
+        config,
+        len(stored["task"]["labels"]),
+        layers=stored["feature_layers"],
+        lstm_size=stored["lstm_size"],
+        dtype=precision,
+    )
 
 
 def _use_model(
@@ -351,11 +403,11 @@ def _use_model(
     model: keras.Model,
     tokenizer: tokenization.FullTokenizer,
     task: tagging.Task,
-    splits: Mapping[str, _Split],
+    splits: Mapping[str, tagging_windows.Split],
     is_chief: bool,
 ) -> dict[str, Any]:
     """Does with the model what is asked for; returns the scores."""
-    logits = _Logits(model, splits)
+    logits = tagging_windows.Logits(model, splits)
     step = _train(settings, model, task, splits, logits)
     scores: dict[str, Any] = {}
     if dev := splits.get("dev"):
@@ -380,35 +432,12 @@ def _saved_model(settings: Settings) -> str:
     return os.path.join(settings.output_dir, "saved_model")
 
 
-class _Logits:
-    """Returns a model's logits for a split, float32 [N, S, C]; its function is built once."""
-
-    def __init__(self, model: keras.Model, splits: Mapping[str, _Split]) -> None:
-        self._splits = splits
-        # Evaluation and prediction have batches of the same signature.
-        for name in splits.keys() - {"train"}:
-            self._predictor = training.Predictor(model, splits[name].batches.signature)
-
-    def __call__(self, name: str) -> np.ndarray:
-        batches = self._splits[name].batches
-        shape = self._splits[name].arrays["input_ids"].shape
-        logits: np.ndarray | None = None
-        for numbers, outputs in self._predictor.predict(batches):
-            values = outputs["logits"]
-            if logits is None:
-                logits = np.zeros((*shape, values.shape[-1]), np.float32)
-            # A batch is as long as its longest sequence.
-            logits[numbers, : values.shape[1]] = values
-        assert logits is not None
-        return logits
-
-
 def _train(
     settings: Settings,
     model: keras.Model,
     task: tagging.Task,
-    splits: Mapping[str, _Split],
-    logits: _Logits,
+    splits: Mapping[str, tagging_windows.Split],
+    logits: tagging_windows.Logits,
 ) -> int:
     """Trains the model or loads it; returns the step of its weights."""
     if not settings.do_train:
@@ -428,7 +457,7 @@ _NAMES = ("precision", "recall", "f1", "accuracy", "loss")
 
 
 def _score(
-    task: tagging.Task, split: _Split, logits: np.ndarray
+    task: tagging.Task, split: tagging_windows.Split, logits: np.ndarray
 ) -> tuple[dict[str, Any], list[tagging.Prediction]]:
     """Returns the scores, empty where there is no entity, and what is predicted."""
     predictions = tagging.decode(task, split.sentences, split.arrays, logits)
@@ -452,7 +481,7 @@ def _save_scores(settings: Settings, part: str, step: int, scores: Mapping[str, 
 def _save_predictions(
     settings: Settings,
     task: tagging.Task,
-    split: _Split,
+    split: tagging_windows.Split,
     predictions: Sequence[tagging.Prediction],
 ) -> None:
     files = _files(settings)
@@ -511,9 +540,13 @@ def serve(
             for row, (_, spans), prediction in zip(rows, texts, predictions, strict=True)
         ]
 
+    if stored.get("feature_based"):
+        model = _feature_tagger(stored, config, precision).whole_model()
+    else:
+        model = task_models.tagging_model(config, len(task.labels), dtype=precision)
     return serving.ServedTask(
         fields=("text",),
-        model=task_models.tagging_model(config, len(task.labels), dtype=precision),
+        model=model,
         make_features=make_features,
         decode=decode,
     )
@@ -521,6 +554,8 @@ def serve(
 
 def main(_: list[str]) -> None:
     """Runs the script on its flags."""
+    if flags.FLAGS.feature_based:
+        flags.FLAGS.set_default("learning_rate", _LSTM_LEARNING_RATE)
     settings = common_flags.read_settings(Settings)
     keras.utils.set_random_seed(settings.seed)
     run(settings)

@@ -10,7 +10,6 @@ endings.
 
 import dataclasses
 import importlib
-import importlib.util
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -90,11 +89,6 @@ def _check_settings(settings: Settings) -> None:
             "given."
         )
     finetuning.check_repeats(settings, evaluates=settings.do_eval, verb="do_eval")
-    if settings.do_export and importlib.util.find_spec("choice_export") is None:
-        raise ValueError(
-            "`--do_export` needs the module `choice_export`, which is not there. Leave the flag "
-            "out; predict.py answers from `--output_dir` as it is."
-        )
 
 
 def _exporter() -> Any:

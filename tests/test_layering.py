@@ -86,6 +86,8 @@ LAYERS: dict[str, tuple[set[str], set[str]]] = {
     "original_modeling": ({"modeling", "checkpoint"}, {"keras"}),
     "pretraining": ({"modeling"}, {"keras"}),
     "task_models": ({"modeling"}, {"keras"}),
+    "bilstm": ({"modeling"}, {"keras"}),
+    "feature_based": ({"bilstm", "layer_features", "modeling"}, {"keras"}),
     "optimization": (set(), {"keras", "tensorflow"}),
     "checkpoint": (
         {"encoder_shapes", "hub", "huggingface", "modeling", "record_files"},
@@ -116,6 +118,18 @@ LAYERS: dict[str, tuple[set[str], set[str]]] = {
         },
         {"keras", "tensorflow", "numpy", "absl"},
     ),
+    "word_features": (
+        {
+            "feature_based",
+            "input_pipeline",
+            "modeling",
+            "progress",
+            "record_files",
+            "tagging",
+            "text_inputs",
+        },
+        {"keras", "tensorflow", "numpy", "absl"},
+    ),
     "original_classifier": (
         {
             "original_processors",
@@ -128,6 +142,19 @@ LAYERS: dict[str, tuple[set[str], set[str]]] = {
             "training",
         },
         {"keras", "tensorflow", "numpy", "absl"},
+    ),
+    "tagging_windows": (
+        {
+            "common_flags",
+            "conll",
+            "feature_based",
+            "finetuning",
+            "input_pipeline",
+            "modeling",
+            "training",
+            "word_features",
+        },
+        {"keras", "numpy"},
     ),
     "serving": (
         {"tokenization", "record_files", "modeling", "checkpoint", "training", "finetuning"},
@@ -241,6 +268,8 @@ LAYERS: dict[str, tuple[set[str], set[str]]] = {
             "tagged_files",
             "tagging",
             "task_models",
+            "tagging_windows",
+            "feature_based",
             "word_spans",
         },
         {"keras", "numpy", "absl"},

@@ -1,0 +1,301 @@
+"""Features of words: computed once by a frozen encoder, kept in a file, read in batches.
+
+Only what a tagger reads is kept: the vectors at the first word piece of each word that is predicted
+in a window, one after the other. Neither computing nor reading holds more than a part in memory.
+"""
+
+import hashlib
+import os
+import tempfile
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, BinaryIO
+
+import keras
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+import feature_based
+import input_pipeline
+import modeling
+import record_files
+import tagging
+import text_inputs
+from progress import Progress
+
+Arrays = Mapping[str, np.ndarray]
+
+# To be raised whenever the same key would give other features or another form of file.
+_VERSION = 1
+# A part ends where its words give so many values, of 4 bytes.
+_PART_VALUES = 1 << 24
+_ENCODER_BATCH = 32
+_LENGTH_STEP = 8
+
+
+def compact(arrays: Arrays) -> dict[str, np.ndarray]:
+    """Returns `label_ids`, `label_mask` and `word_ids` with a word in each place, int32 [N, W].
+
+    Args:
+      arrays: As `tagging.make_features` gives them, [N, S].
+    """
+    mask = arrays["label_mask"] > 0
+    counts = mask.sum(axis=1)
+    is_word = np.arange(max(counts.max(initial=0), 1)) < counts[:, None]  # [N, W]
+    results = {"label_mask": is_word.astype(np.int32)}
+    for name, padding in (("label_ids", 0), ("word_ids", tagging.NO_WORD)):
+        results[name] = np.full(is_word.shape, padding, np.int32)
+        results[name][is_word] = arrays[name][mask]
+    return results
+
+
+def encode(encoder: keras.Model, arrays: Arrays) -> Iterator[np.ndarray]:
+    """Yields the features of the words of consecutive windows, float32 [words, ...].
+
+    Args:
+      encoder: A `feature_based.feature_model`.
+      arrays: As `tagging.make_features` gives them.
+
+    Raises:
+      ArithmeticError: where features are not finite.
+    """
+    names = [*modeling.encoder_inputs(), "label_mask"]
+    signature = {name: tf.TensorSpec((None, None), tf.int32) for name in names}
+
+    @tf.function(input_signature=[signature], autograph=False)
+    def compute(batch: Mapping[str, Any]) -> Any:
+        inputs = {name: batch[name] for name in encoder.input}
+        features = encoder(inputs, training=False)["features"]
+        return tf.boolean_mask(features, batch["label_mask"] > 0)
+
+    counts = arrays["label_mask"].sum(axis=1)
+    lengths = arrays["input_mask"].sum(axis=1)
+    values = int(np.prod(feature_based.feature_shape(encoder)))
+    progress = Progress("Computing features", len(counts))
+    windows = range(len(counts))
+    for part in text_inputs.chunk(windows, lambda each: counts[each] * values, _PART_VALUES):
+        rows: list[np.ndarray] = [np.zeros(0)] * len(part)
+        for batch in text_inputs.bucket([int(lengths[each]) for each in part], _ENCODER_BATCH):
+            numbers = [part[place] for place in batch]
+            longest = -(-int(lengths[numbers].max()) // _LENGTH_STEP) * _LENGTH_STEP
+            inputs = {name: tf.constant(arrays[name][numbers, :longest]) for name in names}
+            ends = np.cumsum(counts[numbers])
+            for place, each in zip(
+                batch, np.split(compute(inputs).numpy(), ends[:-1]), strict=True
+            ):
+                rows[place] = each
+        features = np.concatenate(rows)
+        if not np.isfinite(features).all():
+            raise ArithmeticError(
+                "Features must be finite. The encoder gives others; look at the weights in "
+                "`--init_checkpoint`."
+            )
+        yield features
+        progress(part[-1] + 1)
+
+
+class WordFeatures:
+    """The features of all words of some windows, computed when they are first read.
+
+    Until then, the encoder may get its weights. What was computed before, with the same weights
+    and of the same windows, is read again.
+
+    Args:
+      encoder: A `feature_based.feature_model`.
+      arrays: As `tagging.make_features` gives them.
+      path: The file of the features: a NumPy file, after which comes the key it was made under.
+    """
+
+    def __init__(self, encoder: keras.Model, arrays: Arrays, path: str) -> None:
+        self.shape = feature_based.feature_shape(encoder)
+        self.starts = np.concatenate([[0], arrays["label_mask"].sum(axis=1).cumsum()])
+        self._encoder = encoder
+        self._arrays = arrays
+        self._path = path
+        self._rows: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        """Returns the number of windows."""
+        return len(self.starts) - 1
+
+    def __getitem__(self, number: int) -> np.ndarray:
+        """Returns the features of the words of a window, float32 [words, ...]."""
+        if self._rows is None:
+            self._rows = self.open()
+        return self._rows[self.starts[number] : self.starts[number + 1]]
+
+    def open(self) -> np.ndarray:
+        """Returns the features, float32 [words, ...], which stay on disk."""
+        path = self._path
+        if record_files.is_remote(path):
+            # Only a local file can stay where it is while it is read.
+            folder = tempfile.mkdtemp(prefix="bert-features-")
+            weakref.finalize(self, _remove_folder, folder)
+            path = os.path.join(folder, "features.npy")
+        key = self._key()
+        rows = _read(path, key)
+        if rows is None:
+            self._write(path, key)
+            rows = _read(path, key)
+        assert rows is not None
+        return rows
+
+    def _key(self) -> str:
+        """Returns what tells apart all that features are made of, weights included."""
+        bert = self._encoder.get_layer("bert")
+        # The encoder is called after its layers.
+        names = (_VERSION, self._encoder.name, bert.dtype_policy.name, bert.config)
+        digest = hashlib.sha256(repr(names).encode())
+        for name in ("input_ids", "input_mask", "segment_ids", "label_mask"):
+            digest.update(repr(self._arrays[name].shape).encode())
+            digest.update(self._arrays[name].tobytes())
+        for variable in self._encoder.weights:
+            digest.update(variable.path.encode())
+            digest.update(np.asarray(variable).tobytes())
+        return digest.hexdigest()
+
+    def _write(self, path: str, key: str) -> None:
+        shape = (int(self.starts[-1]), *self.shape)
+        logging.info(
+            "Computing the features of %d words, %.1f MB: %s.",
+            shape[0],
+            4e-6 * np.prod(shape),
+            path,
+        )
+        with record_files.replace_files([path]) as (file,):
+            header = {"descr": "<f4", "fortran_order": False, "shape": shape}
+            np.lib.format.write_array_header_1_0(file, header)
+            for rows in encode(self._encoder, self._arrays):
+                file.write(rows.astype("<f4").tobytes())
+            np.lib.format.write_array(file, np.array(key), version=(1, 0))
+
+
+def _remove_folder(folder: str) -> None:
+    for name in os.listdir(folder):
+        os.remove(os.path.join(folder, name))
+    os.rmdir(folder)
+
+
+def _read(path: str, key: str) -> np.ndarray | None:
+    """Returns the array of a file if it is whole and was made under this key."""
+    if not os.path.exists(path):
+        return None
+    try:
+        with open(path, "rb") as file:
+            shape, start = _read_header(file)
+            file.seek(start + 4 * int(np.prod(shape)))
+            stored = str(np.lib.format.read_array(file))
+    except (ValueError, EOFError, OSError) as error:
+        logging.info("No features are kept in %s (%s).", path, type(error).__name__)
+        return None
+    if stored != key:
+        logging.info("%s was made of other data, or with other weights or flags.", path)
+        return None
+    logging.info("The features are those of an earlier run: %s.", path)
+    return np.memmap(path, "<f4", "r", offset=start, shape=shape)
+
+
+def _read_header(file: BinaryIO) -> tuple[tuple[int, ...], int]:
+    """Returns the shape of the array in a NumPy file, and where its values begin."""
+    if np.lib.format.read_magic(file) != (1, 0):
+        raise ValueError("another version")
+    shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+    if dtype != np.dtype("<f4"):
+        raise ValueError("another type")
+    return shape, file.tell()
+
+
+class FeatureBatches(input_pipeline.Batches):
+    """Batches of `features`, `label_ids` and `label_mask` of windows, a word in each place.
+
+    They are formed as those of records, and trimmed to the longest window.
+
+    Args:
+      features: Those of the windows.
+      arrays: What `compact` gives of the windows.
+      batch_size: Windows per step, over all replicas.
+      seed: As `input_pipeline.Batches`.
+      trim: Whether to cut off what is padding in a whole batch. This changes no result, up to
+        rounding and dropout masks.
+    """
+
+    def __init__(
+        self,
+        features: WordFeatures,
+        arrays: Arrays,
+        batch_size: int,
+        seed: int | None = None,
+        *,
+        trim: bool = True,
+    ) -> None:
+        self._features = features
+        self._arrays = arrays
+        lengths = arrays["label_mask"].sum(axis=1)
+        super().__init__(
+            _Records(features, arrays), {}, batch_size, seed, lengths=lengths, trim=trim
+        )
+
+    @property
+    def signature(self) -> dict[str, tf.TensorSpec]:
+        """The shapes and dtypes of a batch, None where batches differ."""
+        size = self.batch_size if self.seed is not None else None
+        integers = tf.TensorSpec([size, None], tf.int32)
+        return {
+            "features": tf.TensorSpec([size, None, *self._features.shape], tf.float32),
+            "label_ids": integers,
+            "label_mask": integers,
+        }
+
+    def _dataset(
+        self, context: tf.distribute.InputContext, first_step: int, end_step: int
+    ) -> tf.data.Dataset:
+        here = context.num_replicas_in_sync // context.num_input_pipelines
+        share = context.get_per_replica_batch_size(self.batch_size)
+
+        def read(index: np.int64) -> list[np.ndarray]:
+            step, replica = divmod(int(index), here)
+            start = (context.input_pipeline_id * here + replica) * share
+            return self._gather(self.numbers(first_step + step)[start : start + share])
+
+        signature = self.signature
+
+        def shaped(*tensors: Any) -> dict[str, Any]:
+            shapes = ([None, *spec.shape[1:]] for spec in signature.values())
+            return dict(zip(signature, map(tf.ensure_shape, tensors, shapes), strict=True))
+
+        kinds = [spec.dtype for spec in signature.values()]
+        indices = tf.data.Dataset.range((end_step - first_step) * here)
+        tensors = indices.map(lambda index: tf.numpy_function(read, [index], kinds))
+        return tensors.map(shaped).prefetch(tf.data.AUTOTUNE)
+
+    def _gather(self, numbers: Sequence[int] | np.ndarray) -> list[np.ndarray]:
+        """Returns the features, labels and mask of windows, padded."""
+        masks = self._arrays["label_mask"][numbers]
+        # At least 1, for the share of a replica that has no windows.
+        longest = max(int(masks.sum(axis=1).max(initial=1)), 1) if self.trim else masks.shape[1]
+        features = np.zeros((len(numbers), longest, *self._features.shape), np.float32)
+        for row, number in enumerate(numbers):
+            words = self._features[int(number)]
+            features[row, : len(words)] = words
+        return [features, self._arrays["label_ids"][numbers, :longest], masks[:, :longest]]
+
+
+class _Records(input_pipeline.Records):
+    """The windows one by one, as records, for a batch that is to be looked at later."""
+
+    def __init__(self, features: WordFeatures, arrays: Arrays) -> None:
+        self._features = features
+        self._arrays = arrays
+
+    def __len__(self) -> int:
+        return len(self._features)
+
+    def __getitem__(self, number: int) -> bytes:
+        words = np.asarray(self._features[number])
+        labels = self._arrays["label_ids"][number, : len(words)]
+        values = {"features": words.reshape(1, -1), "label_ids": labels[None]}
+        return record_files.encode_examples(values)[0]
+
+    def check(self, number: int, features: Mapping[str, Any]) -> None:
+        """Does nothing: what was read is what was written."""
