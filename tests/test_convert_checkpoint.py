@@ -1,0 +1,320 @@
+import json
+import os
+import re
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from conftest import GOLDEN, ROOT, change, make_examples, model_inputs, run_python
+from test_huggingface import CONFIG, stored_in, write
+from test_huggingface import tensors as tensors  # noqa: PLC0414 (a fixture)
+
+import checkpoint
+import convert_checkpoint
+import huggingface
+import modeling
+import serving
+import task_models
+
+# The index of a real release, and its configuration; its weights are not there.
+RELEASE = ROOT.parent / "shared/data/weights/chinese_L-12_H-768_A-12-meta-only"
+
+
+def convert(source, output, kind, **changes):
+    settings = {"input": str(source), "output": str(output), "format": kind, **changes}
+    return convert_checkpoint.run(convert_checkpoint.Settings(**settings))
+
+
+def read(path):
+    reader = checkpoint.open_reader(checkpoint.resolve(str(path)))
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def assert_same_bytes(one, other):
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        assert value.dtype == other[name].dtype, name
+        assert value.tobytes() == other[name].tobytes(), name
+
+
+def save(folder, tensors, config, *, casing=True, **task):
+    """Writes a folder as this project does."""
+    folder.mkdir()
+    (folder / "bert_config.json").write_text(config.to_json_string())
+    (folder / "vocab.txt").write_text("".join(f"{n}\n" for n in range(config.vocab_size)))
+    if task:
+        (folder / "task.json").write_text(json.dumps({"do_lower_case": casing, **task}))
+    checkpoint.save_tensors(str(folder / "bert_model.ckpt"), tensors)
+    return folder
+
+
+@pytest.fixture
+def classifier(tmp_path, still_config):
+    """A folder of a classifier of three labels, as run_classifier.py leaves it."""
+    model = task_models.classifier_model(still_config, 3)
+    rng = np.random.RandomState(4)
+    tensors = {v.path: rng.normal(size=v.shape).astype(np.float32) for v in model.weights}
+    task = {
+        "name": "custom",
+        "task_type": "classification",
+        "labels": ["bad", "so so", "good"],
+        "is_pair": False,
+        "metric": "accuracy",
+    }
+    folder = save(
+        tmp_path / "classifier",
+        {**tensors, "global_step": np.asarray(12, np.int64)},
+        still_config,
+        kind="classification",
+        task=task,
+        max_seq_length=8,
+    )
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    tokens += [f"w{number}" for number in range(len(tokens), still_config.vocab_size)]
+    (folder / "vocab.txt").write_text("\n".join(tokens) + "\n")
+    return folder
+
+
+# Round trips.
+
+
+def test_there_and_back_gives_every_byte(tmp_path, log):
+    report = convert(GOLDEN, tmp_path / "hf", "huggingface", do_lower_case=True)
+    before = read(GOLDEN)
+    assert report.converted == sorted(before)
+    assert (report.left_out, report.missing, report.num_slots) == ([], [], 0)
+    assert report.difference == 0
+    assert "Verified: on the same input, outputs differ by 0.0e+00 at most." in log.messages
+    assert {path.name for path in (tmp_path / "hf").iterdir()} == {
+        "config.json",
+        "model.safetensors",
+        "tokenizer_config.json",
+        "vocab.txt",
+    }
+    convert(tmp_path / "hf", tmp_path / "tf", "tf")
+    after = read(tmp_path / "tf")
+    assert_same_bytes(after, {**before, "global_step": after["global_step"]})
+    for name in ("vocab.txt", "bert_config.json"):
+        old, new = (GOLDEN / name).read_bytes(), (tmp_path / "tf" / name).read_bytes()
+        assert json.loads(old) == json.loads(new) if name.endswith(".json") else old == new
+
+
+def test_a_fine_tuned_folder_survives_the_way_there_and_back(tmp_path, classifier):
+    convert(classifier, tmp_path / "hf", "huggingface")
+    config = json.loads((tmp_path / "hf/config.json").read_text())
+    assert config["architectures"] == ["BertForSequenceClassification"]
+    assert config["id2label"] == {"0": "bad", "1": "so so", "2": "good"}
+    assert config["label2id"] == {"bad": 0, "so so": 1, "good": 2}
+    assert config["problem_type"] == "single_label_classification"
+    tokenizer = json.loads((tmp_path / "hf/tokenizer_config.json").read_text())
+    assert (tokenizer["do_lower_case"], tokenizer["model_max_length"]) == (True, 16)
+    convert(tmp_path / "hf", tmp_path / "back", "tf")
+    assert_same_bytes(read(tmp_path / "back"), read(classifier))
+    texts = ["w7 w9", "w8"]
+    answers = [serving.load(str(each)).predict(texts) for each in (classifier, tmp_path / "back")]
+    assert answers[0] == answers[1]
+    assert {answer["label"] for answer in answers[0]} <= {"bad", "so so", "good"}
+
+
+def test_a_foreign_classifier_becomes_one_that_predicts(tmp_path, classifier):
+    hf = tmp_path / "hf"
+    convert(classifier, hf, "huggingface")
+    (hf / "task.json").unlink()
+    convert(hf, tmp_path / "back", "tf")
+    stored = json.loads((tmp_path / "back/task.json").read_text())
+    before = json.loads((classifier / "task.json").read_text())
+    assert stored == {**before, "max_seq_length": 16}
+    answer = serving.load(str(tmp_path / "back")).predict(["w7 w9"])
+    assert answer == serving.load(str(classifier)).predict(["w7 w9"])
+    convert(hf, tmp_path / "pairs", "tf", is_pair=True)
+    assert serving.load(str(tmp_path / "pairs")).fields == ("text_a", "text_b")
+
+
+# Of Keras' own making, where it saves weights.
+ignore_array_warning = pytest.mark.filterwarnings("ignore:__array__ impl:DeprecationWarning")
+
+
+@ignore_array_warning
+def test_keras_weights_fit_the_model_that_is_made(tmp_path, still_config, tensors):
+    source = save(tmp_path / "tf", tensors, still_config)
+    report = convert(source, tmp_path / "my.weights.h5", "keras")
+    assert report.difference == 0
+    model = convert_checkpoint.make_model("BertForPreTraining", still_config)
+    model.load_weights(tmp_path / "my.weights.h5")
+    assert_same_bytes({v.path: v.numpy() for v in model.weights}, tensors)
+
+
+@ignore_array_warning
+@pytest.mark.parametrize("architecture", huggingface.ARCHITECTURES)
+@pytest.mark.parametrize("kind", ["huggingface", "keras"])
+def test_every_architecture_is_verified(tmp_path, still_config, architecture, kind):
+    keras.utils.clear_session()
+    model = convert_checkpoint.make_model(architecture, still_config, 4)
+    rng = np.random.RandomState(0)
+    tensors = {v.path: rng.normal(size=v.shape).astype(np.float32) for v in model.weights}
+    source = save(tmp_path / "tf", tensors, still_config)
+    report = convert(source, tmp_path / "out", kind, architecture=architecture, do_lower_case=False)
+    assert report.difference == 0
+    assert sorted(report.converted) == sorted(tensors)
+
+
+def test_optimizer_slots_can_be_left_out(tmp_path, still_config, tensors):
+    name = "bert/pooler/dense/kernel"
+    slots = {f"{name}/{slot}": np.ones((8, 8), np.float32) for slot in ("adam_m", "adam_v")}
+    stored = {**tensors, **slots, "global_step": np.asarray(9, np.int64)}
+    source = save(tmp_path / "tf", stored, still_config)
+    assert convert(source, tmp_path / "all", "tf").num_slots == 0
+    assert_same_bytes(read(tmp_path / "all"), stored)
+    report = convert(source, tmp_path / "weights", "tf", weights_only=True)
+    assert (report.num_slots, report.left_out) == (2, [])
+    without = {name: value for name, value in stored.items() if name not in slots}
+    assert_same_bytes(read(tmp_path / "weights"), without)
+    assert convert(source, tmp_path / "hf", "huggingface", do_lower_case=True).num_slots == 2
+    assert_same_bytes(read(tmp_path / "hf"), without)
+
+
+def test_report_names_what_is_left_out_and_what_is_missing(tmp_path, still_config, tensors, log):
+    tensors = {n: v for n, v in tensors.items() if not n.startswith("bert/pooler")}
+    stored = {**tensors, "my/own": np.ones(3, np.float32)}
+    source = save(tmp_path / "tf", stored, still_config)
+    report = convert(source, tmp_path / "hf", "huggingface", do_lower_case=True)
+    assert report.left_out == ["my/own"]
+    assert sorted(report.missing) == ["bert/pooler/dense/bias", "bert/pooler/dense/kernel"]
+    assert "Left out: my/own" in log.messages
+    assert "Missing in the input: bert/pooler/dense/kernel" in log.messages
+    assert_same_bytes(read(tmp_path / "hf"), tensors)
+
+
+def test_a_file_alone_can_be_written(tmp_path, still_config, tensors):
+    source = save(tmp_path / "tf", tensors, still_config)
+    (tmp_path / "out").mkdir()
+    convert(source, tmp_path / "out/a.safetensors", "huggingface")
+    convert(source, tmp_path / "out/b.ckpt", "tf")
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "a.safetensors",
+        "b.ckpt.data-00000-of-00001",
+        "b.ckpt.index",
+        "b.ckpt.meta",
+    }
+    assert_same_bytes(read(tmp_path / "out/a.safetensors"), tensors)
+
+
+def test_sharded_models_without_vocab_txt_are_converted(tmp_path, tensors):
+    hf = tmp_path / "hf"
+    write(hf, tensors)
+    stored = stored_in(hf)
+    (hf / "model.safetensors").unlink()
+    names = sorted(stored)
+    files = {name: f"part-{number % 2}.safetensors" for number, name in enumerate(names)}
+    for file in ("part-0.safetensors", "part-1.safetensors"):
+        part = {name: stored[name] for name in names if files[name] == file}
+        huggingface.safetensors.numpy.save_file(part, hf / file)
+    (hf / "model.safetensors.index.json").write_text(json.dumps({"weight_map": files}))
+    vocab = {f"t{number}": number for number in range(29)}
+    model = {"type": "WordPiece", "vocab": vocab}
+    (hf / "tokenizer.json").write_text(json.dumps({"model": model}))
+    convert(hf, tmp_path / "tf", "tf")
+    after = read(tmp_path / "tf")
+    assert_same_bytes(after, {**tensors, "global_step": after["global_step"]})
+    assert (tmp_path / "tf/vocab.txt").read_text().split() == list(vocab)
+    config = modeling.BertConfig.from_json_file(str(tmp_path / "tf/bert_config.json"))
+    assert config == modeling.BertConfig.from_dict(CONFIG)
+    assert config.hidden_act == "gelu_erf"
+
+
+# TensorFlow 1.
+
+
+def test_tensorflow_1_loads_what_is_written_under_the_names_of_a_release(tmp_path, tensors):
+    """All but the number of layers and the widths is as in the release."""
+    if not RELEASE.exists():
+        pytest.skip(f"{RELEASE} is not there.")
+    index = RELEASE / "bert_model.ckpt.index"
+    listed = tf.compat.v1.train.NewCheckpointReader(str(index.with_suffix("")))
+    shapes = listed.get_variable_to_shape_map()
+    names = {n for n in shapes if not re.search(r"layer_([2-9]|1\d)/", n)}
+    write(tmp_path / "hf", tensors)
+    convert(tmp_path / "hf", tmp_path / "tf", "tf")
+    assert names == tensors.keys()
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        variables = {
+            name: tf.compat.v1.get_variable(name, tensors[name].shape, use_resource=False)
+            for name in names
+        }
+        tf.compat.v1.train.Saver(variables).restore(session, str(tmp_path / "tf/bert_model.ckpt"))
+        assert_same_bytes(session.run(variables), tensors)
+    config = modeling.BertConfig.from_json_file(str(RELEASE / "bert_config.json"))
+    known, unknown = huggingface.split(list(shapes))
+    assert unknown == []
+    assert len(known) == len(shapes)
+    # The same names lead back.
+    table = huggingface.names(config.num_hidden_layers)
+    assert table.keys() >= shapes.keys()
+    assert len({theirs for theirs, _ in table.values()}) == len(table)
+
+
+# Refusals.
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"input": "nowhere"}, "`--input` must name a checkpoint.*'nowhere'"),
+        ({"output": "x.safetensors"}, "must be a folder or end in '.ckpt' for `--format=tf`"),
+        ({"output": "gs://x/y"}, "`--output` must be a local path"),
+        ({"architecture": "BertForQuestionAnswering"}, r"BertForQ.* needs \['cls/squad/output_w"),
+        ({"bert_config_file": "nowhere.json"}, "'nowhere.json'"),
+        ({"vocab_file": "nowhere.txt"}, "nowhere.txt"),
+        ({"format": "huggingface"}, "`--do_lower_case` must be given"),
+    ],
+)
+def test_what_cannot_work_is_refused_and_leaves_nothing(tmp_path, changes, message):
+    settings = {"input": str(GOLDEN), "output": str(tmp_path / "out"), "format": "tf", **changes}
+    with pytest.raises((ValueError, OSError), match=message):
+        convert_checkpoint.run(convert_checkpoint.Settings(**settings))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_there_is_not_replaced(tmp_path, still_config, tensors):
+    source = save(tmp_path / "tf", tensors, still_config)
+    before = {path.name: path.read_bytes() for path in source.iterdir()}
+    with pytest.raises(ValueError, match=r"has \['bert_model.ckpt.index'\]"):
+        convert(source, source, "tf")
+    assert {path.name: path.read_bytes() for path in source.iterdir()} == before
+    # What is the same may be there, and the other kind lies beside.
+    convert(source, source, "huggingface", do_lower_case=False)
+    assert before.keys() < {path.name for path in source.iterdir()}
+    assert {name: (source / name).read_bytes() for name in before} == before
+
+
+def test_a_checkpoint_of_another_shape_is_refused(tmp_path, still_config, tensors):
+    source = save(tmp_path / "tf", tensors, change(still_config, intermediate_size=16))
+    with pytest.raises(ValueError, match="`intermediate_size` should be 12"):
+        convert(source, tmp_path / "out", "tf")
+
+
+def test_a_result_that_computes_something_else_is_not_kept(tmp_path, still_config, tensors):
+    source = save(tmp_path / "tf", tensors, still_config)
+    wrong = {**tensors, "cls/seq_relationship/output_bias": np.ones(2, np.float32)}
+    checkpoint.save_tensors(str(tmp_path / "wrong.ckpt"), wrong)
+    settings = convert_checkpoint.Settings(input=str(source), output="", format="tf")
+    opened = convert_checkpoint.open_source(settings)
+    model = convert_checkpoint.make_model("BertForPreTraining", still_config)
+    for variable in model.weights:
+        variable.assign(tensors[variable.path])
+    assert model(model_inputs(make_examples(still_config, 1))) is not None
+    with pytest.raises(ArithmeticError, match="outputs differ by"):
+        convert_checkpoint.verify(opened, model, [], str(tmp_path / "wrong.ckpt"))
+
+
+def test_the_command_line_converts(tmp_path):
+    result = run_python(
+        "convert_checkpoint.py",
+        f"--input={GOLDEN / 'bert_model.ckpt.index'}",
+        f"--output={tmp_path / 'hf'}",
+        "--format=huggingface",
+        "--do_lower_case",
+    )
+    assert "Found 46 tensors, converted 46." in result.stderr
+    assert os.path.exists(tmp_path / "hf/model.safetensors")
