@@ -8,12 +8,14 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 requirements := requirements.txt requirements-dev.txt constraints.txt
 installed := .venv/requirements-installed
+interop_installed := .venv-interop/requirements-installed
 
-.PHONY: help setup demo test
+.PHONY: help setup demo test test-interop
 
 help:
 	@echo "make demo    learns a vocabulary from the sample text, pre-trains a small BERT, fine-tunes and exports it"
-	@echo "make test    runs every check: ruff, mypy, pytest"
+	@echo "make test    runs every check: ruff, mypy, pytest, test-interop"
+	@echo "make test-interop   compares with transformers, in an environment of its own"
 	@echo "make setup   installs the pinned requirements into .venv; the other two do it when needed"
 
 setup: $(installed)
@@ -28,8 +30,16 @@ $(installed): $(requirements)
 test: $(installed)
 	python -m ruff check .
 	python -m ruff format --check .
-	python -m mypy --exclude '^tests/' .
+	python -m mypy --exclude '^(tests|interop)/' .
 	python -m pytest
+	@$(MAKE) --no-print-directory test-interop
+
+$(interop_installed): requirements-interop.txt constraints.txt .ci/make_interop_venv | $(installed)
+	@.ci/make_interop_venv
+	@touch $@
+
+test-interop: $(installed) $(interop_installed)
+	python -m pytest interop
 
 demo: $(installed)
 	@echo "Every command below can be typed by hand after: source .venv/bin/activate"

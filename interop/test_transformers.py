@@ -1,0 +1,270 @@
+"""Holds conversions in both directions to what transformers computes with the same weights."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+import checkpoint
+import convert_checkpoint
+import huggingface
+import modeling
+import tokenization
+
+ROOT = Path(__file__).parents[1]
+PYTHON = Path(os.environ.get("INTEROP_PYTHON", ROOT / ".venv-interop/bin/python"))
+
+SHAPES = {
+    "erf": {
+        "vocab_size": 50,
+        "hidden_size": 16,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+        "hidden_act": "gelu",
+        "max_position_embeddings": 24,
+    },
+    "tanh": {
+        "vocab_size": 61,
+        "hidden_size": 24,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 3,
+        "intermediate_size": 40,
+        "hidden_act": "gelu_new",
+        "max_position_embeddings": 16,
+    },
+    "wide": {
+        "vocab_size": 300,
+        "hidden_size": 64,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 4,
+        "intermediate_size": 24,
+        "hidden_act": "relu",
+        "max_position_embeddings": 20,
+        "type_vocab_size": 3,
+    },
+}
+
+# The outputs of each architecture by their names in transformers, with the names here.
+OUTPUTS = {
+    "BertModel": {"last_hidden_state": "sequence_output", "pooler_output": "pooled_output"},
+    "BertForPreTraining": {
+        "prediction_logits": "masked_lm_logits",
+        "seq_relationship_logits": "next_sentence_logits",
+    },
+    "BertForMaskedLM": {"logits": "masked_lm_logits"},
+    "BertForNextSentencePrediction": {"logits": "next_sentence_logits"},
+    "BertForSequenceClassification": {"logits": "logits"},
+    "BertForQuestionAnswering": {"start_logits": "start_logits", "end_logits": "end_logits"},
+    "BertForTokenClassification": {"logits": "logits"},
+    "BertForMultipleChoice": {"logits": "logits"},
+}
+CASES = [(shape, architecture) for shape in SHAPES for architecture in OUTPUTS]
+NUM_LABELS = 5
+LENGTH = 12
+
+TEXTS = ["The old man, and é!", "THE DOOR opens [MASK] 中文 x", "unaffable don't   stop\t..."]
+
+
+def work(folder, jobs):
+    """Runs the jobs with transformers."""
+    if not PYTHON.exists():
+        pytest.fail(f"{PYTHON} is not there: `make test-interop` sets it up.")
+    (folder / "jobs.json").write_text(json.dumps(jobs), encoding="utf-8")
+    result = subprocess.run(
+        [PYTHON, ROOT / "interop/worker.py", folder / "jobs.json"],
+        env={**os.environ, "HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout
+
+
+def make_inputs(shape, architecture):
+    """Returns inputs under the names here; the last row has padding."""
+    rng = np.random.RandomState(1)
+    size = (2, 3, LENGTH) if architecture == "BertForMultipleChoice" else (3, LENGTH)
+    lengths = rng.randint(5, LENGTH + 1, size[:-1])
+    mask = np.arange(LENGTH) < lengths[..., None]
+    types = SHAPES[shape].get("type_vocab_size", 2)
+    inputs = {
+        "input_ids": rng.randint(0, SHAPES[shape]["vocab_size"], size) * mask,
+        "input_mask": mask,
+        "segment_ids": rng.randint(0, types, size) * mask,
+    }
+    if OUTPUTS[architecture].keys() & {"prediction_logits"} or architecture == "BertForMaskedLM":
+        inputs["masked_lm_positions"] = rng.randint(0, 5, (3, 4))
+    elif architecture == "BertForNextSentencePrediction":
+        inputs["masked_lm_positions"] = np.zeros((3, 1))
+    return {name: values.astype(np.int32) for name, values in inputs.items()}
+
+
+def run_job(folder, model, shape, architecture):
+    inputs = make_inputs(shape, architecture)
+    names = {
+        "input_ids": "input_ids",
+        "attention_mask": "input_mask",
+        "token_type_ids": "segment_ids",
+    }
+    np.savez(f"{folder}.inputs.npz", **{n: inputs[o].astype(np.int64) for n, o in names.items()})
+    return {
+        "kind": "run",
+        "folder": str(model),
+        "architecture": architecture,
+        "inputs": f"{folder}.inputs.npz",
+        "outputs": f"{folder}.outputs.npz",
+    }
+
+
+def theirs(folder):
+    with np.load(f"{folder}.outputs.npz") as outputs:
+        return dict(outputs)
+
+
+def compute(config_file, prefix, architecture, shape):
+    """Returns what this project computes with the weights at `prefix`."""
+    config = modeling.BertConfig.from_json_file(str(config_file))
+    model = convert_checkpoint.make_model(architecture, config, NUM_LABELS)
+    checkpoint.load_weights(model.weights, str(prefix))
+    inputs = make_inputs(shape, architecture)
+    return {name: value.numpy() for name, value in model(inputs, training=False).items()}
+
+
+def assert_equal(ours, theirs, architecture, shape):
+    positions = make_inputs(shape, architecture).get("masked_lm_positions")
+    for name, our_name in OUTPUTS[architecture].items():
+        values = theirs[name]
+        if our_name == "masked_lm_logits":
+            values = np.take_along_axis(values, positions[:, :, None], axis=1)
+        assert np.abs(values).max() > 0.1
+        np.testing.assert_allclose(ours[our_name], values, rtol=0, atol=1e-5, err_msg=name)
+
+
+def convert(source, output, kind):
+    settings = convert_checkpoint.Settings(
+        input=str(source), output=str(output), format=kind, verify=False
+    )
+    return convert_checkpoint.run(settings)
+
+
+@pytest.fixture(scope="session")
+def saved(tmp_path_factory):
+    """A folder of models that transformers has saved, with their outputs."""
+    folder = tmp_path_factory.mktemp("saved")
+    jobs = []
+    for number, (shape, architecture) in enumerate(CASES):
+        model = folder / f"{shape}-{architecture}"
+        labels = {} if architecture == "BertForQuestionAnswering" else {"num_labels": NUM_LABELS}
+        job = {
+            "kind": "make",
+            "folder": str(model),
+            "architecture": architecture,
+            "config": {**SHAPES[shape], **labels},
+            "seed": number,
+            # The models of one shape are saved in several files.
+            "max_shard_size": "20KB" if shape == "tanh" else "1GB",
+        }
+        jobs += [job, run_job(model, model, shape, architecture)]
+    work(folder, jobs)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def converted(tmp_path_factory):
+    """A folder of random models of this project, and with transformers' outputs for them."""
+    folder = tmp_path_factory.mktemp("converted")
+    jobs = []
+    for shape, architecture in CASES:
+        keras.utils.clear_session()
+        name = f"{shape}-{architecture}"
+        source = folder / f"{name}.tf"
+        source.mkdir()
+        config = modeling.BertConfig.from_dict({"model_type": "bert", **SHAPES[shape]})
+        (source / "bert_config.json").write_text(config.to_json_string(), encoding="utf-8")
+        (source / "task.json").write_text(json.dumps(task_of(architecture)), encoding="utf-8")
+        rng = np.random.RandomState(len(jobs))
+        model = convert_checkpoint.make_model(architecture, config, NUM_LABELS)
+        tensors = {
+            v.path: rng.normal(v.path.endswith("gamma"), 0.2, v.shape).astype(np.float32)
+            for v in model.weights
+        }
+        heads = {
+            "BertForMaskedLM": "cls/seq_relationship",
+            "BertForNextSentencePrediction": "cls/predictions",
+        }
+        left_out = heads.get(architecture, "nothing")
+        tensors = {n: value for n, value in tensors.items() if not n.startswith(left_out)}
+        checkpoint.save_tensors(str(source / "bert_model.ckpt"), tensors)
+        convert(source, folder / name, "huggingface")
+        jobs.append(run_job(folder / name, folder / name, shape, architecture))
+    work(folder, jobs)
+    return folder
+
+
+def task_of(architecture):
+    kinds = {name: kind for kind, name in convert_checkpoint._KINDS.items()}
+    return {"kind": kinds.get(architecture, ""), "do_lower_case": True}
+
+
+@pytest.mark.parametrize(("shape", "architecture"), CASES)
+def test_their_models_compute_the_same_here(saved, tmp_path, shape, architecture):
+    folder = saved / f"{shape}-{architecture}"
+    expected = theirs(folder)
+    ours = compute(folder / "config.json", folder, architecture, shape)
+    assert_equal(ours, expected, architecture, shape)
+    report = convert(folder, tmp_path, "tf")
+    assert report.left_out == []
+    ours = compute(tmp_path / "bert_config.json", tmp_path, architecture, shape)
+    assert_equal(ours, expected, architecture, shape)
+
+
+@pytest.mark.parametrize(("shape", "architecture"), CASES)
+def test_our_models_compute_the_same_there(converted, shape, architecture):
+    folder = converted / f"{shape}-{architecture}"
+    source = converted / f"{shape}-{architecture}.tf"
+    ours = compute(source / "bert_config.json", source, architecture, shape)
+    assert_equal(ours, theirs(folder), architecture, shape)
+    keys = json.loads(Path(f"{folder}.outputs.json").read_text(encoding="utf-8"))
+    assert keys["missing_keys"] == keys["mismatched_keys"] == []
+    # Their models for tokens have no pooler; it is stored all the same, so that none is lost.
+    assert all("pooler" in name for name in keys["unexpected_keys"])
+
+
+@pytest.mark.parametrize(("shape", "architecture"), CASES)
+def test_a_round_trip_gives_back_every_byte(converted, tmp_path, shape, architecture):
+    convert(converted / f"{shape}-{architecture}", tmp_path, "tf")
+    before, after = (
+        checkpoint.open_reader(checkpoint.resolve(str(folder)))
+        for folder in (converted / f"{shape}-{architecture}.tf", tmp_path)
+    )
+    names = before.get_variable_to_shape_map().keys()
+    assert after.get_variable_to_shape_map().keys() - {checkpoint.GLOBAL_STEP} == names
+    for name in names:
+        assert before.get_tensor(name).tobytes() == after.get_tensor(name).tobytes(), name
+
+
+@pytest.mark.parametrize("do_lower_case", [True, False])
+def test_texts_have_the_same_ids(tmp_path, do_lower_case):
+    """With the files that are written here, and with those that transformers makes of them."""
+    vocab = (ROOT / "sample/vocab.txt").read_bytes()
+    (tmp_path / "vocab.txt").write_bytes(vocab)
+    values = huggingface.tokenizer_config(do_lower_case, 64)
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(values), encoding="utf-8")
+    outputs = tmp_path / "ids.json"
+    job = {"kind": "tokenize", "folder": str(tmp_path), "texts": TEXTS, "outputs": str(outputs)}
+    work(tmp_path, [job])
+    expected = json.loads(outputs.read_text(encoding="utf-8"))
+    for path in (tmp_path / "vocab.txt", tmp_path / "ids/tokenizer.json"):
+        tokenizer = tokenization.FullTokenizer(str(path), do_lower_case)
+        mask = tokenizer.vocab["[MASK]"]
+        cls, sep = tokenizer.vocab["[CLS]"], tokenizer.vocab["[SEP]"]
+        for text, ids in zip(TEXTS, expected, strict=True):
+            parts = [tokenizer.tokenize_to_ids(part) for part in text.split("[MASK]")]
+            ours = [*parts[0], *(i for part in parts[1:] for i in (mask, *part))]
+            assert [cls, *ours, sep] == ids, text
