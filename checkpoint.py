@@ -300,9 +300,14 @@ class Checkpoints:
         self.keep_checkpoint_max = keep_checkpoint_max
 
     def remove_partial(self) -> None:
-        """Removes what a run that was killed while it saved has left."""
+        """Removes what a run that was killed while it wrote has left."""
         for path in _paths_from(os.path.join(self.folder, "")):
-            if ".partial" in os.path.basename(path):
+            name = os.path.basename(path.rstrip("/"))
+            if not record_files.LEFTOVER.search(name):
+                continue
+            if tf.io.gfile.isdir(path):
+                tf.io.gfile.rmtree(path)
+            else:
                 tf.io.gfile.remove(path)
 
     def latest(self) -> str | None:
