@@ -3,6 +3,8 @@
 # A Python to make .venv with may be named: make setup PYTHON=python3.12
 PYTHON ?=
 DEMO_STEPS ?= 1500
+# Each takes up to 3 GB of memory.
+TEST_PROCESSES ?= 2
 
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
@@ -31,7 +33,7 @@ test: $(installed)
 	python -m ruff check .
 	python -m ruff format --check .
 	python -m mypy --exclude '^(tests|interop)/' .
-	python -m pytest
+	python -m pytest -n $(TEST_PROCESSES) --dist worksteal
 	@$(MAKE) --no-print-directory test-interop
 
 $(interop_installed): requirements-interop.txt constraints.txt .ci/make_interop_venv | $(installed)
