@@ -317,7 +317,7 @@ def test_checkpoint_that_does_not_fit_changes_nothing(tmp_path, break_tensors, m
     "make",
     [
         modeling.BertModel,
-        lambda config: task_models.span_model(config),
+        task_models.span_model,
     ],
 )
 def test_shapes_of_the_encoder_need_no_model(tiny_config, make):
