@@ -121,12 +121,15 @@ class WordFeatures:
 
     def __getitem__(self, number: int) -> np.ndarray:
         """Returns the features of the words of a window, float32 [words, ...]."""
-        if self._rows is None:
-            self._rows = self.open()
-        return self._rows[self.starts[number] : self.starts[number + 1]]
+        return self.open()[self.starts[number] : self.starts[number + 1]]
 
     def open(self) -> np.ndarray:
-        """Returns the features, float32 [words, ...], which stay on disk."""
+        """Returns the features of all words, float32 [words, ...], which stay on disk."""
+        if self._rows is None:
+            self._rows = self._open()
+        return self._rows
+
+    def _open(self) -> np.ndarray:
         path = self._path
         if record_files.is_remote(path):
             # Only a local file can stay where it is while it is read.
@@ -135,9 +138,11 @@ class WordFeatures:
             path = os.path.join(folder, "features.npy")
         key = self._key()
         rows = _read(path, key)
-        if rows is None:
-            self._write(path, key)
-            rows = _read(path, key)
+        if rows is not None:
+            logging.info("The features are those of an earlier run: %s.", path)
+            return rows
+        self._write(path, key)
+        rows = _read(path, key)
         assert rows is not None
         return rows
 
@@ -192,7 +197,6 @@ def _read(path: str, key: str) -> np.ndarray | None:
     if stored != key:
         logging.info("%s was made of other data, or with other weights or flags.", path)
         return None
-    logging.info("The features are those of an earlier run: %s.", path)
     return np.memmap(path, "<f4", "r", offset=start, shape=shape)
 
 
@@ -250,6 +254,8 @@ class FeatureBatches(input_pipeline.Batches):
     def _dataset(
         self, context: tf.distribute.InputContext, first_step: int, end_step: int
     ) -> tf.data.Dataset:
+        # Here rather than in a thread of the data set, which would hide what is wrong with them.
+        self._features.open()
         here = context.num_replicas_in_sync // context.num_input_pipelines
         share = context.get_per_replica_batch_size(self.batch_size)
 

@@ -225,6 +225,10 @@ def test_parts_change_nothing_and_what_fails_leaves_no_file(config, tmp_path, mo
     tagger.encoder.weights[0].assign(np.full(tagger.encoder.weights[0].shape, np.nan))
     with pytest.raises(ArithmeticError, match="Features must be finite"):
         open_features(tagger, arrays, tmp_path / "y.features.npy")
+    features = word_features.WordFeatures(tagger.encoder, arrays, str(tmp_path / "y.features.npy"))
+    batches = word_features.FeatureBatches(features, word_features.compact(arrays), 4)
+    with pytest.raises(ArithmeticError, match="Features must be finite"):
+        next(batches.iterate(0, 1))
     assert [path.name for path in tmp_path.iterdir()] == ["x.features.npy"]
 
 
