@@ -6,14 +6,12 @@ resume from; `best/` keeps the weights of the best evaluation.
 """
 
 import contextlib
-import dataclasses
 import json
 import os
 import re
-import statistics
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import keras
 import numpy as np
@@ -30,11 +28,10 @@ import text_inputs
 import tokenization
 import tokenizer_json
 import training
+from evaluations import Evaluation
 
 TASK_FILE = "task.json"
 VOCAB_FILE = "vocab.txt"
-BEST = "best"
-HISTORY_FILE = "evaluations.jsonl"
 
 # What a run leaves in its folder, for --overwrite_output_dir: nothing else is deleted.
 _OWN_FILES = re.compile(
@@ -45,7 +42,34 @@ _OWN_FILES = re.compile(
 )
 
 Settings = common_flags.FineTuningSettings
-SettingsType = TypeVar("SettingsType", bound=Settings)
+
+
+def check_verbs(settings: Settings, *verbs: str) -> None:
+    """Checks that something is to be done: that one of the flags of these names is set.
+
+    Raises:
+      ValueError: where none is.
+    """
+    if not any(getattr(settings, verb) for verb in verbs):
+        *first, last = (f"`--{verb}`" for verb in verbs)
+        raise ValueError(f"At least one of {', '.join(first)} and {last} must be given.")
+
+
+def set_up(
+    settings: Settings,
+) -> tuple[tf.distribute.Strategy, modeling.BertConfig, tokenization.FullTokenizer]:
+    """Returns what every script begins with, checked: devices, configuration and tokenizer.
+
+    Raises:
+      ValueError: naming the flag.
+    """
+    strategy = training.make_strategy(
+        "tpu" if settings.use_tpu else settings.strategy, settings.tpu_name
+    )
+    config = modeling.BertConfig.from_json_file(settings.bert_config_file)
+    tokenizer = tokenization.FullTokenizer(settings.vocab_file, settings.do_lower_case)
+    check_settings(settings, config, tokenizer.vocab, strategy.num_replicas_in_sync)
+    return strategy, config, tokenizer
 
 
 def check_settings(
@@ -85,20 +109,6 @@ def check_settings(
             "`--output_dir` must hold a trained model, or `--init_checkpoint` name one, unless "
             f"`--do_train` is given. Received {settings.output_dir!r}, which holds none."
         )
-
-
-def check_repeats(settings: Settings, *, evaluates: bool, verb: str) -> None:
-    """Checks that what goes by scores has some; `verb` is the flag that gives them.
-
-    Raises:
-      ValueError: naming the flag.
-    """
-    for flag, is_set in (
-        ("early_stopping_patience", settings.early_stopping_patience),
-        ("num_runs", settings.num_runs > 1),
-    ):
-        if is_set and not (settings.do_train and evaluates):
-            raise ValueError(f"`--{flag}` needs `--do_train` and `--{verb}`.")
 
 
 def open_folder(settings: Settings, config: modeling.BertConfig, task: Mapping[str, Any]) -> None:
@@ -246,71 +256,6 @@ def open_batches(
     )
 
 
-class Evaluation:
-    """Evaluates during training, keeps the best weights, and tells when it no longer improves.
-
-    What it finds goes to `evaluations.jsonl`, from which a resumed run knows what came before.
-
-    Args:
-      function: Returns scores of the model as it is.
-      metric: Name of the score that counts; higher is better.
-      patience: Evaluations without improvement after which training ends; 0 for never.
-    """
-
-    def __init__(
-        self, function: Callable[[], Mapping[str, Any]], metric: str, patience: int = 0
-    ) -> None:
-        self.function = function
-        self.metric = metric
-        self.patience = patience
-        self._history: list[dict[str, Any]] = []
-
-    def open(self, folder: str, model: keras.Model, step: int, *, writes: bool) -> None:
-        """Starts at `step` of the training in `folder`; reads what came before."""
-        self._folder, self._model, self._writes = folder, model, writes
-        path = os.path.join(folder, HISTORY_FILE)
-        lines = _read(path).splitlines() if step and tf.io.gfile.exists(path) else []
-        history = [json.loads(line) for line in lines]
-        self._history = [scores for scores in history if scores["step"] <= step]
-        self._writer = tf.summary.create_file_writer(os.path.join(folder, "eval"))
-
-    @property
-    def best(self) -> dict[str, Any] | None:
-        """The scores of the best evaluation, the first of equals, with their `step`."""
-        return max(self._history, key=lambda scores: scores[self.metric], default=None)
-
-    @property
-    def is_over(self) -> bool:
-        """Whether training has ended for want of improvement."""
-        if not self.patience or self.best is None:
-            return False
-        return len(self._history) - self._history.index(self.best) > self.patience
-
-    def __call__(self, step: int) -> bool:
-        """Evaluates after `step`, and returns `is_over`."""
-        scores = {
-            name: float(value)
-            for name, value in self.function().items()
-            if isinstance(value, int | float)
-        }
-        self._history.append({"step": step, **scores})
-        is_best = self._history[-1] is self.best
-        values = "  ".join(f"{name} {value:.4g}" for name, value in scores.items())
-        logging.info("Evaluation at step %d  %s%s", step, values, "  (best)" if is_best else "")
-        if self._writes:
-            if is_best:
-                best = checkpoint.Checkpoints(os.path.join(self._folder, BEST), 1)
-                best.save({variable.path: variable for variable in self._model.weights}, step)
-            training.write_summaries(self._writer, step, scores)
-            text = "".join(json.dumps(line) + "\n" for line in self._history)
-            checkpoint.write_text(os.path.join(self._folder, HISTORY_FILE), text)
-        if self.is_over:
-            logging.info(
-                "No better %s in %d evaluations: training ends.", self.metric, self.patience
-            )
-        return self.is_over
-
-
 def train(
     settings: Settings,
     model: keras.Model,
@@ -357,9 +302,8 @@ def train(
             )
         )
     if evaluation:
-        checkpoint.make_folder(os.path.join(settings.output_dir, BEST))
         evaluation.open(settings.output_dir, model, step, writes=writes)
-        observers.append(_at_steps(evaluation, settings.save_checkpoints_steps, num_train_steps))
+        observers.append(evaluation.at_steps(settings.save_checkpoints_steps, num_train_steps))
     if evaluation and evaluation.is_over:
         logging.warning("Nothing to train: early stopping ended it at step %d.", step)
     else:
@@ -452,21 +396,14 @@ def make_trainer(
     )
 
 
-def _at_steps(evaluation: Evaluation, every: int, last: int) -> training.Observer:
-    def observe(step: int, _: Mapping[str, float]) -> bool:
-        return (step % every == 0 or step == last) and evaluation(step)
-
-    return observe
-
-
 def _keep_weights(
     settings: Settings, model: keras.Model, step: int, evaluation: Evaluation | None
 ) -> int:
     """Writes the weights-only checkpoint, after going back to the best if that is asked for."""
     weights = {variable.path: variable for variable in model.weights}
-    if settings.early_stopping_patience and evaluation and evaluation.best:
-        best = os.path.join(settings.output_dir, BEST, f"model.ckpt-{evaluation.best['step']}")
-        step = checkpoint.Checkpoints(settings.output_dir).restore(weights, best)
+    if settings.early_stopping_patience and evaluation and evaluation.best_weights:
+        folder = checkpoint.Checkpoints(settings.output_dir)
+        step = folder.restore(weights, evaluation.best_weights)
         logging.info("The weights are those of step %d, the best.", step)
     if training.is_chief(tf.distribute.get_strategy()):
         prefix = os.path.join(settings.output_dir, checkpoint.WEIGHTS)
@@ -498,62 +435,3 @@ def load(settings: Settings, model: keras.Model) -> int:
     unread = "; --init_checkpoint is not read" if settings.init_checkpoint else ""
     logging.info("The weights are those of step %d in %s%s.", step, prefix, unread)
     return step
-
-
-def repeat(
-    settings: SettingsType, run: Callable[[SettingsType], Mapping[str, Any]], metric: str
-) -> dict[str, Any]:
-    """Runs with several seeds, in folders `run_1`, `run_2` and so on, and sums up in `runs.json`.
-
-    Args:
-      settings: Those of the script, with `num_runs`.
-      run: Runs once and returns its scores, among them `baseline`: the metric of guessing.
-      metric: The score by which a run has failed to train.
-
-    Returns:
-      What `runs.json` holds: `runs`, each with seed, folder and scores; `mean` and
-      `standard_deviation` (of the sample) of each score; and `failed`, the seeds whose runs are
-      no better than guessing.
-    """
-    runs = []
-    for index in range(settings.num_runs):
-        seed = settings.seed + index
-        folder = os.path.join(settings.output_dir, f"run_{index + 1}")
-        logging.info("***** Run %d of %d, seed %d *****", index + 1, settings.num_runs, seed)
-        keras.utils.clear_session()
-        keras.utils.set_random_seed(seed)
-        scores = run(dataclasses.replace(settings, output_dir=folder, seed=seed, num_runs=1))
-        runs.append({"seed": seed, "folder": os.path.basename(folder), "scores": dict(scores)})
-    summary = _summarize(runs, metric)
-    text = json.dumps(summary, indent=2, ensure_ascii=False) + "\n"
-    checkpoint.write_text(os.path.join(settings.output_dir, "runs.json"), text)
-    return summary
-
-
-def _summarize(runs: Sequence[Mapping[str, Any]], metric: str) -> dict[str, Any]:
-    names = [name for name, value in runs[0]["scores"].items() if isinstance(value, int | float)]
-    values = {name: [run["scores"][name] for run in runs] for name in names}
-    mean = {name: statistics.fmean(each) for name, each in values.items()}
-    deviation = {name: statistics.stdev(each) for name, each in values.items()}
-    failed = [run["seed"] for run in runs if run["scores"][metric] <= run["scores"]["baseline"]]
-    logging.info("***** %d runs: mean and standard deviation *****", len(runs))
-    for name in names:
-        each = ", ".join(f"{value:.4f}" for value in values[name])
-        logging.info("  %s = %.4f ± %.4f  (%s)", name, mean[name], deviation[name], each)
-    if failed:
-        logging.warning(
-            "%d of %d runs did not learn: %s is no better than guessing (%.4f) with the seeds %s. "
-            "A smaller --learning_rate or more --num_train_epochs may help.",
-            len(failed),
-            len(runs),
-            metric,
-            mean["baseline"],
-            failed,
-        )
-    return {
-        "runs": list(runs),
-        "metric": metric,
-        "mean": mean,
-        "standard_deviation": deviation,
-        "failed": failed,
-    }

@@ -27,11 +27,13 @@ import checkpoint
 import classification
 import common_flags
 import custom_data
+import evaluations
 import finetuning
 import glue
 import input_pipeline
 import model_files
 import modeling
+import repeated_runs
 import serving
 import task_models
 import tokenization
@@ -121,7 +123,7 @@ def run(settings: Settings) -> dict[str, Any]:
 
     Returns:
       The scores of the dev set, with `loss` and `baseline`; with several runs, what
-      `finetuning.repeat` gives; empty without evaluation.
+      `repeated_runs.repeat` gives; empty without evaluation.
 
     Raises:
       ValueError: before the expensive part, where settings, files and model do not fit.
@@ -130,17 +132,12 @@ def run(settings: Settings) -> dict[str, Any]:
     settings = model_files.complete(settings)
     if settings.num_runs == 1:
         return _run(settings)
-    return finetuning.repeat(settings, _run, _open_data_set(settings).task.metric)
+    return repeated_runs.repeat(settings, _run, _open_data_set(settings).task.metric)
 
 
 def _check_settings(settings: Settings) -> None:
-    verbs = ("do_train", "do_eval", "do_predict", "do_export")
-    if not any(getattr(settings, verb) for verb in verbs):
-        raise ValueError(
-            "At least one of `--do_train`, `--do_eval`, `--do_predict` and `--do_export` must be "
-            "given."
-        )
-    finetuning.check_repeats(settings, evaluates=settings.do_eval, verb="do_eval")
+    finetuning.check_verbs(settings, "do_train", "do_eval", "do_predict", "do_export")
+    repeated_runs.check_settings(settings, evaluates=settings.do_eval, verb="do_eval")
 
 
 def _open_data_set(settings: Settings) -> classification.DataSet:
@@ -183,12 +180,7 @@ class _Splits:
 
 
 def _run(settings: Settings) -> dict[str, Any]:
-    strategy = training.make_strategy(
-        "tpu" if settings.use_tpu else settings.strategy, settings.tpu_name
-    )
-    config = modeling.BertConfig.from_json_file(settings.bert_config_file)
-    tokenizer = tokenization.FullTokenizer(settings.vocab_file, settings.do_lower_case)
-    finetuning.check_settings(settings, config, tokenizer.vocab, strategy.num_replicas_in_sync)
+    strategy, config, tokenizer = finetuning.set_up(settings)
     data_set = _open_data_set(settings)
     examples = _read_examples(settings, data_set)
     task = data_set.task
@@ -364,7 +356,7 @@ def _train(
     evaluation = None
     if splits.eval:
         dev = splits.eval[0]
-        evaluation = finetuning.Evaluation(
+        evaluation = evaluations.Evaluation(
             lambda: classification.score(task, predict(dev), dev.arrays["label_ids"]),
             task.metric,
             settings.early_stopping_patience,

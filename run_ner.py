@@ -25,10 +25,12 @@ import common_flags
 import conll
 import entity_scores
 import entity_tags
+import evaluations
 import feature_based
 import finetuning
 import model_files
 import modeling
+import repeated_runs
 import serving
 import tables
 import tagged_files
@@ -180,7 +182,7 @@ def run(settings: Settings) -> dict[str, Any]:
 
     Returns:
       The scores of the dev set, with `loss` and `baseline`, and those of the test set, where it has
-      tags, as `test_f1` and so on; with several runs, what `finetuning.repeat` gives.
+      tags, as `test_f1` and so on; with several runs, what `repeated_runs.repeat` gives.
 
     Raises:
       ValueError: before the expensive part, where settings, files and model do not fit.
@@ -191,26 +193,16 @@ def run(settings: Settings) -> dict[str, Any]:
         return _run(settings)
     if settings.feature_based and settings.features_dir is None:
         settings = dataclasses.replace(settings, features_dir=settings.output_dir)
-    return finetuning.repeat(settings, _run, METRIC)
+    return repeated_runs.repeat(settings, _run, METRIC)
 
 
 def _check_settings(settings: Settings) -> None:
-    verbs = ("do_train", "do_eval", "do_predict", "do_export")
-    if not any(getattr(settings, verb) for verb in verbs):
-        raise ValueError(
-            "At least one of `--do_train`, `--do_eval`, `--do_predict` and `--do_export` must be "
-            "given."
-        )
-    finetuning.check_repeats(settings, evaluates=settings.do_eval, verb="do_eval")
+    finetuning.check_verbs(settings, "do_train", "do_eval", "do_predict", "do_export")
+    repeated_runs.check_settings(settings, evaluates=settings.do_eval, verb="do_eval")
 
 
 def _run(settings: Settings) -> dict[str, Any]:
-    strategy = training.make_strategy(
-        "tpu" if settings.use_tpu else settings.strategy, settings.tpu_name
-    )
-    config = modeling.BertConfig.from_json_file(settings.bert_config_file)
-    tokenizer = tokenization.FullTokenizer(settings.vocab_file, settings.do_lower_case)
-    finetuning.check_settings(settings, config, tokenizer.vocab, strategy.num_replicas_in_sync)
+    strategy, config, tokenizer = finetuning.set_up(settings)
     stored_task = _read_stored_task(settings)
     settings, given = _complete(settings, stored_task), settings
     _check_features(settings, given, config)
@@ -444,7 +436,7 @@ def _train(
         return finetuning.load(settings, model)
     evaluation = None
     if dev := splits.get("dev"):
-        evaluation = finetuning.Evaluation(
+        evaluation = evaluations.Evaluation(
             lambda: _score(task, dev, logits("dev"))[0], METRIC, settings.early_stopping_patience
         )
     objective = training.Objective(*task_models.tagging_objective())

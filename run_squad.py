@@ -24,12 +24,14 @@ from absl import flags, logging
 
 import checkpoint
 import common_flags
+import evaluations
 import finetuning
 import input_pipeline
 import model_files
 import modeling
 import parallel
 import record_files
+import repeated_runs
 import serving
 import squad
 import squad_alignment
@@ -120,7 +122,7 @@ def run(settings: Settings) -> dict[str, Any]:
     """Trains and predicts as the settings say.
 
     Returns:
-      The official scores of the predictions; with several runs, what `finetuning.repeat` gives;
+      The official scores of the predictions; with several runs, what `repeated_runs.repeat` gives;
       empty where nothing is predicted or the file has no answers.
 
     Raises:
@@ -131,14 +133,11 @@ def run(settings: Settings) -> dict[str, Any]:
     if settings.num_runs == 1:
         return _run(settings)
     _check_scored(settings, "num_runs", _read_questions(settings))
-    return finetuning.repeat(settings, _run_with_baseline, "f1")
+    return repeated_runs.repeat(settings, _run_with_baseline, "f1")
 
 
 def _check_settings(settings: Settings) -> None:
-    if not (settings.do_train or settings.do_predict or settings.do_export):
-        raise ValueError(
-            "At least one of `--do_train`, `--do_predict` and `--do_export` must be given."
-        )
+    finetuning.check_verbs(settings, "do_train", "do_predict", "do_export")
     for verb in ("train", "predict"):
         if getattr(settings, f"do_{verb}"):
             _check_file(getattr(settings, f"{verb}_file"), verb)
@@ -150,7 +149,7 @@ def _check_settings(settings: Settings) -> None:
             "`--bucket_predictions` must not be given together with `--pad_to_max_length`, which "
             "asks for the contrary."
         )
-    finetuning.check_repeats(settings, evaluates=settings.do_predict, verb="do_predict")
+    repeated_runs.check_settings(settings, evaluates=settings.do_predict, verb="do_predict")
 
 
 def _check_file(path: str | None, verb: str) -> None:
@@ -189,12 +188,7 @@ def _run_with_baseline(settings: Settings) -> dict[str, Any]:
 
 
 def _run(settings: Settings) -> dict[str, Any]:
-    strategy = training.make_strategy(
-        "tpu" if settings.use_tpu else settings.strategy, settings.tpu_name
-    )
-    config = modeling.BertConfig.from_json_file(settings.bert_config_file)
-    tokenizer = tokenization.FullTokenizer(settings.vocab_file, settings.do_lower_case)
-    finetuning.check_settings(settings, config, tokenizer.vocab, strategy.num_replicas_in_sync)
+    strategy, config, tokenizer = finetuning.set_up(settings)
     questions = _read_questions(settings) if settings.do_predict else []
     if settings.early_stopping_patience:
         _check_scored(settings, "early_stopping_patience", questions)
@@ -446,7 +440,7 @@ def _train(
         return finetuning.load(settings, model)
     evaluation = None
     if settings.early_stopping_patience and answer is not None:
-        evaluation = finetuning.Evaluation(
+        evaluation = evaluations.Evaluation(
             lambda: _score(settings, answer.questions, answer()),
             "f1",
             settings.early_stopping_patience,

@@ -23,10 +23,12 @@ from absl import flags, logging
 
 import checkpoint
 import common_flags
+import evaluations
 import finetuning
 import input_pipeline
 import model_files
 import modeling
+import repeated_runs
 import serving
 import swag
 import tables
@@ -68,8 +70,8 @@ def run(settings: Settings) -> dict[str, Any]:
     """Trains, evaluates, predicts and exports as the settings say.
 
     Returns:
-      `accuracy`, `loss` and `baseline` on the val set; with several runs, what `finetuning.repeat`
-      gives; empty without evaluation.
+      `accuracy`, `loss` and `baseline` on the val set; with several runs, what
+      `repeated_runs.repeat` gives; empty without evaluation.
 
     Raises:
       ValueError: before the expensive part, where settings, files and model do not fit.
@@ -78,17 +80,12 @@ def run(settings: Settings) -> dict[str, Any]:
     settings = model_files.complete(settings)
     if settings.num_runs == 1:
         return _run(settings)
-    return finetuning.repeat(settings, _run, METRIC)
+    return repeated_runs.repeat(settings, _run, METRIC)
 
 
 def _check_settings(settings: Settings) -> None:
-    verbs = ("do_train", "do_eval", "do_predict", "do_export")
-    if not any(getattr(settings, verb) for verb in verbs):
-        raise ValueError(
-            "At least one of `--do_train`, `--do_eval`, `--do_predict` and `--do_export` must be "
-            "given."
-        )
-    finetuning.check_repeats(settings, evaluates=settings.do_eval, verb="do_eval")
+    finetuning.check_verbs(settings, "do_train", "do_eval", "do_predict", "do_export")
+    repeated_runs.check_settings(settings, evaluates=settings.do_eval, verb="do_eval")
 
 
 def _exporter() -> Any:
@@ -106,12 +103,7 @@ class _Split:
 
 
 def _run(settings: Settings) -> dict[str, Any]:
-    strategy = training.make_strategy(
-        "tpu" if settings.use_tpu else settings.strategy, settings.tpu_name
-    )
-    config = modeling.BertConfig.from_json_file(settings.bert_config_file)
-    tokenizer = tokenization.FullTokenizer(settings.vocab_file, settings.do_lower_case)
-    finetuning.check_settings(settings, config, tokenizer.vocab, strategy.num_replicas_in_sync)
+    strategy, config, tokenizer = finetuning.set_up(settings)
     if config.type_vocab_size < 2:
         raise ValueError(
             "`type_vocab_size` in --bert_config_file must be at least 2, for a text and its "
@@ -261,7 +253,7 @@ def _train(
         return finetuning.load(settings, model)
     evaluation = None
     if dev := splits.get("dev"):
-        evaluation = finetuning.Evaluation(
+        evaluation = evaluations.Evaluation(
             lambda: swag.score(dev.arrays, predict("dev")),
             METRIC,
             settings.early_stopping_patience,

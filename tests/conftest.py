@@ -70,6 +70,24 @@ def change(config: modeling.BertConfig, **values) -> modeling.BertConfig:
     return modeling.BertConfig.from_dict({**config.to_dict(), **values})
 
 
+def write_model_files(folder: Path, words: list[str], *, max_position_embeddings: int) -> None:
+    """Writes `vocab.txt` of these tokens and, for a model that learns quickly, `config.json`."""
+    (folder / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
+    config = modeling.BertConfig(
+        vocab_size=len(words),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=48,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        max_position_embeddings=max_position_embeddings,
+        type_vocab_size=2,
+        initializer_range=0.1,
+    )
+    (folder / "config.json").write_text(config.to_json_string())
+
+
 def make_examples(
     config: modeling.BertConfig,
     count: int,

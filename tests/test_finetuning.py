@@ -11,8 +11,10 @@ from conftest import change
 
 import checkpoint
 import common_flags
+import evaluations
 import finetuning
 import input_pipeline
+import repeated_runs
 import task_models
 import tokenization
 import training
@@ -186,15 +188,15 @@ def test_resumed_training_ends_as_one_without_interruption(make_settings, tiny_c
 
     scores = iter([0.5, 0.7, 0.6, 0.2, 0.1])
     whole, _ = run(
-        make("whole"), tiny_config, finetuning.Evaluation(lambda: {"f1": next(scores)}, "f1")
+        make("whole"), tiny_config, evaluations.Evaluation(lambda: {"f1": next(scores)}, "f1")
     )
     scores = iter([0.5, 0.7])
-    failing = finetuning.Evaluation(lambda: {"f1": next(scores, None) or interrupt()}, "f1")
+    failing = evaluations.Evaluation(lambda: {"f1": next(scores, None) or interrupt()}, "f1")
     with pytest.raises(InterruptionError):
         run(make("halves"), tiny_config, failing)
     assert checkpoint.Checkpoints(str(tmp_path / "halves")).latest().endswith("-6")
     rest = iter([0.6, 0.2])
-    resumed = finetuning.Evaluation(lambda: {"f1": next(rest)}, "f1")
+    resumed = evaluations.Evaluation(lambda: {"f1": next(rest)}, "f1")
     halves, _ = run(make("halves"), tiny_config, resumed)
     assert_same(weights_of(halves), weights_of(whole))
     for folder in ("whole", "halves"):
@@ -215,7 +217,7 @@ def test_weights_of_an_earlier_training_do_not_outlive_the_next(make_settings, t
     assert finetuning.find_weights(folder).endswith("bert_model.ckpt")
     more = make_settings(num_train_epochs=4.0, save_checkpoints_steps=12)
     scores = iter([{"f1": 0.5}])
-    evaluation = finetuning.Evaluation(lambda: next(scores, None) or interrupt(), "f1")
+    evaluation = evaluations.Evaluation(lambda: next(scores, None) or interrupt(), "f1")
     with pytest.raises(InterruptionError):
         run(more, tiny_config, evaluation)
     assert finetuning.find_weights(folder).endswith("model.ckpt-12")
@@ -235,7 +237,7 @@ def test_early_stopping_goes_back_to_the_best_weights(make_settings, tiny_config
     batches = open_batches(settings, tiny_config, make_arrays(tiny_config), seed=settings.seed)
     checkpoint.make_folder(settings.output_dir)
     models.append(make(tiny_config, 2))
-    evaluation = finetuning.Evaluation(evaluate, "f1", settings.early_stopping_patience)
+    evaluation = evaluations.Evaluation(evaluate, "f1", settings.early_stopping_patience)
     step = finetuning.train(settings, models[0], OBJECTIVE, batches, evaluation)
     # 0.4 at step 2 is not reached again by more than itself: steps 3 and 4 are two in vain.
     assert (step, len(seen)) == (2, 4)
@@ -248,7 +250,7 @@ def test_early_stopping_goes_back_to_the_best_weights(make_settings, tiny_config
     assert checkpoint.Checkpoints(settings.output_dir).latest().endswith("-4")
     # Started again, it stays where it has stopped.
     again = make(tiny_config, 2)
-    evaluation = finetuning.Evaluation(evaluate, "f1", settings.early_stopping_patience)
+    evaluation = evaluations.Evaluation(evaluate, "f1", settings.early_stopping_patience)
     assert finetuning.train(settings, again, OBJECTIVE, batches, evaluation) == 2
     assert_same(weights_of(again), seen[1])
     assert "early stopping ended it at step 4" in log.text
@@ -256,7 +258,7 @@ def test_early_stopping_goes_back_to_the_best_weights(make_settings, tiny_config
 
 def test_without_early_stopping_the_weights_are_the_last(make_settings, tiny_config, tmp_path):
     scores = iter([0.9, 0.1, 0.1])
-    evaluation = finetuning.Evaluation(lambda: {"f1": next(scores)}, "f1")
+    evaluation = evaluations.Evaluation(lambda: {"f1": next(scores)}, "f1")
     _, step = run(make_settings(save_checkpoints_steps=3), tiny_config, evaluation)
     assert step == 9
     assert checkpoint.resolve(str(tmp_path / "out")) == str(tmp_path / "out/bert_model.ckpt")
@@ -392,7 +394,7 @@ def test_several_runs_are_summed_up(make_settings, tmp_path, log):
         return {"accuracy": score, "baseline": 0.6, "per_class": {}, "drawn": np.random.rand()}
 
     settings = make_settings(num_runs=3, seed=7)
-    summary = finetuning.repeat(settings, run_once, "accuracy")
+    summary = repeated_runs.repeat(settings, run_once, "accuracy")
     assert folders == [str(tmp_path / f"out/run_{number}") for number in (1, 2, 3)]
     assert summary["mean"]["accuracy"] == pytest.approx(0.7333333)
     assert summary["standard_deviation"]["accuracy"] == pytest.approx(0.2081666)

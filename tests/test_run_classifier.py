@@ -11,11 +11,10 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import GOLDEN, LARGE_GOLDEN, ROOT, run_python
+from conftest import GOLDEN, LARGE_GOLDEN, ROOT, run_python, write_model_files
 
 import classification
 import glue
-import modeling
 import predict
 import run_classifier
 import serving
@@ -61,20 +60,7 @@ def make_settings(tmp_path):
 def settings_in(folder):
     """Writes a vocabulary and a configuration; returns a function that makes settings of them."""
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *COLORS, "a", "b", "c", "d"]
-    (folder / "vocab.txt").write_text("\n".join(words) + "\n")
-    config = modeling.BertConfig(
-        vocab_size=len(words),
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=48,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-        max_position_embeddings=16,
-        type_vocab_size=2,
-        initializer_range=0.1,
-    )
-    (folder / "config.json").write_text(config.to_json_string())
+    write_model_files(folder, words, max_position_embeddings=16)
 
     def make(**changes) -> run_classifier.Settings:
         return run_classifier.Settings(

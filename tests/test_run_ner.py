@@ -9,12 +9,11 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
-from conftest import ROOT, run_python
+from conftest import ROOT, run_python, write_model_files
 
 import conll
 import entity_scores
 import entity_tags
-import modeling
 import predict
 import run_ner
 import serving
@@ -40,20 +39,7 @@ def make_settings(tmp_path):
 def settings_in(folder):
     """Writes a vocabulary and a configuration; returns a function that makes settings of them."""
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *PIECES, *CHINESE]
-    (folder / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
-    config = modeling.BertConfig(
-        vocab_size=len(words),
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=48,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-        max_position_embeddings=64,
-        type_vocab_size=2,
-        initializer_range=0.1,
-    )
-    (folder / "config.json").write_text(config.to_json_string())
+    write_model_files(folder, words, max_position_embeddings=64)
 
     def make(**changes) -> run_ner.Settings:
         return run_ner.Settings(

@@ -7,9 +7,8 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
-from conftest import LARGE_GOLDEN, run_python
+from conftest import LARGE_GOLDEN, run_python, write_model_files
 
-import modeling
 import predict
 import run_swag
 import serving
@@ -30,20 +29,7 @@ def make_settings(tmp_path):
 def settings_in(folder):
     """Writes a vocabulary and a configuration; returns a function that makes settings of them."""
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *HOMES, *HOMES.values(), *FILLERS, "in"]
-    (folder / "vocab.txt").write_text("\n".join(words) + "\n")
-    config = modeling.BertConfig(
-        vocab_size=len(words),
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=48,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-        max_position_embeddings=32,
-        type_vocab_size=2,
-        initializer_range=0.1,
-    )
-    (folder / "config.json").write_text(config.to_json_string())
+    write_model_files(folder, words, max_position_embeddings=32)
 
     def make(**changes) -> run_swag.Settings:
         return run_swag.Settings(

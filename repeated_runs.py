@@ -1,0 +1,93 @@
+"""The same run with several seeds, for a mean with its deviation, and for the runs that fail.
+
+Small sets make BERT's fine-tuning unstable: some seeds learn nothing (paper, section 4.1).
+"""
+
+import dataclasses
+import json
+import os
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import keras
+from absl import logging
+
+import checkpoint
+import common_flags
+
+Settings = common_flags.FineTuningSettings
+SettingsType = TypeVar("SettingsType", bound=Settings)
+
+
+def check_settings(settings: Settings, *, evaluates: bool, verb: str) -> None:
+    """Checks that what goes by scores has some; `verb` is the flag that gives them.
+
+    Raises:
+      ValueError: naming the flag.
+    """
+    for flag, is_set in (
+        ("early_stopping_patience", settings.early_stopping_patience),
+        ("num_runs", settings.num_runs > 1),
+    ):
+        if is_set and not (settings.do_train and evaluates):
+            raise ValueError(f"`--{flag}` needs `--do_train` and `--{verb}`.")
+
+
+def repeat(
+    settings: SettingsType, run: Callable[[SettingsType], Mapping[str, Any]], metric: str
+) -> dict[str, Any]:
+    """Runs with several seeds, in folders `run_1`, `run_2` and so on, and sums up in `runs.json`.
+
+    Args:
+      settings: Those of the script, with `num_runs`.
+      run: Runs once and returns its scores, among them `baseline`: the metric of guessing.
+      metric: The score by which a run has failed to train.
+
+    Returns:
+      What `runs.json` holds: `runs`, each with seed, folder and scores; `mean` and
+      `standard_deviation` (of the sample) of each score; and `failed`, the seeds whose runs are
+      no better than guessing.
+    """
+    runs = []
+    for index in range(settings.num_runs):
+        seed = settings.seed + index
+        folder = os.path.join(settings.output_dir, f"run_{index + 1}")
+        logging.info("***** Run %d of %d, seed %d *****", index + 1, settings.num_runs, seed)
+        keras.utils.clear_session()
+        keras.utils.set_random_seed(seed)
+        scores = run(dataclasses.replace(settings, output_dir=folder, seed=seed, num_runs=1))
+        runs.append({"seed": seed, "folder": os.path.basename(folder), "scores": dict(scores)})
+    summary = _summarize(runs, metric)
+    text = json.dumps(summary, indent=2, ensure_ascii=False) + "\n"
+    checkpoint.write_text(os.path.join(settings.output_dir, "runs.json"), text)
+    return summary
+
+
+def _summarize(runs: Sequence[Mapping[str, Any]], metric: str) -> dict[str, Any]:
+    names = [name for name, value in runs[0]["scores"].items() if isinstance(value, int | float)]
+    values = {name: [run["scores"][name] for run in runs] for name in names}
+    mean = {name: statistics.fmean(each) for name, each in values.items()}
+    deviation = {name: statistics.stdev(each) for name, each in values.items()}
+    failed = [run["seed"] for run in runs if run["scores"][metric] <= run["scores"]["baseline"]]
+    logging.info("***** %d runs: mean and standard deviation *****", len(runs))
+    for name in names:
+        each = ", ".join(f"{value:.4f}" for value in values[name])
+        logging.info("  %s = %.4f ± %.4f  (%s)", name, mean[name], deviation[name], each)
+    if failed:
+        logging.warning(
+            "%d of %d runs did not learn: %s is no better than guessing (%.4f) with the seeds %s. "
+            "A smaller --learning_rate or more --num_train_epochs may help.",
+            len(failed),
+            len(runs),
+            metric,
+            mean["baseline"],
+            failed,
+        )
+    return {
+        "runs": list(runs),
+        "metric": metric,
+        "mean": mean,
+        "standard_deviation": deviation,
+        "failed": failed,
+    }
