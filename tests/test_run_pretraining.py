@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import (
-    GOLDEN,
     change,
     make_examples,
     run_python,
