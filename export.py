@@ -103,7 +103,8 @@ class ExportedModel(tf.Module):
     """A functional model and its tokenizer, as a SavedModel needs them: nothing of Keras is kept.
 
     Args:
-      model: From a dictionary of `FEATURES`, int32 [..., S] each, to a dictionary of outputs.
+      model: From a dictionary, int32 [..., S] each, to a dictionary of outputs. Its inputs are
+        `FEATURES`, or others, too, which whoever calls `run` then gives.
       tokenizer: Whose vocabulary and casing the model was trained with.
       max_seq_length: Where texts are cut, in tokens, with specials.
     """
@@ -119,12 +120,13 @@ class ExportedModel(tf.Module):
         self.weights = [weight.value for weight in model.weights]
         self.tokenizer = GraphTokenizer(tokenizer)
         self.max_seq_length = max_seq_length
+        self.inputs = tuple(model.input)
         self._call = lambda features: model(features, training=False)
         self._outputs = dict(model.output)
 
     def run(self, features: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Returns the model's outputs."""
-        return self._call({name: features[name] for name in FEATURES})
+        return self._call({name: features[name] for name in self.inputs})
 
     def run_in_batches(self, features: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Returns what `run` does, of `BATCH_SIZE` rows at a time: the memory needed is bounded."""
@@ -167,14 +169,17 @@ def _check_table(model: keras.Model, name: str, size: int, what: str) -> None:
 
 
 def features_function(
-    run: Callable[[Mapping[str, Tensor]], dict[str, Tensor]], *, rank: int = 2
+    run: Callable[[Mapping[str, Tensor]], dict[str, Tensor]],
+    *,
+    rank: int = 2,
+    names: Sequence[str] = FEATURES,
 ) -> Any:
-    """Returns the signature that takes `FEATURES`, int32 of that rank, [B, S] or [B, E, S]."""
+    """Returns the signature that takes a model's inputs: int32 [B, S], or [B, E, S] of rank 3."""
 
-    def features(input_ids: Tensor, input_mask: Tensor, segment_ids: Tensor) -> dict[str, Tensor]:
-        return run(dict(zip(FEATURES, (input_ids, input_mask, segment_ids), strict=True)))
+    def features(*tensors: Tensor) -> dict[str, Tensor]:
+        return run(dict(zip(names, tensors, strict=True)))
 
-    specs = [tf.TensorSpec([None] * rank, tf.int32, name=name) for name in FEATURES]
+    specs = [tf.TensorSpec([None] * rank, tf.int32, name=name) for name in names]
     return tf.function(features, input_signature=specs, autograph=False)
 
 

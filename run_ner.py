@@ -214,6 +214,7 @@ def _run(settings: Settings) -> dict[str, Any]:
     if settings.do_export:
         importlib.import_module("export").check_folder(_saved_model(settings))
     with finetuning.record_folder(settings, is_chief) as folder, strategy.scope():
+        tagger = None
         if settings.feature_based:
             tagger = _feature_tagger(stored, config, settings.precision)
             model = tagger.model
@@ -227,7 +228,16 @@ def _run(settings: Settings) -> dict[str, Any]:
         if is_chief and settings.do_train:
             finetuning.keep_task(settings, config, stored)
         training.log_set_up(model, strategy, settings)
-        return _use_model(settings, model, tokenizer, task, splits, is_chief)
+        scores = _use_model(settings, model, task, splits, is_chief)
+        if settings.do_export and is_chief:
+            importlib.import_module("tagging_export").export_tagger(
+                _saved_model(settings),
+                tagger.whole_model() if tagger else model,
+                tokenizer,
+                task,
+                settings.max_seq_length,
+            )
+        return scores
 
 
 # The task.
@@ -271,11 +281,6 @@ def _check_features(settings: Settings, given: Settings, config: modeling.BertCo
             "`--freeze_layers` and `--layerwise_lr_decay` are for training BERT, which "
             f"`--feature_based` does not. Received {settings.freeze_layers} and "
             f"{settings.layerwise_lr_decay}."
-        )
-    if settings.do_export:
-        raise ValueError(
-            "`--do_export` does not yet write models of `--feature_based`. Leave one of them out; "
-            "predict.py answers from `--output_dir` as it is."
         )
 
 
@@ -393,7 +398,6 @@ def _feature_tagger(
 def _use_model(
     settings: Settings,
     model: keras.Model,
-    tokenizer: tokenization.FullTokenizer,
     task: tagging.Task,
     splits: Mapping[str, tagging_windows.Split],
     is_chief: bool,
@@ -413,10 +417,6 @@ def _use_model(
         if test_scores and is_chief:
             _save_scores(settings, "test", step, test_scores)
         scores |= {f"test_{name}": test_scores[name] for name in _NAMES if test_scores}
-    if settings.do_export and is_chief:
-        importlib.import_module("tagging_export").export_tagger(
-            _saved_model(settings), model, tokenizer, task, settings.max_seq_length
-        )
     return scores
 
 

@@ -37,13 +37,14 @@ def export_tagger(
     and for each entity `entity_type` and `entity_text`, string [B, N]; `start` and `end`, int32
     [B, N], the characters of the text from the first to the one after the last; and `score`,
     float32 [B, N], the mean probability of its words' labels. Rows with fewer entities end with "",
-    -1 and 0. Bytes that are not UTF-8 are dropped and not counted. `features` takes `input_ids`,
-    `input_mask` and `segment_ids`, int32 [B, S], and gives `logits`, float32 [B, S, C]. `labels`
-    takes nothing and gives `labels`, string [C].
+    -1 and 0. Bytes that are not UTF-8 are dropped and not counted. `features` takes the
+    model's inputs, int32 [B, S], and gives `logits`, float32 [B, S, C]. `labels` takes nothing and
+    gives `labels`, string [C].
 
     Args:
       folder: Where to write; a SavedModel that is there already is replaced.
-      model: From `input_ids`, `input_mask` and `segment_ids` to `logits`.
+      model: From `input_ids`, `input_mask`, `segment_ids` and, where it asks for it, `label_mask`,
+        1 where a word is predicted, to `logits`.
       tokenizer: Whose vocabulary and casing the model was trained with.
       task: What the model decides.
       max_seq_length: Tokens of a window at most, with specials.
@@ -68,7 +69,7 @@ def export_tagger(
     spec = tf.TensorSpec([None], tf.string, name="text")
     signatures = {
         "serving_default": tf.function(serve, input_signature=[spec], autograph=False),
-        "features": export.features_function(exported.run),
+        "features": export.features_function(exported.run, names=exported.inputs),
         "labels": tf.function(
             lambda: {"labels": tf.identity(exported.labels)}, input_signature=[], autograph=False
         ),
@@ -136,11 +137,15 @@ class _Tagger(export.ExportedModel):
             )
             parts = parts.with_values(tf.gather(words.ids, parts.values))
             features = self.tokenizer.pack(parts, max_seq_length=self.max_seq_length)
-        logits = self.run_in_batches(features)["logits"]
-        with tf.device("/CPU:0"):
             windows = _owners(words.pieces, firsts, lasts)
             places = words.pieces[:-1] - tf.gather(starts, windows) + 1
-            logits = tf.gather_nd(logits, tf.stack([windows, places], 1))  # [W, C]
+            places = tf.stack([windows, places], 1)  # [W, 2]
+            ones = tf.ones_like(windows, tf.int32)
+            shape = tf.shape(features["input_ids"], tf.int64)
+            features["label_mask"] = tf.scatter_nd(places, ones, shape)
+        logits = self.run_in_batches(features)["logits"]
+        with tf.device("/CPU:0"):
+            logits = tf.gather_nd(logits, places)  # [W, C]
             return self._entities(texts, words, tf.cast(logits, tf.float64))
 
     def _read(self, texts: Tensor) -> _Words:

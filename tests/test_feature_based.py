@@ -398,7 +398,6 @@ def test_several_runs_share_the_features(make_settings, tmp_path, log):
         ({"feature_layers": "sum_last_four"}, "'sum_last_four' needs 4 layers"),
         ({"freeze_layers": 1}, "`--freeze_layers` and `--layerwise_lr_decay` are for training"),
         ({"layerwise_lr_decay": 0.9}, "are for training BERT"),
-        ({"do_export": True}, "`--do_export` does not yet write models of `--feature_based`"),
     ],
 )
 def test_flags_that_do_not_go_together_are_refused(make_settings, tmp_path, changes, message):

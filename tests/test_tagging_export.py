@@ -8,6 +8,7 @@ from test_export import as_lists, call_elsewhere
 from test_graph_tokenizer import SPECIALS, texts
 
 import entity_tags
+import feature_based
 import modeling
 import tagging
 import tagging_export
@@ -45,12 +46,12 @@ def make_tokenizer():
     return tokenization.FullTokenizer.from_vocab(vocab)
 
 
-def make_model(tokenizer, num_labels):
-    """Returns a small model that is of many minds."""
+def make_model(tokenizer, num_labels, feature_layers=None):
+    """Returns a small model that is of many minds, of a BiLSTM on such layers if they are given."""
     config = modeling.BertConfig(
         vocab_size=len(tokenizer.vocab),
         hidden_size=8,
-        num_hidden_layers=1,
+        num_hidden_layers=2 if feature_layers else 1,
         num_attention_heads=2,
         intermediate_size=12,
         max_position_embeddings=LENGTH,
@@ -58,16 +59,20 @@ def make_model(tokenizer, num_labels):
         initializer_range=1.0,
     )
     keras.utils.set_random_seed(3)
+    if feature_layers:
+        tagger = feature_based.FeatureTagger(config, num_labels, layers=feature_layers, lstm_size=8)
+        return tagger.whole_model()
     model = task_models.tagging_model(config, num_labels)
     model.weights[-2].assign(np.random.RandomState(0).randn(num_labels, 8))
     return model
 
 
-@pytest.fixture(scope="module", params=list(TASKS))
+@pytest.fixture(scope="module", params=[*TASKS, "features"])
 def tagger(request, tmp_path_factory):
     """A function that answers in Python, another for logits, and the folder of a SavedModel."""
-    task, tokenizer = TASKS[request.param], make_tokenizer()
-    model = make_model(tokenizer, len(task.labels))
+    task, tokenizer = TASKS.get(request.param, TASKS["word"]), make_tokenizer()
+    layers = "weighted" if request.param == "features" else None
+    model = make_model(tokenizer, len(task.labels), layers)
     folder = str(tmp_path_factory.mktemp("tagger") / "saved_model")
     tagging_export.export_tagger(folder, model, tokenizer, task, LENGTH)
     run = tf.function(
