@@ -149,7 +149,7 @@ WRONG = [
     ),
     (
         "tsv",
-        gzip.compress(b"a\tb\n" * 9)[:-9],
+        gzip.compress(b"a\tb\n" * 9, mtime=0)[:-9],
         "'{path}' must be a whole gzip file. Received: Compressed file ended before the "
         "end-of-stream marker was reached.",
     ),
