@@ -23,6 +23,9 @@ from modeling import BertConfig
 GLOBAL_STEP = "global_step"
 SLOTS = ("adam_m", "adam_v")
 CONFIG_FILE = "bert_config.json"
+VOCAB_FILE = "vocab.txt"
+# What a fine-tuned model decides.
+TASK_FILE = "task.json"
 # The weights alone, under the name of the released checkpoints.
 WEIGHTS = "bert_model.ckpt"
 # Models that need no pooler, such as those that tag tokens, are also saved without it.

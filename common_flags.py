@@ -112,7 +112,8 @@ def define_model_flags() -> None:
         "init_checkpoint",
         None,
         "Checkpoint to start from: its prefix (.../bert_model.ckpt), its .index file or its "
-        "folder, which may also be that of a Hugging Face model. Not read where --output_dir "
+        "folder, which may also be that of a Hugging Face model; or the name of one on the hub, "
+        "owner/model. Not read where --output_dir "
         "already holds a checkpoint of this run.",
     )
 

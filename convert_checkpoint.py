@@ -23,7 +23,6 @@ from absl import flags, logging
 
 import checkpoint
 import common_flags
-import finetuning
 import huggingface
 import huggingface_config
 import model_files
@@ -162,7 +161,7 @@ def open_source(settings: Settings) -> Source:
     config = modeling.BertConfig.from_json_file(config_file)
     checkpoint.check_fit(prefix, config, flag="input")
     shapes = checkpoint.open_reader(prefix, flag="input").get_variable_to_shape_map()
-    task = _read_object(os.path.join(folder, finetuning.TASK_FILE))
+    task = _read_object(os.path.join(folder, checkpoint.TASK_FILE))
     stored = _read_object(os.path.join(folder, huggingface.CONFIG_FILE))
     casing = settings.do_lower_case
     if casing is not None:
@@ -390,7 +389,7 @@ def _texts(settings: Settings, source: Source) -> dict[str, bytes]:
             f"{source.prefix!r} says whether the model is uncased."
         )
     if task := source.task or _new_task(source, settings.is_pair):
-        texts[finetuning.TASK_FILE] = task
+        texts[checkpoint.TASK_FILE] = task
     encoded = {
         name: (json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode()
         for name, values in texts.items()
@@ -398,7 +397,7 @@ def _texts(settings: Settings, source: Source) -> dict[str, bytes]:
     if settings.format != "huggingface":
         encoded[checkpoint.CONFIG_FILE] = source.config.to_json_string().encode()
     if source.vocabulary is not None:
-        encoded[finetuning.VOCAB_FILE] = source.vocabulary
+        encoded[checkpoint.VOCAB_FILE] = source.vocabulary
     return encoded
 
 

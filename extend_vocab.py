@@ -68,17 +68,9 @@ def define_flags() -> None:
         required=True,
     )
     flags.DEFINE_string(
-        "bert_config_file", "", "The model's bert_config.json; absent, that beside the checkpoint."
+        "bert_config_file", None, f"The model's bert_config.json{common_flags.BESIDE}."
     )
-    flags.DEFINE_string(
-        "vocab_file", "", "The model's vocabulary; absent, that beside the checkpoint."
-    )
-    flags.DEFINE_bool(
-        "do_lower_case",
-        True,
-        "Lower-case words and strip accents: true for uncased models, false for cased ones.",
-    )
-    flags.DEFINE_alias("do_lower", "do_lower_case")
+    common_flags.define_vocabulary_flags(required=False)
     flags.DEFINE_bool(
         "use_unused",
         True,
@@ -187,7 +179,7 @@ def _check_output(settings: Settings, prefix: str) -> None:
     checkpoint.make_folder(settings.output_dir)
     written = [
         os.path.join(settings.output_dir, name)
-        for name in (checkpoint.CONFIG_FILE, model_files.VOCAB_FILE, f"{checkpoint.WEIGHTS}.index")
+        for name in (checkpoint.CONFIG_FILE, checkpoint.VOCAB_FILE, f"{checkpoint.WEIGHTS}.index")
     ]
     read = [settings.bert_config_file, settings.vocab_file, f"{prefix}.index"]
     record_files.check_outputs(written, read, "output_dir")
@@ -262,7 +254,7 @@ def _write(
     entries = {index: token for token, index in vocab.items()}
     entries |= {index: word for word, index in places.items()}
     lines = "".join(f"{entries[index]}\n" for index in range(len(entries)))
-    checkpoint.write_text(os.path.join(output_dir, model_files.VOCAB_FILE), lines)
+    checkpoint.write_text(os.path.join(output_dir, checkpoint.VOCAB_FILE), lines)
     checkpoint.keep_config(output_dir, config)
     # Last, for without its weights the folder is no model.
     prefix = os.path.join(output_dir, checkpoint.WEIGHTS)

@@ -6,6 +6,7 @@ resume from; `best/` keeps the weights of the best evaluation.
 """
 
 import contextlib
+import importlib
 import json
 import os
 import re
@@ -29,9 +30,6 @@ import tokenization
 import tokenizer_json
 import training
 from evaluations import Evaluation
-
-TASK_FILE = "task.json"
-VOCAB_FILE = "vocab.txt"
 
 # What a run leaves in its folder, for --overwrite_output_dir: nothing else is deleted.
 _OWN_FILES = re.compile(
@@ -127,7 +125,9 @@ def open_folder(settings: Settings, config: modeling.BertConfig, task: Mapping[s
     if settings.overwrite_output_dir and settings.do_train:
         clear_folder(folder)
     checkpoint.check_config(folder, config)
-    stored = read_task(folder) if tf.io.gfile.exists(os.path.join(folder, TASK_FILE)) else {}
+    stored = (
+        read_task(folder) if tf.io.gfile.exists(os.path.join(folder, checkpoint.TASK_FILE)) else {}
+    )
     # A trained model may serve other lengths, but training cannot go on with another.
     ignored = set() if settings.do_train else {"max_seq_length"}
     differences = [
@@ -135,14 +135,22 @@ def open_folder(settings: Settings, config: modeling.BertConfig, task: Mapping[s
         for key, value in _plain(task).items()
         if key in stored and stored[key] != value and key not in ignored
     ]
-    if stored and _read(os.path.join(folder, VOCAB_FILE)) != _read_vocabulary(settings):
-        differences.append(f"its {VOCAB_FILE} differs from `--vocab_file`")
+    if stored and _read(os.path.join(folder, checkpoint.VOCAB_FILE)) != _read_vocabulary(settings):
+        differences.append(f"its {checkpoint.VOCAB_FILE} differs from `--vocab_file`")
     if differences:
         raise ValueError(
             f"`--output_dir` must belong to the same task. In {folder!r}, "
             f"{'; '.join(differences)}. Give another `--output_dir`, or "
             "`--do_train --overwrite_output_dir` to delete what is there."
         )
+    if settings.do_export:
+        # Its TensorFlow Text is not loaded where nothing is exported.
+        importlib.import_module("export").check_folder(saved_model(settings))
+
+
+def saved_model(settings: Settings) -> str:
+    """Returns the folder of what --do_export writes."""
+    return os.path.join(settings.output_dir, "saved_model")
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -179,10 +187,10 @@ def keep_task(settings: Settings, config: modeling.BertConfig, task: Mapping[str
     """Stores in `--output_dir` what a prediction needs besides the weights."""
     folder = settings.output_dir
     checkpoint.keep_config(folder, config)
-    with record_files.replace_files([os.path.join(folder, VOCAB_FILE)]) as (file,):
+    with record_files.replace_files([os.path.join(folder, checkpoint.VOCAB_FILE)]) as (file,):
         file.write(_read_vocabulary(settings))
     text = json.dumps(task, indent=2, ensure_ascii=False) + "\n"
-    checkpoint.write_text(os.path.join(folder, TASK_FILE), text)
+    checkpoint.write_text(os.path.join(folder, checkpoint.TASK_FILE), text)
 
 
 def read_task(folder: str, *, flag: str = "output_dir") -> dict[str, Any]:
@@ -191,13 +199,13 @@ def read_task(folder: str, *, flag: str = "output_dir") -> dict[str, Any]:
     Raises:
       ValueError: where it is absent or damaged.
     """
-    path = os.path.join(folder, TASK_FILE)
+    path = os.path.join(folder, checkpoint.TASK_FILE)
     if not tf.io.gfile.exists(path):
         raise ValueError(
             f"`--{flag}` must be the `--output_dir` of a fine-tuning script. {folder!r} has no "
-            f"{TASK_FILE}. Fine-tune first, with `--do_train`; convert_checkpoint.py makes such a "
-            "folder of a fine-tuned Hugging Face model; fill_mask.py and extract_features.py ask "
-            "models that are only pre-trained."
+            f"{checkpoint.TASK_FILE}. Fine-tune first, with `--do_train`; convert_checkpoint.py "
+            "makes such a folder of a fine-tuned Hugging Face model; fill_mask.py and "
+            "extract_features.py ask models that are only pre-trained."
         )
     try:
         return dict(json.loads(_read(path)))

@@ -18,6 +18,8 @@ import tensorflow as tf
 from absl import logging
 from google.protobuf.message import DecodeError
 
+import text_inputs
+
 
 @dataclasses.dataclass(frozen=True)
 class Feature:
@@ -208,9 +210,6 @@ def _map_file(local: str) -> Any:
 # enough that batches differ from one epoch to the next.
 _POOL_BATCHES = 50
 
-# Trimmed lengths are multiples of this, so that there are few of them.
-_LENGTH_STEP = 8
-
 
 class Batches:
     """Batches of records in an order that is a function of `seed` and the step alone.
@@ -374,7 +373,7 @@ class Batches:
         positions = tf.range(1, tf.shape(mask)[-1] + 1)
         # At least 1, for the share of a replica that has no records.
         longest = tf.maximum(tf.reduce_max(mask * positions), 1)
-        longest = -(-longest // _LENGTH_STEP) * _LENGTH_STEP
+        longest = text_inputs.round_up(longest)
         return {
             name: values[..., :longest] if self.features[name].per_token else values
             for name, values in parsed.items()

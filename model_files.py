@@ -12,13 +12,12 @@ import record_files
 import tables
 import tokenizer_json
 
-VOCAB_FILE = "vocab.txt"
 TOKENIZER_FILE = "tokenizer.json"
 
 # By flag, the names that its file may have in the folder of a checkpoint.
 _NAMES = {
     "bert_config_file": (checkpoint.CONFIG_FILE, huggingface.CONFIG_FILE),
-    "vocab_file": (VOCAB_FILE, TOKENIZER_FILE),
+    "vocab_file": (checkpoint.VOCAB_FILE, TOKENIZER_FILE),
 }
 
 SettingsType = TypeVar("SettingsType")
@@ -77,7 +76,7 @@ def find_file(folder: str, flag: str, *, is_huggingface: bool = False) -> str:
 
 def read_casing(folder: str) -> tuple[bool, str] | None:
     """Returns whether the model in a folder is lower-cased, and the file that says so, if any."""
-    readers = {"task.json": _read_key, huggingface.TOKENIZER_CONFIG_FILE: _read_key}
+    readers = {checkpoint.TASK_FILE: _read_key, huggingface.TOKENIZER_CONFIG_FILE: _read_key}
     for name, read in {**readers, TOKENIZER_FILE: _read_normalizer}.items():
         path = os.path.join(folder, name)
         if tables.is_file(path) and (casing := read(path)) is not None:

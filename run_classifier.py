@@ -197,8 +197,6 @@ def _run(settings: Settings) -> dict[str, Any]:
     }
     is_chief = training.is_chief(strategy)
     finetuning.open_folder(settings, config, stored)
-    if settings.do_export:
-        _exporter().check_folder(_saved_model(settings))
     if is_chief and settings.do_train:
         finetuning.keep_task(settings, config, stored)
     with finetuning.record_folder(settings, is_chief) as folder, strategy.scope():
@@ -303,8 +301,8 @@ def _use_model(
         if is_chief:
             _save_predictions(settings, task, split, logits)
     if settings.do_export and is_chief:
-        _exporter().export_classifier(
-            _saved_model(settings),
+        importlib.import_module("export").export_classifier(
+            finetuning.saved_model(settings),
             model,
             tokenizer,
             labels=task.labels,
@@ -313,15 +311,6 @@ def _use_model(
             max_seq_length=settings.max_seq_length,
         )
     return scores[0][1] if scores else {}
-
-
-def _exporter() -> Any:
-    """Returns the module `export`; its TensorFlow Text is not loaded where nothing is exported."""
-    return importlib.import_module("export")
-
-
-def _saved_model(settings: Settings) -> str:
-    return os.path.join(settings.output_dir, "saved_model")
 
 
 class _Logits:

@@ -211,8 +211,6 @@ def _run(settings: Settings) -> dict[str, Any]:
     stored = _stored(settings, task)
     is_chief = training.is_chief(strategy)
     finetuning.open_folder(settings, config, {name: stored[name] for name in _fixed(settings)})
-    if settings.do_export:
-        importlib.import_module("export").check_folder(_saved_model(settings))
     with finetuning.record_folder(settings, is_chief) as folder, strategy.scope():
         tagger = None
         if settings.feature_based:
@@ -231,7 +229,7 @@ def _run(settings: Settings) -> dict[str, Any]:
         scores = _use_model(settings, model, task, splits, is_chief)
         if settings.do_export and is_chief:
             importlib.import_module("tagging_export").export_tagger(
-                _saved_model(settings),
+                finetuning.saved_model(settings),
                 tagger.whole_model() if tagger else model,
                 tokenizer,
                 task,
@@ -245,7 +243,7 @@ def _run(settings: Settings) -> dict[str, Any]:
 
 def _read_stored_task(settings: Settings) -> dict[str, Any] | None:
     """Returns the `task.json` of the model to use, or None where one is to be trained."""
-    path = os.path.join(settings.output_dir, finetuning.TASK_FILE)
+    path = os.path.join(settings.output_dir, checkpoint.TASK_FILE)
     if settings.do_train or not tables.is_file(path):
         return None
     stored = finetuning.read_task(settings.output_dir)
@@ -418,10 +416,6 @@ def _use_model(
             _save_scores(settings, "test", step, test_scores)
         scores |= {f"test_{name}": test_scores[name] for name in _NAMES if test_scores}
     return scores
-
-
-def _saved_model(settings: Settings) -> str:
-    return os.path.join(settings.output_dir, "saved_model")
 
 
 def _train(

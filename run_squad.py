@@ -195,8 +195,6 @@ def _run(settings: Settings) -> dict[str, Any]:
     is_chief = training.is_chief(strategy)
     stored = _stored(settings)
     finetuning.open_folder(settings, config, {key: stored[key] for key in _fixed(settings)})
-    if settings.do_export:
-        importlib.import_module("export").check_folder(_saved_model(settings))
     with finetuning.record_folder(settings, is_chief) as folder, strategy.scope():
         windows = _open_windows(settings, config, tokenizer, questions, folder)
         if is_chief and settings.do_train:
@@ -361,7 +359,7 @@ def _use_model(
     if settings.do_export and is_chief:
         # TensorFlow Text is not loaded where nothing is exported.
         importlib.import_module("squad_export").export_answerer(
-            _saved_model(settings),
+            finetuning.saved_model(settings),
             model,
             tokenizer,
             max_seq_length=settings.max_seq_length,
@@ -370,10 +368,6 @@ def _use_model(
             decoding=_decoding(settings),
         )
     return scores
-
-
-def _saved_model(settings: Settings) -> str:
-    return os.path.join(settings.output_dir, "saved_model")
 
 
 def _decoding(settings: Settings) -> squad_answers.Decoding:

@@ -88,11 +88,6 @@ def _check_settings(settings: Settings) -> None:
     repeated_runs.check_settings(settings, evaluates=settings.do_eval, verb="do_eval")
 
 
-def _exporter() -> Any:
-    """Returns a module whose TensorFlow Text is not loaded where nothing is exported."""
-    return importlib.import_module("choice_export")
-
-
 @dataclasses.dataclass(frozen=True)
 class _Split:
     """Examples, their features and batches of them."""
@@ -117,8 +112,6 @@ def _run(settings: Settings) -> dict[str, Any]:
     }
     is_chief = training.is_chief(strategy)
     finetuning.open_folder(settings, config, stored)
-    if settings.do_export:
-        importlib.import_module("export").check_folder(_saved_model(settings))
     if is_chief and settings.do_train:
         finetuning.keep_task(settings, config, stored)
     with finetuning.record_folder(settings, is_chief) as folder, strategy.scope():
@@ -221,14 +214,10 @@ def _use_model(
             swag.write_predictions(path, test.examples, test.arrays, logits)
             logging.info("Wrote %d predictions to %s.", len(logits), path)
     if settings.do_export and is_chief:
-        _exporter().export_chooser(
-            _saved_model(settings), model, tokenizer, settings.max_seq_length
+        importlib.import_module("choice_export").export_chooser(
+            finetuning.saved_model(settings), model, tokenizer, settings.max_seq_length
         )
     return scores
-
-
-def _saved_model(settings: Settings) -> str:
-    return os.path.join(settings.output_dir, "saved_model")
 
 
 class _Logits:

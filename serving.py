@@ -16,6 +16,7 @@ import checkpoint
 import finetuning
 import modeling
 import record_files
+import text_inputs
 import tokenization
 import training
 
@@ -26,8 +27,6 @@ SCRIPTS = {
     "tagging": "run_ner",
     "multiple_choice": "run_swag",
 }
-
-_LENGTH_STEP = 8
 
 Row = Mapping[str, Any]
 
@@ -121,7 +120,7 @@ class LoadedModel:
         results: dict[str, np.ndarray] = {}
         for start in range(0, len(order), self.batch_size):
             numbers = order[start : start + self.batch_size]
-            longest = -(-max(int(lengths[numbers[-1]]), 1) // _LENGTH_STEP) * _LENGTH_STEP
+            longest = text_inputs.round_up(max(int(lengths[numbers[-1]]), 1))
             inputs = {
                 name: tf.constant(features[name][numbers][..., :longest], tf.int32)
                 for name in self.task.model.input
@@ -155,7 +154,7 @@ def load(model_dir: str, *, batch_size: int = 32, precision: str = "float32") ->
     kind = stored.get("kind")
     if kind not in SCRIPTS:
         raise ValueError(
-            f"`kind` in {os.path.join(model_dir, finetuning.TASK_FILE)!r} must be one of "
+            f"`kind` in {os.path.join(model_dir, checkpoint.TASK_FILE)!r} must be one of "
             f"{sorted(SCRIPTS)}. It is {kind!r}."
         )
     prefix = finetuning.find_weights(model_dir)
@@ -165,7 +164,7 @@ def load(model_dir: str, *, batch_size: int = 32, precision: str = "float32") ->
             "end?"
         )
     config = modeling.BertConfig.from_json_file(os.path.join(model_dir, checkpoint.CONFIG_FILE))
-    with record_files.open_file(os.path.join(model_dir, finetuning.VOCAB_FILE)) as file:
+    with record_files.open_file(os.path.join(model_dir, checkpoint.VOCAB_FILE)) as file:
         tokenizer = tokenization.FullTokenizer(file, stored["do_lower_case"])
     task = importlib.import_module(SCRIPTS[kind]).serve(stored, config, tokenizer, precision)
     checkpoint.load_weights(task.model.weights, prefix, flag="model_dir", with_head=True)

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from absl import logging
@@ -88,6 +88,11 @@ def split_pair(text: str) -> tuple[str, str]:
     return (match[1], match[2]) if match else (text, "")
 
 
+def round_up(length: Any) -> Any:
+    """Returns a length, a number or a tensor, rounded up to a multiple of `LENGTH_STEP`."""
+    return -(-length // LENGTH_STEP) * LENGTH_STEP
+
+
 def chunk(items: Iterable[T], size: Callable[[T], int], limit: int) -> Iterator[list[T]]:
     """Yields lists of consecutive items, cut as soon as their sizes add up to the limit."""
     collected: list[T] = []
@@ -116,7 +121,7 @@ def pad(
 ) -> dict[str, np.ndarray]:
     """Returns a batch, int32 [B, S], padded to its longest, rounded up to `LENGTH_STEP`."""
     longest = max(map(len, input_ids))
-    length = min(-(-longest // LENGTH_STEP) * LENGTH_STEP, max_seq_length)
+    length = min(round_up(longest), max_seq_length)
     batch = {
         name: np.zeros((len(input_ids), length), np.int32)
         for name in ("input_ids", "input_mask", "segment_ids")

@@ -31,7 +31,6 @@ _VERSION = 1
 # A part ends where its words give so many values, of 4 bytes.
 _PART_VALUES = 1 << 24
 _ENCODER_BATCH = 32
-_LENGTH_STEP = 8
 
 
 def compact(arrays: Arrays) -> dict[str, np.ndarray]:
@@ -78,7 +77,7 @@ def encode(encoder: keras.Model, arrays: Arrays) -> Iterator[np.ndarray]:
         rows: list[np.ndarray] = [np.zeros(0)] * len(part)
         for batch in text_inputs.bucket([int(lengths[each]) for each in part], _ENCODER_BATCH):
             numbers = [part[place] for place in batch]
-            longest = -(-int(lengths[numbers].max()) // _LENGTH_STEP) * _LENGTH_STEP
+            longest = text_inputs.round_up(int(lengths[numbers].max()))
             inputs = {name: tf.constant(arrays[name][numbers, :longest]) for name in names}
             ends = np.cumsum(counts[numbers])
             for place, each in zip(

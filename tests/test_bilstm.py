@@ -1,7 +1,5 @@
-import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import bilstm
 
@@ -18,52 +16,6 @@ def fill(layer, seed=0):
 
 def inputs_of(*shape, seed=1):
     return np.random.RandomState(seed).standard_normal(shape).astype(np.float32)
-
-
-def with_gradients(call, inputs, layer, weights_of_outputs):
-    """Returns the outputs, and what they add up to, weighted, derived by inputs and weights."""
-    inputs = tf.convert_to_tensor(inputs)
-    with tf.GradientTape() as tape:
-        tape.watch(inputs)
-        outputs = call(inputs) * weights_of_outputs
-        total = tf.reduce_sum(outputs)
-    variables = [variable.value for variable in layer.trainable_variables]
-    return [outputs, *tape.gradient(total, [inputs, *variables])]
-
-
-@pytest.mark.parametrize("in_graph", [False, True])
-def test_outputs_and_gradients_equal_those_of_keras(in_graph):
-    ours = bilstm.BiLSTM(5)
-    theirs = keras.layers.Bidirectional(
-        keras.layers.LSTM(5, return_sequences=True, use_cudnn=False)
-    )
-    for layer in (ours, theirs):
-        layer.build((None, None, 3))
-        fill(layer)
-    mask = np.arange(7) < LENGTHS[:, None]
-    weights = inputs_of(4, 7, 10, seed=2) * mask[:, :, None]
-    inputs = inputs_of(4, 7, 3)
-
-    def run_ours(inputs):
-        return with_gradients(lambda x: ours(x, LENGTHS), inputs, ours, weights)
-
-    def run_theirs(inputs):
-        return with_gradients(lambda x: theirs(x, mask=mask), inputs, theirs, weights)
-
-    if in_graph:
-        signature = [tf.TensorSpec([None, None, 3])]
-        run_ours = tf.function(run_ours, input_signature=signature, autograph=False)
-    for our, their in zip(run_ours(inputs), run_theirs(inputs), strict=True):
-        # Sums of some dozens of products of order 1, in another order.
-        np.testing.assert_allclose(our, their, rtol=1e-4, atol=1e-4)
-
-
-def test_new_weights_are_distributed_as_those_of_keras():
-    layer = bilstm.LSTM(4)
-    layer.build((None, None, 3))
-    assert layer.bias.numpy().tolist() == [0] * 4 + [1] * 4 + [0] * 8
-    product = layer.recurrent_kernel.numpy() @ layer.recurrent_kernel.numpy().T
-    np.testing.assert_allclose(product, np.eye(4), atol=1e-6)
 
 
 def test_mix_is_a_softmax_of_weights_times_a_scale():

@@ -121,7 +121,7 @@ def test_the_checkpoint_of_either_model_holds_everything(config):
         variable.path for variable in tagger.encoder.weights
     }
     assert sorted(name for name in names if not name.startswith("bert/")) == sorted(
-        [f"bilstm/layer_{number}/{direction}/{name}"
+        [f"bilstm/layer_{number}/{direction}_lstm/lstm_cell/{name}"
          for number in (0, 1) for direction in ("forward", "backward")
          for name in ("kernel", "recurrent_kernel", "bias")]
         + ["bilstm/mix/layer_weights", "bilstm/mix/scale"]

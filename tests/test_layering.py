@@ -98,7 +98,7 @@ LAYERS: dict[str, tuple[set[str], set[str]]] = {
         {"absl"},
     ),
     # Where text and network meet.
-    "input_pipeline": (set(), {"tensorflow", "numpy", "absl", "google"}),
+    "input_pipeline": ({"text_inputs"}, {"tensorflow", "numpy", "absl", "google"}),
     "training": (
         {"modeling", "checkpoint", "optimization"},
         {"keras", "tensorflow", "numpy", "absl"},
@@ -160,7 +160,15 @@ LAYERS: dict[str, tuple[set[str], set[str]]] = {
         {"keras", "numpy"},
     ),
     "serving": (
-        {"tokenization", "record_files", "modeling", "checkpoint", "training", "finetuning"},
+        {
+            "tokenization",
+            "record_files",
+            "text_inputs",
+            "modeling",
+            "checkpoint",
+            "training",
+            "finetuning",
+        },
         {"tensorflow", "numpy", "keras"},
     ),
     "export": (
