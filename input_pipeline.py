@@ -211,6 +211,14 @@ def _map_file(local: str) -> Any:
 _POOL_BATCHES = 50
 
 
+def read_ahead(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Returns the dataset, of which the next elements are made while one is in use."""
+    options = tf.data.Options()
+    # The thread that tunes a pipeline sleeps for up to a minute, and its end is waited for.
+    options.autotune.enabled = False
+    return dataset.prefetch(2).with_options(options)
+
+
 class Batches:
     """Batches of records in an order that is a function of `seed` and the step alone.
 
@@ -348,7 +356,7 @@ class Batches:
 
         indices = tf.data.Dataset.range((end_step - first_step) * here)
         serialized = indices.map(lambda index: tf.numpy_function(read, [index], tf.string))
-        return serialized.map(self._parse).prefetch(tf.data.AUTOTUNE)
+        return read_ahead(serialized.map(self._parse))
 
     def _parse(self, serialized: tf.Tensor) -> dict[str, tf.Tensor]:
         parsed = tf.io.parse_example(

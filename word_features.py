@@ -272,7 +272,7 @@ class FeatureBatches(input_pipeline.Batches):
         kinds = [spec.dtype for spec in signature.values()]
         indices = tf.data.Dataset.range((end_step - first_step) * here)
         tensors = indices.map(lambda index: tf.numpy_function(read, [index], kinds))
-        return tensors.map(shaped).prefetch(tf.data.AUTOTUNE)
+        return input_pipeline.read_ahead(tensors.map(shaped))
 
     def _gather(self, numbers: Sequence[int] | np.ndarray) -> list[np.ndarray]:
         """Returns the features, labels and mask of windows, padded."""
