@@ -1,7 +1,7 @@
 """BERT's network: the encoder, the pre-training heads and their losses (paper, section 3).
 
 Dimension key: `B` batch, `S` sequence, `H` hidden, `N` heads, `D` head size, `F` feed-forward,
-`P` predictions, `V` vocabulary, `L` layers.
+`P` predictions, `V` vocabulary, `L` layers, `Q` queries, `K` keys.
 
 Inside the encoder, activations are matrices [B·S, H], so that every dense layer is one bare matrix
 product. Layer names equal the variable scopes of the original release, so a variable's path is its
@@ -354,7 +354,8 @@ class SelfAttention(ConfiguredLayer):
     """Attends from every token to the real ones (paper, section 3; Vaswani et al., section 3.2).
 
     Takes activations [B·S, H] and `input_mask`, [B, S], 1 for real tokens and 0 for padding, or
-    [B, Q, K], 1 where the query may attend to the key; gives [B·S, H].
+    [B, Q, K], 1 where the query may attend to the key. The tokens that attend may be given apart,
+    as `queries`, [B·Q, H], with a mask [B, Q, K]; otherwise all do. Gives [B·Q, H].
     """
 
     def __init__(self, config: BertConfig, **kwargs: Any) -> None:
@@ -369,13 +370,19 @@ class SelfAttention(ConfiguredLayer):
             projection.build((None, self.config.hidden_size))
         self.dropout.build(None)
 
-    def call(self, inputs: Tensor, input_mask: Tensor, training: bool | None = False) -> Tensor:
-        length = ops.shape(input_mask)[-1]
-        query, key, value = (
-            self.split_heads(projection(inputs), length) for projection in self.projections
-        )
+    def call(
+        self,
+        inputs: Tensor,
+        input_mask: Tensor,
+        queries: Tensor | None = None,
+        training: bool | None = False,
+    ) -> Tensor:
+        *_, from_length, to_length = ops.shape(input_mask)
         if len(input_mask.shape) == 2:
-            input_mask = input_mask[:, None, :]  # [B, 1, K]
+            from_length, input_mask = to_length, input_mask[:, None, :]  # [B, 1, K]
+        to_queries, to_keys, to_values = self.projections
+        query = self.split_heads(to_queries(inputs if queries is None else queries), from_length)
+        key, value = (self.split_heads(each(inputs), to_length) for each in (to_keys, to_values))
         return self.attend(query, key, value, input_mask, training)
 
     def split_heads(self, inputs: Tensor, length: Tensor) -> Tensor:
@@ -436,9 +443,16 @@ class Attention(ConfiguredLayer):
         self.self_attention.build(None)
         self.output_projection.build(None)
 
-    def call(self, inputs: Tensor, input_mask: Tensor, training: bool | None = False) -> Tensor:
-        context = self.self_attention(inputs, input_mask, training=training)
-        return self.output_projection(context, inputs, training=training)
+    def call(
+        self,
+        inputs: Tensor,
+        input_mask: Tensor,
+        queries: Tensor | None = None,
+        training: bool | None = False,
+    ) -> Tensor:
+        context = self.self_attention(inputs, input_mask, queries, training=training)
+        residual = inputs if queries is None else queries
+        return self.output_projection(context, residual, training=training)
 
 
 class Intermediate(ConfiguredLayer):
@@ -471,13 +485,23 @@ class TransformerLayer(ConfiguredLayer):
         self.intermediate.build(None)
         self.output_projection.build(None)
 
-    def call(self, inputs: Tensor, input_mask: Tensor, training: bool | None = False) -> Tensor:
-        attended = self.attention(inputs, input_mask, training=training)
+    def call(
+        self,
+        inputs: Tensor,
+        input_mask: Tensor,
+        queries: Tensor | None = None,
+        training: bool | None = False,
+    ) -> Tensor:
+        attended = self.attention(inputs, input_mask, queries, training=training)
         return self.output_projection(self.intermediate(attended), attended, training=training)
 
 
 class Encoder(ConfiguredLayer):
-    """The stack of Transformer layers; gives the list of all layers' outputs, [B·S, H] each."""
+    """The stack of Transformer layers; gives the list of all layers' outputs, [B·S, H] each.
+
+    Given `positions`, int32 [B, Q], and an `input_mask` [B, S], the last layer computes the tokens
+    there alone: [B·Q, H].
+    """
 
     def __init__(self, config: BertConfig, **kwargs: Any) -> None:
         super().__init__(config, **kwargs)
@@ -491,13 +515,32 @@ class Encoder(ConfiguredLayer):
             layer.build(None)
 
     def call(
-        self, inputs: Tensor, input_mask: Tensor, training: bool | None = False
+        self,
+        inputs: Tensor,
+        input_mask: Tensor,
+        positions: Tensor | None = None,
+        training: bool | None = False,
     ) -> list[Tensor]:
+        *lower, last = self.transformer_layers
         outputs = []
-        for layer in self.transformer_layers:
+        for layer in lower:
             inputs = layer(inputs, input_mask, training=training)
             outputs.append(inputs)
-        return outputs
+        queries = None
+        if positions is not None:
+            queries = gather_tokens(inputs, positions, ops.shape(input_mask)[1])
+            # [B, Q, K]
+            input_mask = input_mask[:, None, :] * ops.ones_like(positions)[:, :, None]
+        return [*outputs, last(inputs, input_mask, queries, training=training)]
+
+
+def gather_tokens(inputs: Tensor, positions: Tensor, length: Tensor) -> Tensor:
+    """Returns those of [B·S, H] at the positions, int32 [B, Q], of each row: [B·Q, H].
+
+    `length` is S.
+    """
+    starts = ops.arange(ops.shape(positions)[0], dtype="int32")[:, None] * length
+    return ops.take(inputs, ops.reshape(ops.cast(positions, "int32") + starts, (-1,)), axis=0)
 
 
 class Pooler(ConfiguredLayer):
@@ -524,6 +567,10 @@ class BertModel(ConfiguredLayer):
     Gives a dictionary of `sequence_output` [B, S, H]; `pooled_output` [B, H]; `embedding_output`
     [B, S, H]; `encoder_layers`, a list of L tensors [B, S, H], the last being `sequence_output`;
     and `embedding_table` [V, H], for output weights tied to the input embeddings.
+
+    Called with `positions`, int32 [B, Q], it computes the last layer for the tokens there alone:
+    `sequence_output` is [B, Q, H], of the same numbers as else, and `pooled_output` is that of the
+    first of them, so that its position must be 0. What reads few tokens is that much faster.
 
     Made in the original's way, with `is_training` and `input_ids`, it is called at once, and the
     getters give its outputs.
@@ -605,7 +652,12 @@ class BertModel(ConfiguredLayer):
         self.encoder.build(None)
         self.pooler.build(None)
 
-    def call(self, inputs: Mapping[str, Tensor], training: bool | None = False) -> dict[str, Any]:
+    def call(
+        self,
+        inputs: Mapping[str, Tensor],
+        positions: Tensor | None = None,
+        training: bool | None = False,
+    ) -> dict[str, Any]:
         input_ids = inputs["input_ids"]
         batch, length = ops.shape(input_ids)
         limit = self.config.max_position_embeddings
@@ -620,14 +672,18 @@ class BertModel(ConfiguredLayer):
         if segment_ids is None:
             segment_ids = ops.zeros_like(input_ids)
         embedded = self.embeddings(input_ids, segment_ids, training=training)
-        layers = self.encoder(embedded, input_mask, training=training)
-        shape = (batch, length, self.config.hidden_size)
-        embedded, *layers = (ops.reshape(output, shape) for output in (embedded, *layers))
+        layers = self.encoder(embedded, input_mask, positions, training=training)
+        width = self.config.hidden_size
+        last_length = length if positions is None else ops.shape(positions)[1]
+        last = ops.reshape(layers.pop(), (batch, last_length, width))
+        embedded, *layers = (
+            ops.reshape(output, (batch, length, width)) for output in (embedded, *layers)
+        )
         return {
-            "sequence_output": layers[-1],
-            "pooled_output": self.pooler(layers[-1][:, 0]),
+            "sequence_output": last,
+            "pooled_output": self.pooler(last[:, 0]),
             "embedding_output": embedded,
-            "encoder_layers": layers,
+            "encoder_layers": [*layers, last],
             "embedding_table": ops.cast(self.embeddings.word_embeddings, self.compute_dtype),
         }
 
@@ -636,6 +692,11 @@ def encoder_inputs() -> dict[str, Tensor]:
     """Returns symbolic `input_ids`, `input_mask` and `segment_ids`, int32 [B, S], by name."""
     names = ("input_ids", "input_mask", "segment_ids")
     return {name: keras.Input((None,), dtype="int32", name=name) for name in names}
+
+
+def first_positions(inputs: Mapping[str, Tensor]) -> Tensor:
+    """Returns the position of each [CLS], 0, for a model that reads nothing else: int32 [B, 1]."""
+    return ops.zeros_like(inputs["input_ids"][:, :1])
 
 
 @ops.custom_gradient

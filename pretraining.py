@@ -33,8 +33,8 @@ class PredictionTransform(modeling.ConfiguredLayer):
 class MaskedLanguageModel(modeling.ConfiguredLayer):
     """Predicts the tokens at the masked positions alone (paper, section 3.1, task 1).
 
-    Takes `sequence_output` [B, S, H], `masked_lm_positions` int32 [B, P] and `embedding_table`
-    [V, H], which serves as output weights; gives float32 logits [B, P, V].
+    Takes their encodings, [B, P, H], and `embedding_table` [V, H], which serves as output weights;
+    gives float32 logits [B, P, V].
     """
 
     def __init__(self, config: modeling.BertConfig, **kwargs: Any) -> None:
@@ -47,12 +47,10 @@ class MaskedLanguageModel(modeling.ConfiguredLayer):
             name="output_bias", shape=(self.config.vocab_size,), initializer="zeros", autocast=False
         )
 
-    def call(self, sequence_output: Tensor, positions: Tensor, embedding_table: Tensor) -> Tensor:
-        batch, length, width = ops.shape(sequence_output)
-        starts = ops.arange(batch, dtype="int32")[:, None] * length
-        rows = ops.reshape(ops.cast(positions, "int32") + starts, (-1,))  # [B·P]
-        masked = ops.take(ops.reshape(sequence_output, (-1, width)), rows, axis=0)
-        logits = _tied_logits(self.transform(masked), embedding_table)
+    def call(self, encodings: Tensor, embedding_table: Tensor) -> Tensor:
+        batch, _, width = ops.shape(encodings)
+        transformed = self.transform(ops.reshape(encodings, (-1, width)))
+        logits = _tied_logits(transformed, embedding_table)
         logits = ops.cast(logits, "float32") + self.output_bias
         return ops.reshape(logits, (batch, -1, self.config.vocab_size))
 
@@ -88,8 +86,8 @@ class NextSentence(modeling.ConfiguredLayer):
 class PretrainingHeads(modeling.ConfiguredLayer):
     """Both pre-training heads on the outputs of `BertModel` (original: run_pretraining.py).
 
-    Takes the dictionary that `BertModel` gives and `masked_lm_positions`, int32 [B, P]; gives
-    `masked_lm_logits` float32 [B, P, V] and `next_sentence_logits` float32 [B, 2].
+    Takes the dictionary that `BertModel` gives for the positions of [CLS] and of the P masked
+    tokens; gives `masked_lm_logits` float32 [B, P, V] and `next_sentence_logits` float32 [B, 2].
     """
 
     def __init__(self, config: modeling.BertConfig, name: str = "cls", **kwargs: Any) -> None:
@@ -103,10 +101,10 @@ class PretrainingHeads(modeling.ConfiguredLayer):
         self.predictions.build(None)
         self.seq_relationship.build(None)
 
-    def call(self, encoded: Mapping[str, Tensor], masked_lm_positions: Tensor) -> dict[str, Tensor]:
+    def call(self, encoded: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return {
             "masked_lm_logits": self.predictions(
-                encoded["sequence_output"], masked_lm_positions, encoded["embedding_table"]
+                encoded["sequence_output"][:, 1:], encoded["embedding_table"]
             ),
             "next_sentence_logits": self.seq_relationship(encoded["pooled_output"]),
         }
@@ -124,10 +122,11 @@ def pretraining_model(config: modeling.BertConfig, dtype: Any = None) -> keras.M
       `masked_lm_positions` [B, P] to what `PretrainingHeads` gives.
     """
     inputs = modeling.encoder_inputs()
-    positions = keras.Input((None,), dtype="int32", name="masked_lm_positions")
-    encoded = modeling.BertModel(config, dtype=dtype)(inputs)
-    outputs = PretrainingHeads(config, dtype=dtype)(encoded, positions)
-    return keras.Model({**inputs, "masked_lm_positions": positions}, outputs)
+    masked = keras.Input((None,), dtype="int32", name="masked_lm_positions")
+    positions = ops.concatenate([modeling.first_positions(inputs), masked], axis=1)  # [B, 1 + P]
+    encoded = modeling.BertModel(config, dtype=dtype)(inputs, positions)
+    outputs = PretrainingHeads(config, dtype=dtype)(encoded)
+    return keras.Model({**inputs, "masked_lm_positions": masked}, outputs)
 
 
 def loss_weights(batch: Mapping[str, Tensor]) -> dict[str, Tensor]:

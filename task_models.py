@@ -93,9 +93,15 @@ def classifier_model(
       dtype: Name of a dtype policy, such as "mixed_bfloat16".
     """
     inputs = modeling.encoder_inputs()
-    pooled = modeling.BertModel(config, dtype=dtype)(inputs)["pooled_output"]
+    pooled = _encode_first(config, inputs, dtype)
     layer = OutputLayer(config, num_outputs, HEAD_DROPOUT_PROB, name="classifier", dtype=dtype)
     return keras.Model(inputs, {"logits": layer(pooled)}, name="classification")
+
+
+def _encode_first(config: modeling.BertConfig, inputs: Batch, dtype: str) -> Tensor:
+    """Returns the pooled encoding of [CLS], [B, H]; the last layer computes no other token."""
+    positions = modeling.first_positions(inputs)
+    return modeling.BertModel(config, dtype=dtype)(inputs, positions)["pooled_output"]
 
 
 def _encode_tokens(config: modeling.BertConfig, inputs: Batch, dtype: str) -> Tensor:
@@ -158,7 +164,7 @@ def choice_model(config: modeling.BertConfig, dtype: str = "float32") -> keras.M
     }
     # The sizes are known when the model is called, and to layers only.
     rows = {name: JoinChoices()(each) for name, each in inputs.items()}
-    pooled = modeling.BertModel(config, dtype=dtype)(rows)["pooled_output"]
+    pooled = _encode_first(config, rows, dtype)
     scores = OutputLayer(config, 1, HEAD_DROPOUT_PROB, name="chooser", dtype=dtype)(pooled)
     logits = SplitChoices(dtype="float32")(scores, inputs["input_ids"])
     return keras.Model(inputs, {"logits": logits}, name="multiple_choice")

@@ -280,6 +280,32 @@ def test_examples_of_a_batch_do_not_see_each_other(encoder, still_config):
         np.testing.assert_allclose(shuffled[name], outputs[name][order], rtol=0, atol=1e-5)
 
 
+def test_tokens_asked_for_alone_are_encoded_as_among_all(encoder, still_config):
+    """Outputs, and the gradients of a loss on them, at places in any order, some of them twice."""
+    inputs = encoder_inputs(make_examples(still_config, 4))
+    positions = np.array([[0, 3, 1], [0, 0, 2], [0, 4, 3], [0, 1, 1]], np.int32)
+    rows = np.arange(4)[:, None]
+    outputs, gradients = [], []
+    for asked in (None, positions):
+        with tf.GradientTape() as tape:
+            encoded = encoder(inputs, asked)
+            sequence = encoded["sequence_output"]
+            if asked is None:
+                sequence = tf.gather(sequence, positions, batch_dims=1)
+            loss = tf.reduce_sum(tf.sin(sequence)) + tf.reduce_sum(encoded["pooled_output"])
+        weights = [variable.value for variable in encoder.trainable_weights]
+        gradients.append([tf.convert_to_tensor(each) for each in tape.gradient(loss, weights)])
+        outputs.append(to_numpy(encoded))
+    whole, few = outputs
+    expected = whole["sequence_output"][rows, positions]
+    np.testing.assert_allclose(few["sequence_output"], expected, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(few["pooled_output"], whole["pooled_output"], rtol=0, atol=1e-5)
+    for lower, other in zip(few["encoder_layers"][:-1], whole["encoder_layers"], strict=False):
+        np.testing.assert_array_equal(lower, other)
+    for gradient, other in zip(*gradients, strict=True):
+        np.testing.assert_allclose(gradient, other, rtol=1e-3, atol=1e-4)
+
+
 def test_absent_inputs_mean_all_real_and_all_segment_0(encoder, still_config):
     ids = make_examples(still_config, 3)["input_ids"]
     outputs = to_numpy(encoder({"input_ids": ids}))
