@@ -2,6 +2,7 @@ import gzip
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from conftest import (
     LENGTH,
     PREDICTIONS,
@@ -508,3 +509,10 @@ def test_signature_fits_every_batch(tmp_path, long_features, trim, seed):
     for batch in batches.iterate(0, 3):
         for name, spec in batches.signature.items():
             assert spec.is_compatible_with(batch[name])
+
+
+def test_no_tuner_holds_up_the_end_of_a_run():
+    """tf.data's tuner would sleep on for as long as the run took, at most a minute."""
+    dataset = input_pipeline.read_ahead(tf.data.Dataset.range(3))
+    assert dataset.options().autotune.enabled is False
+    assert list(dataset.as_numpy_iterator()) == [0, 1, 2]
