@@ -89,6 +89,7 @@ LAYERS: dict[str, tuple[set[str], set[str]]] = {
     "bilstm": ({"modeling"}, {"keras"}),
     "feature_based": ({"bilstm", "layer_features", "modeling"}, {"keras"}),
     "optimization": (set(), {"keras", "tensorflow"}),
+    "hub_module": ({"checkpoint", "modeling"}, {"tensorflow"}),
     "checkpoint": (
         {"encoder_shapes", "hub", "huggingface", "modeling", "record_files"},
         {"keras", "tensorflow", "numpy", "absl"},
@@ -282,7 +283,9 @@ LAYERS: dict[str, tuple[set[str], set[str]]] = {
             "export",
             "finetuning",
             "glue",
+            "hub_module",
             "repeated_runs",
+            "run_classifier",
             "serving",
             "squad",
             "squad_alignment",

@@ -1,0 +1,103 @@
+"""Fine-tunes classifiers from a module (original: run_classifier_with_tfhub.py).
+
+    python run_classifier_with_tfhub.py --bert_hub_module_handle=bert_uncased_L-12_H-768_A-12 \
+      --task_name=mrpc --data_dir=glue/MRPC --do_train --do_eval --output_dir=mrpc
+
+This is run_classifier.py with all its flags and tasks, but vocabulary, casing, configuration and
+weights are those of the module.
+"""
+
+import dataclasses
+import os
+import tempfile
+from typing import Any
+
+import keras
+from absl import flags, logging
+
+import checkpoint
+import common_flags
+import hub_module
+import model_files
+import run_classifier
+import tokenization
+
+# What the module gives, whatever the flags of that name say.
+_GIVEN = ("vocab_file", "do_lower_case", "bert_config_file", "init_checkpoint")
+
+
+def define_flags() -> None:
+    """Defines the flags (original: run_classifier_with_tfhub.py)."""
+    run_classifier.define_flags()
+    flags.DEFINE_string(
+        "bert_hub_module_handle",
+        None,
+        "Folder of a BERT module of TensorFlow Hub (format 1), unpacked; or what --init_checkpoint "
+        "takes, where vocabulary and configuration lie beside it. In place of "
+        f"{', '.join(f'--{name}' for name in _GIVEN)}.",
+        required=True,
+    )
+
+
+def run(settings: run_classifier.Settings, bert_hub_module_handle: str) -> dict[str, Any]:
+    """Does what `run_classifier.run` does, with the model of the module.
+
+    Raises:
+      ValueError: before the expensive part, where settings, files and module do not fit.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        return run_classifier.run(_complete(settings, bert_hub_module_handle, folder))
+
+
+def _complete(
+    settings: run_classifier.Settings, handle: str, folder: str
+) -> run_classifier.Settings:
+    """Returns the settings with the module's files; `folder` is for those that it lacks."""
+    found: dict[str, Any]
+    if handle.startswith(("http:", "https:")):
+        raise ValueError(
+            "`--bert_hub_module_handle` must be a folder. Received "
+            f"{handle!r}. Fetch its archive and unpack it, or name the model on the Hugging Face "
+            "hub, such as google-bert/bert-base-uncased."
+        )
+    if hub_module.is_module(handle):
+        module = hub_module.read(handle)
+        checkpoint.keep_config(folder, module.config)
+        found = {
+            "vocab_file": module.vocab_file,
+            "do_lower_case": module.do_lower_case,
+            "bert_config_file": os.path.join(folder, checkpoint.CONFIG_FILE),
+            "init_checkpoint": module.init_checkpoint,
+        }
+    else:
+        weights = checkpoint.resolve(handle, flag="bert_hub_module_handle")
+        casing = model_files.read_casing(os.path.dirname(weights))
+        found = {"vocab_file": "", "bert_config_file": "", "init_checkpoint": handle}
+        if casing:
+            found["do_lower_case"] = casing[0]
+    for name in found:
+        if flags.FLAGS.is_parsed() and flags.FLAGS[name].present:
+            logging.warning("--%s is not read: --bert_hub_module_handle gives it.", name)
+    return dataclasses.replace(settings, **found)
+
+
+def create_tokenizer_from_hub_module(bert_hub_module_handle: str) -> tokenization.FullTokenizer:
+    """Returns the tokenizer of a module (original: run_classifier_with_tfhub.py).
+
+    Raises:
+      ValueError: where the folder is no such module.
+    """
+    module = hub_module.read(bert_hub_module_handle)
+    return tokenization.FullTokenizer(module.vocab_file, module.do_lower_case)
+
+
+def main(_: list[str]) -> None:
+    """Runs the script on its flags."""
+    settings = common_flags.read_settings(run_classifier.Settings)
+    keras.utils.set_random_seed(settings.seed)
+    run(settings, flags.FLAGS.bert_hub_module_handle)
+
+
+if __name__ == "__main__":
+    define_flags()
+    common_flags.run_script(main)

@@ -1,0 +1,150 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+from conftest import run_python
+from tensorflow.core.protobuf import saved_model_pb2
+
+import checkpoint
+import hub_module
+import modeling
+import run_classifier
+import run_classifier_with_tfhub
+
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "Red", "red", "blue", "good", "bad"]
+CONFIG = modeling.BertConfig(
+    vocab_size=len(WORDS),
+    hidden_size=128,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=32,
+    max_position_embeddings=16,
+    type_vocab_size=2,
+)
+
+
+def write_graph(folder, signature):
+    """Writes a `saved_model.pb` as tensorflow_hub does: with two graphs, constants and no init."""
+    saved = saved_model_pb2.SavedModel(saved_model_schema_version=1)
+    for tags in ([], ["train"]):
+        with tf.Graph().as_default() as graph:
+            casing = tf.identity(tf.constant(False), name="casing")
+        meta = saved.meta_graphs.add()
+        meta.meta_info_def.tags.extend(tags)
+        meta.graph_def.CopyFrom(graph.as_graph_def())
+        meta.signature_def[signature].outputs["do_lower_case"].name = casing.name
+    (folder / "saved_model.pb").write_bytes(saved.SerializeToString())
+
+
+@pytest.fixture
+def module(tmp_path):
+    """A module of a cased BERT, with all of a module's files but those that nobody reads."""
+    folder = tmp_path / "module"
+    for name in ("assets", "variables"):
+        (folder / name).mkdir(parents=True)
+    (folder / "assets/vocab.txt").write_text("\n".join(WORDS) + "\n")
+    bert = modeling.BertModel(CONFIG)
+    bert.build(None)
+    tensors = {variable.path: variable.numpy() for variable in bert.weights}
+    checkpoint.save_tensors(str(folder / "variables/variables"), tensors)
+    write_graph(folder, "tokenization_info")
+    return folder
+
+
+def make_settings(folder, **changes):
+    rows = [("Red blue", "yes"), ("red good", "no"), ("bad Red", "yes"), ("blue red", "no")] * 4
+    text = "".join(f"{text}\t{label}\n" for text, label in [("text", "label"), *rows])
+    for name in ("train.tsv", "dev.tsv"):
+        (folder / name).write_text(text)
+    return run_classifier.Settings(
+        **{
+            "data_dir": str(folder),
+            "task_name": "custom",
+            "output_dir": str(folder / "out"),
+            "max_seq_length": 8,
+            "train_batch_size": 8,
+            "num_train_epochs": 1.0,
+            "do_train": True,
+            "do_eval": True,
+            **changes,
+        }
+    )
+
+
+def weights(folder):
+    reader = tf.train.load_checkpoint(str(folder / "bert_model.ckpt"))
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def test_module_is_trained_as_its_files_given_one_by_one(tmp_path, module):
+    run_classifier_with_tfhub.run(make_settings(tmp_path), str(module))
+    config_file = tmp_path / "bert_config.json"
+    config_file.write_text(CONFIG.to_json_string())
+    run_classifier.run(
+        make_settings(
+            tmp_path,
+            output_dir=str(tmp_path / "other"),
+            vocab_file=str(module / "assets/vocab.txt"),
+            do_lower_case=False,
+            bert_config_file=str(config_file),
+            init_checkpoint=str(module / "variables/variables"),
+        )
+    )
+    ours, others = weights(tmp_path / "out"), weights(tmp_path / "other")
+    assert ours.keys() == others.keys()
+    for name in ours.keys() - {"output_weights", "output_bias"}:  # The head starts at random.
+        np.testing.assert_allclose(ours[name], others[name], rtol=0, atol=1e-3)
+    for name in ("vocab.txt", "bert_config.json", "task.json"):
+        assert (tmp_path / "out" / name).read_text() == (tmp_path / "other" / name).read_text()
+
+
+def test_what_init_checkpoint_takes_will_do(tmp_path, module):
+    folder = tmp_path / "released"
+    folder.mkdir()
+    for path in (module / "variables").iterdir():
+        path.rename(folder / path.name.replace("variables", "bert_model.ckpt"))
+    (module / "assets/vocab.txt").rename(folder / "vocab.txt")
+    (folder / "bert_config.json").write_text(CONFIG.to_json_string())
+    (folder / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+    run_classifier_with_tfhub.run(make_settings(tmp_path), str(folder))
+    assert '"do_lower_case": false' in (tmp_path / "out/task.json").read_text()
+    assert (tmp_path / "out/vocab.txt").read_text().splitlines() == WORDS
+
+
+def test_module_tells_its_shape_and_its_tokenizer_its_casing(module):
+    assert hub_module.read(str(module)).config == CONFIG
+    tokenizer = run_classifier_with_tfhub.create_tokenizer_from_hub_module(str(module))
+    assert tokenizer.tokenize("Red red") == ["Red", "red"]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda module: write_graph(module, "tokens"), "a signature 'tokenization_info'"),
+        (lambda module: (module / "saved_model.pb").write_bytes(b"no"), "saved_model.pb' does not"),
+        (lambda module: (module / "assets/vocab.txt").unlink(), "SavedModel of another kind"),
+        (lambda module: (module / "saved_model.pb").unlink(), "`--bert_hub_module_handle` must"),
+        (
+            lambda module: checkpoint.save_tensors(
+                str(module / "variables/variables"), {"dense/kernel": np.zeros(2, np.float32)}
+            ),
+            "SavedModel of another kind",
+        ),
+    ],
+)
+def test_what_is_no_module_is_refused_before_anything_is_written(tmp_path, module, spoil, message):
+    spoil(module)
+    settings = make_settings(tmp_path)
+    with pytest.raises(ValueError, match=message):
+        run_classifier_with_tfhub.run(settings, str(module))
+    assert not (tmp_path / "out").exists()
+
+
+def test_address_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"must be a folder.*Fetch its archive"):
+        run_classifier_with_tfhub.run(make_settings(tmp_path), "https://tfhub.dev/google/bert/1")
+
+
+def test_script_needs_its_flag():
+    result = run_python("run_classifier_with_tfhub.py", "--do_train", check=False)
+    assert result.returncode == 1
+    assert "bert_hub_module_handle" in result.stderr
