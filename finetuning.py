@@ -22,6 +22,7 @@ from absl import logging
 import checkpoint
 import common_flags
 import input_pipeline
+import model_files
 import modeling
 import optimization
 import record_files
@@ -143,6 +144,9 @@ def open_folder(settings: Settings, config: modeling.BertConfig, task: Mapping[s
             f"{'; '.join(differences)}. Give another `--output_dir`, or "
             "`--do_train --overwrite_output_dir` to delete what is there."
         )
+    labels = task.get("task", {}).get("labels")
+    if labels and settings.init_checkpoint and not settings.do_train and not find_weights(folder):
+        model_files.check_labels(settings.init_checkpoint, labels)
     if settings.do_export:
         # Its TensorFlow Text is not loaded where nothing is exported.
         importlib.import_module("export").check_folder(saved_model(settings))

@@ -2,12 +2,14 @@
 
 import dataclasses
 import os
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from absl import logging
 
 import checkpoint
 import huggingface
+import huggingface_config
 import record_files
 import tables
 import tokenizer_json
@@ -121,3 +123,30 @@ def check_casing(folder: str, do_lower_case: bool) -> None:
                 value,
                 expected,
             )
+
+
+def check_labels(init_checkpoint: str, labels: Sequence[str]) -> None:
+    """Checks the order of a task's labels against what a Hugging Face model says of its outputs.
+
+    Where it has other names for all or some of them, a warning says which is taken for which.
+
+    Raises:
+      ValueError: where it has the same labels in another order.
+    """
+    prefix = checkpoint.resolve(init_checkpoint)
+    path = os.path.join(os.path.dirname(prefix), huggingface.CONFIG_FILE)
+    if not huggingface.is_weights(prefix) or not tables.is_file(path):
+        return
+    stored = huggingface_config.labels(huggingface.read_json(path))
+    # transformers writes LABEL_0, LABEL_1 and so on where nobody has named them.
+    if stored is None or stored == list(labels) or stored[0] == "LABEL_0":
+        return
+    if sorted(stored) == sorted(labels):
+        raise ValueError(
+            f"The task's labels must come in the order of the model's outputs. They are "
+            f"{list(labels)}; {path!r} has {stored}. convert_checkpoint.py makes a folder of the "
+            "model for predict.py, which keeps its order; with a custom task, "
+            f"`--labels={','.join(stored)}` does, too."
+        )
+    pairs = ", ".join(f"{theirs} as {ours}" for theirs, ours in zip(stored, labels, strict=False))
+    logging.warning("The labels in %s are not those of the task. Taken are: %s.", path, pairs)

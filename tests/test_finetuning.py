@@ -155,7 +155,7 @@ def test_number_of_steps_is_the_originals(make_settings):
 
 
 def test_training_learns_and_leaves_what_a_prediction_needs(make_settings, tiny_config, tmp_path):
-    settings = make_settings(num_train_epochs=60.0, learning_rate=0.02)
+    settings = make_settings(num_train_epochs=60.0, learning_rate=0.005)
     arrays = make_arrays(tiny_config, count=32)
     model, step = run(settings, tiny_config, arrays=arrays)
     assert step == 480

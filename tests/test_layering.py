@@ -95,7 +95,14 @@ LAYERS: dict[str, tuple[set[str], set[str]]] = {
         {"keras", "tensorflow", "numpy", "absl"},
     ),
     "model_files": (
-        {"checkpoint", "huggingface", "record_files", "tables", "tokenizer_json"},
+        {
+            "checkpoint",
+            "huggingface",
+            "huggingface_config",
+            "record_files",
+            "tables",
+            "tokenizer_json",
+        },
         {"absl"},
     ),
     # Where text and network meet.
@@ -114,6 +121,7 @@ LAYERS: dict[str, tuple[set[str], set[str]]] = {
             "tokenization",
             "tokenizer_json",
             "record_files",
+            "model_files",
             "modeling",
             "optimization",
             "checkpoint",

@@ -130,3 +130,26 @@ def test_settings_need_no_vocabulary(folder):
     settings = model_files.complete(Pretraining(str(folder)))
     config = modeling.BertConfig.from_json_file(settings.bert_config_file)
     assert config == modeling.BertConfig.from_dict(CONFIG)
+
+
+def name_labels(folder, *names):
+    path = folder / "config.json"
+    values = {**json.loads(path.read_text()), "id2label": dict(enumerate(names))}
+    path.write_text(json.dumps(values))
+
+
+def test_labels_in_another_order_than_the_outputs_are_refused(folder):
+    name_labels(folder, "good", "bad")
+    model_files.check_labels(str(folder), ["good", "bad"])
+    with pytest.raises(ValueError, match=r"has \['good', 'bad'\].*--labels=good"):
+        model_files.check_labels(str(folder), ["bad", "good"])
+
+
+def test_labels_of_other_names_are_told(folder, log):
+    name_labels(folder, "POSITIVE", "NEGATIVE")
+    model_files.check_labels(str(folder), ["1", "0"])
+    assert log.messages[-1].endswith("Taken are: POSITIVE as 1, NEGATIVE as 0.")
+    count = len(log.messages)
+    name_labels(folder, "LABEL_0", "LABEL_1")
+    model_files.check_labels(str(folder), ["1", "0"])
+    assert len(log.messages) == count
