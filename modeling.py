@@ -569,8 +569,9 @@ class BertModel(ConfiguredLayer):
     and `embedding_table` [V, H], for output weights tied to the input embeddings.
 
     Called with `positions`, int32 [B, Q], it computes the last layer for the tokens there alone:
-    `sequence_output` is [B, Q, H], of the same numbers as else, and `pooled_output` is that of the
-    first of them, so that its position must be 0. What reads few tokens is that much faster.
+    `sequence_output` and the last of `encoder_layers` are [B, Q, H], of the same numbers as else.
+    `pooled_output` is that of the first of them, whose position must be 0. This saves most of a
+    layer where few tokens are read.
 
     Made in the original's way, with `is_training` and `input_ids`, it is called at once, and the
     getters give its outputs.
@@ -655,8 +656,8 @@ class BertModel(ConfiguredLayer):
     def call(
         self,
         inputs: Mapping[str, Tensor],
-        positions: Tensor | None = None,
         training: bool | None = False,
+        positions: Tensor | None = None,
     ) -> dict[str, Any]:
         input_ids = inputs["input_ids"]
         batch, length = ops.shape(input_ids)

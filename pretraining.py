@@ -124,7 +124,7 @@ def pretraining_model(config: modeling.BertConfig, dtype: Any = None) -> keras.M
     inputs = modeling.encoder_inputs()
     masked = keras.Input((None,), dtype="int32", name="masked_lm_positions")
     positions = ops.concatenate([modeling.first_positions(inputs), masked], axis=1)  # [B, 1 + P]
-    encoded = modeling.BertModel(config, dtype=dtype)(inputs, positions)
+    encoded = modeling.BertModel(config, dtype=dtype)(inputs, positions=positions)
     outputs = PretrainingHeads(config, dtype=dtype)(encoded)
     return keras.Model({**inputs, "masked_lm_positions": masked}, outputs)
 

@@ -101,7 +101,7 @@ def classifier_model(
 def _encode_first(config: modeling.BertConfig, inputs: Batch, dtype: str) -> Tensor:
     """Returns the pooled encoding of [CLS], [B, H]; the last layer computes no other token."""
     positions = modeling.first_positions(inputs)
-    return modeling.BertModel(config, dtype=dtype)(inputs, positions)["pooled_output"]
+    return modeling.BertModel(config, dtype=dtype)(inputs, positions=positions)["pooled_output"]
 
 
 def _encode_tokens(config: modeling.BertConfig, inputs: Batch, dtype: str) -> Tensor:

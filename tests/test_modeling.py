@@ -288,7 +288,7 @@ def test_tokens_asked_for_alone_are_encoded_as_among_all(encoder, still_config):
     outputs, gradients = [], []
     for asked in (None, positions):
         with tf.GradientTape() as tape:
-            encoded = encoder(inputs, asked)
+            encoded = encoder(inputs, positions=asked)
             sequence = encoded["sequence_output"]
             if asked is None:
                 sequence = tf.gather(sequence, positions, batch_dims=1)
