@@ -47,16 +47,19 @@ class Setting:
     def flops(self) -> float:
         """Returns the multiplications and additions in one step's matrix products.
 
-        The masked-LM head is counted at the predicted positions. The backward pass has two products
-        for each one of the forward pass.
+        The last layer and the masked-LM head are counted at the positions that are read. The
+        backward pass has two products for each one of the forward pass.
         """
         tokens, hidden = self.batch_size * self.length, self.hidden_size
         predicted = self.batch_size * self.predictions
-        dense = 12 * hidden**2  # query, key, value and output: 4 H^2; feed-forward: 2 H * 4 H
+        queries = predicted + self.batch_size  # [CLS] as well
+        keys = 2 * hidden**2  # and values
+        others = 10 * hidden**2  # query and output: 2 H^2; feed-forward: 2 H * 4 H
         attention = 2 * self.length * hidden  # scores and weighted sums, each S * H
-        layers = self.num_layers * tokens * (dense + attention)
+        whole = (self.num_layers - 1) * tokens * (keys + others + attention)
+        last = tokens * keys + queries * (others + attention)
         heads = predicted * (hidden**2 + hidden * self.vocab_size) + self.batch_size * hidden**2
-        return 3 * 2 * (layers + heads)
+        return 3 * 2 * (whole + last + heads)
 
 
 SETTINGS = {
