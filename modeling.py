@@ -351,11 +351,11 @@ class Embeddings(ConfiguredLayer):
 
 
 class SelfAttention(ConfiguredLayer):
-    """Attends from every token to the real ones (paper, section 3; Vaswani et al., section 3.2).
+    """Attends from tokens to the real ones (paper, section 3; Vaswani et al., section 3.2).
 
-    Takes activations [B·S, H] and `input_mask`, [B, S], 1 for real tokens and 0 for padding, or
-    [B, Q, K], 1 where the query may attend to the key. The tokens that attend may be given apart,
-    as `queries`, [B·Q, H], with a mask [B, Q, K]; otherwise all do. Gives [B·Q, H].
+    Takes the activations of those that attend, `queries` [B·Q, H]; of all, `inputs` [B·S, H]; and
+    `input_mask`, [B, Q, K], 1 where the query may attend to the key, or, where all attend, [B, S],
+    1 for real tokens and 0 for padding. Gives [B·Q, H].
     """
 
     def __init__(self, config: BertConfig, **kwargs: Any) -> None:
@@ -371,17 +371,13 @@ class SelfAttention(ConfiguredLayer):
         self.dropout.build(None)
 
     def call(
-        self,
-        inputs: Tensor,
-        input_mask: Tensor,
-        queries: Tensor | None = None,
-        training: bool | None = False,
+        self, queries: Tensor, inputs: Tensor, input_mask: Tensor, training: bool | None = False
     ) -> Tensor:
         *_, from_length, to_length = ops.shape(input_mask)
         if len(input_mask.shape) == 2:
             from_length, input_mask = to_length, input_mask[:, None, :]  # [B, 1, K]
         to_queries, to_keys, to_values = self.projections
-        query = self.split_heads(to_queries(inputs if queries is None else queries), from_length)
+        query = self.split_heads(to_queries(queries), from_length)
         key, value = (self.split_heads(each(inputs), to_length) for each in (to_keys, to_values))
         return self.attend(query, key, value, input_mask, training)
 
@@ -444,15 +440,10 @@ class Attention(ConfiguredLayer):
         self.output_projection.build(None)
 
     def call(
-        self,
-        inputs: Tensor,
-        input_mask: Tensor,
-        queries: Tensor | None = None,
-        training: bool | None = False,
+        self, queries: Tensor, inputs: Tensor, input_mask: Tensor, training: bool | None = False
     ) -> Tensor:
-        context = self.self_attention(inputs, input_mask, queries, training=training)
-        residual = inputs if queries is None else queries
-        return self.output_projection(context, residual, training=training)
+        context = self.self_attention(queries, inputs, input_mask, training=training)
+        return self.output_projection(context, queries, training=training)
 
 
 class Intermediate(ConfiguredLayer):
@@ -486,13 +477,9 @@ class TransformerLayer(ConfiguredLayer):
         self.output_projection.build(None)
 
     def call(
-        self,
-        inputs: Tensor,
-        input_mask: Tensor,
-        queries: Tensor | None = None,
-        training: bool | None = False,
+        self, queries: Tensor, inputs: Tensor, input_mask: Tensor, training: bool | None = False
     ) -> Tensor:
-        attended = self.attention(inputs, input_mask, queries, training=training)
+        attended = self.attention(queries, inputs, input_mask, training=training)
         return self.output_projection(self.intermediate(attended), attended, training=training)
 
 
@@ -524,14 +511,14 @@ class Encoder(ConfiguredLayer):
         *lower, last = self.transformer_layers
         outputs = []
         for layer in lower:
-            inputs = layer(inputs, input_mask, training=training)
+            inputs = layer(inputs, inputs, input_mask, training=training)
             outputs.append(inputs)
-        queries = None
+        queries = inputs
         if positions is not None:
             queries = gather_tokens(inputs, positions, ops.shape(input_mask)[1])
             # [B, Q, K]
             input_mask = input_mask[:, None, :] * ops.ones_like(positions)[:, :, None]
-        return [*outputs, last(inputs, input_mask, queries, training=training)]
+        return [*outputs, last(queries, inputs, input_mask, training=training)]
 
 
 def gather_tokens(inputs: Tensor, positions: Tensor, length: Tensor) -> Tensor:

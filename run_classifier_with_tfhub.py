@@ -75,9 +75,6 @@ def _complete(
         found = {"vocab_file": "", "bert_config_file": "", "init_checkpoint": handle}
         if casing:
             found["do_lower_case"] = casing[0]
-    for name in found:
-        if flags.FLAGS.is_parsed() and flags.FLAGS[name].present:
-            logging.warning("--%s is not read: --bert_hub_module_handle gives it.", name)
     return dataclasses.replace(settings, **found)
 
 
@@ -94,6 +91,11 @@ def create_tokenizer_from_hub_module(bert_hub_module_handle: str) -> tokenizatio
 def main(_: list[str]) -> None:
     """Runs the script on its flags."""
     settings = common_flags.read_settings(run_classifier.Settings)
+    for name in _GIVEN:
+        if flags.FLAGS[name].present:
+            logging.warning(
+                "--%s only counts where --bert_hub_module_handle does not tell it.", name
+            )
     keras.utils.set_random_seed(settings.seed)
     run(settings, flags.FLAGS.bert_hub_module_handle)
 
