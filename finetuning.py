@@ -6,7 +6,6 @@ resume from; `best/` keeps the weights of the best evaluation.
 """
 
 import contextlib
-import importlib
 import json
 import os
 import re
@@ -149,7 +148,9 @@ def open_folder(settings: Settings, config: modeling.BertConfig, task: Mapping[s
         model_files.check_labels(settings.init_checkpoint, labels)
     if settings.do_export:
         # Its TensorFlow Text is not loaded where nothing is exported.
-        importlib.import_module("export").check_folder(saved_model(settings))
+        import export  # noqa: PLC0415
+
+        export.check_folder(saved_model(settings))
 
 
 def saved_model(settings: Settings) -> str:

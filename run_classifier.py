@@ -11,11 +11,10 @@ unchanged.
 
 import contextlib
 import dataclasses
-import importlib
 import json
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import quiet_import  # isort: skip  # noqa: F401
 
@@ -33,11 +32,31 @@ import glue
 import input_pipeline
 import model_files
 import modeling
+import original_classifier
 import repeated_runs
-import serving
+import served_task
 import task_models
 import tokenization
 import training
+
+# What people import from the original's run_classifier.py.
+InputExample = classification.InputExample
+PaddingInputExample = original_classifier.PaddingInputExample
+InputFeatures = original_classifier.InputFeatures
+DataProcessor = original_classifier.DataProcessor
+ColaProcessor = original_classifier.ColaProcessor
+MnliProcessor = original_classifier.MnliProcessor
+MrpcProcessor = original_classifier.MrpcProcessor
+XnliProcessor = original_classifier.XnliProcessor
+convert_single_example = original_classifier.convert_single_example
+convert_examples_to_features = original_classifier.convert_examples_to_features
+file_based_convert_examples_to_features = (
+    original_classifier.file_based_convert_examples_to_features
+)
+file_based_input_fn_builder = original_classifier.file_based_input_fn_builder
+input_fn_builder = original_classifier.input_fn_builder
+create_model = original_classifier.create_model
+model_fn_builder = original_classifier.model_fn_builder
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -301,7 +320,10 @@ def _use_model(
         if is_chief:
             _save_predictions(settings, task, split, logits)
     if settings.do_export and is_chief:
-        importlib.import_module("export").export_classifier(
+        # TensorFlow Text is not loaded where nothing is exported.
+        import export  # noqa: PLC0415
+
+        export.export_classifier(
             finetuning.saved_model(settings),
             model,
             tokenizer,
@@ -402,7 +424,7 @@ def serve(
     config: modeling.BertConfig,
     tokenizer: tokenization.FullTokenizer,
     precision: str,
-) -> serving.ServedTask:
+) -> served_task.ServedTask:
     """Returns how a model of `task.json`'s contents answers, for `serving.load`."""
     task = classification.Task.from_dict(stored["task"])
     fields = ("text_a", "text_b") if task.is_pair else ("text_a",)
@@ -414,41 +436,12 @@ def serve(
         ]
         return classification.make_features(examples, task, tokenizer, stored["max_seq_length"])
 
-    return serving.ServedTask(
+    return served_task.ServedTask(
         fields=fields,
         model=task_models.classifier_model(config, task.num_outputs, dtype=precision),
         make_features=make_features,
         decode=lambda rows, features, outputs: classification.decode(task, outputs["logits"]),
     )
-
-
-_ORIGINAL_NAMES = frozenset(
-    {
-        "ColaProcessor",
-        "DataProcessor",
-        "InputFeatures",
-        "MnliProcessor",
-        "MrpcProcessor",
-        "PaddingInputExample",
-        "XnliProcessor",
-        "convert_examples_to_features",
-        "convert_single_example",
-        "create_model",
-        "file_based_convert_examples_to_features",
-        "file_based_input_fn_builder",
-        "input_fn_builder",
-        "model_fn_builder",
-    }
-)
-InputExample = classification.InputExample
-
-# What else people import from the original's run_classifier.py is found here by its readers.
-if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Any:
-        if name in _ORIGINAL_NAMES:
-            return getattr(importlib.import_module("original_classifier"), name)
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def main(_: list[str]) -> None:

@@ -8,7 +8,6 @@ taken for cased ones unless --do_lower_case is given.
 """
 
 import dataclasses
-import importlib
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -31,7 +30,7 @@ import finetuning
 import model_files
 import modeling
 import repeated_runs
-import serving
+import served_task
 import tables
 import tagged_files
 import tagging
@@ -228,7 +227,10 @@ def _run(settings: Settings) -> dict[str, Any]:
         training.log_set_up(model, strategy, settings)
         scores = _use_model(settings, model, task, splits, is_chief)
         if settings.do_export and is_chief:
-            importlib.import_module("tagging_export").export_tagger(
+            # TensorFlow Text is not loaded where nothing is exported.
+            import tagging_export  # noqa: PLC0415
+
+            tagging_export.export_tagger(
                 finetuning.saved_model(settings),
                 tagger.whole_model() if tagger else model,
                 tokenizer,
@@ -488,7 +490,7 @@ def serve(
     config: modeling.BertConfig,
     tokenizer: tokenization.FullTokenizer,
     precision: str,
-) -> serving.ServedTask:
+) -> served_task.ServedTask:
     """Returns how a model of `task.json`'s contents answers, for `serving.load`.
 
     An input has `text`. Each answer has `entities`, as `tagging.text_entities` gives them.
@@ -530,7 +532,7 @@ def serve(
         model = _feature_tagger(stored, config, precision).whole_model()
     else:
         model = task_models.tagging_model(config, len(task.labels), dtype=precision)
-    return serving.ServedTask(
+    return served_task.ServedTask(
         fields=("text",),
         model=model,
         make_features=make_features,

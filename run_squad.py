@@ -9,7 +9,6 @@ commands of the original's run_squad.py work unchanged.
 """
 
 import dataclasses
-import importlib
 import json
 import os
 import random
@@ -32,7 +31,7 @@ import modeling
 import parallel
 import record_files
 import repeated_runs
-import serving
+import served_task
 import squad
 import squad_alignment
 import squad_answers
@@ -358,7 +357,9 @@ def _use_model(
             _save(settings, step, questions, predictions, scores)
     if settings.do_export and is_chief:
         # TensorFlow Text is not loaded where nothing is exported.
-        importlib.import_module("squad_export").export_answerer(
+        import squad_export  # noqa: PLC0415
+
+        squad_export.export_answerer(
             finetuning.saved_model(settings),
             model,
             tokenizer,
@@ -537,7 +538,7 @@ def serve(
     config: modeling.BertConfig,
     tokenizer: tokenization.FullTokenizer,
     precision: str,
-) -> serving.ServedTask:
+) -> served_task.ServedTask:
     """Returns how a model of `task.json`'s contents answers, for `serving.load`.
 
     Each answer has `answer`, empty for none, with its `start` and `end` in characters of the
@@ -578,7 +579,7 @@ def serve(
             for question, prediction in zip(features.questions, predictions, strict=True)
         ]
 
-    return serving.ServedTask(
+    return served_task.ServedTask(
         fields=("question", "context"),
         model=task_models.span_model(config, dtype=precision),
         make_features=make_features,

@@ -9,7 +9,6 @@ endings.
 """
 
 import dataclasses
-import importlib
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -29,7 +28,7 @@ import input_pipeline
 import model_files
 import modeling
 import repeated_runs
-import serving
+import served_task
 import swag
 import tables
 import task_models
@@ -214,7 +213,10 @@ def _use_model(
             swag.write_predictions(path, test.examples, test.arrays, logits)
             logging.info("Wrote %d predictions to %s.", len(logits), path)
     if settings.do_export and is_chief:
-        importlib.import_module("choice_export").export_chooser(
+        # TensorFlow Text is not loaded where nothing is exported.
+        import choice_export  # noqa: PLC0415
+
+        choice_export.export_chooser(
             finetuning.saved_model(settings), model, tokenizer, settings.max_seq_length
         )
     return scores
@@ -264,7 +266,7 @@ def serve(
     config: modeling.BertConfig,
     tokenizer: tokenization.FullTokenizer,
     precision: str,
-) -> serving.ServedTask:
+) -> served_task.ServedTask:
     """Returns how a model of `task.json`'s contents answers, for `serving.load`.
 
     An input has `context`, a text, and `endings`, a list of at least two. Each answer has `label`,
@@ -286,7 +288,7 @@ def serve(
     def make_features(rows: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
         return swag.make_features(read(rows), tokenizer, stored["max_seq_length"])
 
-    return serving.ServedTask(
+    return served_task.ServedTask(
         fields=("context", "endings"),
         model=task_models.choice_model(config, dtype=precision),
         make_features=make_features,

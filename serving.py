@@ -3,8 +3,6 @@
 What is particular to a task comes from its script's `serve` function, as a `ServedTask`.
 """
 
-import dataclasses
-import importlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -19,37 +17,26 @@ import record_files
 import text_inputs
 import tokenization
 import training
+from served_task import Row, ServedTask
 
-# By the `kind` in `task.json`, the script that has `serve`.
-SCRIPTS = {
-    "classification": "run_classifier",
-    "question_answering": "run_squad",
-    "tagging": "run_ner",
-    "multiple_choice": "run_swag",
-}
-
-Row = Mapping[str, Any]
+Server = Callable[
+    [Mapping[str, Any], modeling.BertConfig, tokenization.FullTokenizer, str], ServedTask
+]
 
 
-@dataclasses.dataclass(frozen=True)
-class ServedTask:
-    """What a task adds to a model.
+def _servers() -> dict[str, Server]:
+    """Returns, by the `kind` in `task.json`, what makes a model that answers."""
+    import run_classifier  # noqa: PLC0415 (each brings all that its task needs)
+    import run_ner  # noqa: PLC0415
+    import run_squad  # noqa: PLC0415
+    import run_swag  # noqa: PLC0415
 
-    Attributes:
-      fields: Names of an input's values, such as `text_a` and `text_b`; all must be there.
-      model: A functional model whose inputs and outputs are dictionaries.
-      make_features: From inputs, what the model reads: int32 [N, S] or [N, E, S] with 0 for
-        padding. N need not be the number of inputs.
-      decode: From the inputs, their features and the model's outputs for these, one answer per
-        input, fit for JSON. Outputs per token are padded with 0 to S.
-    """
-
-    fields: tuple[str, ...]
-    model: Any
-    make_features: Callable[[Sequence[Row]], Mapping[str, np.ndarray]]
-    decode: Callable[
-        [Sequence[Row], Mapping[str, np.ndarray], Mapping[str, np.ndarray]], list[dict[str, Any]]
-    ]
+    return {
+        "classification": run_classifier.serve,
+        "question_answering": run_squad.serve,
+        "tagging": run_ner.serve,
+        "multiple_choice": run_swag.serve,
+    }
 
 
 class LoadedModel:
@@ -151,11 +138,11 @@ def load(model_dir: str, *, batch_size: int = 32, precision: str = "float32") ->
       ValueError: where something is missing there.
     """
     stored = finetuning.read_task(model_dir, flag="model_dir")
-    kind = stored.get("kind")
-    if kind not in SCRIPTS:
+    kind, servers = stored.get("kind"), _servers()
+    if kind not in servers:
         raise ValueError(
             f"`kind` in {os.path.join(model_dir, checkpoint.TASK_FILE)!r} must be one of "
-            f"{sorted(SCRIPTS)}. It is {kind!r}."
+            f"{sorted(servers)}. It is {kind!r}."
         )
     prefix = finetuning.find_weights(model_dir)
     if prefix is None:
@@ -166,6 +153,6 @@ def load(model_dir: str, *, batch_size: int = 32, precision: str = "float32") ->
     config = modeling.BertConfig.from_json_file(os.path.join(model_dir, checkpoint.CONFIG_FILE))
     with record_files.open_file(os.path.join(model_dir, checkpoint.VOCAB_FILE)) as file:
         tokenizer = tokenization.FullTokenizer(file, stored["do_lower_case"])
-    task = importlib.import_module(SCRIPTS[kind]).serve(stored, config, tokenizer, precision)
+    task = servers[kind](stored, config, tokenizer, precision)
     checkpoint.load_weights(task.model.weights, prefix, flag="model_dir", with_head=True)
     return LoadedModel(task, batch_size)
