@@ -15,14 +15,13 @@ import tempfile
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import quiet_import  # isort: skip  # noqa: F401
+from bert.command_line import quiet_import  # isort: skip  # noqa: F401
 
 import keras
 import numpy as np
 from absl import flags, logging
 
 import checkpoint
-import common_flags
 import huggingface
 import huggingface_config
 import model_files
@@ -31,6 +30,8 @@ import pretraining
 import record_files
 import task_models
 import tokenizer_json
+from bert.command_line import flags as common_flags
+from bert.command_line.console import run_script
 
 KERAS_FILE = "bert_model.weights.h5"
 FORMATS = {
@@ -557,4 +558,4 @@ def main(_: list[str]) -> None:
 
 if __name__ == "__main__":
     define_flags()
-    common_flags.run_script(main)
+    run_script(main)

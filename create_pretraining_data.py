@@ -16,11 +16,11 @@ from itertools import chain
 import numpy as np
 from absl import flags, logging
 
-import common_flags
 import record_files
 import tokenization
 import training_instances
-from progress import Progress
+from bert.command_line import flags as common_flags
+from bert.command_line.console import Progress, run_script
 
 Document = list[tuple[str, ...]]
 
@@ -524,4 +524,4 @@ def main(_: list[str]) -> None:
 
 if __name__ == "__main__":
     define_flags()
-    common_flags.run_script(main)
+    run_script(main)

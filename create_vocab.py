@@ -10,10 +10,11 @@ import dataclasses
 
 from absl import flags, logging
 
-import common_flags
 import parallel
 import record_files
 import vocab_learning
+from bert.command_line import flags as common_flags
+from bert.command_line.console import run_script
 
 # Above that, a vocabulary does not fit its text.
 MOST_UNKNOWN = 0.001
@@ -160,4 +161,4 @@ def main(_: list[str]) -> None:
 
 if __name__ == "__main__":
     define_flags()
-    common_flags.run_script(main)
+    run_script(main)

@@ -15,18 +15,19 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 
-import quiet_import  # isort: skip  # noqa: F401
+from bert.command_line import quiet_import  # isort: skip  # noqa: F401
 
 import numpy as np
 from absl import flags, logging
 
 import checkpoint
-import common_flags
 import model_files
 import modeling
 import record_files
 import tables
 import tokenization
+from bert.command_line import flags as common_flags
+from bert.command_line.console import run_script
 
 EMBEDDINGS = "bert/embeddings/word_embeddings"
 # A row for each entry of the vocabulary; a fine-tuned model has no masked-LM head.
@@ -271,4 +272,4 @@ def main(_: list[str]) -> None:
 
 if __name__ == "__main__":
     define_flags()
-    common_flags.run_script(main)
+    run_script(main)

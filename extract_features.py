@@ -13,7 +13,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
 
-import quiet_import  # isort: skip  # noqa: F401
+from bert.command_line import quiet_import  # isort: skip  # noqa: F401
 
 import keras
 import numpy as np
@@ -21,7 +21,6 @@ import tensorflow as tf
 from absl import flags, logging
 
 import checkpoint
-import common_flags
 import feature_files
 import layer_features
 import model_files
@@ -29,7 +28,8 @@ import modeling
 import record_files
 import text_inputs
 import tokenization
-from progress import Progress
+from bert.command_line import flags as common_flags
+from bert.command_line.console import Progress, run_script
 
 # A chunk ends where its lines give so many values (of 4 bytes), or are so many.
 CHUNK_VALUES = 1 << 25
@@ -354,4 +354,4 @@ def main(_: list[str]) -> None:
 
 if __name__ == "__main__":
     define_flags()
-    common_flags.run_script(main)
+    run_script(main)

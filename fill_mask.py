@@ -12,12 +12,11 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 
-import quiet_import  # isort: skip  # noqa: F401
+from bert.command_line import quiet_import  # isort: skip  # noqa: F401
 
 from absl import flags, logging
 
 import checkpoint
-import common_flags
 import huggingface
 import model_files
 import modeling
@@ -25,6 +24,8 @@ import record_files
 import tables
 import text_inputs
 import tokenization
+from bert.command_line import flags as common_flags
+from bert.command_line.console import run_script
 from masked_model import MASK, Guess, MaskedModel, Score, Text
 
 HEAD = "cls/predictions/"
@@ -237,4 +238,4 @@ def main(arguments: list[str]) -> None:
 
 if __name__ == "__main__":
     define_flags()
-    common_flags.run_script(main, takes_arguments=True)
+    run_script(main, takes_arguments=True)

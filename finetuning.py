@@ -19,7 +19,6 @@ import tensorflow as tf
 from absl import logging
 
 import checkpoint
-import common_flags
 import input_pipeline
 import model_files
 import modeling
@@ -29,6 +28,7 @@ import text_inputs
 import tokenization
 import tokenizer_json
 import training
+from bert.command_line import flags as common_flags
 from evaluations import Evaluation
 
 # What a run leaves in its folder, for --overwrite_output_dir: nothing else is deleted.

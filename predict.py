@@ -14,13 +14,14 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-import quiet_import  # isort: skip  # noqa: F401
+from bert.command_line import quiet_import  # isort: skip  # noqa: F401
 
 from absl import flags, logging
 
-import common_flags
 import record_files
 import tables
+from bert.command_line import flags as common_flags
+from bert.command_line.console import run_script
 from serving import LoadedModel, load
 
 __all__ = ["LoadedModel", "load"]
@@ -192,4 +193,4 @@ def main(_: list[str]) -> None:
 
 if __name__ == "__main__":
     define_flags()
-    common_flags.run_script(main)
+    run_script(main)

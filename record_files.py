@@ -30,7 +30,7 @@ LEFTOVER = re.compile(r"\.partial|\.[0-9a-f]{32}\.tmp$")
 
 
 def _tensorflow() -> Any:
-    import quiet_import  # noqa: F401, I001, PLC0415
+    from bert.command_line import quiet_import  # noqa: F401, I001, PLC0415
     import tensorflow as tf  # noqa: PLC0415
 
     return tf

@@ -14,7 +14,7 @@ import keras
 from absl import logging
 
 import checkpoint
-import common_flags
+from bert.command_line import flags as common_flags
 
 Settings = common_flags.FineTuningSettings
 SettingsType = TypeVar("SettingsType", bound=Settings)

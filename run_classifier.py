@@ -16,7 +16,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import quiet_import  # isort: skip  # noqa: F401
+from bert.command_line import quiet_import  # isort: skip  # noqa: F401
 
 import keras
 import numpy as np
@@ -24,7 +24,6 @@ from absl import flags, logging
 
 import checkpoint
 import classification
-import common_flags
 import custom_data
 import evaluations
 import finetuning
@@ -38,6 +37,8 @@ import served_task
 import task_models
 import tokenization
 import training
+from bert.command_line import flags as common_flags
+from bert.command_line.console import run_script
 
 # What people import from the original's run_classifier.py.
 InputExample = classification.InputExample
@@ -453,4 +454,4 @@ def main(_: list[str]) -> None:
 
 if __name__ == "__main__":
     define_flags()
-    common_flags.run_script(main)
+    run_script(main)

@@ -16,11 +16,12 @@ import keras
 from absl import flags, logging
 
 import checkpoint
-import common_flags
 import hub_module
 import model_files
 import run_classifier
 import tokenization
+from bert.command_line import flags as common_flags
+from bert.command_line.console import run_script
 
 # What the module gives, whatever the flags of that name say.
 _GIVEN = ("vocab_file", "do_lower_case", "bert_config_file", "init_checkpoint")
@@ -102,4 +103,4 @@ def main(_: list[str]) -> None:
 
 if __name__ == "__main__":
     define_flags()
-    common_flags.run_script(main)
+    run_script(main)

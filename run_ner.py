@@ -13,14 +13,13 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import quiet_import  # isort: skip  # noqa: F401
+from bert.command_line import quiet_import  # isort: skip  # noqa: F401
 
 import keras
 import numpy as np
 from absl import flags, logging
 
 import checkpoint
-import common_flags
 import conll
 import entity_scores
 import entity_tags
@@ -39,6 +38,8 @@ import task_models
 import tokenization
 import training
 import word_spans
+from bert.command_line import flags as common_flags
+from bert.command_line.console import run_script
 
 METRIC = "f1"
 
@@ -551,4 +552,4 @@ def main(_: list[str]) -> None:
 
 if __name__ == "__main__":
     define_flags()
-    common_flags.run_script(main)
+    run_script(main)

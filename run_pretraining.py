@@ -11,14 +11,13 @@ import dataclasses
 import math
 from typing import Any
 
-import quiet_import  # isort: skip  # noqa: F401
+from bert.command_line import quiet_import  # isort: skip  # noqa: F401
 
 import keras
 import numpy as np
 from absl import flags, logging
 
 import checkpoint
-import common_flags
 import input_pipeline
 import model_files
 import modeling
@@ -26,6 +25,8 @@ import optimization
 import pretraining
 import record_files
 import training
+from bert.command_line import flags as common_flags
+from bert.command_line.console import run_script
 
 OBJECTIVE = training.Objective(pretraining.loss_weights, pretraining.losses)
 
@@ -291,4 +292,4 @@ def main(_: list[str]) -> None:
 
 if __name__ == "__main__":
     define_flags()
-    common_flags.run_script(main)
+    run_script(main)

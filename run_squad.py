@@ -15,14 +15,13 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import quiet_import  # isort: skip  # noqa: F401
+from bert.command_line import quiet_import  # isort: skip  # noqa: F401
 
 import keras
 import numpy as np
 from absl import flags, logging
 
 import checkpoint
-import common_flags
 import evaluations
 import finetuning
 import input_pipeline
@@ -42,6 +41,8 @@ import squad_scores
 import task_models
 import tokenization
 import training
+from bert.command_line import flags as common_flags
+from bert.command_line.console import run_script
 from squad_windows import WindowTable
 
 # Faithful: whatever the seed of the run, the examples are shuffled with this one.
@@ -617,4 +618,4 @@ def main(_: list[str]) -> None:
 
 if __name__ == "__main__":
     define_flags()
-    common_flags.run_script(main)
+    run_script(main)

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator
 
 from absl import flags, logging
 
-import common_flags
 import record_files
 import tokenization
+from bert.command_line.console import run_script
 
 # Words whose period ends no sentence.
 _TITLE = re.compile(
@@ -200,4 +200,4 @@ def main(_: list[str]) -> None:
 
 if __name__ == "__main__":
     define_flags()
-    common_flags.run_script(main)
+    run_script(main)

@@ -19,7 +19,7 @@ import squad
 import squad_alignment
 import squad_features
 import tokenization
-from progress import Progress
+from bert.command_line.console import Progress
 from squad_windows import WindowTable
 
 # Departs: the original crashes where no span can be the answer. This says that there is none; it is

@@ -20,7 +20,7 @@ import record_files
 import squad
 import squad_windows
 import tokenization
-from progress import Progress
+from bert.command_line.console import Progress
 from squad_windows import Ragged, WindowTable
 
 _TEXTS_AT_ONCE = 4096

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 import keras
 import numpy as np
 
-import common_flags
 import conll
 import feature_based
 import finetuning
@@ -15,6 +14,7 @@ import input_pipeline
 import modeling
 import training
 import word_features
+from bert.command_line import flags as common_flags
 
 Arrays = Mapping[str, np.ndarray]
 

@@ -15,7 +15,7 @@ from absl import logging
 import parallel
 import record_files
 import tokenization
-from progress import Progress
+from bert.command_line.console import Progress
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 # In the released uncased vocabulary, so many slots stand between [PAD] and [UNK].

@@ -22,7 +22,7 @@ import modeling
 import record_files
 import tagging
 import text_inputs
-from progress import Progress
+from bert.command_line.console import Progress
 
 Arrays = Mapping[str, np.ndarray]
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-import quiet_import  # isort: skip  # noqa: F401
+from bert.command_line import quiet_import  # isort: skip  # noqa: F401
 
 import keras
 import worker

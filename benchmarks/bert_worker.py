@@ -1,6 +1,6 @@
 """Takes this project's own pre-training steps for pretraining_step.py; started by it."""
 
-import quiet_import  # isort: skip  # noqa: F401
+from bert.command_line import quiet_import  # isort: skip  # noqa: F401
 
 import keras
 import numpy as np

@@ -10,7 +10,6 @@ import tensorflow as tf
 from conftest import change
 
 import checkpoint
-import common_flags
 import evaluations
 import finetuning
 import input_pipeline
@@ -18,6 +17,7 @@ import repeated_runs
 import task_models
 import tokenization
 import training
+from bert.command_line import flags as common_flags
 
 LENGTH = 16
 OBJECTIVE = training.Objective(*task_models.classification_objective("classification"))

@@ -1,10 +1,10 @@
-import progress as progress_log
+from bert.command_line.console import Progress, time
 
 
 def test_progress_is_logged_with_the_time_to_go(monkeypatch, log):
     clock = iter([0.0, 5.0, 20.0, 25.0, 30.0])
-    monkeypatch.setattr(progress_log.time, "monotonic", lambda: next(clock))
-    progress = progress_log.Progress("Reading", 100)
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
+    progress = Progress("Reading", 100)
     for done in (10, 40, 50, 75):
         progress(done)
     assert log.messages == [

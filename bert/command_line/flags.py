@@ -1,14 +1,12 @@
-"""Flags that two or more scripts share, and how a script starts.
+"""Flags that two or more scripts share.
 
 Nothing is defined on import; each script calls the functions for the flags it takes.
 """
 
 import dataclasses
-import sys
-from collections.abc import Callable
 from typing import TypeVar
 
-from absl import app, flags, logging
+from absl import flags
 
 flags.disclaim_key_flags()
 
@@ -242,22 +240,3 @@ def define_device_flags() -> None:
         flags.DEFINE_string(name, None, "Accepted for old commands; without effect.")
     flags.DEFINE_integer("num_tpu_cores", 8, "Accepted for old commands; without effect.")
     flags.DEFINE_integer("iterations_per_loop", 1000, "Accepted for old commands; without effect.")
-
-
-def run_script(main: Callable[[list[str]], None], *, takes_arguments: bool = False) -> None:
-    """Runs `main`; what the user can mend ends as one line and exit status 1, not as a traceback.
-
-    With --verbosity=1 the traceback is shown, too. `takes_arguments` allows what is not a flag.
-    """
-
-    def checked_main(arguments: list[str]) -> None:
-        if len(arguments) > 1 and not takes_arguments:
-            raise app.UsageError(f"Arguments must be flags. Received {arguments[1:]}.")
-        try:
-            main(arguments)
-        except (ValueError, ArithmeticError, OSError) as error:
-            logging.debug("The error arose here:", exc_info=True)
-            logging.error("%s", error)
-            sys.exit(1)
-
-    app.run(checked_main)
