@@ -17,7 +17,7 @@ from absl import logging
 import encoder_shapes
 import hub
 import huggingface
-import record_files
+from bert.files.paths import LEFTOVER, check_outputs, replace_files
 from modeling import BertConfig
 
 GLOBAL_STEP = "global_step"
@@ -240,7 +240,7 @@ def _report(
 
 def write_text(path: str, text: str) -> None:
     """Writes `text` to `path`; whoever reads finds the old file or the whole new one."""
-    with record_files.replace_files([path]) as (file,):
+    with replace_files([path]) as (file,):
         file.write(text.encode())
 
 
@@ -252,7 +252,7 @@ def make_folder(output_dir: str) -> None:
     """
     try:
         tf.io.gfile.makedirs(output_dir)
-        record_files.check_outputs([os.path.join(output_dir, "checkpoint")], [], "output_dir")
+        check_outputs([os.path.join(output_dir, "checkpoint")], [], "output_dir")
     except tf.errors.OpError as error:
         raise ValueError(
             f"`--output_dir` must be a folder that can be written. Received {output_dir!r}: "
@@ -306,7 +306,7 @@ class Checkpoints:
         """Removes what a run that was killed while it wrote has left."""
         for path in _paths_from(os.path.join(self.folder, "")):
             name = os.path.basename(path.rstrip("/"))
-            if not record_files.LEFTOVER.search(name):
+            if not LEFTOVER.search(name):
                 continue
             if tf.io.gfile.isdir(path):
                 tf.io.gfile.rmtree(path)

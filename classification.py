@@ -16,8 +16,8 @@ import numpy as np
 from absl import logging
 
 import classification_scores
-import record_files
 import tokenization
+from bert.files.paths import replace_files
 
 Label = str | float | tuple[str, ...]
 
@@ -464,7 +464,7 @@ def _join(label: Label | Sequence[str] | None) -> str:
 
 
 def _write_lines(path: str, rows: Iterable[Iterable[str]]) -> None:
-    with record_files.replace_files([path]) as [file]:
+    with replace_files([path]) as [file]:
         for row in rows:
             line = "\t".join([_BREAKS.sub(" ", cell) for cell in row])
             file.write(line.encode("utf-8", "replace") + b"\n")

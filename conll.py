@@ -14,9 +14,9 @@ from typing import NamedTuple
 from absl import logging
 
 import entity_tags
-import record_files
-import tables
 import word_spans
+from bert.files.paths import replace_files
+from bert.files.tables import text_lines
 
 _CONLL_2012_DOCUMENT = re.compile(r"#(?:begin|end) document\b")
 _WHITESPACE = re.compile("[ \t]+")
@@ -144,7 +144,7 @@ class _Row(NamedTuple):
 def _read_rows(path: str, columns: Columns, with_tags: bool) -> Iterator[_Row]:
     """Yields the lines: those of words, those between documents, and blank ones without cells."""
     first: _Row | None = None
-    for number, line in tables.text_lines(path):
+    for number, line in text_lines(path):
         cells = columns.split(line) if line.strip() else []
         row = _Row(number, cells, bool(cells) and not _is_document(cells))
         if row.is_word:
@@ -276,8 +276,8 @@ def write_predictions(
     tags: dict[int, str] = {}
     for sentence, predicted in predictions:
         tags.update(_tags_of_lines(sentence, predicted, scheme))
-    with record_files.replace_files([path]) as [file]:
-        for number, line in tables.text_lines(input_path):
+    with replace_files([path]) as [file]:
+        for number, line in text_lines(input_path):
             # Lines between documents get a tag, too, so that conlleval finds all columns.
             tag = tags.get(number, entity_tags.OUTSIDE)
             file.write(f"{columns.append(line, tag) if line.strip() else line}\n".encode())

@@ -27,11 +27,11 @@ import huggingface_config
 import model_files
 import modeling
 import pretraining
-import record_files
 import task_models
 import tokenizer_json
 from bert.command_line import flags as common_flags
 from bert.command_line.console import run_script
+from bert.files.paths import is_remote, open_file
 
 KERAS_FILE = "bert_model.weights.h5"
 FORMATS = {
@@ -333,7 +333,7 @@ def run(settings: Settings) -> Report:
 
 def _split_output(settings: Settings) -> tuple[str, str | None]:
     """Returns the folder to write to, and the name of the weights if only these are asked for."""
-    if record_files.is_remote(settings.output):
+    if is_remote(settings.output):
         raise ValueError(f"`--output` must be a local path. Received {settings.output!r}.")
     _, ending = FORMATS[settings.format]
     if settings.output.endswith(ending):
@@ -362,7 +362,7 @@ def _check_free(folder: str, name: str, texts: Mapping[str, bytes], output: str)
 
 
 def _read(path: str) -> bytes:
-    with record_files.open_file(path) as file:
+    with open_file(path) as file:
         return file.read()
 
 

@@ -16,11 +16,12 @@ from itertools import chain
 import numpy as np
 from absl import flags, logging
 
-import record_files
 import tokenization
 import training_instances
 from bert.command_line import flags as common_flags
 from bert.command_line.console import Progress, run_script
+from bert.files.paths import check_outputs, file_size, is_remote, match_files, open_file, read_lines
+from bert.files.records import encode_examples, write_records
 
 Document = list[tuple[str, ...]]
 
@@ -101,10 +102,10 @@ def write_instance_to_example_files(
         for instance in instances:
             table.append(instance)
     progress = Progress("Writing", len(table))
-    with record_files.write_records(output_files) as writers:
+    with write_records(output_files) as writers:
         for start in range(0, len(table), BATCH):
             features = table.features(start, start + BATCH)
-            for offset, record in enumerate(record_files.encode_examples(features)):
+            for offset, record in enumerate(encode_examples(features)):
                 index = start + offset
                 writers[index % len(writers)].write(record)
                 if index < NUM_LOGGED:
@@ -190,12 +191,12 @@ def read_documents(
     """
     documents: list[Document] = [[]]
     num_damaged = num_joined = size_before = 0
-    progress = Progress("Reading", sum(map(record_files.file_size, input_files)))
+    progress = Progress("Reading", sum(map(file_size, input_files)))
     for input_file in input_files:
         # Faithful: a document goes on in the next file where no blank line ends it.
         num_joined += bool(documents[-1])
         position = 0
-        for number, (line, position) in enumerate(record_files.read_lines(input_file)):
+        for number, (line, position) in enumerate(read_lines(input_file)):
             try:
                 text = line.decode()
             except UnicodeDecodeError:
@@ -476,9 +477,9 @@ def run(settings: Settings) -> InstanceTable:
       ValueError: before the expensive part, where files or numbers are not as they must be.
     """
     logging.info("%s", settings)
-    input_files = record_files.match_files(settings.input_file, "input_file")
+    input_files = match_files(settings.input_file, "input_file")
     output_files = settings.output_file.split(",")
-    record_files.check_outputs(output_files, input_files, "output_file")
+    check_outputs(output_files, input_files, "output_file")
     tokenizer = _load_tokenizer(settings.vocab_file, settings.do_lower_case)
     logging.info("*** Reading from input files ***")
     for input_file in input_files:
@@ -510,9 +511,9 @@ def run(settings: Settings) -> InstanceTable:
 
 
 def _load_tokenizer(vocab_file: str, do_lower_case: bool) -> tokenization.FullTokenizer:
-    if not record_files.is_remote(vocab_file):
+    if not is_remote(vocab_file):
         return tokenization.FullTokenizer(vocab_file, do_lower_case)
-    with record_files.open_file(vocab_file) as lines:
+    with open_file(vocab_file) as lines:
         return tokenization.FullTokenizer(lines, do_lower_case)
 
 

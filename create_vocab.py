@@ -10,11 +10,11 @@ import dataclasses
 
 from absl import flags, logging
 
-import parallel
-import record_files
 import vocab_learning
 from bert.command_line import flags as common_flags
 from bert.command_line.console import run_script
+from bert.files.paths import check_outputs, file_size, match_files, replace_files
+from bert.files.processes import usable_cores
 
 # Above that, a vocabulary does not fit its text.
 MOST_UNKNOWN = 0.001
@@ -95,8 +95,8 @@ def run(settings: Settings) -> vocab_learning.Summary:
             f"`--vocab_size` must be at least {smallest}, to hold more than the special tokens and "
             f"--num_unused={settings.num_unused}. Received {settings.vocab_size}."
         )
-    input_files = record_files.match_files(settings.input_file, "input_file")
-    record_files.check_outputs([settings.output_file], input_files, "output_file")
+    input_files = match_files(settings.input_file, "input_file")
+    check_outputs([settings.output_file], input_files, "output_file")
     counts = vocab_learning.count_words(
         input_files, settings.do_lower_case, _num_processes(settings, input_files)
     )
@@ -113,7 +113,7 @@ def run(settings: Settings) -> vocab_learning.Summary:
         min_frequency=settings.min_frequency,
     )
     summary = vocab_learning.measure(entries, counts)
-    with record_files.replace_files([settings.output_file]) as (file,):
+    with replace_files([settings.output_file]) as (file,):
         file.write("".join(f"{entry}\n" for entry in entries).encode())
     _report(settings, summary)
     return summary
@@ -123,8 +123,8 @@ def _num_processes(settings: Settings, input_files: list[str]) -> int:
     if settings.num_processes is not None:
         return settings.num_processes
     # A process that begins takes as long as it does to count some megabytes.
-    size = sum(map(record_files.file_size, input_files))
-    return min(parallel.usable_cores(), 1 + size // vocab_learning.BYTES_PER_PROCESS)
+    size = sum(map(file_size, input_files))
+    return min(usable_cores(), 1 + size // vocab_learning.BYTES_PER_PROCESS)
 
 
 def _report(settings: Settings, summary: vocab_learning.Summary) -> None:

@@ -16,7 +16,8 @@ from typing import Any
 from absl import logging
 
 import classification
-import tables
+from bert.files.paths import describe_folder, list_folder
+from bert.files.tables import Row, check_width, read_csv, read_json_lines, read_tsv
 from classification import InputExample, Label, Task
 
 _ENDINGS = (".tsv", ".csv", ".jsonl", ".tsv.gz", ".csv.gz", ".jsonl.gz")
@@ -173,12 +174,12 @@ class _CustomDataSet(classification.DataSet):
         if self._given_labels is None and "train" not in splits and not self._names("train"):
             raise ValueError(
                 "`labels` must be given where there is no training file to find them in. Received "
-                f"{tables.describe_folder(self._data_dir)}."
+                f"{describe_folder(self._data_dir)}."
             )
 
     def _names(self, split: str) -> list[str]:
         possible = {split + ending for ending in _ENDINGS}
-        return [name for name in tables.list_folder(self._data_dir) if name in possible]
+        return [name for name in list_folder(self._data_dir) if name in possible]
 
     def _find(self, split: str) -> str:
         names = self._names(split)
@@ -190,7 +191,7 @@ class _CustomDataSet(classification.DataSet):
         if not names:
             raise ValueError(
                 f"`data_dir` must hold '{split}' with one of the endings {list(_ENDINGS)}. "
-                f"Received {tables.describe_folder(self._data_dir)}."
+                f"Received {describe_folder(self._data_dir)}."
             )
         return os.path.join(self._data_dir, names[0])
 
@@ -243,7 +244,7 @@ def _read_file(path: str, options: Options, *, needs_label: bool = True) -> _Fil
     if kind == ".jsonl":
         header, records = None, _read_objects(path, options, needs_label)
     else:
-        rows = tables.read_csv(path) if kind == ".csv" else tables.read_tsv(path)
+        rows = read_csv(path) if kind == ".csv" else read_tsv(path)
         header, records = _read_cells(path, rows, options, needs_label)
     if kind == ".tsv":
         _warn_of_quotes(path, records)
@@ -267,7 +268,7 @@ def _warn_of_quotes(path: str, records: Sequence[_Record]) -> None:
 
 def _read_objects(path: str, options: Options, needs_label: bool) -> list[_Record]:
     records = []
-    for line, cells in tables.read_json_lines(path):
+    for line, cells in read_json_lines(path):
         used = {}
         for flag, key in options.columns.items():
             if key in cells:
@@ -290,7 +291,7 @@ def _text_of(path: str, line: int, key: str, value: Any) -> str:
 
 
 def _read_cells(
-    path: str, rows: list[tables.Row], options: Options, needs_label: bool
+    path: str, rows: list[Row], options: Options, needs_label: bool
 ) -> tuple[_Record | None, list[_Record]]:
     """Returns the header, if there is one, and the other rows."""
     if not rows:
@@ -312,7 +313,7 @@ def _read_cells(
     return (records[0], records[1:]) if options.expects_header else (None, records)
 
 
-def _locate(path: str, first: tables.Row, options: Options, needs_label: bool) -> dict[str, int]:
+def _locate(path: str, first: Row, options: Options, needs_label: bool) -> dict[str, int]:
     """Returns the place of each column."""
     header = [cell.strip() for cell in first.cells] if options.expects_header else []
     places = {}
@@ -328,7 +329,7 @@ def _locate(path: str, first: tables.Row, options: Options, needs_label: bool) -
             places[flag] = int(column)
         elif _is_index(column) and not is_optional:
             reason = f", as `{flag}` is {column}, counted from 0"
-            tables.check_width(path, first, int(column) + 1, reason)
+            check_width(path, first, int(column) + 1, reason)
         elif not is_optional:
             raise ValueError(
                 f"{path}:{first.line}: the header must have the column {column!r}, the `{flag}`. "

@@ -10,8 +10,8 @@ import tensorflow as tf
 from absl import logging
 
 import checkpoint
-import record_files
 import training
+from bert.files.paths import open_file
 
 BEST = "best"
 HISTORY_FILE = "evaluations.jsonl"
@@ -43,7 +43,7 @@ class Evaluation:
         path = os.path.join(folder, HISTORY_FILE)
         lines: list[bytes] = []
         if step and tf.io.gfile.exists(path):
-            with record_files.open_file(path) as file:
+            with open_file(path) as file:
                 lines = file.read().splitlines()
         history = [json.loads(line) for line in lines]
         self._history = [scores for scores in history if scores["step"] <= step]

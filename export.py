@@ -14,8 +14,8 @@ import keras
 import tensorflow as tf
 from absl import logging
 
-import record_files
 import tokenization
+from bert.files.paths import is_remote
 from graph_tokenizer import GraphTokenizer
 
 Tensor = Any
@@ -36,7 +36,7 @@ def check_folder(folder: str) -> str:
     Raises:
       ValueError: where there is something else than a SavedModel.
     """
-    place = folder if record_files.is_remote(folder) else os.path.realpath(folder)
+    place = folder if is_remote(folder) else os.path.realpath(folder)
     place = place.rstrip("/")
     if tf.io.gfile.exists(place) and not tf.io.gfile.exists(os.path.join(place, _GRAPH_FILE)):
         if tf.io.gfile.isdir(place) and not tf.io.gfile.listdir(place):

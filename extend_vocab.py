@@ -23,11 +23,10 @@ from absl import flags, logging
 import checkpoint
 import model_files
 import modeling
-import record_files
-import tables
 import tokenization
 from bert.command_line import flags as common_flags
 from bert.command_line.console import run_script
+from bert.files.paths import check_outputs, is_file, read_lines
 
 EMBEDDINGS = "bert/embeddings/word_embeddings"
 # A row for each entry of the vocabulary; a fine-tuned model has no masked-LM head.
@@ -161,8 +160,8 @@ def check_words(new_words: str, vocab: Mapping[str, int], do_lower_case: bool) -
 
 def _read_words(new_words: str) -> list[tuple[str, str]]:
     """Returns each word as it is written, and where."""
-    if tables.is_file(new_words):
-        lines = [line.decode("utf-8-sig").strip() for line, _ in record_files.read_lines(new_words)]
+    if is_file(new_words):
+        lines = [line.decode("utf-8-sig").strip() for line, _ in read_lines(new_words)]
         return [(line, f"line {number}") for number, line in enumerate(lines, 1) if line]
     words = [word.strip() for word in new_words.split(",")]
     return [(word, f"word {number}") for number, word in enumerate(words, 1) if word]
@@ -183,8 +182,8 @@ def _check_output(settings: Settings, prefix: str) -> None:
         for name in (checkpoint.CONFIG_FILE, checkpoint.VOCAB_FILE, f"{checkpoint.WEIGHTS}.index")
     ]
     read = [settings.bert_config_file, settings.vocab_file, f"{prefix}.index"]
-    record_files.check_outputs(written, read, "output_dir")
-    if there := [path for path in written if tables.is_file(path)]:
+    check_outputs(written, read, "output_dir")
+    if there := [path for path in written if is_file(path)]:
         raise ValueError(
             f"`--output_dir` must hold no other model. Received one with {there}. Give another "
             "folder, or delete these."

@@ -21,15 +21,16 @@ import tensorflow as tf
 from absl import flags, logging
 
 import checkpoint
-import feature_files
 import layer_features
 import model_files
 import modeling
-import record_files
 import text_inputs
 import tokenization
 from bert.command_line import flags as common_flags
 from bert.command_line.console import Progress, run_script
+from bert.files.paths import check_outputs, match_files, read_lines, replace_files
+from bert.files.tables import clean_line, split_pair
+from bert.files.vectors import Features, write_jsonl, write_npz
 
 # A chunk ends where its lines give so many values (of 4 bytes), or are so many.
 CHUNK_VALUES = 1 << 25
@@ -140,11 +141,11 @@ class Lines:
 
     def __iter__(self) -> Iterator[Line]:
         for path in self.files:
-            for text, _ in record_files.read_lines(path):
-                yield self._tokenize(text_inputs.clean_line(text))
+            for text, _ in read_lines(path):
+                yield self._tokenize(clean_line(text))
 
     def _tokenize(self, text: str) -> Line:
-        a, b = map(self._tokenizer.tokenize, text_inputs.split_pair(text))
+        a, b = map(self._tokenizer.tokenize, split_pair(text))
         tokens, segment_ids = tokenization.pack(a, b, max_length=self._max_seq_length)
         num_cut = len(a) + len(b) + (3 if b else 2) - len(tokens)
         input_ids = self._tokenizer.convert_tokens_to_ids(tokens)
@@ -256,8 +257,8 @@ def run(settings: Settings) -> None:
     config = modeling.BertConfig.from_json_file(settings.bert_config_file)
     layers = layer_features.parse_layers(settings.layers, config, flag="layers")
     _check(settings, config, layers)
-    files = record_files.match_files(settings.input_file, "input_file")
-    record_files.check_outputs([settings.output_file], files, "output_file")
+    files = match_files(settings.input_file, "input_file")
+    check_outputs([settings.output_file], files, "output_file")
     tokenizer = text_inputs.load_tokenizer(
         settings.vocab_file, settings.do_lower_case, config.vocab_size, ["[CLS]", "[SEP]"]
     )
@@ -266,9 +267,9 @@ def run(settings: Settings) -> None:
     extractor = Extractor(config, layers, settings.pooling)
     checkpoint.load_weights(extractor.model.weights, settings.init_checkpoint)
     features = extract(extractor, lines, settings, sum(lengths))
-    with record_files.replace_files([settings.output_file]) as [file]:
+    with replace_files([settings.output_file]) as [file]:
         if settings.format == "jsonl":
-            feature_files.write_jsonl(file, features, layers, settings.pooling)
+            write_jsonl(file, features, layers, settings.pooling)
         else:
             _write_npz(file, features, extractor, lines, lengths)
     logging.info("Wrote features of %d lines to %s.", len(lengths), settings.output_file)
@@ -297,7 +298,7 @@ def _check(settings: Settings, config: modeling.BertConfig, layers: Sequence[int
 
 def extract(
     extractor: Extractor, lines: Lines, settings: Settings, num_tokens: int
-) -> Iterator[feature_files.Features]:
+) -> Iterator[Features]:
     """Yields the tokens and features of each line, in order.
 
     Raises:
@@ -326,7 +327,7 @@ def extract(
 
 def _write_npz(
     file: BinaryIO,
-    features: Iterator[feature_files.Features],
+    features: Iterator[Features],
     extractor: Extractor,
     lines: Lines,
     lengths: array.array,
@@ -335,7 +336,7 @@ def _write_npz(
     num_rows = sum(map(extractor.num_rows, lengths))
     shape = (num_rows, len(layers), extractor.model.outputs[0].shape[-1])
     names = np.array([str(layer) for layer in layers])
-    feature_files.write_npz(
+    write_npz(
         file,
         {
             "values": (shape, "<f4", (np.stack(values, axis=1) for _, values in features)),

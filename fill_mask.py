@@ -20,12 +20,12 @@ import checkpoint
 import huggingface
 import model_files
 import modeling
-import record_files
-import tables
 import text_inputs
 import tokenization
 from bert.command_line import flags as common_flags
 from bert.command_line.console import run_script
+from bert.files.paths import match_files, open_output
+from bert.files.tables import clean_line, text_lines
 from masked_model import MASK, Guess, MaskedModel, Score, Text
 
 HEAD = "cls/predictions/"
@@ -143,11 +143,11 @@ def run(settings: Settings, texts: Sequence[str] = ()) -> int:
         raise ValueError(f"`--input_file` must not be given beside texts. Received {list(texts)}.")
     path = settings.input_file or "-"
     if path != "-":
-        [path] = record_files.match_files(path, "input_file")
+        [path] = match_files(path, "input_file")
     given = _number(texts) if texts else _read_lines(path)
     # Who types waits for each answer.
     waits = not texts and path == "-" and sys.stdin.isatty()
-    with record_files.open_output(settings.output_file, path) as output:
+    with open_output(settings.output_file, path) as output:
         model = load(settings)
         read = (model.read(text, place) for place, text in given)
         limit = 1 if waits else 64 * settings.batch_size
@@ -178,10 +178,10 @@ def _number(texts: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 def _read_lines(path: str) -> Iterator[tuple[str, str]]:
     """Yields the place and the text of each line that is not blank."""
-    numbered = enumerate(sys.stdin.buffer, start=1) if path == "-" else tables.text_lines(path)
+    numbered = enumerate(sys.stdin.buffer, start=1) if path == "-" else text_lines(path)
     blank = 0
     for number, line in numbered:
-        text = text_inputs.clean_line(line)
+        text = clean_line(line)
         if text:
             yield f"{path}:{number}: the text", text
         else:

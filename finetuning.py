@@ -23,12 +23,13 @@ import input_pipeline
 import model_files
 import modeling
 import optimization
-import record_files
 import text_inputs
 import tokenization
 import tokenizer_json
 import training
 from bert.command_line import flags as common_flags
+from bert.files.paths import open_file, replace_files
+from bert.files.records import encode_examples, write_records
 from evaluations import Evaluation
 
 # What a run leaves in its folder, for --overwrite_output_dir: nothing else is deleted.
@@ -164,7 +165,7 @@ def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read(path: str) -> bytes:
-    with record_files.open_file(path) as file:
+    with open_file(path) as file:
         return file.read()
 
 
@@ -192,7 +193,7 @@ def keep_task(settings: Settings, config: modeling.BertConfig, task: Mapping[str
     """Stores in `--output_dir` what a prediction needs besides the weights."""
     folder = settings.output_dir
     checkpoint.keep_config(folder, config)
-    with record_files.replace_files([os.path.join(folder, checkpoint.VOCAB_FILE)]) as (file,):
+    with replace_files([os.path.join(folder, checkpoint.VOCAB_FILE)]) as (file,):
         file.write(_read_vocabulary(settings))
     text = json.dumps(task, indent=2, ensure_ascii=False) + "\n"
     checkpoint.write_text(os.path.join(folder, checkpoint.TASK_FILE), text)
@@ -233,10 +234,10 @@ def write_examples(path: str, arrays: Mapping[str, np.ndarray]) -> None:
     """Writes one record per row of the arrays, [N, ...] each, to a TFRecord file."""
     rows = {name: values.reshape(len(values), -1) for name, values in arrays.items()}
     count = len(rows["input_ids"])
-    with record_files.write_records([path]) as (writer,):
+    with write_records([path]) as (writer,):
         for start in range(0, count, 1000):
             part = {name: values[start : start + 1000] for name, values in rows.items()}
-            for record in record_files.encode_examples(part):
+            for record in encode_examples(part):
                 writer.write(record)
 
 

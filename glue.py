@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from absl import logging
 
 import classification
-import tables
+from bert.files.paths import describe_folder, find_file, list_folder
+from bert.files.tables import Row, check_width, read_tsv
 from classification import InputExample, Task
 
 _NLI = ("contradiction", "entailment", "neutral")
@@ -195,10 +196,10 @@ class _GlueDataSet(classification.DataSet):
             )
         name = layout.files[split][suffix].format(language=self._language)
         others = [place.format(name=name) for place in _OTHER_PLACES.get(self.task.name, ())]
-        path = tables.find_file(self._data_dir, [name, os.path.join(layout.folder, name), *others])
+        path = find_file(self._data_dir, [name, os.path.join(layout.folder, name), *others])
         if path is None and not suffix:
             folder = os.path.dirname(os.path.join(self._data_dir, name))
-            found = tables.describe_folder(folder if tables.list_folder(folder) else self._data_dir)
+            found = describe_folder(folder if list_folder(folder) else self._data_dir)
             raise ValueError(
                 f"`data_dir` must hold {name!r}, the {split} set of {self.task.name!r}, itself or "
                 f"in {layout.folder!r}. Received {found}."
@@ -219,7 +220,7 @@ class _GlueDataSet(classification.DataSet):
         return examples
 
     def _read_file(self, path: str, columns: _Columns, set_type: str) -> list[InputExample]:
-        rows = self._drop_malformed(path, tables.read_tsv(path), columns)
+        rows = self._drop_malformed(path, read_tsv(path), columns)
         if columns.has_header:
             self._check_header(path, rows[:1], columns)
         examples = []
@@ -239,15 +240,13 @@ class _GlueDataSet(classification.DataSet):
             raise ValueError(f"{path!r} must hold examples. {self._say_why_empty(rows, columns)}")
         return examples
 
-    def _drop_malformed(
-        self, path: str, rows: list[tables.Row], columns: _Columns
-    ) -> list[tables.Row]:
+    def _drop_malformed(self, path: str, rows: list[Row], columns: _Columns) -> list[Row]:
         """Returns the rows with enough columns; raises if it does not have to be so."""
         short = [row for row in rows if len(row.cells) < columns.needed]
         if not short:
             return rows
         if self.task.name != "qqp" or len(short) > max(1, _TOLERATED_PART * len(rows)):
-            tables.check_width(path, short[0], columns.needed, f" for task {self.task.name!r}")
+            check_width(path, short[0], columns.needed, f" for task {self.task.name!r}")
         logging.warning(
             "%s: skipped %d rows with too few columns, the first on line %d.",
             path,
@@ -256,7 +255,7 @@ class _GlueDataSet(classification.DataSet):
         )
         return [row for row in rows if len(row.cells) >= columns.needed]
 
-    def _check_header(self, path: str, first: list[tables.Row], columns: _Columns) -> None:
+    def _check_header(self, path: str, first: list[Row], columns: _Columns) -> None:
         if not first or columns.label is None:
             return
         cell = first[0].cells[columns.label].strip()
@@ -268,7 +267,7 @@ class _GlueDataSet(classification.DataSet):
                 cell,
             )
 
-    def _label(self, path: str, row: tables.Row, columns: _Columns) -> classification.Label:
+    def _label(self, path: str, row: Row, columns: _Columns) -> classification.Label:
         assert columns.label is not None
         cell = row.cells[columns.label].strip()
         if not self.task.labels:
@@ -296,7 +295,7 @@ class _GlueDataSet(classification.DataSet):
             )
         return cell
 
-    def _say_why_empty(self, rows: list[tables.Row], columns: _Columns) -> str:
+    def _say_why_empty(self, rows: list[Row], columns: _Columns) -> str:
         if columns.language is None:
             return f"Received {'its header only' if rows else 'blank lines only'}."
         found = sorted({row.cells[columns.language] for row in rows[1:]})

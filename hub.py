@@ -11,7 +11,7 @@ import re
 
 from absl import logging
 
-import record_files
+from bert.files.paths import is_remote
 
 # What belongs to a model, as patterns.
 FILES = (
@@ -35,7 +35,7 @@ def is_name(path: str) -> bool:
 
     What is there as a local path is none.
     """
-    if record_files.is_remote(path) or not _NAME.fullmatch(path) or _LOCAL.search(path):
+    if is_remote(path) or not _NAME.fullmatch(path) or _LOCAL.search(path):
         return False
     return not any(map(os.path.exists, (path, f"{path}.index")))
 

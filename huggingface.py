@@ -15,7 +15,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-import record_files
+from bert.files.paths import open_file
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
@@ -285,7 +285,7 @@ def _plain(stored: str) -> str:
 @functools.lru_cache(maxsize=1)
 def _raw(path: str) -> dict[str, dict[str, Any]]:
     """Returns the bytes of a file's tensors; NumPy has no bfloat16, in which others cannot read."""
-    with record_files.open_file(path) as file:
+    with open_file(path) as file:
         return dict(safetensors.deserialize(file.read()))
 
 
@@ -320,7 +320,7 @@ def read_json(path: str) -> dict[str, Any]:
       ValueError: where it is none.
     """
     try:
-        with record_files.open_file(path) as file:
+        with open_file(path) as file:
             values = json.loads(file.read())
     except ValueError as error:
         raise ValueError(f"{path!r} must be JSON: {error}.") from error

@@ -17,6 +17,7 @@ import modeling
 import pretraining
 import text_inputs
 import tokenization
+from bert.files.tables import split_pair
 
 MASK = "[MASK]"
 
@@ -120,7 +121,7 @@ class MaskedModel:
         Raises:
           ValueError: naming `place`, where the text is empty or too long.
         """
-        a, b = map(self._tokenize, text_inputs.split_pair(text))
+        a, b = map(self._tokenize, split_pair(text))
         length = len(a) + len(b) + (3 if b else 2)
         tokens, segment_ids = tokenization.pack(a, b, max_length=length)
         if not a and not b:

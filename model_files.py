@@ -10,9 +10,8 @@ from absl import logging
 import checkpoint
 import huggingface
 import huggingface_config
-import record_files
-import tables
 import tokenizer_json
+from bert.files.paths import is_file, open_file
 
 TOKENIZER_FILE = "tokenizer.json"
 
@@ -68,7 +67,7 @@ def find_file(folder: str, flag: str, *, is_huggingface: bool = False) -> str:
         names = names[::-1]
     for name in names:
         path = os.path.join(folder, name)
-        if tables.is_file(path):
+        if is_file(path):
             return path
     raise ValueError(
         f"`--{flag}` must be given, for there is neither {names[0]!r} nor {names[1]!r} in "
@@ -81,7 +80,7 @@ def read_casing(folder: str) -> tuple[bool, str] | None:
     readers = {checkpoint.TASK_FILE: _read_key, huggingface.TOKENIZER_CONFIG_FILE: _read_key}
     for name, read in {**readers, TOKENIZER_FILE: _read_normalizer}.items():
         path = os.path.join(folder, name)
-        if tables.is_file(path) and (casing := read(path)) is not None:
+        if is_file(path) and (casing := read(path)) is not None:
             return casing, path
     return None
 
@@ -92,7 +91,7 @@ def _read_key(path: str) -> bool | None:
 
 
 def _read_normalizer(path: str) -> bool | None:
-    with record_files.open_file(path) as file:
+    with open_file(path) as file:
         return tokenizer_json.read_casing(file.read(), path)
 
 
@@ -109,7 +108,7 @@ def check_casing(folder: str, do_lower_case: bool) -> None:
             f"Received {do_lower_case}."
         )
     path = os.path.join(folder, huggingface.TOKENIZER_CONFIG_FILE)
-    if not tables.is_file(path):
+    if not is_file(path):
         return
     values = huggingface.read_json(path)
     for key, expected in (("strip_accents", do_lower_case), ("tokenize_chinese_chars", True)):
@@ -135,7 +134,7 @@ def check_labels(init_checkpoint: str, labels: Sequence[str]) -> None:
     """
     prefix = checkpoint.resolve(init_checkpoint)
     path = os.path.join(os.path.dirname(prefix), huggingface.CONFIG_FILE)
-    if not huggingface.is_weights(prefix) or not tables.is_file(path):
+    if not huggingface.is_weights(prefix) or not is_file(path):
         return
     stored = huggingface_config.labels(huggingface.read_json(path))
     # transformers writes LABEL_0, LABEL_1 and so on where nobody has named them.

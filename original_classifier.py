@@ -20,9 +20,9 @@ import input_pipeline
 import modeling
 import optimization
 import original_processors
-import tables
 import task_models
 import training
+from bert.files.paths import is_file
 
 Tensor = Any
 InputFn = Callable[[Mapping[str, Any]], tf.data.Dataset]
@@ -69,7 +69,7 @@ def file_based_input_fn_builder(
 
     def input_fn(params: Mapping[str, Any]) -> tf.data.Dataset:
         batch_size = _batch_size(params)
-        if not tables.is_file(input_file):
+        if not is_file(input_file):
             raise ValueError(f"`input_file` must exist. Received {input_file!r}.")
         records = input_pipeline.Records([input_file])
         lengths = {**dict.fromkeys(_ENCODER_INPUTS, seq_length), "label_ids": 1}

@@ -13,9 +13,9 @@ from absl import logging
 
 import classification
 import glue
-import record_files
-import tables
 import tokenization
+from bert.files.records import encode_example, write_records
+from bert.files.tables import read_tsv, text_lines
 
 InputExample = classification.InputExample
 
@@ -70,8 +70,8 @@ class DataProcessor:
         out, which the original took for cells.
         """
         if quotechar is None:
-            return [row.cells for row in tables.read_tsv(input_file)]
-        lines = (f"{line}\n" for _, line in tables.text_lines(input_file))
+            return [row.cells for row in read_tsv(input_file)]
+        lines = (f"{line}\n" for _, line in text_lines(input_file))
         reader = csv.reader(lines, delimiter="\t", quotechar=quotechar, strict=True)
         try:
             return [row for row in reader if any(cell.strip() for cell in row)]
@@ -266,11 +266,11 @@ def file_based_convert_examples_to_features(
       tokenizer: As there.
       output_file: A TFRecord file, which appears when it is whole.
     """
-    with record_files.write_records([output_file]) as (writer,):
+    with write_records([output_file]) as (writer,):
         for features in _convert(examples, label_list, max_seq_length, tokenizer):
             values = {name: getattr(features, name) for name in ENCODER_INPUTS}
             values |= {
                 "label_ids": [features.label_id],
                 "is_real_example": [int(features.is_real_example)],
             }
-            writer.write(record_files.encode_example(values))
+            writer.write(encode_example(values))

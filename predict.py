@@ -18,10 +18,10 @@ from bert.command_line import quiet_import  # isort: skip  # noqa: F401
 
 from absl import flags, logging
 
-import record_files
-import tables
 from bert.command_line import flags as common_flags
 from bert.command_line.console import run_script
+from bert.files.paths import match_files, open_output
+from bert.files.tables import read_csv, text_lines
 from serving import LoadedModel, load
 
 __all__ = ["LoadedModel", "load"]
@@ -83,7 +83,7 @@ def run(settings: Settings) -> int:
     """
     is_file = settings.input_file != "-"
     if is_file:
-        record_files.match_files(settings.input_file, "input_file")
+        match_files(settings.input_file, "input_file")
     model = load(settings.model_dir, batch_size=settings.batch_size, precision=settings.precision)
     names = settings.columns.split(",") if settings.columns else list(model.fields)
     if len(names) != len(model.fields):
@@ -95,7 +95,7 @@ def run(settings: Settings) -> int:
     # Who types, or pipes one line after the other, waits for each answer.
     size = 1 if not is_file and sys.stdin.isatty() else 16 * settings.batch_size
     count = 0
-    with record_files.open_output(settings.output_file, settings.input_file) as output:
+    with open_output(settings.output_file, settings.input_file) as output:
         while chunk := list(itertools.islice(rows, size)):
             for row, answer in zip(chunk, model.predict(chunk), strict=True):
                 output.write(json.dumps({**row, **answer}, ensure_ascii=False).encode() + b"\n")
@@ -118,11 +118,11 @@ def _read_rows(
         ending = path.removesuffix(".gz").rpartition(".")[2]
         kind = ending if ending in FORMATS else "lines"
     if kind == "csv":
-        lines: Iterable[tuple[int, Any]] = tables.read_csv(path)
+        lines: Iterable[tuple[int, Any]] = read_csv(path)
     elif path == "-":
         lines = enumerate((_decode(line) for line in sys.stdin.buffer), start=1)
     else:
-        lines = tables.text_lines(path)
+        lines = text_lines(path)
     parsers = {"lines": _parse_lines, "tsv": _parse_table, "csv": _parse_table}
     return parsers.get(kind, _parse_json)(iter(lines), path, fields, names)
 

@@ -30,7 +30,6 @@ import model_files
 import modeling
 import repeated_runs
 import served_task
-import tables
 import tagged_files
 import tagging
 import tagging_windows
@@ -40,6 +39,7 @@ import training
 import word_spans
 from bert.command_line import flags as common_flags
 from bert.command_line.console import run_script
+from bert.files.paths import is_file
 
 METRIC = "f1"
 
@@ -247,7 +247,7 @@ def _run(settings: Settings) -> dict[str, Any]:
 def _read_stored_task(settings: Settings) -> dict[str, Any] | None:
     """Returns the `task.json` of the model to use, or None where one is to be trained."""
     path = os.path.join(settings.output_dir, checkpoint.TASK_FILE)
-    if settings.do_train or not tables.is_file(path):
+    if settings.do_train or not is_file(path):
         return None
     stored = finetuning.read_task(settings.output_dir)
     if stored.get("kind") != "tagging":

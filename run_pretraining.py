@@ -23,10 +23,10 @@ import model_files
 import modeling
 import optimization
 import pretraining
-import record_files
 import training
 from bert.command_line import flags as common_flags
 from bert.command_line.console import run_script
+from bert.files.paths import match_files
 
 OBJECTIVE = training.Objective(pretraining.loss_weights, pretraining.losses)
 
@@ -161,10 +161,10 @@ def _open_batches(settings: Settings, config: modeling.BertConfig, num_replicas:
         vocab_size=config.vocab_size,
         type_vocab_size=config.type_vocab_size,
     )
-    train_files = record_files.match_files(settings.input_file, "input_file")
+    train_files = match_files(settings.input_file, "input_file")
     eval_files = train_files
     if settings.eval_input_file:
-        eval_files = record_files.match_files(settings.eval_input_file, "eval_input_file")
+        eval_files = match_files(settings.eval_input_file, "eval_input_file")
     train_batches = eval_batches = None
     if settings.do_train:
         train_batches = input_pipeline.Batches(

@@ -27,8 +27,6 @@ import finetuning
 import input_pipeline
 import model_files
 import modeling
-import parallel
-import record_files
 import repeated_runs
 import served_task
 import squad
@@ -43,6 +41,8 @@ import tokenization
 import training
 from bert.command_line import flags as common_flags
 from bert.command_line.console import run_script
+from bert.files.paths import open_file
+from bert.files.processes import usable_cores
 from squad_windows import WindowTable
 
 # Faithful: whatever the seed of the run, the examples are shuffled with this one.
@@ -156,7 +156,7 @@ def _check_file(path: str | None, verb: str) -> None:
     if not path:
         raise ValueError(f"`--do_{verb}` needs `--{verb}_file`.")
     try:
-        with record_files.open_file(path) as file:
+        with open_file(path) as file:
             file.read(1)
     except OSError as error:
         raise ValueError(
@@ -303,7 +303,7 @@ def _make_table(
     if table is None:
         examples = read()
         num_processes = min(
-            parallel.usable_cores(),
+            usable_cores(),
             max(len(examples) // squad_features.QUESTIONS_PER_PROCESS, 1),
         )
         table = squad_features.make_features(

@@ -29,12 +29,12 @@ import modeling
 import repeated_runs
 import served_task
 import swag
-import tables
 import task_models
 import tokenization
 import training
 from bert.command_line import flags as common_flags
 from bert.command_line.console import run_script
+from bert.files.paths import describe_folder, find_file
 
 METRIC = "accuracy"
 
@@ -128,11 +128,11 @@ def _read_examples(settings: Settings) -> dict[str, list[swag.Example]]:
     for split, is_wanted in wanted.items():
         if not is_wanted:
             continue
-        path = tables.find_file(settings.data_dir, swag.FILES[split])
+        path = find_file(settings.data_dir, swag.FILES[split])
         if path is None:
             raise ValueError(
                 f"`--data_dir` must hold one of {swag.FILES[split]}. Received "
-                f"{tables.describe_folder(settings.data_dir)}."
+                f"{describe_folder(settings.data_dir)}."
             )
         paths[split] = path
     examples = {}

@@ -13,10 +13,10 @@ import tensorflow as tf
 import checkpoint
 import finetuning
 import modeling
-import record_files
 import text_inputs
 import tokenization
 import training
+from bert.files.paths import open_file
 from served_task import Row, ServedTask
 
 Server = Callable[
@@ -151,7 +151,7 @@ def load(model_dir: str, *, batch_size: int = 32, precision: str = "float32") ->
             "end?"
         )
     config = modeling.BertConfig.from_json_file(os.path.join(model_dir, checkpoint.CONFIG_FILE))
-    with record_files.open_file(os.path.join(model_dir, checkpoint.VOCAB_FILE)) as file:
+    with open_file(os.path.join(model_dir, checkpoint.VOCAB_FILE)) as file:
         tokenizer = tokenization.FullTokenizer(file, stored["do_lower_case"])
     task = servers[kind](stored, config, tokenizer, precision)
     checkpoint.load_weights(task.model.weights, prefix, flag="model_dir", with_head=True)

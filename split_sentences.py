@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator
 
 from absl import flags, logging
 
-import record_files
 import tokenization
 from bert.command_line.console import run_script
+from bert.files.paths import check_outputs, match_files, read_lines, replace_files
 
 # Words whose period ends no sentence.
 _TITLE = re.compile(
@@ -148,14 +148,12 @@ def run(
     min_sentences: int = 8,
 ) -> tuple[int, int]:
     """Writes the sentences of all files; returns the numbers of documents and of sentences."""
-    input_files = record_files.match_files(input_file, "input_file")
-    record_files.check_outputs([output_file], input_files, "output_file")
+    input_files = match_files(input_file, "input_file")
+    check_outputs([output_file], input_files, "output_file")
     num_documents = num_sentences = 0
-    with record_files.replace_files([output_file]) as [output]:
+    with replace_files([output_file]) as [output]:
         for path in input_files:
-            lines = (
-                tokenization.convert_to_unicode(line) for line, _ in record_files.read_lines(path)
-            )
+            lines = (tokenization.convert_to_unicode(line) for line, _ in read_lines(path))
             documents = (
                 [sentence for paragraph in paragraphs for sentence in split_sentences(paragraph)]
                 for paragraphs in _paragraphs(lines, input_format, document_gap)

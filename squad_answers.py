@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from absl import logging
 
-import record_files
 import squad
 import squad_alignment
 import squad_features
 import tokenization
 from bert.command_line.console import Progress
+from bert.files.paths import replace_files
 from squad_windows import WindowTable
 
 # Departs: the original crashes where no span can be the answer. This says that there is none; it is
@@ -354,7 +354,7 @@ def write_answers(
         contents[output_null_log_odds_file] = {each.qas_id: each.null_odds for each in predictions}
     for path in contents:
         logging.info("Writing %s.", path)
-    with record_files.replace_files(list(contents)) as files:
+    with replace_files(list(contents)) as files:
         for file, content in zip(files, contents.values(), strict=True):
             file.write((json.dumps(content, indent=4) + "\n").encode())
 

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-import record_files
 import squad_features
 import tokenization
+from bert.files.paths import file_size, open_file, replace_files
 from squad_windows import Ragged, WindowTable
 
 # To be raised whenever the same key would give other windows or another form of file.
@@ -36,7 +36,7 @@ def cache_key(input_file: str, tokenizer: tokenization.FullTokenizer, flags: dic
       flags: Whatever else decides, by name, as JSON has it.
     """
     digest = hashlib.sha256()
-    with record_files.open_file(input_file) as file:
+    with open_file(input_file) as file:
         while chunk := file.read(_CHUNK):
             digest.update(chunk)
     digest.update(json.dumps(tokenizer.vocab).encode())
@@ -62,7 +62,7 @@ def write(record_file: str, table: WindowTable, key: str, num_processes: int = 1
     fingerprint = np.array(_fingerprint(record_file))
     arrays = {"key": np.array(key), "fingerprint": fingerprint, **_arrays(table)}
     np.savez(contents, **arrays)  # type: ignore[arg-type]
-    with record_files.replace_files([table_file(record_file)]) as (file,):
+    with replace_files([table_file(record_file)]) as (file,):
         file.write(contents.getbuffer())
 
 
@@ -71,8 +71,8 @@ def read(record_file: str, key: str) -> WindowTable | None:
     path = table_file(record_file)
     try:
         # Says that there is none in the same way wherever the file would be.
-        record_files.file_size(path)
-        with record_files.open_file(path) as file:
+        file_size(path)
+        with open_file(path) as file:
             arrays = dict(np.load(io.BytesIO(file.read()), allow_pickle=False))
         if str(arrays.pop("key")) != key:
             logging.info("%s was made of other data or with other flags.", path)
@@ -90,9 +90,9 @@ def read(record_file: str, key: str) -> WindowTable | None:
 
 def _fingerprint(path: str) -> tuple[int, int]:
     """Returns the size and the checksum of a file."""
-    size = record_files.file_size(path)
+    size = file_size(path)
     checksum = 0
-    with record_files.open_file(path) as file:
+    with open_file(path) as file:
         while chunk := file.read(_CHUNK):
             checksum = zlib.crc32(chunk, checksum)
     return size, checksum

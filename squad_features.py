@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-import parallel
-import record_files
 import squad
 import squad_windows
 import tokenization
 from bert.command_line.console import Progress
+from bert.files.processes import Workers
+from bert.files.records import encode_example, encode_examples, write_records
 from squad_windows import Ragged, WindowTable
 
 _TEXTS_AT_ONCE = 4096
@@ -84,7 +84,7 @@ def make_features(
         raise ValueError(
             f"The vocabulary must hold '[CLS]' and '[SEP]'. Received one without {missing}."
         )
-    with parallel.Workers(num_processes, tokenizer) as workers:
+    with Workers(num_processes, tokenizer) as workers:
         paragraphs = _Paragraphs(examples, workers)
         questions = _tokenize(workers, [each.question_text for each in examples], "questions")
         answers = paragraphs.find_answers(examples, workers) if is_training else None
@@ -142,7 +142,7 @@ class _Paragraphs:
       num_words: For each paragraph, int64 [paragraphs].
     """
 
-    def __init__(self, examples: Sequence[squad.SquadExample], workers: parallel.Workers) -> None:
+    def __init__(self, examples: Sequence[squad.SquadExample], workers: Workers) -> None:
         number: defaultdict[int, int] = _numbering()
         lists = {id(each.doc_tokens): each.doc_tokens for each in examples}
         self.of_examples = np.array([number[id(each.doc_tokens)] for each in examples], np.int64)
@@ -165,9 +165,7 @@ class _Paragraphs:
         words = np.repeat(indices.astype(np.int32), np.diff(self._word_starts))
         return Ragged(words, self.ids.starts)
 
-    def find_answers(
-        self, examples: Sequence[squad.SquadExample], workers: parallel.Workers
-    ) -> np.ndarray:
+    def find_answers(self, examples: Sequence[squad.SquadExample], workers: Workers) -> np.ndarray:
         """Returns the first and last token of each answer in its paragraph, -1 and -1 for none."""
         positions = np.array([_word_span(each) for each in examples], np.int64).reshape(-1, 2)
         texts = [each.orig_answer_text or "" for each in examples]
@@ -214,7 +212,7 @@ def _improve_answer_span(tokens: np.ndarray, answer: np.ndarray) -> tuple[int, i
     return place // tokens.itemsize, len(answer)
 
 
-def _tokenize(workers: parallel.Workers, texts: Sequence[str], what: str) -> Ragged:
+def _tokenize(workers: Workers, texts: Sequence[str], what: str) -> Ragged:
     """Returns the ids of each text's tokens."""
     progress = Progress(f"Tokenizing {what}", len(texts))
     parts = (texts[i : i + _TEXTS_AT_ONCE] for i in range(0, len(texts), _TEXTS_AT_ONCE))
@@ -244,8 +242,8 @@ def write_features(path: str, table: WindowTable, num_processes: int = 1) -> Non
     )
     num_written = 0
     with (
-        parallel.Workers(num_processes, None) as workers,
-        record_files.write_records([path]) as (writer,),
+        Workers(num_processes, None) as workers,
+        write_records([path]) as (writer,),
     ):
         for records in workers.map(_encode, blocks):
             for record in records:
@@ -255,7 +253,7 @@ def write_features(path: str, table: WindowTable, num_processes: int = 1) -> Non
 
 
 def _encode(_: None, features: dict[str, np.ndarray]) -> list[bytes]:
-    return record_files.encode_examples(features)
+    return encode_examples(features)
 
 
 def input_features(
@@ -319,7 +317,7 @@ class FeatureWriter:
         self.is_training = is_training
         self.num_features = 0
         self._stack = contextlib.ExitStack()
-        (self._writer,) = self._stack.enter_context(record_files.write_records([filename]))
+        (self._writer,) = self._stack.enter_context(write_records([filename]))
 
     def process_feature(self, feature: InputFeatures) -> None:
         """Writes one window."""
@@ -335,7 +333,7 @@ class FeatureWriter:
             values["start_positions"] = [feature.start_position]
             values["end_positions"] = [feature.end_position]
             values["is_impossible"] = [int(bool(feature.is_impossible))]
-        self._writer.write(record_files.encode_example(values))
+        self._writer.write(encode_example(values))
 
     def close(self) -> None:
         """Lets the file appear."""

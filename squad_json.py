@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-import record_files
+from bert.files.paths import open_file
 
 _CHUNK = 1 << 20
 _SPACES = re.compile(r"[ \t\n\r]*")
@@ -20,7 +20,7 @@ def read_items(input_file: str, key: str) -> Iterator[Any]:
       ValueError: naming the file, where it cannot be read, is not JSON, or has no such list.
     """
     try:
-        file = record_files.open_file(input_file)
+        file = open_file(input_file)
     except OSError as error:
         raise ValueError(f"{input_file!r} must be a readable file ({error.strerror}).") from error
     with file:

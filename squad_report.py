@@ -13,10 +13,10 @@ from typing import Any
 
 from absl import logging
 
-import record_files
 import squad
 import squad_answers
 import squad_scores
+from bert.files.paths import replace_files
 
 # About 15 MB of page.
 MAX_QUESTIONS = 20_000
@@ -59,7 +59,7 @@ def write_report(
     for row, example in zip(rows, examples, strict=True):
         row["context"] = numbers[example.context]
     content = {"contexts": list(numbers), "questions": rows, "total": total}
-    with record_files.replace_files([path]) as (file,):
+    with replace_files([path]) as (file,):
         file.write(_page(content, scores or {}).encode(errors="replace"))
 
 

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-import record_files
-import tables
 import tokenization
+from bert.files.paths import replace_files
+from bert.files.tables import JsonRow, Row, check_width, read_csv, read_json_lines
 
 # Of each split, the files in a folder, of which the first one found is taken.
 FILES = {
@@ -61,7 +61,7 @@ def read(path: str, *, with_labels: bool = True) -> list[Example]:
       ValueError: naming file and line, where an ending is missing or a label is none of them.
     """
     is_json = path.removesuffix(".gz").endswith((".jsonl", ".json"))
-    rows = tables.read_json_lines(path) if is_json else _read_csv(path, with_labels)
+    rows = read_json_lines(path) if is_json else _read_csv(path, with_labels)
     examples = [
         make_example(f"{path}:{row.line}", number, row.cells, with_label=with_labels)
         for number, row in enumerate(rows)
@@ -71,9 +71,9 @@ def read(path: str, *, with_labels: bool = True) -> list[Example]:
     return examples
 
 
-def _read_csv(path: str, with_labels: bool) -> list[tables.JsonRow]:
+def _read_csv(path: str, with_labels: bool) -> list[JsonRow]:
     """Returns the rows by the names of the columns."""
-    header, *rows = tables.read_csv(path) or [tables.Row(1, [])]
+    header, *rows = read_csv(path) or [Row(1, [])]
     names = header.cells
     needed = ["ending0", "ending1", *["label"] * with_labels]
     missing = [name for name in needed if name not in names]
@@ -83,9 +83,9 @@ def _read_csv(path: str, with_labels: bool) -> list[tables.JsonRow]:
             f"Received {names}."
         )
     for row in rows:
-        tables.check_width(path, row, len(names), ", as in the header")
+        check_width(path, row, len(names), ", as in the header")
     # SWAG's first column has no name; it counts the rows.
-    return [tables.JsonRow(row.line, dict(zip(names, row.cells, strict=False))) for row in rows]
+    return [JsonRow(row.line, dict(zip(names, row.cells, strict=False))) for row in rows]
 
 
 def make_example(place: str, number: int, cells: Mapping[str, Any], *, with_label: bool) -> Example:
@@ -318,7 +318,7 @@ def write_predictions(
                 *[gold] * has_gold,
             ]
         )
-    with record_files.replace_files([path]) as [file]:
+    with replace_files([path]) as [file]:
         for line in lines:
             cells = [_BREAKS.sub(" ", cell) for cell in line]
             file.write("\t".join(cells).encode() + b"\n")

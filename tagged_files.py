@@ -8,7 +8,7 @@ from absl import logging
 
 import conll
 import entity_tags
-import tables
+from bert.files.paths import describe_folder, is_file, list_folder
 
 # Of files in a folder, each also with .gz.
 ENDINGS = (".txt", ".conll", ".bio", ".iob", ".iob2", ".iobes", ".tsv")
@@ -43,7 +43,7 @@ class TaggedFiles:
         path = getattr(self, f"{split}_file")
         if path is None:
             return self._find_in_folder(split)
-        if not tables.is_file(path):
+        if not is_file(path):
             raise ValueError(f"`--{split}_file` must name a file. Received {path!r}.")
         return path
 
@@ -52,7 +52,7 @@ class TaggedFiles:
         if folder is None:
             raise ValueError(f"`--data_dir` or `--{split}_file` must be given.")
         names = {split + ending + packed for ending in ENDINGS for packed in ("", ".gz")}
-        found = [name for name in tables.list_folder(folder) if name in names]
+        found = [name for name in list_folder(folder) if name in names]
         if len(found) > 1:
             raise ValueError(
                 f"`--data_dir` must hold one file for the {split} set. Received {found} in "
@@ -61,7 +61,7 @@ class TaggedFiles:
         if not found:
             raise ValueError(
                 f"`--data_dir` must hold {split!r} with one of the endings {list(ENDINGS)}, or "
-                f"`--{split}_file` name the file. Received {tables.describe_folder(folder)}."
+                f"`--{split}_file` name the file. Received {describe_folder(folder)}."
             )
         return os.path.join(folder, found[0])
 

@@ -1,21 +1,18 @@
-"""Texts as a model takes them: lines `A ||| B`, a vocabulary that fits, batches of like lengths."""
+"""Texts as a model takes them: a vocabulary that fits, batches of like lengths."""
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 from absl import logging
 
-import record_files
 import tokenization
+from bert.files.paths import is_remote, open_file
 
 T = TypeVar("T")
 
 # Lengths are rounded up to a multiple of this, so that there are few shapes.
 LENGTH_STEP = 8
-
-_PAIR = re.compile(r"(.*) \|\|\| (.*)", re.DOTALL)
 
 
 def load_tokenizer(
@@ -32,8 +29,8 @@ def load_tokenizer(
     Raises:
       ValueError: where the vocabulary does not fit.
     """
-    if record_files.is_remote(vocab_file):
-        with record_files.open_file(vocab_file) as lines:
+    if is_remote(vocab_file):
+        with open_file(vocab_file) as lines:
             tokenizer = tokenization.FullTokenizer(lines, do_lower_case)
     else:
         tokenizer = tokenization.FullTokenizer(vocab_file, do_lower_case)
@@ -73,19 +70,6 @@ def check_vocabulary(
             size,
             vocab_size,
         )
-
-
-def clean_line(line: str | bytes) -> str:
-    """Returns a line of a file without the whitespace around it."""
-    # Faithful: carriage returns vanish wherever they stand, as tf.gfile had it.
-    return tokenization.convert_to_unicode(line).replace("\r", "").strip()
-
-
-def split_pair(text: str) -> tuple[str, str]:
-    """Returns the two texts of `A ||| B`; the second is empty where there is only one."""
-    # Faithful: of several marks, the last one counts (original: extract_features.py).
-    match = _PAIR.fullmatch(text)
-    return (match[1], match[2]) if match else (text, "")
 
 
 def round_up(length: Any) -> Any:

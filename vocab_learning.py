@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from absl import logging
 
-import parallel
-import record_files
 import tokenization
 from bert.command_line.console import Progress
+from bert.files.paths import file_size, read_lines
+from bert.files.processes import Workers
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 # In the released uncased vocabulary, so many slots stand between [PAD] and [UNK].
@@ -62,8 +62,8 @@ def count_words(
     """
     counts: collections.Counter[str] = collections.Counter()
     num_damaged = 0
-    progress = Progress("Counting words", sum(map(record_files.file_size, input_files)))
-    with parallel.Workers(num_processes, do_lower_case) as workers:
+    progress = Progress("Counting words", sum(map(file_size, input_files)))
+    with Workers(num_processes, do_lower_case) as workers:
         for counted, damaged, position in workers.map(_count_chunk, _chunks(input_files)):
             counts.update(counted)
             num_damaged += damaged
@@ -81,7 +81,7 @@ def _chunks(input_files: Sequence[str]) -> Iterator[tuple[list[bytes], int]]:
     for input_file in input_files:
         lines: list[bytes] = []
         num_bytes = position = 0
-        for line, position in record_files.read_lines(input_file):
+        for line, position in read_lines(input_file):
             lines.append(line)
             num_bytes += len(line)
             if num_bytes >= _CHUNK_BYTES:
@@ -89,7 +89,7 @@ def _chunks(input_files: Sequence[str]) -> Iterator[tuple[list[bytes], int]]:
                 lines, num_bytes = [], 0
         if lines:
             yield lines, size_before + position
-        size_before += record_files.file_size(input_file)
+        size_before += file_size(input_file)
 
 
 def _count_chunk(

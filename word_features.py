@@ -19,10 +19,11 @@ from absl import logging
 import feature_based
 import input_pipeline
 import modeling
-import record_files
 import tagging
 import text_inputs
 from bert.command_line.console import Progress
+from bert.files.paths import is_remote, replace_files
+from bert.files.records import encode_examples
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -130,7 +131,7 @@ class WordFeatures:
 
     def _open(self) -> np.ndarray:
         path = self._path
-        if record_files.is_remote(path):
+        if is_remote(path):
             # Only a local file can stay where it is while it is read.
             folder = tempfile.mkdtemp(prefix="bert-features-")
             weakref.finalize(self, _remove_folder, folder)
@@ -167,7 +168,7 @@ class WordFeatures:
             4e-6 * np.prod(shape),
             path,
         )
-        with record_files.replace_files([path]) as (file,):
+        with replace_files([path]) as (file,):
             header = {"descr": "<f4", "fortran_order": False, "shape": shape}
             np.lib.format.write_array_header_1_0(file, header)
             for rows in encode(self._encoder, self._arrays):
@@ -300,7 +301,7 @@ class _Records(input_pipeline.Records):
         words = np.asarray(self._features[number])
         labels = self._arrays["label_ids"][number, : len(words)]
         values = {"features": words.reshape(1, -1), "label_ids": labels[None]}
-        return record_files.encode_examples(values)[0]
+        return encode_examples(values)[0]
 
     def check(self, number: int, features: Mapping[str, Any]) -> None:
         """Does nothing: what was read is what was written."""

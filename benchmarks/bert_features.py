@@ -8,9 +8,10 @@ import keras
 import worker
 
 import extract_features
-import feature_files
 import modeling
 import tokenization
+from bert.files import vectors as files_vectors
+from bert.files.vectors import Features
 
 LAYERS = [-1, -2, -3, -4]
 
@@ -39,14 +40,14 @@ def main() -> None:
     )
     extractor = extract_features.Extractor(config, LAYERS, "none")
 
-    def features() -> Iterator[feature_files.Features]:
+    def features() -> Iterator[Features]:
         lines = extract_features.Lines([settings.input_file], tokenizer, settings.max_seq_length)
         lengths = extract_features.survey(lines, config)
         return extract_features.extract(extractor, lines, settings, sum(lengths))
 
     def write_jsonl() -> None:
         with open(settings.output_file, "wb") as file:
-            feature_files.write_jsonl(file, features(), LAYERS, "none")
+            files_vectors.write_jsonl(file, features(), LAYERS, "none")
 
     def consume() -> None:
         for _ in features():

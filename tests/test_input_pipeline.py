@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import input_pipeline
-import record_files
+from bert.files.paths import match_files
 
 
 @pytest.fixture
@@ -167,7 +167,7 @@ def test_files_may_be_on_any_file_system(features, examples):
     halves = [{k: v[rows] for k, v in examples.items()} for rows in (slice(0, 6), slice(6, 10))]
     for name, half in zip(files, halves, strict=True):
         write_examples(name, half)
-    assert record_files.match_files("ram://test_input_pipeline/*.tfrecord", "x") == files
+    assert match_files("ram://test_input_pipeline/*.tfrecord", "x") == files
     batches = make_batches(files, features, 10)
     assert_same_batches(read_all(batches, 0, 1), [examples])
 
@@ -185,7 +185,7 @@ def test_integers_are_int32_and_weights_float32(file, features):
 def test_patterns_name_files_in_order(tmp_path):
     for name in ("b1", "a2", "a1"):
         (tmp_path / name).touch()
-    matched = record_files.match_files(f"{tmp_path}/b1, {tmp_path}/a*", "input_file")
+    matched = match_files(f"{tmp_path}/b1, {tmp_path}/a*", "input_file")
     assert matched == [str(tmp_path / name) for name in ("b1", "a1", "a2")]
 
 
@@ -193,7 +193,7 @@ def test_patterns_name_files_in_order(tmp_path):
 def test_pattern_without_a_file_is_named_with_its_flag(tmp_path, file, pattern):
     (tmp_path / "x").touch()
     with pytest.raises(ValueError, match="`--input_file` must name existing files"):
-        record_files.match_files(pattern.format(tmp_path, tmp_path), "input_file")
+        match_files(pattern.format(tmp_path, tmp_path), "input_file")
 
 
 def truncate(content):
@@ -242,7 +242,7 @@ def test_number_of_whole_records_before_the_damage_is_told(tmp_path, file):
 def test_folder_is_not_a_file_of_records(tmp_path):
     (tmp_path / "folder").mkdir()
     with pytest.raises(ValueError, match="`--input_file` must name existing files"):
-        record_files.match_files(f"{tmp_path}/fold*", "input_file")
+        match_files(f"{tmp_path}/fold*", "input_file")
 
 
 def test_files_without_any_record_are_refused(tmp_path):

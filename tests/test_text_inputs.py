@@ -10,26 +10,6 @@ import text_inputs
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 
-@pytest.mark.parametrize(
-    ("line", "pair"),
-    [
-        ("a b", ("a b", "")),
-        ("a ||| b", ("a", "b")),
-        ("a ||| b ||| c", ("a ||| b", "c")),
-        ("a|||b", ("a|||b", "")),
-        ("a |||", ("a |||", "")),
-        ("", ("", "")),
-    ],
-)
-def test_the_last_mark_between_spaces_separates_a_pair(line, pair):
-    assert text_inputs.split_pair(line) == pair
-
-
-def test_lines_lose_their_ends_and_carriage_returns():
-    assert text_inputs.clean_line(b" a\rb \r\n") == "ab"
-    assert text_inputs.clean_line("\xa0ä\u2003\n") == "ä"
-
-
 @given(st.lists(st.integers(1, 9)), st.integers(1, 20))
 def test_chunks_are_cut_where_they_reach_the_limit(items, limit):
     chunks = list(text_inputs.chunk(items, lambda item: item, limit))

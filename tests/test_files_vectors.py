@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import feature_files
+from bert.files import vectors
+from bert.files.vectors import json_rows, write_jsonl, write_npz
 
 floats = st.floats(width=32, allow_nan=False, allow_infinity=False, allow_subnormal=False)
 # Many of which have few digits, or lie half-way between two roundings.
@@ -25,7 +26,7 @@ def python_text(row):
 )
 def test_numbers_are_written_as_python_rounds_them(rows):
     values = np.array(rows, np.float32)
-    assert feature_files.json_rows(values) == [python_text(row) for row in values]
+    assert json_rows(values) == [python_text(row) for row in values]
 
 
 @pytest.mark.parametrize(
@@ -46,7 +47,7 @@ def test_numbers_are_written_as_python_rounds_them(rows):
 )
 def test_a_number_has_the_form_that_python_gives_it(value, text):
     row = np.array([value, 2.0], np.float32)
-    [written] = feature_files.json_rows(row[None])
+    [written] = json_rows(row[None])
     assert written == python_text(row)
     if value != 3e38:
         assert written == text + b", 2.0"
@@ -54,21 +55,21 @@ def test_a_number_has_the_form_that_python_gives_it(value, text):
 
 def test_many_rows_keep_their_order():
     values = np.random.RandomState(0).randn(300, 257).astype(np.float32)
-    assert feature_files.json_rows(values) == [python_text(row) for row in values]
+    assert json_rows(values) == [python_text(row) for row in values]
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_a_number_that_json_lacks_is_an_error(value):
     values = np.array([[0.0, 1.0], [value, 2.0]], np.float32)
     with pytest.raises(ArithmeticError, match="finite"):
-        feature_files.json_rows(values)
+        json_rows(values)
 
 
 def test_lines_have_the_keys_of_the_original_in_its_order():
     file = io.BytesIO()
     values = [np.array([[1, 2], [3, 4]], np.float32), np.array([[5], [6]], np.float32)]
     features = [(["[CLS]", 'é"'], values)]
-    feature_files.write_jsonl(file, features, [-1, "last"], "none")
+    write_jsonl(file, features, [-1, "last"], "none")
     assert file.getvalue().decode() == (
         '{"linex_index": 0, "features": ['
         '{"token": "[CLS]", "layers": [{"index": -1, "values": [1.0, 2.0]}, '
@@ -81,7 +82,7 @@ def test_lines_have_the_keys_of_the_original_in_its_order():
 def test_a_pooled_line_has_its_layers_in_place_of_tokens():
     file = io.BytesIO()
     features = [(["[CLS]", "a"], [np.full((1, 2), number, np.float32)]) for number in range(3)]
-    feature_files.write_jsonl(file, features, [0], "mean")
+    write_jsonl(file, features, [0], "mean")
     lines = [json.loads(line) for line in file.getvalue().splitlines()]
     assert lines == [
         {
@@ -101,9 +102,9 @@ def test_lines_do_not_depend_on_how_they_are_grouped(monkeypatch):
     ]
     written = []
     for group in (1, 10, 1 << 20):
-        monkeypatch.setattr(feature_files, "_GROUP", group)
+        monkeypatch.setattr(vectors, "_GROUP", group)
         file = io.BytesIO()
-        feature_files.write_jsonl(file, iter(features), [1, 2], "none")
+        write_jsonl(file, iter(features), [1, 2], "none")
         written.append(file.getvalue())
     assert written[0] == written[1] == written[2]
     assert [len(json.loads(line)["features"]) for line in written[0].splitlines()] == [1, 4, 2, 7]
@@ -113,7 +114,7 @@ def test_arrays_written_in_parts_are_read_whole(tmp_path):
     parts = [np.full((n, 2, 3), n, np.float32) for n in (2, 1, 4)]
     names = np.array(["-1", "last"])
     with open(tmp_path / "x.npz", "wb") as file:
-        feature_files.write_npz(
+        write_npz(
             file,
             {
                 "values": ((7, 2, 3), "<f4", iter(parts)),
@@ -130,4 +131,4 @@ def test_arrays_written_in_parts_are_read_whole(tmp_path):
 
 def test_an_array_with_too_few_rows_is_an_error():
     with pytest.raises(ValueError, match=r"`values` must have 3 rows. There are 2"):
-        feature_files.write_npz(io.BytesIO(), {"values": ((3, 1), "<f4", [np.zeros((2, 1))])})
+        write_npz(io.BytesIO(), {"values": ((3, 1), "<f4", [np.zeros((2, 1))])})

@@ -6,14 +6,14 @@ import time
 import pytest
 from conftest import run_python
 
-import parallel
+from bert.files.processes import Workers
 
 
 def test_results_come_in_order_whatever_the_number_of_processes():
     items = list(range(20))
     state = [str(item) * 3 for item in items]
     for num_processes in (1, 2):
-        with parallel.Workers(num_processes, state) as workers:
+        with Workers(num_processes, state) as workers:
             assert list(workers.map(operator.getitem, items)) == state
 
 
@@ -25,26 +25,26 @@ def test_items_are_taken_as_results_are_asked_for():
             taken.append(item)
             yield item
 
-    with parallel.Workers(2, range(100)) as workers:
+    with Workers(2, range(100)) as workers:
         results = workers.map(operator.getitem, items())
         assert next(results) == 0
         assert len(taken) < 20
 
 
 def test_an_error_in_a_process_is_raised_here():
-    with parallel.Workers(2, [1]) as workers, pytest.raises(IndexError):
+    with Workers(2, [1]) as workers, pytest.raises(IndexError):
         list(workers.map(operator.getitem, [7]))
 
 
 def test_a_process_that_ends_early_is_an_error_that_says_so():
     leave = "import os; os._exit(1)"
-    with parallel.Workers(2, leave) as workers, pytest.raises(OSError, match="processes ended"):
+    with Workers(2, leave) as workers, pytest.raises(OSError, match="processes ended"):
         list(workers.map(exec, [{}]))
 
 
 def test_at_least_one_process_is_needed():
     with pytest.raises(ValueError, match="num_processes"):
-        parallel.Workers(0, None)
+        Workers(0, None)
 
 
 WORK = """
@@ -62,18 +62,20 @@ def slow(state, item):
 """
 
 SCRIPT = """
-import heavy, parallel, work
+import heavy, work
+from bert.files import processes
 if __name__ == "__main__":
-    with parallel.Workers(2, None) as workers:
+    with processes.Workers(2, None) as workers:
         (modules,) = workers.map(work.modules, [0])
     assert "work" in modules and not {"heavy", "tensorflow"} & set(modules), modules
 """
 
 KILLED = """
 import os, signal
-import parallel, work
+import work
+from bert.files import processes
 if __name__ == "__main__":
-    workers = parallel.Workers(2, None)
+    workers = processes.Workers(2, None)
     print(*set(workers.map(work.own_id, range(4))), flush=True)
     for _ in workers.map(work.slow, [0, 1, 2]):
         pass

@@ -4,13 +4,20 @@ import io
 import json
 
 import pytest
-import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-import tables
+from bert.files.tables import (
+    Row,
+    check_width,
+    clean_line,
+    read_csv,
+    read_json_lines,
+    read_tsv,
+    split_pair,
+)
 
-READERS = {"tsv": tables.read_tsv, "csv": tables.read_csv, "jsonl": tables.read_json_lines}
+READERS = {"tsv": read_tsv, "csv": read_csv, "jsonl": read_json_lines}
 
 # Line breaks other than LF and CRLF are text, but Python's `csv` takes them for line breaks.
 cells = st.text(st.characters(exclude_characters="\r\0", codec="utf-8"), max_size=8)
@@ -172,26 +179,29 @@ def test_json_that_python_refuses_is_named_with_its_line(tmp_path):
 
 def test_a_row_with_too_few_columns_is_named_with_both_numbers():
     with pytest.raises(ValueError, match=r"^t.tsv:7: has 1 column, needs 3. Received \['a b'\]\.$"):
-        tables.check_width("t.tsv", tables.Row(7, ["a b"]), 3)
+        check_width("t.tsv", Row(7, ["a b"]), 3)
     with pytest.raises(
         ValueError, match=r"^t.tsv:7: has 2 columns, needs 3, as I say. Received \['a', 'b'\]\.$"
     ):
-        tables.check_width("t.tsv", tables.Row(7, ["a", "b"]), 3, ", as I say")
-    tables.check_width("t.tsv", tables.Row(7, ["a", "b", "c"]), 3)
+        check_width("t.tsv", Row(7, ["a", "b"]), 3, ", as I say")
+    check_width("t.tsv", Row(7, ["a", "b", "c"]), 3)
 
 
-@pytest.mark.parametrize("remote", [False, True])
-def test_files_are_found_and_folders_described(tmp_path, remote):
-    folder = "ram://test_tables/folder" if remote else str(tmp_path / "folder")
-    missing = " not a folder" if not remote else " empty"
-    assert tables.describe_folder(folder) == f"{folder!r}, which is{missing}"
-    tf.io.gfile.makedirs(folder)
-    assert tables.describe_folder(folder) == f"{folder!r}, which is empty"
-    names = [f"{i:02}.txt" for i in range(14)]
-    for name in names:
-        with tf.io.gfile.GFile(f"{folder}/{name}", "w") as file:
-            file.write("a")
-    assert tables.list_folder(folder) == names
-    assert tables.describe_folder(folder) == f"{folder!r}, which holds {names[:12]} and 2 more"
-    assert tables.find_file(folder, ["x", "03.txt", "01.txt"]) == f"{folder}/03.txt"
-    assert tables.find_file(folder, ["x"]) is None
+@pytest.mark.parametrize(
+    ("line", "pair"),
+    [
+        ("a b", ("a b", "")),
+        ("a ||| b", ("a", "b")),
+        ("a ||| b ||| c", ("a ||| b", "c")),
+        ("a|||b", ("a|||b", "")),
+        ("a |||", ("a |||", "")),
+        ("", ("", "")),
+    ],
+)
+def test_the_last_mark_between_spaces_separates_a_pair(line, pair):
+    assert split_pair(line) == pair
+
+
+def test_lines_lose_their_ends_and_carriage_returns():
+    assert clean_line(b" a\rb \r\n") == "ab"
+    assert clean_line("\xa0ä\u2003\n") == "ä"

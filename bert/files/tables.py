@@ -2,17 +2,13 @@
 
 import itertools
 import json
-import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from absl import logging
 
-import record_files
-
-# Names of a folder's content that fit into a message.
-_NAMES_SHOWN = 12
+from bert.files.paths import read_lines
 
 _INSIDE_QUOTES = re.compile(r'(?:[^"]+|"")*')
 
@@ -37,7 +33,7 @@ def text_lines(path: str) -> Iterator[tuple[int, str]]:
     Neither line ends, be they LF or CRLF, nor a byte order mark are part of the text.
     """
     number = 0
-    for number, (line, _) in enumerate(record_files.read_lines(path), start=1):
+    for number, (line, _) in enumerate(read_lines(path), start=1):
         try:
             text = line.decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError as error:
@@ -170,36 +166,18 @@ def _shorten(text: str) -> str:
     return repr(text if len(text) <= 60 else text[:60] + "...")
 
 
-def is_file(path: str) -> bool:
-    """Returns whether a file is there, on any file system that `tf.io.gfile` knows."""
-    if not record_files.is_remote(path):
-        return os.path.isfile(path)
-    return os.path.basename(path) in list_folder(os.path.dirname(path))
+_PAIR = re.compile(r"(.*) \|\|\| (.*)", re.DOTALL)
 
 
-def list_folder(folder: str) -> list[str]:
-    """Returns the names within a folder in alphabetical order, none if it is not there."""
-    if not record_files.is_remote(folder):
-        return sorted(os.listdir(folder)) if os.path.isdir(folder) else []
-    try:
-        paths = record_files.match_files(os.path.join(folder, "*"), "data_dir")
-    except ValueError:
-        return []
-    return [os.path.basename(path) for path in paths]
+def clean_line(line: str | bytes) -> str:
+    """Returns a line of a file without the whitespace around it."""
+    # Faithful: carriage returns vanish wherever they stand, as tf.gfile had it.
+    text = line.decode("utf-8", "ignore") if isinstance(line, bytes) else line
+    return text.replace("\r", "").strip()
 
 
-def describe_folder(folder: str) -> str:
-    """Returns what to say of a folder in which something was not found."""
-    names = list_folder(folder)
-    if names:
-        more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
-        return f"{folder!r}, which holds {names[:_NAMES_SHOWN]}{more}"
-    if record_files.is_remote(folder) or os.path.isdir(folder):
-        return f"{folder!r}, which is empty"
-    return f"{folder!r}, which is not a folder"
-
-
-def find_file(folder: str, names: Mapping[str, Any] | Iterable[str]) -> str | None:
-    """Returns the path of the first of these names that is a file in a folder."""
-    paths = (os.path.join(folder, name) for name in names)
-    return next(filter(is_file, paths), None)
+def split_pair(text: str) -> tuple[str, str]:
+    """Returns the two texts of `A ||| B`; the second is empty where there is only one."""
+    # Faithful: of several marks, the last one counts (original: extract_features.py).
+    match = _PAIR.fullmatch(text)
+    return (match[1], match[2]) if match else (text, "")

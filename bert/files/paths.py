@@ -1,0 +1,256 @@
+"""Paths: files found, read, and written so that only whole ones appear.
+
+They are local or anything else that `tf.io.gfile` reads. TensorFlow is imported for the latter and
+for patterns only: that takes longer than the rest of a small corpus's preparation.
+"""
+
+import contextlib
+import gzip
+import os
+import re
+import sys
+import uuid
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, BinaryIO
+
+_WILDCARDS = frozenset("*?[\\")
+
+# In the names of files that a process was writing when it was killed.
+LEFTOVER = re.compile(r"\.partial|\.[0-9a-f]{32}\.tmp$")
+
+
+def _tensorflow() -> Any:
+    from bert.command_line import quiet_import  # noqa: F401, I001, PLC0415
+    import tensorflow as tf  # noqa: PLC0415
+
+    return tf
+
+
+def _gfile() -> Any:
+    return _tensorflow().io.gfile
+
+
+def is_remote(path: str) -> bool:
+    """Returns whether a path needs `tf.io.gfile`."""
+    return "://" in path
+
+
+@contextlib.contextmanager
+def _os_errors(path: str) -> Iterator[None]:
+    """Makes an `OSError` of what TensorFlow raises for a path that is not local."""
+    if not is_remote(path):
+        yield
+        return
+    try:
+        yield
+    except _tensorflow().errors.OpError as error:
+        raise OSError(error.message) from error
+
+
+def match_files(patterns: str, flag: str) -> list[str]:
+    """Returns the files that a comma-separated list of paths or patterns names, in its order.
+
+    Args:
+      patterns: Anything that `tf.io.gfile.glob` takes.
+      flag: The flag that gave them, for the message.
+
+    Raises:
+      ValueError: where a pattern matches no file.
+    """
+    files: list[str] = []
+    for pattern in patterns.split(","):
+        # Departs: the original reads what a pattern matches in the order of the file system, which
+        # differs from one copy of a folder to the next.
+        matched = sorted(_match(pattern.strip()))
+        if not matched:
+            raise ValueError(f"`--{flag}` must name existing files. {pattern!r} matches none.")
+        files.extend(matched)
+    return files
+
+
+def _match(pattern: str) -> list[str]:
+    if not is_remote(pattern):
+        if os.path.isfile(pattern):
+            return [pattern]
+        if not _WILDCARDS & set(pattern):
+            return []
+    gfile = _gfile()
+    with _os_errors(pattern):
+        return [path for path in gfile.glob(pattern) if not gfile.isdir(path)]
+
+
+def open_file(path: str, mode: str = "rb") -> BinaryIO:
+    """Opens a file of bytes."""
+    if not is_remote(path):
+        return open(path, mode)  # type: ignore[return-value]
+    return _gfile().GFile(path, mode)
+
+
+def file_size(path: str) -> int:
+    """Returns the size in bytes, as stored."""
+    if not is_remote(path):
+        return os.path.getsize(path)
+    gfile = _gfile()
+    with _os_errors(path):
+        return int(gfile.stat(path).length)
+
+
+def read_lines(path: str) -> Iterator[tuple[bytes, int]]:
+    """Yields each line with the number of bytes read from the file so far.
+
+    What begins like a gzip file is unpacked, whatever its name.
+
+    Raises:
+      ValueError: where a gzip file is damaged.
+    """
+    with open_file(path) as file:
+        is_gzip = file.read(2) == b"\x1f\x8b"
+        file.seek(0)
+        lines: Any = gzip.GzipFile(fileobj=file) if is_gzip else file
+        count = 0
+        try:
+            for line in lines:
+                # Where a gzip file stands is known; elsewhere counting is cheaper than asking.
+                count = file.tell() if is_gzip else count + len(line)
+                yield line, count
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            raise ValueError(f"{path!r} must be a whole gzip file. Received: {error}.") from error
+
+
+def check_outputs(paths: Sequence[str], inputs: Sequence[str], flag: str) -> None:
+    """Checks that files can be written, before what goes into them is made.
+
+    Args:
+      paths: The files to write.
+      inputs: Files that must not be among them.
+      flag: The flag that gave the paths, for the messages.
+
+    Raises:
+      ValueError: naming the flag and the path.
+    """
+    read = {os.path.realpath(path) for path in inputs}
+    seen: set[str] = set()
+    for path in paths:
+        place = path if is_remote(path) else os.path.realpath(path)
+        if not path:
+            raise ValueError(f"`--{flag}` must name files. Received an empty name among {paths}.")
+        if place in seen:
+            raise ValueError(f"`--{flag}` must name each file once. Received {path!r} again.")
+        if place in read:
+            raise ValueError(f"`--{flag}` must not name an input file. Received {path!r}.")
+        seen.add(place)
+    try:
+        for path in paths:
+            _discard([_open_beside(path)])
+    except OSError as error:
+        raise ValueError(f"`--{flag}` must name files that can be written. {error}.") from error
+
+
+@contextlib.contextmanager
+def replace_files(paths: Sequence[str]) -> Iterator[list[BinaryIO]]:
+    """Opens files for bytes that take the place of `paths` when the block ends.
+
+    Where it ends with an exception, nothing of them remains, and what was there before does.
+    """
+    opened: list[tuple[str, BinaryIO]] = []
+    try:
+        for path in paths:
+            opened.append(_open_beside(path))
+        yield [file for _, file in opened]
+        for path, (_, file) in zip(paths, opened, strict=True):
+            with _os_errors(path):
+                file.close()
+        for path, (temporary, _) in zip(paths, opened, strict=True):
+            with _os_errors(path):
+                _rename(temporary, path)
+    except BaseException:
+        _discard(opened)
+        raise
+
+
+@contextlib.contextmanager
+def open_output(path: str, input_file: str) -> Iterator[BinaryIO]:
+    """Opens `--output_file`: standard output for -, else a file that appears when it is whole.
+
+    Args:
+      path: The output.
+      input_file: What it must not replace.
+    """
+    if path == "-":
+        yield sys.stdout.buffer
+        return
+    check_outputs([path], [input_file], "output_file")
+    with replace_files([path]) as (file,):
+        yield file
+
+
+def _rename(temporary: str, path: str) -> None:
+    if is_remote(path):
+        _gfile().rename(temporary, path, overwrite=True)
+    else:
+        os.replace(temporary, os.path.realpath(path))
+
+
+def _open_beside(path: str) -> tuple[str, BinaryIO]:
+    """Opens a new file in the folder of `path`; returns its name, too."""
+    if is_remote(path):
+        temporary = f"{path}.{uuid.uuid4().hex}.tmp"
+        with _os_errors(path):
+            file = open_file(temporary, "wb")
+            file.write(b"")
+            return temporary, file
+    # A link stays a link; a folder, a pipe or a device is no place for a file.
+    path = os.path.realpath(path)
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise OSError(f"{path!r} is not a regular file")
+    temporary = f"{path}.{uuid.uuid4().hex}.tmp"
+    return temporary, open_file(temporary, "xb")
+
+
+def _discard(opened: Sequence[tuple[str, BinaryIO]]) -> None:
+    for temporary, file in opened:
+        # What went wrong is on its way already; clearing up must not hide it.
+        with contextlib.suppress(OSError), _os_errors(temporary):
+            file.close()
+        with contextlib.suppress(OSError), _os_errors(temporary):
+            (_gfile() if is_remote(temporary) else os).remove(temporary)
+
+
+# Names of a folder's content that fit into a message.
+_NAMES_SHOWN = 12
+
+
+def is_file(path: str) -> bool:
+    """Returns whether a file is there, on any file system that `tf.io.gfile` knows."""
+    if not is_remote(path):
+        return os.path.isfile(path)
+    return os.path.basename(path) in list_folder(os.path.dirname(path))
+
+
+def list_folder(folder: str) -> list[str]:
+    """Returns the names within a folder in alphabetical order, none if it is not there."""
+    if not is_remote(folder):
+        return sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+    try:
+        paths = match_files(os.path.join(folder, "*"), "data_dir")
+    except ValueError:
+        return []
+    return [os.path.basename(path) for path in paths]
+
+
+def describe_folder(folder: str) -> str:
+    """Returns what to say of a folder in which something was not found."""
+    names = list_folder(folder)
+    if names:
+        more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
+        return f"{folder!r}, which holds {names[:_NAMES_SHOWN]}{more}"
+    if is_remote(folder) or os.path.isdir(folder):
+        return f"{folder!r}, which is empty"
+    return f"{folder!r}, which is not a folder"
+
+
+def find_file(folder: str, names: Mapping[str, Any] | Iterable[str]) -> str | None:
+    """Returns the path of the first of these names that is a file in a folder."""
+    paths = (os.path.join(folder, name) for name in names)
+    return next(filter(is_file, paths), None)

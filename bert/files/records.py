@@ -1,0 +1,186 @@
+"""Records: `tf.train.Example`s in TFRecord files, encoded and written without TensorFlow.
+
+Importing that takes longer than the rest of a small corpus's preparation, and neither format needs
+more than the few lines below.
+"""
+
+import contextlib
+import functools
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from typing import BinaryIO
+
+import numpy as np
+
+from bert.files.paths import replace_files
+
+# A batch of records shares its arithmetic; these bound what waits for it.
+_BATCH_RECORDS = 1024
+_BATCH_BYTES = 1 << 24
+
+
+class RecordWriter:
+    """Writes records to a file in the TFRecord format.
+
+    A record is 8 bytes of length, a checksum of them, the record and its checksum. Checksums of
+    many records take hardly longer than one, so records wait until there are many.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._waiting: list[bytes] = []
+        self._longest = 0
+
+    def write(self, record: bytes) -> None:
+        """Takes one serialized record."""
+        self._waiting.append(record)
+        self._longest = max(self._longest, len(record))
+        if len(self._waiting) >= _BATCH_RECORDS or (
+            len(self._waiting) * self._longest >= _BATCH_BYTES
+        ):
+            self.flush()
+
+    def flush(self) -> None:
+        """Hands everything to the file."""
+        lengths = [struct.pack("<Q", len(record)) for record in self._waiting]
+        parts = zip(
+            lengths,
+            _masked_checksums(lengths),
+            self._waiting,
+            _masked_checksums(self._waiting),
+            strict=True,
+        )
+        self._file.write(b"".join([piece for record in parts for piece in record]))
+        self._waiting.clear()
+        self._longest = 0
+
+
+@contextlib.contextmanager
+def write_records(paths: Sequence[str]) -> Iterator[list[RecordWriter]]:
+    """Opens TFRecord files that appear, all of them, when the block ends without an exception."""
+    with replace_files(paths) as files:
+        writers = [RecordWriter(file) for file in files]
+        yield writers
+        for writer in writers:
+            writer.flush()
+
+
+@functools.cache
+def _checksum_tables() -> tuple[np.ndarray, np.ndarray]:
+    """Returns what CRC-32C makes of 2 bytes that 0 or 2 further bytes follow."""
+    tables = []
+    state = np.arange(1 << 16)
+    for _ in range(2):
+        for _ in range(16):
+            state = (state >> 1) ^ (state & 1) * 0x82F63B78
+        tables.append(state)
+    return tables[0], tables[1]
+
+
+def _masked_checksums(messages: Sequence[bytes]) -> list[bytes]:
+    """Returns the CRC-32C of each message, masked as TFRecord asks, as 4 bytes."""
+    if not messages:
+        return []
+    near, far = _checksum_tables()
+    longest = max(map(len, messages))
+    words = -(-longest // 4)
+    # Zeros in front leave a state of zero as it is. So all messages end together, and go through
+    # the register side by side, 4 bytes a step.
+    aligned = b"".join([message.rjust(4 * words, b"\0") for message in messages])
+    columns = np.frombuffer(aligned, "<u4").reshape(len(messages), words).T.astype(np.int64)
+    state = np.zeros(len(messages), np.int64)
+    for column in columns:
+        state ^= column
+        # `wrap` saves the check of bounds, which would be most of the time.
+        state = far.take(state & 0xFFFF, mode="wrap") ^ near.take(state >> 16, mode="wrap")
+    # The register ought to begin with ones. It is linear, so what becomes of them is added here.
+    ones = [0xFFFFFFFF]
+    small = near[:: 1 << 8].tolist()
+    for _ in range(longest):
+        ones.append(small[ones[-1] & 0xFF] ^ (ones[-1] >> 8))
+    crc = state ^ [ones[len(message)] for message in messages] ^ 0xFFFFFFFF
+    masked = (crc >> 15 | crc << 17) + 0xA282EAD8
+    packed = (masked & 0xFFFFFFFF).astype("<u4").tobytes()
+    return [packed[start : start + 4] for start in range(0, len(packed), 4)]
+
+
+def encode_example(features: Mapping[str, Sequence[int] | Sequence[float]]) -> bytes:
+    """Returns the `tf.train.Example` with these lists of integers or floats, serialized."""
+    return encode_examples({name: np.asarray([values]) for name, values in features.items()})[0]
+
+
+def encode_examples(features: Mapping[str, np.ndarray]) -> list[bytes]:
+    """Returns one serialized `tf.train.Example` for each row, with the bytes always the same.
+
+    Args:
+      features: by name, integers or floats [B, L]; L may differ between names. Booleans count as
+        integers. The bytes are those of `SerializeToString(deterministic=True)`.
+    """
+    # Protobuf's order of names, in which `label` comes after `label_ids`.
+    names = sorted(features, key=lambda name: name.encode() + b"\xff")
+    columns = [_encode_entries(name, features[name]) for name in names]
+    bodies = [b"".join(entries) for entries in zip(*columns, strict=True)]
+    return [b"\x0a" + _varint(len(body)) + body for body in bodies]
+
+
+def _encode_entries(name: str, values: np.ndarray) -> list[bytes]:
+    """Returns for each row of values the map entry, `name` to a list, within `Features`."""
+    if values.dtype.kind == "f":
+        block = values.astype("<f4").tobytes()
+        ends = np.arange(1, len(values) + 1) * values.shape[1] * 4
+        field = 2
+    else:
+        block, ends = _varints(values)
+        field = 3
+    entries = []
+    start = 0
+    for end in ends.tolist():
+        entries.append(_entry_head(name, field, end - start) + block[start:end])
+        start = end
+    return entries
+
+
+@functools.lru_cache(maxsize=4096)
+def _entry_head(name: str, field: int, size: int) -> bytes:
+    """Returns what precedes `size` bytes of packed values in the map entry of a feature.
+
+    The nesting, from the inside: values in field 1 of a list, which is field 2 (floats) or 3
+    (integers) of a `Feature`, which is field 2 of the entry, whose field 1 is the name; the entry
+    itself is field 1 of `Features`.
+    """
+    head = b"\x0a" + _varint(size) if size else b""
+    head = bytes([field << 3 | 2]) + _varint(len(head) + size) + head
+    head = _named(name) + b"\x12" + _varint(len(head) + size) + head
+    return b"\x0a" + _varint(len(head) + size) + head
+
+
+def _named(name: str) -> bytes:
+    encoded = name.encode()
+    return b"\x0a" + _varint(len(encoded)) + encoded
+
+
+def _varint(value: int) -> bytes:
+    """Returns a number from 0 in groups of 7 bits, the lowest first, all but the last marked."""
+    groups = []
+    while value > 0x7F:
+        groups.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*groups, value])
+
+
+def _varints(values: np.ndarray) -> tuple[bytes, np.ndarray]:
+    """Returns all integers [B, L] as varints, and the offsets at which the rows end."""
+    unsigned = values.astype(np.int64).view(np.uint64)
+    largest = int(unsigned.max(initial=0))
+    if largest < 1 << 32:
+        unsigned = unsigned.astype(np.uint32)
+    shifts = range(0, max(largest.bit_length(), 1), 7)
+    groups = np.empty((*unsigned.shape, len(shifts)), np.uint8)
+    present = np.ones(groups.shape, bool)
+    for index, shift in enumerate(shifts):
+        groups[..., index] = unsigned >> shift
+        if index:
+            present[..., index] = unsigned >= 1 << shift
+    groups &= 0x7F
+    groups[..., :-1] |= present[..., 1:].view(np.uint8) << 7
+    return groups[present].tobytes(), present.sum((1, 2)).cumsum()
