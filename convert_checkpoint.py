@@ -21,17 +21,15 @@ import keras
 import numpy as np
 from absl import flags, logging
 
-import checkpoint
-import huggingface
-import huggingface_config
-import model_files
 import modeling
 import pretraining
 import task_models
-import tokenizer_json
 from bert.command_line import flags as common_flags
 from bert.command_line.console import run_script
-from bert.files.paths import is_remote, open_file
+from bert.files import huggingface as huggingface_files
+from bert.files.paths import is_remote, make_folder, read_file
+from bert.weights import checkpoint, huggingface
+from bert.weights import folder as model_folder
 
 KERAS_FILE = "bert_model.weights.h5"
 FORMATS = {
@@ -156,18 +154,18 @@ def open_source(settings: Settings) -> Source:
     """
     prefix = checkpoint.resolve(settings.input, flag="input")
     folder = os.path.dirname(prefix)
-    config_file = settings.bert_config_file or model_files.find_file(
+    config_file = settings.bert_config_file or model_folder.find_file(
         folder, "bert_config_file", is_huggingface=huggingface.is_weights(prefix)
     )
     config = modeling.BertConfig.from_json_file(config_file)
     checkpoint.check_fit(prefix, config, flag="input")
     shapes = checkpoint.open_reader(prefix, flag="input").get_variable_to_shape_map()
     task = _read_object(os.path.join(folder, checkpoint.TASK_FILE))
-    stored = _read_object(os.path.join(folder, huggingface.CONFIG_FILE))
+    stored = _read_object(os.path.join(folder, huggingface_files.CONFIG_FILE))
     casing = settings.do_lower_case
     if casing is not None:
-        model_files.check_casing(folder, casing)
-    elif found := model_files.read_casing(folder):
+        model_folder.check_casing(folder, casing)
+    elif found := model_folder.read_casing(folder):
         casing = found[0]
     return Source(
         prefix,
@@ -177,13 +175,13 @@ def open_source(settings: Settings) -> Source:
         _read_vocabulary(settings, folder),
         casing,
         task,
-        task.get("task", {}).get("labels") or huggingface_config.labels(stored),
+        task.get("task", {}).get("labels") or huggingface_files.labels(stored),
         stored.get("problem_type"),
     )
 
 
 def _read_object(path: str) -> dict[str, Any]:
-    return huggingface.read_json(path) if os.path.isfile(path) else {}
+    return huggingface_files.read_json(path) if os.path.isfile(path) else {}
 
 
 def _architecture(
@@ -217,13 +215,13 @@ def _read_vocabulary(settings: Settings, folder: str) -> bytes | None:
     path = settings.vocab_file
     if path is None:
         try:
-            path = model_files.find_file(folder, "vocab_file")
+            path = model_folder.find_file(folder, "vocab_file")
         except ValueError:
             logging.warning("There is no vocabulary in %s, and so none in the result.", folder)
             return None
-    text = _read(path)
-    if tokenizer_json.is_one(path):
-        return tokenizer_json.vocab_text(tokenizer_json.read_vocab(text, path))
+    text = read_file(path)
+    if huggingface_files.is_tokenizer(path):
+        return huggingface_files.vocab_text(huggingface_files.read_vocab(text, path))
     return text
 
 
@@ -315,7 +313,7 @@ def run(settings: Settings) -> Report:
     texts = {} if is_file else _texts(settings, source)
     name = name or FORMATS[settings.format][0]
     _check_free(folder, name, texts, settings.output)
-    checkpoint.make_folder(folder)
+    make_folder(folder)
     # Beside the output, so that files are moved in one step; a killed run leaves a .partial.
     with tempfile.TemporaryDirectory(prefix="convert.partial", dir=folder) as staging:
         path = os.path.join(staging, name)
@@ -352,7 +350,7 @@ def _check_free(folder: str, name: str, texts: Mapping[str, bytes], output: str)
     taken = [n for n in (name, f"{name}.index") if os.path.lexists(os.path.join(folder, n))]
     for text_name, text in texts.items():
         path = os.path.join(folder, text_name)
-        if os.path.lexists(path) and _read(path) != text:
+        if os.path.lexists(path) and read_file(path) != text:
             taken.append(text_name)
     if taken:
         raise ValueError(
@@ -361,27 +359,22 @@ def _check_free(folder: str, name: str, texts: Mapping[str, bytes], output: str)
         )
 
 
-def _read(path: str) -> bytes:
-    with open_file(path) as file:
-        return file.read()
-
-
 def _texts(settings: Settings, source: Source) -> dict[str, bytes]:
     """Returns the other files of the result by name."""
     texts: dict[str, Any] = {}
     if settings.format == "huggingface":
-        values = huggingface_config.from_bert(source.config.to_dict(), source.architecture)
+        values = huggingface_files.from_bert(source.config.to_dict(), source.architecture)
         if source.labels:
-            values |= huggingface_config.label_keys(source.labels)
+            values |= huggingface_files.label_keys(source.labels)
         elif "output_weights" in source.shapes:
             count = source.shapes["output_weights"][0]
-            values |= huggingface_config.label_keys([f"LABEL_{n}" for n in range(count)])
+            values |= huggingface_files.label_keys([f"LABEL_{n}" for n in range(count)])
         task_type = source.task.get("task", {}).get("task_type")
         if task_type in _PROBLEM_TYPES:
             values["problem_type"] = _PROBLEM_TYPES[task_type]
-        texts[huggingface.CONFIG_FILE] = values
+        texts[huggingface_files.CONFIG_FILE] = values
     if source.do_lower_case is not None:
-        texts[huggingface.TOKENIZER_CONFIG_FILE] = huggingface.tokenizer_config(
+        texts[huggingface_files.TOKENIZER_CONFIG_FILE] = huggingface_files.tokenizer_config(
             source.do_lower_case, source.config.max_position_embeddings
         )
     elif settings.format == "huggingface" and source.vocabulary:

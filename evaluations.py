@@ -9,9 +9,9 @@ import keras
 import tensorflow as tf
 from absl import logging
 
-import checkpoint
 import training
-from bert.files.paths import open_file
+from bert.files.paths import make_folder, open_file, write_text
+from bert.weights import checkpoint
 
 BEST = "best"
 HISTORY_FILE = "evaluations.jsonl"
@@ -39,7 +39,7 @@ class Evaluation:
     def open(self, folder: str, model: keras.Model, step: int, *, writes: bool) -> None:
         """Starts at `step` of the training in `folder`; reads what came before."""
         self._folder, self._model, self._writes = folder, model, writes
-        checkpoint.make_folder(os.path.join(folder, BEST))
+        make_folder(os.path.join(folder, BEST))
         path = os.path.join(folder, HISTORY_FILE)
         lines: list[bytes] = []
         if step and tf.io.gfile.exists(path):
@@ -85,7 +85,7 @@ class Evaluation:
                 best.save({variable.path: variable for variable in self._model.weights}, step)
             training.write_summaries(self._writer, step, scores)
             text = "".join(json.dumps(line) + "\n" for line in self._history)
-            checkpoint.write_text(os.path.join(self._folder, HISTORY_FILE), text)
+            write_text(os.path.join(self._folder, HISTORY_FILE), text)
         if self.is_over:
             logging.info(
                 "No better %s in %d evaluations: training ends.", self.metric, self.patience

@@ -20,13 +20,13 @@ from bert.command_line import quiet_import  # isort: skip  # noqa: F401
 import numpy as np
 from absl import flags, logging
 
-import checkpoint
-import model_files
 import modeling
 import tokenization
 from bert.command_line import flags as common_flags
 from bert.command_line.console import run_script
-from bert.files.paths import check_outputs, is_file, read_lines
+from bert.files.paths import check_outputs, is_file, make_folder, read_lines, write_text
+from bert.weights import checkpoint
+from bert.weights import folder as model_folder
 
 EMBEDDINGS = "bert/embeddings/word_embeddings"
 # A row for each entry of the vocabulary; a fine-tuned model has no masked-LM head.
@@ -85,7 +85,7 @@ def run(settings: Settings) -> dict[str, int]:
     Raises:
       ValueError: where words cannot be added, or files do not fit each other; nothing is written.
     """
-    settings = model_files.complete(settings)
+    settings = model_folder.complete(settings)
     prefix = checkpoint.resolve(settings.init_checkpoint)
     config = modeling.BertConfig.from_json_file(settings.bert_config_file)
     vocab = _load_vocab(settings.vocab_file, config.vocab_size)
@@ -176,7 +176,7 @@ def place(words: Sequence[str], vocab: Mapping[str, int], *, use_unused: bool) -
 
 
 def _check_output(settings: Settings, prefix: str) -> None:
-    checkpoint.make_folder(settings.output_dir)
+    make_folder(settings.output_dir)
     written = [
         os.path.join(settings.output_dir, name)
         for name in (checkpoint.CONFIG_FILE, checkpoint.VOCAB_FILE, f"{checkpoint.WEIGHTS}.index")
@@ -254,8 +254,8 @@ def _write(
     entries = {index: token for token, index in vocab.items()}
     entries |= {index: word for word, index in places.items()}
     lines = "".join(f"{entries[index]}\n" for index in range(len(entries)))
-    checkpoint.write_text(os.path.join(output_dir, checkpoint.VOCAB_FILE), lines)
-    checkpoint.keep_config(output_dir, config)
+    write_text(os.path.join(output_dir, checkpoint.VOCAB_FILE), lines)
+    model_folder.keep_config(output_dir, config)
     # Last, for without its weights the folder is no model.
     prefix = os.path.join(output_dir, checkpoint.WEIGHTS)
     checkpoint.save_tensors(prefix, tensors)

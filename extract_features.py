@@ -20,9 +20,7 @@ import numpy as np
 import tensorflow as tf
 from absl import flags, logging
 
-import checkpoint
 import layer_features
-import model_files
 import modeling
 import text_inputs
 import tokenization
@@ -31,6 +29,8 @@ from bert.command_line.console import Progress, run_script
 from bert.files.paths import check_outputs, match_files, read_lines, replace_files
 from bert.files.tables import clean_line, split_pair
 from bert.files.vectors import Features, write_jsonl, write_npz
+from bert.weights import checkpoint
+from bert.weights import folder as model_folder
 
 # A chunk ends where its lines give so many values (of 4 bytes), or are so many.
 CHUNK_VALUES = 1 << 25
@@ -252,14 +252,14 @@ def run(settings: Settings) -> None:
     Raises:
       ValueError: before the expensive part, where the settings, the text and the model do not fit.
     """
-    settings = model_files.complete(settings)
+    settings = model_folder.complete(settings)
     logging.info("%s", settings)
     config = modeling.BertConfig.from_json_file(settings.bert_config_file)
     layers = layer_features.parse_layers(settings.layers, config, flag="layers")
     _check(settings, config, layers)
     files = match_files(settings.input_file, "input_file")
     check_outputs([settings.output_file], files, "output_file")
-    tokenizer = text_inputs.load_tokenizer(
+    tokenizer = model_folder.load_tokenizer(
         settings.vocab_file, settings.do_lower_case, config.vocab_size, ["[CLS]", "[SEP]"]
     )
     lines = Lines(files, tokenizer, settings.max_seq_length)

@@ -16,9 +16,6 @@ from bert.command_line import quiet_import  # isort: skip  # noqa: F401
 
 from absl import flags, logging
 
-import checkpoint
-import huggingface
-import model_files
 import modeling
 import text_inputs
 import tokenization
@@ -26,6 +23,8 @@ from bert.command_line import flags as common_flags
 from bert.command_line.console import run_script
 from bert.files.paths import match_files, open_output
 from bert.files.tables import clean_line, text_lines
+from bert.weights import checkpoint, huggingface
+from bert.weights import folder as model_folder
 from masked_model import MASK, Guess, MaskedModel, Score, Text
 
 HEAD = "cls/predictions/"
@@ -104,15 +103,15 @@ def load(settings: Settings) -> MaskedModel:
     """
     prefix = checkpoint.resolve(settings.checkpoint, flag="checkpoint")
     folder = os.path.dirname(prefix)
-    config_file = settings.bert_config_file or model_files.find_file(
+    config_file = settings.bert_config_file or model_folder.find_file(
         folder, "bert_config_file", is_huggingface=huggingface.is_weights(prefix)
     )
     config = modeling.BertConfig.from_json_file(config_file)
     tokenization.validate_case_matches_checkpoint(settings.do_lower_case, prefix)
-    model_files.check_casing(folder, settings.do_lower_case)
+    model_folder.check_casing(folder, settings.do_lower_case)
     checkpoint.check_fit(prefix, config, flag="checkpoint")
-    tokenizer = text_inputs.load_tokenizer(
-        settings.vocab_file or model_files.find_file(folder, "vocab_file"),
+    tokenizer = model_folder.load_tokenizer(
+        settings.vocab_file or model_folder.find_file(folder, "vocab_file"),
         settings.do_lower_case,
         config.vocab_size,
         ["[CLS]", "[SEP]", MASK],

@@ -18,18 +18,17 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-import checkpoint
 import input_pipeline
-import model_files
 import modeling
 import optimization
-import text_inputs
 import tokenization
-import tokenizer_json
 import training
 from bert.command_line import flags as common_flags
-from bert.files.paths import open_file, replace_files
+from bert.files import huggingface as huggingface_files
+from bert.files.paths import make_folder, read_file, replace_files, write_text
 from bert.files.records import encode_examples, write_records
+from bert.weights import checkpoint
+from bert.weights import folder as model_folder
 from evaluations import Evaluation
 
 # What a run leaves in its folder, for --overwrite_output_dir: nothing else is deleted.
@@ -90,7 +89,7 @@ def check_settings(
             settings.do_lower_case, settings.init_checkpoint
         )
         checkpoint.check_fit(settings.init_checkpoint, config)
-    text_inputs.check_vocabulary(vocab, settings.vocab_file, config.vocab_size, ["[CLS]", "[SEP]"])
+    model_folder.check_vocabulary(vocab, settings.vocab_file, config.vocab_size, ["[CLS]", "[SEP]"])
     if settings.train_batch_size % (num_replicas * settings.gradient_accumulation_steps):
         raise ValueError(
             f"`--train_batch_size` must be a multiple of the {num_replicas} devices times "
@@ -122,10 +121,10 @@ def open_folder(settings: Settings, config: modeling.BertConfig, task: Mapping[s
       ValueError: where it cannot be written, or belongs to another task, naming the difference.
     """
     folder = settings.output_dir
-    checkpoint.make_folder(folder)
+    make_folder(folder)
     if settings.overwrite_output_dir and settings.do_train:
         clear_folder(folder)
-    checkpoint.check_config(folder, config)
+    model_folder.check_config(folder, config)
     stored = (
         read_task(folder) if tf.io.gfile.exists(os.path.join(folder, checkpoint.TASK_FILE)) else {}
     )
@@ -136,7 +135,9 @@ def open_folder(settings: Settings, config: modeling.BertConfig, task: Mapping[s
         for key, value in _plain(task).items()
         if key in stored and stored[key] != value and key not in ignored
     ]
-    if stored and _read(os.path.join(folder, checkpoint.VOCAB_FILE)) != _read_vocabulary(settings):
+    if stored and read_file(os.path.join(folder, checkpoint.VOCAB_FILE)) != _read_vocabulary(
+        settings
+    ):
         differences.append(f"its {checkpoint.VOCAB_FILE} differs from `--vocab_file`")
     if differences:
         raise ValueError(
@@ -146,7 +147,7 @@ def open_folder(settings: Settings, config: modeling.BertConfig, task: Mapping[s
         )
     labels = task.get("task", {}).get("labels")
     if labels and settings.init_checkpoint and not settings.do_train and not find_weights(folder):
-        model_files.check_labels(settings.init_checkpoint, labels)
+        model_folder.check_labels(settings.init_checkpoint, labels)
     if settings.do_export:
         # Its TensorFlow Text is not loaded where nothing is exported.
         import export  # noqa: PLC0415
@@ -164,16 +165,11 @@ def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
     return json.loads(json.dumps(values))
 
 
-def _read(path: str) -> bytes:
-    with open_file(path) as file:
-        return file.read()
-
-
 def _read_vocabulary(settings: Settings) -> bytes:
-    text = _read(settings.vocab_file)
-    if not tokenizer_json.is_one(settings.vocab_file):
+    text = read_file(settings.vocab_file)
+    if not huggingface_files.is_tokenizer(settings.vocab_file):
         return text
-    return tokenizer_json.vocab_text(tokenizer_json.read_vocab(text, settings.vocab_file))
+    return huggingface_files.vocab_text(huggingface_files.read_vocab(text, settings.vocab_file))
 
 
 def clear_folder(folder: str) -> None:
@@ -192,11 +188,11 @@ def clear_folder(folder: str) -> None:
 def keep_task(settings: Settings, config: modeling.BertConfig, task: Mapping[str, Any]) -> None:
     """Stores in `--output_dir` what a prediction needs besides the weights."""
     folder = settings.output_dir
-    checkpoint.keep_config(folder, config)
+    model_folder.keep_config(folder, config)
     with replace_files([os.path.join(folder, checkpoint.VOCAB_FILE)]) as (file,):
         file.write(_read_vocabulary(settings))
     text = json.dumps(task, indent=2, ensure_ascii=False) + "\n"
-    checkpoint.write_text(os.path.join(folder, checkpoint.TASK_FILE), text)
+    write_text(os.path.join(folder, checkpoint.TASK_FILE), text)
 
 
 def read_task(folder: str, *, flag: str = "output_dir") -> dict[str, Any]:
@@ -214,7 +210,7 @@ def read_task(folder: str, *, flag: str = "output_dir") -> dict[str, Any]:
             "extract_features.py ask models that are only pre-trained."
         )
     try:
-        return dict(json.loads(_read(path)))
+        return dict(json.loads(read_file(path)))
     except ValueError as error:
         raise ValueError(f"{path!r} must hold a JSON object: {error}.") from error
 

@@ -14,6 +14,7 @@ import dataclasses
 import importlib
 import json
 import math
+import os
 import types
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -21,9 +22,9 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 from keras import ops
-from keras.src.utils.file_utils import File  # tf.io.gfile, as Keras itself reads files
 
-import huggingface_config
+from bert.files import huggingface as huggingface_files
+from bert.files.paths import read_file
 
 Tensor = Any
 
@@ -119,8 +120,8 @@ class BertConfig:
         Raises:
           ValueError: where a key is not known, `vocab_size` is absent or a value is not possible.
         """
-        if huggingface_config.is_huggingface(json_object):
-            json_object = huggingface_config.to_bert(json_object)
+        if huggingface_files.is_config(json_object):
+            json_object = huggingface_files.to_bert(json_object)
         known = {field.name for field in dataclasses.fields(cls)}
         if unknown := sorted(json_object.keys() - known - UNUSED_KEYS):
             raise ValueError(f"Keys must be among {sorted(known)}. Received {unknown}.")
@@ -138,8 +139,7 @@ class BertConfig:
           ValueError: where the file is absent, not JSON, or does not describe a model.
         """
         try:
-            with File(json_file, "r") as reader:
-                values = json.load(reader)
+            values = json.loads(read_file(os.fspath(json_file)))
         except FileNotFoundError as error:
             raise ValueError(f"`bert_config_file` must exist. Received {json_file!r}.") from error
         except ValueError as error:

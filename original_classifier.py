@@ -15,7 +15,6 @@ import tensorflow as tf
 from absl import logging
 from keras import ops
 
-import checkpoint
 import input_pipeline
 import modeling
 import optimization
@@ -23,6 +22,7 @@ import original_processors
 import task_models
 import training
 from bert.files.paths import is_file
+from bert.weights import checkpoint
 
 Tensor = Any
 InputFn = Callable[[Mapping[str, Any]], tf.data.Dataset]

@@ -14,8 +14,8 @@ from typing import Any
 import keras
 from keras import ops
 
-import checkpoint
 import modeling
+from bert.weights import checkpoint
 from modeling import BertConfig
 
 Tensor = Any

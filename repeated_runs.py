@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 import keras
 from absl import logging
 
-import checkpoint
 from bert.command_line import flags as common_flags
+from bert.files.paths import write_text
 
 Settings = common_flags.FineTuningSettings
 SettingsType = TypeVar("SettingsType", bound=Settings)
@@ -60,7 +60,7 @@ def repeat(
         runs.append({"seed": seed, "folder": os.path.basename(folder), "scores": dict(scores)})
     summary = _summarize(runs, metric)
     text = json.dumps(summary, indent=2, ensure_ascii=False) + "\n"
-    checkpoint.write_text(os.path.join(settings.output_dir, "runs.json"), text)
+    write_text(os.path.join(settings.output_dir, "runs.json"), text)
     return summary
 
 

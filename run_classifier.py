@@ -22,14 +22,12 @@ import keras
 import numpy as np
 from absl import flags, logging
 
-import checkpoint
 import classification
 import custom_data
 import evaluations
 import finetuning
 import glue
 import input_pipeline
-import model_files
 import modeling
 import original_classifier
 import repeated_runs
@@ -39,6 +37,8 @@ import tokenization
 import training
 from bert.command_line import flags as common_flags
 from bert.command_line.console import run_script
+from bert.files.paths import make_folder, write_text
+from bert.weights import folder as model_folder
 
 # What people import from the original's run_classifier.py.
 InputExample = classification.InputExample
@@ -149,7 +149,7 @@ def run(settings: Settings) -> dict[str, Any]:
       ValueError: before the expensive part, where settings, files and model do not fit.
     """
     _check_settings(settings)
-    settings = model_files.complete(settings)
+    settings = model_folder.complete(settings)
     if settings.num_runs == 1:
         return _run(settings)
     return repeated_runs.repeat(settings, _run, _open_data_set(settings).task.metric)
@@ -395,7 +395,7 @@ def _save_scores(
     results["loss"] = scores["loss"]
     training.save_results(settings.output_dir, step, results, name=f"eval_results{suffix}")
     text = json.dumps({"global_step": step, **scores}, indent=2, ensure_ascii=False) + "\n"
-    checkpoint.write_text(os.path.join(settings.output_dir, f"eval_results{suffix}.json"), text)
+    write_text(os.path.join(settings.output_dir, f"eval_results{suffix}.json"), text)
     for line in classification.format_report(task, scores).splitlines():
         logging.info("  %s", line)
     logging.info(
@@ -414,7 +414,7 @@ def _save_predictions(
     classification.write_predictions(predictions, task, split.examples, logits)
     logging.info("Wrote %d predictions to %s.", len(logits), predictions)
     if split.submission:
-        checkpoint.make_folder(path("submission"))
+        make_folder(path("submission"))
         submission = path(os.path.join("submission", split.submission))
         classification.write_submission(submission, task, split.examples, logits)
         logging.info("Wrote %s, as GLUE wants it.", submission)

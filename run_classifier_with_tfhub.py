@@ -15,13 +15,12 @@ from typing import Any
 import keras
 from absl import flags, logging
 
-import checkpoint
-import hub_module
-import model_files
 import run_classifier
 import tokenization
 from bert.command_line import flags as common_flags
 from bert.command_line.console import run_script
+from bert.weights import checkpoint, tf_hub
+from bert.weights import folder as model_folder
 
 # What the module gives, whatever the flags of that name say.
 _GIVEN = ("vocab_file", "do_lower_case", "bert_config_file", "init_checkpoint")
@@ -61,9 +60,9 @@ def _complete(
             f"{handle!r}. Fetch its archive and unpack it, or name the model on the Hugging Face "
             "hub, such as google-bert/bert-base-uncased."
         )
-    if hub_module.is_module(handle):
-        module = hub_module.read(handle)
-        checkpoint.keep_config(folder, module.config)
+    if tf_hub.is_module(handle):
+        module = tf_hub.read(handle)
+        model_folder.keep_config(folder, module.config)
         found = {
             "vocab_file": module.vocab_file,
             "do_lower_case": module.do_lower_case,
@@ -72,7 +71,7 @@ def _complete(
         }
     else:
         weights = checkpoint.resolve(handle, flag="bert_hub_module_handle")
-        casing = model_files.read_casing(os.path.dirname(weights))
+        casing = model_folder.read_casing(os.path.dirname(weights))
         found = {"vocab_file": "", "bert_config_file": "", "init_checkpoint": handle}
         if casing:
             found["do_lower_case"] = casing[0]
@@ -85,7 +84,7 @@ def create_tokenizer_from_hub_module(bert_hub_module_handle: str) -> tokenizatio
     Raises:
       ValueError: where the folder is no such module.
     """
-    module = hub_module.read(bert_hub_module_handle)
+    module = tf_hub.read(bert_hub_module_handle)
     return tokenization.FullTokenizer(module.vocab_file, module.do_lower_case)
 
 

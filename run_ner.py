@@ -19,14 +19,12 @@ import keras
 import numpy as np
 from absl import flags, logging
 
-import checkpoint
 import conll
 import entity_scores
 import entity_tags
 import evaluations
 import feature_based
 import finetuning
-import model_files
 import modeling
 import repeated_runs
 import served_task
@@ -39,7 +37,9 @@ import training
 import word_spans
 from bert.command_line import flags as common_flags
 from bert.command_line.console import run_script
-from bert.files.paths import is_file
+from bert.files.paths import is_file, make_folder, write_text
+from bert.weights import checkpoint
+from bert.weights import folder as model_folder
 
 METRIC = "f1"
 
@@ -188,7 +188,7 @@ def run(settings: Settings) -> dict[str, Any]:
       ValueError: before the expensive part, where settings, files and model do not fit.
     """
     _check_settings(settings)
-    settings = model_files.complete(settings)
+    settings = model_folder.complete(settings)
     if settings.num_runs == 1:
         return _run(settings)
     if settings.feature_based and settings.features_dir is None:
@@ -217,7 +217,7 @@ def _run(settings: Settings) -> dict[str, Any]:
             tagger = _feature_tagger(stored, config, settings.precision)
             model = tagger.model
             features_dir = (is_chief and settings.features_dir) or folder
-            checkpoint.make_folder(features_dir)
+            make_folder(features_dir)
             open_windows = tagging_windows.feature_opener(settings, tagger, features_dir)
         else:
             model = task_models.tagging_model(config, len(task.labels), dtype=settings.precision)
@@ -462,7 +462,7 @@ def _save_scores(settings: Settings, part: str, step: int, scores: Mapping[str, 
     name = f"{part}_results"
     training.save_results(settings.output_dir, step, {**results, "loss": scores["loss"]}, name=name)
     text = json.dumps({"global_step": step, **scores}, indent=2, ensure_ascii=False) + "\n"
-    checkpoint.write_text(os.path.join(settings.output_dir, f"{name}.json"), text)
+    write_text(os.path.join(settings.output_dir, f"{name}.json"), text)
     for line in entity_scores.format_report(dict(scores)).splitlines():
         logging.info("  %s", line)
 

@@ -17,16 +17,16 @@ import keras
 import numpy as np
 from absl import flags, logging
 
-import checkpoint
 import input_pipeline
-import model_files
 import modeling
 import optimization
 import pretraining
 import training
 from bert.command_line import flags as common_flags
 from bert.command_line.console import run_script
-from bert.files.paths import match_files
+from bert.files.paths import make_folder, match_files
+from bert.weights import checkpoint
+from bert.weights import folder as model_folder
 
 OBJECTIVE = training.Objective(pretraining.loss_weights, pretraining.losses)
 
@@ -105,14 +105,14 @@ def run(settings: Settings) -> dict[str, float]:
     """
     if not settings.do_train and not settings.do_eval:
         raise ValueError("At least one of `--do_train` and `--do_eval` must be given.")
-    settings = model_files.complete(settings)
+    settings = model_folder.complete(settings)
     strategy = training.make_strategy(
         "tpu" if settings.use_tpu else settings.strategy, settings.tpu_name
     )
     config = modeling.BertConfig.from_json_file(settings.bert_config_file)
     train_batches, eval_batches = _open_batches(settings, config, strategy.num_replicas_in_sync)
-    checkpoint.check_config(settings.output_dir, config)
-    checkpoint.make_folder(settings.output_dir)
+    model_folder.check_config(settings.output_dir, config)
+    make_folder(settings.output_dir)
     with strategy.scope():
         model = pretraining.pretraining_model(config, dtype=settings.precision)
         training.log_set_up(model, strategy, settings)
@@ -224,7 +224,7 @@ def _train(
     )
     observers = []
     if training.is_chief(trainer.strategy):
-        checkpoint.keep_config(settings.output_dir, config)
+        model_folder.keep_config(settings.output_dir, config)
         observers.append(
             training.ProgressLog(
                 settings.output_dir,

@@ -21,11 +21,9 @@ import keras
 import numpy as np
 from absl import flags, logging
 
-import checkpoint
 import evaluations
 import finetuning
 import input_pipeline
-import model_files
 import modeling
 import repeated_runs
 import served_task
@@ -41,8 +39,9 @@ import tokenization
 import training
 from bert.command_line import flags as common_flags
 from bert.command_line.console import run_script
-from bert.files.paths import open_file
+from bert.files.paths import open_file, write_text
 from bert.files.processes import usable_cores
+from bert.weights import folder as model_folder
 from squad_windows import WindowTable
 
 # Faithful: whatever the seed of the run, the examples are shuffled with this one.
@@ -129,7 +128,7 @@ def run(settings: Settings) -> dict[str, Any]:
       ValueError: before the expensive part, where settings, files and model do not fit.
     """
     _check_settings(settings)
-    settings = model_files.complete(settings)
+    settings = model_folder.complete(settings)
     if settings.num_runs == 1:
         return _run(settings)
     _check_scored(settings, "num_runs", _read_questions(settings))
@@ -507,7 +506,7 @@ def _save(
     )
     if scores:
         text = json.dumps({"global_step": step, **scores}, indent=2) + "\n"
-        checkpoint.write_text(path("eval_results.json"), text)
+        write_text(path("eval_results.json"), text)
         logging.info("***** Eval results at step %d *****", step)
         for name, value in scores.items():
             logging.info("  %s = %s", name, value if isinstance(value, int) else f"{value:.4f}")

@@ -20,11 +20,9 @@ import keras
 import numpy as np
 from absl import flags, logging
 
-import checkpoint
 import evaluations
 import finetuning
 import input_pipeline
-import model_files
 import modeling
 import repeated_runs
 import served_task
@@ -34,7 +32,8 @@ import tokenization
 import training
 from bert.command_line import flags as common_flags
 from bert.command_line.console import run_script
-from bert.files.paths import describe_folder, find_file
+from bert.files.paths import describe_folder, find_file, write_text
+from bert.weights import folder as model_folder
 
 METRIC = "accuracy"
 
@@ -77,7 +76,7 @@ def run(settings: Settings) -> dict[str, Any]:
       ValueError: before the expensive part, where settings, files and model do not fit.
     """
     _check_settings(settings)
-    settings = model_files.complete(settings)
+    settings = model_folder.complete(settings)
     if settings.num_runs == 1:
         return _run(settings)
     return repeated_runs.repeat(settings, _run, METRIC)
@@ -258,7 +257,7 @@ def _save_scores(settings: Settings, step: int, scores: Mapping[str, float]) -> 
     results = {f"eval_{name}": scores[name] for name in ("accuracy", "loss")}
     training.save_results(settings.output_dir, step, {**results, "loss": scores["loss"]})
     text = json.dumps({"global_step": step, **scores}, indent=2) + "\n"
-    checkpoint.write_text(os.path.join(settings.output_dir, "eval_results.json"), text)
+    write_text(os.path.join(settings.output_dir, "eval_results.json"), text)
     logging.info("Always giving the same number would reach %s %.4f.", METRIC, scores["baseline"])
 
 

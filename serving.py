@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-import checkpoint
 import finetuning
 import modeling
 import text_inputs
 import tokenization
 import training
 from bert.files.paths import open_file
+from bert.weights import checkpoint
 from served_task import Row, ServedTask
 
 Server = Callable[

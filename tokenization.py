@@ -5,6 +5,7 @@ Two steps: `BasicTokenizer` cleans text and splits it at whitespace, punctuation
 `FullTokenizer` does both, and remembers the pieces of the words it has met.
 """
 
+import io
 import logging
 import os
 import re
@@ -13,7 +14,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, TypeVar
 
-import tokenizer_json
+from bert.files import huggingface as huggingface_files
+from bert.files.paths import read_file
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -79,21 +81,22 @@ def load_vocab(vocab_file: str | os.PathLike[str] | Iterable[bytes]) -> dict[str
     """Returns the id of every token, in the order of the file's lines.
 
     Args:
-      vocab_file: a local path, or a file open for reading bytes, with one token a line. The id is
-        the number of the line, from 0; blank lines have one too. A path that ends in .json is that
-        of a `tokenizer.json`.
+      vocab_file: a path that `tf.io.gfile` reads, or a file open for reading bytes, with one token
+        a line. The id is the number of the line, from 0; blank lines have one too. A path that ends
+        in .json is that of a `tokenizer.json`.
     """
     if isinstance(vocab_file, str | os.PathLike):
         path = os.fspath(vocab_file)
         try:
-            with open(path, "rb") as lines:
-                if tokenizer_json.is_one(path):
-                    return tokenizer_json.read_vocab(lines.read(), path)
-                return _number_tokens(lines, path)
+            content = read_file(path)
         except OSError as error:
             raise ValueError(
-                f"`vocab_file` must be a readable file. Received {path!r} ({error.strerror})."
+                f"`vocab_file` must be a readable file. Received {path!r} "
+                f"({error.strerror or error})."
             ) from error
+        if huggingface_files.is_tokenizer(path):
+            return huggingface_files.read_vocab(content, path)
+        return _number_tokens(io.BytesIO(content), path)
     return _number_tokens(vocab_file, str(getattr(vocab_file, "name", "vocabulary")))
 
 

@@ -16,9 +16,10 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-import checkpoint
 import modeling
 import optimization
+from bert.files.paths import write_text
+from bert.weights import checkpoint
 
 Tensor = Any
 Batch = Mapping[str, Tensor]
@@ -506,7 +507,7 @@ def save_results(
     for key in sorted(lines):
         logging.info("  %s = %s", key, lines[key])
     path = os.path.join(output_dir, f"{name}.txt")
-    checkpoint.write_text(path, "".join(f"{key} = {lines[key]!s}\n" for key in sorted(lines)))
+    write_text(path, "".join(f"{key} = {lines[key]!s}\n" for key in sorted(lines)))
     writer = tf.summary.create_file_writer(
         os.path.join(output_dir, name.replace("eval_results", "eval"))
     )

@@ -9,11 +9,11 @@ import keras
 import numpy as np
 import pytest
 
-import checkpoint
 import convert_checkpoint
-import huggingface
 import modeling
 import tokenization
+from bert.files import huggingface as huggingface_files
+from bert.weights import checkpoint
 
 ROOT = Path(__file__).parents[1]
 PYTHON = Path(os.environ.get("INTEROP_PYTHON", ROOT / ".venv-interop/bin/python"))
@@ -254,7 +254,7 @@ def test_texts_have_the_same_ids(tmp_path, do_lower_case):
     """With the files that are written here, and with those that transformers makes of them."""
     vocab = (ROOT / "sample/vocab.txt").read_bytes()
     (tmp_path / "vocab.txt").write_bytes(vocab)
-    values = huggingface.tokenizer_config(do_lower_case, 64)
+    values = huggingface_files.tokenizer_config(do_lower_case, 64)
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(values), encoding="utf-8")
     outputs = tmp_path / "ids.json"
     job = {"kind": "tokenize", "folder": str(tmp_path), "texts": TEXTS, "outputs": str(outputs)}

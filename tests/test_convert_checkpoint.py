@@ -7,15 +7,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import GOLDEN, ROOT, change, make_examples, model_inputs, run_python
-from test_huggingface import CONFIG, stored_in, write
-from test_huggingface import tensors as tensors  # noqa: PLC0414 (a fixture)
+from test_weights_huggingface import CONFIG, stored_in, write
+from test_weights_huggingface import tensors as tensors  # noqa: PLC0414 (a fixture)
 
-import checkpoint
 import convert_checkpoint
-import huggingface
 import modeling
 import serving
 import task_models
+from bert.weights import checkpoint, huggingface
 
 # The index of a real release, and its configuration; its weights are not there.
 RELEASE = ROOT.parent / "shared/data/weights/chinese_L-12_H-768_A-12-meta-only"

@@ -8,12 +8,12 @@ from conftest import GOLDEN, golden_batch, model_inputs
 from hypothesis import given
 from hypothesis import strategies as st
 
-import checkpoint
 import extend_vocab
 import fill_mask
 import modeling
 import pretraining
 import tokenization
+from bert.weights import checkpoint
 
 EMBEDDINGS, BIAS = extend_vocab.TABLES
 SIZE, NUM_UNUSED = 406, 8

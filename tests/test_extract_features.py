@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 from conftest import GOLDEN, ROOT, change, run_python
 
-import checkpoint
-import encoder_shapes
 import extract_features
 import modeling
+from bert.weights import checkpoint
 
 LARGE_VOCAB = ROOT.parent / "shared" / "data" / "vocab" / "bert-base-uncased-vocab.txt"
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "sat", "on", "mat", "##s", "."]
@@ -208,7 +207,7 @@ def test_a_pair_needs_two_segments(settings, tmp_path):
     config = modeling.BertConfig.from_json_file(settings().bert_config_file)
     config = change(config, type_vocab_size=1)
     (tmp_path / "one.json").write_text(config.to_json_string())
-    encoder = {name: np.zeros(shape) for name, shape in encoder_shapes.expected(config).items()}
+    encoder = {name: np.zeros(shape) for name, shape in checkpoint.expected(config).items()}
     checkpoint.save_tensors(str(tmp_path / "one.ckpt"), encoder)
     files = {"bert_config_file": "one.json", "init_checkpoint": "one.ckpt"}
     files = {flag: str(tmp_path / name) for flag, name in files.items()}

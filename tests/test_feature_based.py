@@ -7,7 +7,6 @@ import tensorflow as tf
 from conftest import change
 from test_run_ner import PIECES, make_sentences, settings_in, write_task
 
-import checkpoint
 import entity_tags
 import extract_features
 import feature_based
@@ -19,6 +18,7 @@ import serving
 import tagging
 import tokenization
 import word_features
+from bert.weights import checkpoint
 from conll import Sentence
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *PIECES]

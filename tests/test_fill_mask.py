@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from conftest import GOLDEN, run_python
 
-import checkpoint
 import fill_mask
 import modeling
+from bert.weights import checkpoint
+from bert.weights import folder as model_folder
 
 TEXT = "the old [MASK] told a [MASK] ||| who heard it?"
 
@@ -77,7 +78,7 @@ def test_a_folder_of_pretraining_has_its_configuration(settings, tmp_path):
     weights = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
     folder = tmp_path / "pretrained"
     folder.mkdir()
-    checkpoint.keep_config(str(folder), config)
+    model_folder.keep_config(str(folder), config)
     checkpoint.save_tensors(str(folder / "model.ckpt-7"), weights)
     vocab_file = str(GOLDEN / "vocab.txt")
     with pytest.raises(ValueError, match=r"`--vocab_file` must be given.*vocab.txt"):

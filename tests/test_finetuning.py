@@ -9,7 +9,6 @@ import pytest
 import tensorflow as tf
 from conftest import change
 
-import checkpoint
 import evaluations
 import finetuning
 import input_pipeline
@@ -18,6 +17,8 @@ import task_models
 import tokenization
 import training
 from bert.command_line import flags as common_flags
+from bert.files.paths import make_folder
+from bert.weights import checkpoint
 
 LENGTH = 16
 OBJECTIVE = training.Objective(*task_models.classification_objective("classification"))
@@ -235,7 +236,7 @@ def test_early_stopping_goes_back_to_the_best_weights(make_settings, tiny_config
     make = task_models.classifier_model
     keras.utils.set_random_seed(3)
     batches = open_batches(settings, tiny_config, make_arrays(tiny_config), seed=settings.seed)
-    checkpoint.make_folder(settings.output_dir)
+    make_folder(settings.output_dir)
     models.append(make(tiny_config, 2))
     evaluation = evaluations.Evaluation(evaluate, "f1", settings.early_stopping_patience)
     step = finetuning.train(settings, models[0], OBJECTIVE, batches, evaluation)
@@ -374,7 +375,7 @@ def test_weights_are_never_random_where_nothing_is_trained(make_settings, tiny_c
     encoder = {v.path: v for v in model.weights if v.path.startswith("bert/")}
     checkpoint.save_variables(str(tmp_path / "bert.ckpt"), encoder, 0)
     settings = make_settings(do_train=False, init_checkpoint=str(tmp_path / "bert.ckpt"))
-    checkpoint.make_folder(settings.output_dir)
+    make_folder(settings.output_dir)
     with pytest.raises(ValueError, match="lacks output_weights, output_bias"):
         finetuning.load(settings, model)
 
@@ -383,7 +384,7 @@ def test_weights_are_never_random_where_nothing_is_trained(make_settings, tiny_c
 
 
 def test_several_runs_are_summed_up(make_settings, tmp_path, log):
-    checkpoint.make_folder(str(tmp_path / "out"))
+    make_folder(str(tmp_path / "out"))
     accuracies = {7: 0.8, 8: 0.5, 9: 0.9}
     folders = []
 

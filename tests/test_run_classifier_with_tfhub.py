@@ -4,11 +4,10 @@ import tensorflow as tf
 from conftest import run_python
 from tensorflow.core.protobuf import saved_model_pb2
 
-import checkpoint
-import hub_module
 import modeling
 import run_classifier
 import run_classifier_with_tfhub
+from bert.weights import checkpoint, tf_hub
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "Red", "red", "blue", "good", "bad"]
 CONFIG = modeling.BertConfig(
@@ -111,7 +110,7 @@ def test_what_init_checkpoint_takes_will_do(tmp_path, module):
 
 
 def test_module_tells_its_shape_and_its_tokenizer_its_casing(module):
-    assert hub_module.read(str(module)).config == CONFIG
+    assert tf_hub.read(str(module)).config == CONFIG
     tokenizer = run_classifier_with_tfhub.create_tokenizer_from_hub_module(str(module))
     assert tokenizer.tokenize("Red red") == ["Red", "red"]
 

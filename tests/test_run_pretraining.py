@@ -20,9 +20,9 @@ from conftest import (
 )
 from script_runs import finish_beside_killed
 
-import checkpoint
 import modeling
 import run_pretraining
+from bert.weights import checkpoint
 
 KEYS = [
     "global_step",

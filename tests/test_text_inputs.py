@@ -1,13 +1,10 @@
 from itertools import chain
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import text_inputs
-
-SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 
 @given(st.lists(st.integers(1, 9)), st.integers(1, 20))
@@ -48,16 +45,3 @@ def test_padding_is_zeros_after_the_ids(lengths, max_seq_length):
         np.testing.assert_array_equal(batch[name], padded)
     np.testing.assert_array_equal(batch["input_mask"], batch["segment_ids"])
     assert {values.dtype for values in batch.values()} == {np.dtype(np.int32)}
-
-
-def test_a_vocabulary_must_fit_the_model(tmp_path, log):
-    path = str(tmp_path / "vocab.txt")
-    (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL, "a"]))
-    assert text_inputs.load_tokenizer(path, True, 6, ["[MASK]"]).tokenize("A b") == ["a", "[UNK]"]
-    assert not log.messages
-    text_inputs.load_tokenizer(path, True, 7, ["[MASK]"])
-    assert "has 6 tokens, but `vocab_size` in --bert_config_file is 7" in log.messages[0]
-    with pytest.raises(ValueError, match=r"at most 5 tokens.*has 6"):
-        text_inputs.load_tokenizer(path, True, 5, ["[MASK]"])
-    with pytest.raises(ValueError, match=r"must hold \['\[X\]'\].*lacks \['\[X\]'\]"):
-        text_inputs.load_tokenizer(path, True, 6, ["[X]"])

@@ -21,12 +21,12 @@ from conftest import (
     write_examples,
 )
 
-import checkpoint
 import input_pipeline
 import modeling
 import optimization
 import pretraining
 import training
+from bert.weights import checkpoint
 from run_pretraining import OBJECTIVE
 
 

@@ -42,9 +42,12 @@ def _os_errors(path: str) -> Iterator[None]:
     if not is_remote(path):
         yield
         return
+    errors = _tensorflow().errors
     try:
         yield
-    except _tensorflow().errors.OpError as error:
+    except errors.NotFoundError as error:
+        raise FileNotFoundError(error.message) from error
+    except errors.OpError as error:
         raise OSError(error.message) from error
 
 
@@ -85,6 +88,16 @@ def open_file(path: str, mode: str = "rb") -> BinaryIO:
     if not is_remote(path):
         return open(path, mode)  # type: ignore[return-value]
     return _gfile().GFile(path, mode)
+
+
+def read_file(path: str) -> bytes:
+    """Returns what a file holds.
+
+    Raises:
+      OSError: where it cannot be read, on other file systems too.
+    """
+    with _os_errors(path), open_file(path) as file:
+        return file.read()
 
 
 def file_size(path: str) -> int:
@@ -254,3 +267,34 @@ def find_file(folder: str, names: Mapping[str, Any] | Iterable[str]) -> str | No
     """Returns the path of the first of these names that is a file in a folder."""
     paths = (os.path.join(folder, name) for name in names)
     return next(filter(is_file, paths), None)
+
+
+def paths_from(start: str) -> list[str]:
+    """Returns the paths of files that begin so; a folder's name may hold `*` or `[`."""
+    folder, beginning = os.path.split(start)
+    gfile = _gfile()
+    names = sorted(gfile.listdir(folder)) if gfile.isdir(folder) else []
+    return [os.path.join(folder, name) for name in names if name.startswith(beginning)]
+
+
+def write_text(path: str, text: str) -> None:
+    """Writes `text` to `path`; whoever reads finds the old file or the whole new one."""
+    with replace_files([path]) as (file,):
+        file.write(text.encode())
+
+
+def make_folder(output_dir: str) -> None:
+    """Makes the folder if need be, and tries whether it can be written.
+
+    Raises:
+      ValueError: where it cannot.
+    """
+    tf = _tensorflow()
+    try:
+        tf.io.gfile.makedirs(output_dir)
+        check_outputs([os.path.join(output_dir, "checkpoint")], [], "output_dir")
+    except tf.errors.OpError as error:
+        raise ValueError(
+            f"`--output_dir` must be a folder that can be written. Received {output_dir!r}: "
+            f"{error.message}"
+        ) from error

@@ -2,12 +2,12 @@ import dataclasses
 import json
 
 import pytest
-from test_huggingface import CONFIG, write
-from test_tokenizer_json import write as write_tokenizer
+from test_files_huggingface import write as write_tokenizer
+from test_weights_huggingface import CONFIG, write
 
-import checkpoint
-import model_files
 import modeling
+from bert.weights import checkpoint
+from bert.weights import folder as model_folder
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,7 +36,7 @@ def folder(tmp_path, encoder):
 
 
 def complete(**values):
-    return model_files.complete(Settings(**values))
+    return model_folder.complete(Settings(**values))
 
 
 def test_files_come_from_the_folder_of_the_checkpoint(folder, log):
@@ -46,7 +46,7 @@ def test_files_come_from_the_folder_of_the_checkpoint(folder, log):
     assert log.messages == [
         f"Not given, so taken from beside the weights: {folder}/config.json, {folder}/vocab.txt."
     ]
-    assert model_files.complete(settings) == settings
+    assert model_folder.complete(settings) == settings
     # However the weights are named.
     assert complete(init_checkpoint=str(folder / "model.safetensors")).vocab_file
 
@@ -127,7 +127,7 @@ def test_settings_need_no_vocabulary(folder):
         init_checkpoint: str
         bert_config_file: str = ""
 
-    settings = model_files.complete(Pretraining(str(folder)))
+    settings = model_folder.complete(Pretraining(str(folder)))
     config = modeling.BertConfig.from_json_file(settings.bert_config_file)
     assert config == modeling.BertConfig.from_dict(CONFIG)
 
@@ -140,16 +140,31 @@ def name_labels(folder, *names):
 
 def test_labels_in_another_order_than_the_outputs_are_refused(folder):
     name_labels(folder, "good", "bad")
-    model_files.check_labels(str(folder), ["good", "bad"])
+    model_folder.check_labels(str(folder), ["good", "bad"])
     with pytest.raises(ValueError, match=r"has \['good', 'bad'\].*--labels=good"):
-        model_files.check_labels(str(folder), ["bad", "good"])
+        model_folder.check_labels(str(folder), ["bad", "good"])
 
 
 def test_labels_of_other_names_are_told(folder, log):
     name_labels(folder, "POSITIVE", "NEGATIVE")
-    model_files.check_labels(str(folder), ["1", "0"])
+    model_folder.check_labels(str(folder), ["1", "0"])
     assert log.messages[-1].endswith("Taken are: POSITIVE as 1, NEGATIVE as 0.")
     count = len(log.messages)
     name_labels(folder, "LABEL_0", "LABEL_1")
-    model_files.check_labels(str(folder), ["1", "0"])
+    model_folder.check_labels(str(folder), ["1", "0"])
     assert len(log.messages) == count
+
+
+def test_a_vocabulary_must_fit_the_model(tmp_path, log):
+    path = str(tmp_path / "vocab.txt")
+    (tmp_path / "vocab.txt").write_text(
+        "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"])
+    )
+    assert model_folder.load_tokenizer(path, True, 6, ["[MASK]"]).tokenize("A b") == ["a", "[UNK]"]
+    assert not log.messages
+    model_folder.load_tokenizer(path, True, 7, ["[MASK]"])
+    assert "has 6 tokens, but `vocab_size` in --bert_config_file is 7" in log.messages[0]
+    with pytest.raises(ValueError, match=r"at most 5 tokens.*has 6"):
+        model_folder.load_tokenizer(path, True, 5, ["[MASK]"])
+    with pytest.raises(ValueError, match=r"must hold \['\[X\]'\].*lacks \['\[X\]'\]"):
+        model_folder.load_tokenizer(path, True, 6, ["[X]"])

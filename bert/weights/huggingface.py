@@ -5,7 +5,6 @@ in the same way. Only safetensors files are opened: nothing in them can run.
 """
 
 import functools
-import json
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,12 +14,11 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
+from bert.files import huggingface as huggingface_files
 from bert.files.paths import open_file
 
-CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
-TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
 GLOBAL_STEP = "global_step"
 
 # Architectures of transformers by their heads, as these are named in a TF1 checkpoint; the first
@@ -297,7 +295,7 @@ def _widen(raw: Mapping[str, Any]) -> np.ndarray:
 
 def _shards(path: str, flag: str) -> list[str]:
     """Returns the files that an index lists."""
-    values = read_json(path)
+    values = huggingface_files.read_json(path)
     listed = values.get("weight_map")
     if not isinstance(listed, dict) or not all(isinstance(v, str) for v in listed.values()):
         raise ValueError(f"{path!r} must have a `weight_map` from names to files.")
@@ -311,22 +309,6 @@ def _shards(path: str, flag: str) -> list[str]:
             )
         files.append(os.path.join(folder, name))
     return files
-
-
-def read_json(path: str) -> dict[str, Any]:
-    """Returns the object in a JSON file.
-
-    Raises:
-      ValueError: where it is none.
-    """
-    try:
-        with open_file(path) as file:
-            values = json.loads(file.read())
-    except ValueError as error:
-        raise ValueError(f"{path!r} must be JSON: {error}.") from error
-    if not isinstance(values, dict):
-        raise ValueError(f"{path!r} must hold a JSON object. Received {values!r}.")
-    return values
 
 
 def split(tensor_names: Sequence[str]) -> tuple[Names, list[str]]:
@@ -362,16 +344,3 @@ def write(file: BinaryIO, tensors: Mapping[str, np.ndarray], architecture: str) 
     if GLOBAL_STEP in tensors:
         metadata[GLOBAL_STEP] = str(int(tensors[GLOBAL_STEP]))
     file.write(safetensors.numpy.save(dict(sorted(stored.items())), metadata))
-
-
-def tokenizer_config(do_lower_case: bool, max_length: int) -> dict[str, Any]:
-    """Returns a `tokenizer_config.json` for a vocabulary of this project."""
-    special = ("unk", "cls", "sep", "mask", "pad")
-    return {
-        "tokenizer_class": "BertTokenizer",
-        "do_lower_case": do_lower_case,
-        "strip_accents": None,
-        "tokenize_chinese_chars": True,
-        "model_max_length": max_length,
-        **{f"{name}_token": f"[{name.upper()}]" for name in special},
-    }

@@ -1,7 +1,14 @@
-"""The `config.json` of Hugging Face's transformers, and what it says in a `bert_config.json`."""
+"""The JSON files of a Hugging Face model, and what they say in the original's terms.
 
-from collections.abc import Mapping, Sequence
+`config.json` has the shape, which is a `bert_config.json` under other names; `tokenizer.json` the
+vocabulary, which some models have in place of a `vocab.txt`; `tokenizer_config.json` the casing.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+
+from bert.files.paths import open_file
 
 # Their "gelu" is the error-function form; Google's, and so this project's, is the tanh form.
 _ACTIVATIONS = {
@@ -55,7 +62,7 @@ _ONLY = {
 _MARKS = ("model_type", "architectures", "transformers_version", "layer_norm_eps")
 
 
-def is_huggingface(values: Mapping[str, Any]) -> bool:
+def is_config(values: Mapping[str, Any]) -> bool:
     """Returns whether a parsed configuration is one of transformers."""
     return any(mark in values for mark in _MARKS)
 
@@ -123,4 +130,94 @@ def label_keys(names: Sequence[str]) -> dict[str, Any]:
     return {
         "id2label": {str(number): name for number, name in enumerate(names)},
         "label2id": {name: number for number, name in enumerate(names)},
+    }
+
+
+def is_tokenizer(path: str) -> bool:
+    """Returns whether a vocabulary of that name is read as JSON."""
+    return path.endswith(".json")
+
+
+def read_vocab(text: bytes, name: str) -> dict[str, int]:
+    """Returns the id of every token, in the order of the ids.
+
+    Args:
+      text: Of the file.
+      name: Its name, for messages.
+
+    Raises:
+      ValueError: where it does not hold the vocabulary of a WordPiece tokenizer.
+    """
+    values = _parse_tokenizer(text, name)
+    model = values["model"]
+    for key, only in (("type", "WordPiece"), ("continuing_subword_prefix", "##")):
+        if model.get(key, only) != only:
+            raise ValueError(
+                f"`{key}` of the tokenizer in {name!r} must be {only!r}. Received {model[key]!r}."
+            )
+    ids = dict(model["vocab"])
+    ids |= {token["content"]: token["id"] for token in values.get("added_tokens") or []}
+    ordered = sorted(ids.items(), key=lambda item: item[1])
+    if [number for _, number in ordered] != list(range(len(ordered))):
+        raise ValueError(f"The ids of the tokens in {name!r} must be 0, 1, 2 and so on.")
+    return dict(ordered)
+
+
+def read_casing(text: bytes, name: str) -> bool | None:
+    """Returns whether the tokenizer lower-cases, where it says so."""
+    lowercase = (_parse_tokenizer(text, name).get("normalizer") or {}).get("lowercase")
+    return lowercase if isinstance(lowercase, bool) else None
+
+
+def _parse_tokenizer(text: bytes, name: str) -> dict[str, Any]:
+    try:
+        values = json.loads(text)
+        vocab = values["model"]["vocab"]
+    except (ValueError, KeyError, TypeError):
+        vocab = None
+    if not isinstance(vocab, dict):
+        raise ValueError(
+            f"`vocab_file` must be a text of one token a line, or the `tokenizer.json` of a BERT "
+            f"model. Received {name!r}, whose `model` has no `vocab`."
+        )
+    return dict(values)
+
+
+def vocab_text(tokens: Iterable[str]) -> bytes:
+    """Returns a `vocab.txt` of these tokens."""
+    return "".join(f"{token}\n" for token in tokens).encode()
+
+
+CONFIG_FILE = "config.json"
+
+
+TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
+
+
+def read_json(path: str) -> dict[str, Any]:
+    """Returns the object in a JSON file.
+
+    Raises:
+      ValueError: where it is none.
+    """
+    try:
+        with open_file(path) as file:
+            values = json.loads(file.read())
+    except ValueError as error:
+        raise ValueError(f"{path!r} must be JSON: {error}.") from error
+    if not isinstance(values, dict):
+        raise ValueError(f"{path!r} must hold a JSON object. Received {values!r}.")
+    return values
+
+
+def tokenizer_config(do_lower_case: bool, max_length: int) -> dict[str, Any]:
+    """Returns a `tokenizer_config.json` for a vocabulary of this project."""
+    special = ("unk", "cls", "sep", "mask", "pad")
+    return {
+        "tokenizer_class": "BertTokenizer",
+        "do_lower_case": do_lower_case,
+        "strip_accents": None,
+        "tokenize_chinese_chars": True,
+        "model_max_length": max_length,
+        **{f"{name}_token": f"[{name.upper()}]" for name in special},
     }

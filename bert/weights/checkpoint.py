@@ -14,10 +14,8 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-import encoder_shapes
-import hub
-import huggingface
-from bert.files.paths import LEFTOVER, check_outputs, replace_files
+from bert.files.paths import LEFTOVER, paths_from, write_text
+from bert.weights import hub, huggingface
 from modeling import BertConfig
 
 GLOBAL_STEP = "global_step"
@@ -66,7 +64,7 @@ def _only_checkpoint(folder: str, flag: str) -> str:
         return weights
     if latest := Checkpoints(folder).latest():
         return latest
-    found = [name for name in _paths_from(os.path.join(folder, "")) if name.endswith(".index")]
+    found = [name for name in paths_from(os.path.join(folder, "")) if name.endswith(".index")]
     if not found and (weights_file := huggingface.find(folder, flag)):
         return weights_file
     if len(found) != 1:
@@ -75,13 +73,6 @@ def _only_checkpoint(folder: str, flag: str) -> str:
             f"{[os.path.basename(name) for name in found]}; give the prefix of one."
         )
     return found[0].removesuffix(".index")
-
-
-def _paths_from(start: str) -> list[str]:
-    """Returns the paths of files that begin so; a folder's name may hold `*` or `[`."""
-    folder, beginning = os.path.split(start)
-    names = sorted(tf.io.gfile.listdir(folder)) if tf.io.gfile.isdir(folder) else []
-    return [os.path.join(folder, name) for name in names if name.startswith(beginning)]
 
 
 def open_reader(prefix: str, *, flag: str = "init_checkpoint") -> Any:
@@ -169,7 +160,7 @@ def check_fit(path: str, config: BertConfig, *, flag: str = "init_checkpoint") -
     """
     prefix = resolve(path, flag=flag)
     shapes = open_reader(prefix, flag=flag).get_variable_to_shape_map()
-    wanted = encoder_shapes.expected(config)
+    wanted = expected(config)
     _check_encoder(list(wanted), shapes, prefix, flag)
     _check_shapes(wanted, shapes, prefix)
 
@@ -192,7 +183,7 @@ def _check_encoder(
 def _check_shapes(
     wanted: Mapping[str, Sequence[int]], shapes: Mapping[str, Sequence[int]], prefix: str
 ) -> None:
-    if lines := encoder_shapes.differences(wanted, shapes):
+    if lines := differences(wanted, shapes):
         raise ValueError(
             f"The checkpoint {prefix!r} must have the shapes that `--bert_config_file` asks for. "
             f"{_some(lines, limit=3, separator='; ')}."
@@ -238,55 +229,6 @@ def _report(
         )
 
 
-def write_text(path: str, text: str) -> None:
-    """Writes `text` to `path`; whoever reads finds the old file or the whole new one."""
-    with replace_files([path]) as (file,):
-        file.write(text.encode())
-
-
-def make_folder(output_dir: str) -> None:
-    """Makes the folder if need be, and tries whether it can be written.
-
-    Raises:
-      ValueError: where it cannot.
-    """
-    try:
-        tf.io.gfile.makedirs(output_dir)
-        check_outputs([os.path.join(output_dir, "checkpoint")], [], "output_dir")
-    except tf.errors.OpError as error:
-        raise ValueError(
-            f"`--output_dir` must be a folder that can be written. Received {output_dir!r}: "
-            f"{error.message}"
-        ) from error
-
-
-def check_config(output_dir: str, config: BertConfig) -> None:
-    """Checks `config` against the one that `keep_config` has stored in `output_dir`, if any.
-
-    Raises:
-      ValueError: where they differ, naming the keys.
-    """
-    path = os.path.join(output_dir, CONFIG_FILE)
-    if not tf.io.gfile.exists(path):
-        return
-    stored = BertConfig.from_json_file(path).to_dict()
-    differences = [
-        f"`{key}` is {stored[key]!r} there and {value!r} in `--bert_config_file`"
-        for key, value in config.to_dict().items()
-        if stored[key] != value
-    ]
-    if differences:
-        raise ValueError(
-            f"`--output_dir` must belong to the same configuration. In {output_dir!r}, "
-            f"{'; '.join(differences)}. Give another `--output_dir`, or the old configuration."
-        )
-
-
-def keep_config(output_dir: str, config: BertConfig) -> None:
-    """Stores `config` in `output_dir`."""
-    write_text(os.path.join(output_dir, CONFIG_FILE), config.to_json_string())
-
-
 class Checkpoints:
     """The checkpoints `model.ckpt-<step>` of one folder, and its `checkpoint` file.
 
@@ -304,7 +246,7 @@ class Checkpoints:
 
     def remove_partial(self) -> None:
         """Removes what a run that was killed while it wrote has left."""
-        for path in _paths_from(os.path.join(self.folder, "")):
+        for path in paths_from(os.path.join(self.folder, "")):
             name = os.path.basename(path.rstrip("/"))
             if not LEFTOVER.search(name):
                 continue
@@ -389,7 +331,7 @@ class Checkpoints:
 
 def remove(prefix: str) -> None:
     """Removes a checkpoint, if it is there: its index first, without which it is none."""
-    for name in sorted(_paths_from(f"{prefix}."), key=lambda name: not name.endswith(".index")):
+    for name in sorted(paths_from(f"{prefix}."), key=lambda name: not name.endswith(".index")):
         tf.io.gfile.remove(name)
 
 
@@ -433,3 +375,73 @@ def _meta_graph(declarations: tuple[tuple[str, tuple[int, ...], str], ...]) -> A
         ]
         saver = tf.compat.v1.train.Saver(variables)
         return tf.compat.v1.train.export_meta_graph(graph=graph, saver_def=saver.as_saver_def())
+
+
+Shapes = dict[str, list[int]]
+
+
+# Which key of `bert_config.json` gives which dimension of a variable, by the end of its name.
+_CONFIG_KEYS = {
+    "word_embeddings": ("vocab_size", "hidden_size"),
+    "token_type_embeddings": ("type_vocab_size", "hidden_size"),
+    "position_embeddings": ("max_position_embeddings", "hidden_size"),
+    "predictions/output_bias": ("vocab_size",),
+    "intermediate/dense/kernel": ("hidden_size", "intermediate_size"),
+    "intermediate/dense/bias": ("intermediate_size",),
+}
+
+
+def expected(config: BertConfig) -> Shapes:
+    """Returns the shapes of the encoder's variables by name; a test holds them to the model's."""
+    width, inner = config.hidden_size, config.intermediate_size
+    shapes = {
+        "bert/embeddings/word_embeddings": [config.vocab_size, width],
+        "bert/embeddings/token_type_embeddings": [config.type_vocab_size, width],
+        "bert/embeddings/position_embeddings": [config.max_position_embeddings, width],
+        **_layer_norm("bert/embeddings", width),
+        **_dense("bert/pooler/dense", width, width),
+    }
+    for number in range(config.num_hidden_layers):
+        layer = f"bert/encoder/layer_{number}"
+        for name in ("self/query", "self/key", "self/value", "output/dense"):
+            shapes |= _dense(f"{layer}/attention/{name}", width, width)
+        shapes |= _layer_norm(f"{layer}/attention/output", width)
+        shapes |= _dense(f"{layer}/intermediate/dense", width, inner)
+        shapes |= _dense(f"{layer}/output/dense", inner, width)
+        shapes |= _layer_norm(f"{layer}/output", width)
+    return shapes
+
+
+def _dense(scope: str, inputs: int, outputs: int) -> Shapes:
+    return {f"{scope}/kernel": [inputs, outputs], f"{scope}/bias": [outputs]}
+
+
+def _layer_norm(scope: str, width: int) -> Shapes:
+    return {f"{scope}/LayerNorm/gamma": [width], f"{scope}/LayerNorm/beta": [width]}
+
+
+def differences(
+    wanted: Mapping[str, Sequence[int]], stored: Mapping[str, Sequence[int]]
+) -> list[str]:
+    """Returns a sentence for each variable that is stored in another shape, with the cause."""
+    return [
+        f"`{name}` is {list(stored[name])} there and {list(shape)} in the model"
+        f"{_cause(name, stored[name], shape)}"
+        for name, shape in wanted.items()
+        if name in stored and list(stored[name]) != list(shape)
+    ]
+
+
+def _cause(name: str, stored: Sequence[int], wanted: Sequence[int]) -> str:
+    """Returns the key of `bert_config.json` that explains a difference of shapes, if one does."""
+    if name in ("output_weights", "output_bias"):
+        return " (its head is that of another task or of other labels)"
+    for ending, keys in _CONFIG_KEYS.items():
+        if name.endswith(ending) and len(stored) == len(keys):
+            causes = [
+                f"`{key}` should be {there}"
+                for key, there, here in zip(keys, stored, wanted, strict=True)
+                if there != here
+            ]
+            return f" ({', '.join(causes)})"
+    return ""

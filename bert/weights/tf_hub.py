@@ -12,8 +12,8 @@ import re
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
-import checkpoint
 import modeling
+from bert.weights import checkpoint
 
 # That of all released modules.
 HEAD_SIZE = 64

@@ -8,41 +8,12 @@ import pytest
 import safetensors.numpy
 import tensorflow as tf
 from conftest import change, make_examples, model_inputs
+from test_files_huggingface import CONFIG
 
-import checkpoint
-import huggingface
-import huggingface_config
 import modeling
 import pretraining
 import task_models
-
-# As transformers 5.23 writes it.
-CONFIG = {
-    "add_cross_attention": False,
-    "architectures": ["BertForPreTraining"],
-    "attention_probs_dropout_prob": 0.0,
-    "bos_token_id": None,
-    "classifier_dropout": None,
-    "dtype": "float32",
-    "eos_token_id": None,
-    "hidden_act": "gelu",
-    "hidden_dropout_prob": 0.0,
-    "hidden_size": 8,
-    "initializer_range": 0.02,
-    "intermediate_size": 12,
-    "is_decoder": False,
-    "layer_norm_eps": 1e-12,
-    "max_position_embeddings": 16,
-    "model_type": "bert",
-    "num_attention_heads": 4,
-    "num_hidden_layers": 2,
-    "pad_token_id": 0,
-    "tie_word_embeddings": True,
-    "transformers_version": "5.23.0",
-    "type_vocab_size": 3,
-    "use_cache": True,
-    "vocab_size": 29,
-}
+from bert.weights import checkpoint, huggingface
 
 # Some of the names in its files, and those of the same tensors in a TF1 checkpoint.
 NAMES = {
@@ -300,71 +271,6 @@ def test_gelu_means_the_exact_form_there_and_the_tanh_form_here(still_config, te
     np.testing.assert_array_equal(tanh, logits(still_config))
     np.testing.assert_array_equal(theirs, logits(change(still_config, hidden_act="gelu_erf")))
     assert np.abs(theirs - tanh).max() > 1e-4
-
-
-# Configurations.
-
-
-def test_configuration_is_read_and_written(still_config):
-    config = modeling.BertConfig.from_dict(CONFIG)
-    assert config == change(still_config, hidden_act="gelu_erf")
-    written = huggingface_config.from_bert(config.to_dict(), "BertForPreTraining")
-    assert written.keys() <= CONFIG.keys()
-    assert {key: CONFIG[key] for key in written} == written
-
-
-@pytest.mark.parametrize("activation", [*modeling.ACTIVATIONS, "GELU", ""])
-def test_activation_comes_back_from_a_round_trip(still_config, activation):
-    config = change(still_config, hidden_act=activation)
-    theirs = huggingface_config.from_bert(config.to_dict(), "BertModel")
-    back = modeling.BertConfig.from_dict(theirs)
-    function = modeling.get_activation(activation)
-    assert modeling.get_activation(back.hidden_act) is function
-
-
-def test_absent_keys_have_the_values_of_transformers():
-    config = modeling.BertConfig.from_dict({"model_type": "bert"})
-    assert (config.vocab_size, config.type_vocab_size) == (30522, 2)
-    assert config.hidden_act == "gelu_erf"
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"model_type": "roberta"}, "`model_type` must be 'bert', or absent. Received 'roberta'"),
-        ({"position_embedding_type": "relative_key"}, "`position_embedding_type` must be 'absol"),
-        ({"layer_norm_eps": 1e-5}, r"`layer_norm_eps` must be 1e-12, or absent. Received 1e-05"),
-        ({"is_decoder": True}, "`is_decoder` must be False"),
-        ({"add_cross_attention": True}, "`add_cross_attention` must be False"),
-        ({"pruned_heads": {"0": [1]}}, r"`pruned_heads` must be {}.*Received {'0': \[1\]}"),
-        ({"quantization_config": {"bits": 8}}, "`quantization_config` must be None"),
-        ({"auto_map": {"AutoModel": "code.Model"}}, "`auto_map` must be None"),
-        ({"hidden_act": "silu"}, r"`hidden_act` must be among \['gelu', .*Received 'silu'"),
-        ({"hidden_size": 9}, "`hidden_size` must be a multiple"),
-    ],
-)
-def test_what_is_not_computed_here_is_refused_with_key_and_value(tmp_path, changes, message):
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps({**CONFIG, **changes}))
-    with pytest.raises(ValueError, match=message) as caught:
-        modeling.BertConfig.from_json_file(str(path))
-    assert str(path) in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("id2label", "expected"),
-    [({"1": "good", "0": "bad"}, ["bad", "good"]), ({}, None), (None, None)],
-)
-def test_labels_are_in_the_order_of_the_outputs(id2label, expected):
-    assert huggingface_config.labels({"id2label": id2label}) == expected
-    if expected:
-        assert huggingface_config.labels(huggingface_config.label_keys(expected)) == expected
-
-
-@pytest.mark.parametrize("id2label", [{"1": "a"}, {"x": "a"}, ["a"]])
-def test_labels_without_their_numbers_are_refused(id2label):
-    with pytest.raises(ValueError, match="`id2label` must number the labels from 0"):
-        huggingface_config.labels({"id2label": id2label})
 
 
 # What is refused.

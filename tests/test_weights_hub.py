@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from conftest import run_python
 
-import hub
+from bert.weights import hub
 
 ROOT = Path(__file__).parents[1]
 NAME = "google/bert_tiny"
@@ -98,11 +98,18 @@ def server():
     server.server_close()
 
 
+FETCH = "import sys; from bert.weights import hub; print(hub.fetch(sys.argv[1]))"
+
+
 @pytest.fixture
 def ask(tmp_path, server):
     """A function that fetches by name in a fresh process, and gives the folder or the error."""
 
-    def ask(name=NAME, code="import hub, sys; print(hub.fetch(sys.argv[1]))", **env):
+    def ask(
+        name=NAME,
+        code=FETCH,
+        **env,
+    ):
         result = run_python(
             "-c",
             code,
@@ -175,7 +182,10 @@ def test_a_model_with_a_pickle_alone_is_refused(ask, server):
 
 
 def test_without_the_package_the_error_says_so():
-    code = "import sys; sys.modules['huggingface_hub'] = None; import hub; hub.fetch('a/b', 'x')"
+    code = (
+        "import sys; sys.modules['huggingface_hub'] = None; "
+        "from bert.weights import hub; hub.fetch('a/b', 'x')"
+    )
     result = subprocess.run(
         [sys.executable, "-c", code],
         cwd=ROOT,
@@ -225,7 +235,8 @@ def test_a_local_path_wins(tmp_path, monkeypatch, made):
 
 def test_a_name_serves_wherever_a_checkpoint_is_taken(ask):
     code = (
-        "import checkpoint, os, sys; path = checkpoint.resolve(sys.argv[1]); "
+        "import os, sys; from bert.weights import checkpoint; "
+        "path = checkpoint.resolve(sys.argv[1]); "
         "assert os.path.basename(path) == 'model.safetensors'; print(os.path.dirname(path))"
     )
     folder = ask(code=code)

@@ -7,14 +7,15 @@ import pytest
 import tensorflow as tf
 from conftest import GOLDEN, change
 
-import checkpoint
-import encoder_shapes
 import modeling
 import optimization
 import pretraining
 import run_pretraining
 import task_models
 import training
+from bert.files.paths import make_folder, write_text
+from bert.weights import checkpoint
+from bert.weights import folder as model_folder
 
 
 @pytest.fixture
@@ -325,7 +326,7 @@ def test_shapes_of_the_encoder_need_no_model(tiny_config, make):
     model = make(config)
     model.build(None)
     shapes = {v.path: list(v.shape) for v in model.weights if v.path.startswith("bert/")}
-    assert encoder_shapes.expected(config) == shapes
+    assert checkpoint.expected(config) == shapes
 
 
 def test_fit_is_checked_without_reading_weights(tmp_path, tiny_config):
@@ -564,28 +565,28 @@ def test_save_that_dies_anywhere_leaves_a_whole_checkpoint(
 
 def test_text_is_replaced_at_once(tmp_path, monkeypatch):
     path = tmp_path / "results.txt"
-    checkpoint.write_text(str(path), "old")
+    write_text(str(path), "old")
     with monkeypatch.context() as patch:
         _DiesAt(patch, 0, after=False)
         with pytest.raises(_Killed):
-            checkpoint.write_text(str(path), "new, and longer")
+            write_text(str(path), "new, and longer")
     assert path.read_text() == "old"
-    checkpoint.write_text(str(path), "new, and longer")
+    write_text(str(path), "new, and longer")
     assert path.read_text() == "new, and longer"
     assert [each.name for each in tmp_path.iterdir()] == ["results.txt"]
 
 
 def test_output_folder_keeps_its_configuration(tmp_path, tiny_config):
     folder = str(tmp_path / "run")
-    checkpoint.check_config(folder, tiny_config)
-    checkpoint.make_folder(folder)
-    checkpoint.keep_config(folder, tiny_config)
-    checkpoint.check_config(folder, tiny_config)
+    model_folder.check_config(folder, tiny_config)
+    make_folder(folder)
+    model_folder.keep_config(folder, tiny_config)
+    model_folder.check_config(folder, tiny_config)
     stored = modeling.BertConfig.from_json_file(os.path.join(folder, "bert_config.json"))
     assert stored == tiny_config
     other = change(tiny_config, hidden_size=16, hidden_act="relu")
     with pytest.raises(ValueError, match="`--output_dir` must belong") as caught:
-        checkpoint.check_config(folder, other)
+        model_folder.check_config(folder, other)
     assert "`hidden_size` is 8 there and 16 in `--bert_config_file`" in str(caught.value)
     assert "`hidden_act` is 'gelu' there and 'relu'" in str(caught.value)
     assert "vocab_size" not in str(caught.value)
@@ -595,5 +596,5 @@ def test_output_folder_keeps_its_configuration(tmp_path, tiny_config):
 def test_output_folder_that_cannot_be_written_is_named(tmp_path, place):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(ValueError, match="`--output_dir` must be a folder") as caught:
-        checkpoint.make_folder(str(tmp_path / place))
+        make_folder(str(tmp_path / place))
     assert place in str(caught.value)

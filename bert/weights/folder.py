@@ -2,22 +2,27 @@
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
+import tensorflow as tf
 from absl import logging
 
-import checkpoint
-import huggingface
-import huggingface_config
-import tokenizer_json
-from bert.files.paths import is_file, open_file
+import tokenization
+from bert.files import huggingface as huggingface_files
+from bert.files.paths import (
+    is_file,
+    open_file,
+    write_text,
+)
+from bert.weights import checkpoint, huggingface
+from modeling import BertConfig
 
 TOKENIZER_FILE = "tokenizer.json"
 
 # By flag, the names that its file may have in the folder of a checkpoint.
 _NAMES = {
-    "bert_config_file": (checkpoint.CONFIG_FILE, huggingface.CONFIG_FILE),
+    "bert_config_file": (checkpoint.CONFIG_FILE, huggingface_files.CONFIG_FILE),
     "vocab_file": (checkpoint.VOCAB_FILE, TOKENIZER_FILE),
 }
 
@@ -77,7 +82,7 @@ def find_file(folder: str, flag: str, *, is_huggingface: bool = False) -> str:
 
 def read_casing(folder: str) -> tuple[bool, str] | None:
     """Returns whether the model in a folder is lower-cased, and the file that says so, if any."""
-    readers = {checkpoint.TASK_FILE: _read_key, huggingface.TOKENIZER_CONFIG_FILE: _read_key}
+    readers = {checkpoint.TASK_FILE: _read_key, huggingface_files.TOKENIZER_CONFIG_FILE: _read_key}
     for name, read in {**readers, TOKENIZER_FILE: _read_normalizer}.items():
         path = os.path.join(folder, name)
         if is_file(path) and (casing := read(path)) is not None:
@@ -86,13 +91,13 @@ def read_casing(folder: str) -> tuple[bool, str] | None:
 
 
 def _read_key(path: str) -> bool | None:
-    casing = huggingface.read_json(path).get("do_lower_case")
+    casing = huggingface_files.read_json(path).get("do_lower_case")
     return casing if isinstance(casing, bool) else None
 
 
 def _read_normalizer(path: str) -> bool | None:
     with open_file(path) as file:
-        return tokenizer_json.read_casing(file.read(), path)
+        return huggingface_files.read_casing(file.read(), path)
 
 
 def check_casing(folder: str, do_lower_case: bool) -> None:
@@ -107,10 +112,10 @@ def check_casing(folder: str, do_lower_case: bool) -> None:
             f"`--do_lower_case` must be {stored[0]} for this model, as {stored[1]!r} says. "
             f"Received {do_lower_case}."
         )
-    path = os.path.join(folder, huggingface.TOKENIZER_CONFIG_FILE)
+    path = os.path.join(folder, huggingface_files.TOKENIZER_CONFIG_FILE)
     if not is_file(path):
         return
-    values = huggingface.read_json(path)
+    values = huggingface_files.read_json(path)
     for key, expected in (("strip_accents", do_lower_case), ("tokenize_chinese_chars", True)):
         value = values.get(key)
         if value is not None and value != expected:
@@ -133,10 +138,10 @@ def check_labels(init_checkpoint: str, labels: Sequence[str]) -> None:
       ValueError: where it has the same labels in another order.
     """
     prefix = checkpoint.resolve(init_checkpoint)
-    path = os.path.join(os.path.dirname(prefix), huggingface.CONFIG_FILE)
+    path = os.path.join(os.path.dirname(prefix), huggingface_files.CONFIG_FILE)
     if not huggingface.is_weights(prefix) or not is_file(path):
         return
-    stored = huggingface_config.labels(huggingface.read_json(path))
+    stored = huggingface_files.labels(huggingface_files.read_json(path))
     # transformers writes LABEL_0, LABEL_1 and so on where nobody has named them.
     if stored is None or stored == list(labels) or stored[0] == "LABEL_0":
         return
@@ -149,3 +154,83 @@ def check_labels(init_checkpoint: str, labels: Sequence[str]) -> None:
         )
     pairs = ", ".join(f"{theirs} as {ours}" for theirs, ours in zip(stored, labels, strict=False))
     logging.warning("The labels in %s are not those of the task. Taken are: %s.", path, pairs)
+
+
+def check_config(output_dir: str, config: BertConfig) -> None:
+    """Checks `config` against the one that `keep_config` has stored in `output_dir`, if any.
+
+    Raises:
+      ValueError: where they differ, naming the keys.
+    """
+    path = os.path.join(output_dir, checkpoint.CONFIG_FILE)
+    if not tf.io.gfile.exists(path):
+        return
+    stored = BertConfig.from_json_file(path).to_dict()
+    differences = [
+        f"`{key}` is {stored[key]!r} there and {value!r} in `--bert_config_file`"
+        for key, value in config.to_dict().items()
+        if stored[key] != value
+    ]
+    if differences:
+        raise ValueError(
+            f"`--output_dir` must belong to the same configuration. In {output_dir!r}, "
+            f"{'; '.join(differences)}. Give another `--output_dir`, or the old configuration."
+        )
+
+
+def keep_config(output_dir: str, config: BertConfig) -> None:
+    """Stores `config` in `output_dir`."""
+    write_text(os.path.join(output_dir, checkpoint.CONFIG_FILE), config.to_json_string())
+
+
+def load_tokenizer(
+    vocab_file: str, do_lower_case: bool, vocab_size: int, special_tokens: Sequence[str]
+) -> tokenization.FullTokenizer:
+    """Returns the tokenizer of a model.
+
+    Args:
+      vocab_file: A path that `tf.io.gfile` reads.
+      do_lower_case: Whether the model is uncased.
+      vocab_size: What `bert_config.json` says.
+      special_tokens: Tokens that the vocabulary must hold.
+
+    Raises:
+      ValueError: where the vocabulary does not fit.
+    """
+    tokenizer = tokenization.FullTokenizer(vocab_file, do_lower_case)
+    check_vocabulary(tokenizer.vocab, vocab_file, vocab_size, special_tokens)
+    return tokenizer
+
+
+def check_vocabulary(
+    vocab: Mapping[str, int], vocab_file: str, vocab_size: int, special_tokens: Sequence[str]
+) -> None:
+    """Checks that a vocabulary has the special tokens and fits the model.
+
+    Args:
+      vocab: The id of every token.
+      vocab_file: Where it is from, for messages.
+      vocab_size: What `bert_config.json` says.
+      special_tokens: Tokens that it must hold.
+
+    Raises:
+      ValueError: where it does not.
+    """
+    if missing := [token for token in special_tokens if token not in vocab]:
+        raise ValueError(
+            f"`--vocab_file` must hold {list(special_tokens)}. {vocab_file!r} lacks {missing}."
+        )
+    size = max(vocab.values()) + 1
+    if size > vocab_size:
+        raise ValueError(
+            f"`--vocab_file` must have at most {vocab_size} tokens, the `vocab_size` in "
+            f"--bert_config_file. {vocab_file!r} has {size}; do they belong together?"
+        )
+    if size < vocab_size:
+        logging.warning(
+            "%r has %d tokens, but `vocab_size` in --bert_config_file is %d. Do they belong "
+            "together?",
+            vocab_file,
+            size,
+            vocab_size,
+        )

@@ -1,0 +1,163 @@
+import json
+
+import pytest
+from conftest import change
+
+import modeling
+import tokenization
+from bert.files import huggingface as huggingface_files
+
+VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "##b", "é"]
+
+
+def write(path, *, added=(), normalizer=None, **model):
+    ids = {token: number for number, token in enumerate(VOCAB)}
+    # Whatever the order of the file, ids count.
+    vocab = dict(sorted(ids.items()))
+    values = {
+        "added_tokens": list(added),
+        "normalizer": normalizer,
+        "model": {"type": "WordPiece", "vocab": vocab, **model},
+    }
+    path.write_text(json.dumps(values), encoding="utf-8")
+    return str(path)
+
+
+def test_vocabulary_is_that_of_the_text_file(tmp_path):
+    (tmp_path / "vocab.txt").write_bytes(huggingface_files.vocab_text(VOCAB))
+    expected = tokenization.load_vocab(str(tmp_path / "vocab.txt"))
+    vocab = tokenization.load_vocab(write(tmp_path / "tokenizer.json"))
+    assert vocab == expected
+    assert list(vocab) == VOCAB
+    tokenizer = tokenization.FullTokenizer(str(tmp_path / "tokenizer.json"), False)
+    assert tokenizer.tokenize("ab é") == ["a", "##b", "é"]
+
+
+def test_added_tokens_follow_the_vocabulary(tmp_path):
+    added = [{"id": 0, "content": "[PAD]"}, {"id": 8, "content": "[NEW]"}]
+    vocab = tokenization.load_vocab(write(tmp_path / "tokenizer.json", added=added))
+    assert list(vocab) == [*VOCAB, "[NEW]"]
+
+
+@pytest.mark.parametrize(
+    ("normalizer", "casing"),
+    [({"lowercase": True}, True), ({"lowercase": False}, False), ({}, None), (None, None)],
+)
+def test_casing_is_that_of_the_normalizer(tmp_path, normalizer, casing):
+    path = tmp_path / "tokenizer.json"
+    write(path, normalizer=normalizer)
+    assert huggingface_files.read_casing(path.read_bytes(), str(path)) is casing
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"type": "BPE"}, "`type` of the tokenizer in .* must be 'WordPiece'. Received 'BPE'"),
+        ({"continuing_subword_prefix": "@"}, "`continuing_subword_prefix` .* must be '##'"),
+        ({"vocab": {"a": 0, "b": 2}}, "ids of the tokens in .* must be 0, 1, 2"),
+        ({"vocab": [["a", -1.0]]}, "whose `model` has no `vocab`"),
+    ],
+)
+def test_other_tokenizers_are_refused(tmp_path, changes, message):
+    path = write(tmp_path / "tokenizer.json", **changes)
+    with pytest.raises(ValueError, match=message) as caught:
+        tokenization.load_vocab(path)
+    assert "tokenizer.json" in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"model": 3}'])
+def test_what_is_no_tokenizer_is_named(tmp_path, text):
+    (tmp_path / "tokenizer.json").write_text(text)
+    with pytest.raises(ValueError, match=r"tokenizer.json', whose `model` has no `vocab`"):
+        tokenization.load_vocab(str(tmp_path / "tokenizer.json"))
+
+
+# As transformers 5.23 writes it.
+CONFIG = {
+    "add_cross_attention": False,
+    "architectures": ["BertForPreTraining"],
+    "attention_probs_dropout_prob": 0.0,
+    "bos_token_id": None,
+    "classifier_dropout": None,
+    "dtype": "float32",
+    "eos_token_id": None,
+    "hidden_act": "gelu",
+    "hidden_dropout_prob": 0.0,
+    "hidden_size": 8,
+    "initializer_range": 0.02,
+    "intermediate_size": 12,
+    "is_decoder": False,
+    "layer_norm_eps": 1e-12,
+    "max_position_embeddings": 16,
+    "model_type": "bert",
+    "num_attention_heads": 4,
+    "num_hidden_layers": 2,
+    "pad_token_id": 0,
+    "tie_word_embeddings": True,
+    "transformers_version": "5.23.0",
+    "type_vocab_size": 3,
+    "use_cache": True,
+    "vocab_size": 29,
+}
+
+
+def test_configuration_is_read_and_written(still_config):
+    config = modeling.BertConfig.from_dict(CONFIG)
+    assert config == change(still_config, hidden_act="gelu_erf")
+    written = huggingface_files.from_bert(config.to_dict(), "BertForPreTraining")
+    assert written.keys() <= CONFIG.keys()
+    assert {key: CONFIG[key] for key in written} == written
+
+
+@pytest.mark.parametrize("activation", [*modeling.ACTIVATIONS, "GELU", ""])
+def test_activation_comes_back_from_a_round_trip(still_config, activation):
+    config = change(still_config, hidden_act=activation)
+    theirs = huggingface_files.from_bert(config.to_dict(), "BertModel")
+    back = modeling.BertConfig.from_dict(theirs)
+    function = modeling.get_activation(activation)
+    assert modeling.get_activation(back.hidden_act) is function
+
+
+def test_absent_keys_have_the_values_of_transformers():
+    config = modeling.BertConfig.from_dict({"model_type": "bert"})
+    assert (config.vocab_size, config.type_vocab_size) == (30522, 2)
+    assert config.hidden_act == "gelu_erf"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model_type": "roberta"}, "`model_type` must be 'bert', or absent. Received 'roberta'"),
+        ({"position_embedding_type": "relative_key"}, "`position_embedding_type` must be 'absol"),
+        ({"layer_norm_eps": 1e-5}, r"`layer_norm_eps` must be 1e-12, or absent. Received 1e-05"),
+        ({"is_decoder": True}, "`is_decoder` must be False"),
+        ({"add_cross_attention": True}, "`add_cross_attention` must be False"),
+        ({"pruned_heads": {"0": [1]}}, r"`pruned_heads` must be {}.*Received {'0': \[1\]}"),
+        ({"quantization_config": {"bits": 8}}, "`quantization_config` must be None"),
+        ({"auto_map": {"AutoModel": "code.Model"}}, "`auto_map` must be None"),
+        ({"hidden_act": "silu"}, r"`hidden_act` must be among \['gelu', .*Received 'silu'"),
+        ({"hidden_size": 9}, "`hidden_size` must be a multiple"),
+    ],
+)
+def test_what_is_not_computed_here_is_refused_with_key_and_value(tmp_path, changes, message):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**CONFIG, **changes}))
+    with pytest.raises(ValueError, match=message) as caught:
+        modeling.BertConfig.from_json_file(str(path))
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("id2label", "expected"),
+    [({"1": "good", "0": "bad"}, ["bad", "good"]), ({}, None), (None, None)],
+)
+def test_labels_are_in_the_order_of_the_outputs(id2label, expected):
+    assert huggingface_files.labels({"id2label": id2label}) == expected
+    if expected:
+        assert huggingface_files.labels(huggingface_files.label_keys(expected)) == expected
+
+
+@pytest.mark.parametrize("id2label", [{"1": "a"}, {"x": "a"}, ["a"]])
+def test_labels_without_their_numbers_are_refused(id2label):
+    with pytest.raises(ValueError, match="`id2label` must number the labels from 0"):
+        huggingface_files.labels({"id2label": id2label})
