@@ -22,13 +22,13 @@ from absl import flags, logging
 
 import layer_features
 import modeling
-import text_inputs
 import tokenization
 from bert.command_line import flags as common_flags
 from bert.command_line.console import Progress, run_script
 from bert.files.paths import check_outputs, match_files, read_lines, replace_files
 from bert.files.tables import clean_line, split_pair
 from bert.files.vectors import Features, write_jsonl, write_npz
+from bert.training.batches import cut_by_size, pad_sequences, sort_by_length
 from bert.weights import checkpoint
 from bert.weights import folder as model_folder
 
@@ -233,8 +233,8 @@ class Extractor:
         """Returns float32 [`num_rows`, W] for each line and layer."""
         results: list[list[np.ndarray]] = [[] for _ in lines]
         lengths = [len(line.tokens) for line in lines]
-        for batch in text_inputs.bucket(lengths, settings.batch_size):
-            inputs = text_inputs.pad(
+        for batch in sort_by_length(lengths, settings.batch_size):
+            inputs = pad_sequences(
                 [lines[number].input_ids for number in batch],
                 [lines[number].segment_ids for number in batch],
                 settings.max_seq_length,
@@ -312,7 +312,7 @@ def extract(
         return max(num_values, CHUNK_VALUES // CHUNK_LINES)
 
     number = num_done = 0
-    for chunk in text_inputs.chunk(lines, size, CHUNK_VALUES):
+    for chunk in cut_by_size(lines, size, CHUNK_VALUES):
         for line, values in zip(chunk, extractor(chunk, settings), strict=True):
             number += 1
             if not all(np.isfinite(each).all() for each in values):

@@ -17,12 +17,12 @@ from bert.command_line import quiet_import  # isort: skip  # noqa: F401
 from absl import flags, logging
 
 import modeling
-import text_inputs
 import tokenization
 from bert.command_line import flags as common_flags
 from bert.command_line.console import run_script
 from bert.files.paths import match_files, open_output
 from bert.files.tables import clean_line, text_lines
+from bert.training.batches import cut_by_size
 from bert.weights import checkpoint, huggingface
 from bert.weights import folder as model_folder
 from masked_model import MASK, Guess, MaskedModel, Score, Text
@@ -152,7 +152,7 @@ def run(settings: Settings, texts: Sequence[str] = ()) -> int:
         limit = 1 if waits else 64 * settings.batch_size
         count = 0
         scores: list[Score] = []
-        for chunk in text_inputs.chunk(read, lambda text: len(text.tokens), limit):
+        for chunk in cut_by_size(read, lambda text: len(text.tokens), limit):
             if settings.score:
                 rated = model.score(chunk)
                 scores = [_total([*scores, *rated])]

@@ -15,9 +15,9 @@ import tensorflow as tf
 
 import modeling
 import pretraining
-import text_inputs
 import tokenization
 from bert.files.tables import split_pair
+from bert.training.batches import pad_sequences, sort_by_length
 
 MASK = "[MASK]"
 
@@ -213,9 +213,9 @@ class MaskedModel:
         """
         longest = max((len(positions) for _, positions in queries), default=1)
         batch_size = max(min(self.batch_size, MAX_POSITIONS // longest), 1)
-        for numbers in text_inputs.bucket([len(text.tokens) for text, _ in queries], batch_size):
+        for numbers in sort_by_length([len(text.tokens) for text, _ in queries], batch_size):
             rows = [queries[number] for number in numbers]
-            batch = text_inputs.pad(
+            batch = pad_sequences(
                 [text.input_ids for text, _ in rows],
                 [text.segment_ids for text, _ in rows],
                 self.config.max_position_embeddings,

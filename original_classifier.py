@@ -15,13 +15,13 @@ import tensorflow as tf
 from absl import logging
 from keras import ops
 
-import input_pipeline
 import modeling
 import optimization
 import original_processors
 import task_models
-import training
 from bert.files.paths import is_file
+from bert.training import loop
+from bert.training.batches import Feature, Records
 from bert.weights import checkpoint
 
 Tensor = Any
@@ -71,15 +71,12 @@ def file_based_input_fn_builder(
         batch_size = _batch_size(params)
         if not is_file(input_file):
             raise ValueError(f"`input_file` must exist. Received {input_file!r}.")
-        records = input_pipeline.Records([input_file])
+        records = Records([input_file])
         lengths = {**dict.fromkeys(_ENCODER_INPUTS, seq_length), "label_ids": 1}
         lengths["is_real_example"] = 1
         int32 = (1 << 31, "int32")
         records.check_first(
-            {
-                name: input_pipeline.Feature(length, "`seq_length`", *int32)
-                for name, length in lengths.items()
-            }
+            {name: Feature(length, "`seq_length`", *int32) for name, length in lengths.items()}
         )
         parsed = {
             name: tf.io.FixedLenFeature([] if length == 1 else [length], tf.int64)
@@ -244,7 +241,7 @@ class ClassifierFn:
         make_optimizer: Callable[[], optimization.AdamWeightDecayOptimizer],
     ) -> None:
         self.model = model
-        self.trainer: training.Trainer | None = None
+        self.trainer: loop.Trainer | None = None
         self._num_labels = num_labels
         self._make_optimizer = make_optimizer
         self._logits = tf.function(lambda inputs: model(inputs)["logits"], reduce_retracing=True)
@@ -318,15 +315,15 @@ class ClassifierFn:
         if not np.any(batch["is_real_example"]):
             raise ValueError("A batch for training must have a real example. Received padding.")
         if self.trainer is None:
-            objective = training.Objective(*task_models.classification_objective("classification"))
-            self.trainer = training.Trainer(self.model, self._make_optimizer(), objective)
+            objective = loop.Objective(*task_models.classification_objective("classification"))
+            self.trainer = loop.Trainer(self.model, self._make_optimizer(), objective)
         trainer = self.trainer
         tensors = {name: tf.convert_to_tensor(values) for name, values in batch.items()}
 
         def train_op() -> float:
             results = trainer.train_step(tensors)
             if not np.isfinite(list(results.values())).all():
-                raise training.NonFiniteLossError(
+                raise loop.NonFiniteLossError(
                     f"The loss must stay finite. At step {trainer.step}: {results}. Try a smaller "
                     "`learning_rate` or more `num_warmup_steps`."
                 )

@@ -24,20 +24,18 @@ from absl import flags, logging
 
 import classification
 import custom_data
-import evaluations
-import finetuning
 import glue
-import input_pipeline
 import modeling
 import original_classifier
-import repeated_runs
 import served_task
 import task_models
 import tokenization
-import training
 from bert.command_line import flags as common_flags
 from bert.command_line.console import run_script
 from bert.files.paths import make_folder, write_text
+from bert.training import finetuning, loop, repeats
+from bert.training.batches import Batches, Feature, encoder_features
+from bert.training.evaluation import EarlyStopping, Predictor, predict_all, save_results
 from bert.weights import folder as model_folder
 
 # What people import from the original's run_classifier.py.
@@ -152,12 +150,12 @@ def run(settings: Settings) -> dict[str, Any]:
     settings = model_folder.complete(settings)
     if settings.num_runs == 1:
         return _run(settings)
-    return repeated_runs.repeat(settings, _run, _open_data_set(settings).task.metric)
+    return repeats.repeat(settings, _run, _open_data_set(settings).task.metric)
 
 
 def _check_settings(settings: Settings) -> None:
     finetuning.check_verbs(settings, "do_train", "do_eval", "do_predict", "do_export")
-    repeated_runs.check_settings(settings, evaluates=settings.do_eval, verb="do_eval")
+    repeats.check_settings(settings, evaluates=settings.do_eval, verb="do_eval")
 
 
 def _open_data_set(settings: Settings) -> classification.DataSet:
@@ -189,7 +187,7 @@ class _Split:
     submission: str | None
     examples: list[classification.InputExample]
     arrays: Mapping[str, np.ndarray]
-    batches: input_pipeline.Batches
+    batches: Batches
 
 
 @dataclasses.dataclass(frozen=True)
@@ -215,14 +213,14 @@ def _run(settings: Settings) -> dict[str, Any]:
         "do_lower_case": settings.do_lower_case,
         "max_seq_length": settings.max_seq_length,
     }
-    is_chief = training.is_chief(strategy)
+    is_chief = loop.is_chief(strategy)
     finetuning.open_folder(settings, config, stored)
     if is_chief and settings.do_train:
         finetuning.keep_task(settings, config, stored)
     with finetuning.record_folder(settings, is_chief) as folder, strategy.scope():
         splits = _make_splits(settings, config, tokenizer, data_set, examples, folder)
         model = task_models.classifier_model(config, task.num_outputs, dtype=settings.precision)
-        training.log_set_up(model, strategy, settings)
+        loop.log_set_up(model, strategy, settings)
         return _use_model(settings, model, tokenizer, task, splits, is_chief)
 
 
@@ -282,23 +280,21 @@ def _make_splits(
 
 def _features(
     settings: Settings, config: modeling.BertConfig, task: classification.Task
-) -> dict[str, input_pipeline.Feature]:
-    encoder = input_pipeline.encoder_features(
+) -> dict[str, Feature]:
+    encoder = encoder_features(
         max_seq_length=settings.max_seq_length,
         vocab_size=config.vocab_size,
         type_vocab_size=config.type_vocab_size,
     )
     labels = {
-        "classification": input_pipeline.Feature(
-            1, "the task", task.num_outputs, "the number of labels"
-        ),
-        "multi_label": input_pipeline.Feature(task.num_outputs, "the number of labels", 2, "a bit"),
-        "regression": input_pipeline.Feature(1, "the task"),
+        "classification": Feature(1, "the task", task.num_outputs, "the number of labels"),
+        "multi_label": Feature(task.num_outputs, "the number of labels", 2, "a bit"),
+        "regression": Feature(1, "the task"),
     }
     return {
         **encoder,
         "label_ids": labels[task.task_type],
-        "is_real_example": input_pipeline.Feature(1, "the format", 2, "a bit"),
+        "is_real_example": Feature(1, "the format", 2, "a bit"),
     }
 
 
@@ -342,10 +338,10 @@ class _Logits:
     def __init__(self, model: keras.Model, splits: _Splits) -> None:
         # Evaluation and prediction have batches of the same signature.
         for split in (*splits.eval, *splits.predict):
-            self._predictor = training.Predictor(model, split.batches.signature)
+            self._predictor = Predictor(model, split.batches.signature)
 
     def __call__(self, split: _Split) -> np.ndarray:
-        return training.predict_all(self._predictor, split.batches)["logits"]
+        return predict_all(self._predictor, split.batches)["logits"]
 
 
 def _train(
@@ -362,13 +358,11 @@ def _train(
     class_weights = None
     if settings.class_weights == "balanced":
         class_weights = classification.balanced_weights(task, train.arrays["label_ids"])
-    objective = training.Objective(
-        *task_models.classification_objective(task.task_type, class_weights)
-    )
+    objective = loop.Objective(*task_models.classification_objective(task.task_type, class_weights))
     evaluation = None
     if splits.eval:
         dev = splits.eval[0]
-        evaluation = evaluations.Evaluation(
+        evaluation = EarlyStopping(
             lambda: classification.score(task, predict(dev), dev.arrays["label_ids"]),
             task.metric,
             settings.early_stopping_patience,
@@ -393,7 +387,7 @@ def _save_scores(
     names = ("pearson", "spearman") if task.task_type == "regression" else ("accuracy",)
     results = {f"eval_{name}": scores[name] for name in (*names, "loss")}
     results["loss"] = scores["loss"]
-    training.save_results(settings.output_dir, step, results, name=f"eval_results{suffix}")
+    save_results(settings.output_dir, step, results, name=f"eval_results{suffix}")
     text = json.dumps({"global_step": step, **scores}, indent=2, ensure_ascii=False) + "\n"
     write_text(os.path.join(settings.output_dir, f"eval_results{suffix}.json"), text)
     for line in classification.format_report(task, scores).splitlines():

@@ -22,22 +22,20 @@ from absl import flags, logging
 import conll
 import entity_scores
 import entity_tags
-import evaluations
 import feature_based
-import finetuning
 import modeling
-import repeated_runs
 import served_task
 import tagged_files
 import tagging
 import tagging_windows
 import task_models
 import tokenization
-import training
 import word_spans
 from bert.command_line import flags as common_flags
 from bert.command_line.console import run_script
 from bert.files.paths import is_file, make_folder, write_text
+from bert.training import finetuning, loop, repeats
+from bert.training.evaluation import EarlyStopping, save_results
 from bert.weights import checkpoint
 from bert.weights import folder as model_folder
 
@@ -193,12 +191,12 @@ def run(settings: Settings) -> dict[str, Any]:
         return _run(settings)
     if settings.feature_based and settings.features_dir is None:
         settings = dataclasses.replace(settings, features_dir=settings.output_dir)
-    return repeated_runs.repeat(settings, _run, METRIC)
+    return repeats.repeat(settings, _run, METRIC)
 
 
 def _check_settings(settings: Settings) -> None:
     finetuning.check_verbs(settings, "do_train", "do_eval", "do_predict", "do_export")
-    repeated_runs.check_settings(settings, evaluates=settings.do_eval, verb="do_eval")
+    repeats.check_settings(settings, evaluates=settings.do_eval, verb="do_eval")
 
 
 def _run(settings: Settings) -> dict[str, Any]:
@@ -209,7 +207,7 @@ def _run(settings: Settings) -> dict[str, Any]:
     sentences = _read_sentences(settings, needs_labels=stored_task is None)
     task = _make_task(settings, stored_task, sentences)
     stored = _stored(settings, task)
-    is_chief = training.is_chief(strategy)
+    is_chief = loop.is_chief(strategy)
     finetuning.open_folder(settings, config, {name: stored[name] for name in _fixed(settings)})
     with finetuning.record_folder(settings, is_chief) as folder, strategy.scope():
         tagger = None
@@ -225,7 +223,7 @@ def _run(settings: Settings) -> dict[str, Any]:
         splits = _make_splits(settings, tokenizer, task, sentences, open_windows)
         if is_chief and settings.do_train:
             finetuning.keep_task(settings, config, stored)
-        training.log_set_up(model, strategy, settings)
+        loop.log_set_up(model, strategy, settings)
         scores = _use_model(settings, model, task, splits, is_chief)
         if settings.do_export and is_chief:
             # TensorFlow Text is not loaded where nothing is exported.
@@ -433,10 +431,10 @@ def _train(
         return finetuning.load(settings, model)
     evaluation = None
     if dev := splits.get("dev"):
-        evaluation = evaluations.Evaluation(
+        evaluation = EarlyStopping(
             lambda: _score(task, dev, logits("dev"))[0], METRIC, settings.early_stopping_patience
         )
-    objective = training.Objective(*task_models.tagging_objective())
+    objective = loop.Objective(*task_models.tagging_objective())
     return finetuning.train(settings, model, objective, splits["train"].batches, evaluation)
 
 
@@ -460,7 +458,7 @@ def _score(
 def _save_scores(settings: Settings, part: str, step: int, scores: Mapping[str, Any]) -> None:
     results = {f"{part}_{name}": scores[name] for name in _NAMES}
     name = f"{part}_results"
-    training.save_results(settings.output_dir, step, {**results, "loss": scores["loss"]}, name=name)
+    save_results(settings.output_dir, step, {**results, "loss": scores["loss"]}, name=name)
     text = json.dumps({"global_step": step, **scores}, indent=2, ensure_ascii=False) + "\n"
     write_text(os.path.join(settings.output_dir, f"{name}.json"), text)
     for line in entity_scores.format_report(dict(scores)).splitlines():

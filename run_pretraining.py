@@ -17,18 +17,19 @@ import keras
 import numpy as np
 from absl import flags, logging
 
-import input_pipeline
 import modeling
 import optimization
 import pretraining
-import training
 from bert.command_line import flags as common_flags
 from bert.command_line.console import run_script
 from bert.files.paths import make_folder, match_files
+from bert.training import loop
+from bert.training.batches import Batches, Records, pretraining_features
+from bert.training.evaluation import evaluate, save_results
 from bert.weights import checkpoint
 from bert.weights import folder as model_folder
 
-OBJECTIVE = training.Objective(pretraining.loss_weights, pretraining.losses)
+OBJECTIVE = loop.Objective(pretraining.loss_weights, pretraining.losses)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -106,7 +107,7 @@ def run(settings: Settings) -> dict[str, float]:
     if not settings.do_train and not settings.do_eval:
         raise ValueError("At least one of `--do_train` and `--do_eval` must be given.")
     settings = model_folder.complete(settings)
-    strategy = training.make_strategy(
+    strategy = loop.make_strategy(
         "tpu" if settings.use_tpu else settings.strategy, settings.tpu_name
     )
     config = modeling.BertConfig.from_json_file(settings.bert_config_file)
@@ -115,20 +116,18 @@ def run(settings: Settings) -> dict[str, float]:
     make_folder(settings.output_dir)
     with strategy.scope():
         model = pretraining.pretraining_model(config, dtype=settings.precision)
-        training.log_set_up(model, strategy, settings)
+        loop.log_set_up(model, strategy, settings)
         if settings.do_train:
             step = _train(settings, config, model, train_batches)
         else:
             step = _restore(settings, model)
         if not settings.do_eval:
             return {}
-        results = training.evaluate(
-            model, pretraining.metrics, eval_batches, settings.max_eval_steps
-        )
+        results = evaluate(model, pretraining.metrics, eval_batches, settings.max_eval_steps)
     # Departs: the original's `loss` is a mean over batches; this one does not depend on their size.
     results["loss"] = results["masked_lm_loss"] + results["next_sentence_loss"]
-    if training.is_chief(strategy):
-        training.save_results(settings.output_dir, step, results)
+    if loop.is_chief(strategy):
+        save_results(settings.output_dir, step, results)
         _explain(results, eval_batches, settings.max_eval_steps)
     return results
 
@@ -155,7 +154,7 @@ def _open_batches(settings: Settings, config: modeling.BertConfig, num_replicas:
         )
     if settings.init_checkpoint:
         checkpoint.check_fit(settings.init_checkpoint, config)
-    features = input_pipeline.pretraining_features(
+    features = pretraining_features(
         max_seq_length=settings.max_seq_length,
         max_predictions_per_seq=settings.max_predictions_per_seq,
         vocab_size=config.vocab_size,
@@ -167,14 +166,14 @@ def _open_batches(settings: Settings, config: modeling.BertConfig, num_replicas:
         eval_files = match_files(settings.eval_input_file, "eval_input_file")
     train_batches = eval_batches = None
     if settings.do_train:
-        train_batches = input_pipeline.Batches(
+        train_batches = Batches(
             _open_records(train_files, features),
             features,
             settings.train_batch_size,
             seed=settings.seed,
         )
     if settings.do_eval:
-        eval_batches = input_pipeline.Batches(
+        eval_batches = Batches(
             _open_records(eval_files, features), features, settings.eval_batch_size
         )
         if eval_files == train_files:
@@ -185,8 +184,8 @@ def _open_batches(settings: Settings, config: modeling.BertConfig, num_replicas:
     return train_batches, eval_batches
 
 
-def _open_records(files: list[str], features: Any) -> input_pipeline.Records:
-    records = input_pipeline.Records(files)
+def _open_records(files: list[str], features: Any) -> Records:
+    records = Records(files)
     records.check_first(features)
     return records
 
@@ -195,21 +194,21 @@ def _train(
     settings: Settings,
     config: modeling.BertConfig,
     model: keras.Model,
-    batches: input_pipeline.Batches,
+    batches: Batches,
 ) -> int:
     optimizer = optimization.bert_optimizer(
         settings.learning_rate, settings.num_train_steps, settings.num_warmup_steps
     )
-    trainer = training.Trainer(
+    trainer = loop.Trainer(
         model,
         optimizer,
         OBJECTIVE,
         seed=settings.seed,
         num_micro_batches=settings.gradient_accumulation_steps,
-        loss_scale=training.LossScale() if settings.precision == "mixed_float16" else None,
+        loss_scale=loop.LossScale() if settings.precision == "mixed_float16" else None,
     )
     checkpoints = checkpoint.Checkpoints(settings.output_dir, settings.keep_checkpoint_max)
-    step = training.initialize(model, trainer.state(), checkpoints, settings.init_checkpoint)
+    step = loop.initialize(model, trainer.state(), checkpoints, settings.init_checkpoint)
     if step > settings.num_train_steps:
         raise ValueError(
             f"`--num_train_steps` must be at least {step}, where {settings.output_dir!r} is. "
@@ -223,10 +222,10 @@ def _train(
         settings.train_batch_size,
     )
     observers = []
-    if training.is_chief(trainer.strategy):
+    if loop.is_chief(trainer.strategy):
         model_folder.keep_config(settings.output_dir, config)
         observers.append(
-            training.ProgressLog(
+            loop.ProgressLog(
                 settings.output_dir,
                 first_step=step,
                 num_train_steps=settings.num_train_steps,
@@ -234,7 +233,7 @@ def _train(
                 every=settings.log_every_steps,
             )
         )
-    training.train(
+    loop.train(
         trainer,
         batches,
         num_train_steps=settings.num_train_steps,
@@ -248,12 +247,10 @@ def _train(
 def _restore(settings: Settings, model: keras.Model) -> int:
     weights = {variable.path: variable for variable in model.weights}
     checkpoints = checkpoint.Checkpoints(settings.output_dir)
-    return training.initialize(model, weights, checkpoints, settings.init_checkpoint)
+    return loop.initialize(model, weights, checkpoints, settings.init_checkpoint)
 
 
-def _explain(
-    results: dict[str, float], batches: input_pipeline.Batches, max_eval_steps: int
-) -> None:
+def _explain(results: dict[str, float], batches: Batches, max_eval_steps: int) -> None:
     """Logs what the figures mean, beside what guessing would reach."""
     tokens, pairs = [], []
     for batch in batches.iterate(0, min(max_eval_steps, batches.num_batches)):

@@ -21,11 +21,7 @@ import keras
 import numpy as np
 from absl import flags, logging
 
-import evaluations
-import finetuning
-import input_pipeline
 import modeling
-import repeated_runs
 import served_task
 import squad
 import squad_alignment
@@ -36,11 +32,13 @@ import squad_report
 import squad_scores
 import task_models
 import tokenization
-import training
 from bert.command_line import flags as common_flags
 from bert.command_line.console import run_script
 from bert.files.paths import open_file, write_text
 from bert.files.processes import usable_cores
+from bert.training import finetuning, loop, repeats
+from bert.training.batches import Batches, Feature, Records, encoder_features
+from bert.training.evaluation import EarlyStopping, Predictor
 from bert.weights import folder as model_folder
 from squad_windows import WindowTable
 
@@ -132,7 +130,7 @@ def run(settings: Settings) -> dict[str, Any]:
     if settings.num_runs == 1:
         return _run(settings)
     _check_scored(settings, "num_runs", _read_questions(settings))
-    return repeated_runs.repeat(settings, _run_with_baseline, "f1")
+    return repeats.repeat(settings, _run_with_baseline, "f1")
 
 
 def _check_settings(settings: Settings) -> None:
@@ -148,7 +146,7 @@ def _check_settings(settings: Settings) -> None:
             "`--bucket_predictions` must not be given together with `--pad_to_max_length`, which "
             "asks for the contrary."
         )
-    repeated_runs.check_settings(settings, evaluates=settings.do_predict, verb="do_predict")
+    repeats.check_settings(settings, evaluates=settings.do_predict, verb="do_predict")
 
 
 def _check_file(path: str | None, verb: str) -> None:
@@ -191,7 +189,7 @@ def _run(settings: Settings) -> dict[str, Any]:
     questions = _read_questions(settings) if settings.do_predict else []
     if settings.early_stopping_patience:
         _check_scored(settings, "early_stopping_patience", questions)
-    is_chief = training.is_chief(strategy)
+    is_chief = loop.is_chief(strategy)
     stored = _stored(settings)
     finetuning.open_folder(settings, config, {key: stored[key] for key in _fixed(settings)})
     with finetuning.record_folder(settings, is_chief) as folder, strategy.scope():
@@ -199,7 +197,7 @@ def _run(settings: Settings) -> dict[str, Any]:
         if is_chief and settings.do_train:
             finetuning.keep_task(settings, config, stored)
         model = task_models.span_model(config, dtype=settings.precision)
-        training.log_set_up(model, strategy, settings)
+        loop.log_set_up(model, strategy, settings)
         return _use_model(settings, model, tokenizer, questions, windows, is_chief)
 
 
@@ -231,7 +229,7 @@ class _Windows:
     """Windows and batches of them; without batches where there is no window."""
 
     table: WindowTable
-    batches: input_pipeline.Batches | None
+    batches: Batches | None
 
 
 def _open_windows(
@@ -243,7 +241,7 @@ def _open_windows(
 ) -> dict[str, _Windows]:
     """Returns the windows to train on and those to predict on, by "train" and "predict"."""
     windows = {}
-    features = input_pipeline.encoder_features(
+    features = encoder_features(
         max_seq_length=settings.max_seq_length,
         vocab_size=config.vocab_size,
         type_vocab_size=config.type_vocab_size,
@@ -253,7 +251,7 @@ def _open_windows(
         table = _make_table(
             settings, tokenizer, "train", path, lambda: _read_train_examples(settings)
         )
-        place = input_pipeline.Feature(1, "the task", settings.max_seq_length, "--max_seq_length")
+        place = Feature(1, "the task", settings.max_seq_length, "--max_seq_length")
         batches = finetuning.open_batches(
             path,
             {**features, "start_positions": place, "end_positions": place},
@@ -319,15 +317,15 @@ def _make_table(
 
 def _predict_batches(
     settings: Settings,
-    features: Mapping[str, input_pipeline.Feature],
+    features: Mapping[str, Feature],
     table: WindowTable,
     path: str,
-) -> input_pipeline.Batches:
+) -> Batches:
     """Returns batches in order, padded, or with --bucket_predictions formed by length."""
     # Faithful: padding competes for places among the n best, so all of it is there by default.
     buckets = settings.bucket_predictions
-    return input_pipeline.Batches(
-        input_pipeline.Records([path]),
+    return Batches(
+        Records([path]),
         features,
         settings.predict_batch_size,
         lengths=table.lengths() if buckets else None,
@@ -392,7 +390,7 @@ class _Answers:
         self._tokenizer = tokenizer
         self._windows = windows
         if windows.batches:
-            self._predictor = training.Predictor(model, windows.batches.signature)
+            self._predictor = Predictor(model, windows.batches.signature)
 
     def __call__(self) -> list[squad_answers.Prediction]:
         table, decoding = self._windows.table, _decoding(self._settings)
@@ -435,7 +433,7 @@ def _train(
         return finetuning.load(settings, model)
     evaluation = None
     if settings.early_stopping_patience and answer is not None:
-        evaluation = evaluations.Evaluation(
+        evaluation = EarlyStopping(
             lambda: _score(settings, answer.questions, answer()),
             "f1",
             settings.early_stopping_patience,
@@ -445,7 +443,7 @@ def _train(
     return finetuning.train(
         settings,
         model,
-        training.Objective(*task_models.span_objective()),
+        loop.Objective(*task_models.span_objective()),
         batches,
         evaluation,
         # Faithful: steps are counted in questions, of which some have several windows.

@@ -20,19 +20,17 @@ import keras
 import numpy as np
 from absl import flags, logging
 
-import evaluations
-import finetuning
-import input_pipeline
 import modeling
-import repeated_runs
 import served_task
 import swag
 import task_models
 import tokenization
-import training
 from bert.command_line import flags as common_flags
 from bert.command_line.console import run_script
 from bert.files.paths import describe_folder, find_file, write_text
+from bert.training import finetuning, loop, repeats
+from bert.training.batches import Batches, Feature, encoder_features
+from bert.training.evaluation import EarlyStopping, Predictor, predict_all, save_results
 from bert.weights import folder as model_folder
 
 METRIC = "accuracy"
@@ -79,12 +77,12 @@ def run(settings: Settings) -> dict[str, Any]:
     settings = model_folder.complete(settings)
     if settings.num_runs == 1:
         return _run(settings)
-    return repeated_runs.repeat(settings, _run, METRIC)
+    return repeats.repeat(settings, _run, METRIC)
 
 
 def _check_settings(settings: Settings) -> None:
     finetuning.check_verbs(settings, "do_train", "do_eval", "do_predict", "do_export")
-    repeated_runs.check_settings(settings, evaluates=settings.do_eval, verb="do_eval")
+    repeats.check_settings(settings, evaluates=settings.do_eval, verb="do_eval")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +91,7 @@ class _Split:
 
     examples: list[swag.Example]
     arrays: Mapping[str, np.ndarray]
-    batches: input_pipeline.Batches
+    batches: Batches
 
 
 def _run(settings: Settings) -> dict[str, Any]:
@@ -109,14 +107,14 @@ def _run(settings: Settings) -> dict[str, Any]:
         "do_lower_case": settings.do_lower_case,
         "max_seq_length": settings.max_seq_length,
     }
-    is_chief = training.is_chief(strategy)
+    is_chief = loop.is_chief(strategy)
     finetuning.open_folder(settings, config, stored)
     if is_chief and settings.do_train:
         finetuning.keep_task(settings, config, stored)
     with finetuning.record_folder(settings, is_chief) as folder, strategy.scope():
         splits = _make_splits(settings, config, tokenizer, examples, folder)
         model = task_models.choice_model(config, dtype=settings.precision)
-        training.log_set_up(model, strategy, settings)
+        loop.log_set_up(model, strategy, settings)
         return _use_model(settings, model, tokenizer, splits, is_chief)
 
 
@@ -176,8 +174,8 @@ def _make_splits(
 
 def _features(
     settings: Settings, config: modeling.BertConfig, num_choices: int
-) -> dict[str, input_pipeline.Feature]:
-    encoder = input_pipeline.encoder_features(
+) -> dict[str, Feature]:
+    encoder = encoder_features(
         max_seq_length=settings.max_seq_length,
         vocab_size=config.vocab_size,
         type_vocab_size=config.type_vocab_size,
@@ -186,8 +184,8 @@ def _features(
     endings = "the largest number of endings"
     return {
         **encoder,
-        "choice_mask": input_pipeline.Feature(num_choices, endings, 2, "a mask"),
-        "label_ids": input_pipeline.Feature(1, "the task", num_choices, endings),
+        "choice_mask": Feature(num_choices, endings, 2, "a mask"),
+        "label_ids": Feature(1, "the task", num_choices, endings),
     }
 
 
@@ -228,12 +226,11 @@ class _Logits:
     def __init__(self, model: keras.Model, splits: Mapping[str, _Split]) -> None:
         self._batches = {name: split.batches for name, split in splits.items()}
         self._predictors = {
-            name: training.Predictor(model, batches.signature)
-            for name, batches in self._batches.items()
+            name: Predictor(model, batches.signature) for name, batches in self._batches.items()
         }
 
     def __call__(self, name: str) -> np.ndarray:
-        return training.predict_all(self._predictors[name], self._batches[name])["logits"]
+        return predict_all(self._predictors[name], self._batches[name])["logits"]
 
 
 def _train(
@@ -244,18 +241,18 @@ def _train(
         return finetuning.load(settings, model)
     evaluation = None
     if dev := splits.get("dev"):
-        evaluation = evaluations.Evaluation(
+        evaluation = EarlyStopping(
             lambda: swag.score(dev.arrays, predict("dev")),
             METRIC,
             settings.early_stopping_patience,
         )
-    objective = training.Objective(*task_models.choice_objective())
+    objective = loop.Objective(*task_models.choice_objective())
     return finetuning.train(settings, model, objective, splits["train"].batches, evaluation)
 
 
 def _save_scores(settings: Settings, step: int, scores: Mapping[str, float]) -> None:
     results = {f"eval_{name}": scores[name] for name in ("accuracy", "loss")}
-    training.save_results(settings.output_dir, step, {**results, "loss": scores["loss"]})
+    save_results(settings.output_dir, step, {**results, "loss": scores["loss"]})
     text = json.dumps({"global_step": step, **scores}, indent=2) + "\n"
     write_text(os.path.join(settings.output_dir, "eval_results.json"), text)
     logging.info("Always giving the same number would reach %s %.4f.", METRIC, scores["baseline"])

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-import finetuning
 import modeling
-import text_inputs
 import tokenization
-import training
 from bert.files.paths import open_file
+from bert.training import finetuning
+from bert.training.batches import round_up
+from bert.training.evaluation import Predictor
 from bert.weights import checkpoint
 from served_task import Row, ServedTask
 
@@ -54,7 +54,7 @@ class LoadedModel:
         signature = {
             name: tf.TensorSpec([None] * rank, tf.int32, name=name) for name in task.model.input
         }
-        self._predictor = training.Predictor(task.model, signature)
+        self._predictor = Predictor(task.model, signature)
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -107,7 +107,7 @@ class LoadedModel:
         results: dict[str, np.ndarray] = {}
         for start in range(0, len(order), self.batch_size):
             numbers = order[start : start + self.batch_size]
-            longest = text_inputs.round_up(max(int(lengths[numbers[-1]]), 1))
+            longest = round_up(max(int(lengths[numbers[-1]]), 1))
             inputs = {
                 name: tf.constant(features[name][numbers][..., :longest], tf.int32)
                 for name in self.task.model.input

@@ -9,12 +9,12 @@ import numpy as np
 
 import conll
 import feature_based
-import finetuning
-import input_pipeline
 import modeling
-import training
 import word_features
 from bert.command_line import flags as common_flags
+from bert.training import finetuning
+from bert.training.batches import Batches, Feature, encoder_features
+from bert.training.evaluation import Predictor
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -31,12 +31,12 @@ class Split:
 
     sentences: list[conll.Sentence]
     arrays: Arrays
-    batches: input_pipeline.Batches
+    batches: Batches
 
 
 # From a name for files, what `tagging.make_features` gives, the windows per batch and the seed of
 # their order, or None: arrays and batches of a `Split`.
-Opener = Callable[[str, Arrays, int, int | None], tuple[Arrays, input_pipeline.Batches]]
+Opener = Callable[[str, Arrays, int, int | None], tuple[Arrays, Batches]]
 
 
 def record_opener(
@@ -50,7 +50,7 @@ def record_opener(
 
     def open_windows(
         name: str, arrays: Arrays, batch_size: int, seed: int | None
-    ) -> tuple[Arrays, input_pipeline.Batches]:
+    ) -> tuple[Arrays, Batches]:
         path = os.path.join(folder, f"{name}.tf_record")
         finetuning.write_examples(path, {feature: arrays[feature] for feature in features})
         lengths = arrays["input_mask"].sum(axis=1)
@@ -61,19 +61,15 @@ def record_opener(
     return open_windows
 
 
-def _features(
-    length: int, config: modeling.BertConfig, num_labels: int
-) -> dict[str, input_pipeline.Feature]:
-    encoder = input_pipeline.encoder_features(
+def _features(length: int, config: modeling.BertConfig, num_labels: int) -> dict[str, Feature]:
+    encoder = encoder_features(
         max_seq_length=length,
         vocab_size=config.vocab_size,
         type_vocab_size=config.type_vocab_size,
     )
 
-    def per_token(limit: int, limit_source: str) -> input_pipeline.Feature:
-        return input_pipeline.Feature(
-            length, "--max_seq_length", limit, limit_source, per_token=True
-        )
+    def per_token(limit: int, limit_source: str) -> Feature:
+        return Feature(length, "--max_seq_length", limit, limit_source, per_token=True)
 
     return {
         **encoder,
@@ -91,7 +87,7 @@ def feature_opener(
 
     def open_windows(
         name: str, arrays: Arrays, batch_size: int, seed: int | None
-    ) -> tuple[Arrays, input_pipeline.Batches]:
+    ) -> tuple[Arrays, Batches]:
         path = os.path.join(folder, f"{name}.{tagger.layers}.features.npy")
         features = word_features.WordFeatures(tagger.encoder, arrays, path)
         words = word_features.compact(arrays)
@@ -108,7 +104,7 @@ class Logits:
         self._splits = splits
         # Evaluation and prediction have batches of the same signature.
         for name in splits.keys() - {"train"}:
-            self._predictor = training.Predictor(model, splits[name].batches.signature)
+            self._predictor = Predictor(model, splits[name].batches.signature)
 
     def __call__(self, name: str) -> np.ndarray:
         batches = self._splits[name].batches

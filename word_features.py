@@ -17,13 +17,19 @@ import tensorflow as tf
 from absl import logging
 
 import feature_based
-import input_pipeline
 import modeling
 import tagging
-import text_inputs
 from bert.command_line.console import Progress
 from bert.files.paths import is_remote, replace_files
 from bert.files.records import encode_examples
+from bert.training.batches import (
+    Batches,
+    Records,
+    cut_by_size,
+    read_ahead,
+    round_up,
+    sort_by_length,
+)
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -74,11 +80,11 @@ def encode(encoder: keras.Model, arrays: Arrays) -> Iterator[np.ndarray]:
     values = int(np.prod(feature_based.feature_shape(encoder)))
     progress = Progress("Computing features", len(counts))
     windows = range(len(counts))
-    for part in text_inputs.chunk(windows, lambda each: counts[each] * values, _PART_VALUES):
+    for part in cut_by_size(windows, lambda each: counts[each] * values, _PART_VALUES):
         rows: list[np.ndarray] = [np.zeros(0)] * len(part)
-        for batch in text_inputs.bucket([int(lengths[each]) for each in part], _ENCODER_BATCH):
+        for batch in sort_by_length([int(lengths[each]) for each in part], _ENCODER_BATCH):
             numbers = [part[place] for place in batch]
-            longest = text_inputs.round_up(int(lengths[numbers].max()))
+            longest = round_up(int(lengths[numbers].max()))
             inputs = {name: tf.constant(arrays[name][numbers, :longest]) for name in names}
             ends = np.cumsum(counts[numbers])
             for place, each in zip(
@@ -210,7 +216,7 @@ def _read_header(file: BinaryIO) -> tuple[tuple[int, ...], int]:
     return shape, file.tell()
 
 
-class FeatureBatches(input_pipeline.Batches):
+class FeatureBatches(Batches):
     """Batches of `features`, `label_ids` and `label_mask` of windows, a word in each place.
 
     They are formed as those of records, and trimmed to the longest window.
@@ -273,7 +279,7 @@ class FeatureBatches(input_pipeline.Batches):
         kinds = [spec.dtype for spec in signature.values()]
         indices = tf.data.Dataset.range((end_step - first_step) * here)
         tensors = indices.map(lambda index: tf.numpy_function(read, [index], kinds))
-        return input_pipeline.read_ahead(tensors.map(shaped))
+        return read_ahead(tensors.map(shaped))
 
     def _gather(self, numbers: Sequence[int] | np.ndarray) -> list[np.ndarray]:
         """Returns the features, labels and mask of windows, padded."""
@@ -287,7 +293,7 @@ class FeatureBatches(input_pipeline.Batches):
         return [features, self._arrays["label_ids"][numbers, :longest], masks[:, :longest]]
 
 
-class _Records(input_pipeline.Records):
+class _Records(Records):
     """The windows one by one, as records, for a batch that is to be looked at later."""
 
     def __init__(self, features: WordFeatures, arrays: Arrays) -> None:

@@ -10,13 +10,13 @@ import worker
 import modeling
 import optimization
 import pretraining
-import training
+from bert.training import loop
 
 PRECISIONS = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
 PEAK_SIZE = 4096
 
 
-def make_trainer(setting: dict) -> training.Trainer:
+def make_trainer(setting: dict) -> loop.Trainer:
     """Returns what run_pretraining.py trains with."""
     config = modeling.BertConfig(
         vocab_size=setting["vocab_size"],
@@ -27,10 +27,10 @@ def make_trainer(setting: dict) -> training.Trainer:
         type_vocab_size=2,
     )
     keras.utils.set_random_seed(0)
-    return training.Trainer(
+    return loop.Trainer(
         pretraining.pretraining_model(config, dtype=PRECISIONS[setting["precision"]]),
         optimization.bert_optimizer(1e-4, num_train_steps=1000, num_warmup_steps=100),
-        training.Objective(pretraining.loss_weights, pretraining.losses),
+        loop.Objective(pretraining.loss_weights, pretraining.losses),
     )
 
 

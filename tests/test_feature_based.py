@@ -10,7 +10,6 @@ from test_run_ner import PIECES, make_sentences, settings_in, write_task
 import entity_tags
 import extract_features
 import feature_based
-import input_pipeline
 import layer_features
 import modeling
 import run_ner
@@ -18,6 +17,7 @@ import serving
 import tagging
 import tokenization
 import word_features
+from bert.training.batches import Batches
 from bert.weights import checkpoint
 from conll import Sentence
 
@@ -272,7 +272,7 @@ def test_training_reads_every_window_once_an_epoch(config, tmp_path):
     for epoch in range(4):
         part = numbers[epoch * count : (epoch + 1) * count]
         assert sorted(part) == list(range(count))
-    assert isinstance(batches, input_pipeline.Batches)
+    assert isinstance(batches, Batches)
     record = tf.train.Example.FromString(batches.serialized(0)[0])
     stored = record.features.feature["features"].float_list.value
     np.testing.assert_array_equal(stored, features[batches.numbers(0)[0]].ravel())

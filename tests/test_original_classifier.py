@@ -19,7 +19,7 @@ import original_classifier
 import run_classifier
 import task_models
 import tokenization
-import training
+from bert.training import loop
 
 # As in the original's run_classifier.py.
 SIGNATURES = {
@@ -668,7 +668,7 @@ def test_training_that_diverges_says_so(golden_config):
     model_fn.model.get_layer("classifier").output_bias.assign([np.inf, 0])
     ids = np.ones((2, 5), int)
     batch = {"input_ids": ids, "input_mask": ids, "segment_ids": ids * 0, "label_ids": [0, 1]}
-    with pytest.raises(training.NonFiniteLossError, match="At step 1"):
+    with pytest.raises(loop.NonFiniteLossError, match="At step 1"):
         model_fn(batch, None, "train").train_op()
 
 

@@ -11,7 +11,6 @@ import tensorflow as tf
 from conftest import GOLDEN, LARGE_GOLDEN, run_python, write_model_files
 from script_runs import finish_beside_killed
 
-import finetuning
 import predict
 import run_squad
 import serving
@@ -19,6 +18,7 @@ import squad
 import squad_answers
 import squad_features
 import tokenization
+from bert.training import finetuning
 
 # Flag, default (original: run_squad.py).
 ORIGINAL_FLAGS = {

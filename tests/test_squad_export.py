@@ -8,7 +8,6 @@ from test_export import as_lists, call_elsewhere
 from test_graph_tokenizer import SPECIALS, raw_texts
 from test_run_squad import golden_settings, read_json
 
-import finetuning
 import modeling
 import run_squad
 import serving
@@ -17,6 +16,7 @@ import squad_answers
 import squad_export
 import task_models
 import tokenization
+from bert.training import finetuning
 
 DECODINGS = {
     1: {"n_best_size": 20, "max_answer_length": 30},

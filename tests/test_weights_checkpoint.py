@@ -12,8 +12,8 @@ import optimization
 import pretraining
 import run_pretraining
 import task_models
-import training
 from bert.files.paths import make_folder, write_text
+from bert.training import loop
 from bert.weights import checkpoint
 from bert.weights import folder as model_folder
 
@@ -22,7 +22,7 @@ from bert.weights import folder as model_folder
 def trainer(tiny_config):
     """A trainer with slots that are not zero, at step 3."""
     model = pretraining.pretraining_model(tiny_config)
-    trainer = training.Trainer(
+    trainer = loop.Trainer(
         model, optimization.bert_optimizer(0.1, 10, 0), run_pretraining.OBJECTIVE
     )
     rng = np.random.RandomState(0)
@@ -125,7 +125,7 @@ def test_run_of_tensorflow_1_is_resumed(tmp_path, trainer):
     tensors["global_step"] = np.int64(77)
     save_by_tf1(str(tmp_path / "model.ckpt-77"), tensors)
     checkpoints = checkpoint.Checkpoints(str(tmp_path))
-    step = training.initialize(trainer.model, state, checkpoints, None)
+    step = loop.initialize(trainer.model, state, checkpoints, None)
     assert step == trainer.step == 77
     assert_same(values_of(state), {**tensors, "global_step": np.asarray(77)})
     # And saving goes on where TensorFlow 1 left off.

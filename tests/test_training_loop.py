@@ -21,11 +21,12 @@ from conftest import (
     write_examples,
 )
 
-import input_pipeline
 import modeling
 import optimization
 import pretraining
-import training
+from bert.training import loop
+from bert.training.batches import Batches, Records, pretraining_features
+from bert.training.evaluation import evaluate, save_results
 from bert.weights import checkpoint
 from run_pretraining import OBJECTIVE
 
@@ -33,7 +34,7 @@ from run_pretraining import OBJECTIVE
 def make_trainer(config, *, learning_rate=0.01, steps=100, warmup=0, **kwargs):
     model = pretraining.pretraining_model(config, dtype=kwargs.pop("dtype", None))
     optimizer = optimization.bert_optimizer(learning_rate, steps, warmup)
-    return training.Trainer(model, optimizer, OBJECTIVE, **kwargs)
+    return loop.Trainer(model, optimizer, OBJECTIVE, **kwargs)
 
 
 def to_tensors(examples):
@@ -61,19 +62,19 @@ def make_batches(tmp_path, tiny_config):
     def make(batch_size, seed=5, count=20, examples=None):
         examples = make_examples(tiny_config, count) if examples is None else examples
         path = write_examples(tmp_path / "train.tfrecord", examples)
-        features = input_pipeline.pretraining_features(
+        features = pretraining_features(
             max_seq_length=LENGTH,
             max_predictions_per_seq=PREDICTIONS,
             vocab_size=tiny_config.vocab_size,
             type_vocab_size=tiny_config.type_vocab_size,
         )
-        return input_pipeline.Batches(input_pipeline.Records([path]), features, batch_size, seed)
+        return Batches(Records([path]), features, batch_size, seed)
 
     return make
 
 
 def train(trainer, batches, folder, steps, *, save_every=1000, observers=(), keep=5):
-    training.train(
+    loop.train(
         trainer,
         batches,
         num_train_steps=steps,
@@ -93,7 +94,7 @@ def test_trajectory_equals_the_original(golden):
     optimizer = optimization.bert_optimizer(
         original["learning_rate"], steps, original["num_warmup_steps"]
     )
-    trainer = training.Trainer(model, optimizer, OBJECTIVE)
+    trainer = loop.Trainer(model, optimizer, OBJECTIVE)
     batch = to_tensors(golden_batch(golden))
     results = [trainer.train_step(batch) for _ in range(steps)]
     losses = [each["loss"] for each in results]
@@ -263,7 +264,7 @@ def test_two_workers_equal_one_device(tmp_path, still_config):
 def test_evaluation_does_not_depend_on_the_batch_size(tiny_config, make_batches):
     model = pretraining.pretraining_model(tiny_config)
     results = [
-        training.evaluate(model, pretraining.metrics, make_batches(size, seed=None, count=9), 100)
+        evaluate(model, pretraining.metrics, make_batches(size, seed=None, count=9), 100)
         for size in (1, 4, 9, 50)
     ]
     for each in results[1:]:
@@ -273,7 +274,7 @@ def test_evaluation_does_not_depend_on_the_batch_size(tiny_config, make_batches)
 def test_evaluation_divides_one_sum_by_one_weight(tiny_config, make_batches):
     examples = make_examples(tiny_config, 9)
     model = pretraining.pretraining_model(tiny_config)
-    results = training.evaluate(model, pretraining.metrics, make_batches(4, None, 9), 100)
+    results = evaluate(model, pretraining.metrics, make_batches(4, None, 9), 100)
     outputs = model({name: examples[name] for name in model.input})
     logits = np.asarray(outputs["masked_lm_logits"], np.float64)
     ids, weights = examples["masked_lm_ids"], examples["masked_lm_weights"]
@@ -296,12 +297,10 @@ def test_evaluation_divides_one_sum_by_one_weight(tiny_config, make_batches):
 
 def test_evaluation_stops_after_its_steps(tiny_config, make_batches):
     model = pretraining.pretraining_model(tiny_config)
-    two = training.evaluate(model, pretraining.metrics, make_batches(4, seed=None), 2)
+    two = evaluate(model, pretraining.metrics, make_batches(4, seed=None), 2)
     examples = {name: values[:8] for name, values in make_examples(tiny_config, 20).items()}
     batches = make_batches(8, seed=None, examples=examples)
-    assert two == pytest.approx(
-        training.evaluate(model, pretraining.metrics, batches, 100), abs=1e-5
-    )
+    assert two == pytest.approx(evaluate(model, pretraining.metrics, batches, 100), abs=1e-5)
 
 
 # Repeatability.
@@ -342,7 +341,7 @@ def test_stopped_and_resumed_run_ends_where_it_would_have(
     train(first, make_batches(6), tmp_path / "stopped", stop)
     second = make_trainer(tiny_config, seed=3)
     checkpoints = checkpoint.Checkpoints(str(tmp_path / "stopped"))
-    assert training.initialize(second.model, second.state(), checkpoints, None) == stop
+    assert loop.initialize(second.model, second.state(), checkpoints, None) == stop
     train(second, make_batches(6), tmp_path / "stopped", 7)
     assert_same(values_of(second), values_of(whole))
 
@@ -378,7 +377,7 @@ def test_own_checkpoint_goes_before_init_checkpoint(tmp_path, log):
     trainer = make_trainer(golden_config(), steps=10)
     checkpoints = checkpoint.Checkpoints(str(tmp_path))
     initial = str(GOLDEN / "bert_model.ckpt")
-    step = training.initialize(trainer.model, trainer.state(), checkpoints, initial)
+    step = loop.initialize(trainer.model, trainer.state(), checkpoints, initial)
     assert step == trainer.step == 0
     reader = tf.train.load_checkpoint(initial)
     for variable in trainer.model.weights:
@@ -387,7 +386,7 @@ def test_own_checkpoint_goes_before_init_checkpoint(tmp_path, log):
     saved = values_of(trainer)
     checkpoints.save(trainer.state(), 1)
     other = make_trainer(golden_config(), steps=10)
-    assert training.initialize(other.model, other.state(), checkpoints, initial) == 1
+    assert loop.initialize(other.model, other.state(), checkpoints, initial) == 1
     assert_same(values_of(other), saved)
     assert log.messages[-1] == (
         f"Resuming from step 1 in {tmp_path}; --init_checkpoint={initial} is not read."
@@ -402,7 +401,7 @@ def golden_config():
 
 
 def test_overflow_skips_the_step_and_halves_the_scale(still_config):
-    trainer = make_trainer(still_config, dtype="mixed_float16", loss_scale=training.LossScale())
+    trainer = make_trainer(still_config, dtype="mixed_float16", loss_scale=loop.LossScale())
     batch = to_tensors(make_examples(still_config, 4))
     trainer.train_step(batch)
     assert float(trainer.loss_scale.scale.numpy()) == 2.0**15
@@ -421,8 +420,8 @@ def test_overflow_skips_the_step_and_halves_the_scale(still_config):
 
 
 def test_scale_doubles_after_enough_good_steps(still_config):
-    trainer = make_trainer(still_config, loss_scale=training.LossScale())
-    trainer.loss_scale.good_steps.assign(training.LossScale.GROWTH_STEPS - 2)
+    trainer = make_trainer(still_config, loss_scale=loop.LossScale())
+    trainer.loss_scale.good_steps.assign(loop.LossScale.GROWTH_STEPS - 2)
     batch = to_tensors(make_examples(still_config, 4))
     scales = []
     for _ in range(3):
@@ -434,7 +433,7 @@ def test_scale_doubles_after_enough_good_steps(still_config):
 
 def test_scale_of_the_loss_does_not_change_the_result(still_config):
     plain = make_trainer(still_config)
-    scaled = make_trainer(still_config, loss_scale=training.LossScale())
+    scaled = make_trainer(still_config, loss_scale=loop.LossScale())
     scaled.model.set_weights(plain.model.get_weights())
     batch = to_tensors(make_examples(still_config, 4))
     for _ in range(4):
@@ -446,13 +445,13 @@ def test_scale_of_the_loss_does_not_change_the_result(still_config):
 
 
 def test_scale_survives_a_resume(tmp_path, still_config):
-    trainer = make_trainer(still_config, loss_scale=training.LossScale())
+    trainer = make_trainer(still_config, loss_scale=loop.LossScale())
     trainer.loss_scale.scale.assign(8.0)
     trainer.loss_scale.good_steps.assign(17)
     checkpoints = checkpoint.Checkpoints(str(tmp_path))
     checkpoints.save(trainer.state(), 4)
-    other = make_trainer(still_config, loss_scale=training.LossScale())
-    training.initialize(other.model, other.state(), checkpoints, None)
+    other = make_trainer(still_config, loss_scale=loop.LossScale())
+    loop.initialize(other.model, other.state(), checkpoints, None)
     assert float(other.loss_scale.scale.numpy()) == 8.0
     assert int(other.loss_scale.good_steps.numpy()) == 17
 
@@ -460,7 +459,7 @@ def test_scale_survives_a_resume(tmp_path, still_config):
 @pytest.mark.parametrize("precision", ["mixed_bfloat16", "mixed_float16"])
 def test_half_precision_trains_about_as_float32(still_config, precision):
     batch = to_tensors(make_examples(still_config, 8))
-    scale = training.LossScale() if precision == "mixed_float16" else None
+    scale = loop.LossScale() if precision == "mixed_float16" else None
     half = make_trainer(still_config, dtype=precision, loss_scale=scale)
     full = make_trainer(still_config)
     full.model.set_weights(half.model.get_weights())
@@ -480,7 +479,7 @@ def test_loss_that_is_not_finite_stops_the_run(tmp_path, tiny_config, make_batch
     bad = next(step for step in range(5) if 13 in batches.numbers(step))
     trainer = make_trainer(tiny_config)
     steps = []
-    with pytest.raises(training.NonFiniteLossError, match=f"At step {bad + 1}:") as caught:
+    with pytest.raises(loop.NonFiniteLossError, match=f"At step {bad + 1}:") as caught:
         train(
             trainer,
             batches,
@@ -506,7 +505,7 @@ def test_loss_that_is_not_finite_stops_the_run(tmp_path, tiny_config, make_batch
 
 def test_exploding_weights_stop_the_run(tmp_path, tiny_config, make_batches):
     trainer = make_trainer(tiny_config, learning_rate=1e30)
-    with pytest.raises(training.NonFiniteLossError, match="--learning_rate"):
+    with pytest.raises(loop.NonFiniteLossError, match="--learning_rate"):
         train(trainer, make_batches(4), tmp_path, 50)
     assert checkpoint.Checkpoints(str(tmp_path)).latest() == str(tmp_path / "model.ckpt-0")
 
@@ -515,7 +514,7 @@ def test_exploding_weights_stop_the_run(tmp_path, tiny_config, make_batches):
 
 
 def test_progress_is_logged_with_its_mean(tmp_path, log):
-    progress = training.ProgressLog(
+    progress = loop.ProgressLog(
         str(tmp_path), first_step=10, num_train_steps=15, batch_size=8, every=2
     )
     for step in range(11, 16):
@@ -540,6 +539,6 @@ def test_progress_is_logged_with_its_mean(tmp_path, log):
 
 
 def test_results_are_written_sorted_with_the_step(tmp_path):
-    training.save_results(str(tmp_path), 12, {"loss": 0.1, "accuracy": 1.0})
+    save_results(str(tmp_path), 12, {"loss": 0.1, "accuracy": 1.0})
     text = (tmp_path / "eval_results.txt").read_text()
     assert text == "accuracy = 1.0\nglobal_step = 12\nloss = 0.1\n"

@@ -18,18 +18,18 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-import input_pipeline
 import modeling
 import optimization
 import tokenization
-import training
 from bert.command_line import flags as common_flags
 from bert.files import huggingface as huggingface_files
 from bert.files.paths import make_folder, read_file, replace_files, write_text
 from bert.files.records import encode_examples, write_records
+from bert.training import loop
+from bert.training.batches import Batches, Feature, Records
+from bert.training.evaluation import EarlyStopping as Evaluation
 from bert.weights import checkpoint
 from bert.weights import folder as model_folder
-from evaluations import Evaluation
 
 # What a run leaves in its folder, for --overwrite_output_dir: nothing else is deleted.
 _OWN_FILES = re.compile(
@@ -61,7 +61,7 @@ def set_up(
     Raises:
       ValueError: naming the flag.
     """
-    strategy = training.make_strategy(
+    strategy = loop.make_strategy(
         "tpu" if settings.use_tpu else settings.strategy, settings.tpu_name
     )
     config = modeling.BertConfig.from_json_file(settings.bert_config_file)
@@ -239,13 +239,13 @@ def write_examples(path: str, arrays: Mapping[str, np.ndarray]) -> None:
 
 def open_batches(
     path: str,
-    features: Mapping[str, input_pipeline.Feature],
+    features: Mapping[str, Feature],
     settings: Settings,
     batch_size: int,
     *,
     lengths: np.ndarray,
     seed: int | None = None,
-) -> input_pipeline.Batches:
+) -> Batches:
     """Returns batches of the records in `path`, formed by length.
 
     Args:
@@ -256,8 +256,8 @@ def open_batches(
       lengths: int [N], the tokens of each record.
       seed: For training; None for evaluation.
     """
-    return input_pipeline.Batches(
-        input_pipeline.Records([path]),
+    return Batches(
+        Records([path]),
         features,
         batch_size,
         seed,
@@ -269,8 +269,8 @@ def open_batches(
 def train(
     settings: Settings,
     model: keras.Model,
-    objective: training.Objective,
-    batches: input_pipeline.Batches,
+    objective: loop.Objective,
+    batches: Batches,
     evaluation: Evaluation | None = None,
     num_examples: int | None = None,
 ) -> int:
@@ -292,18 +292,18 @@ def train(
     num_train_steps = count_steps(settings, num_examples or len(batches.records))
     freeze(model, settings.freeze_layers)
     trainer = make_trainer(settings, model, objective, batches, num_train_steps)
-    writes = training.is_chief(trainer.strategy)
+    writes = loop.is_chief(trainer.strategy)
     checkpoints = checkpoint.Checkpoints(settings.output_dir, settings.keep_checkpoint_max)
-    step = training.initialize(model, trainer.state(), checkpoints, settings.init_checkpoint)
+    step = loop.initialize(model, trainer.state(), checkpoints, settings.init_checkpoint)
     if step > num_train_steps:
         raise ValueError(
             f"`--num_train_epochs` must reach step {step}, where {settings.output_dir!r} is. It "
             f"gives {num_train_steps} steps; give more epochs or `--overwrite_output_dir`."
         )
-    observers: list[training.Observer] = []
+    observers: list[loop.Observer] = []
     if writes:
         observers.append(
-            training.ProgressLog(
+            loop.ProgressLog(
                 settings.output_dir,
                 first_step=step,
                 num_train_steps=num_train_steps,
@@ -321,7 +321,7 @@ def train(
         if writes and step < num_train_steps:
             # They are of an earlier training: a prediction must not take them for this one's.
             checkpoint.remove(os.path.join(settings.output_dir, checkpoint.WEIGHTS))
-        training.train(
+        loop.train(
             trainer,
             batches,
             num_train_steps=num_train_steps,
@@ -383,10 +383,10 @@ def learning_rate_scales(model: keras.Model, decay: float) -> dict[str, float]:
 def make_trainer(
     settings: Settings,
     model: keras.Model,
-    objective: training.Objective,
-    batches: input_pipeline.Batches,
+    objective: loop.Objective,
+    batches: Batches,
     num_train_steps: int,
-) -> training.Trainer:
+) -> loop.Trainer:
     """Returns a trainer with the optimizer that the settings ask for."""
     optimizer = optimization.bert_optimizer(
         settings.learning_rate,
@@ -395,13 +395,13 @@ def make_trainer(
     )
     if settings.layerwise_lr_decay != 1.0:
         optimizer.learning_rate_scales = learning_rate_scales(model, settings.layerwise_lr_decay)
-    return training.Trainer(
+    return loop.Trainer(
         model,
         optimizer,
         objective,
         seed=settings.seed,
         num_micro_batches=settings.gradient_accumulation_steps,
-        loss_scale=training.LossScale() if settings.precision == "mixed_float16" else None,
+        loss_scale=loop.LossScale() if settings.precision == "mixed_float16" else None,
         signature=batches.signature,
     )
 
@@ -415,7 +415,7 @@ def _keep_weights(
         folder = checkpoint.Checkpoints(settings.output_dir)
         step = folder.restore(weights, evaluation.best_weights)
         logging.info("The weights are those of step %d, the best.", step)
-    if training.is_chief(tf.distribute.get_strategy()):
+    if loop.is_chief(tf.distribute.get_strategy()):
         prefix = os.path.join(settings.output_dir, checkpoint.WEIGHTS)
         checkpoint.save_variables(prefix, weights, step)
         logging.info("Saved the weights without the optimizer's slots to %s.", prefix)

@@ -9,19 +9,17 @@ import pytest
 import tensorflow as tf
 from conftest import change
 
-import evaluations
-import finetuning
-import input_pipeline
-import repeated_runs
 import task_models
 import tokenization
-import training
 from bert.command_line import flags as common_flags
 from bert.files.paths import make_folder
+from bert.training import finetuning, loop, repeats
+from bert.training.batches import Feature, encoder_features
+from bert.training.evaluation import EarlyStopping
 from bert.weights import checkpoint
 
 LENGTH = 16
-OBJECTIVE = training.Objective(*task_models.classification_objective("classification"))
+OBJECTIVE = loop.Objective(*task_models.classification_objective("classification"))
 TASK = {"kind": "classification", "labels": ("no", "yes"), "max_seq_length": LENGTH}
 
 
@@ -73,13 +71,13 @@ def make_arrays(config, count=18, seed=0):
 
 def open_batches(settings, config, arrays, *, seed=None, batch_size=4):
     features = {
-        **input_pipeline.encoder_features(
+        **encoder_features(
             max_seq_length=LENGTH,
             vocab_size=config.vocab_size,
             type_vocab_size=config.type_vocab_size,
         ),
-        "label_ids": input_pipeline.Feature(1, "the task", 2, "labels"),
-        "is_real_example": input_pipeline.Feature(1, "the format", 2, "a bit"),
+        "label_ids": Feature(1, "the task", 2, "labels"),
+        "is_real_example": Feature(1, "the format", 2, "a bit"),
     }
     path = f"{settings.output_dir}-{len(arrays['input_ids'])}.tf_record"
     finetuning.write_examples(path, arrays)
@@ -188,16 +186,14 @@ def test_resumed_training_ends_as_one_without_interruption(make_settings, tiny_c
         return make_settings(output_dir=str(tmp_path / folder), save_checkpoints_steps=3)
 
     scores = iter([0.5, 0.7, 0.6, 0.2, 0.1])
-    whole, _ = run(
-        make("whole"), tiny_config, evaluations.Evaluation(lambda: {"f1": next(scores)}, "f1")
-    )
+    whole, _ = run(make("whole"), tiny_config, EarlyStopping(lambda: {"f1": next(scores)}, "f1"))
     scores = iter([0.5, 0.7])
-    failing = evaluations.Evaluation(lambda: {"f1": next(scores, None) or interrupt()}, "f1")
+    failing = EarlyStopping(lambda: {"f1": next(scores, None) or interrupt()}, "f1")
     with pytest.raises(InterruptionError):
         run(make("halves"), tiny_config, failing)
     assert checkpoint.Checkpoints(str(tmp_path / "halves")).latest().endswith("-6")
     rest = iter([0.6, 0.2])
-    resumed = evaluations.Evaluation(lambda: {"f1": next(rest)}, "f1")
+    resumed = EarlyStopping(lambda: {"f1": next(rest)}, "f1")
     halves, _ = run(make("halves"), tiny_config, resumed)
     assert_same(weights_of(halves), weights_of(whole))
     for folder in ("whole", "halves"):
@@ -218,7 +214,7 @@ def test_weights_of_an_earlier_training_do_not_outlive_the_next(make_settings, t
     assert finetuning.find_weights(folder).endswith("bert_model.ckpt")
     more = make_settings(num_train_epochs=4.0, save_checkpoints_steps=12)
     scores = iter([{"f1": 0.5}])
-    evaluation = evaluations.Evaluation(lambda: next(scores, None) or interrupt(), "f1")
+    evaluation = EarlyStopping(lambda: next(scores, None) or interrupt(), "f1")
     with pytest.raises(InterruptionError):
         run(more, tiny_config, evaluation)
     assert finetuning.find_weights(folder).endswith("model.ckpt-12")
@@ -238,7 +234,7 @@ def test_early_stopping_goes_back_to_the_best_weights(make_settings, tiny_config
     batches = open_batches(settings, tiny_config, make_arrays(tiny_config), seed=settings.seed)
     make_folder(settings.output_dir)
     models.append(make(tiny_config, 2))
-    evaluation = evaluations.Evaluation(evaluate, "f1", settings.early_stopping_patience)
+    evaluation = EarlyStopping(evaluate, "f1", settings.early_stopping_patience)
     step = finetuning.train(settings, models[0], OBJECTIVE, batches, evaluation)
     # 0.4 at step 2 is not reached again by more than itself: steps 3 and 4 are two in vain.
     assert (step, len(seen)) == (2, 4)
@@ -251,7 +247,7 @@ def test_early_stopping_goes_back_to_the_best_weights(make_settings, tiny_config
     assert checkpoint.Checkpoints(settings.output_dir).latest().endswith("-4")
     # Started again, it stays where it has stopped.
     again = make(tiny_config, 2)
-    evaluation = evaluations.Evaluation(evaluate, "f1", settings.early_stopping_patience)
+    evaluation = EarlyStopping(evaluate, "f1", settings.early_stopping_patience)
     assert finetuning.train(settings, again, OBJECTIVE, batches, evaluation) == 2
     assert_same(weights_of(again), seen[1])
     assert "early stopping ended it at step 4" in log.text
@@ -259,7 +255,7 @@ def test_early_stopping_goes_back_to_the_best_weights(make_settings, tiny_config
 
 def test_without_early_stopping_the_weights_are_the_last(make_settings, tiny_config, tmp_path):
     scores = iter([0.9, 0.1, 0.1])
-    evaluation = evaluations.Evaluation(lambda: {"f1": next(scores)}, "f1")
+    evaluation = EarlyStopping(lambda: {"f1": next(scores)}, "f1")
     _, step = run(make_settings(save_checkpoints_steps=3), tiny_config, evaluation)
     assert step == 9
     assert checkpoint.resolve(str(tmp_path / "out")) == str(tmp_path / "out/bert_model.ckpt")
@@ -395,7 +391,7 @@ def test_several_runs_are_summed_up(make_settings, tmp_path, log):
         return {"accuracy": score, "baseline": 0.6, "per_class": {}, "drawn": np.random.rand()}
 
     settings = make_settings(num_runs=3, seed=7)
-    summary = repeated_runs.repeat(settings, run_once, "accuracy")
+    summary = repeats.repeat(settings, run_once, "accuracy")
     assert folders == [str(tmp_path / f"out/run_{number}") for number in (1, 2, 3)]
     assert summary["mean"]["accuracy"] == pytest.approx(0.7333333)
     assert summary["standard_deviation"]["accuracy"] == pytest.approx(0.2081666)

@@ -8,7 +8,7 @@ depend on the number of replicas or micro-batches, up to rounding (dropout masks
 import dataclasses
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -18,7 +18,6 @@ from absl import logging
 
 import modeling
 import optimization
-from bert.files.paths import write_text
 from bert.weights import checkpoint
 
 Tensor = Any
@@ -405,114 +404,6 @@ def write_summaries(writer: Any, step: int, values: Mapping[str, float]) -> None
         for name, value in values.items():
             tf.summary.scalar(name, value)
     writer.flush()
-
-
-def evaluate(
-    model: keras.Model,
-    metrics: Callable[[Mapping[str, Tensor], Batch], dict[str, tuple[Tensor, Tensor]]],
-    batches: Any,
-    max_steps: int,
-) -> dict[str, float]:
-    """Returns each metric over the batches, as one sum divided by one weight.
-
-    Args:
-      model: A functional model whose inputs are a dictionary.
-      metrics: From outputs and batch, the (sum, weight) of each metric.
-      batches: As `input_pipeline.Batches`.
-      max_steps: Batches to read at most.
-    """
-    strategy = tf.distribute.get_strategy()
-    names: list[str] = []
-
-    def replica_step(batch: Batch) -> Tensor:
-        outputs = model({name: batch[name] for name in model.input}, training=False)
-        pairs = metrics(outputs, batch)
-        names[:] = list(pairs)
-        sums = tf.stack([tf.stack(pair) for pair in pairs.values()])  # [metrics, 2]
-        if strategy.num_replicas_in_sync == 1:
-            return sums
-        context = tf.distribute.get_replica_context()
-        return context.all_reduce(tf.distribute.ReduceOp.SUM, sums)
-
-    @tf.function(reduce_retracing=True)
-    def step(batch: Batch) -> Tensor:
-        return strategy.run(replica_step, args=(batch,))
-
-    num_steps = min(max_steps, batches.num_batches)
-    total = np.zeros(())
-    started = time.monotonic()
-    for index, batch in enumerate(batches.iterate(0, num_steps, strategy), start=1):
-        total = total + strategy.experimental_local_results(step(batch))[0].numpy().astype(float)
-        if index % 100 == 0 or index == num_steps:
-            left = (time.monotonic() - started) / index * (num_steps - index)
-            logging.info("Evaluated batch %d/%d  ETA %s", index, num_steps, _clock(left))
-    return {
-        name: float(value / weight) if weight else float("nan")
-        for name, (value, weight) in zip(names, total, strict=True)
-    }
-
-
-class Predictor:
-    """Runs a model forward on batches; built once, it can be used many times.
-
-    Args:
-      model: A functional model whose inputs and outputs are dictionaries.
-      signature: Shapes and dtypes of a batch, which may hold more than the inputs.
-    """
-
-    def __init__(self, model: keras.Model, signature: Mapping[str, tf.TensorSpec]) -> None:
-        self.model = model
-        inputs = {name: signature[name] for name in model.input}
-        self._function = tf.function(
-            lambda batch: model(batch, training=False), input_signature=[inputs]
-        )
-
-    def __call__(self, inputs: Batch) -> dict[str, np.ndarray]:
-        """Returns the outputs for one batch."""
-        outputs = self._function({name: inputs[name] for name in self.model.input})
-        return {name: values.numpy() for name, values in outputs.items()}
-
-    def predict(
-        self, batches: Any, log_every_seconds: float = 10.0
-    ) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
-        """Yields, for each batch, the numbers of its records and the outputs for them.
-
-        Args:
-          batches: As `input_pipeline.Batches`.
-          log_every_seconds: Time between lines about the progress.
-        """
-        started = logged = time.monotonic()
-        for step, batch in enumerate(batches.iterate(0, batches.num_batches), start=1):
-            yield batches.numbers(step - 1), self(batch)
-            now = time.monotonic()
-            if now - logged >= log_every_seconds:
-                logged = now
-                left = (now - started) / step * (batches.num_batches - step)
-                logging.info("Batch %d/%d  ETA %s", step, batches.num_batches, _clock(left))
-
-
-def predict_all(predictor: Predictor, batches: Any) -> dict[str, np.ndarray]:
-    """Returns the outputs for all records, in their order; all must be of one shape."""
-    numbers, outputs = zip(*predictor.predict(batches), strict=True)
-    order = np.argsort(np.concatenate(numbers))
-    return {name: np.concatenate([each[name] for each in outputs])[order] for name in outputs[0]}
-
-
-def save_results(
-    output_dir: str, step: int, results: Mapping[str, float], name: str = "eval_results"
-) -> None:
-    """Writes `<name>.txt`, sorted lines `key = value`, and the same to TensorBoard."""
-    lines = {name: np.float32(value) for name, value in results.items()} | {"global_step": step}
-    logging.info("***** Eval results at step %d *****", step)
-    for key in sorted(lines):
-        logging.info("  %s = %s", key, lines[key])
-    path = os.path.join(output_dir, f"{name}.txt")
-    write_text(path, "".join(f"{key} = {lines[key]!s}\n" for key in sorted(lines)))
-    writer = tf.summary.create_file_writer(
-        os.path.join(output_dir, name.replace("eval_results", "eval"))
-    )
-    write_summaries(writer, step, results)
-    writer.close()
 
 
 def log_set_up(model: keras.Model, strategy: tf.distribute.Strategy, settings: Any) -> None:

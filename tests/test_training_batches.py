@@ -1,4 +1,5 @@
 import gzip
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -15,13 +16,22 @@ from conftest import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-import input_pipeline
 from bert.files.paths import match_files
+from bert.training.batches import (
+    Batches,
+    Feature,
+    Records,
+    cut_by_size,
+    encoder_features,
+    pad_sequences,
+    pretraining_features,
+    sort_by_length,
+)
 
 
 @pytest.fixture
 def features(tiny_config):
-    return input_pipeline.pretraining_features(
+    return pretraining_features(
         max_seq_length=LENGTH,
         max_predictions_per_seq=PREDICTIONS,
         vocab_size=tiny_config.vocab_size,
@@ -50,7 +60,7 @@ class _Numbers:
 
 
 def make_batches(files, features, batch_size, seed=None):
-    return input_pipeline.Batches(input_pipeline.Records(files), features, batch_size, seed)
+    return Batches(Records(files), features, batch_size, seed)
 
 
 def read_all(batches, first_step, end_step):
@@ -78,7 +88,7 @@ def assert_same_batches(ones, others):
     data=st.data(),
 )
 def test_every_epoch_reads_every_record_once(count, batch_size, seed, data):
-    batches = input_pipeline.Batches(_Numbers(count), {}, batch_size, seed)
+    batches = Batches(_Numbers(count), {}, batch_size, seed)
     epochs = data.draw(st.integers(1, 4))
     steps = -(-epochs * count // batch_size)
     numbers = np.concatenate([batches.numbers(step) for step in range(steps)])
@@ -90,8 +100,8 @@ def test_every_epoch_reads_every_record_once(count, batch_size, seed, data):
 
 @given(count=st.integers(1, 40), batch_size=st.integers(1, 50), step=st.integers(0, 10**6))
 def test_order_is_a_function_of_seed_and_step(count, batch_size, step):
-    fresh = input_pipeline.Batches(_Numbers(count), {}, batch_size, 7)
-    used = input_pipeline.Batches(_Numbers(count), {}, batch_size, 7)
+    fresh = Batches(_Numbers(count), {}, batch_size, 7)
+    used = Batches(_Numbers(count), {}, batch_size, 7)
     for other in (step + 1, 0, step):
         used.numbers(other)
     np.testing.assert_array_equal(fresh.numbers(step), used.numbers(step))
@@ -99,7 +109,7 @@ def test_order_is_a_function_of_seed_and_step(count, batch_size, step):
 
 def test_epochs_and_seeds_have_orders_of_their_own():
     orders = {
-        tuple(input_pipeline.Batches(_Numbers(50), {}, 50, seed).numbers(epoch))
+        tuple(Batches(_Numbers(50), {}, 50, seed).numbers(epoch))
         for seed in (0, 1, 2)
         for epoch in range(4)
     }
@@ -109,7 +119,7 @@ def test_epochs_and_seeds_have_orders_of_their_own():
 
 def test_order_never_changes_between_versions():
     # A run that is resumed with a later version must read what it would have read.
-    batches = input_pipeline.Batches(_Numbers(10), {}, 8, 12345)
+    batches = Batches(_Numbers(10), {}, 8, 12345)
     assert batches.numbers(0).tolist() == [0, 2, 8, 5, 6, 7, 3, 9]
     assert batches.numbers(1).tolist() == [4, 1, 8, 3, 6, 0, 1, 2]
 
@@ -148,7 +158,7 @@ def test_several_files_are_read_as_one(tmp_path, features, examples):
         for rows in (slice(0, 3), slice(3, 3), slice(3, 4), slice(4, 10))
     ]
     files = [write_examples(tmp_path / f"{i}.tfrecord", part) for i, part in enumerate(parts)]
-    records = input_pipeline.Records(files)
+    records = Records(files)
     assert [records[number] for number in range(len(records))] == [
         serialize(example) for example in split_examples(examples)
     ]
@@ -226,7 +236,7 @@ def test_damaged_file_is_named_before_anything_is_read(tmp_path, file, damage):
     with open(file, "rb") as reader:
         path.write_bytes(damage(reader.read()))
     with pytest.raises(ValueError, match="must be a whole, uncompressed TFRecord file") as caught:
-        input_pipeline.Records([file, str(path)])
+        Records([file, str(path)])
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -236,7 +246,7 @@ def test_number_of_whole_records_before_the_damage_is_told(tmp_path, file):
     with open(file, "rb") as reader:
         path.write_bytes(reader.read()[:-7])
     with pytest.raises(ValueError, match="after 9 records, at byte "):
-        input_pipeline.Records([str(path)])
+        Records([str(path)])
 
 
 def test_folder_is_not_a_file_of_records(tmp_path):
@@ -248,7 +258,7 @@ def test_folder_is_not_a_file_of_records(tmp_path):
 def test_files_without_any_record_are_refused(tmp_path):
     files = [write_records(tmp_path / name, []) for name in "ab"]
     with pytest.raises(ValueError, match="must hold records") as caught:
-        input_pipeline.Records(files)
+        Records(files)
     assert files[0] in str(caught.value)
 
 
@@ -368,7 +378,7 @@ def test_wrong_record_is_named_when_it_is_read(tmp_path, file, features, example
     # Read first, it is found before the first step.
     first = write_records(tmp_path / "first.tfrecord", [records[6]])
     with pytest.raises(ValueError, match="Record 0 of") as caught:
-        input_pipeline.Records([file, first]).check_first(features)
+        Records([file, first]).check_first(features)
     assert first in str(caught.value)
 
 
@@ -384,14 +394,14 @@ def test_records_of_the_original_are_read(golden):
     with np.load(golden / "pretrain_records.npz") as stored:
         expected = {name: stored[name] for name in stored.files}
     length, predictions = expected["input_ids"].shape[1], expected["masked_lm_ids"].shape[1]
-    wanted = input_pipeline.pretraining_features(
+    wanted = pretraining_features(
         max_seq_length=length,
         max_predictions_per_seq=predictions,
         vocab_size=30522,
         type_vocab_size=2,
     )
-    records = input_pipeline.Records([str(golden / "pretrain_batch.tfrecord")])
-    batches = input_pipeline.Batches(records, wanted, len(records))
+    records = Records([str(golden / "pretrain_batch.tfrecord")])
+    batches = Batches(records, wanted, len(records))
     first = {name: values[: len(records)] for name, values in expected.items()}
     assert_same_batches(read_all(batches, 0, 1), [first])
 
@@ -401,12 +411,12 @@ def test_records_of_the_original_are_read(golden):
 
 @pytest.fixture
 def long_features(tiny_config):
-    encoder = input_pipeline.encoder_features(
+    encoder = encoder_features(
         max_seq_length=64,
         vocab_size=tiny_config.vocab_size,
         type_vocab_size=tiny_config.type_vocab_size,
     )
-    return {**encoder, "label": input_pipeline.Feature(1, "the test")}
+    return {**encoder, "label": Feature(1, "the test")}
 
 
 def make_long_file(path, lengths, rows=1):
@@ -431,9 +441,7 @@ def make_long_file(path, lengths, rows=1):
 )
 def test_forming_by_length_reads_every_record_once_an_epoch(lengths, batch_size, data):
     count = len(lengths)
-    batches = input_pipeline.Batches(
-        _Numbers(count), {}, batch_size, seed=3, lengths=np.array(lengths)
-    )
+    batches = Batches(_Numbers(count), {}, batch_size, seed=3, lengths=np.array(lengths))
     epochs = data.draw(st.integers(1, 4))
     steps = -(-epochs * count // batch_size)
     numbers = np.concatenate([batches.numbers(step) for step in range(steps)])
@@ -444,7 +452,7 @@ def test_forming_by_length_reads_every_record_once_an_epoch(lengths, batch_size,
 
 def test_batches_formed_by_length_hardly_pad_and_are_shuffled():
     lengths = np.random.RandomState(0).randint(1, 129, size=1000)
-    batches = input_pipeline.Batches(_Numbers(1000), {}, 16, seed=3, lengths=lengths)
+    batches = Batches(_Numbers(1000), {}, 16, seed=3, lengths=lengths)
     # 125 steps are 2 epochs, and the border between them is not one between batches.
     steps = [lengths[batches.numbers(step)] for step in range(125)]
     padded = sum(16 * max(each) for each in steps)
@@ -457,8 +465,8 @@ def test_batches_formed_by_length_hardly_pad_and_are_shuffled():
 
 def test_evaluation_by_length_says_whose_turn_it_is(tmp_path, long_features):
     lengths = [30, 2, 64, 9, 10, 1, 33]
-    records = input_pipeline.Records([make_long_file(tmp_path / "x", lengths)])
-    batches = input_pipeline.Batches(records, long_features, 3, lengths=np.array(lengths))
+    records = Records([make_long_file(tmp_path / "x", lengths)])
+    batches = Batches(records, long_features, 3, lengths=np.array(lengths))
     numbers = [batches.numbers(step).tolist() for step in range(batches.num_batches)]
     assert numbers == [[5, 1, 3], [4, 0, 6], [2]]
     read = read_all(batches, 0, 3)
@@ -467,11 +475,9 @@ def test_evaluation_by_length_says_whose_turn_it_is(tmp_path, long_features):
 
 def test_trimming_cuts_only_what_is_padding_in_the_whole_batch(tmp_path, long_features):
     lengths = [30, 2, 64, 9, 10, 1, 33]
-    records = input_pipeline.Records([make_long_file(tmp_path / "x", lengths)])
-    whole = input_pipeline.Batches(records, long_features, 3, lengths=np.array(lengths))
-    trimmed = input_pipeline.Batches(
-        records, long_features, 3, lengths=np.array(lengths), trim=True
-    )
+    records = Records([make_long_file(tmp_path / "x", lengths)])
+    whole = Batches(records, long_features, 3, lengths=np.array(lengths))
+    trimmed = Batches(records, long_features, 3, lengths=np.array(lengths), trim=True)
     read = read_all(trimmed, 0, 3)
     assert [batch["input_ids"].shape for batch in read] == [(3, 16), (3, 40), (1, 64)]
     for short, long in zip(read, read_all(whole, 0, 3), strict=True):
@@ -485,13 +491,13 @@ def test_trimming_cuts_only_what_is_padding_in_the_whole_batch(tmp_path, long_fe
 def test_rows_of_choices_are_trimmed_together(tmp_path, tiny_config):
     lengths = [3, 12, 7, 20, 5, 1]
     path = make_long_file(tmp_path / "x", lengths, rows=2)
-    features = input_pipeline.encoder_features(
+    features = encoder_features(
         max_seq_length=64,
         vocab_size=tiny_config.vocab_size,
         type_vocab_size=tiny_config.type_vocab_size,
         rows=2,
     )
-    batches = input_pipeline.Batches(input_pipeline.Records([path]), features, 2, trim=True)
+    batches = Batches(Records([path]), features, 2, trim=True)
     read = read_all(batches, 0, 2)
     assert [batch["input_ids"].shape for batch in read] == [(2, 2, 24), (1, 2, 8)]
     assert read[0]["input_mask"].sum(axis=2).tolist() == [[3, 12], [7, 20]]
@@ -501,10 +507,8 @@ def test_rows_of_choices_are_trimmed_together(tmp_path, tiny_config):
 @pytest.mark.parametrize("trim", [False, True])
 def test_signature_fits_every_batch(tmp_path, long_features, trim, seed):
     lengths = [30, 2, 64, 9, 10, 1, 33]
-    records = input_pipeline.Records([make_long_file(tmp_path / "x", lengths)])
-    batches = input_pipeline.Batches(
-        records, long_features, 3, seed, lengths=np.array(lengths), trim=trim
-    )
+    records = Records([make_long_file(tmp_path / "x", lengths)])
+    batches = Batches(records, long_features, 3, seed, lengths=np.array(lengths), trim=trim)
     assert batches.signature["input_ids"].shape.as_list() == [3 if seed else None, [64, None][trim]]
     for batch in batches.iterate(0, 3):
         for name, spec in batches.signature.items():
@@ -515,3 +519,43 @@ def test_no_tuner_holds_up_the_end_of_a_run(file, features):
     """tf.data's tuner would sleep on for as long as the run took, at most a minute."""
     dataset = make_batches([str(file)], features, 2)._dataset(tf.distribute.InputContext(), 0, 5)
     assert dataset.options().autotune.enabled is False
+
+
+@given(st.lists(st.integers(1, 9)), st.integers(1, 20))
+def test_chunks_are_cut_where_they_reach_the_limit(items, limit):
+    chunks = list(cut_by_size(items, lambda item: item, limit))
+    assert list(chain.from_iterable(chunks)) == items
+    assert all(sum(chunk[:-1]) < limit for chunk in chunks)
+    assert all(sum(chunk) >= limit for chunk in chunks[:-1])
+
+
+def test_a_chunk_is_given_before_the_next_is_read():
+    read = []
+    items = (read.append(number) or number for number in range(1000))
+    next(cut_by_size(items, lambda _: 1, 3))
+    assert read == [0, 1, 2]
+
+
+@given(st.lists(st.integers(1, 99)), st.integers(1, 7))
+def test_batches_hold_every_item_once_by_falling_length(lengths, batch_size):
+    batches = sort_by_length(lengths, batch_size)
+    order = list(chain.from_iterable(batches))
+    assert sorted(order) == list(range(len(lengths)))
+    assert [lengths[item] for item in order] == sorted(lengths, reverse=True)
+    assert all(len(batch) == batch_size for batch in batches[:-1])
+
+
+@given(st.lists(st.integers(1, 20), min_size=1), st.integers(20, 24))
+def test_padding_is_zeros_after_the_ids(lengths, max_seq_length):
+    ids = [list(range(5, 5 + length)) for length in lengths]
+    segments = [[1] * length for length in lengths]
+    batch = pad_sequences(ids, segments, max_seq_length)
+    width = batch["input_ids"].shape[1]
+    assert max(lengths) <= width <= max_seq_length
+    assert width == max_seq_length or width % 8 == 0
+    assert width - max(lengths) < 8
+    for name, rows in (("input_ids", ids), ("segment_ids", segments)):
+        padded = [row + [0] * (width - len(row)) for row in rows]
+        np.testing.assert_array_equal(batch[name], padded)
+    np.testing.assert_array_equal(batch["input_mask"], batch["segment_ids"])
+    assert {values.dtype for values in batch.values()} == {np.dtype(np.int32)}

@@ -10,15 +10,13 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 import tensorflow as tf
 from absl import logging
 from google.protobuf.message import DecodeError
-
-import text_inputs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -188,7 +186,10 @@ def _record_ends(local: str, file: str) -> np.ndarray:
     # TensorFlow takes a header that is cut short for the end of the file, so sizes are compared.
     readable = tf.data.TFRecordDataset(local).ignore_errors()
     lengths = readable.map(tf.strings.length).batch(4096)
-    chunks = [np.zeros(0, np.int64), *(chunk.numpy().astype(np.int64) for chunk in lengths)]
+    chunks = [
+        np.zeros(0, np.int64),
+        *(cut_by_size.numpy().astype(np.int64) for cut_by_size in lengths),
+    ]
     ends = np.cumsum(np.concatenate(chunks) + _HEADER + _FOOTER)
     end, size = int(ends[-1]) if len(ends) else 0, os.path.getsize(local)
     if end != size:
@@ -381,8 +382,60 @@ class Batches:
         positions = tf.range(1, tf.shape(mask)[-1] + 1)
         # At least 1, for the share of a replica that has no records.
         longest = tf.maximum(tf.reduce_max(mask * positions), 1)
-        longest = text_inputs.round_up(longest)
+        longest = round_up(longest)
         return {
             name: values[..., :longest] if self.features[name].per_token else values
             for name, values in parsed.items()
         }
+
+
+T = TypeVar("T")
+
+
+# Lengths are rounded up to a multiple of this, so that there are few shapes.
+LENGTH_STEP = 8
+
+
+def round_up(length: Any) -> Any:
+    """Returns a length, a number or a tensor, rounded up to a multiple of `LENGTH_STEP`."""
+    return -(-length // LENGTH_STEP) * LENGTH_STEP
+
+
+def cut_by_size(items: Iterable[T], size: Callable[[T], int], limit: int) -> Iterator[list[T]]:
+    """Yields lists of consecutive items, cut as soon as their sizes add up to the limit."""
+    collected: list[T] = []
+    total = 0
+    for item in items:
+        collected.append(item)
+        total += size(item)
+        if total >= limit:
+            yield collected
+            collected, total = [], 0
+    if collected:
+        yield collected
+
+
+def sort_by_length(lengths: Sequence[int], batch_size: int) -> list[list[int]]:
+    """Returns batches of the items' numbers, items of like lengths together, the longest first.
+
+    So little is padded, and what does not fit in memory fails at once.
+    """
+    order = sorted(range(len(lengths)), key=lambda item: -lengths[item])
+    return [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
+
+
+def pad_sequences(
+    input_ids: Sequence[Sequence[int]], segment_ids: Sequence[Sequence[int]], max_seq_length: int
+) -> dict[str, np.ndarray]:
+    """Returns a batch, int32 [B, S], padded to its longest, rounded up to `LENGTH_STEP`."""
+    longest = max(map(len, input_ids))
+    length = min(round_up(longest), max_seq_length)
+    batch = {
+        name: np.zeros((len(input_ids), length), np.int32)
+        for name in ("input_ids", "input_mask", "segment_ids")
+    }
+    for row, (ids, segments) in enumerate(zip(input_ids, segment_ids, strict=True)):
+        batch["input_ids"][row, : len(ids)] = ids
+        batch["input_mask"][row, : len(ids)] = 1
+        batch["segment_ids"][row, : len(ids)] = segments
+    return batch

@@ -1,0 +1,1 @@
+"""How any of it is trained."""

@@ -1,0 +1,217 @@
+"""Scores of a model: evaluation, prediction, history, the best weights, and when to stop."""
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from bert.files.paths import make_folder, open_file, write_text
+from bert.training import loop
+from bert.training.loop import Batch
+from bert.weights import checkpoint
+
+Tensor = Any
+
+
+def evaluate(
+    model: keras.Model,
+    metrics: Callable[[Mapping[str, Tensor], Batch], dict[str, tuple[Tensor, Tensor]]],
+    batches: Any,
+    max_steps: int,
+) -> dict[str, float]:
+    """Returns each metric over the batches, as one sum divided by one weight.
+
+    Args:
+      model: A functional model whose inputs are a dictionary.
+      metrics: From outputs and batch, the (sum, weight) of each metric.
+      batches: As `input_pipeline.Batches`.
+      max_steps: Batches to read at most.
+    """
+    strategy = tf.distribute.get_strategy()
+    names: list[str] = []
+
+    def replica_step(batch: Batch) -> Tensor:
+        outputs = model({name: batch[name] for name in model.input}, training=False)
+        pairs = metrics(outputs, batch)
+        names[:] = list(pairs)
+        sums = tf.stack([tf.stack(pair) for pair in pairs.values()])  # [metrics, 2]
+        if strategy.num_replicas_in_sync == 1:
+            return sums
+        context = tf.distribute.get_replica_context()
+        return context.all_reduce(tf.distribute.ReduceOp.SUM, sums)
+
+    @tf.function(reduce_retracing=True)
+    def step(batch: Batch) -> Tensor:
+        return strategy.run(replica_step, args=(batch,))
+
+    num_steps = min(max_steps, batches.num_batches)
+    total = np.zeros(())
+    started = time.monotonic()
+    for index, batch in enumerate(batches.iterate(0, num_steps, strategy), start=1):
+        total = total + strategy.experimental_local_results(step(batch))[0].numpy().astype(float)
+        if index % 100 == 0 or index == num_steps:
+            left = (time.monotonic() - started) / index * (num_steps - index)
+            logging.info("Evaluated batch %d/%d  ETA %s", index, num_steps, loop._clock(left))
+    return {
+        name: float(value / weight) if weight else float("nan")
+        for name, (value, weight) in zip(names, total, strict=True)
+    }
+
+
+class Predictor:
+    """Runs a model forward on batches; built once, it can be used many times.
+
+    Args:
+      model: A functional model whose inputs and outputs are dictionaries.
+      signature: Shapes and dtypes of a batch, which may hold more than the inputs.
+    """
+
+    def __init__(self, model: keras.Model, signature: Mapping[str, tf.TensorSpec]) -> None:
+        self.model = model
+        inputs = {name: signature[name] for name in model.input}
+        self._function = tf.function(
+            lambda batch: model(batch, training=False), input_signature=[inputs]
+        )
+
+    def __call__(self, inputs: Batch) -> dict[str, np.ndarray]:
+        """Returns the outputs for one batch."""
+        outputs = self._function({name: inputs[name] for name in self.model.input})
+        return {name: values.numpy() for name, values in outputs.items()}
+
+    def predict(
+        self, batches: Any, log_every_seconds: float = 10.0
+    ) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
+        """Yields, for each batch, the numbers of its records and the outputs for them.
+
+        Args:
+          batches: As `input_pipeline.Batches`.
+          log_every_seconds: Time between lines about the progress.
+        """
+        started = logged = time.monotonic()
+        for step, batch in enumerate(batches.iterate(0, batches.num_batches), start=1):
+            yield batches.numbers(step - 1), self(batch)
+            now = time.monotonic()
+            if now - logged >= log_every_seconds:
+                logged = now
+                left = (now - started) / step * (batches.num_batches - step)
+                logging.info("Batch %d/%d  ETA %s", step, batches.num_batches, loop._clock(left))
+
+
+def predict_all(predictor: Predictor, batches: Any) -> dict[str, np.ndarray]:
+    """Returns the outputs for all records, in their order; all must be of one shape."""
+    numbers, outputs = zip(*predictor.predict(batches), strict=True)
+    order = np.argsort(np.concatenate(numbers))
+    return {name: np.concatenate([each[name] for each in outputs])[order] for name in outputs[0]}
+
+
+def save_results(
+    output_dir: str, step: int, results: Mapping[str, float], name: str = "eval_results"
+) -> None:
+    """Writes `<name>.txt`, sorted lines `key = value`, and the same to TensorBoard."""
+    lines = {name: np.float32(value) for name, value in results.items()} | {"global_step": step}
+    logging.info("***** Eval results at step %d *****", step)
+    for key in sorted(lines):
+        logging.info("  %s = %s", key, lines[key])
+    path = os.path.join(output_dir, f"{name}.txt")
+    write_text(path, "".join(f"{key} = {lines[key]!s}\n" for key in sorted(lines)))
+    writer = tf.summary.create_file_writer(
+        os.path.join(output_dir, name.replace("eval_results", "eval"))
+    )
+    loop.write_summaries(writer, step, results)
+    writer.close()
+
+
+BEST = "best"
+
+
+HISTORY_FILE = "evaluations.jsonl"
+
+
+class EarlyStopping:
+    """Evaluates during training, keeps the best weights, and tells when it no longer improves.
+
+    What it finds goes to `evaluations.jsonl`, from which a resumed run knows what came before.
+
+    Args:
+      function: Returns scores of the model as it is.
+      metric: Name of the score that counts; higher is better.
+      patience: Evaluations without improvement after which training ends; 0 for never.
+    """
+
+    def __init__(
+        self, function: Callable[[], Mapping[str, Any]], metric: str, patience: int = 0
+    ) -> None:
+        self.function = function
+        self.metric = metric
+        self.patience = patience
+        self._history: list[dict[str, Any]] = []
+
+    def open(self, folder: str, model: keras.Model, step: int, *, writes: bool) -> None:
+        """Starts at `step` of the training in `folder`; reads what came before."""
+        self._folder, self._model, self._writes = folder, model, writes
+        make_folder(os.path.join(folder, BEST))
+        path = os.path.join(folder, HISTORY_FILE)
+        lines: list[bytes] = []
+        if step and tf.io.gfile.exists(path):
+            with open_file(path) as file:
+                lines = file.read().splitlines()
+        history = [json.loads(line) for line in lines]
+        self._history = [scores for scores in history if scores["step"] <= step]
+        self._writer = tf.summary.create_file_writer(os.path.join(folder, "eval"))
+
+    @property
+    def best(self) -> dict[str, Any] | None:
+        """The scores of the best evaluation, the first of equals, with their `step`."""
+        return max(self._history, key=lambda scores: scores[self.metric], default=None)
+
+    @property
+    def best_weights(self) -> str | None:
+        """The prefix of the weights of the best evaluation."""
+        if self.best is None:
+            return None
+        return os.path.join(self._folder, BEST, f"model.ckpt-{self.best['step']}")
+
+    @property
+    def is_over(self) -> bool:
+        """Whether training has ended for want of improvement."""
+        if not self.patience or self.best is None:
+            return False
+        return len(self._history) - self._history.index(self.best) > self.patience
+
+    def __call__(self, step: int) -> bool:
+        """Evaluates after `step`, and returns `is_over`."""
+        scores = {
+            name: float(value)
+            for name, value in self.function().items()
+            if isinstance(value, int | float)
+        }
+        self._history.append({"step": step, **scores})
+        is_best = self._history[-1] is self.best
+        values = "  ".join(f"{name} {value:.4g}" for name, value in scores.items())
+        logging.info("Evaluation at step %d  %s%s", step, values, "  (best)" if is_best else "")
+        if self._writes:
+            if is_best:
+                best = checkpoint.Checkpoints(os.path.join(self._folder, BEST), 1)
+                best.save({variable.path: variable for variable in self._model.weights}, step)
+            loop.write_summaries(self._writer, step, scores)
+            text = "".join(json.dumps(line) + "\n" for line in self._history)
+            write_text(os.path.join(self._folder, HISTORY_FILE), text)
+        if self.is_over:
+            logging.info(
+                "No better %s in %d evaluations: training ends.", self.metric, self.patience
+            )
+        return self.is_over
+
+    def at_steps(self, every: int, last: int) -> loop.Observer:
+        """Returns an observer that evaluates every so many steps and after the last one."""
+
+        def observe(step: int, _: Mapping[str, float]) -> bool:
+            return (step % every == 0 or step == last) and self(step)
+
+        return observe
