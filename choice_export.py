@@ -11,8 +11,9 @@ import keras
 import tensorflow as tf
 from absl import logging
 
-import export
 import tokenization
+from bert.export import saved_model
+from bert.files.paths import check_saved_model
 
 Tensor = Any
 
@@ -45,7 +46,7 @@ def export_chooser(
     Raises:
       ValueError: before anything is written, where these do not fit together.
     """
-    export.check_folder(folder)
+    check_saved_model(folder)
     if max_seq_length < _SHORTEST:
         raise ValueError(
             f"`max_seq_length` must be at least {_SHORTEST}. Received {max_seq_length}."
@@ -61,13 +62,13 @@ def export_chooser(
     ]
     signatures = {
         "serving_default": tf.function(serve, input_signature=specs, autograph=False),
-        "features": export.features_function(exported.run, rank=3),
+        "features": saved_model.features_function(exported.run, rank=3),
     }
-    export.save(folder, exported, signatures)
+    saved_model.save(folder, exported, signatures)
     logging.info("Wrote a SavedModel with the signatures %s: %s", sorted(signatures), folder)
 
 
-class _Chooser(export.ExportedModel):
+class _Chooser(saved_model.ExportedModel):
     """A model that chooses, with all that happens before and after it."""
 
     def choose(self, contexts: Tensor, endings: Tensor) -> dict[str, Tensor]:

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 import word_spans
-from graph_tokenizer import Table, tabulate
+from bert.export.tokenizer import Table, tabulate
 
 Tensor = Any
 

@@ -318,9 +318,9 @@ def _use_model(
             _save_predictions(settings, task, split, logits)
     if settings.do_export and is_chief:
         # TensorFlow Text is not loaded where nothing is exported.
-        import export  # noqa: PLC0415
+        from bert.tasks.classification.saved_model import export_classifier  # noqa: PLC0415
 
-        export.export_classifier(
+        export_classifier(
             finetuning.saved_model(settings),
             model,
             tokenizer,

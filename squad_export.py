@@ -14,11 +14,12 @@ import keras
 import tensorflow as tf
 from absl import logging
 
-import export
 import squad_answers
 import squad_features
 import squad_windows
 import tokenization
+from bert.export import saved_model
+from bert.files.paths import check_saved_model
 
 Tensor = Any
 
@@ -60,7 +61,7 @@ def export_answerer(
     Raises:
       ValueError: before anything is written, where these do not fit together.
     """
-    export.check_folder(folder)
+    check_saved_model(folder)
     squad_features.check_lengths(max_seq_length, doc_stride, max_query_length)
     _check_decoding(decoding, tokenizer)
     exported = _Answerer(model, tokenizer, max_seq_length, doc_stride, max_query_length, decoding)
@@ -71,9 +72,9 @@ def export_answerer(
     specs = [tf.TensorSpec([None], tf.string, name=name) for name in ("question", "context")]
     signatures = {
         "serving_default": tf.function(serve, input_signature=specs, autograph=False),
-        "features": export.features_function(exported.run),
+        "features": saved_model.features_function(exported.run),
     }
-    export.save(folder, exported, signatures)
+    saved_model.save(folder, exported, signatures)
     logging.info("Wrote a SavedModel with the signatures %s: %s", sorted(signatures), folder)
 
 
@@ -147,7 +148,7 @@ class _Spans(NamedTuple):
         return _Spans(*(tf.boolean_mask(each, mask) for each in self))
 
 
-class _Answerer(export.ExportedModel):
+class _Answerer(saved_model.ExportedModel):
     """A model that answers questions, with all that happens before and after it."""
 
     def __init__(

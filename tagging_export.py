@@ -13,9 +13,10 @@ import tensorflow as tf
 from absl import logging
 
 import entity_tags
-import export
 import tagging
 import tokenization
+from bert.export import saved_model
+from bert.files.paths import check_saved_model
 from graph_word_spans import GraphWordSpans
 
 Tensor = Any
@@ -52,7 +53,7 @@ def export_tagger(
     Raises:
       ValueError: before anything is written, where these do not fit together.
     """
-    export.check_folder(folder)
+    check_saved_model(folder)
     count = model.output["logits"].shape[-1]
     if len(task.labels) != count:
         raise ValueError(
@@ -69,12 +70,12 @@ def export_tagger(
     spec = tf.TensorSpec([None], tf.string, name="text")
     signatures = {
         "serving_default": tf.function(serve, input_signature=[spec], autograph=False),
-        "features": export.features_function(exported.run, names=exported.inputs),
+        "features": saved_model.features_function(exported.run, names=exported.inputs),
         "labels": tf.function(
             lambda: {"labels": tf.identity(exported.labels)}, input_signature=[], autograph=False
         ),
     }
-    export.save(folder, exported, signatures)
+    saved_model.save(folder, exported, signatures)
     logging.info("Wrote a SavedModel with the signatures %s: %s", sorted(signatures), folder)
 
 
@@ -98,7 +99,7 @@ class _Words(NamedTuple):
     pieces: Tensor
 
 
-class _Tagger(export.ExportedModel):
+class _Tagger(saved_model.ExportedModel):
     """A model that finds entities, with all that happens before and after it."""
 
     def __init__(

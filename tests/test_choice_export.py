@@ -5,8 +5,8 @@ import tensorflow as tf
 from conftest import GOLDEN
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from test_export import as_lists, call_elsewhere
-from test_graph_tokenizer import texts
+from test_classification_saved_model import as_lists, call_elsewhere
+from test_export_tokenizer import texts
 
 import choice_export
 import modeling

@@ -2,7 +2,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from test_graph_tokenizer import batches, graph, is_worth_a_look
+from test_export_tokenizer import batches, graph, is_worth_a_look
 
 import word_spans
 from graph_word_spans import GraphWordSpans

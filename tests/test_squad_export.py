@@ -4,8 +4,8 @@ import pytest
 import tensorflow as tf
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from test_export import as_lists, call_elsewhere
-from test_graph_tokenizer import SPECIALS, raw_texts
+from test_classification_saved_model import as_lists, call_elsewhere
+from test_export_tokenizer import SPECIALS, raw_texts
 from test_run_squad import golden_settings, read_json
 
 import modeling

@@ -298,3 +298,27 @@ def make_folder(output_dir: str) -> None:
             f"`--output_dir` must be a folder that can be written. Received {output_dir!r}: "
             f"{error.message}"
         ) from error
+
+
+# Without this file, a folder is none of ours to replace.
+_SAVED_GRAPH = "saved_model.pb"
+
+
+def check_saved_model(folder: str) -> str:
+    """Returns the place of `folder`, links followed, if a SavedModel may be written there.
+
+    Raises:
+      ValueError: where there is something else than a SavedModel.
+    """
+    place = folder if is_remote(folder) else os.path.realpath(folder)
+    place = place.rstrip("/")
+    gfile = _gfile()
+    if gfile.exists(place) and not gfile.exists(os.path.join(place, _SAVED_GRAPH)):
+        if gfile.isdir(place) and not gfile.listdir(place):
+            return place
+        raise ValueError(
+            f"A SavedModel must be written to a new folder, or replace another SavedModel. "
+            f"Received {folder!r}, which holds no {_SAVED_GRAPH!r}. Give another folder, or remove "
+            "that one."
+        )
+    return place

@@ -23,7 +23,7 @@ import optimization
 import tokenization
 from bert.command_line import flags as common_flags
 from bert.files import huggingface as huggingface_files
-from bert.files.paths import make_folder, read_file, replace_files, write_text
+from bert.files.paths import check_saved_model, make_folder, read_file, replace_files, write_text
 from bert.files.records import encode_examples, write_records
 from bert.training import loop
 from bert.training.batches import Batches, Feature, Records
@@ -149,10 +149,7 @@ def open_folder(settings: Settings, config: modeling.BertConfig, task: Mapping[s
     if labels and settings.init_checkpoint and not settings.do_train and not find_weights(folder):
         model_folder.check_labels(settings.init_checkpoint, labels)
     if settings.do_export:
-        # Its TensorFlow Text is not loaded where nothing is exported.
-        import export  # noqa: PLC0415
-
-        export.check_folder(saved_model(settings))
+        check_saved_model(saved_model(settings))
 
 
 def saved_model(settings: Settings) -> str:

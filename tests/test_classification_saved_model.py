@@ -9,9 +9,10 @@ import pytest
 import tensorflow as tf
 from conftest import GOLDEN
 
-import export
 import modeling
 import tokenization
+from bert.export import saved_model
+from bert.tasks.classification.saved_model import export_classifier
 
 VOCAB_FILE = str(GOLDEN / "vocab.txt")
 MAX_SEQ_LENGTH = 12
@@ -116,7 +117,9 @@ def features_in_python(tokenizer, first, second=None):
         for a, b in zip(first, second or [""] * len(first), strict=True)
     ]
     # All of the allowed length: padding must not matter.
-    features = {name: np.zeros((len(first), MAX_SEQ_LENGTH), np.int32) for name in export.FEATURES}
+    features = {
+        name: np.zeros((len(first), MAX_SEQ_LENGTH), np.int32) for name in saved_model.FEATURES
+    }
     for row, (tokens, segment_ids) in enumerate(packed):
         features["input_ids"][row, : len(tokens)] = tokenizer.convert_tokens_to_ids(tokens)
         features["input_mask"][row, : len(tokens)] = 1
@@ -148,7 +151,7 @@ def pair_export(tmp_path_factory, tokenizer):
     features = features_in_python(tokenizer, FIRST, SECOND)
     centre(model, features)
     folder = tmp_path_factory.mktemp("pairs") / "saved_model"
-    export.export_classifier(
+    export_classifier(
         str(folder),
         model,
         tokenizer,
@@ -198,7 +201,7 @@ def test_signatures_are_named_and_typed(pair_export):
     features = tf.TensorSpec([None, None], tf.int32)
     inputs = {
         "serving_default": dict.fromkeys(["text_a", "text_b"], tf.TensorSpec([None], tf.string)),
-        "features": dict.fromkeys(export.FEATURES, features),
+        "features": dict.fromkeys(saved_model.FEATURES, features),
         "labels": {},
     }
     answers = {
@@ -227,7 +230,7 @@ def test_single_texts_may_have_several_labels(tmp_path, tokenizer, log):
     centre(model, features)
     labels = ["red", "light, green", "blue"]
     folder = tmp_path / "saved_model"
-    export.export_classifier(
+    export_classifier(
         str(folder),
         model,
         tokenizer,
@@ -261,7 +264,7 @@ def export_regression(folder, model, tokenizer, **changes):
         "is_pair": False,
         "max_seq_length": MAX_SEQ_LENGTH,
     }
-    export.export_classifier(str(folder), model, tokenizer, **{**arguments, **changes})
+    export_classifier(str(folder), model, tokenizer, **{**arguments, **changes})
 
 
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
@@ -294,7 +297,7 @@ class Constant(tf.Module):
         self.answer = tf.function(lambda: {"number": self.number.read_value()}, input_signature=[])
 
     def save(self, folder):
-        export.save(folder, self, {"serving_default": self.answer})
+        saved_model.save(folder, self, {"serving_default": self.answer})
 
 
 def read_number(folder):
@@ -307,7 +310,7 @@ def test_a_saved_model_is_replaced_by_a_whole_one_only(tmp_path):
     # A signature must return tensors by name: fails when the other parts have been made.
     wrong = tf.function(lambda: {"number": {"of": tf.constant(2)}}, input_signature=[])
     with pytest.raises(ValueError, match="serving_default"):
-        export.save(str(folder), Constant(2), {"serving_default": wrong})
+        saved_model.save(str(folder), Constant(2), {"serving_default": wrong})
     assert read_number(folder) == 1
     Constant(3).save(f"{folder}/")
     assert read_number(folder) == 3
@@ -355,7 +358,7 @@ def test_no_other_folder_or_file_is_replaced(tmp_path):
     (folder / "thesis.txt").write_text("x")
     for path in (folder, folder / "thesis.txt"):
         with pytest.raises(ValueError, match=r"holds no 'saved_model\.pb'"):
-            export.save(str(path), tf.Module(), {})
+            saved_model.save(str(path), tf.Module(), {})
     assert (folder / "thesis.txt").read_text() == "x"
 
 

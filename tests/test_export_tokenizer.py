@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import tokenization
-from graph_tokenizer import GraphTokenizer
+from bert.export.tokenizer import GraphTokenizer
 
 VOCABULARIES = ROOT.parent / "shared" / "data" / "vocab"
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]

@@ -6,47 +6,22 @@ imports tensorflow and tensorflow_text, whose operations it uses.
 Dimension key: `B` batch, `S` sequence, `C` labels.
 """
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
-from absl import logging
 
 import tokenization
-from bert.files.paths import is_remote
-from graph_tokenizer import GraphTokenizer
+from bert.export.tokenizer import GraphTokenizer
+from bert.files.paths import check_saved_model
 
 Tensor = Any
 
-TASK_TYPES = ("classification", "multi_label", "regression")
 FEATURES = ("input_ids", "input_mask", "segment_ids")
 
 # Sequences that go through the model together where there may be any number of them.
 BATCH_SIZE = 32
-
-# Without this file, a folder is none of ours to replace.
-_GRAPH_FILE = "saved_model.pb"
-
-
-def check_folder(folder: str) -> str:
-    """Returns the place of `folder`, links followed, if a SavedModel may be written there.
-
-    Raises:
-      ValueError: where there is something else than a SavedModel.
-    """
-    place = folder if is_remote(folder) else os.path.realpath(folder)
-    place = place.rstrip("/")
-    if tf.io.gfile.exists(place) and not tf.io.gfile.exists(os.path.join(place, _GRAPH_FILE)):
-        if tf.io.gfile.isdir(place) and not tf.io.gfile.listdir(place):
-            return place
-        raise ValueError(
-            f"A SavedModel must be written to a new folder, or replace another SavedModel. "
-            f"Received {folder!r}, which holds no {_GRAPH_FILE!r}. Give another folder, or remove "
-            "that one."
-        )
-    return place
 
 
 def save(folder: str, module: tf.Module, signatures: Mapping[str, Any]) -> None:
@@ -64,7 +39,7 @@ def save(folder: str, module: tf.Module, signatures: Mapping[str, Any]) -> None:
     Raises:
       ValueError: where `folder` is something else than a SavedModel.
     """
-    place = check_folder(folder)
+    place = check_saved_model(folder)
     partial, old = f"{place}.partial", f"{place}.old"
     _remove(partial)
     try:
@@ -195,90 +170,3 @@ def texts_function(run: Callable[..., dict[str, Tensor]], *, is_pair: bool) -> A
     names = ["text_a", "text_b"] if is_pair else ["text_a"]
     specs = [tf.TensorSpec([None], tf.string, name=name) for name in names]
     return tf.function(pair if is_pair else single, input_signature=specs, autograph=False)
-
-
-def export_classifier(
-    folder: str,
-    model: keras.Model,
-    tokenizer: tokenization.FullTokenizer,
-    *,
-    labels: Sequence[str],
-    task_type: str,
-    is_pair: bool,
-    max_seq_length: int,
-) -> None:
-    """Writes a SavedModel of a classifier with these signatures.
-
-    `serving_default` takes `text_a`, string [B], and `text_b` for pairs; `features` takes
-    `input_ids`, `input_mask` and `segment_ids`, int32 [B, S]. Both give `logits`, float32 [B, C],
-    and for regression `score`, float32 [B]; for the other tasks `probabilities`, float32 [B, C],
-    and `label`, string [B], where several are joined with commas. `labels` takes nothing and gives
-    `labels`, string [C], in the order of the probabilities; regression has none.
-
-    Args:
-      folder: Where to write; a SavedModel that is there already is replaced.
-      model: From `input_ids`, `input_mask` and `segment_ids` to `logits`.
-      tokenizer: Whose vocabulary and casing the model was trained with.
-      labels: In the order of the logits; none for regression.
-      task_type: One of `TASK_TYPES`.
-      is_pair: For tasks of two texts.
-      max_seq_length: Where texts are cut, in tokens, with specials.
-
-    Raises:
-      ValueError: before anything is written, where these do not fit together.
-    """
-    check_folder(folder)
-    _check_labels(model, labels, task_type)
-    exported = ExportedModel(model, tokenizer, max_seq_length)
-    with tf.device("/CPU:0"):
-        exported.labels = tf.constant(list(labels), tf.string)
-
-    def answer(outputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        logits = tf.cast(outputs["logits"], tf.float32)
-        return {"logits": logits, **_decode(logits, exported.labels, task_type)}
-
-    signatures = {
-        "serving_default": texts_function(
-            lambda *texts: answer(exported.run_texts(*texts)), is_pair=is_pair
-        ),
-        "features": features_function(lambda features: answer(exported.run(features))),
-    }
-    if task_type != "regression":
-        signatures["labels"] = tf.function(
-            lambda: {"labels": tf.identity(exported.labels)}, input_signature=[], autograph=False
-        )
-    save(folder, exported, signatures)
-    logging.info("Wrote a SavedModel with the signatures %s: %s", sorted(signatures), folder)
-
-
-def _check_labels(model: keras.Model, labels: Sequence[str], task_type: str) -> None:
-    if task_type not in TASK_TYPES:
-        raise ValueError(f"`task_type` must be one of {TASK_TYPES}. Received {task_type!r}.")
-    count = model.output["logits"].shape[-1]
-    is_regression = task_type == "regression"
-    if len(labels) != (0 if is_regression else count) or (is_regression and count != 1):
-        raise ValueError(
-            f"`labels` must name each of the model's {count} outputs; for regression there must be "
-            f"none, and one output. Received {list(labels)} for {task_type}."
-        )
-    with_comma = [label for label in labels if "," in label]
-    if task_type == "multi_label" and with_comma:
-        logging.warning(
-            "%d labels hold a comma, which also stands between several labels in `label`: %s.",
-            len(with_comma),
-            with_comma[:5],
-        )
-
-
-def _decode(logits: Tensor, labels: Tensor, task_type: str) -> dict[str, Tensor]:
-    """Returns what logits, float32 [B, C], say, as `classification.decode` reads them."""
-    if task_type == "regression":
-        return {"score": logits[:, 0]}
-    if task_type == "classification":
-        with tf.device("/CPU:0"):
-            label = tf.gather(labels, tf.argmax(logits, axis=-1))
-        return {"probabilities": tf.nn.softmax(logits), "label": label}
-    with tf.device("/CPU:0"):
-        chosen = tf.ragged.boolean_mask(tf.broadcast_to(labels, tf.shape(logits)), logits > 0)
-        label = tf.strings.reduce_join(chosen, axis=-1, separator=",")
-    return {"probabilities": tf.sigmoid(logits), "label": label}

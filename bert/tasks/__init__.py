@@ -1,0 +1,1 @@
+"""What the paper does with BERT: a room for each task, and the heads that they share."""

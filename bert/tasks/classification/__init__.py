@@ -1,0 +1,1 @@
+"""Classifiers of texts and pairs (paper, section 4.1)."""
