@@ -23,11 +23,11 @@ from absl import flags, logging
 
 import modeling
 import pretraining
-import task_models
 from bert.command_line import flags as common_flags
 from bert.command_line.console import run_script
 from bert.files import huggingface as huggingface_files
 from bert.files.paths import is_remote, make_folder, read_file
+from bert.tasks.heads import choice_model, classifier_model, span_model, tagging_model
 from bert.weights import checkpoint, huggingface
 from bert.weights import folder as model_folder
 
@@ -239,10 +239,10 @@ def make_model(architecture: str, config: modeling.BertConfig, num_labels: int =
         names = ("sequence_output", "pooled_output")
         return keras.Model(inputs, {name: encoded[name] for name in names})
     makers: dict[str, Callable[[], keras.Model]] = {
-        "BertForSequenceClassification": lambda: task_models.classifier_model(config, num_labels),
-        "BertForTokenClassification": lambda: task_models.tagging_model(config, num_labels),
-        "BertForQuestionAnswering": lambda: task_models.span_model(config),
-        "BertForMultipleChoice": lambda: task_models.choice_model(config),
+        "BertForSequenceClassification": lambda: classifier_model(config, num_labels),
+        "BertForTokenClassification": lambda: tagging_model(config, num_labels),
+        "BertForQuestionAnswering": lambda: span_model(config),
+        "BertForMultipleChoice": lambda: choice_model(config),
     }
     return makers.get(architecture, lambda: pretraining.pretraining_model(config))()
 

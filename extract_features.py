@@ -20,7 +20,6 @@ import numpy as np
 import tensorflow as tf
 from absl import flags, logging
 
-import layer_features
 import modeling
 import tokenization
 from bert.command_line import flags as common_flags
@@ -28,6 +27,7 @@ from bert.command_line.console import Progress, run_script
 from bert.files.paths import check_outputs, match_files, read_lines, replace_files
 from bert.files.tables import clean_line, split_pair
 from bert.files.vectors import Features, write_jsonl, write_npz
+from bert.tasks.features import COMBINATIONS, combine, parse_layers, width
 from bert.training.batches import cut_by_size, pad_sequences, sort_by_length
 from bert.weights import checkpoint
 from bert.weights import folder as model_folder
@@ -82,7 +82,7 @@ def define_flags() -> None:
         "layers",
         "-1,-2,-3,-4",
         "Layers to write, comma-separated: numbers from 0, or from the end with -1; or names: "
-        f"{', '.join(layer_features.COMBINATIONS)}.",
+        f"{', '.join(COMBINATIONS)}.",
     )
     flags.DEFINE_enum(
         "pooling",
@@ -203,7 +203,7 @@ class Extractor:
         self.pooling = pooling
         inputs = modeling.encoder_inputs()
         encoded = modeling.BertModel(config)(inputs)
-        outputs = [layer_features.combine(encoded, layer) for layer in layers]
+        outputs = [combine(encoded, layer) for layer in layers]
         self.model = keras.Model(inputs, outputs)
         # One trace serves all shapes. TensorFlow leaves out what no output needs.
         signature = {name: tf.TensorSpec((None, None), tf.int32) for name in inputs}
@@ -255,7 +255,7 @@ def run(settings: Settings) -> None:
     settings = model_folder.complete(settings)
     logging.info("%s", settings)
     config = modeling.BertConfig.from_json_file(settings.bert_config_file)
-    layers = layer_features.parse_layers(settings.layers, config, flag="layers")
+    layers = parse_layers(settings.layers, config, flag="layers")
     _check(settings, config, layers)
     files = match_files(settings.input_file, "input_file")
     check_outputs([settings.output_file], files, "output_file")
@@ -284,7 +284,7 @@ def _check(settings: Settings, config: modeling.BertConfig, layers: Sequence[int
             "`max_position_embeddings` in --bert_config_file. Received "
             f"{settings.max_seq_length}."
         )
-    widths = {layer_features.width(layer, config) for layer in layers}
+    widths = {width(layer, config) for layer in layers}
     if settings.format == "npz" and len(widths) > 1:
         raise ValueError(
             "`--layers` must all have the same number of values for `--format=npz`. Received "

@@ -18,8 +18,13 @@ from keras import ops
 import modeling
 import optimization
 import original_processors
-import task_models
 from bert.files.paths import is_file
+from bert.tasks.heads import (
+    HEAD_DROPOUT_PROB,
+    OutputLayer,
+    classification_objective,
+    classifier_model,
+)
 from bert.training import loop
 from bert.training.batches import Feature, Records
 from bert.weights import checkpoint
@@ -185,8 +190,8 @@ def create_model(  # noqa: PLR0913, PLR0917 (the original's arguments)
     bert = modeling.BertModel(
         bert_config, is_training, input_ids, input_mask, segment_ids, use_one_hot_embeddings
     )
-    dropout_prob = task_models.HEAD_DROPOUT_PROB if is_training else 0.0
-    head = task_models.OutputLayer(bert_config, num_labels, dropout_prob, name="classifier")
+    dropout_prob = HEAD_DROPOUT_PROB if is_training else 0.0
+    head = OutputLayer(bert_config, num_labels, dropout_prob, name="classifier")
     # As in `BertModel`: symbolic outputs follow the phase of the model that they become part of.
     eager = not isinstance(input_ids, keras.KerasTensor)
     logits = head(bert.get_pooled_output(), training=eager)
@@ -315,7 +320,7 @@ class ClassifierFn:
         if not np.any(batch["is_real_example"]):
             raise ValueError("A batch for training must have a real example. Received padding.")
         if self.trainer is None:
-            objective = loop.Objective(*task_models.classification_objective("classification"))
+            objective = loop.Objective(*classification_objective("classification"))
             self.trainer = loop.Trainer(self.model, self._make_optimizer(), objective)
         trainer = self.trainer
         tensors = {name: tf.convert_to_tensor(values) for name, values in batch.items()}
@@ -364,7 +369,7 @@ def model_fn_builder(  # noqa: PLR0913, PLR0917 (the original's arguments)
       use_one_hot_embeddings: Without effect; in the original it changes no number, either.
     """
     del use_tpu, use_one_hot_embeddings
-    model = task_models.classifier_model(bert_config, num_labels)
+    model = classifier_model(bert_config, num_labels)
     if init_checkpoint:
         checkpoint.load_weights(model.weights, init_checkpoint)
 

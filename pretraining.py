@@ -10,6 +10,7 @@ import keras
 from keras import ops
 
 import modeling
+from bert.tasks.heads import cross_entropy
 
 Tensor = Any
 
@@ -182,8 +183,8 @@ def _cross_entropies(
     logits = outputs["masked_lm_logits"]
     weights = batch["masked_lm_weights"]
     rows = ops.reshape(logits, (-1, logits.shape[-1]))  # [B·P, V]
-    masked_lm = modeling.cross_entropy(rows, ops.reshape(batch["masked_lm_ids"], (-1,)))
-    next_sentence = modeling.cross_entropy(
+    masked_lm = cross_entropy(rows, ops.reshape(batch["masked_lm_ids"], (-1,)))
+    next_sentence = cross_entropy(
         outputs["next_sentence_logits"], batch["next_sentence_labels"][:, 0]
     )
     return ops.reshape(masked_lm, ops.shape(weights)) * weights, next_sentence

@@ -28,11 +28,11 @@ import glue
 import modeling
 import original_classifier
 import served_task
-import task_models
 import tokenization
 from bert.command_line import flags as common_flags
 from bert.command_line.console import run_script
 from bert.files.paths import make_folder, write_text
+from bert.tasks.heads import classification_objective, classifier_model
 from bert.training import finetuning, loop, repeats
 from bert.training.batches import Batches, Feature, encoder_features
 from bert.training.evaluation import EarlyStopping, Predictor, predict_all, save_results
@@ -219,7 +219,7 @@ def _run(settings: Settings) -> dict[str, Any]:
         finetuning.keep_task(settings, config, stored)
     with finetuning.record_folder(settings, is_chief) as folder, strategy.scope():
         splits = _make_splits(settings, config, tokenizer, data_set, examples, folder)
-        model = task_models.classifier_model(config, task.num_outputs, dtype=settings.precision)
+        model = classifier_model(config, task.num_outputs, dtype=settings.precision)
         loop.log_set_up(model, strategy, settings)
         return _use_model(settings, model, tokenizer, task, splits, is_chief)
 
@@ -358,7 +358,7 @@ def _train(
     class_weights = None
     if settings.class_weights == "balanced":
         class_weights = classification.balanced_weights(task, train.arrays["label_ids"])
-    objective = loop.Objective(*task_models.classification_objective(task.task_type, class_weights))
+    objective = loop.Objective(*classification_objective(task.task_type, class_weights))
     evaluation = None
     if splits.eval:
         dev = splits.eval[0]
@@ -433,7 +433,7 @@ def serve(
 
     return served_task.ServedTask(
         fields=fields,
-        model=task_models.classifier_model(config, task.num_outputs, dtype=precision),
+        model=classifier_model(config, task.num_outputs, dtype=precision),
         make_features=make_features,
         decode=lambda rows, features, outputs: classification.decode(task, outputs["logits"]),
     )

@@ -22,18 +22,18 @@ from absl import flags, logging
 import conll
 import entity_scores
 import entity_tags
-import feature_based
 import modeling
 import served_task
 import tagged_files
 import tagging
 import tagging_windows
-import task_models
 import tokenization
 import word_spans
 from bert.command_line import flags as common_flags
 from bert.command_line.console import run_script
 from bert.files.paths import is_file, make_folder, write_text
+from bert.tasks.features import FEATURE_LAYERS, FeatureTagger, check_layers
+from bert.tasks.heads import tagging_model, tagging_objective
 from bert.training import finetuning, loop, repeats
 from bert.training.evaluation import EarlyStopping, save_results
 from bert.weights import checkpoint
@@ -119,7 +119,7 @@ def _define_feature_flags() -> None:
     flags.DEFINE_enum(
         "feature_layers",
         None,
-        feature_based.FEATURE_LAYERS,
+        FEATURE_LAYERS,
         "With --feature_based, the layers to take; weighted learns a weight for each. Absent, as "
         f"the model in --output_dir was trained, or {_DEFAULTS['feature_layers']}.",
     )
@@ -218,7 +218,7 @@ def _run(settings: Settings) -> dict[str, Any]:
             make_folder(features_dir)
             open_windows = tagging_windows.feature_opener(settings, tagger, features_dir)
         else:
-            model = task_models.tagging_model(config, len(task.labels), dtype=settings.precision)
+            model = tagging_model(config, len(task.labels), dtype=settings.precision)
             open_windows = tagging_windows.record_opener(settings, config, len(task.labels), folder)
         splits = _make_splits(settings, tokenizer, task, sentences, open_windows)
         if is_chief and settings.do_train:
@@ -274,7 +274,7 @@ def _check_features(settings: Settings, given: Settings, config: modeling.BertCo
                 )
         return
     assert settings.feature_layers
-    feature_based.check_layers(settings.feature_layers, config)
+    check_layers(settings.feature_layers, config)
     if settings.freeze_layers is not None or settings.layerwise_lr_decay != 1.0:
         raise ValueError(
             "`--freeze_layers` and `--layerwise_lr_decay` are for training BERT, which "
@@ -384,8 +384,8 @@ def _make_splits(
 
 def _feature_tagger(
     stored: Mapping[str, Any], config: modeling.BertConfig, precision: str
-) -> feature_based.FeatureTagger:
-    return feature_based.FeatureTagger(
+) -> FeatureTagger:
+    return FeatureTagger(
         config,
         len(stored["task"]["labels"]),
         layers=stored["feature_layers"],
@@ -434,7 +434,7 @@ def _train(
         evaluation = EarlyStopping(
             lambda: _score(task, dev, logits("dev"))[0], METRIC, settings.early_stopping_patience
         )
-    objective = loop.Objective(*task_models.tagging_objective())
+    objective = loop.Objective(*tagging_objective())
     return finetuning.train(settings, model, objective, splits["train"].batches, evaluation)
 
 
@@ -530,7 +530,7 @@ def serve(
     if stored.get("feature_based"):
         model = _feature_tagger(stored, config, precision).whole_model()
     else:
-        model = task_models.tagging_model(config, len(task.labels), dtype=precision)
+        model = tagging_model(config, len(task.labels), dtype=precision)
     return served_task.ServedTask(
         fields=("text",),
         model=model,

@@ -30,12 +30,12 @@ import squad_cache
 import squad_features
 import squad_report
 import squad_scores
-import task_models
 import tokenization
 from bert.command_line import flags as common_flags
 from bert.command_line.console import run_script
 from bert.files.paths import open_file, write_text
 from bert.files.processes import usable_cores
+from bert.tasks.heads import span_model, span_objective
 from bert.training import finetuning, loop, repeats
 from bert.training.batches import Batches, Feature, Records, encoder_features
 from bert.training.evaluation import EarlyStopping, Predictor
@@ -196,7 +196,7 @@ def _run(settings: Settings) -> dict[str, Any]:
         windows = _open_windows(settings, config, tokenizer, questions, folder)
         if is_chief and settings.do_train:
             finetuning.keep_task(settings, config, stored)
-        model = task_models.span_model(config, dtype=settings.precision)
+        model = span_model(config, dtype=settings.precision)
         loop.log_set_up(model, strategy, settings)
         return _use_model(settings, model, tokenizer, questions, windows, is_chief)
 
@@ -443,7 +443,7 @@ def _train(
     return finetuning.train(
         settings,
         model,
-        loop.Objective(*task_models.span_objective()),
+        loop.Objective(*span_objective()),
         batches,
         evaluation,
         # Faithful: steps are counted in questions, of which some have several windows.
@@ -579,7 +579,7 @@ def serve(
 
     return served_task.ServedTask(
         fields=("question", "context"),
-        model=task_models.span_model(config, dtype=precision),
+        model=span_model(config, dtype=precision),
         make_features=make_features,
         decode=decode,
     )

@@ -23,11 +23,11 @@ from absl import flags, logging
 import modeling
 import served_task
 import swag
-import task_models
 import tokenization
 from bert.command_line import flags as common_flags
 from bert.command_line.console import run_script
 from bert.files.paths import describe_folder, find_file, write_text
+from bert.tasks.heads import choice_model, choice_objective
 from bert.training import finetuning, loop, repeats
 from bert.training.batches import Batches, Feature, encoder_features
 from bert.training.evaluation import EarlyStopping, Predictor, predict_all, save_results
@@ -113,7 +113,7 @@ def _run(settings: Settings) -> dict[str, Any]:
         finetuning.keep_task(settings, config, stored)
     with finetuning.record_folder(settings, is_chief) as folder, strategy.scope():
         splits = _make_splits(settings, config, tokenizer, examples, folder)
-        model = task_models.choice_model(config, dtype=settings.precision)
+        model = choice_model(config, dtype=settings.precision)
         loop.log_set_up(model, strategy, settings)
         return _use_model(settings, model, tokenizer, splits, is_chief)
 
@@ -246,7 +246,7 @@ def _train(
             METRIC,
             settings.early_stopping_patience,
         )
-    objective = loop.Objective(*task_models.choice_objective())
+    objective = loop.Objective(*choice_objective())
     return finetuning.train(settings, model, objective, splits["train"].batches, evaluation)
 
 
@@ -287,7 +287,7 @@ def serve(
 
     return served_task.ServedTask(
         fields=("context", "endings"),
-        model=task_models.choice_model(config, dtype=precision),
+        model=choice_model(config, dtype=precision),
         make_features=make_features,
         decode=lambda rows, features, outputs: swag.decode(read(rows), features, outputs["logits"]),
     )

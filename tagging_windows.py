@@ -8,10 +8,10 @@ import keras
 import numpy as np
 
 import conll
-import feature_based
 import modeling
 import word_features
 from bert.command_line import flags as common_flags
+from bert.tasks.features import FeatureTagger
 from bert.training import finetuning
 from bert.training.batches import Batches, Feature, encoder_features
 from bert.training.evaluation import Predictor
@@ -80,7 +80,7 @@ def _features(length: int, config: modeling.BertConfig, num_labels: int) -> dict
 
 def feature_opener(
     settings: common_flags.FineTuningSettings,
-    tagger: feature_based.FeatureTagger,
+    tagger: FeatureTagger,
     folder: str,
 ) -> Opener:
     """Returns what opens windows for the features of their words, which a folder keeps."""

@@ -16,12 +16,12 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-import feature_based
 import modeling
 import tagging
 from bert.command_line.console import Progress
 from bert.files.paths import is_remote, replace_files
 from bert.files.records import encode_examples
+from bert.tasks.features import feature_shape
 from bert.training.batches import (
     Batches,
     Records,
@@ -77,7 +77,7 @@ def encode(encoder: keras.Model, arrays: Arrays) -> Iterator[np.ndarray]:
 
     counts = arrays["label_mask"].sum(axis=1)
     lengths = arrays["input_mask"].sum(axis=1)
-    values = int(np.prod(feature_based.feature_shape(encoder)))
+    values = int(np.prod(feature_shape(encoder)))
     progress = Progress("Computing features", len(counts))
     windows = range(len(counts))
     for part in cut_by_size(windows, lambda each: counts[each] * values, _PART_VALUES):
@@ -114,7 +114,7 @@ class WordFeatures:
     """
 
     def __init__(self, encoder: keras.Model, arrays: Arrays, path: str) -> None:
-        self.shape = feature_based.feature_shape(encoder)
+        self.shape = feature_shape(encoder)
         self.starts = np.concatenate([[0], arrays["label_mask"].sum(axis=1).cumsum()])
         self._encoder = encoder
         self._arrays = arrays

@@ -11,8 +11,8 @@ from test_export_tokenizer import texts
 import choice_export
 import modeling
 import swag
-import task_models
 import tokenization
+from bert.tasks.heads import choice_model
 
 LENGTH = 12
 BATCH = 4
@@ -45,7 +45,7 @@ def make_config():
 def chooser(tmp_path_factory, tokenizer):
     """A function that answers in Python, another for logits, and the folder of a SavedModel."""
     keras.utils.set_random_seed(5)
-    model = task_models.choice_model(make_config())
+    model = choice_model(make_config())
     model.weights[-2].assign(4 * np.random.RandomState(0).randn(1, 8))
     folder = str(tmp_path_factory.mktemp("chooser") / "saved_model")
     choice_export.export_chooser(folder, model, tokenizer, LENGTH)
@@ -157,7 +157,7 @@ def test_what_is_no_choice_is_refused(choose, context, endings, message):
     [(4, "`max_seq_length` must be at least 5. Received 4"), (13, "must be at most 12")],
 )
 def test_lengths_that_do_not_fit_are_named(tmp_path, tokenizer, length, message):
-    model = task_models.choice_model(make_config())
+    model = choice_model(make_config())
     with pytest.raises(ValueError, match=message):
         choice_export.export_chooser(str(tmp_path / "saved_model"), model, tokenizer, length)
     assert list(tmp_path.iterdir()) == []

@@ -13,7 +13,7 @@ from test_weights_huggingface import tensors as tensors  # noqa: PLC0414 (a fixt
 import convert_checkpoint
 import modeling
 import serving
-import task_models
+from bert.tasks.heads import classifier_model
 from bert.weights import checkpoint, huggingface
 
 # The index of a real release, and its configuration; its weights are not there.
@@ -51,7 +51,7 @@ def save(folder, tensors, config, *, casing=True, **task):
 @pytest.fixture
 def classifier(tmp_path, still_config):
     """A folder of a classifier of three labels, as run_classifier.py leaves it."""
-    model = task_models.classifier_model(still_config, 3)
+    model = classifier_model(still_config, 3)
     rng = np.random.RandomState(4)
     tensors = {v.path: rng.normal(size=v.shape).astype(np.float32) for v in model.weights}
     task = {

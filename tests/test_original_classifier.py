@@ -17,8 +17,8 @@ import modeling
 import optimization
 import original_classifier
 import run_classifier
-import task_models
 import tokenization
+from bert.tasks.heads import classifier_model
 from bert.training import loop
 
 # As in the original's run_classifier.py.
@@ -504,7 +504,7 @@ def test_create_model_gives_the_original_numbers_and_names(tokenizer, golden_con
         golden_config, False, *inputs.values(), labels, 2, use_one_hot_embeddings=False
     )
     model = keras.Model({**inputs, "label_ids": labels}, outputs)
-    plain = load_golden(task_models.classifier_model(golden_config, 2))
+    plain = load_golden(classifier_model(golden_config, 2))
     assert {v.path for v in model.weights} == {v.path for v in plain.weights}
     load_golden(model)
     features = {name: batch[name] for name in names}
@@ -609,7 +609,7 @@ def test_prediction_is_the_original_one_and_needs_no_labels(tokenizer, golden_co
 def test_training_takes_the_steps_of_create_optimizer(tokenizer, golden_config):
     batch = cola_batch(tokenizer, "train")
     model_fn = golden_model_fn(golden_config)
-    plain = load_golden(task_models.classifier_model(golden_config, 2))
+    plain = load_golden(classifier_model(golden_config, 2))
     inputs = {name: batch[name] for name in ("input_ids", "input_mask", "segment_ids")}
     steps = itertools.count()
 

@@ -12,8 +12,8 @@ import squad
 import squad_alignment
 import squad_answers
 import squad_features
-import task_models
 import tokenization
+from bert.tasks.heads import span_model
 from squad import SquadExample
 from squad_answers import Decoding
 
@@ -282,7 +282,7 @@ def golden_files(golden, version):
 def golden_logits(golden, version, table):
     """Returns what the original's model says of the windows."""
     config = modeling.BertConfig.from_json_file(str(golden / "bert_config.json"))
-    model = task_models.span_model(config)
+    model = span_model(config)
     reader = tf.train.load_checkpoint(str(golden / f"squad_{version}" / "model.ckpt"))
     for variable in model.weights:
         variable.assign(reader.get_tensor(variable.path))

@@ -14,8 +14,8 @@ import serving
 import squad
 import squad_answers
 import squad_export
-import task_models
 import tokenization
+from bert.tasks.heads import span_model
 from bert.training import finetuning
 
 DECODINGS = {
@@ -58,7 +58,7 @@ def make_model(tokenizer):
         initializer_range=1.0,
     )
     keras.utils.set_random_seed(3)
-    model = task_models.span_model(config)
+    model = span_model(config)
     model.weights[-2].assign(4 * np.random.RandomState(0).randn(2, 8))
     return config, model
 

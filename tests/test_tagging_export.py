@@ -8,12 +8,12 @@ from test_classification_saved_model import as_lists, call_elsewhere
 from test_export_tokenizer import SPECIALS, texts
 
 import entity_tags
-import feature_based
 import modeling
 import tagging
 import tagging_export
-import task_models
 import tokenization
+from bert.tasks.features import FeatureTagger
+from bert.tasks.heads import tagging_model
 
 LENGTH = 10
 BATCH = 4
@@ -60,9 +60,9 @@ def make_model(tokenizer, num_labels, feature_layers=None):
     )
     keras.utils.set_random_seed(3)
     if feature_layers:
-        tagger = feature_based.FeatureTagger(config, num_labels, layers=feature_layers, lstm_size=8)
+        tagger = FeatureTagger(config, num_labels, layers=feature_layers, lstm_size=8)
         return tagger.whole_model()
-    model = task_models.tagging_model(config, num_labels)
+    model = tagging_model(config, num_labels)
     model.weights[-2].assign(np.random.RandomState(0).randn(num_labels, 8))
     return model
 

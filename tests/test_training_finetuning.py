@@ -9,17 +9,18 @@ import pytest
 import tensorflow as tf
 from conftest import change
 
-import task_models
 import tokenization
 from bert.command_line import flags as common_flags
 from bert.files.paths import make_folder
+from bert.tasks import heads
+from bert.tasks.heads import classification_objective, classifier_model
 from bert.training import finetuning, loop, repeats
 from bert.training.batches import Feature, encoder_features
 from bert.training.evaluation import EarlyStopping
 from bert.weights import checkpoint
 
 LENGTH = 16
-OBJECTIVE = loop.Objective(*task_models.classification_objective("classification"))
+OBJECTIVE = loop.Objective(*classification_objective("classification"))
 TASK = {"kind": "classification", "labels": ("no", "yes"), "max_seq_length": LENGTH}
 
 
@@ -92,7 +93,7 @@ def run(settings, config, evaluation=None, arrays=None):
     batches = open_batches(settings, config, arrays, seed=settings.seed)
     finetuning.open_folder(settings, config, TASK)
     finetuning.keep_task(settings, config, TASK)
-    model = task_models.classifier_model(config, 2)
+    model = classifier_model(config, 2)
     return model, finetuning.train(settings, model, OBJECTIVE, batches, evaluation)
 
 
@@ -126,13 +127,13 @@ def test_examples_are_read_as_they_were_written(make_settings, tiny_config):
 def test_padding_to_the_longest_or_to_the_maximum_gives_the_same_losses(
     make_settings, still_config, monkeypatch
 ):
-    monkeypatch.setattr(task_models, "HEAD_DROPOUT_PROB", 0.0)
+    monkeypatch.setattr(heads, "HEAD_DROPOUT_PROB", 0.0)
     losses, shapes = [], []
     for pads in (False, True):
         settings = make_settings(pad_to_max_length=pads)
         keras.utils.set_random_seed(3)
         batches = open_batches(settings, still_config, make_arrays(still_config), seed=1)
-        model = task_models.classifier_model(still_config, 2)
+        model = classifier_model(still_config, 2)
         trainer = finetuning.make_trainer(settings, model, OBJECTIVE, batches, 9)
         read = list(batches.iterate(0, 9))
         shapes.append([batch["input_ids"].shape[1] for batch in read])
@@ -229,7 +230,7 @@ def test_early_stopping_goes_back_to_the_best_weights(make_settings, tiny_config
         seen.append(weights_of(models[0]) if models else None)
         return {"f1": next(scores), "loss": 1.0, "per_class": {}}
 
-    make = task_models.classifier_model
+    make = classifier_model
     keras.utils.set_random_seed(3)
     batches = open_batches(settings, tiny_config, make_arrays(tiny_config), seed=settings.seed)
     make_folder(settings.output_dir)
@@ -267,7 +268,7 @@ def test_without_early_stopping_the_weights_are_the_last(make_settings, tiny_con
 @pytest.mark.parametrize("layers", [None, 0, 1, 2])
 def test_frozen_layers_stay_as_they_are(make_settings, tiny_config, layers):
     keras.utils.set_random_seed(3)
-    before = weights_of(task_models.classifier_model(tiny_config, 2))
+    before = weights_of(classifier_model(tiny_config, 2))
     model, _ = run(make_settings(freeze_layers=layers), tiny_config)
     unchanged = {
         re.match(r"bert/(embeddings|encoder/layer_\d)|.*", name)[0]
@@ -286,7 +287,7 @@ def test_layerwise_decay_scales_the_first_step(make_settings, still_config):
         settings = make_settings(layerwise_lr_decay=decay, warmup_proportion=0.0)
         keras.utils.set_random_seed(3)
         batches = open_batches(settings, still_config, make_arrays(still_config), seed=1)
-        model = task_models.classifier_model(still_config, 2)
+        model = classifier_model(still_config, 2)
         trainer = finetuning.make_trainer(settings, model, OBJECTIVE, batches, 9)
         before = weights_of(model)
         trainer.train_step(next(iter(batches.iterate(0, 1))))
@@ -367,7 +368,7 @@ def test_vocabulary_must_fit_the_model(make_settings, tiny_config, log):
 
 
 def test_weights_are_never_random_where_nothing_is_trained(make_settings, tiny_config, tmp_path):
-    model = task_models.classifier_model(tiny_config, 2)
+    model = classifier_model(tiny_config, 2)
     encoder = {v.path: v for v in model.weights if v.path.startswith("bert/")}
     checkpoint.save_variables(str(tmp_path / "bert.ckpt"), encoder, 0)
     settings = make_settings(do_train=False, init_checkpoint=str(tmp_path / "bert.ckpt"))

@@ -11,8 +11,8 @@ import modeling
 import optimization
 import pretraining
 import run_pretraining
-import task_models
 from bert.files.paths import make_folder, write_text
+from bert.tasks.heads import classifier_model, span_model
 from bert.training import loop
 from bert.weights import checkpoint
 from bert.weights import folder as model_folder
@@ -318,7 +318,7 @@ def test_checkpoint_that_does_not_fit_changes_nothing(tmp_path, break_tensors, m
     "make",
     [
         modeling.BertModel,
-        task_models.span_model,
+        span_model,
     ],
 )
 def test_shapes_of_the_encoder_need_no_model(tiny_config, make):
@@ -347,13 +347,13 @@ def test_pooler_may_be_lacking_where_it_is_trained_or_not_used(tmp_path, tiny_co
         "output_bias": np.zeros(2, np.float32),
     }
     checkpoint.save_tensors(prefix, {**drop_pooler(encoder_weights(tiny_config)), **head})
-    classifier = task_models.classifier_model(tiny_config, 2).weights
+    classifier = classifier_model(tiny_config, 2).weights
     checkpoint.load_weights(classifier, prefix)
     warnings = [record.getMessage() for record in log.records if record.levelname == "WARNING"]
     assert warnings == [f"{prefix} has no pooler. What is made of [CLS] needs training."]
     with pytest.raises(ValueError, match=r"nothing is trained.*lacks bert/pooler/dense/kernel"):
         checkpoint.load_weights(classifier, prefix, with_head=True)
-    checkpoint.load_weights(task_models.span_model(tiny_config).weights, prefix, with_head=True)
+    checkpoint.load_weights(span_model(tiny_config).weights, prefix, with_head=True)
 
 
 def truncate(path):

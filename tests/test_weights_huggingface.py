@@ -12,7 +12,7 @@ from test_files_huggingface import CONFIG
 
 import modeling
 import pretraining
-import task_models
+from bert.tasks.heads import choice_model, classifier_model, span_model
 from bert.weights import checkpoint, huggingface
 
 # Some of the names in its files, and those of the same tensors in a TF1 checkpoint.
@@ -107,17 +107,17 @@ def test_names_and_layouts_are_those_of_transformers(tmp_path, tensors):
     [
         (
             "BertForSequenceClassification",
-            lambda config: task_models.classifier_model(config, 3),
+            lambda config: classifier_model(config, 3),
             {"classifier.weight": (3, 8), "classifier.bias": (3,)},
         ),
         (
             "BertForQuestionAnswering",
-            task_models.span_model,
+            span_model,
             {"qa_outputs.weight": (2, 8), "qa_outputs.bias": (2,)},
         ),
         (
             "BertForMultipleChoice",
-            task_models.choice_model,
+            choice_model,
             {"classifier.weight": (1, 8), "classifier.bias": (1,)},
         ),
     ],

@@ -14,6 +14,8 @@ import modeling
 
 Tensor = Any
 Batch = Mapping[str, Tensor]
+Weights = Callable[[Batch], dict[str, Tensor]]
+Losses = Callable[[Mapping[str, Tensor], Batch, Mapping[str, Tensor]], dict[str, Tensor]]
 
 # Faithful: the original drops out the pooled output at this rate, whatever the configuration says
 # (original: run_classifier.py, create_model).
@@ -170,10 +172,37 @@ def choice_model(config: modeling.BertConfig, dtype: str = "float32") -> keras.M
     return keras.Model(inputs, {"logits": logits}, name="multiple_choice")
 
 
-_TASK_TYPES = ("classification", "multi_label", "regression")
+@ops.custom_gradient
+def cross_entropy(logits: Tensor, labels: Tensor) -> tuple[Tensor, Any]:
+    """Returns the loss of each row, -log softmax(logits)[label]: float32 [R].
 
-Weights = Callable[[Batch], dict[str, Tensor]]
-Losses = Callable[[Mapping[str, Tensor], Batch, Mapping[str, Tensor]], dict[str, Tensor]]
+    The general function of Keras gives the same numbers, but passes over a vocabulary's logits
+    more often, which takes a fifth of the training step of a small model.
+
+    Args:
+      logits: float32 [R, C].
+      labels: int32 [R].
+    """
+    probabilities = ops.softmax(logits)
+    labels = ops.cast(labels, "int32")
+    of_labels = ops.take_along_axis(probabilities, labels[:, None], axis=1)[:, 0]
+
+    def gradient(upstream: Tensor) -> tuple[Tensor, None]:
+        rows = ops.arange(ops.shape(labels)[0], dtype="int32")
+        at_labels = ops.stack([rows, labels], axis=1)
+        scaled = probabilities * upstream[:, None]
+        return ops.scatter_update(scaled, at_labels, (of_labels - 1.0) * upstream), None
+
+    # Where a probability underflows, its logarithm is lost, but that of the sum of all is not.
+    loss = ops.cond(
+        ops.min(of_labels) > 1e-30,
+        lambda: -ops.log(of_labels),
+        lambda: ops.sparse_categorical_crossentropy(labels, logits, from_logits=True),
+    )
+    return loss, gradient
+
+
+_TASK_TYPES = ("classification", "multi_label", "regression")
 
 
 def classification_objective(
@@ -216,7 +245,7 @@ def classification_objective(
 def _example_losses(task_type: str, logits: Tensor, labels: Tensor) -> Tensor:
     """Returns the loss of each example, float32 [B]."""
     if task_type == "classification":
-        return modeling.cross_entropy(logits, labels[:, 0])
+        return cross_entropy(logits, labels[:, 0])
     labels = ops.cast(labels, "float32")
     if task_type == "regression":
         return ops.mean(ops.square(logits - labels), axis=-1)
@@ -244,7 +273,7 @@ def span_objective() -> tuple[Weights, Losses]:
             # Departs: padding takes no part in the softmax, so that the loss is the same whatever a
             # batch is padded to.
             logits = ops.where(batch["input_mask"] > 0, outputs[f"{end}_logits"], _NEVER)
-            each = modeling.cross_entropy(logits, batch[f"{end}_positions"][:, 0])
+            each = cross_entropy(logits, batch[f"{end}_positions"][:, 0])
             total += ops.sum(each) / 2.0
         return {"loss": total / weights["loss"]}
 
@@ -266,7 +295,7 @@ def tagging_objective() -> tuple[Weights, Losses]:
     ) -> dict[str, Tensor]:
         logits = outputs["logits"]
         rows = ops.reshape(logits, (-1, logits.shape[-1]))
-        each = modeling.cross_entropy(rows, ops.reshape(batch["label_ids"], (-1,)))
+        each = cross_entropy(rows, ops.reshape(batch["label_ids"], (-1,)))
         mask = ops.cast(ops.reshape(batch["label_mask"], (-1,)), "float32")
         return {"loss": ops.sum(each * mask) / weights["loss"]}
 
@@ -287,7 +316,7 @@ def choice_objective() -> tuple[Weights, Losses]:
         outputs: Mapping[str, Tensor], batch: Batch, weights: Mapping[str, Tensor]
     ) -> dict[str, Tensor]:
         logits = ops.where(batch["choice_mask"] > 0, outputs["logits"], _NEVER)
-        each = modeling.cross_entropy(logits, batch["label_ids"][:, 0])
+        each = cross_entropy(logits, batch["label_ids"][:, 0])
         return {"loss": ops.sum(each) / weights["loss"]}
 
     return weights, losses

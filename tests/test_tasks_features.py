@@ -9,14 +9,22 @@ from test_run_ner import PIECES, make_sentences, settings_in, write_task
 
 import entity_tags
 import extract_features
-import feature_based
-import layer_features
 import modeling
 import run_ner
 import serving
 import tagging
 import tokenization
 import word_features
+from bert.tasks import features as tasks_features
+from bert.tasks.features import (
+    FEATURE_LAYERS,
+    FeatureTagger,
+    LayerMix,
+    WordTagger,
+    combine,
+    parse_layers,
+    width,
+)
 from bert.training.batches import Batches
 from bert.weights import checkpoint
 from conll import Sentence
@@ -42,9 +50,7 @@ def make_arrays(count=12, seed=0):
 
 
 def make_tagger(config, task, layers="concat_last_four", **changes):
-    tagger = feature_based.FeatureTagger(
-        config, len(task.labels), layers=layers, lstm_size=6, **changes
-    )
+    tagger = FeatureTagger(config, len(task.labels), layers=layers, lstm_size=6, **changes)
     rng = np.random.RandomState(3)
     for variable in tagger.tagger.weights:
         variable.assign(rng.standard_normal(variable.shape) / 2)
@@ -58,7 +64,7 @@ def encoder_inputs(arrays):
 # Which values.
 
 
-@pytest.mark.parametrize("layers", feature_based.FEATURE_LAYERS)
+@pytest.mark.parametrize("layers", FEATURE_LAYERS)
 def test_features_are_those_of_extract_features_at_first_pieces(config, layers, tmp_path):
     _, task, arrays = make_arrays()
     tagger = make_tagger(config, task, layers)
@@ -72,7 +78,7 @@ def test_features_are_those_of_extract_features_at_first_pieces(config, layers, 
         np.asarray(each) for each in tf.nest.flatten(extractor.model(encoder_inputs(arrays)))
     ]
     expected = np.stack(expected, axis=2) if layers == "weighted" else expected[0]
-    width = 1 if layers == "weighted" else layer_features.width(layers, config) // 8
+    width = 1 if layers == "weighted" else tasks_features.width(layers, config) // 8
     assert features.shape == ((4, 8) if layers == "weighted" else (8 * width,))
     assert len(features) == len(arrays["input_ids"]) > 12
     for number, mask in enumerate(arrays["label_mask"] > 0):
@@ -425,3 +431,105 @@ def test_a_folder_keeps_to_its_layers(make_settings, tmp_path):
     )  # fmt: skip
     names = [path.name for path in (tmp_path / "out").glob("*.npy")]
     assert names == ["train.embeddings.features.npy"]
+
+
+LENGTHS = np.array([7, 1, 4, 6], np.int32)
+
+
+def fill(layer, seed=0):
+    """Sets all weights to values of the order of 1."""
+    rng = np.random.RandomState(seed)
+    for variable in layer.weights:
+        variable.assign(rng.standard_normal(variable.shape))
+    return layer
+
+
+def inputs_of(*shape, seed=1):
+    return np.random.RandomState(seed).standard_normal(shape).astype(np.float32)
+
+
+def test_mix_is_a_softmax_of_weights_times_a_scale():
+    mix = LayerMix()
+    inputs = inputs_of(2, 3, 4, 5)
+    np.testing.assert_allclose(mix(inputs), inputs.mean(axis=2), atol=1e-6)
+    assert [variable.path.rpartition("/")[2] for variable in mix.weights] == [
+        "layer_weights",
+        "scale",
+    ]
+    weights = np.array([1.0, -2.0, 0.5, 0.0], np.float32)
+    mix.layer_weights.assign(weights)
+    mix.scale.assign(3.0)
+    softmax = np.exp(weights) / np.exp(weights).sum()
+    expected = 3 * np.einsum("bwld,l->bwd", inputs, softmax)
+    np.testing.assert_allclose(mix(inputs), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(6,), (3, 6)])
+def test_labels_depend_neither_on_padding_nor_on_other_rows(shape):
+    tagger = WordTagger(5, 4)
+    tagger.build((None, None, *shape))
+    fill(tagger)
+    features = inputs_of(4, 7, *shape)
+    whole = tagger(features, LENGTHS).numpy()
+    assert whole.shape == (4, 7, 4)
+    for row, length in enumerate(LENGTHS):
+        alone = tagger(features[row : row + 1, :length], LENGTHS[row : row + 1])
+        np.testing.assert_allclose(whole[row, :length], alone[0], atol=1e-5)
+    # Both directions reach every word: the first and the last change with one another.
+    for place in (0, 6):
+        changed = features.copy()
+        changed[0, place] += 1.0
+        difference = np.abs(tagger(changed, LENGTHS).numpy()[0] - whole[0]).max(axis=-1)
+        assert (difference > 1e-4).all()
+
+
+@pytest.fixture
+def encoded():
+    """Layers of ones, tens, hundreds and so on, [1, 2, 3]; the embeddings are halves."""
+    layers = [np.full((1, 2, 3), 10.0**power, np.float32) for power in range(5)]
+    return {"embedding_output": np.full((1, 2, 3), 0.5, np.float32), "encoder_layers": layers}
+
+
+@pytest.mark.parametrize(
+    ("layer", "value"),
+    [
+        (0, 1),
+        (-2, 1000),
+        ("embeddings", 0.5),
+        ("last", 10000),
+        ("second_to_last", 1000),
+        ("sum_last_four", 11110),
+        ("sum_all", 11111),
+    ],
+)
+def test_a_layer_is_what_its_name_says(encoded, layer, value):
+    features = np.asarray(combine(encoded, layer))
+    np.testing.assert_array_equal(features, np.full((1, 2, 3), value, np.float32))
+
+
+def test_concatenated_layers_stand_in_order(encoded, tiny_config):
+    features = np.asarray(combine(encoded, "concat_last_four"))
+    assert features[0, 0].tolist() == [10] * 3 + [100] * 3 + [1000] * 3 + [10000] * 3
+    assert width("concat_last_four", tiny_config) == 4 * tiny_config.hidden_size
+    assert width(-1, tiny_config) == tiny_config.hidden_size
+
+
+def test_layers_are_read_in_the_order_of_the_flag(tiny_config):
+    config = change(tiny_config, num_hidden_layers=4)
+    parsed = parse_layers("-1, sum_all,0,3,-4,concat_last_four", config, flag="x")
+    assert parsed == [-1, "sum_all", 0, 3, -4, "concat_last_four"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("-1,-3", "`--x` must be at least -2 and less than 2.*Received -3"),
+        ("2", "Received 2"),
+        ("lst", "names among .*'last'.*Received 'lst'"),
+        ("-1,", "Received ''"),
+        ("sum_last_four", "'sum_last_four' needs 4 layers, and `num_hidden_layers` is 2"),
+    ],
+)
+def test_a_layer_that_the_model_lacks_is_an_error(text, message, tiny_config):
+    with pytest.raises(ValueError, match=message):
+        parse_layers(text, tiny_config, flag="x")

@@ -5,7 +5,16 @@ import tensorflow as tf
 from conftest import GOLDEN, change
 
 import modeling
-import task_models
+from bert.tasks.heads import (
+    choice_model,
+    choice_objective,
+    classification_objective,
+    classifier_model,
+    span_model,
+    span_objective,
+    tagging_model,
+    tagging_objective,
+)
 
 # Keras 3.15 saves variables in a way that numpy 2 deprecates.
 saves = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
@@ -16,17 +25,17 @@ NUM_OUTPUTS = 5
 # A function that makes the model, the shape of an example, and the names of the head's variables.
 MODELS = {
     "classifier": (
-        lambda config, **kwargs: task_models.classifier_model(config, NUM_OUTPUTS, **kwargs),
+        lambda config, **kwargs: classifier_model(config, NUM_OUTPUTS, **kwargs),
         (7,),
         ("output_weights", "output_bias"),
     ),
-    "span": (task_models.span_model, (7,), ("cls/squad/output_weights", "cls/squad/output_bias")),
+    "span": (span_model, (7,), ("cls/squad/output_weights", "cls/squad/output_bias")),
     "tagging": (
-        lambda config, **kwargs: task_models.tagging_model(config, NUM_OUTPUTS, **kwargs),
+        lambda config, **kwargs: tagging_model(config, NUM_OUTPUTS, **kwargs),
         (7,),
         ("output_weights", "output_bias"),
     ),
-    "choice": (task_models.choice_model, (4, 7), ("output_weights", "output_bias")),
+    "choice": (choice_model, (4, 7), ("output_weights", "output_bias")),
 }
 
 each_model = pytest.mark.parametrize("kind", MODELS)
@@ -98,7 +107,7 @@ def test_variables_are_those_of_the_original_checkpoints(kind, folder):
 
 def test_head_starts_near_0_and_its_bias_at_0(tiny_config):
     config = change(tiny_config, hidden_size=400, initializer_range=0.5)
-    weights, bias = head_weights(task_models.classifier_model(config, NUM_OUTPUTS))
+    weights, bias = head_weights(classifier_model(config, NUM_OUTPUTS))
     # Cut at two standard deviations, 0.88 of one is left.
     assert np.abs(weights).max() <= 2 * 0.02
     assert weights.std() == pytest.approx(0.88 * 0.02, rel=0.1)
@@ -150,7 +159,7 @@ def test_span_has_a_score_for_every_token_as_start_and_as_end(tiny_config):
 @pytest.mark.parametrize("num_choices", [1, 2, 5])
 def test_choice_scores_each_row_as_a_classifier_does(tiny_config, num_choices):
     model = spread(make("choice", tiny_config))
-    classifier = task_models.classifier_model(tiny_config, 1)
+    classifier = classifier_model(tiny_config, 1)
     classifier.set_weights(model.get_weights())
     inputs = make_inputs(tiny_config, 3, num_choices, 7)
     logits = model(inputs)["logits"].numpy()
@@ -283,7 +292,7 @@ def example_losses(task_type, logits, label_ids):
 
 
 def objective_loss(logits, batch, task_type, class_weights=None):
-    weights, losses = task_models.classification_objective(task_type, class_weights)
+    weights, losses = classification_objective(task_type, class_weights)
     parts = losses({"logits": tf.constant(logits)}, batch, weights(batch))
     assert parts.keys() == weights(batch).keys() == {"loss"}
     return float(parts["loss"])
@@ -305,7 +314,7 @@ def test_loss_is_the_mean_over_real_examples(task_type):
 def test_shares_of_a_batch_add_up_to_the_whole(task_type):
     logits, batch = make_batch(task_type)
     class_weights = [0.5, 2.0, 1.0, 3.0] if task_type == "classification" else None
-    weights, losses = task_models.classification_objective(task_type, class_weights)
+    weights, losses = classification_objective(task_type, class_weights)
     whole = losses({"logits": logits}, batch, weights(batch))["loss"]
     # The last share has no real example.
     shares = [slice(0, 2), slice(2, 7), slice(7, 9)]
@@ -337,7 +346,7 @@ def test_class_weights_make_a_weighted_mean():
 def test_gradient_is_that_of_the_loss(task_type):
     logits, batch = make_batch(task_type)
     variable = tf.Variable(logits)
-    weights, losses = task_models.classification_objective(task_type)
+    weights, losses = classification_objective(task_type)
     with tf.GradientTape() as tape:
         loss = losses({"logits": tf.convert_to_tensor(variable)}, batch, weights(batch))["loss"]
     gradient = tape.gradient(loss, variable).numpy()
@@ -369,7 +378,7 @@ def test_certain_and_wrong_answers_have_a_finite_loss():
 )
 def test_impossible_objectives_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
-        task_models.classification_objective(*arguments)
+        classification_objective(*arguments)
 
 
 def make_answers(inputs, seed=0):
@@ -382,7 +391,7 @@ def make_answers(inputs, seed=0):
 
 
 def span_loss(model, batch):
-    weights, losses = task_models.span_objective()
+    weights, losses = span_objective()
     outputs = model({name: batch[name] for name in model.input})
     return float(losses(outputs, batch, weights(batch))["loss"])
 
@@ -426,7 +435,7 @@ def make_tags(config, *shape, seed=0):
 
 
 def tagging_loss(logits, batch):
-    weights, losses = task_models.tagging_objective()
+    weights, losses = tagging_objective()
     parts = losses({"logits": tf.constant(logits)}, batch, weights(batch))
     assert parts.keys() == weights(batch).keys() == {"loss"}
     return float(parts["loss"])
@@ -456,7 +465,7 @@ def test_tokens_without_a_label_do_not_matter(tiny_config):
     logits[others] = 90
     assert tagging_loss(logits, changed) == pytest.approx(expected, rel=1e-6)
     variable = tf.Variable(logits)
-    weights, losses = task_models.tagging_objective()
+    weights, losses = tagging_objective()
     with tf.GradientTape() as tape:
         loss = losses({"logits": tf.convert_to_tensor(variable)}, batch, weights(batch))["loss"]
     gradient = tape.gradient(loss, variable).numpy()
@@ -500,7 +509,7 @@ def make_choices(config, *shape, seed=0):
 
 
 def choice_loss(logits, batch):
-    weights, losses = task_models.choice_objective()
+    weights, losses = choice_objective()
     parts = losses({"logits": tf.constant(logits)}, batch, weights(batch))
     assert parts.keys() == weights(batch).keys() == {"loss"}
     return float(parts["loss"])
@@ -523,13 +532,13 @@ def test_choice_loss_is_the_mean_over_examples_of_the_choices_that_are_there(tin
 @pytest.mark.parametrize("kind", ["tagging", "choice"])
 def test_shares_of_words_and_choices_add_up_to_the_whole(kind, tiny_config):
     if kind == "tagging":
-        weights, losses = task_models.tagging_objective()
+        weights, losses = tagging_objective()
         batch = make_tags(tiny_config, 9, 7)
         # The last share has no word at all, and the others differ in their numbers.
         batch["label_mask"][7:] = 0
         logits = make_logits(9, 7, NUM_OUTPUTS)
     else:
-        weights, losses = task_models.choice_objective()
+        weights, losses = choice_objective()
         batch = make_choices(tiny_config, 9, 4, 7)
         logits = make_logits(9, 4)
     whole = losses({"logits": logits}, batch, weights(batch))["loss"]

@@ -1,0 +1,283 @@
+"""Layers of a frozen encoder as features, and a tagger on them (paper, section 5.3 and table 7).
+
+Training reads features that were computed once; prediction goes from tokens to labels. Both use the
+same layers, so the same checkpoint serves either.
+
+Dimension key as in `modeling.py`; also `W` words of a window, `D` width of a feature, `U` units,
+`C` labels.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import keras
+from keras import ops
+
+import modeling
+
+Tensor = Any
+
+# The combinations of table 7. Sums and `sum_all` are over Transformer layers, the embeddings apart.
+COMBINATIONS: dict[str, Callable[[Tensor, Sequence[Tensor]], Tensor]] = {
+    "embeddings": lambda embeddings, layers: embeddings,
+    "last": lambda embeddings, layers: layers[-1],
+    "second_to_last": lambda embeddings, layers: layers[-2],
+    "sum_last_four": lambda embeddings, layers: sum(layers[-3:], layers[-4]),
+    "concat_last_four": lambda embeddings, layers: ops.concatenate(layers[-4:], axis=-1),
+    "sum_all": lambda embeddings, layers: sum(layers[1:], layers[0]),
+}
+_LAYERS_NEEDED = {"second_to_last": 2, "sum_last_four": 4, "concat_last_four": 4}
+
+# Weights for the layers, which are learned with the tagger.
+WEIGHTED = "weighted"
+FEATURE_LAYERS = (*COMBINATIONS, WEIGHTED)
+
+
+def parse_layers(text: str, config: modeling.BertConfig, *, flag: str) -> list[int | str]:
+    """Returns the layers that a comma-separated list names, in its order.
+
+    Args:
+      text: Numbers and names of `COMBINATIONS`. Layers count from 0, or from the end with -1.
+      config: The model that must have them.
+      flag: The flag that gave the list, for the message.
+
+    Raises:
+      ValueError: where the model has no such layer.
+    """
+    return [_parse_layer(name.strip(), config.num_hidden_layers, flag) for name in text.split(",")]
+
+
+def _parse_layer(name: str, num_layers: int, flag: str) -> int | str:
+    try:
+        index = int(name)
+    except ValueError:
+        if name not in COMBINATIONS:
+            raise ValueError(
+                f"`--{flag}` must list numbers of layers or names among {list(COMBINATIONS)}. "
+                f"Received {name!r}."
+            ) from None
+        if num_layers < _LAYERS_NEEDED.get(name, 1):
+            raise ValueError(
+                f"`--{flag}` must name what the model has: {name!r} needs {_LAYERS_NEEDED[name]} "
+                f"layers, and `num_hidden_layers` is {num_layers}."
+            ) from None
+        return name
+    if not -num_layers <= index < num_layers:
+        raise ValueError(
+            f"`--{flag}` must be at least {-num_layers} and less than {num_layers}, the "
+            f"`num_hidden_layers` in --bert_config_file. Received {index}."
+        )
+    return index
+
+
+def check_layers(name: str, config: modeling.BertConfig, *, flag: str = "feature_layers") -> None:
+    """Checks that a model has the layers that one of `FEATURE_LAYERS` needs.
+
+    Raises:
+      ValueError: naming the flag.
+    """
+    if name != WEIGHTED:
+        parse_layers(name, config, flag=flag)
+
+
+def combine(encoded: Mapping[str, Any], layer: int | str) -> Tensor:
+    """Returns one layer or combination, [B, S, `width`], of what `BertModel` gives."""
+    layers = encoded["encoder_layers"]
+    if isinstance(layer, int):
+        return layers[layer]
+    return COMBINATIONS[layer](encoded["embedding_output"], layers)
+
+
+def width(layer: int | str, config: modeling.BertConfig) -> int:
+    """Returns the number of values a token has in that layer or combination."""
+    return config.hidden_size * (4 if layer == "concat_last_four" else 1)
+
+
+def feature_model(bert: modeling.BertModel, layers: str) -> keras.Model:
+    """Returns a model of `encoder_inputs` with `features`, float32.
+
+    Args:
+      bert: The encoder.
+      layers: One of `FEATURE_LAYERS`. The features are [B, S, D]; for `WEIGHTED`, which is over
+        Transformer layers as `sum_all` is, [B, S, L, H].
+    """
+    inputs = modeling.encoder_inputs()
+    encoded = bert(inputs)
+    if layers == WEIGHTED:
+        features = ops.stack(encoded["encoder_layers"], axis=2)
+    else:
+        features = combine(encoded, layers)
+    return keras.Model(inputs, {"features": ops.cast(features, "float32")}, name=layers)
+
+
+def feature_shape(encoder: keras.Model) -> tuple[int, ...]:
+    """Returns the shape of what an encoder gives of a word: (D,), or (L, H)."""
+    outputs: Mapping[str, Tensor] = encoder.output
+    return tuple(outputs["features"].shape[2:])
+
+
+# The paper names none.
+DROPOUT_PROB = 0.3
+
+
+def bidirectional_lstm(units: int, name: str, dtype: Any) -> keras.layers.Layer:
+    """Returns an LSTM in either direction: float32 [B, W, D] to [B, W, 2·U], `mask` bool [B, W]."""
+    # The other implementation, for GPUs, takes no row without a word.
+    lstm = keras.layers.LSTM(
+        units, return_sequences=True, use_cudnn=False, name="lstm", dtype=dtype
+    )
+    return keras.layers.Bidirectional(lstm, name=name, dtype=dtype)
+
+
+@keras.saving.register_keras_serializable("bert")
+class LayerMix(keras.layers.Layer):
+    """A weighted mean of layers, times a scale: float32 [B, W, L, D] to [B, W, D].
+
+    Weights, a softmax, and scale are learned (Peters et al., 2018, equation 1).
+    """
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        self.layer_weights = self.add_weight(
+            name="layer_weights", shape=(input_shape[-2],), initializer="zeros"
+        )
+        self.scale = self.add_weight(name="scale", shape=(), initializer="ones")
+
+    def call(self, inputs: Tensor) -> Tensor:
+        weights = ops.softmax(self.layer_weights) * self.scale
+        return ops.sum(inputs * weights[:, None], axis=-2)
+
+
+@keras.saving.register_keras_serializable("bert")
+class WordTagger(keras.layers.Layer):
+    """Two bidirectional LSTMs and a dense layer: features of words to float32 [B, W, C].
+
+    Takes `features`, float32 [B, W, D], or [B, W, L, D] to learn a mix of layers; and `lengths`,
+    int32 [B], the number of words. What stands at further places changes nothing.
+
+    Args:
+      units: U, of each direction of each LSTM.
+      num_labels: C.
+      **kwargs: Keras' arguments of every layer.
+    """
+
+    def __init__(self, units: int, num_labels: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.units = units
+        self.num_labels = num_labels
+        self.mix = LayerMix(name="mix", dtype=self.dtype_policy)
+        self.lstms = [bidirectional_lstm(units, f"layer_{i}", self.dtype_policy) for i in range(2)]
+        self.dropouts = [
+            modeling.Dropout(DROPOUT_PROB, name=f"dropout_{i}", dtype=self.dtype_policy)
+            for i in range(3)
+        ]
+        self.dense = keras.layers.Dense(num_labels, name="output", dtype=self.dtype_policy)
+
+    def build(self, features_shape: tuple[int | None, ...], *_: Any) -> None:
+        if len(features_shape) == 4:
+            self.mix.build(features_shape)
+        width: int | None = features_shape[-1]
+        for lstm in self.lstms:
+            lstm.build((None, None, width))
+            width = 2 * self.units
+        for dropout in self.dropouts:
+            dropout.build(None)
+        self.dense.build((None, None, width))
+
+    def call(self, features: Tensor, lengths: Tensor, training: bool | None = False) -> Tensor:
+        hidden = self.mix(features) if len(features.shape) == 4 else features
+        is_word = ops.arange(ops.shape(features)[1])[None] < lengths[:, None]  # [B, W]
+        for dropout, lstm in zip(self.dropouts, self.lstms, strict=False):
+            hidden = lstm(dropout(hidden, training=training), mask=is_word)
+        # A copy, since Keras would hand the mask on to layers that know of none.
+        return ops.copy(self.dense(self.dropouts[-1](hidden, training=training)))
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "units": self.units, "num_labels": self.num_labels}
+
+
+class FeatureTagger:
+    """A frozen encoder, and a `WordTagger` of what it gives.
+
+    Args:
+      config: The shape of the encoder.
+      num_labels: C.
+      layers: One of `FEATURE_LAYERS`.
+      lstm_size: Units of each LSTM in each direction.
+      dtype: Name of the encoder's dtype policy; the tagger computes in float32.
+
+    Attributes:
+      layers: As given.
+      encoder: A `feature_model`.
+      model: A model of `features`, as `encoder` gives them, but a word in each place; and
+        `label_mask`, int32 [B, W], 1 where there is a word, at the beginning of each row. It has
+        `logits`, float32 [B, W, C]. Among its weights are those of the encoder, so that a
+        checkpoint of it holds everything.
+    """
+
+    def __init__(
+        self,
+        config: modeling.BertConfig,
+        num_labels: int,
+        *,
+        layers: str,
+        lstm_size: int,
+        dtype: str = "float32",
+    ) -> None:
+        check_layers(layers, config)
+        self.layers = layers
+        bert = modeling.BertModel(config, dtype=dtype)
+        self.encoder = feature_model(bert, layers)
+        bert.trainable = False
+        self.tagger = WordTagger(lstm_size, num_labels, name="bilstm", dtype="float32")
+        shape = self.encoder.output["features"].shape
+        inputs = {
+            "features": keras.Input(shape[1:], dtype="float32", name="features"),
+            "label_mask": keras.Input((None,), dtype="int32", name="label_mask"),
+        }
+        lengths = ops.sum(inputs["label_mask"], axis=-1)
+        logits = self.tagger(inputs["features"], lengths)
+        self.model = keras.Model(inputs, {"logits": logits}, name="tagging")
+        # Keras tracks it there.
+        self.model.bert = bert
+
+    def whole_model(self) -> keras.Model:
+        """Returns a model of `encoder_inputs` and `label_mask` with `logits`, float32 [B, S, C].
+
+        `label_mask` is 1 at those tokens that stand for a word; elsewhere, logits are 0.
+        """
+        inputs = modeling.encoder_inputs()
+        features = self.encoder(inputs)["features"]
+        mask = keras.Input((None,), dtype="int32", name="label_mask")
+        words, lengths, places = WordsFirst(name="words_first")(features, mask)
+        logits = WordsBack(name="words_back")(self.tagger(words, lengths), places, mask)
+        return keras.Model({**inputs, "label_mask": mask}, {"logits": logits}, name="tagging")
+
+
+@keras.saving.register_keras_serializable("bert")
+class WordsFirst(keras.layers.Layer):
+    """Moves words to the beginning of their rows.
+
+    Takes features [B, S, ...] and `label_mask`, int32 [B, S], 1 where a word is. Gives them as
+    [B, W, ...], W being the largest number of words; the number of words of each row, int32 [B];
+    and for each token the place to which it has moved, int32 [B, S].
+    """
+
+    def call(self, features: Tensor, label_mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        length = ops.shape(label_mask)[1]
+        keys = (1 - label_mask) * length + ops.arange(length, dtype="int32")[None]
+        order = ops.cast(ops.argsort(keys, axis=1), "int32")
+        lengths = ops.sum(label_mask, axis=1)
+        longest = ops.maximum(ops.max(lengths), 1)
+        numbers = ops.reshape(order[:, :longest], (-1, longest, *[1] * (len(features.shape) - 2)))
+        words = ops.take_along_axis(features, numbers, axis=1)
+        return words, lengths, ops.cast(ops.argsort(order, axis=1), "int32")
+
+
+@keras.saving.register_keras_serializable("bert")
+class WordsBack(keras.layers.Layer):
+    """Undoes `WordsFirst`: from [B, W, C], the places and the mask to [B, S, C], 0 at no word."""
+
+    def call(self, words: Tensor, places: Tensor, label_mask: Tensor) -> Tensor:
+        places = ops.minimum(places, ops.shape(words)[1] - 1)
+        tokens = ops.take_along_axis(words, places[:, :, None], axis=1)
+        return tokens * ops.cast(label_mask, tokens.dtype)[:, :, None]
