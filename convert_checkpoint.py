@@ -22,12 +22,12 @@ import numpy as np
 from absl import flags, logging
 
 import modeling
-import pretraining
 from bert.command_line import flags as common_flags
 from bert.command_line.console import run_script
 from bert.files import huggingface as huggingface_files
 from bert.files.paths import is_remote, make_folder, read_file
 from bert.tasks.heads import choice_model, classifier_model, span_model, tagging_model
+from bert.tasks.pretraining import heads as pretraining_heads
 from bert.weights import checkpoint, huggingface
 from bert.weights import folder as model_folder
 
@@ -244,7 +244,7 @@ def make_model(architecture: str, config: modeling.BertConfig, num_labels: int =
         "BertForQuestionAnswering": lambda: span_model(config),
         "BertForMultipleChoice": lambda: choice_model(config),
     }
-    return makers.get(architecture, lambda: pretraining.pretraining_model(config))()
+    return makers.get(architecture, lambda: pretraining_heads.pretraining_model(config))()
 
 
 def _make_model(source: Source) -> keras.Model:

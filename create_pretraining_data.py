@@ -17,11 +17,11 @@ import numpy as np
 from absl import flags, logging
 
 import tokenization
-import training_instances
 from bert.command_line import flags as common_flags
 from bert.command_line.console import Progress, run_script
 from bert.files.paths import check_outputs, file_size, is_remote, match_files, open_file, read_lines
 from bert.files.records import encode_examples, write_records
+from bert.tasks.pretraining import instances as pretraining_instances
 
 Document = list[tuple[str, ...]]
 
@@ -80,8 +80,8 @@ def define_flags() -> None:
     )
 
 
-TrainingInstance = training_instances.TrainingInstance
-InstanceTable = training_instances.InstanceTable
+TrainingInstance = pretraining_instances.TrainingInstance
+InstanceTable = pretraining_instances.InstanceTable
 
 
 # The arguments of the functions below, in number and order, are those of the original.

@@ -10,11 +10,20 @@ import dataclasses
 
 from absl import flags, logging
 
-import vocab_learning
 from bert.command_line import flags as common_flags
 from bert.command_line.console import run_script
 from bert.files.paths import check_outputs, file_size, match_files, replace_files
 from bert.files.processes import usable_cores
+from bert.tasks.pretraining.vocabulary import (
+    BYTES_PER_PROCESS,
+    LONGEST_WORD,
+    UNUSED_IN_FRONT,
+    Summary,
+    count_words,
+    learn,
+    measure,
+    special_entries,
+)
 
 # Above that, a vocabulary does not fit its text.
 MOST_UNKNOWN = 0.001
@@ -28,7 +37,7 @@ class Settings:
     output_file: str
     vocab_size: int = 30_000
     do_lower_case: bool = True
-    num_unused: int = vocab_learning.UNUSED_IN_FRONT
+    num_unused: int = UNUSED_IN_FRONT
     coverage: float = 0.9999
     limit_alphabet: int | None = None
     min_frequency: int = 2
@@ -53,7 +62,7 @@ def define_flags() -> None:
     flags.DEFINE_alias("do_lower", "do_lower_case")
     flags.DEFINE_integer(
         "num_unused",
-        vocab_learning.UNUSED_IN_FRONT,
+        UNUSED_IN_FRONT,
         "Slots [unusedN], for words that extend_vocab.py may add later. From 99 on, the special "
         "tokens have the ids of the released vocabularies.",
         lower_bound=0,
@@ -83,13 +92,13 @@ def define_flags() -> None:
     )
 
 
-def run(settings: Settings) -> vocab_learning.Summary:
+def run(settings: Settings) -> Summary:
     """Writes the vocabulary, and returns what it makes of the text.
 
     Raises:
       ValueError: where the settings, or the text and the settings, do not fit.
     """
-    smallest = len(vocab_learning.special_entries(settings.num_unused)) + 1
+    smallest = len(special_entries(settings.num_unused)) + 1
     if settings.vocab_size < smallest:
         raise ValueError(
             f"`--vocab_size` must be at least {smallest}, to hold more than the special tokens and "
@@ -97,13 +106,11 @@ def run(settings: Settings) -> vocab_learning.Summary:
         )
     input_files = match_files(settings.input_file, "input_file")
     check_outputs([settings.output_file], input_files, "output_file")
-    counts = vocab_learning.count_words(
-        input_files, settings.do_lower_case, _num_processes(settings, input_files)
-    )
+    counts = count_words(input_files, settings.do_lower_case, _num_processes(settings, input_files))
     logging.info(
         "Read %s words, %s different ones. Learning.", f"{counts.total():,}", f"{len(counts):,}"
     )
-    entries = vocab_learning.learn(
+    entries = learn(
         counts,
         vocab_size=settings.vocab_size,
         do_lower_case=settings.do_lower_case,
@@ -112,7 +119,7 @@ def run(settings: Settings) -> vocab_learning.Summary:
         limit_alphabet=settings.limit_alphabet,
         min_frequency=settings.min_frequency,
     )
-    summary = vocab_learning.measure(entries, counts)
+    summary = measure(entries, counts)
     with replace_files([settings.output_file]) as (file,):
         file.write("".join(f"{entry}\n" for entry in entries).encode())
     _report(settings, summary)
@@ -124,10 +131,10 @@ def _num_processes(settings: Settings, input_files: list[str]) -> int:
         return settings.num_processes
     # A process that begins takes as long as it does to count some megabytes.
     size = sum(map(file_size, input_files))
-    return min(usable_cores(), 1 + size // vocab_learning.BYTES_PER_PROCESS)
+    return min(usable_cores(), 1 + size // BYTES_PER_PROCESS)
 
 
-def _report(settings: Settings, summary: vocab_learning.Summary) -> None:
+def _report(settings: Settings, summary: Summary) -> None:
     logging.info(
         "Wrote %d entries to %s: %.4f pieces a word, %.4f %% of the pieces [UNK]. `vocab_size` in "
         "bert_config.json must be %d.",
@@ -150,7 +157,7 @@ def _report(settings: Settings, summary: vocab_learning.Summary) -> None:
             "%.2f %% of the pieces are [UNK], because of --coverage or --limit_alphabet, or of "
             "words longer than %d characters.",
             100 * summary.unknown_rate,
-            vocab_learning.LONGEST_WORD,
+            LONGEST_WORD,
         )
 
 

@@ -22,10 +22,10 @@ from bert.command_line import flags as common_flags
 from bert.command_line.console import run_script
 from bert.files.paths import match_files, open_output
 from bert.files.tables import clean_line, text_lines
+from bert.tasks.pretraining.masked_model import MASK, Guess, MaskedModel, Score, Text
 from bert.training.batches import cut_by_size
 from bert.weights import checkpoint, huggingface
 from bert.weights import folder as model_folder
-from masked_model import MASK, Guess, MaskedModel, Score, Text
 
 HEAD = "cls/predictions/"
 

@@ -19,17 +19,18 @@ from absl import flags, logging
 
 import modeling
 import optimization
-import pretraining
 from bert.command_line import flags as common_flags
 from bert.command_line.console import run_script
 from bert.files.paths import make_folder, match_files
+from bert.tasks.pretraining import heads as pretraining_heads
+from bert.tasks.pretraining.heads import pretraining_features
 from bert.training import loop
-from bert.training.batches import Batches, Records, pretraining_features
+from bert.training.batches import Batches, Records
 from bert.training.evaluation import evaluate, save_results
 from bert.weights import checkpoint
 from bert.weights import folder as model_folder
 
-OBJECTIVE = loop.Objective(pretraining.loss_weights, pretraining.losses)
+OBJECTIVE = loop.Objective(pretraining_heads.loss_weights, pretraining_heads.losses)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -115,7 +116,7 @@ def run(settings: Settings) -> dict[str, float]:
     model_folder.check_config(settings.output_dir, config)
     make_folder(settings.output_dir)
     with strategy.scope():
-        model = pretraining.pretraining_model(config, dtype=settings.precision)
+        model = pretraining_heads.pretraining_model(config, dtype=settings.precision)
         loop.log_set_up(model, strategy, settings)
         if settings.do_train:
             step = _train(settings, config, model, train_batches)
@@ -123,7 +124,7 @@ def run(settings: Settings) -> dict[str, float]:
             step = _restore(settings, model)
         if not settings.do_eval:
             return {}
-        results = evaluate(model, pretraining.metrics, eval_batches, settings.max_eval_steps)
+        results = evaluate(model, pretraining_heads.metrics, eval_batches, settings.max_eval_steps)
     # Departs: the original's `loss` is a mean over batches; this one does not depend on their size.
     results["loss"] = results["masked_lm_loss"] + results["next_sentence_loss"]
     if loop.is_chief(strategy):

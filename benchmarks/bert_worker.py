@@ -9,7 +9,7 @@ import worker
 
 import modeling
 import optimization
-import pretraining
+from bert.tasks.pretraining import heads as pretraining_heads
 from bert.training import loop
 
 PRECISIONS = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
@@ -28,9 +28,9 @@ def make_trainer(setting: dict) -> loop.Trainer:
     )
     keras.utils.set_random_seed(0)
     return loop.Trainer(
-        pretraining.pretraining_model(config, dtype=PRECISIONS[setting["precision"]]),
+        pretraining_heads.pretraining_model(config, dtype=PRECISIONS[setting["precision"]]),
         optimization.bert_optimizer(1e-4, num_train_steps=1000, num_warmup_steps=100),
-        loop.Objective(pretraining.loss_weights, pretraining.losses),
+        loop.Objective(pretraining_heads.loss_weights, pretraining_heads.losses),
     )
 
 

@@ -10,8 +10,8 @@ import pytest
 import tensorflow as tf
 
 import modeling
-import pretraining
 import run_pretraining
+from bert.tasks.pretraining import heads as pretraining_heads
 
 # No test depends on how fast the machine is.
 hypothesis.settings.register_profile("project", deadline=None)
@@ -157,7 +157,7 @@ def golden_batch(folder: Path) -> dict[str, np.ndarray]:
 def golden_model(folder: Path, **kwargs) -> keras.Model:
     """Returns the model with the original's weights, read without the code under test."""
     config = modeling.BertConfig.from_json_file(str(folder / "bert_config.json"))
-    model = pretraining.pretraining_model(config, **kwargs)
+    model = pretraining_heads.pretraining_model(config, **kwargs)
     reader = tf.train.load_checkpoint(str(folder / "bert_model.ckpt"))
     for variable in model.weights:
         variable.assign(reader.get_tensor(variable.path))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import create_pretraining_data as data
 import tokenization
-import training_instances
+from bert.tasks.pretraining.instances import InstanceTable
 
 VOCAB = str(GOLDEN / "vocab.txt")
 LARGE_VOCAB = ROOT.parent / "shared" / "data" / "vocab" / "bert-base-uncased-vocab.txt"
@@ -217,7 +217,7 @@ def test_a_table_holds_what_was_put_in(documents, seed):
     instances = data.create_instances_from_document(
         documents, 0, 20, 0.1, 0.15, 5, ["x"], random.Random(seed)
     )
-    table = training_instances.InstanceTable(tokenizer, 20, 5)
+    table = InstanceTable(tokenizer, 20, 5)
     for instance in instances:
         table.append(instance)
     assert list(table) == instances
@@ -231,7 +231,7 @@ def test_a_table_holds_what_was_put_in(documents, seed):
 
 def test_ids_beyond_16_bits_are_kept():
     vocab = {"[UNK]": 0, "[CLS]": 70001, "[SEP]": 65535, "a": 70000}
-    table = training_instances.InstanceTable(tokenization.FullTokenizer.from_vocab(vocab), 6, 2)
+    table = InstanceTable(tokenization.FullTokenizer.from_vocab(vocab), 6, 2)
     instance = data.TrainingInstance(
         ["[CLS]", "a", "[SEP]", "a", "[SEP]"], [0, 0, 0, 1, 1], [1], ["a"], True, 70000
     )

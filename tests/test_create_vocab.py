@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 
 import create_vocab
 import tokenization
-import vocab_learning
+from bert.tasks.pretraining import vocabulary
+from bert.tasks.pretraining.vocabulary import (
+    SPECIAL_TOKENS,
+    choose_alphabet,
+    count_words,
+    learn,
+    measure,
+    special_entries,
+)
 
 ROOT = Path(__file__).parents[1]
 SAMPLE = str(ROOT / "sample_text.txt")
@@ -44,7 +52,7 @@ def test_every_entry_is_used_or_a_single_character(tmp_path):
     entries, _ = create(tmp_path)
     tokenizer = tokenization.FullTokenizer(str(tmp_path / "vocab.txt"))
     used = set(tokenizer.tokenize(Path(SAMPLE).read_text(encoding="utf-8")))
-    unused = set(entries) - used - set(vocab_learning.SPECIAL_TOKENS)
+    unused = set(entries) - used - set(SPECIAL_TOKENS)
     assert [entry for entry in unused if len(entry.removeprefix("##")) > 1] == []
 
 
@@ -53,7 +61,7 @@ def test_number_of_processes_and_order_of_files_do_not_matter(tmp_path, monkeypa
     for name, part in (("a", lines[:250]), ("b", lines[250:])):
         (tmp_path / name).write_text("".join(part), encoding="utf-8")
     a, b = str(tmp_path / "a"), str(tmp_path / "b")
-    monkeypatch.setattr(vocab_learning, "_CHUNK_BYTES", 2000)
+    monkeypatch.setattr(vocabulary, "_CHUNK_BYTES", 2000)
     one, _ = create(tmp_path, input_file=f"{a},{b}")
     two, _ = create(tmp_path, input_file=f"{b},{a}", num_processes=2)
     assert one == two
@@ -79,14 +87,14 @@ def test_order_of_the_counts_does_not_matter(counts):
     shuffled = list(counts.items())
     random.Random(0).shuffle(shuffled)
     options = {"vocab_size": 20, "do_lower_case": True, "min_frequency": 1}
-    entries = vocab_learning.learn(counts, **options)
-    assert vocab_learning.learn(dict(shuffled), **options) == entries
-    assert vocab_learning.measure(entries, counts).unknown_rate == 0
+    entries = learn(counts, **options)
+    assert learn(dict(shuffled), **options) == entries
+    assert measure(entries, counts).unknown_rate == 0
 
 
 def test_frequent_words_become_pieces_and_rare_ones_are_split():
     counts = {"hugging": 50, "hug": 9, "pug": 2, "huh": 1}
-    entries = vocab_learning.learn(counts, vocab_size=5 + 12 + 2, do_lower_case=True)
+    entries = learn(counts, vocab_size=5 + 12 + 2, do_lower_case=True)
     letters = sorted(set("".join(counts)))
     assert entries[:5] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     assert entries[5:17] == letters + [f"##{letter}" for letter in letters]
@@ -105,7 +113,7 @@ def test_special_tokens_and_unused_slots_stand_as_in_the_released_vocabulary(tmp
     released = ROOT.parent / "shared/data/vocab/bert-base-uncased-vocab.txt"
     if released.exists():
         lines = released.read_text(encoding="utf-8").splitlines()
-        assert vocab_learning.special_entries(994) == lines[:999]
+        assert special_entries(994) == lines[:999]
 
 
 def test_cased_text_keeps_capitals_and_accents(tmp_path):
@@ -128,12 +136,12 @@ def test_cjk_characters_and_punctuation_stand_alone(tmp_path):
 
 def test_alphabet_is_the_smallest_that_spells_enough_words():
     counts = {"aa": 90, "ab": 6, "cb": 3, "d": 1}
-    assert vocab_learning.choose_alphabet(counts, 1.0) == set("abcd")
-    assert vocab_learning.choose_alphabet(counts, 0.99) == set("abc")
-    assert vocab_learning.choose_alphabet(counts, 0.96) == set("ab")
-    assert vocab_learning.choose_alphabet(counts, 0.95) == set("ab")
-    assert vocab_learning.choose_alphabet(counts, 0.9) == set("a")
-    assert vocab_learning.choose_alphabet(counts, 1.0, limit=2) == set("ab")
+    assert choose_alphabet(counts, 1.0) == set("abcd")
+    assert choose_alphabet(counts, 0.99) == set("abc")
+    assert choose_alphabet(counts, 0.96) == set("ab")
+    assert choose_alphabet(counts, 0.95) == set("ab")
+    assert choose_alphabet(counts, 0.9) == set("a")
+    assert choose_alphabet(counts, 1.0, limit=2) == set("ab")
 
 
 @given(
@@ -141,7 +149,7 @@ def test_alphabet_is_the_smallest_that_spells_enough_words():
     st.floats(0, 1),
 )
 def test_coverage_holds_for_any_words(counts, coverage):
-    alphabet = vocab_learning.choose_alphabet(counts, coverage)
+    alphabet = choose_alphabet(counts, coverage)
     spelled = sum(count for word, count in counts.items() if alphabet.issuperset(word))
     assert spelled >= coverage * sum(counts.values()) - 1e-6
 
@@ -162,9 +170,9 @@ def test_text_is_counted_as_the_tokenizer_cuts_it_whatever_the_chunks(tmp_path, 
         word for text in texts for word in tokenization.BasicTokenizer().tokenize(text)
     )
     for chunk_bytes in (1, 10, 1000):
-        monkeypatch.setattr(vocab_learning, "_CHUNK_BYTES", chunk_bytes)
+        monkeypatch.setattr(vocabulary, "_CHUNK_BYTES", chunk_bytes)
         files = [str(tmp_path / "0.txt"), str(tmp_path / "1.txt")]
-        assert vocab_learning.count_words(files, True) == expected
+        assert count_words(files, True) == expected
     assert "2 lines are not UTF-8. What cannot be read was left out." in log.messages
 
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 import extend_vocab
 import fill_mask
 import modeling
-import pretraining
 import tokenization
+from bert.tasks.pretraining import heads as pretraining_heads
 from bert.weights import checkpoint
 
 EMBEDDINGS, BIAS = extend_vocab.TABLES
@@ -41,7 +41,7 @@ def read_tensors(prefix):
 def outputs(folder, batch):
     """Returns what the model in a folder makes of the batch."""
     config = modeling.BertConfig.from_json_file(str(folder / "bert_config.json"))
-    model = pretraining.pretraining_model(config)
+    model = pretraining_heads.pretraining_model(config)
     checkpoint.load_weights(model.weights, str(folder / "bert_model.ckpt"), with_head=True)
     encoded = modeling.BertModel(config)
     encoded(model_inputs(batch))

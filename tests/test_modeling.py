@@ -17,7 +17,7 @@ from conftest import (
 )
 
 import modeling
-import pretraining
+from bert.tasks.pretraining import heads as pretraining_heads
 
 RELEASED = LARGE_GOLDEN.parent / "data/weights/chinese_L-12_H-768_A-12-meta-only"
 
@@ -89,8 +89,8 @@ def test_forward_pass_equals_the_original(golden):
             original["next_sentence_log_probs"],
             **tolerance,
         )
-        weights = pretraining.loss_weights(examples)
-        parts = pretraining.losses(outputs, examples, weights)
+        weights = pretraining_heads.loss_weights(examples)
+        parts = pretraining_heads.losses(outputs, examples, weights)
         for name, value in parts.items():
             np.testing.assert_allclose(value, original[name], **tolerance)
 
@@ -99,10 +99,10 @@ def test_losses_and_accuracies_equal_the_original(golden):
     examples = golden_batch(golden)
     outputs = golden_model(golden)(model_inputs(examples))
     original = json.loads((golden / "eval_before.json").read_text())
-    metrics = pretraining.metrics(outputs, examples)
+    metrics = pretraining_heads.metrics(outputs, examples)
     for name, (total, weight) in metrics.items():
         assert float(total) / float(weight) == pytest.approx(original[name], abs=1e-5)
-    parts = pretraining.losses(outputs, examples, pretraining.loss_weights(examples))
+    parts = pretraining_heads.losses(outputs, examples, pretraining_heads.loss_weights(examples))
     assert float(sum(parts.values())) == pytest.approx(original["loss"], abs=1e-5)
 
 
@@ -224,7 +224,7 @@ def test_released_configs_are_read(name):
 def test_variables_are_those_of_a_released_checkpoint():
     config = modeling.BertConfig.from_json_file(str(RELEASED / "bert_config.json"))
     with no_allocation():
-        model = pretraining.pretraining_model(config)
+        model = pretraining_heads.pretraining_model(config)
     reader = tf.train.load_checkpoint(str(RELEASED / "bert_model.ckpt"))
     stored = {name: tuple(shape) for name, shape in reader.get_variable_to_shape_map().items()}
     assert {variable.path: tuple(variable.shape) for variable in model.weights} == stored
@@ -390,7 +390,7 @@ def test_sequence_longer_than_the_position_table_is_refused(encoder):
 
 
 def test_output_weights_are_the_word_embeddings(still_config):
-    model = pretraining.pretraining_model(still_config)
+    model = pretraining_heads.pretraining_model(still_config)
     spread(model)
     weights = {variable.path: variable for variable in model.weights}
     assert not any("cls" in path and list(w.shape) == [29, 8] for path, w in weights.items())
@@ -408,7 +408,7 @@ def test_output_weights_are_the_word_embeddings(still_config):
 
 
 def test_masked_positions_are_gathered_from_their_own_example(still_config):
-    model = pretraining.pretraining_model(still_config)
+    model = pretraining_heads.pretraining_model(still_config)
     spread(model)
     inputs = model_inputs(make_examples(still_config, 4))
     logits = np.asarray(model(inputs)["masked_lm_logits"])
@@ -421,7 +421,7 @@ def test_masked_positions_are_gathered_from_their_own_example(still_config):
 
 
 def test_padded_predictions_count_nothing(still_config):
-    model = pretraining.pretraining_model(still_config)
+    model = pretraining_heads.pretraining_model(still_config)
     spread(model)
     examples = make_examples(still_config, 4)
     padding = examples["masked_lm_weights"] == 0
@@ -434,32 +434,32 @@ def test_padded_predictions_count_nothing(still_config):
 
     def evaluate(batch):
         outputs = model(model_inputs(batch))
-        losses = pretraining.losses(outputs, batch, pretraining.loss_weights(batch))
-        metrics = pretraining.metrics(outputs, batch)
+        losses = pretraining_heads.losses(outputs, batch, pretraining_heads.loss_weights(batch))
+        metrics = pretraining_heads.metrics(outputs, batch)
         return [float(x) for x in [*losses.values(), *sum(metrics.values(), ())]]
 
     assert evaluate(changed) == pytest.approx(evaluate(examples), abs=1e-5)
 
 
 def test_batch_without_masked_tokens_has_no_masked_lm_loss(still_config):
-    model = pretraining.pretraining_model(still_config)
+    model = pretraining_heads.pretraining_model(still_config)
     batch = make_examples(still_config, 4)
     batch["masked_lm_weights"] = np.zeros_like(batch["masked_lm_weights"])
     outputs = model(model_inputs(batch))
-    losses = pretraining.losses(outputs, batch, pretraining.loss_weights(batch))
+    losses = pretraining_heads.losses(outputs, batch, pretraining_heads.loss_weights(batch))
     assert float(losses["masked_lm_loss"]) == 0.0
 
 
 def test_shares_of_a_batch_add_up_to_its_losses(still_config):
-    model = pretraining.pretraining_model(still_config)
+    model = pretraining_heads.pretraining_model(still_config)
     spread(model)
     batch = make_examples(still_config, 6)
-    weights = pretraining.loss_weights(batch)
-    whole = pretraining.losses(model(model_inputs(batch)), batch, weights)
+    weights = pretraining_heads.loss_weights(batch)
+    whole = pretraining_heads.losses(model(model_inputs(batch)), batch, weights)
     parts = [
         {name: values[rows] for name, values in batch.items()} for rows in ([0, 1, 2, 3], [4, 5])
     ]
-    shares = [pretraining.losses(model(model_inputs(p)), p, weights) for p in parts]
+    shares = [pretraining_heads.losses(model(model_inputs(p)), p, weights) for p in parts]
     for name, value in whole.items():
         assert float(sum(share[name] for share in shares)) == pytest.approx(float(value), abs=1e-5)
 
@@ -506,8 +506,10 @@ def variable_shapes(model):
     ],
 )
 def test_every_size_of_the_config_is_used(still_config, key, value, path, shape):
-    before = variable_shapes(pretraining.pretraining_model(still_config))
-    after = variable_shapes(pretraining.pretraining_model(change(still_config, **{key: value})))
+    before = variable_shapes(pretraining_heads.pretraining_model(still_config))
+    after = variable_shapes(
+        pretraining_heads.pretraining_model(change(still_config, **{key: value}))
+    )
     assert before.get(path) != shape
     assert after[path] == shape
 
@@ -518,7 +520,7 @@ def test_every_size_of_the_config_is_used(still_config, key, value, path, shape)
 def test_heads_and_activation_change_the_outputs_of_the_same_weights(still_config, key, value):
     inputs = model_inputs(make_examples(still_config, 2))
     models = [
-        pretraining.pretraining_model(config)
+        pretraining_heads.pretraining_model(config)
         for config in (still_config, change(still_config, **{key: value}))
     ]
     for model in models:
@@ -545,7 +547,7 @@ def test_initial_values_are_truncated_normal_without_twins():
         vocab_size=500, hidden_size=64, num_hidden_layers=2, num_attention_heads=2,
         intermediate_size=64, initializer_range=0.1,
     )  # fmt: skip
-    model = pretraining.pretraining_model(config)
+    model = pretraining_heads.pretraining_model(config)
     matrices = {v.path: v.numpy() for v in model.weights if len(v.shape) == 2}
     for path, values in matrices.items():
         assert np.abs(values).max() <= 0.2 + 1e-6, path
@@ -612,7 +614,7 @@ def test_masks_do_not_depend_on_models_made_before(tiny_config):
     examples = model_inputs(make_examples(tiny_config, 4))
     outputs = []
     for _ in range(2):
-        model = pretraining.pretraining_model(tiny_config)
+        model = pretraining_heads.pretraining_model(tiny_config)
         spread(model)
         with modeling.dropout_seed(np.array([1, 2], np.int32)):
             outputs.append(np.asarray(model(examples, training=True)["masked_lm_logits"]))
@@ -629,7 +631,9 @@ def test_masks_do_not_depend_on_models_made_before(tiny_config):
 )
 def test_half_precision_is_near_float32(still_config, policy, tolerance):
     examples = make_examples(still_config, 4)
-    full, half = (pretraining.pretraining_model(still_config, dtype=d) for d in ("float32", policy))
+    full, half = (
+        pretraining_heads.pretraining_model(still_config, dtype=d) for d in ("float32", policy)
+    )
     spread(full)
     half.set_weights(full.get_weights())
     outputs, others = to_numpy(full(model_inputs(examples))), half(model_inputs(examples))
@@ -646,7 +650,7 @@ def test_half_precision_is_near_float32(still_config, policy, tolerance):
 
 
 def test_padding_weighs_nothing_in_float16(still_config):
-    model = pretraining.pretraining_model(still_config, dtype="mixed_float16")
+    model = pretraining_heads.pretraining_model(still_config, dtype="mixed_float16")
     spread(model)
     examples = make_examples(still_config, 4)
     real = examples["input_mask"].astype(bool)
@@ -682,7 +686,7 @@ def test_models_saved_by_keras_load_elsewhere(tmp_path, tiny_config):
     symbolic = modeling.encoder_inputs()
     pooled = modeling.BertModel(tiny_config)(symbolic)["pooled_output"]
     users = keras.Model(symbolic, keras.layers.Dense(3, name="labels")(pooled))
-    models = {"pretraining": pretraining.pretraining_model(tiny_config), "user": users}
+    models = {"pretraining": pretraining_heads.pretraining_model(tiny_config), "user": users}
     for name, model in models.items():
         spread(model)
         model.save(tmp_path / f"{name}.keras")

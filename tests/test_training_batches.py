@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert.files.paths import match_files
+from bert.tasks.pretraining.heads import pretraining_features
 from bert.training.batches import (
     Batches,
     Feature,
@@ -24,7 +25,6 @@ from bert.training.batches import (
     cut_by_size,
     encoder_features,
     pad_sequences,
-    pretraining_features,
     sort_by_length,
 )
 

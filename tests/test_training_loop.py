@@ -23,16 +23,17 @@ from conftest import (
 
 import modeling
 import optimization
-import pretraining
+from bert.tasks.pretraining import heads as pretraining_heads
+from bert.tasks.pretraining.heads import pretraining_features
 from bert.training import loop
-from bert.training.batches import Batches, Records, pretraining_features
+from bert.training.batches import Batches, Records
 from bert.training.evaluation import evaluate, save_results
 from bert.weights import checkpoint
 from run_pretraining import OBJECTIVE
 
 
 def make_trainer(config, *, learning_rate=0.01, steps=100, warmup=0, **kwargs):
-    model = pretraining.pretraining_model(config, dtype=kwargs.pop("dtype", None))
+    model = pretraining_heads.pretraining_model(config, dtype=kwargs.pop("dtype", None))
     optimizer = optimization.bert_optimizer(learning_rate, steps, warmup)
     return loop.Trainer(model, optimizer, OBJECTIVE, **kwargs)
 
@@ -109,7 +110,7 @@ def test_trajectory_equals_the_original(golden):
     np.testing.assert_allclose(losses[:14], original["loss_before_step"][:14], rtol=0, atol=1e-5)
     np.testing.assert_allclose(losses, original["loss_before_step"], rtol=0, atol=1e-4)
     outputs = model({name: batch[name] for name in model.input})
-    parts = pretraining.losses(outputs, batch, pretraining.loss_weights(batch))
+    parts = pretraining_heads.losses(outputs, batch, pretraining_heads.loss_weights(batch))
     for name, value in parts.items():
         assert float(value) == pytest.approx(original[f"final_{name}"], abs=1e-4)
     weights = {variable.path: variable.numpy() for variable in model.weights}
@@ -262,9 +263,9 @@ def test_two_workers_equal_one_device(tmp_path, still_config):
 
 
 def test_evaluation_does_not_depend_on_the_batch_size(tiny_config, make_batches):
-    model = pretraining.pretraining_model(tiny_config)
+    model = pretraining_heads.pretraining_model(tiny_config)
     results = [
-        evaluate(model, pretraining.metrics, make_batches(size, seed=None, count=9), 100)
+        evaluate(model, pretraining_heads.metrics, make_batches(size, seed=None, count=9), 100)
         for size in (1, 4, 9, 50)
     ]
     for each in results[1:]:
@@ -273,8 +274,8 @@ def test_evaluation_does_not_depend_on_the_batch_size(tiny_config, make_batches)
 
 def test_evaluation_divides_one_sum_by_one_weight(tiny_config, make_batches):
     examples = make_examples(tiny_config, 9)
-    model = pretraining.pretraining_model(tiny_config)
-    results = evaluate(model, pretraining.metrics, make_batches(4, None, 9), 100)
+    model = pretraining_heads.pretraining_model(tiny_config)
+    results = evaluate(model, pretraining_heads.metrics, make_batches(4, None, 9), 100)
     outputs = model({name: examples[name] for name in model.input})
     logits = np.asarray(outputs["masked_lm_logits"], np.float64)
     ids, weights = examples["masked_lm_ids"], examples["masked_lm_weights"]
@@ -296,11 +297,11 @@ def test_evaluation_divides_one_sum_by_one_weight(tiny_config, make_batches):
 
 
 def test_evaluation_stops_after_its_steps(tiny_config, make_batches):
-    model = pretraining.pretraining_model(tiny_config)
-    two = evaluate(model, pretraining.metrics, make_batches(4, seed=None), 2)
+    model = pretraining_heads.pretraining_model(tiny_config)
+    two = evaluate(model, pretraining_heads.metrics, make_batches(4, seed=None), 2)
     examples = {name: values[:8] for name, values in make_examples(tiny_config, 20).items()}
     batches = make_batches(8, seed=None, examples=examples)
-    assert two == pytest.approx(evaluate(model, pretraining.metrics, batches, 100), abs=1e-5)
+    assert two == pytest.approx(evaluate(model, pretraining_heads.metrics, batches, 100), abs=1e-5)
 
 
 # Repeatability.
@@ -308,7 +309,7 @@ def test_evaluation_stops_after_its_steps(tiny_config, make_batches):
 
 def test_same_seed_gives_the_same_run_bit_for_bit(tmp_path, tiny_config, make_batches):
     states, losses = [], []
-    initial = pretraining.pretraining_model(tiny_config).get_weights()
+    initial = pretraining_heads.pretraining_model(tiny_config).get_weights()
     for run, seed in enumerate((3, 3, 4)):
         trainer = make_trainer(tiny_config, seed=seed)
         trainer.model.set_weights(initial)

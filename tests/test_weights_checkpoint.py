@@ -9,10 +9,10 @@ from conftest import GOLDEN, change
 
 import modeling
 import optimization
-import pretraining
 import run_pretraining
 from bert.files.paths import make_folder, write_text
 from bert.tasks.heads import classifier_model, span_model
+from bert.tasks.pretraining import heads as pretraining_heads
 from bert.training import loop
 from bert.weights import checkpoint
 from bert.weights import folder as model_folder
@@ -21,7 +21,7 @@ from bert.weights import folder as model_folder
 @pytest.fixture
 def trainer(tiny_config):
     """A trainer with slots that are not zero, at step 3."""
-    model = pretraining.pretraining_model(tiny_config)
+    model = pretraining_heads.pretraining_model(tiny_config)
     trainer = loop.Trainer(
         model, optimization.bert_optimizer(0.1, 10, 0), run_pretraining.OBJECTIVE
     )
@@ -167,7 +167,7 @@ def test_checkpoints_live_on_any_file_system(trainer):
 @pytest.fixture
 def golden_variables():
     config = modeling.BertConfig.from_json_file(str(GOLDEN / "bert_config.json"))
-    return pretraining.pretraining_model(config).weights
+    return pretraining_heads.pretraining_model(config).weights
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ def test_report_names_what_was_loaded_missing_and_unused(tmp_path, log, tiny_con
     tensors["cls/squad/output_weights"] = np.zeros((2, 8), np.float32)
     tensors["global_step"] = np.int64(9)
     save_by_tf1(str(tmp_path / "old.ckpt"), tensors)
-    model = pretraining.pretraining_model(tiny_config)
+    model = pretraining_heads.pretraining_model(tiny_config)
     before = {v.path: v.numpy() for v in model.weights}
     checkpoint.load_weights(model.weights, str(tmp_path / "old.ckpt"))
     heads = sorted(name for name in before if name.startswith("cls/"))
@@ -244,7 +244,7 @@ def test_deeper_checkpoint_is_loaded_with_a_warning(tmp_path, log, tiny_config):
     checkpoint.save_tensors(
         str(tmp_path / "deep.ckpt"), encoder_weights(change(tiny_config, num_hidden_layers=3))
     )
-    model = pretraining.pretraining_model(tiny_config)
+    model = pretraining_heads.pretraining_model(tiny_config)
     checkpoint.load_weights(model.weights, str(tmp_path / "deep.ckpt"))
     warnings = [record.getMessage() for record in log.records if record.levelname == "WARNING"]
     assert len(warnings) == 1
@@ -299,7 +299,7 @@ def other_config(**values):
 )
 def test_checkpoint_that_does_not_fit_changes_nothing(tmp_path, break_tensors, message):
     config = modeling.BertConfig.from_json_file(str(GOLDEN / "bert_config.json"))
-    variables = pretraining.pretraining_model(config).weights
+    variables = pretraining_heads.pretraining_model(config).weights
     tensors = read_tensors(str(GOLDEN / "bert_model.ckpt"))
     prefix = str(tmp_path / "broken.ckpt")
     checkpoint.save_tensors(prefix, break_tensors(tensors))

@@ -11,8 +11,8 @@ from conftest import change, make_examples, model_inputs
 from test_files_huggingface import CONFIG
 
 import modeling
-import pretraining
 from bert.tasks.heads import choice_model, classifier_model, span_model
+from bert.tasks.pretraining import heads as pretraining_heads
 from bert.weights import checkpoint, huggingface
 
 # Some of the names in its files, and those of the same tensors in a TF1 checkpoint.
@@ -51,7 +51,7 @@ TRANSPOSED = {
 def tensors(still_config):
     """Random values for the variables of a pre-trained model."""
     rng = np.random.RandomState(3)
-    weights = pretraining.pretraining_model(still_config).weights
+    weights = pretraining_heads.pretraining_model(still_config).weights
     return {v.path: rng.standard_normal(v.shape).astype(np.float32) for v in weights}
 
 
@@ -246,7 +246,7 @@ def test_a_folder_is_an_init_checkpoint(tmp_path, tensors, log):
     folder = write(tmp_path, tensors)
     store(folder, {**stored_in(folder), "strange.tensor": np.ones(2, np.float32)})
     config = modeling.BertConfig.from_json_file(str(tmp_path / "config.json"))
-    model = pretraining.pretraining_model(config)
+    model = pretraining_heads.pretraining_model(config)
     checkpoint.load_weights(model.weights, folder)
     count = len(model.weights)
     assert log.messages[0] == (
@@ -261,7 +261,7 @@ def test_gelu_means_the_exact_form_there_and_the_tanh_form_here(still_config, te
     inputs = model_inputs(make_examples(still_config, 2))
 
     def logits(config):
-        model = pretraining.pretraining_model(config)
+        model = pretraining_heads.pretraining_model(config)
         for variable in model.weights:
             variable.assign(tensors[variable.path])
         return model(inputs)["masked_lm_logits"].numpy()
@@ -320,7 +320,7 @@ def test_tensors_that_do_not_fit_are_named(tmp_path, tensors, edit, message):
     with pytest.raises(ValueError, match=message):
         checkpoint.check_fit(folder, config)
     with pytest.raises(ValueError, match=message):
-        checkpoint.load_weights(pretraining.pretraining_model(config).weights, folder)
+        checkpoint.load_weights(pretraining_heads.pretraining_model(config).weights, folder)
 
 
 @pytest.mark.parametrize("size", [0, 4, 100, -10])

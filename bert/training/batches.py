@@ -61,25 +61,6 @@ def encoder_features(
     }
 
 
-def pretraining_features(
-    *, max_seq_length: int, max_predictions_per_seq: int, vocab_size: int, type_vocab_size: int
-) -> dict[str, Feature]:
-    """Returns the features of a pre-training record (original: create_pretraining_data.py)."""
-    sequence = (max_seq_length, "--max_seq_length")
-    predictions = (max_predictions_per_seq, "--max_predictions_per_seq")
-    encoder = encoder_features(
-        max_seq_length=max_seq_length, vocab_size=vocab_size, type_vocab_size=type_vocab_size
-    )
-    ids = encoder["input_ids"]
-    return {
-        **encoder,
-        "masked_lm_positions": Feature(*predictions, *sequence),
-        "masked_lm_ids": Feature(*predictions, ids.limit, ids.limit_source),
-        "masked_lm_weights": Feature(*predictions),
-        "next_sentence_labels": Feature(1, "next-sentence prediction", 2, "a label"),
-    }
-
-
 def check_record(serialized: bytes, features: Mapping[str, Feature], place: str) -> None:
     """Checks one record against the features that are asked for.
 

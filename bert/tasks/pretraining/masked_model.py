@@ -14,9 +14,9 @@ import numpy as np
 import tensorflow as tf
 
 import modeling
-import pretraining
 import tokenization
 from bert.files.tables import split_pair
+from bert.tasks.pretraining import heads as pretraining_heads
 from bert.training.batches import pad_sequences, sort_by_length
 
 MASK = "[MASK]"
@@ -98,7 +98,7 @@ class MaskedModel:
         self.config = config
         self.tokenizer = tokenizer
         self.batch_size = batch_size
-        self.model = pretraining.pretraining_model(config)
+        self.model = pretraining_heads.pretraining_model(config)
         matrix = tf.TensorSpec((None, None), tf.int32)
         signature = dict.fromkeys(self.model.input, matrix)
         number = tf.TensorSpec((), tf.int32)

@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 from conftest import change
 
-import masked_model
 import tokenization
+from bert.tasks.pretraining import masked_model
+from bert.tasks.pretraining.masked_model import MaskedModel
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "sat", "on", "mat", "##s", "."]
 TEXTS = ["the cat sat", "cats ||| the mat .", "on", "the cat sat on the mats .", "cat [UNK]"]
@@ -13,7 +14,7 @@ TEXTS = ["the cat sat", "cats ||| the mat .", "on", "the cat sat on the mats .",
 def model(still_config):
     config = change(still_config, vocab_size=len(WORDS), max_position_embeddings=12)
     tokenizer = tokenization.FullTokenizer.from_vocab({word: i for i, word in enumerate(WORDS)})
-    model = masked_model.MaskedModel(config, tokenizer)
+    model = MaskedModel(config, tokenizer)
     for variable in model.model.weights:
         variable.assign(np.asarray(variable) * 20)
     return model

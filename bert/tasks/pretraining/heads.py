@@ -11,6 +11,7 @@ from keras import ops
 
 import modeling
 from bert.tasks.heads import cross_entropy
+from bert.training.batches import Feature, encoder_features
 
 Tensor = Any
 
@@ -192,3 +193,22 @@ def _cross_entropies(
 
 def _hits(logits: Tensor, labels: Tensor) -> Tensor:
     return ops.cast(ops.equal(ops.argmax(logits, axis=-1), ops.cast(labels, "int32")), "float32")
+
+
+def pretraining_features(
+    *, max_seq_length: int, max_predictions_per_seq: int, vocab_size: int, type_vocab_size: int
+) -> dict[str, Feature]:
+    """Returns the features of a pre-training record (original: create_pretraining_data.py)."""
+    sequence = (max_seq_length, "--max_seq_length")
+    predictions = (max_predictions_per_seq, "--max_predictions_per_seq")
+    encoder = encoder_features(
+        max_seq_length=max_seq_length, vocab_size=vocab_size, type_vocab_size=type_vocab_size
+    )
+    ids = encoder["input_ids"]
+    return {
+        **encoder,
+        "masked_lm_positions": Feature(*predictions, *sequence),
+        "masked_lm_ids": Feature(*predictions, ids.limit, ids.limit_source),
+        "masked_lm_weights": Feature(*predictions),
+        "next_sentence_labels": Feature(1, "next-sentence prediction", 2, "a label"),
+    }

@@ -1,0 +1,1 @@
+"""Masked language modeling and next-sentence prediction (paper, section 3.1)."""
