@@ -11,13 +11,14 @@ from typing import Any
 
 from absl import logging
 
-import classification
-import glue
 import tokenization
 from bert.files.records import encode_example, write_records
 from bert.files.tables import read_tsv, text_lines
+from bert.tasks.classification import examples as classification_examples
+from bert.tasks.classification import glue
+from bert.tasks.classification.examples import DataSet
 
-InputExample = classification.InputExample
+InputExample = classification_examples.InputExample
 
 ENCODER_INPUTS = ("input_ids", "input_mask", "segment_ids")
 
@@ -104,7 +105,7 @@ class _GlueProcessor(DataProcessor):
     def get_labels(self) -> list[str]:
         return list(self._open("").task.labels)
 
-    def _open(self, data_dir: str) -> classification.DataSet:
+    def _open(self, data_dir: str) -> DataSet:
         return glue.open_data_set(self.task_name, data_dir, self.language)
 
 

@@ -22,9 +22,6 @@ import keras
 import numpy as np
 from absl import flags, logging
 
-import classification
-import custom_data
-import glue
 import modeling
 import original_classifier
 import served_task
@@ -32,6 +29,19 @@ import tokenization
 from bert.command_line import flags as common_flags
 from bert.command_line.console import run_script
 from bert.files.paths import make_folder, write_text
+from bert.tasks.classification import examples as classification_examples
+from bert.tasks.classification import glue, own_files
+from bert.tasks.classification.examples import METRICS, DataSet, Task
+from bert.tasks.classification.results import (
+    balanced_weights,
+    baseline,
+    decode,
+    format_report,
+    score,
+    write_predictions,
+    write_submission,
+    write_test_results,
+)
 from bert.tasks.heads import classification_objective, classifier_model
 from bert.training import finetuning, loop, repeats
 from bert.training.batches import Batches, Feature, encoder_features
@@ -39,7 +49,7 @@ from bert.training.evaluation import EarlyStopping, Predictor, predict_all, save
 from bert.weights import folder as model_folder
 
 # What people import from the original's run_classifier.py.
-InputExample = classification.InputExample
+InputExample = classification_examples.InputExample
 PaddingInputExample = original_classifier.PaddingInputExample
 InputFeatures = original_classifier.InputFeatures
 DataProcessor = original_classifier.DataProcessor
@@ -110,7 +120,7 @@ def _define_custom_flags() -> None:
     flags.DEFINE_enum(
         "task_type",
         "classification",
-        list(classification.METRICS),
+        list(METRICS),
         "What a custom task decides: one label, any number of labels, or a number.",
     )
     flags.DEFINE_string(
@@ -158,20 +168,20 @@ def _check_settings(settings: Settings) -> None:
     repeats.check_settings(settings, evaluates=settings.do_eval, verb="do_eval")
 
 
-def _open_data_set(settings: Settings) -> classification.DataSet:
+def _open_data_set(settings: Settings) -> DataSet:
     name = settings.task_name.lower()
     if name != "custom":
         return glue.open_data_set(name, settings.data_dir, settings.xnli_language)
     options = {
         field.name: getattr(settings, field.name)
-        for field in dataclasses.fields(custom_data.Options)
+        for field in dataclasses.fields(own_files.Options)
         if hasattr(settings, field.name)
     }
     if options["labels"] is None and not settings.do_train:
         # Those that the model was trained for; its training file need not be there any more.
         with contextlib.suppress(ValueError):
             options["labels"] = finetuning.read_task(settings.output_dir)["task"]["labels"] or None
-    return custom_data.open_data_set(settings.data_dir, custom_data.Options(**options))
+    return own_files.open_data_set(settings.data_dir, own_files.Options(**options))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,7 +195,7 @@ class _Split:
 
     suffix: str
     submission: str | None
-    examples: list[classification.InputExample]
+    examples: list[classification_examples.InputExample]
     arrays: Mapping[str, np.ndarray]
     batches: Batches
 
@@ -225,13 +235,13 @@ def _run(settings: Settings) -> dict[str, Any]:
 
 
 def _read_examples(
-    settings: Settings, data_set: classification.DataSet
-) -> dict[str, dict[str, list[classification.InputExample]]]:
+    settings: Settings, data_set: DataSet
+) -> dict[str, dict[str, list[classification_examples.InputExample]]]:
     """Returns the examples that will be needed, by part and suffix."""
     wanted = {"train": settings.do_train, "dev": settings.do_eval, "test": settings.do_predict}
     names = [name for name, is_wanted in wanted.items() if is_wanted]
     data_set.check(names)
-    examples: dict[str, dict[str, list[classification.InputExample]]] = {}
+    examples: dict[str, dict[str, list[classification_examples.InputExample]]] = {}
     for name in names:
         read = getattr(data_set, name)()
         examples[name] = read if isinstance(read, dict) else {"": read}
@@ -249,8 +259,8 @@ def _make_splits(
     settings: Settings,
     config: modeling.BertConfig,
     tokenizer: tokenization.FullTokenizer,
-    data_set: classification.DataSet,
-    examples: Mapping[str, Mapping[str, list[classification.InputExample]]],
+    data_set: DataSet,
+    examples: Mapping[str, Mapping[str, list[classification_examples.InputExample]]],
     folder: str,
 ) -> _Splits:
     """Writes the examples as records and opens these."""
@@ -260,7 +270,9 @@ def _make_splits(
     def make(part: str, file_name: str, batch_size: int, seed: int | None = None) -> list[_Split]:
         splits = []
         for suffix, each in examples.get(part, {}).items():
-            arrays = classification.make_features(each, task, tokenizer, settings.max_seq_length)
+            arrays = classification_examples.make_features(
+                each, task, tokenizer, settings.max_seq_length
+            )
             path = os.path.join(folder, f"{file_name}{suffix}.tf_record")
             finetuning.write_examples(path, arrays)
             lengths = arrays["input_mask"].sum(axis=1)
@@ -278,9 +290,7 @@ def _make_splits(
     )
 
 
-def _features(
-    settings: Settings, config: modeling.BertConfig, task: classification.Task
-) -> dict[str, Feature]:
+def _features(settings: Settings, config: modeling.BertConfig, task: Task) -> dict[str, Feature]:
     encoder = encoder_features(
         max_seq_length=settings.max_seq_length,
         vocab_size=config.vocab_size,
@@ -302,7 +312,7 @@ def _use_model(
     settings: Settings,
     model: keras.Model,
     tokenizer: tokenization.FullTokenizer,
-    task: classification.Task,
+    task: Task,
     splits: _Splits,
     is_chief: bool,
 ) -> dict[str, Any]:
@@ -347,7 +357,7 @@ class _Logits:
 def _train(
     settings: Settings,
     model: keras.Model,
-    task: classification.Task,
+    task: Task,
     splits: _Splits,
     predict: _Logits,
 ) -> int:
@@ -357,28 +367,28 @@ def _train(
     train = splits.train[0]
     class_weights = None
     if settings.class_weights == "balanced":
-        class_weights = classification.balanced_weights(task, train.arrays["label_ids"])
+        class_weights = balanced_weights(task, train.arrays["label_ids"])
     objective = loop.Objective(*classification_objective(task.task_type, class_weights))
     evaluation = None
     if splits.eval:
         dev = splits.eval[0]
         evaluation = EarlyStopping(
-            lambda: classification.score(task, predict(dev), dev.arrays["label_ids"]),
+            lambda: score(task, predict(dev), dev.arrays["label_ids"]),
             task.metric,
             settings.early_stopping_patience,
         )
     return finetuning.train(settings, model, objective, train.batches, evaluation)
 
 
-def _score(task: classification.Task, logits: np.ndarray, split: _Split) -> dict[str, Any]:
+def _score(task: Task, logits: np.ndarray, split: _Split) -> dict[str, Any]:
     label_ids = split.arrays["label_ids"]
-    scores = classification.score(task, logits, label_ids)
-    return {**scores, "baseline": classification.baseline(task, label_ids)}
+    scores = score(task, logits, label_ids)
+    return {**scores, "baseline": baseline(task, label_ids)}
 
 
 def _save_scores(
     settings: Settings,
-    task: classification.Task,
+    task: Task,
     suffix: str,
     step: int,
     scores: Mapping[str, Any],
@@ -390,27 +400,25 @@ def _save_scores(
     save_results(settings.output_dir, step, results, name=f"eval_results{suffix}")
     text = json.dumps({"global_step": step, **scores}, indent=2, ensure_ascii=False) + "\n"
     write_text(os.path.join(settings.output_dir, f"eval_results{suffix}.json"), text)
-    for line in classification.format_report(task, scores).splitlines():
+    for line in format_report(task, scores).splitlines():
         logging.info("  %s", line)
     logging.info(
         "Always giving the same answer would reach %s %.4f.", task.metric, scores["baseline"]
     )
 
 
-def _save_predictions(
-    settings: Settings, task: classification.Task, split: _Split, logits: np.ndarray
-) -> None:
+def _save_predictions(settings: Settings, task: Task, split: _Split, logits: np.ndarray) -> None:
     def path(name: str) -> str:
         return os.path.join(settings.output_dir, name)
 
-    classification.write_test_results(path(f"test_results{split.suffix}.tsv"), task, logits)
+    write_test_results(path(f"test_results{split.suffix}.tsv"), task, logits)
     predictions = path(f"predictions{split.suffix}.tsv")
-    classification.write_predictions(predictions, task, split.examples, logits)
+    write_predictions(predictions, task, split.examples, logits)
     logging.info("Wrote %d predictions to %s.", len(logits), predictions)
     if split.submission:
         make_folder(path("submission"))
         submission = path(os.path.join("submission", split.submission))
-        classification.write_submission(submission, task, split.examples, logits)
+        write_submission(submission, task, split.examples, logits)
         logging.info("Wrote %s, as GLUE wants it.", submission)
 
 
@@ -421,21 +429,23 @@ def serve(
     precision: str,
 ) -> served_task.ServedTask:
     """Returns how a model of `task.json`'s contents answers, for `serving.load`."""
-    task = classification.Task.from_dict(stored["task"])
+    task = Task.from_dict(stored["task"])
     fields = ("text_a", "text_b") if task.is_pair else ("text_a",)
 
     def make_features(rows: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
         examples = [
-            classification.InputExample(str(number), *(row[name] for name in fields))
+            classification_examples.InputExample(str(number), *(row[name] for name in fields))
             for number, row in enumerate(rows)
         ]
-        return classification.make_features(examples, task, tokenizer, stored["max_seq_length"])
+        return classification_examples.make_features(
+            examples, task, tokenizer, stored["max_seq_length"]
+        )
 
     return served_task.ServedTask(
         fields=fields,
         model=classifier_model(config, task.num_outputs, dtype=precision),
         make_features=make_features,
-        decode=lambda rows, features, outputs: classification.decode(task, outputs["logits"]),
+        decode=lambda rows, features, outputs: decode(task, outputs["logits"]),
     )
 
 

@@ -12,12 +12,12 @@ from conftest import GOLDEN, change, make_examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-import classification
 import modeling
 import optimization
 import original_classifier
 import run_classifier
 import tokenization
+from bert.tasks.classification.examples import Task, make_features
 from bert.tasks.heads import classifier_model
 from bert.training import loop
 
@@ -208,13 +208,11 @@ words = st.lists(st.sampled_from(["book", "lateer", "zymurgy", "café", "北", "
 @given(words, st.none() | words, st.sampled_from(["0", "1"]), st.integers(5, 24))
 def test_features_are_those_of_classification(tokenizer, a, b, label, max_seq_length):
     example = InputExample("1", " ".join(a), None if b is None else " ".join(b), label)
-    task = classification.Task(
-        name="t", task_type="classification", labels=("0", "1"), is_pair=True, metric="f1"
-    )
+    task = Task(name="t", task_type="classification", labels=("0", "1"), is_pair=True, metric="f1")
     features = run_classifier.convert_single_example(
         9, example, ["0", "1"], max_seq_length, tokenizer
     )
-    expected = classification.make_features([example], task, tokenizer, max_seq_length)
+    expected = make_features([example], task, tokenizer, max_seq_length)
     for name in ("input_ids", "input_mask", "segment_ids"):
         assert getattr(features, name) == expected[name][0].tolist()
     assert [features.label_id] == expected["label_ids"][0].tolist()

@@ -13,11 +13,11 @@ import pytest
 import tensorflow as tf
 from conftest import GOLDEN, LARGE_GOLDEN, ROOT, run_python, write_model_files
 
-import classification
-import glue
 import predict
 import run_classifier
 import serving
+from bert.tasks.classification import glue
+from bert.tasks.classification.examples import Task
 
 # Flag, default (original: run_classifier.py).
 ORIGINAL_FLAGS = {
@@ -590,5 +590,5 @@ def test_standard_input_is_answered_line_by_line(trained):
     )
     answers = [json.loads(line) for line in result.stdout.splitlines()]
     assert [answer["text_a"] for answer in answers] == ["red a", "blue"]
-    task = classification.Task.from_dict(json.loads((trained / "task.json").read_text())["task"])
+    task = Task.from_dict(json.loads((trained / "task.json").read_text())["task"])
     assert all(answer["label"] in task.labels for answer in answers)

@@ -5,10 +5,9 @@ import numpy as np
 import pytest
 from conftest import GOLDEN, ROOT
 
-import classification
-import glue
 import tokenization
-from classification import InputExample
+from bert.tasks.classification import glue
+from bert.tasks.classification.examples import InputExample, make_features
 
 DATA = ROOT.parent / "shared" / "data"
 
@@ -348,7 +347,7 @@ def test_all_official_examples_are_read(name, counts, means, caplog):
     tokenizer = tokenization.FullTokenizer(
         str(DATA / "vocab" / "bert-base-uncased-vocab.txt"), do_lower_case=True
     )
-    features = classification.make_features(train, data_set.task, tokenizer, 32)
+    features = make_features(train, data_set.task, tokenizer, 32)
     assert features["label_ids"].mean() == pytest.approx(means, abs=5e-4)
     assert features["input_mask"].sum(axis=1).min() > 2
     assert not caplog.messages

@@ -7,10 +7,20 @@ from conftest import GOLDEN
 from hypothesis import given
 from hypothesis import strategies as st
 
-import classification
-import glue
 import tokenization
-from classification import InputExample, Task
+from bert.tasks.classification import examples as classification_examples
+from bert.tasks.classification import glue
+from bert.tasks.classification.examples import METRICS, InputExample, Task, make_features
+from bert.tasks.classification.results import (
+    balanced_weights,
+    baseline,
+    decode,
+    format_report,
+    score,
+    write_predictions,
+    write_submission,
+    write_test_results,
+)
 
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "b", "c", "##c", "d"]
 CLS, SEP = 2, 3
@@ -31,7 +41,7 @@ def make_task(task_type="classification", labels=("0", "1"), **values):
     return Task(task_type=task_type, labels=tuple(labels), **values)
 
 
-@pytest.mark.parametrize("task_type", classification.METRICS)
+@pytest.mark.parametrize("task_type", METRICS)
 def test_a_task_survives_json(task_type):
     task = make_task(task_type, ("b", "a"), is_pair=True)
     assert Task.from_dict(json.loads(json.dumps(task.to_dict()))) == task
@@ -66,7 +76,7 @@ def test_features_are_those_of_figure_2(tokenizer):
         InputExample("4", "a", "", "1"),
         InputExample("5", "a b c d a b c d", None, "0"),
     ]
-    features = classification.make_features(examples, make_task(), tokenizer, 8)
+    features = make_features(examples, make_task(), tokenizer, 8)
     a, b, c, d = (VOCABULARY.index(token) for token in "abcd")
     expected = [
         [CLS, a, b, 1, c, VOCABULARY.index("##c"), SEP, 0],
@@ -102,7 +112,7 @@ def test_features_equal_what_pack_makes_of_tokens(texts, max_seq_length):
     )
     examples = [InputExample(str(i), a, b, "0") for i, (a, b) in enumerate(texts)]
     task = make_task(is_pair=True)
-    features = classification.make_features(examples, task, tokenizer, max_seq_length)
+    features = make_features(examples, task, tokenizer, max_seq_length)
     assert features["input_ids"].shape == (len(texts), max_seq_length)
     for row, (a, b) in enumerate(texts):
         tokens, segment_ids = tokenization.pack(
@@ -117,10 +127,10 @@ def test_features_equal_what_pack_makes_of_tokens(texts, max_seq_length):
 
 def test_many_examples_are_made_in_lots(tokenizer, monkeypatch, log):
     examples = [InputExample(str(i), "a b c d"[: i % 8], None, "01"[i % 2]) for i in range(25)]
-    expected = classification.make_features(examples, make_task(), tokenizer, 6)
+    expected = make_features(examples, make_task(), tokenizer, 6)
     log.clear()
-    monkeypatch.setattr(classification, "_FEATURES_AT_ONCE", 10)
-    features = classification.make_features(examples, make_task(), tokenizer, 6)
+    monkeypatch.setattr(classification_examples, "_FEATURES_AT_ONCE", 10)
+    features = make_features(examples, make_task(), tokenizer, 6)
     for name, values in expected.items():
         np.testing.assert_array_equal(features[name], values)
     assert [message for message in log.messages if message.startswith("Tokenized")] == [
@@ -131,7 +141,7 @@ def test_many_examples_are_made_in_lots(tokenizer, monkeypatch, log):
 def test_what_may_surprise_is_logged_once_with_its_count(tokenizer, log):
     texts = ["a b c", "", "a b c d a", "x y a", "x a", " \t", "a b c d a b"]
     examples = [InputExample(f"dev-{i}", text, None, "0") for i, text in enumerate(texts)]
-    classification.make_features(examples, make_task(), tokenizer, 6)
+    make_features(examples, make_task(), tokenizer, 6)
     assert log.messages == [
         "2 of 7 examples were longer than 6 tokens and were cut at their ends.",
         "2 texts of 7 examples, such as 'dev-1', have no token",
@@ -142,7 +152,7 @@ def test_what_may_surprise_is_logged_once_with_its_count(tokenizer, log):
 def test_labels_become_what_the_task_needs(tokenizer):
     def label_ids(task, *labels):
         examples = [InputExample("1", "a", None, label) for label in labels]
-        return classification.make_features(examples, task, tokenizer, 4)["label_ids"]
+        return make_features(examples, task, tokenizer, 4)["label_ids"]
 
     ids = label_ids(make_task("multi_label", "abc"), ("c", "a"), (), None, ["b"])
     assert ids.dtype == np.int32 and ids.tolist() == [[1, 0, 1], [0, 0, 0], [0, 0, 0], [0, 1, 0]]
@@ -168,43 +178,43 @@ def test_labels_become_what_the_task_needs(tokenizer):
 def test_a_label_that_the_task_does_not_have_is_named(tokenizer, task_type, label, message):
     examples = [InputExample("f", "a"), InputExample("g", "a", None, label)]
     with pytest.raises(ValueError, match=message):
-        classification.make_features(examples, make_task(task_type), tokenizer, 9)
+        make_features(examples, make_task(task_type), tokenizer, 9)
 
 
 def test_a_length_without_room_for_tokens_is_refused(tokenizer):
     for is_pair, least in ((False, 3), (True, 5)):
         task = make_task(is_pair=is_pair)
-        classification.make_features([InputExample("1", "a", "b", "0")], task, tokenizer, 5)
+        make_features([InputExample("1", "a", "b", "0")], task, tokenizer, 5)
         with pytest.raises(ValueError, match=rf"`max_seq_length` must be at least {least}, .*"):
-            classification.make_features([], task, tokenizer, least - 1)
+            make_features([], task, tokenizer, least - 1)
 
 
 def test_scores_are_those_of_the_task():
     logits = np.array([[2.0, 0.0], [0.0, 1.0], [3.0, 0.0]], np.float32)
     label_ids = np.array([[0], [1], [1]], np.int32)
-    result = classification.score(make_task(), logits, label_ids)
+    result = score(make_task(), logits, label_ids)
     losses = [np.log1p(np.exp(-2.0)), np.log1p(np.exp(-1.0)), np.log1p(np.exp(3.0))]
     assert result["loss"] == pytest.approx(np.mean(losses))
     assert result["confusion_matrix"] == [[1, 0], [1, 1]]
     # Of `label_ids` as of `[B]`.
-    assert classification.score(make_task(), logits, label_ids[:, 0]) == result
-    result = classification.score(make_task("multi_label", "ab"), logits, np.eye(3)[:, :2])
+    assert score(make_task(), logits, label_ids[:, 0]) == result
+    result = score(make_task("multi_label", "ab"), logits, np.eye(3)[:, :2])
     assert result["confusion_matrices"]["b"] == [[2, 0], [0, 1]]
-    result = classification.score(make_task("regression"), logits[:, :1], label_ids)
+    result = score(make_task("regression"), logits[:, :1], label_ids)
     assert result["mse"] == pytest.approx((4 + 1 + 4) / 3)
 
 
-@pytest.mark.parametrize("task_type", classification.METRICS)
+@pytest.mark.parametrize("task_type", METRICS)
 def test_scores_are_fit_for_json_and_hold_the_metrics(task_type):
     rng = np.random.default_rng(0)
     task = make_task(task_type, "abc")
     width = 3 if task_type == "multi_label" else 1
     label_ids = rng.integers(0, 2, (5, width))
     logits = rng.normal(size=(5, task.num_outputs)).astype(np.float32)
-    result = classification.score(task, logits, label_ids)
+    result = score(task, logits, label_ids)
     assert json.loads(json.dumps(result)) == result
-    assert result.keys() >= {"loss", *classification.METRICS[task_type]}
-    assert "loss" in classification.format_report(task, result)
+    assert result.keys() >= {"loss", *METRICS[task_type]}
+    assert "loss" in format_report(task, result)
 
 
 @pytest.mark.parametrize(
@@ -222,43 +232,41 @@ def test_scores_are_fit_for_json_and_hold_the_metrics(task_type):
 )
 def test_logits_that_do_not_fit_are_refused(logits, label_ids, message):
     with pytest.raises(ValueError, match=message):
-        classification.score(make_task(), np.array(logits), np.array(label_ids))
+        score(make_task(), np.array(logits), np.array(label_ids))
 
 
 def test_the_baseline_is_the_best_constant_answer():
     labels = np.array([[0]] * 6 + [[1]] * 4)
-    assert classification.baseline(make_task(), labels) == pytest.approx(0.6)
-    assert classification.baseline(make_task(metric="matthews"), labels) == 0
+    assert baseline(make_task(), labels) == pytest.approx(0.6)
+    assert baseline(make_task(metric="matthews"), labels) == 0
     # Always the rarer label: precision 0.4, recall 1.
-    assert classification.baseline(make_task(metric="f1"), labels) == pytest.approx(4 / 7)
-    assert classification.baseline(make_task("regression"), labels) == 0
+    assert baseline(make_task(metric="f1"), labels) == pytest.approx(4 / 7)
+    assert baseline(make_task("regression"), labels) == 0
     many = np.repeat(np.arange(10), np.arange(10))[:, None]
-    assert classification.baseline(make_task(labels="abcdefghij"), many) == pytest.approx(9 / 45)
+    assert baseline(make_task(labels="abcdefghij"), many) == pytest.approx(9 / 45)
     several = np.array([[1, 0, 0], [1, 1, 0], [1, 1, 0], [0, 0, 1]])
     task = make_task("multi_label", "abc")
     # The first two labels always: 5 right, 3 too many, 1 missed.
-    assert classification.baseline(task, several) == pytest.approx(10 / 14)
+    assert baseline(task, several) == pytest.approx(10 / 14)
 
 
 def test_balanced_weights_let_all_labels_count_alike():
-    weights = classification.balanced_weights(
-        make_task(labels="abc"), np.array([[0]] * 6 + [[2]] * 2)
-    )
+    weights = balanced_weights(make_task(labels="abc"), np.array([[0]] * 6 + [[2]] * 2))
     assert weights == pytest.approx([8 / (2 * 6), 0, 8 / (2 * 2)])
 
 
 def test_decoding_names_labels_and_probabilities():
     logits = np.log(np.array([[1, 3], [4, 1]], np.float32))
-    assert classification.decode(make_task(labels="ab"), logits) == [
+    assert decode(make_task(labels="ab"), logits) == [
         {"label": "b", "probabilities": {"a": pytest.approx(0.25), "b": pytest.approx(0.75)}},
         {"label": "a", "probabilities": {"a": pytest.approx(0.8), "b": pytest.approx(0.2)}},
     ]
     # Each by itself: odds of 1 and 3, of 4 and 1; a half is not more than a half.
-    assert classification.decode(make_task("multi_label", "ab"), logits) == [
+    assert decode(make_task("multi_label", "ab"), logits) == [
         {"labels": ["b"], "probabilities": {"a": 0.5, "b": pytest.approx(0.75)}},
         {"labels": ["a"], "probabilities": {"a": pytest.approx(0.8), "b": 0.5}},
     ]
-    assert classification.decode(make_task("regression"), np.array([[2.5], [-1]])) == [
+    assert decode(make_task("regression"), np.array([[2.5], [-1]])) == [
         {"score": 2.5},
         {"score": -1},
     ]
@@ -269,7 +277,7 @@ def test_test_results_have_the_form_of_the_original(golden, tmp_path):
     lines = (golden / f"classifier_{name}_test_results.tsv").read_text().splitlines()
     expected = np.array([line.split("\t") for line in lines], np.float32)
     path = str(tmp_path / "test_results.tsv")
-    classification.write_test_results(path, make_task(), np.log(expected))
+    write_test_results(path, make_task(), np.log(expected))
     with open(path, encoding="utf-8") as file:
         written = file.read()
     cells = [line.split("\t") for line in written.splitlines()]
@@ -289,7 +297,7 @@ def test_predictions_can_be_read_by_people(tmp_path):
         InputExample("dev-2", "\N{SNOWMAN} \ud800", None, "y"),
     ]
     task = make_task(labels=("x", "y z"), is_pair=True)
-    classification.write_predictions(str(path), task, examples, logits)
+    write_predictions(str(path), task, examples, logits)
     assert path.read_text(encoding="utf-8") == (
         "id\ttext_a\ttext_b\tpredicted_label\tprobability_x\tprobability_y z\tgold\n"
         "dev-1\ta b c\td e\ty z\t0.25\t0.75\tx\n"
@@ -302,7 +310,7 @@ def test_predictions_of_several_labels_and_of_numbers(tmp_path):
     logits = np.log(np.array([[1, 3], [4, 4]], np.float32))
     examples = [InputExample("1", "a", None, ("x", "y")), InputExample("2", "b", None, ())]
     task = make_task("multi_label", "xy")
-    classification.write_predictions(str(path), task, examples, logits)
+    write_predictions(str(path), task, examples, logits)
     assert path.read_text() == (
         "id\ttext_a\tpredicted_labels\tprobability_x\tprobability_y\tgold\n"
         "1\ta\ty\t0.5\t0.75\tx,y\n"
@@ -310,7 +318,7 @@ def test_predictions_of_several_labels_and_of_numbers(tmp_path):
     )
     examples = [InputExample("1", "a"), InputExample("2", "b")]
     scores = np.array([[0.1], [-3]], np.float32)
-    classification.write_predictions(str(path), make_task("regression"), examples, scores)
+    write_predictions(str(path), make_task("regression"), examples, scores)
     assert path.read_text() == "id\ttext_a\tpredicted_score\n1\ta\t0.1\n2\tb\t-3.0\n"
 
 
@@ -318,17 +326,17 @@ def test_submissions_have_what_glue_wants(tmp_path):
     path = tmp_path / "RTE.tsv"
     examples = [InputExample("test-1", "a"), InputExample("test-2", "b")]
     task = glue.open_data_set("rte", "nowhere").task
-    classification.write_submission(str(path), task, examples, np.array([[1.0, 2], [2, 1]]))
+    write_submission(str(path), task, examples, np.array([[1.0, 2], [2, 1]]))
     assert path.read_text() == "index\tprediction\n0\tnot_entailment\n1\tentailment\n"
     task = glue.open_data_set("sts-b", "nowhere").task
     scores = np.array([[5.5], [-0.25], [1.23456]])
-    classification.write_submission(str(path), task, [*examples, *examples[:1]], scores)
+    write_submission(str(path), task, [*examples, *examples[:1]], scores)
     assert path.read_text() == "index\tprediction\n0\t5.000\n1\t0.000\n2\t1.235\n"
 
 
 def test_nothing_is_written_for_a_wrong_number_of_examples(tmp_path):
     path = str(tmp_path / "predictions.tsv")
-    for write in (classification.write_predictions, classification.write_submission):
+    for write in (write_predictions, write_submission):
         with pytest.raises(ValueError, match=r"a row for each of 1 examples\. Received 3"):
             write(path, make_task(), [InputExample("1", "a")], np.zeros((3, 2)))
     assert list(tmp_path.iterdir()) == []

@@ -15,10 +15,9 @@ from typing import Any
 
 from absl import logging
 
-import classification
 from bert.files.paths import describe_folder, list_folder
 from bert.files.tables import Row, check_width, read_csv, read_json_lines, read_tsv
-from classification import InputExample, Label, Task
+from bert.tasks.classification.examples import DataSet, InputExample, Label, Task
 
 _ENDINGS = (".tsv", ".csv", ".jsonl", ".tsv.gz", ".csv.gz", ".jsonl.gz")
 
@@ -94,7 +93,7 @@ def _is_index(column: str) -> bool:
     return re.fullmatch("[0-9]+", column) is not None
 
 
-def open_data_set(data_dir: str, options: Options) -> classification.DataSet:
+def open_data_set(data_dir: str, options: Options) -> DataSet:
     """Returns the task in the files of a folder."""
     return _CustomDataSet(data_dir, options)
 
@@ -118,7 +117,7 @@ class _File:
         return self.header is None and record is self.records[0]
 
 
-class _CustomDataSet(classification.DataSet):
+class _CustomDataSet(DataSet):
     def __init__(self, data_dir: str, options: Options) -> None:
         self._data_dir = data_dir
         self._options = options

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-import custom_data
-from classification import InputExample
-from custom_data import Options
+from bert.tasks.classification import own_files
+from bert.tasks.classification.examples import InputExample
+from bert.tasks.classification.own_files import Options
 
 ROWS = [("a b", "x"), ("c", "y"), ('"d", e', "x")]
 
@@ -24,7 +24,7 @@ def open_folder(folder, files, **options):
             path.write_text("".join("\t".join(row) + "\n" for row in [("text", "label"), *content]))
         else:
             path.write_text("".join(json.dumps(row) + "\n" for row in content))
-    return custom_data.open_data_set(str(folder), Options(**options))
+    return own_files.open_data_set(str(folder), Options(**options))
 
 
 @pytest.mark.parametrize("ending", ["tsv", "csv", "jsonl"])

@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 
 from absl import logging
 
-import classification
 from bert.files.paths import describe_folder, find_file, list_folder
 from bert.files.tables import Row, check_width, read_tsv
-from classification import InputExample, Task
+from bert.tasks.classification.examples import DataSet, InputExample, Label, Task
 
 _NLI = ("contradiction", "entailment", "neutral")
 _ENTAILMENT = ("entailment", "not_entailment")
@@ -136,9 +135,7 @@ _OTHER_PLACES = {
 }
 
 
-def open_data_set(
-    task_name: str, data_dir: str, xnli_language: str = "zh"
-) -> classification.DataSet:
+def open_data_set(task_name: str, data_dir: str, xnli_language: str = "zh") -> DataSet:
     """Returns a task of GLUE, or XNLI in a language, in any case and usual spelling of its name.
 
     Args:
@@ -155,7 +152,7 @@ def open_data_set(
     return _GlueDataSet(name, data_dir, xnli_language)
 
 
-class _GlueDataSet(classification.DataSet):
+class _GlueDataSet(DataSet):
     def __init__(self, name: str, data_dir: str, language: str) -> None:
         self._layout = layout = _LAYOUTS[name]
         self._data_dir = data_dir
@@ -267,7 +264,7 @@ class _GlueDataSet(classification.DataSet):
                 cell,
             )
 
-    def _label(self, path: str, row: Row, columns: _Columns) -> classification.Label:
+    def _label(self, path: str, row: Row, columns: _Columns) -> Label:
         assert columns.label is not None
         cell = row.cells[columns.label].strip()
         if not self.task.labels:

@@ -6,18 +6,14 @@ A task chooses one label of several, any number of them (multi-label), or gives 
 
 import abc
 import dataclasses
-import itertools
 import math
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from absl import logging
 
-import classification_scores
 import tokenization
-from bert.files.paths import replace_files
 
 Label = str | float | tuple[str, ...]
 
@@ -30,8 +26,6 @@ METRICS = {
 
 # Examples whose features are made together; a line of the log for each such lot.
 _FEATURES_AT_ONCE = 10_000
-
-_BREAKS = re.compile("[\t\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]+")
 
 
 @dataclasses.dataclass
@@ -283,188 +277,3 @@ def _number(example: InputExample) -> float:
             f"Received {example.label!r}."
         )
     return float(example.label)
-
-
-def score(task: Task, logits: np.ndarray, label_ids: np.ndarray) -> dict[str, Any]:
-    """Returns the loss and all scores of a task, fit for JSON.
-
-    They are `loss`, those in `METRICS`, and what `classification_scores` has for each label.
-
-    Args:
-      task: What gives labels their names.
-      logits: float [B, C].
-      label_ids: As `make_features` gives them.
-    """
-    logits, label_ids = _check_logits(task, logits), np.asarray(label_ids)
-    width = task.num_outputs if task.task_type == "multi_label" else 1
-    if not len(logits) or label_ids.size != len(logits) * width:
-        raise ValueError(
-            f"`label_ids` must be [{len(logits)}, {width}], and those of at least one example. "
-            f"Received {list(label_ids.shape)}."
-        )
-    label_ids = label_ids.reshape(-1, width)
-    if task.task_type == "regression":
-        return classification_scores.score_regression(
-            logits[:, 0], label_ids[:, 0].astype(np.float64)
-        )
-    if task.task_type == "multi_label":
-        return classification_scores.score_multi_label(task.labels, logits, label_ids)
-    return classification_scores.score_choice(task.labels, logits, label_ids[:, 0])
-
-
-def _check_logits(task: Task, logits: np.ndarray) -> np.ndarray:
-    """Returns the logits in double precision."""
-    logits = np.asarray(logits, np.float64)
-    if logits.ndim != 2 or logits.shape[1] != task.num_outputs:
-        raise ValueError(
-            f"`logits` must be [B, {task.num_outputs}] for task {task.name!r}. "
-            f"Received {list(logits.shape)}."
-        )
-    if not np.isfinite(logits).all():
-        row = int(np.argmin(np.isfinite(logits).all(axis=1)))
-        raise ValueError(
-            f"`logits` must be finite. Received {logits[row].tolist()} for example {row}, counted "
-            "from 0."
-        )
-    return logits
-
-
-def baseline(task: Task, label_ids: np.ndarray) -> float:
-    """Returns the best that the task's metric gives for the same answer to every example.
-
-    A run that does not reach more has failed to train. The answers tried are the frequent labels,
-    or for multi-label the most frequent one, two, ... together; and for regression the mean.
-    """
-    label_ids = np.asarray(label_ids)
-    count = len(label_ids)
-    if task.task_type == "regression":
-        answers = [np.full(1, label_ids.mean())]
-    elif task.task_type == "multi_label":
-        order = np.argsort(-label_ids.sum(axis=0), kind="stable")
-        answers = [np.where(np.isin(order.argsort(), range(k)), 1.0, -1.0) for k in range(9)]
-    else:
-        counts = np.bincount(label_ids.reshape(-1), minlength=task.num_outputs)
-        frequent = np.argsort(-counts, kind="stable")[:8]
-        answers = [np.eye(task.num_outputs)[label] for label in frequent]
-    return max(score(task, np.tile(a, (count, 1)), label_ids)[task.metric] for a in answers)
-
-
-def balanced_weights(task: Task, label_ids: np.ndarray) -> list[float]:
-    """Returns how much an example of each label counts so that all labels count alike.
-
-    The mean over examples is 1 (scikit-learn's "balanced"); a label without examples has 0.
-    """
-    counts = np.bincount(np.asarray(label_ids).reshape(-1), minlength=task.num_outputs)
-    present = np.maximum(counts, 1) * np.count_nonzero(counts)
-    return np.where(counts > 0, counts.sum() / present, 0.0).tolist()
-
-
-def format_report(task: Task, scores: Mapping[str, Any]) -> str:
-    """Returns the scores as a table of several lines."""
-    return classification_scores.format_scores(task.labels, scores)
-
-
-def probabilities(task: Task, logits: np.ndarray) -> np.ndarray:
-    """Returns the probability of each label, float32 [B, C]; for regression the scores."""
-    logits = _check_logits(task, logits)
-    if task.task_type == "classification":
-        logits = np.exp(classification_scores.log_softmax(logits))
-    elif task.task_type == "multi_label":
-        logits = np.exp(-np.logaddexp(0, -logits))
-    return logits.astype(np.float32)
-
-
-def decode(task: Task, logits: np.ndarray) -> list[dict[str, Any]]:
-    """Returns what the model says of each example, fit for JSON.
-
-    Returns:
-      `label` and `probabilities` by label; for multi-label `labels`, those with a probability above
-      a half, and `probabilities`; for regression `score`.
-    """
-    rows = probabilities(task, logits).tolist()
-    if task.task_type == "regression":
-        return [{"score": row[0]} for row in rows]
-    named = [{"probabilities": dict(zip(task.labels, row, strict=True))} for row in rows]
-    if task.task_type == "multi_label":
-        chosen = np.asarray(logits) > 0
-        return [
-            {"labels": list(itertools.compress(task.labels, row)), **rest}
-            for row, rest in zip(chosen, named, strict=True)
-        ]
-    best = np.asarray(logits).argmax(axis=1)
-    return [{"label": task.labels[i], **rest} for i, rest in zip(best, named, strict=True)]
-
-
-def write_test_results(path: str, task: Task, logits: np.ndarray) -> None:
-    """Writes the probabilities, a line for each example, without a header (original: the same)."""
-    _write_lines(path, (map(str, row) for row in probabilities(task, logits)))
-
-
-def write_predictions(
-    path: str, task: Task, examples: Sequence[InputExample], logits: np.ndarray
-) -> None:
-    """Writes a table with a header: id, texts, prediction, a probability for each label, and gold.
-
-    The last where examples have labels. Several labels are joined with commas. Tabs and line breaks
-    within texts become spaces.
-    """
-    _check_count(examples, logits)
-    has_gold = any(example.label is not None for example in examples)
-    kind = {"classification": "label", "multi_label": "labels", "regression": "score"}
-    key = kind[task.task_type]
-    header = ["id", "text_a", *["text_b"] * task.is_pair, f"predicted_{key}"]
-    header += [f"probability_{label}" for label in task.labels] + ["gold"] * has_gold
-    is_regression = task.task_type == "regression"
-    rows = zip(examples, decode(task, logits), probabilities(task, logits), strict=True)
-    _write_lines(
-        path,
-        itertools.chain(
-            [header],
-            (
-                [
-                    example.guid,
-                    example.text_a,
-                    *[example.text_b or ""] * task.is_pair,
-                    str(row[0]) if is_regression else _join(decoded[key]),
-                    *([] if is_regression else map(str, row)),
-                    *[_join(example.label)] * has_gold,
-                ]
-                for example, decoded, row in rows
-            ),
-        ),
-    )
-
-
-def write_submission(
-    path: str, task: Task, examples: Sequence[InputExample], logits: np.ndarray
-) -> None:
-    """Writes the file that gluebenchmark.com takes: index and prediction, with a header."""
-    _check_count(examples, logits)
-    key = "score" if task.task_type == "regression" else "label"
-    predictions = [decoded[key] for decoded in decode(task, logits)]
-    if task.task_type == "regression":
-        # The only such task of GLUE, STS-B, has scores from 0 to 5.
-        predictions = [f"{min(max(value, 0.0), 5.0):.3f}" for value in predictions]
-    rows = ([str(index), prediction] for index, prediction in enumerate(predictions))
-    _write_lines(path, itertools.chain([["index", "prediction"]], rows))
-
-
-def _check_count(examples: Sequence[InputExample], logits: np.ndarray) -> None:
-    if len(examples) != len(logits):
-        raise ValueError(
-            f"`logits` must have a row for each of {len(examples)} examples. "
-            f"Received {len(logits)}."
-        )
-
-
-def _join(label: Label | Sequence[str] | None) -> str:
-    if label is None:
-        return ""
-    return str(label) if isinstance(label, str | float) else ",".join(label)
-
-
-def _write_lines(path: str, rows: Iterable[Iterable[str]]) -> None:
-    with replace_files([path]) as [file]:
-        for row in rows:
-            line = "\t".join([_BREAKS.sub(" ", cell) for cell in row])
-            file.write(line.encode("utf-8", "replace") + b"\n")

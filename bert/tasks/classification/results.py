@@ -1,0 +1,336 @@
+"""Scores and predictions of tasks that label texts (GLUE's metrics, and more).
+
+Scores are computed in double precision. What would be divided by nothing, such as the precision of
+a label that is never predicted, is 0; so are correlations where one side is constant. scikit-learn
+and SciPy would warn of that each time.
+"""
+
+import itertools
+import math
+import re
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from bert.files.paths import replace_files
+from bert.tasks.classification.examples import InputExample, Label, Task
+
+_BREAKS = re.compile("[\t\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]+")
+
+
+def score(task: Task, logits: np.ndarray, label_ids: np.ndarray) -> dict[str, Any]:
+    """Returns the loss and all scores of a task, fit for JSON.
+
+    They are `loss`, those in `METRICS`, and what `classification_scores` has for each label.
+
+    Args:
+      task: What gives labels their names.
+      logits: float [B, C].
+      label_ids: As `make_features` gives them.
+    """
+    logits, label_ids = _check_logits(task, logits), np.asarray(label_ids)
+    width = task.num_outputs if task.task_type == "multi_label" else 1
+    if not len(logits) or label_ids.size != len(logits) * width:
+        raise ValueError(
+            f"`label_ids` must be [{len(logits)}, {width}], and those of at least one example. "
+            f"Received {list(label_ids.shape)}."
+        )
+    label_ids = label_ids.reshape(-1, width)
+    if task.task_type == "regression":
+        return score_regression(logits[:, 0], label_ids[:, 0].astype(np.float64))
+    if task.task_type == "multi_label":
+        return score_multi_label(task.labels, logits, label_ids)
+    return score_choice(task.labels, logits, label_ids[:, 0])
+
+
+def _check_logits(task: Task, logits: np.ndarray) -> np.ndarray:
+    """Returns the logits in double precision."""
+    logits = np.asarray(logits, np.float64)
+    if logits.ndim != 2 or logits.shape[1] != task.num_outputs:
+        raise ValueError(
+            f"`logits` must be [B, {task.num_outputs}] for task {task.name!r}. "
+            f"Received {list(logits.shape)}."
+        )
+    if not np.isfinite(logits).all():
+        row = int(np.argmin(np.isfinite(logits).all(axis=1)))
+        raise ValueError(
+            f"`logits` must be finite. Received {logits[row].tolist()} for example {row}, counted "
+            "from 0."
+        )
+    return logits
+
+
+def baseline(task: Task, label_ids: np.ndarray) -> float:
+    """Returns the best that the task's metric gives for the same answer to every example.
+
+    A run that does not reach more has failed to train. The answers tried are the frequent labels,
+    or for multi-label the most frequent one, two, ... together; and for regression the mean.
+    """
+    label_ids = np.asarray(label_ids)
+    count = len(label_ids)
+    if task.task_type == "regression":
+        answers = [np.full(1, label_ids.mean())]
+    elif task.task_type == "multi_label":
+        order = np.argsort(-label_ids.sum(axis=0), kind="stable")
+        answers = [np.where(np.isin(order.argsort(), range(k)), 1.0, -1.0) for k in range(9)]
+    else:
+        counts = np.bincount(label_ids.reshape(-1), minlength=task.num_outputs)
+        frequent = np.argsort(-counts, kind="stable")[:8]
+        answers = [np.eye(task.num_outputs)[label] for label in frequent]
+    return max(score(task, np.tile(a, (count, 1)), label_ids)[task.metric] for a in answers)
+
+
+def balanced_weights(task: Task, label_ids: np.ndarray) -> list[float]:
+    """Returns how much an example of each label counts so that all labels count alike.
+
+    The mean over examples is 1 (scikit-learn's "balanced"); a label without examples has 0.
+    """
+    counts = np.bincount(np.asarray(label_ids).reshape(-1), minlength=task.num_outputs)
+    present = np.maximum(counts, 1) * np.count_nonzero(counts)
+    return np.where(counts > 0, counts.sum() / present, 0.0).tolist()
+
+
+def format_report(task: Task, scores: Mapping[str, Any]) -> str:
+    """Returns the scores as a table of several lines."""
+    return format_scores(task.labels, scores)
+
+
+def probabilities(task: Task, logits: np.ndarray) -> np.ndarray:
+    """Returns the probability of each label, float32 [B, C]; for regression the scores."""
+    logits = _check_logits(task, logits)
+    if task.task_type == "classification":
+        logits = np.exp(log_softmax(logits))
+    elif task.task_type == "multi_label":
+        logits = np.exp(-np.logaddexp(0, -logits))
+    return logits.astype(np.float32)
+
+
+def decode(task: Task, logits: np.ndarray) -> list[dict[str, Any]]:
+    """Returns what the model says of each example, fit for JSON.
+
+    Returns:
+      `label` and `probabilities` by label; for multi-label `labels`, those with a probability above
+      a half, and `probabilities`; for regression `score`.
+    """
+    rows = probabilities(task, logits).tolist()
+    if task.task_type == "regression":
+        return [{"score": row[0]} for row in rows]
+    named = [{"probabilities": dict(zip(task.labels, row, strict=True))} for row in rows]
+    if task.task_type == "multi_label":
+        chosen = np.asarray(logits) > 0
+        return [
+            {"labels": list(itertools.compress(task.labels, row)), **rest}
+            for row, rest in zip(chosen, named, strict=True)
+        ]
+    best = np.asarray(logits).argmax(axis=1)
+    return [{"label": task.labels[i], **rest} for i, rest in zip(best, named, strict=True)]
+
+
+def write_test_results(path: str, task: Task, logits: np.ndarray) -> None:
+    """Writes the probabilities, a line for each example, without a header (original: the same)."""
+    _write_lines(path, (map(str, row) for row in probabilities(task, logits)))
+
+
+def write_predictions(
+    path: str, task: Task, examples: Sequence[InputExample], logits: np.ndarray
+) -> None:
+    """Writes a table with a header: id, texts, prediction, a probability for each label, and gold.
+
+    The last where examples have labels. Several labels are joined with commas. Tabs and line breaks
+    within texts become spaces.
+    """
+    _check_count(examples, logits)
+    has_gold = any(example.label is not None for example in examples)
+    kind = {"classification": "label", "multi_label": "labels", "regression": "score"}
+    key = kind[task.task_type]
+    header = ["id", "text_a", *["text_b"] * task.is_pair, f"predicted_{key}"]
+    header += [f"probability_{label}" for label in task.labels] + ["gold"] * has_gold
+    is_regression = task.task_type == "regression"
+    rows = zip(examples, decode(task, logits), probabilities(task, logits), strict=True)
+    _write_lines(
+        path,
+        itertools.chain(
+            [header],
+            (
+                [
+                    example.guid,
+                    example.text_a,
+                    *[example.text_b or ""] * task.is_pair,
+                    str(row[0]) if is_regression else _join(decoded[key]),
+                    *([] if is_regression else map(str, row)),
+                    *[_join(example.label)] * has_gold,
+                ]
+                for example, decoded, row in rows
+            ),
+        ),
+    )
+
+
+def write_submission(
+    path: str, task: Task, examples: Sequence[InputExample], logits: np.ndarray
+) -> None:
+    """Writes the file that gluebenchmark.com takes: index and prediction, with a header."""
+    _check_count(examples, logits)
+    key = "score" if task.task_type == "regression" else "label"
+    predictions = [decoded[key] for decoded in decode(task, logits)]
+    if task.task_type == "regression":
+        # The only such task of GLUE, STS-B, has scores from 0 to 5.
+        predictions = [f"{min(max(value, 0.0), 5.0):.3f}" for value in predictions]
+    rows = ([str(index), prediction] for index, prediction in enumerate(predictions))
+    _write_lines(path, itertools.chain([["index", "prediction"]], rows))
+
+
+def _check_count(examples: Sequence[InputExample], logits: np.ndarray) -> None:
+    if len(examples) != len(logits):
+        raise ValueError(
+            f"`logits` must have a row for each of {len(examples)} examples. "
+            f"Received {len(logits)}."
+        )
+
+
+def _join(label: Label | Sequence[str] | None) -> str:
+    if label is None:
+        return ""
+    return str(label) if isinstance(label, str | float) else ",".join(label)
+
+
+def _write_lines(path: str, rows: Iterable[Iterable[str]]) -> None:
+    with replace_files([path]) as [file]:
+        for row in rows:
+            line = "\t".join([_BREAKS.sub(" ", cell) for cell in row])
+            file.write(line.encode("utf-8", "replace") + b"\n")
+
+
+_PER_CLASS = ("precision", "recall", "f1", "support")
+
+
+# Labels up to which a confusion matrix is readable in a log.
+_MATRIX_LABELS = 12
+
+
+def log_softmax(logits: np.ndarray) -> np.ndarray:
+    """Returns the logarithm of each label's probability [B, C]."""
+    logits = logits - logits.max(axis=1, keepdims=True)
+    return logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+
+
+def score_choice(
+    labels: Sequence[str], logits: np.ndarray, label_ids: np.ndarray
+) -> dict[str, Any]:
+    """Returns the scores where one of several labels is right.
+
+    Args:
+      labels: Their names.
+      logits: float64 [B, C].
+      label_ids: int32 [B].
+
+    Returns:
+      `loss`, the mean cross entropy; `accuracy`; `matthews`; `f1`, of two labels that of "1", or of
+      the second if none is called so, of more the mean over those that occur; `per_class`; and
+      `confusion_matrix`, with true labels as rows and predicted ones as columns.
+    """
+    from sklearn import metrics  # noqa: PLC0415
+
+    predicted = logits.argmax(axis=1)
+    places = np.arange(len(labels))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        columns = metrics.precision_recall_fscore_support(
+            label_ids, predicted, labels=places, zero_division=0
+        )
+        matthews = metrics.matthews_corrcoef(label_ids, predicted)
+    rows = zip(*[column.tolist() for column in columns], strict=True)
+    per_class = {
+        label: dict(zip(_PER_CLASS, row, strict=True))
+        for label, row in zip(labels, rows, strict=True)
+    }
+    if len(labels) == 2:
+        f1 = per_class["1" if "1" in labels else labels[1]]["f1"]
+    else:
+        f1 = float(metrics.f1_score(label_ids, predicted, average="macro", zero_division=0))
+    losses = -np.take_along_axis(log_softmax(logits), label_ids[:, None], axis=1)
+    return {
+        "loss": float(losses.mean()),
+        "accuracy": float((label_ids == predicted).mean()),
+        "f1": f1,
+        "matthews": float(matthews),
+        "per_class": per_class,
+        "confusion_matrix": metrics.confusion_matrix(label_ids, predicted, labels=places).tolist(),
+    }
+
+
+def score_multi_label(
+    labels: Sequence[str], logits: np.ndarray, label_ids: np.ndarray
+) -> dict[str, Any]:
+    """Returns the scores where any number of labels is right.
+
+    Args:
+      labels: Their names.
+      logits: float64 [B, C].
+      label_ids: [B, C], 1 for the right ones and 0 for the others.
+
+    Returns:
+      `loss`, the mean over examples and labels of the sigmoid cross entropy; `accuracy`, the part
+      of the examples with no label wrong; `micro_f1`, of all decisions; `macro_f1`, the mean over
+      labels; `per_class`; and `confusion_matrices`, by label, with rows and columns for absent and
+      present.
+    """
+    from sklearn import metrics  # noqa: PLC0415
+
+    predicted = (logits > 0).astype(np.int32)
+    per_class = {}
+    matrices = {}
+    for label, true, guessed in zip(labels, label_ids.T, predicted.T, strict=True):
+        columns = metrics.precision_recall_fscore_support(
+            true, guessed, labels=[1], zero_division=0
+        )
+        row = [column.item() for column in columns]
+        per_class[label] = dict(zip(_PER_CLASS, row, strict=True))
+        matrices[label] = metrics.confusion_matrix(true, guessed, labels=[0, 1]).tolist()
+    losses = np.logaddexp(0, logits) - logits * label_ids
+    return {
+        "loss": float(losses.mean()),
+        "accuracy": float((label_ids == predicted).all(axis=1).mean()),
+        "micro_f1": float(metrics.f1_score(label_ids.ravel(), predicted.ravel(), zero_division=0)),
+        "macro_f1": float(np.mean([row["f1"] for row in per_class.values()])),
+        "per_class": per_class,
+        "confusion_matrices": matrices,
+    }
+
+
+def score_regression(predicted: np.ndarray, true: np.ndarray) -> dict[str, Any]:
+    """Returns the scores of numbers [B]: `loss`, which is `mse`, `pearson` and `spearman`."""
+    from scipy import stats  # noqa: PLC0415
+
+    error = float(np.square(predicted - true).mean())
+    scores = {"loss": error, "pearson": 0.0, "spearman": 0.0, "mse": error}
+    if len(true) > 1:
+        for name, function in (("pearson", stats.pearsonr), ("spearman", stats.spearmanr)):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                value = float(function(predicted, true)[0])
+            # NaN where one side is constant.
+            scores[name] = value if math.isfinite(value) else 0.0
+    return scores
+
+
+def format_scores(labels: Sequence[str], scores: Mapping[str, Any]) -> str:
+    """Returns scores as a table of several lines."""
+    numbers = {name: value for name, value in scores.items() if isinstance(value, float)}
+    lines = [f"{name:<10} {numbers[name]:.4f}" for name in sorted(numbers)]
+    width = max(map(len, labels), default=0)
+    if "per_class" in scores:
+        lines += ["", " " * width + "".join(f"{name:>11}" for name in _PER_CLASS)]
+        for label, row in scores["per_class"].items():
+            cells = "".join(f"{row[name]:11.4f}" for name in _PER_CLASS[:-1])
+            lines.append(f"{label:{width}}{cells}{row['support']:11}")
+    if "confusion_matrix" in scores and len(labels) <= _MATRIX_LABELS:
+        matrix = scores["confusion_matrix"]
+        cell = 2 + max(width, *[len(str(number)) for row in matrix for number in row])
+        lines += ["", "Confusion matrix: true labels as rows, predicted ones as columns"]
+        lines.append(" " * width + "".join(f"{label:>{cell}}" for label in labels))
+        for label, row in zip(labels, matrix, strict=True):
+            lines.append(f"{label:{width}}" + "".join(f"{number:{cell}}" for number in row))
+    return "\n".join(lines)
