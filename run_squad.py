@@ -23,37 +23,36 @@ from absl import flags, logging
 
 import modeling
 import served_task
-import squad
-import squad_alignment
-import squad_answers
 import squad_cache
-import squad_features
-import squad_report
-import squad_scores
 import tokenization
 from bert.command_line import flags as common_flags
 from bert.command_line.console import run_script
 from bert.files.paths import open_file, write_text
 from bert.files.processes import usable_cores
 from bert.tasks.heads import span_model, span_objective
+from bert.tasks.squad import answers as squad_answers
+from bert.tasks.squad import questions as squad_questions
+from bert.tasks.squad import scores as squad_scores
+from bert.tasks.squad import windows as squad_windows
+from bert.tasks.squad.report import write_report
+from bert.tasks.squad.window_table import WindowTable
 from bert.training import finetuning, loop, repeats
 from bert.training.batches import Batches, Feature, Records, encoder_features
 from bert.training.evaluation import EarlyStopping, Predictor
 from bert.weights import folder as model_folder
-from squad_windows import WindowTable
 
 # Faithful: whatever the seed of the run, the examples are shuffled with this one.
 SHUFFLE_SEED = 12345
 
 # What people import from the original's run_squad.py.
-SquadExample = squad.SquadExample
-InputFeatures = squad_features.InputFeatures
+SquadExample = squad_questions.SquadExample
+InputFeatures = squad_windows.InputFeatures
 RawResult = squad_answers.RawResult
-FeatureWriter = squad_features.FeatureWriter
-read_squad_examples = squad.read_squad_examples
-convert_examples_to_features = squad_features.convert_examples_to_features
+FeatureWriter = squad_windows.FeatureWriter
+read_squad_examples = squad_questions.read_squad_examples
+convert_examples_to_features = squad_windows.convert_examples_to_features
 write_predictions = squad_answers.write_predictions
-get_final_text = squad_alignment.get_final_text
+get_final_text = squad_answers.get_final_text
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -138,7 +137,7 @@ def _check_settings(settings: Settings) -> None:
     for verb in ("train", "predict"):
         if getattr(settings, f"do_{verb}"):
             _check_file(getattr(settings, f"{verb}_file"), verb)
-    squad_features.check_lengths(
+    squad_windows.check_lengths(
         settings.max_seq_length, settings.doc_stride, settings.max_query_length
     )
     if settings.bucket_predictions and settings.pad_to_max_length:
@@ -161,13 +160,17 @@ def _check_file(path: str | None, verb: str) -> None:
         ) from error
 
 
-def _read_questions(settings: Settings) -> list[squad.SquadExample]:
+def _read_questions(settings: Settings) -> list[squad_questions.SquadExample]:
     """Returns the questions to answer."""
     assert settings.predict_file is not None
-    return squad.read_squad_examples(settings.predict_file, False, settings.version_2_with_negative)
+    return squad_questions.read_squad_examples(
+        settings.predict_file, False, settings.version_2_with_negative
+    )
 
 
-def _check_scored(settings: Settings, flag: str, questions: Sequence[squad.SquadExample]) -> None:
+def _check_scored(
+    settings: Settings, flag: str, questions: Sequence[squad_questions.SquadExample]
+) -> None:
     if not _golds(settings, questions):
         raise ValueError(
             f"`--{flag}` needs answers in `--predict_file` to score with. There are none in "
@@ -236,7 +239,7 @@ def _open_windows(
     settings: Settings,
     config: modeling.BertConfig,
     tokenizer: tokenization.FullTokenizer,
-    questions: Sequence[squad.SquadExample],
+    questions: Sequence[squad_questions.SquadExample],
     folder: str,
 ) -> dict[str, _Windows]:
     """Returns the windows to train on and those to predict on, by "train" and "predict"."""
@@ -270,9 +273,9 @@ def _open_windows(
     return windows
 
 
-def _read_train_examples(settings: Settings) -> list[squad.SquadExample]:
+def _read_train_examples(settings: Settings) -> list[squad_questions.SquadExample]:
     assert settings.train_file is not None
-    examples = squad.read_squad_examples(
+    examples = squad_questions.read_squad_examples(
         settings.train_file, True, settings.version_2_with_negative
     )
     random.Random(SHUFFLE_SEED).shuffle(examples)
@@ -284,7 +287,7 @@ def _make_table(
     tokenizer: tokenization.FullTokenizer,
     verb: str,
     record_file: str,
-    read: Callable[[], Sequence[squad.SquadExample]],
+    read: Callable[[], Sequence[squad_questions.SquadExample]],
 ) -> WindowTable:
     """Returns the windows whose records are in `record_file`, made anew unless they are there."""
     is_training = verb == "train"
@@ -301,9 +304,9 @@ def _make_table(
         examples = read()
         num_processes = min(
             usable_cores(),
-            max(len(examples) // squad_features.QUESTIONS_PER_PROCESS, 1),
+            max(len(examples) // squad_windows.QUESTIONS_PER_PROCESS, 1),
         )
-        table = squad_features.make_features(
+        table = squad_windows.make_features(
             examples, tokenizer, *lengths, is_training, num_processes
         )
         squad_cache.write(record_file, table, key, num_processes)
@@ -337,7 +340,7 @@ def _use_model(
     settings: Settings,
     model: keras.Model,
     tokenizer: tokenization.FullTokenizer,
-    questions: Sequence[squad.SquadExample],
+    questions: Sequence[squad_questions.SquadExample],
     windows: Mapping[str, _Windows],
     is_chief: bool,
 ) -> dict[str, Any]:
@@ -355,9 +358,9 @@ def _use_model(
             _save(settings, step, questions, predictions, scores)
     if settings.do_export and is_chief:
         # TensorFlow Text is not loaded where nothing is exported.
-        import squad_export  # noqa: PLC0415
+        from bert.tasks.squad.saved_model import export_answerer  # noqa: PLC0415
 
-        squad_export.export_answerer(
+        export_answerer(
             finetuning.saved_model(settings),
             model,
             tokenizer,
@@ -382,7 +385,7 @@ class _Answers:
         settings: Settings,
         model: keras.Model,
         tokenizer: tokenization.FullTokenizer,
-        questions: Sequence[squad.SquadExample],
+        questions: Sequence[squad_questions.SquadExample],
         windows: _Windows,
     ) -> None:
         self.questions = questions
@@ -451,7 +454,9 @@ def _train(
     )
 
 
-def _golds(settings: Settings, questions: Sequence[squad.SquadExample]) -> dict[str, list[str]]:
+def _golds(
+    settings: Settings, questions: Sequence[squad_questions.SquadExample]
+) -> dict[str, list[str]]:
     """Returns the gold answers of the questions that can be scored."""
     return {
         question.qas_id: [answer.text for answer in question.answers]
@@ -462,7 +467,7 @@ def _golds(settings: Settings, questions: Sequence[squad.SquadExample]) -> dict[
 
 def _score(
     settings: Settings,
-    questions: Sequence[squad.SquadExample],
+    questions: Sequence[squad_questions.SquadExample],
     predictions: Sequence[squad_answers.Prediction],
 ) -> dict[str, Any]:
     """Returns the official scores; empty where no question has answers."""
@@ -486,7 +491,7 @@ def _score(
 def _save(
     settings: Settings,
     step: int,
-    questions: Sequence[squad.SquadExample],
+    questions: Sequence[squad_questions.SquadExample],
     predictions: Sequence[squad_answers.Prediction],
     scores: Mapping[str, Any],
 ) -> None:
@@ -508,7 +513,7 @@ def _save(
         logging.info("***** Eval results at step %d *****", step)
         for name, value in scores.items():
             logging.info("  %s = %s", name, value if isinstance(value, int) else f"{value:.4f}")
-    squad_report.write_report(
+    write_report(
         path("predictions.html"),
         questions,
         predictions,
@@ -521,7 +526,7 @@ def _save(
 class _ServedWindows(dict[str, np.ndarray]):
     """What the model reads of some windows, with what they are made of."""
 
-    def __init__(self, questions: list[squad.SquadExample], table: WindowTable) -> None:
+    def __init__(self, questions: list[squad_questions.SquadExample], table: WindowTable) -> None:
         # The model wants a window even where all contexts are blank; it is not looked at.
         blank = np.zeros((1, table.max_seq_length), np.int32)
         names = ("input_ids", "input_mask", "segment_ids")
@@ -549,14 +554,14 @@ def serve(
     lengths = (stored["max_seq_length"], stored["doc_stride"], stored["max_query_length"])
 
     def make_features(rows: Sequence[Mapping[str, Any]]) -> _ServedWindows:
-        words = {row["context"]: squad.split_words(row["context"]) for row in rows}
+        words = {row["context"]: squad_questions.split_words(row["context"]) for row in rows}
         questions = [
-            squad.SquadExample(
+            squad_questions.SquadExample(
                 str(number), row["question"], words[row["context"]], context=row["context"]
             )
             for number, row in enumerate(rows)
         ]
-        table = squad_features.make_features(questions, tokenizer, *lengths, False)
+        table = squad_windows.make_features(questions, tokenizer, *lengths, False)
         return _ServedWindows(questions, table)
 
     def decode(
@@ -586,7 +591,7 @@ def serve(
 
 
 def _served_answer(
-    question: squad.SquadExample, prediction: squad_answers.Prediction
+    question: squad_questions.SquadExample, prediction: squad_answers.Prediction
 ) -> dict[str, Any]:
     answer = _served_entry(question, prediction.best)
     answer["nbest"] = [_served_entry(question, entry) for entry in prediction.nbest]
@@ -595,7 +600,9 @@ def _served_answer(
     return answer
 
 
-def _served_entry(question: squad.SquadExample, entry: squad_answers.Entry) -> dict[str, Any]:
+def _served_entry(
+    question: squad_questions.SquadExample, entry: squad_answers.Entry
+) -> dict[str, Any]:
     start, end = entry.span.in_context(question) if entry.span else (None, None)
     return {
         "answer": entry.text if entry.span else "",

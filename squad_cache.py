@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-import squad_features
 import tokenization
 from bert.files.paths import file_size, open_file, replace_files
-from squad_windows import Ragged, WindowTable
+from bert.tasks.squad import windows as squad_windows
+from bert.tasks.squad.window_table import Ragged, WindowTable
 
 # To be raised whenever the same key would give other windows or another form of file.
 _VERSION = 1
@@ -57,7 +57,7 @@ def table_file(record_file: str) -> str:
 
 def write(record_file: str, table: WindowTable, key: str, num_processes: int = 1) -> None:
     """Writes the records and then the table; each file appears when it is whole."""
-    squad_features.write_features(record_file, table, num_processes)
+    squad_windows.write_features(record_file, table, num_processes)
     contents = io.BytesIO()
     fingerprint = np.array(_fingerprint(record_file))
     arrays = {"key": np.array(key), "fingerprint": fingerprint, **_arrays(table)}

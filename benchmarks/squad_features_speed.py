@@ -26,17 +26,17 @@ ROOT = Path(__file__).parents[1]
 def make_records(arguments: argparse.Namespace) -> None:
     """Writes the records of the file's questions."""
     sys.path.insert(0, str(ROOT))
-    import squad  # noqa: PLC0415
-    import squad_features  # noqa: PLC0415
     import tokenization  # noqa: PLC0415
+    from bert.tasks.squad import questions as squad_questions  # noqa: PLC0415
+    from bert.tasks.squad import windows as squad_windows  # noqa: PLC0415
 
     tokenizer = tokenization.FullTokenizer(arguments.vocab)
-    examples = squad.read_squad_examples(arguments.file, is_training=True)
+    examples = squad_questions.read_squad_examples(arguments.file, is_training=True)
     random.Random(12345).shuffle(examples)
-    table = squad_features.make_features(
+    table = squad_windows.make_features(
         examples, tokenizer, 384, 128, 64, True, arguments.processes
     )
-    squad_features.write_features(arguments.output, table, arguments.processes)
+    squad_windows.write_features(arguments.output, table, arguments.processes)
     print(len(table))
 
 

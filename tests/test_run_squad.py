@@ -14,10 +14,10 @@ from script_runs import finish_beside_killed
 import predict
 import run_squad
 import serving
-import squad
-import squad_answers
-import squad_features
 import tokenization
+from bert.tasks.squad import answers as squad_answers
+from bert.tasks.squad import questions as squad_questions
+from bert.tasks.squad import windows as squad_windows
 from bert.training import finetuning
 
 # Flag, default (original: run_squad.py).
@@ -201,10 +201,10 @@ def test_original_flags_have_their_defaults():
 
 
 def test_original_names_are_importable():
-    assert run_squad.SquadExample is squad.SquadExample
+    assert run_squad.SquadExample is squad_questions.SquadExample
     assert run_squad.RawResult is squad_answers.RawResult
-    assert run_squad.FeatureWriter is squad_features.FeatureWriter
-    assert run_squad.InputFeatures is squad_features.InputFeatures
+    assert run_squad.FeatureWriter is squad_windows.FeatureWriter
+    assert run_squad.InputFeatures is squad_windows.InputFeatures
     assert run_squad.get_final_text("john smith", "John Smith's", True) == "John Smith"
     for name in ("read_squad_examples", "convert_examples_to_features", "write_predictions"):
         assert callable(getattr(run_squad, name))
@@ -221,7 +221,7 @@ def test_questions_are_learned_and_answered(make_settings, tmp_path, log):
     texts = read_json(out / "predictions.json")
     golds = {
         each.qas_id: each.answers[0].text
-        for each in squad.read_squad_examples(str(tmp_path / "dev.json"), False)
+        for each in squad_questions.read_squad_examples(str(tmp_path / "dev.json"), False)
     }
     exact = 100 * np.mean([texts[name] == gold for name, gold in golds.items()])
     assert exact == pytest.approx(scores["exact_match"])
@@ -264,13 +264,13 @@ def test_questions_without_an_answer_are_learned(make_settings, tmp_path):
 def test_training_examples_are_shuffled_as_the_original_does(make_settings, tmp_path):
     write_task(tmp_path, count=20)
     run_squad.run(make_settings(do_train=True, num_train_epochs=0.5))
-    examples = squad.read_squad_examples(str(tmp_path / "train.json"), True)
+    examples = squad_questions.read_squad_examples(str(tmp_path / "train.json"), True)
     random.Random(12345).shuffle(examples)
     settings = make_settings()
     tokenizer = tokenization.FullTokenizer(settings.vocab_file)
-    table = squad_features.make_features(examples, tokenizer, 16, 4, 4, True)
+    table = squad_windows.make_features(examples, tokenizer, 16, 4, 4, True)
     expected = tmp_path / "expected"
-    squad_features.write_features(str(expected), table)
+    squad_windows.write_features(str(expected), table)
     assert (tmp_path / "out/train.tf_record").read_bytes() == expected.read_bytes()
 
 
@@ -464,7 +464,7 @@ def trained(trained_once, tmp_path):
 
 
 def test_loaded_model_answers_as_the_script_does(trained_once, trained):
-    questions = squad.read_squad_examples(str(trained_once / "dev.json"), False)
+    questions = squad_questions.read_squad_examples(str(trained_once / "dev.json"), False)
     expected = read_json(trained / "nbest_predictions.json")
     for batch_size in (3, 64):
         model = predict.load(str(trained), batch_size=batch_size)

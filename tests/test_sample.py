@@ -4,9 +4,9 @@ from pathlib import Path
 import pytest
 
 import conll
-import squad
 import swag
 import tokenization
+from bert.tasks.squad import questions as squad_questions
 
 ROOT = Path(__file__).parent.parent
 
@@ -33,7 +33,9 @@ def test_held_out_sentences_are_not_in_the_training_text():
 
 @pytest.mark.parametrize(("name", "count"), [("train", 16), ("dev", 6)])
 def test_sample_answers_stand_in_their_paragraphs(name, count):
-    examples, summary = squad.read_examples(str(ROOT / f"sample/questions/{name}.json"), True)
+    examples, summary = squad_questions.read_examples(
+        str(ROOT / f"sample/questions/{name}.json"), True
+    )
     assert len(examples) == summary.num_questions == count
     assert summary.num_wrong_offsets == summary.num_not_found == 0
     tokenizer = tokenization.FullTokenizer(str(ROOT / "sample/vocab.txt"))

@@ -8,14 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import modeling
-import squad
-import squad_alignment
-import squad_answers
-import squad_features
 import tokenization
 from bert.tasks.heads import span_model
-from squad import SquadExample
-from squad_answers import Decoding
+from bert.tasks.squad import answers as squad_answers
+from bert.tasks.squad import questions as squad_questions
+from bert.tasks.squad import windows as squad_windows
+from bert.tasks.squad.answers import Decoding
+from bert.tasks.squad.questions import SquadExample
 
 WORDS = "the leader was john smith ( ) - , . 1895 1943 un ##able ' s"
 VOCAB = {token: i for i, token in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS.split()])}
@@ -29,7 +28,7 @@ PLACES = {token: 3 + i for i, token in enumerate(WORDS.split()[:6])}
 
 
 def table_of(*examples, length=LENGTH, stride=4):
-    return squad_features.make_features(examples, TOKENIZER, length, stride, 4, False)
+    return squad_windows.make_features(examples, TOKENIZER, length, stride, 4, False)
 
 
 def logits(**values):
@@ -242,15 +241,15 @@ def test_logits_must_be_there_and_finite(rows, message):
     ],
 )
 def test_text_is_projected_back_to_the_original(predicted, original, lower, text):
-    assert squad_alignment.get_final_text(predicted, original, lower) == text
+    assert squad_answers.get_final_text(predicted, original, lower) == text
 
 
 def test_why_a_text_is_not_projected_is_logged_where_asked(log):
-    squad_alignment.get_final_text("x", "Steve", True)
+    squad_answers.get_final_text("x", "Steve", True)
     assert not log.messages
     for predicted in ("x", "", "smith"):
-        squad_alignment.get_final_text(predicted, "Smith\u200b", True, verbose_logging=True)
-    squad_alignment.get_final_text("", "Smith", True, verbose_logging=True)
+        squad_answers.get_final_text(predicted, "Smith\u200b", True, verbose_logging=True)
+    squad_answers.get_final_text("", "Smith", True, verbose_logging=True)
     assert [message.split()[0] for message in log.messages] == [
         "Unable", "Length", "Length", "Couldn't",
     ]  # fmt: skip
@@ -261,7 +260,7 @@ def test_words_are_always_projected_to_a_part_of_the_text(text, first, count, lo
     original = " ".join(text.split())
     split = " ".join(tokenization.BasicTokenizer(lower).tokenize(original).copy())
     predicted = " ".join(split.split(" ")[first : first + count])
-    begin, end = squad_alignment.align(predicted, original, lower)
+    begin, end = squad_answers.align(predicted, original, lower)
     assert 0 <= begin <= end <= len(original)
     if end - begin < len(original):
         assert len(original[begin:end].replace(" ", "")) == len(predicted.replace(" ", ""))
@@ -273,7 +272,7 @@ def golden_files(golden, version):
     if not vocab.exists():
         vocab = ROOT.parent / "shared" / "data" / "vocab" / "bert-base-uncased-vocab.txt"
     tokenizer = tokenization.FullTokenizer(str(vocab), flags["do_lower_case"])
-    examples = squad.read_squad_examples(
+    examples = squad_questions.read_squad_examples(
         str(golden / f"squad_{version}.json"), False, flags["version_2_with_negative"]
     )
     return flags, tokenizer, examples
@@ -304,7 +303,7 @@ def compare_entries(ours, theirs):
 def test_files_are_those_of_the_original(golden, tmp_path, version):
     flags, tokenizer, examples = golden_files(golden, version)
     lengths = (flags["max_seq_length"], flags["doc_stride"], flags["max_query_length"], False)
-    table = squad_features.make_features(examples, tokenizer, *lengths)
+    table = squad_windows.make_features(examples, tokenizer, *lengths)
     assert (len(examples), len(table)) == (flags["examples"], flags["features"])
     start, end = golden_logits(golden, version, table)
     names = ("n_best_size", "max_answer_length", "do_lower_case", "version_2_with_negative")
@@ -333,7 +332,7 @@ def test_files_are_those_of_the_original(golden, tmp_path, version):
 
     # The original's function, in its order of arguments, gives the same bytes.
     features = []
-    squad_features.convert_examples_to_features(examples, tokenizer, *lengths, features.append)
+    squad_windows.convert_examples_to_features(examples, tokenizer, *lengths, features.append)
     results = [
         squad_answers.RawResult(window.unique_id, start[i].tolist(), end[i].tolist())
         for i, window in enumerate(features)
@@ -356,7 +355,7 @@ def test_files_are_those_of_the_original(golden, tmp_path, version):
 
 
 def test_every_window_needs_its_result(tmp_path):
-    features = list(squad_features.input_features(table_of(EXAMPLE), 0, TOKENIZER))
+    features = list(squad_windows.input_features(table_of(EXAMPLE), 0, TOKENIZER))
     files = [str(tmp_path / name) for name in ("p", "n", "o")]
     with pytest.raises(ValueError, match="none for 1000000000"):
         squad_answers.write_predictions([EXAMPLE], features, [], 20, 30, True, *files)
@@ -365,7 +364,7 @@ def test_every_window_needs_its_result(tmp_path):
 
 def test_the_golden_answers_stand_where_they_are_said_to():
     _, tokenizer, examples = golden_files(GOLDEN, "v1")
-    table = squad_features.make_features(examples, tokenizer, 48, 16, 12, False)
+    table = squad_windows.make_features(examples, tokenizer, 48, 16, 12, False)
     rows = np.random.default_rng(0).normal(size=(len(table), 2, 48))
     for example, prediction in zip(
         examples,

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from conftest import GOLDEN
 
-import squad
 import squad_cache
-import squad_features
 import tokenization
+from bert.tasks.squad import questions as squad_questions
+from bert.tasks.squad import windows as squad_windows
 
 FLAGS = {"max_seq_length": 48, "doc_stride": 16}
 
@@ -19,8 +19,8 @@ def tokenizer():
 
 @pytest.fixture(scope="module", params=[False, True])
 def table(request, tokenizer):
-    examples = squad.read_squad_examples(str(GOLDEN / "squad_v1.json"), request.param)
-    return squad_features.make_features(examples, tokenizer, 48, 16, 12, request.param)
+    examples = squad_questions.read_squad_examples(str(GOLDEN / "squad_v1.json"), request.param)
+    return squad_windows.make_features(examples, tokenizer, 48, 16, 12, request.param)
 
 
 def test_what_is_kept_is_what_was_made(tmp_path, table, log):
@@ -36,7 +36,7 @@ def test_what_is_kept_is_what_was_made(tmp_path, table, log):
     for window in range(len(table)):
         np.testing.assert_array_equal(kept.part_words(window), table.part_words(window))
     records = tmp_path / "other"
-    squad_features.write_features(str(records), table)
+    squad_windows.write_features(str(records), table)
     assert records.read_bytes() == (tmp_path / "train.tf_record").read_bytes()
 
 

@@ -5,9 +5,9 @@ import re
 
 import pytest
 
-import squad_report
-from squad import Answer, SquadExample
-from squad_answers import Entry, Prediction, Span
+from bert.tasks.squad.answers import Entry, Prediction, Span
+from bert.tasks.squad.questions import Answer, SquadExample
+from bert.tasks.squad.report import _PAGE, LARGEST_LOSS, loss, write_report
 
 HOSTILE = "</script><script>alert(1)</script><!-- <b>&amp;'\" \U0001f600 \ud800"
 CONTEXT = f"{HOSTILE} The leader was John Smith."
@@ -57,7 +57,7 @@ class Page(html.parser.HTMLParser):
 
 def write(folder, examples, predictions, scores=None, **kwargs):
     path = folder / "predictions.html"
-    squad_report.write_report(str(path), examples, predictions, scores, **kwargs)
+    write_report(str(path), examples, predictions, scores, **kwargs)
     return Page(path.read_text(encoding="utf-8"))
 
 
@@ -73,7 +73,7 @@ def test_a_question_is_there_with_its_paragraph_spans_and_scores(tmp_path):
     assert (row["id"], row["question"]) == ("q", "Who?")
     assert row["nbest"] == [["John", 0.5], ["", 0.25]]
     assert (row["exact"], row["f1"]) == (0, pytest.approx(2 / 3))
-    assert row["loss"] == squad_report.LARGEST_LOSS
+    assert row["loss"] == LARGEST_LOSS
 
 
 def test_hostile_text_neither_ends_the_script_nor_becomes_a_tag(tmp_path):
@@ -95,16 +95,16 @@ def test_the_page_asks_the_network_for_nothing(tmp_path):
     (policy,) = [a["content"] for _, a in page.tags if a.get("http-equiv")]
     assert policy.startswith("default-src 'none';")
     assert not any({"src", "href"} & set(attributes) for _, attributes in page.tags)
-    assert not re.search(r"https?://|url\(|@import|innerHTML", squad_report._PAGE)
+    assert not re.search(r"https?://|url\(|@import|innerHTML", _PAGE)
 
 
 def test_the_script_reads_the_names_that_are_written(tmp_path):
     page = write(tmp_path, [example()], [prediction(null_odds=1.5)], version_2_with_negative=True)
-    used = set(re.findall(r"\brow\.(\w+)", squad_report._PAGE))
+    used = set(re.findall(r"\brow\.(\w+)", _PAGE))
     assert used == set(page.content["questions"][0])
-    assert set(re.findall(r"\bcontent\.(\w+)", squad_report._PAGE)) == set(page.content)
+    assert set(re.findall(r"\bcontent\.(\w+)", _PAGE)) == set(page.content)
     ids = {attributes["id"] for _, attributes in page.tags if "id" in attributes}
-    assert set(re.findall(r"(?:byId|getElementById)\(\"(\w+)\"\)", squad_report._PAGE)) <= ids
+    assert set(re.findall(r"(?:byId|getElementById)\(\"(\w+)\"\)", _PAGE)) <= ids
 
 
 def test_questions_about_a_paragraph_share_it(tmp_path):
@@ -136,9 +136,9 @@ def test_the_loss_is_that_of_all_right_answers_among_the_n_best():
         Entry("dog", 0, 0, 0.1),
     )
     nbest = Prediction("q", "cats", entries)
-    assert squad_report.loss(nbest, ["cat"]) == pytest.approx(-math.log(0.4))
-    assert squad_report.loss(nbest, ["cat", "dog"]) == pytest.approx(-math.log(0.5))
-    assert squad_report.loss(nbest, ["bird"]) == squad_report.LARGEST_LOSS
+    assert loss(nbest, ["cat"]) == pytest.approx(-math.log(0.4))
+    assert loss(nbest, ["cat", "dog"]) == pytest.approx(-math.log(0.5))
+    assert loss(nbest, ["bird"]) == LARGEST_LOSS
 
 
 def test_of_too_many_questions_those_with_the_greatest_loss_are_shown(tmp_path, log):

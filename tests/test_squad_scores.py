@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import squad_scores
+from bert.tasks.squad import scores as squad_scores
 
 answers = st.text(alphabet="aAtheé.-' 北1\u00a0", max_size=12) | st.sampled_from(
     ["the cat", "a cat sat", "cat", "The Cat!", "", "the", "sat cat", "an"]

@@ -14,12 +14,12 @@ import keras
 import tensorflow as tf
 from absl import logging
 
-import squad_answers
-import squad_features
-import squad_windows
 import tokenization
 from bert.export import saved_model
 from bert.files.paths import check_saved_model
+from bert.tasks.squad import answers as squad_answers
+from bert.tasks.squad import window_table
+from bert.tasks.squad import windows as squad_windows
 
 Tensor = Any
 
@@ -62,7 +62,7 @@ def export_answerer(
       ValueError: before anything is written, where these do not fit together.
     """
     check_saved_model(folder)
-    squad_features.check_lengths(max_seq_length, doc_stride, max_query_length)
+    squad_windows.check_lengths(max_seq_length, doc_stride, max_query_length)
     _check_decoding(decoding, tokenizer)
     exported = _Answerer(model, tokenizer, max_seq_length, doc_stride, max_query_length, decoding)
 
@@ -205,7 +205,7 @@ class _Answerer(saved_model.ExportedModel):
           paragraphs: int32 [B, (tokens)].
         """
         num_tokens = paragraphs.row_lengths()
-        room = self.max_seq_length - squad_windows.NUM_SPECIAL - questions.row_lengths()
+        room = self.max_seq_length - window_table.NUM_SPECIAL - questions.row_lengths()
         step = tf.minimum(room, self._doc_stride)
         further = -(-tf.maximum(num_tokens - room, 0) // step)
         number = tf.ragged.range(tf.where(num_tokens > 0, 1 + further, 0))

@@ -6,6 +6,7 @@ sections 4.2 and 4.3). Where that one crashes, see `NULL_ONLY_ODDS`.
 """
 
 import dataclasses
+import functools
 import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,13 +15,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from absl import logging
 
-import squad
-import squad_alignment
-import squad_features
 import tokenization
 from bert.command_line.console import Progress
 from bert.files.paths import replace_files
-from squad_windows import WindowTable
+from bert.tasks.squad import questions as squad_questions
+from bert.tasks.squad import windows as squad_windows
+from bert.tasks.squad.window_table import WindowTable
 
 # Departs: the original crashes where no span can be the answer. This says that there is none; it is
 # what the original begins with to find the least score.
@@ -58,10 +58,10 @@ class Span:
     begin: int
     end: int
 
-    def in_context(self, example: squad.SquadExample) -> tuple[int, int]:
+    def in_context(self, example: squad_questions.SquadExample) -> tuple[int, int]:
         """Returns the characters of the paragraph, from the first to the one after the last."""
         words = slice(self.first_word, self.last_word + 1)
-        starts = squad.word_starts(example.context)[words]
+        starts = squad_questions.word_starts(example.context)[words]
         places: list[int] = []
         for start, word in zip(starts, example.doc_tokens[words], strict=True):
             places += range(start, start + len(word) + 1)
@@ -133,7 +133,7 @@ Logits = tuple[np.ndarray, np.ndarray]
 
 
 def find_answers(
-    examples: Sequence[squad.SquadExample],
+    examples: Sequence[squad_questions.SquadExample],
     table: WindowTable,
     logits: Iterable[Logits],
     tokenizer: tokenization.FullTokenizer,
@@ -176,7 +176,7 @@ def _next_row(rows: Iterator[Logits], window: int) -> Logits:
     return row
 
 
-def _window_of(features: squad_features.InputFeatures) -> _Window:
+def _window_of(features: squad_windows.InputFeatures) -> _Window:
     places = sorted(features.token_to_orig_map)
     return _Window(
         places[0],
@@ -187,7 +187,7 @@ def _window_of(features: squad_features.InputFeatures) -> _Window:
 
 
 def _decode(
-    example: squad.SquadExample,
+    example: squad_questions.SquadExample,
     windows: Sequence[_Window],
     rows: Sequence[Logits],
     decoding: Decoding,
@@ -211,7 +211,7 @@ def _decode(
     return Prediction(example.qas_id, text, listed, odds)
 
 
-def _check_row(example: squad.SquadExample, window: _Window, row: Logits) -> None:
+def _check_row(example: squad_questions.SquadExample, window: _Window, row: Logits) -> None:
     length = window.first + len(window.tokens) + 1
     for name, logits in zip(("start", "end"), row, strict=True):
         if len(logits) < length or not np.isfinite(logits).all():
@@ -229,7 +229,7 @@ def _null_entry(rows: Sequence[Logits]) -> Entry:
 
 
 def _nbest(
-    example: squad.SquadExample,
+    example: squad_questions.SquadExample,
     windows: Sequence[_Window],
     rows: Sequence[Logits],
     decoding: Decoding,
@@ -287,13 +287,13 @@ def _best_spans(
 
 
 def _text(
-    example: squad.SquadExample, window: _Window, start: int, end: int, decoding: Decoding
+    example: squad_questions.SquadExample, window: _Window, start: int, end: int, decoding: Decoding
 ) -> tuple[str, Span]:
     """Returns the paragraph's text for some tokens of a window, and where it stands."""
     joined = " ".join(window.tokens[start : end + 1]).replace(" ##", "").replace("##", "")
     first, last = int(window.words[start]), int(window.words[end])
     words = " ".join(example.doc_tokens[first : last + 1])
-    begin, stop = squad_alignment.align(
+    begin, stop = align(
         " ".join(joined.split()),
         words,
         decoding.do_lower_case,
@@ -369,8 +369,8 @@ def _entry_json(entry: Entry) -> dict[str, str | float]:
 
 
 def write_predictions(  # noqa: PLR0913, PLR0917
-    all_examples: Sequence[squad.SquadExample],
-    all_features: Iterable[squad_features.InputFeatures],
+    all_examples: Sequence[squad_questions.SquadExample],
+    all_features: Iterable[squad_windows.InputFeatures],
     all_results: Iterable[RawResult],
     n_best_size: int,
     max_answer_length: int,
@@ -419,3 +419,63 @@ def write_predictions(  # noqa: PLR0913, PLR0917
         output_nbest_file,
         output_null_log_odds_file if version_2_with_negative else None,
     )
+
+
+def get_final_text(
+    pred_text: str, orig_text: str, do_lower_case: bool, *, verbose_logging: bool = False
+) -> str:
+    """Returns the part of `orig_text` that `pred_text` was made of; all of it if that fails."""
+    begin, end = align(pred_text, orig_text, do_lower_case, verbose_logging=verbose_logging)
+    return orig_text[begin:end]
+
+
+def align(
+    pred_text: str, orig_text: str, do_lower_case: bool, *, verbose_logging: bool = False
+) -> tuple[int, int]:
+    """Returns which characters of a text a prediction was made of.
+
+    As long as the tokenizer leaves the number of characters but for spaces as it is, each is taken
+    for the one in its place. Where that fails, all of the text is meant.
+
+    Args:
+      pred_text: Words as `BasicTokenizer` leaves them, with single spaces.
+      orig_text: Text that holds them.
+      do_lower_case: Of the tokenizer.
+      verbose_logging: Whether to log why it fails.
+    """
+    split = " ".join(_basic_tokenizer(do_lower_case).tokenize(orig_text))
+    begin = split.find(pred_text)
+    end = begin + len(pred_text) - 1
+    if begin < 0:
+        reason = "Unable to find text: %r in %r."
+    elif _num_characters(split) != _num_characters(orig_text):
+        reason = "Length not equal after stripping spaces, looking for %r in %r."
+    elif not pred_text or split[begin] == " " or split[end] == " ":
+        reason = "Couldn't map the ends of %r in %r."
+    else:
+        first = _place(orig_text, begin - split.count(" ", 0, begin))
+        last = _place(orig_text, end - split.count(" ", 0, end))
+        return first, last + 1
+    if verbose_logging:
+        logging.info(reason, pred_text, orig_text)
+    return 0, len(orig_text)
+
+
+def _num_characters(text: str) -> int:
+    return len(text) - text.count(" ")
+
+
+def _place(text: str, number: int) -> int:
+    """Returns where the character with this number is, from 0, spaces not counted."""
+    place = number
+    for word in text.split(" "):
+        if number < len(word):
+            break
+        number -= len(word)
+        place += 1
+    return place
+
+
+@functools.lru_cache(maxsize=2)
+def _basic_tokenizer(do_lower_case: bool) -> tokenization.BasicTokenizer:
+    return tokenization.BasicTokenizer(do_lower_case=do_lower_case)

@@ -13,10 +13,10 @@ from typing import Any
 
 from absl import logging
 
-import squad
-import squad_answers
-import squad_scores
 from bert.files.paths import replace_files
+from bert.tasks.squad import answers as squad_answers
+from bert.tasks.squad import questions as squad_questions
+from bert.tasks.squad import scores as squad_scores
 
 # About 15 MB of page.
 MAX_QUESTIONS = 20_000
@@ -27,7 +27,7 @@ LARGEST_LOSS = 20.0
 
 def write_report(
     path: str,
-    examples: Sequence[squad.SquadExample],
+    examples: Sequence[squad_questions.SquadExample],
     predictions: Sequence[squad_answers.Prediction],
     scores: dict[str, float] | None = None,
     *,
@@ -64,7 +64,7 @@ def write_report(
 
 
 def _row(
-    example: squad.SquadExample, prediction: squad_answers.Prediction, version_2: bool
+    example: squad_questions.SquadExample, prediction: squad_answers.Prediction, version_2: bool
 ) -> dict[str, Any]:
     """Returns what the page holds of a question; `_PAGE` reads these names."""
     best = prediction.best

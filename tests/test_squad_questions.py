@@ -6,8 +6,8 @@ from conftest import GOLDEN
 from hypothesis import given
 from hypothesis import strategies as st
 
-import squad
 import squad_json
+from bert.tasks.squad import questions as squad_questions
 
 CONTEXT = "The leader was John Smith (1895-1943).\tHe  died\u202fin Paris\u00a0then."
 WORDS = [
@@ -32,7 +32,9 @@ def write(folder, questions, context=CONTEXT, **fields):
 
 
 def test_a_paragraph_is_cut_into_words_at_the_originals_spaces(tmp_path):
-    (example,) = squad.read_squad_examples(write(tmp_path, [question()]), is_training=False)
+    (example,) = squad_questions.read_squad_examples(
+        write(tmp_path, [question()]), is_training=False
+    )
     assert example.doc_tokens == WORDS
     assert (example.qas_id, example.question_text) == ("q", "When?")
     assert example.context == CONTEXT
@@ -44,8 +46,8 @@ def test_a_paragraph_is_cut_into_words_at_the_originals_spaces(tmp_path):
 def test_words_are_what_stands_between_four_spaces_and_the_narrow_one(text):
     words = re.split("[ \t\r\n\u202f]+", text)
     words = [word for word in words if word]
-    assert squad._splitter(text)(text) == words
-    starts = squad.word_starts(text)
+    assert squad_questions._splitter(text)(text) == words
+    starts = squad_questions.word_starts(text)
     assert [text[start : start + len(word)] for start, word in zip(starts, words, strict=True)] == (
         words
     )
@@ -64,7 +66,7 @@ def test_words_are_what_stands_between_four_spaces_and_the_narrow_one(text):
     ],
 )
 def test_an_answer_for_training_has_the_words_that_hold_it(tmp_path, text, span):
-    (example,) = squad.read_squad_examples(write(tmp_path, [question(text=text)]), True)
+    (example,) = squad_questions.read_squad_examples(write(tmp_path, [question(text=text)]), True)
     assert (example.start_position, example.end_position) == span
     assert example.orig_answer_text == text
     assert not example.is_impossible
@@ -72,7 +74,7 @@ def test_an_answer_for_training_has_the_words_that_hold_it(tmp_path, text, span)
 
 def test_the_questions_about_a_paragraph_share_its_words(tmp_path):
     path = write(tmp_path, [question("a"), question("b")])
-    first, second = squad.read_squad_examples(path, is_training=False)
+    first, second = squad_questions.read_squad_examples(path, is_training=False)
     assert first.doc_tokens is second.doc_tokens
 
 
@@ -91,7 +93,7 @@ def test_the_questions_about_a_paragraph_share_its_words(tmp_path):
 )
 def test_training_skips_and_counts_what_it_cannot_use(tmp_path, log, changed, count):
     path = write(tmp_path, [question("good"), question("odd", **changed)])
-    examples, summary = squad.read_examples(path, is_training=True)
+    examples, summary = squad_questions.read_examples(path, is_training=True)
     kept = ["good"] if count else ["good", "odd"]
     assert [example.qas_id for example in examples] == kept
     assert (summary.num_questions, summary.num_examples) == (2, len(kept))
@@ -99,13 +101,13 @@ def test_training_skips_and_counts_what_it_cannot_use(tmp_path, log, changed, co
     summary.log(path)
     assert any("skipped" in message for message in log.messages) == bool(count)
     # Nothing is skipped where no answer is needed.
-    assert len(squad.read_squad_examples(path, is_training=False)) == 2
+    assert len(squad_questions.read_squad_examples(path, is_training=False)) == 2
 
 
 def test_of_several_answers_training_takes_the_first(tmp_path):
     answers = [{"text": text, "answer_start": CONTEXT.find(text)} for text in ("John", "Paris")]
     path = write(tmp_path, [question(answers=answers)])
-    (example,), summary = squad.read_examples(path, is_training=True)
+    (example,), summary = squad_questions.read_examples(path, is_training=True)
     assert (example.orig_answer_text, example.start_position) == ("John", 3)
     assert summary.num_several_answers == 1
 
@@ -119,7 +121,7 @@ def test_questions_without_an_answer_are_trained_on_where_asked(tmp_path):
         {"id": "bare", "question": "?", "is_impossible": True},
     ]
     path = write(tmp_path, questions)
-    examples, summary = squad.read_examples(path, True, version_2_with_negative=True)
+    examples, summary = squad_questions.read_examples(path, True, version_2_with_negative=True)
     positions = {each.qas_id: (each.start_position, each.end_position) for each in examples}
     assert positions == {
         "impossible": (-1, -1),
@@ -135,30 +137,30 @@ def test_questions_without_an_answer_are_trained_on_where_asked(tmp_path):
 
 def test_a_file_without_answers_can_be_predicted_on(tmp_path):
     path = write(tmp_path, [{"id": 7, "question": "?"}, question(answers=[{"text": "John"}])])
-    first, second = squad.read_squad_examples(path, is_training=False)
+    first, second = squad_questions.read_squad_examples(path, is_training=False)
     assert (first.qas_id, first.answers) == ("7", None)
     assert second.answers == (("John", None),)
 
 
 def test_blank_paragraphs_are_counted_and_their_questions_kept_for_prediction(tmp_path, log):
     path = write(tmp_path, [{"id": "q", "question": "?"}], context=" \n")
-    (example,) = squad.read_squad_examples(path, is_training=False)
+    (example,) = squad_questions.read_squad_examples(path, is_training=False)
     assert example.doc_tokens == []
     assert any("1 paragraphs are blank" in message for message in log.messages)
 
 
 def test_answers_elsewhere_than_their_offset_are_counted(tmp_path, log):
     path = write(tmp_path, [question(text="John", start=3), question("r", text="John", start=-4)])
-    squad.read_squad_examples(path, is_training=False)
+    squad_questions.read_squad_examples(path, is_training=False)
     assert any("2 answers are not where" in message for message in log.messages)
 
 
 def test_a_repeated_id_is_an_error_only_where_predictions_are_listed_by_it(tmp_path, log):
     path = write(tmp_path, [question("a"), question("a")])
-    assert len(squad.read_squad_examples(path, is_training=True)) == 2
+    assert len(squad_questions.read_squad_examples(path, is_training=True)) == 2
     assert any("1 training questions have the id" in message for message in log.messages)
     with pytest.raises(ValueError, match=r"paragraphs\[0\]\.qas\[1\] \(id 'a'\) must have an `id`"):
-        squad.read_squad_examples(path, is_training=False)
+        squad_questions.read_squad_examples(path, is_training=False)
 
 
 @pytest.mark.parametrize(
@@ -187,7 +189,7 @@ def test_what_is_wrong_is_named_with_its_place(tmp_path, questions, message):
     path = write(tmp_path, questions)
     version_2 = "impossible" in message
     with pytest.raises(ValueError, match=message) as raised:
-        squad.read_squad_examples(path, True, version_2)
+        squad_questions.read_squad_examples(path, True, version_2)
     assert repr(path) in str(raised.value)
 
 
@@ -214,13 +216,13 @@ def test_a_file_of_another_form_is_an_error_that_says_so(tmp_path, content, mess
     path = tmp_path / "own.json"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(ValueError, match=message) as raised:
-        squad.read_squad_examples(str(path), is_training=False)
+        squad_questions.read_squad_examples(str(path), is_training=False)
     assert repr(str(path)) in str(raised.value)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
     with pytest.raises(ValueError, match=r"none\.json"):
-        squad.read_squad_examples(str(tmp_path / "none.json"), is_training=False)
+        squad_questions.read_squad_examples(str(tmp_path / "none.json"), is_training=False)
 
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
@@ -278,13 +280,15 @@ def test_the_place_of_an_error_counts_what_is_no_longer_in_memory(tmp_path):
     path.write_text(before + "\n?]}")
     message = f"found '\\?' at character {len(before) + 1}, line 200002"
     with pytest.raises(ValueError, match=message):
-        squad.read_squad_examples(str(path), is_training=False)
+        squad_questions.read_squad_examples(str(path), is_training=False)
 
 
 def test_the_golden_files_are_read_whole():
     for version, count in (("v1", 12), ("v2", 12)):
         path = str(GOLDEN / f"squad_{version}.json")
-        examples, summary = squad.read_examples(path, is_training=False)
+        examples, summary = squad_questions.read_examples(path, is_training=False)
         assert len(examples) == summary.num_questions == count
-        trained = squad.read_squad_examples(path, True, version_2_with_negative=version == "v2")
+        trained = squad_questions.read_squad_examples(
+            path, True, version_2_with_negative=version == "v2"
+        )
         assert [each.qas_id for each in trained] == [each.qas_id for each in examples]

@@ -11,11 +11,11 @@ from test_run_squad import golden_settings, read_json
 import modeling
 import run_squad
 import serving
-import squad
-import squad_answers
-import squad_export
 import tokenization
 from bert.tasks.heads import span_model
+from bert.tasks.squad import answers as squad_answers
+from bert.tasks.squad import questions as squad_questions
+from bert.tasks.squad.saved_model import export_answerer
 from bert.training import finetuning
 
 DECODINGS = {
@@ -97,7 +97,7 @@ def answerer(request, tmp_path_factory):
     config, model = make_model(tokenizer)
     decoding = squad_answers.Decoding(do_lower_case=do_lower_case, **DECODINGS[version])
     folder = str(tmp_path_factory.mktemp("answerer") / "saved_model")
-    squad_export.export_answerer(folder, model, tokenizer, **LENGTHS, decoding=decoding)
+    export_answerer(folder, model, tokenizer, **LENGTHS, decoding=decoding)
     stored = {name: getattr(decoding, name) for name in run_squad._DECODING}
     loaded = in_python(
         config, model, tokenizer, {**LENGTHS, **stored, "do_lower_case": do_lower_case}
@@ -184,7 +184,7 @@ def test_golden_contexts_are_answered_as_by_predict(tmp_path, golden, version):
     config = modeling.BertConfig.from_json_file(flags.bert_config_file)
     task = run_squad.serve(run_squad._stored(flags), config, tokenizer, "float32")
     finetuning.load(flags, task.model)
-    examples = squad.read_squad_examples(flags.predict_file, False, version == 2)
+    examples = squad_questions.read_squad_examples(flags.predict_file, False, version == 2)
     rows = [(each.question_text.encode(), each.context.encode()) for each in examples]
     loaded = tf.saved_model.load(str(tmp_path / "saved_model"))
     answers = compare(serving.LoadedModel(task), loaded.signatures["serving_default"], rows)
@@ -211,7 +211,7 @@ def test_what_does_not_fit_is_named(tmp_path, changes, message):
     decoding = {name: value for name, value in changes.items() if name not in LENGTHS}
     lengths = {name: changes.get(name, value) for name, value in LENGTHS.items()}
     with pytest.raises(ValueError, match=message):
-        squad_export.export_answerer(
+        export_answerer(
             str(tmp_path / "saved_model"),
             make_model(tokenizer)[1],
             tokenizer,

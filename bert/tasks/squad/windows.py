@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-import squad
-import squad_windows
 import tokenization
 from bert.command_line.console import Progress
 from bert.files.processes import Workers
 from bert.files.records import encode_example, encode_examples, write_records
-from squad_windows import Ragged, WindowTable
+from bert.tasks.squad import questions as squad_questions
+from bert.tasks.squad import window_table
+from bert.tasks.squad.window_table import Ragged, WindowTable
 
 _TEXTS_AT_ONCE = 4096
 _WINDOWS_AT_ONCE = 1024
@@ -64,7 +64,7 @@ class InputFeatures:
 
 
 def make_features(
-    examples: Sequence[squad.SquadExample],
+    examples: Sequence[squad_questions.SquadExample],
     tokenizer: tokenization.FullTokenizer,
     max_seq_length: int,
     doc_stride: int,
@@ -98,9 +98,9 @@ def make_features(
         paragraph_ids=paragraphs.ids,
         paragraph_words=paragraphs.token_words(),
         paragraphs=paragraphs.of_examples,
-        doc_starts=squad_windows.slide(
+        doc_starts=window_table.slide(
             paragraphs.ids.lengths[paragraphs.of_examples],
-            max_seq_length - squad_windows.NUM_SPECIAL - question_ids.lengths,
+            max_seq_length - window_table.NUM_SPECIAL - question_ids.lengths,
             doc_stride,
         ),
         answers=answers,
@@ -113,11 +113,11 @@ def check_lengths(max_seq_length: int, doc_stride: int, max_query_length: int) -
     for name, value in (("max_query_length", max_query_length), ("doc_stride", doc_stride)):
         if value < 1:
             raise ValueError(f"`{name}` must be at least 1. Received {value}.")
-    needed = max_query_length + squad_windows.NUM_SPECIAL
+    needed = max_query_length + window_table.NUM_SPECIAL
     if max_seq_length <= needed:
         raise ValueError(
             f"`max_seq_length` must be greater than {needed}, which is `max_query_length` + "
-            f"{squad_windows.NUM_SPECIAL}, to leave room for the paragraph. Received "
+            f"{window_table.NUM_SPECIAL}, to leave room for the paragraph. Received "
             f"{max_seq_length}."
         )
 
@@ -142,7 +142,7 @@ class _Paragraphs:
       num_words: For each paragraph, int64 [paragraphs].
     """
 
-    def __init__(self, examples: Sequence[squad.SquadExample], workers: Workers) -> None:
+    def __init__(self, examples: Sequence[squad_questions.SquadExample], workers: Workers) -> None:
         number: defaultdict[int, int] = _numbering()
         lists = {id(each.doc_tokens): each.doc_tokens for each in examples}
         self.of_examples = np.array([number[id(each.doc_tokens)] for each in examples], np.int64)
@@ -161,11 +161,13 @@ class _Paragraphs:
 
     def token_words(self) -> Ragged:
         """Returns for each paragraph the index of each token's word."""
-        indices = squad_windows.places(np.zeros_like(self.num_words), self.num_words)
+        indices = window_table.places(np.zeros_like(self.num_words), self.num_words)
         words = np.repeat(indices.astype(np.int32), np.diff(self._word_starts))
         return Ragged(words, self.ids.starts)
 
-    def find_answers(self, examples: Sequence[squad.SquadExample], workers: Workers) -> np.ndarray:
+    def find_answers(
+        self, examples: Sequence[squad_questions.SquadExample], workers: Workers
+    ) -> np.ndarray:
         """Returns the first and last token of each answer in its paragraph, -1 and -1 for none."""
         positions = np.array([_word_span(each) for each in examples], np.int64).reshape(-1, 2)
         texts = [each.orig_answer_text or "" for each in examples]
@@ -188,7 +190,7 @@ def _numbering() -> defaultdict[Any, int]:
     return defaultdict(itertools.count().__next__)
 
 
-def _word_span(example: squad.SquadExample) -> tuple[int, int]:
+def _word_span(example: squad_questions.SquadExample) -> tuple[int, int]:
     if example.start_position is None or example.end_position is None:
         raise ValueError(
             "Examples to train on must say where their answers are. Received none for question "
@@ -275,7 +277,7 @@ def input_features(
                 "is_impossible": bool(rows["is_impossible"][index, 0]),
             }
         yield InputFeatures(
-            unique_id=squad_windows.FIRST_UNIQUE_ID + window,
+            unique_id=window_table.FIRST_UNIQUE_ID + window,
             example_index=example,
             doc_span_index=index,
             tokens=tokenizer.convert_ids_to_tokens(ids[: first + length + 1]),
@@ -292,7 +294,7 @@ def input_features(
 
 
 def convert_examples_to_features(
-    examples: Sequence[squad.SquadExample],
+    examples: Sequence[squad_questions.SquadExample],
     tokenizer: tokenization.FullTokenizer,
     max_seq_length: int,
     doc_stride: int,

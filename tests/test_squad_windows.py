@@ -7,10 +7,10 @@ from conftest import GOLDEN
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import squad
-import squad_features
 import tokenization
-from squad import SquadExample
+from bert.tasks.squad import questions as squad_questions
+from bert.tasks.squad import windows as squad_windows
+from bert.tasks.squad.questions import SquadExample
 
 WORDS = "un able ##able running the leader smith ( ) - , . 1895 1943 john was born in ##ing run"
 VOCAB = {token: i for i, token in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS.split()])}
@@ -25,14 +25,14 @@ texts = st.lists(
 
 
 def make(examples, max_seq_length=16, doc_stride=4, max_query_length=5, is_training=False):
-    return squad_features.make_features(
+    return squad_windows.make_features(
         examples, TOKENIZER, max_seq_length, doc_stride, max_query_length, is_training
     )
 
 
 def convert(examples, max_seq_length=16, doc_stride=4, max_query_length=5, is_training=False):
     features = []
-    squad_features.convert_examples_to_features(
+    squad_windows.convert_examples_to_features(
         examples,
         TOKENIZER,
         max_seq_length,
@@ -149,7 +149,7 @@ def test_an_answer_is_found_at_whole_tokens_only(tokens, data):
     answer = tokens[begin : data.draw(st.integers(begin, len(tokens)))]
     answer = data.draw(st.sampled_from([answer, [1], [256, 1], [1, 0]]))
     places = [i for i in range(len(tokens)) if tokens[i : i + len(answer)] == answer and answer]
-    found = squad_features._improve_answer_span(
+    found = squad_windows._improve_answer_span(
         np.array(tokens, np.int32), np.array(answer, np.int32)
     )
     assert found == ((places[0], len(answer)) if places else (0, len(tokens)))
@@ -212,14 +212,14 @@ def test_an_example_has_the_same_windows_in_any_company(pairs, rng):
 
 def test_the_number_of_processes_changes_nothing(tmp_path):
     path = str(GOLDEN / "squad_v1.json")
-    examples = squad.read_squad_examples(path, is_training=True)
+    examples = squad_questions.read_squad_examples(path, is_training=True)
     random.Random(12345).shuffle(examples)
     tokenizer = tokenization.FullTokenizer(str(GOLDEN / "vocab.txt"))
     contents = []
     for num_processes in (1, 2):
-        table = squad_features.make_features(examples, tokenizer, 48, 16, 12, True, num_processes)
+        table = squad_windows.make_features(examples, tokenizer, 48, 16, 12, True, num_processes)
         file = tmp_path / str(num_processes)
-        squad_features.write_features(str(file), table, num_processes)
+        squad_windows.write_features(str(file), table, num_processes)
         contents.append(file.read_bytes())
     assert contents[0] == contents[1]
 
@@ -229,8 +229,8 @@ def test_records_have_the_originals_features(tmp_path, is_training):
     examples = [answered("the leader was born in 1895 - 1943", "1895 -")] * 3
     table = make(examples, 12, 2, 3, is_training)
     whole, single = tmp_path / "whole", tmp_path / "single"
-    squad_features.write_features(str(whole), table)
-    writer = squad_features.FeatureWriter(str(single), is_training)
+    squad_windows.write_features(str(whole), table)
+    writer = squad_windows.FeatureWriter(str(single), is_training)
     windows = convert(examples, 12, 2, 3, is_training)
     for window in windows:
         writer.process_feature(window)
@@ -278,4 +278,4 @@ def test_what_is_not_for_training_is_an_error_that_names_the_question():
 def test_the_vocabulary_must_hold_the_special_tokens():
     tokenizer = tokenization.FullTokenizer.from_vocab({"[UNK]": 0, "[CLS]": 1})
     with pytest.raises(ValueError, match=r"without \['\[SEP\]'\]"):
-        squad_features.make_features([], tokenizer, 16, 4, 5, False)
+        squad_windows.make_features([], tokenizer, 16, 4, 5, False)

@@ -1,0 +1,1 @@
+"""Questions about paragraphs (paper, sections 4.2 and 4.3)."""
