@@ -22,12 +22,12 @@ from absl import flags, logging
 
 import modeling
 import served_task
-import swag
 import tokenization
 from bert.command_line import flags as common_flags
 from bert.command_line.console import run_script
 from bert.files.paths import describe_folder, find_file, write_text
 from bert.tasks.heads import choice_model, choice_objective
+from bert.tasks.swag import examples as swag_examples
 from bert.training import finetuning, loop, repeats
 from bert.training.batches import Batches, Feature, encoder_features
 from bert.training.evaluation import EarlyStopping, Predictor, predict_all, save_results
@@ -89,7 +89,7 @@ def _check_settings(settings: Settings) -> None:
 class _Split:
     """Examples, their features and batches of them."""
 
-    examples: list[swag.Example]
+    examples: list[swag_examples.Example]
     arrays: Mapping[str, np.ndarray]
     batches: Batches
 
@@ -118,23 +118,23 @@ def _run(settings: Settings) -> dict[str, Any]:
         return _use_model(settings, model, tokenizer, splits, is_chief)
 
 
-def _read_examples(settings: Settings) -> dict[str, list[swag.Example]]:
+def _read_examples(settings: Settings) -> dict[str, list[swag_examples.Example]]:
     """Returns the examples that will be needed, by split."""
     wanted = {"train": settings.do_train, "dev": settings.do_eval, "test": settings.do_predict}
     paths = {}
     for split, is_wanted in wanted.items():
         if not is_wanted:
             continue
-        path = find_file(settings.data_dir, swag.FILES[split])
+        path = find_file(settings.data_dir, swag_examples.FILES[split])
         if path is None:
             raise ValueError(
-                f"`--data_dir` must hold one of {swag.FILES[split]}. Received "
+                f"`--data_dir` must hold one of {swag_examples.FILES[split]}. Received "
                 f"{describe_folder(settings.data_dir)}."
             )
         paths[split] = path
     examples = {}
     for split, path in paths.items():
-        examples[split] = swag.read(path, with_labels=split != "test")
+        examples[split] = swag_examples.read(path, with_labels=split != "test")
         counts = sorted({len(example.endings) for example in examples[split]})
         span = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
         logging.info("Read %d examples of %s endings: %s.", len(examples[split]), span, path)
@@ -145,7 +145,7 @@ def _make_splits(
     settings: Settings,
     config: modeling.BertConfig,
     tokenizer: tokenization.FullTokenizer,
-    examples: Mapping[str, list[swag.Example]],
+    examples: Mapping[str, list[swag_examples.Example]],
     folder: str,
 ) -> dict[str, _Split]:
     """Writes the examples as records and opens these."""
@@ -157,7 +157,7 @@ def _make_splits(
     splits = {}
     for split, each in examples.items():
         name, batch_size, seed = names[split]
-        arrays = swag.make_features(each, tokenizer, settings.max_seq_length)
+        arrays = swag_examples.make_features(each, tokenizer, settings.max_seq_length)
         path = os.path.join(folder, f"{name}.tf_record")
         finetuning.write_examples(path, arrays)
         batches = finetuning.open_batches(
@@ -201,22 +201,20 @@ def _use_model(
     step = _train(settings, model, splits, predict)
     scores: dict[str, Any] = {}
     if dev := splits.get("dev"):
-        scores = swag.score(dev.arrays, predict("dev"))
+        scores = swag_examples.score(dev.arrays, predict("dev"))
         if is_chief:
             _save_scores(settings, step, scores)
     if test := splits.get("test"):
         logits = predict("test")
         if is_chief:
             path = os.path.join(settings.output_dir, "predictions.tsv")
-            swag.write_predictions(path, test.examples, test.arrays, logits)
+            swag_examples.write_predictions(path, test.examples, test.arrays, logits)
             logging.info("Wrote %d predictions to %s.", len(logits), path)
     if settings.do_export and is_chief:
         # TensorFlow Text is not loaded where nothing is exported.
-        import choice_export  # noqa: PLC0415
+        from bert.tasks.swag.saved_model import export_chooser  # noqa: PLC0415
 
-        choice_export.export_chooser(
-            finetuning.saved_model(settings), model, tokenizer, settings.max_seq_length
-        )
+        export_chooser(finetuning.saved_model(settings), model, tokenizer, settings.max_seq_length)
     return scores
 
 
@@ -242,7 +240,7 @@ def _train(
     evaluation = None
     if dev := splits.get("dev"):
         evaluation = EarlyStopping(
-            lambda: swag.score(dev.arrays, predict("dev")),
+            lambda: swag_examples.score(dev.arrays, predict("dev")),
             METRIC,
             settings.early_stopping_patience,
         )
@@ -270,7 +268,7 @@ def serve(
     the number of the likeliest ending from 0; `ending`, its text; and `probabilities`, of all.
     """
 
-    def read(rows: Sequence[Mapping[str, Any]]) -> list[swag.Example]:
+    def read(rows: Sequence[Mapping[str, Any]]) -> list[swag_examples.Example]:
         examples = []
         for number, row in enumerate(rows):
             endings = row["endings"]
@@ -279,17 +277,19 @@ def serve(
                 "endings": list(endings) if isinstance(endings, tuple) else endings,
             }
             place = f"Input {number}, counted from 0"
-            examples.append(swag.make_example(place, number, cells, with_label=False))
+            examples.append(swag_examples.make_example(place, number, cells, with_label=False))
         return examples
 
     def make_features(rows: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
-        return swag.make_features(read(rows), tokenizer, stored["max_seq_length"])
+        return swag_examples.make_features(read(rows), tokenizer, stored["max_seq_length"])
 
     return served_task.ServedTask(
         fields=("context", "endings"),
         model=choice_model(config, dtype=precision),
         make_features=make_features,
-        decode=lambda rows, features, outputs: swag.decode(read(rows), features, outputs["logits"]),
+        decode=lambda rows, features, outputs: swag_examples.decode(
+            read(rows), features, outputs["logits"]
+        ),
     )
 
 

@@ -12,7 +12,7 @@ from conftest import LARGE_GOLDEN, run_python, write_model_files
 import predict
 import run_swag
 import serving
-import swag
+from bert.tasks.swag import examples as swag_examples
 
 # The right ending names what belongs to the animal of the context.
 HOMES = {"bird": "nest", "bee": "hive", "dog": "kennel"}
@@ -325,6 +325,6 @@ def test_rows_of_swag_go_through(make_settings, tmp_path):
     scores = run_swag.run(
         make_settings(do_train=True, do_eval=True, do_predict=True, num_train_epochs=2.0)
     )
-    counts = np.bincount([example.label for example in swag.read(str(SWAG))])
+    counts = np.bincount([example.label for example in swag_examples.read(str(SWAG))])
     assert scores["baseline"] == counts.max() / 10
     assert len(read_tsv(tmp_path / "out/predictions.tsv")) == 10

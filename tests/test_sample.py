@@ -4,9 +4,9 @@ from pathlib import Path
 import pytest
 
 import conll
-import swag
 import tokenization
 from bert.tasks.squad import questions as squad_questions
+from bert.tasks.swag import examples as swag_examples
 
 ROOT = Path(__file__).parent.parent
 
@@ -45,7 +45,7 @@ def test_sample_answers_stand_in_their_paragraphs(name, count):
 
 @pytest.mark.parametrize(("name", "count"), [("train", 16), ("val", 6)])
 def test_sample_endings_cannot_be_told_by_their_number(name, count):
-    examples = swag.read(str(ROOT / f"sample/endings/{name}.jsonl"))
+    examples = swag_examples.read(str(ROOT / f"sample/endings/{name}.jsonl"))
     labels = [example.label for example in examples]
     assert len(examples) == count
     assert max(map(labels.count, labels)) <= count / 2

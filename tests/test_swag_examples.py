@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from conftest import ROOT
 
-import swag
 import tokenization
+from bert.tasks.swag import examples as swag_examples
 
 SAMPLE = ROOT.parent / "shared" / "data" / "swag" / "sample.jsonl"
 
@@ -39,9 +39,9 @@ def official(number, label=2, **changes):
 
 def test_the_official_columns_are_read(tmp_path):
     rows = [official(7), official(9, label=0, sent1='He said, "no".', ending1="x,\ny")]
-    first, second = swag.read(write_csv(tmp_path / "train.csv", rows))
+    first, second = swag_examples.read(write_csv(tmp_path / "train.csv", rows))
     endings = ["He goes 0", "He goes 1", "He goes 2", "He goes 3"]
-    assert first == swag.Example("7", "A", endings, 2)
+    assert first == swag_examples.Example("7", "A", endings, 2)
     assert second.context == 'He said, "no".'
     assert second.endings[1] == "He x,\ny"
     assert (second.id, second.label) == ("9", 0)
@@ -52,26 +52,26 @@ def test_json_lines_may_have_the_same_keys_or_their_own(tmp_path):
         {"sent1": "A", "sent2": "He", "ending0": "x", "ending1": "y", "ending2": "z", "label": "2"},
         {"context": "B", "endings": ["x", " y"], "label": 1, "id": "q"},
     ]
-    assert swag.read(write_json(tmp_path / "x.jsonl", *rows)) == [
-        swag.Example("0", "A", ["He x", "He y", "He z"], 2),
-        swag.Example("q", "B", ["x", "y"], 1),
+    assert swag_examples.read(write_json(tmp_path / "x.jsonl", *rows)) == [
+        swag_examples.Example("0", "A", ["He x", "He y", "He z"], 2),
+        swag_examples.Example("q", "B", ["x", "y"], 1),
     ]
 
 
 def test_both_formats_hold_the_same(tmp_path):
     names = ["sent1", "sent2", "ending0", "ending1", "label"]
     rows = [["A", "He", "x", "y", 1], ["B", "", "z", "x", 0]]
-    from_csv = swag.read(write_csv(tmp_path / "x.csv", rows, names))
+    from_csv = swag_examples.read(write_csv(tmp_path / "x.csv", rows, names))
     objects = [dict(zip(names, row, strict=True)) for row in rows]
-    assert from_csv == swag.read(write_json(tmp_path / "x.jsonl", *objects))
+    assert from_csv == swag_examples.read(write_json(tmp_path / "x.jsonl", *objects))
 
 
 def test_labels_may_be_absent_where_they_are_not_needed(tmp_path):
     rows = [official(1)[:-1]]
     path = write_csv(tmp_path / "test.csv", rows, HEADER[:-1])
-    assert swag.read(path, with_labels=False)[0].label is None
+    assert swag_examples.read(path, with_labels=False)[0].label is None
     path = write_csv(tmp_path / "test.csv", [official(1, ""), official(2, 3)])
-    assert [each.label for each in swag.read(path, with_labels=False)] == [None, 3]
+    assert [each.label for each in swag_examples.read(path, with_labels=False)] == [None, 3]
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_labels_may_be_absent_where_they_are_not_needed(tmp_path):
 def test_what_is_wrong_in_a_table_is_named_by_line(tmp_path, changes, message):
     path = write_csv(tmp_path / "x.csv", [official(1), official(2, **changes)])
     with pytest.raises(ValueError, match=message):
-        swag.read(path)
+        swag_examples.read(path)
 
 
 @pytest.mark.parametrize(
@@ -115,28 +115,28 @@ def test_what_is_wrong_in_an_object_is_named_by_line(tmp_path, row, message):
     good = {"context": "A", "endings": ["x", "y"], "label": 0}
     path = write_json(tmp_path / "x.jsonl", good, row)
     with pytest.raises(ValueError, match=rf"x.jsonl:2: .*{message}"):
-        swag.read(path)
+        swag_examples.read(path)
 
 
 def test_columns_that_are_missing_are_an_error(tmp_path):
     for missing in ("sent1", "ending1", "label"):
         header = [name for name in HEADER if name != missing]
         with pytest.raises(ValueError, match=r"x.csv:1: the header must name sent1.*Received"):
-            swag.read(write_csv(tmp_path / "x.csv", [official(1)[:-1]], header))
+            swag_examples.read(write_csv(tmp_path / "x.csv", [official(1)[:-1]], header))
     with pytest.raises(ValueError, match=r"x.csv:2: has 11 columns, needs 12, as in the header"):
-        swag.read(write_csv(tmp_path / "x.csv", [official(1)[:-1]]))
+        swag_examples.read(write_csv(tmp_path / "x.csv", [official(1)[:-1]]))
     with pytest.raises(ValueError, match=r"x.csv' must hold examples"):
-        swag.read(write_csv(tmp_path / "x.csv", []))
+        swag_examples.read(write_csv(tmp_path / "x.csv", []))
 
 
 EXAMPLES = [
-    swag.Example("0", "a b", ["c", "d e"], 1),
-    swag.Example("1", "a b c d e a", ["c", "d e c", "e"], 2),
+    swag_examples.Example("0", "a b", ["c", "d e"], 1),
+    swag_examples.Example("1", "a b c d e a", ["c", "d e c", "e"], 2),
 ]
 
 
 def test_each_choice_is_a_pair_of_context_and_ending():
-    features = swag.make_features(EXAMPLES, TOKENIZER, 9)
+    features = swag_examples.make_features(EXAMPLES, TOKENIZER, 9)
     texts = [
         [" ".join(WORDS[index] for index in ids[mask > 0]) for ids, mask in zip(*each, strict=True)]
         for each in zip(features["input_ids"], features["input_mask"], strict=True)
@@ -153,7 +153,7 @@ def test_each_choice_is_a_pair_of_context_and_ending():
     assert features["segment_ids"][0, 1].tolist() == [0, 0, 0, 0, 1, 1, 1, 0, 0]
     assert features["choice_mask"].tolist() == [[1, 1, 0], [1, 1, 1]]
     assert features["label_ids"].tolist() == [[1], [2]]
-    wider = swag.make_features(EXAMPLES, TOKENIZER, 9, num_choices=5)
+    wider = swag_examples.make_features(EXAMPLES, TOKENIZER, 9, num_choices=5)
     for name, values in features.items():
         if name != "label_ids":
             np.testing.assert_array_equal(wider[name][:, :3], values)
@@ -161,21 +161,21 @@ def test_each_choice_is_a_pair_of_context_and_ending():
 
 
 def test_what_is_cut_or_alike_is_counted(log):
-    swag.make_features(EXAMPLES, TOKENIZER, 9)
+    swag_examples.make_features(EXAMPLES, TOKENIZER, 9)
     assert "1 of 2 examples were longer than 9 tokens" in log.messages[0]
     assert "0 of them in an ending" in log.messages[0]
-    alike = swag.Example("0", "a", ["b c d", "b c e"], 0)
+    alike = swag_examples.Example("0", "a", ["b c d", "b c e"], 0)
     log.clear()
-    swag.make_features([alike], TOKENIZER, 6)
+    swag_examples.make_features([alike], TOKENIZER, 6)
     assert "1 of them in an ending" in log.messages[0]
     assert "1 of 1 examples have choices that are the same to the model" in log.messages[1]
 
 
 def test_sizes_that_do_not_fit_are_errors():
     with pytest.raises(ValueError, match=r"`max_seq_length` must be at least 5"):
-        swag.make_features(EXAMPLES, TOKENIZER, 4)
+        swag_examples.make_features(EXAMPLES, TOKENIZER, 4)
     with pytest.raises(ValueError, match=r"`num_choices` must be at least 3.*Received 2"):
-        swag.make_features(EXAMPLES, TOKENIZER, 9, num_choices=2)
+        swag_examples.make_features(EXAMPLES, TOKENIZER, 9, num_choices=2)
 
 
 # The choice that the first example does not have would be the likeliest.
@@ -183,20 +183,20 @@ LOGITS = np.array([[1.0, 2.0, 9.0], [1.0, 3.0, 2.0]])
 
 
 def test_a_choice_that_is_not_there_has_no_probability():
-    features = swag.make_features(EXAMPLES, TOKENIZER, 9)
-    chances = swag.probabilities(features, LOGITS)
+    features = swag_examples.make_features(EXAMPLES, TOKENIZER, 9)
+    chances = swag_examples.probabilities(features, LOGITS)
     np.testing.assert_allclose(chances.sum(axis=1), 1)
     assert chances[0, 2] == 0
     assert chances[0, 1] == pytest.approx(1 / (1 + np.exp(-1)))
-    decoded = swag.decode(EXAMPLES, features, LOGITS)
+    decoded = swag_examples.decode(EXAMPLES, features, LOGITS)
     assert [each["label"] for each in decoded] == [1, 1]
     assert [each["ending"] for each in decoded] == ["d e", "d e c"]
     assert decoded[0]["probabilities"] == chances[0, :2].tolist()
 
 
 def test_scores_are_those_of_the_choices_that_are_there():
-    features = swag.make_features([*EXAMPLES, EXAMPLES[1]], TOKENIZER, 9)
-    scores = swag.score(features, np.concatenate([LOGITS, [[0.0, 0.0, 9.0]]]))
+    features = swag_examples.make_features([*EXAMPLES, EXAMPLES[1]], TOKENIZER, 9)
+    scores = swag_examples.score(features, np.concatenate([LOGITS, [[0.0, 0.0, 9.0]]]))
     losses = [
         np.log(1 + np.exp(-1)),
         np.log(1 + np.exp(-1) + np.exp(1)),
@@ -210,9 +210,9 @@ def test_scores_are_those_of_the_choices_that_are_there():
 
 
 def test_predictions_are_a_table(tmp_path):
-    features = swag.make_features(EXAMPLES, TOKENIZER, 9)
+    features = swag_examples.make_features(EXAMPLES, TOKENIZER, 9)
     path = tmp_path / "predictions.tsv"
-    swag.write_predictions(str(path), EXAMPLES, features, LOGITS)
+    swag_examples.write_predictions(str(path), EXAMPLES, features, LOGITS)
     header, *rows = (line.split("\t") for line in path.read_text().splitlines())
     assert header == [
         *("id", "predicted_label", "predicted_ending"),
@@ -223,11 +223,11 @@ def test_predictions_are_a_table(tmp_path):
         (["1", "1", "d e c"], "2"),
     ]
     assert rows[0][5] == ""
-    chances = swag.probabilities(features, LOGITS)
+    chances = swag_examples.probabilities(features, LOGITS)
     np.testing.assert_allclose([float(cell) for cell in rows[1][3:6]], chances[1])
-    unlabelled = [swag.Example("x\ty", "a", ["b\nc", "d"])]
-    features = swag.make_features(unlabelled, TOKENIZER, 9)
-    swag.write_predictions(str(path), unlabelled, features, np.array([[1.0, 0.0]]))
+    unlabelled = [swag_examples.Example("x\ty", "a", ["b\nc", "d"])]
+    features = swag_examples.make_features(unlabelled, TOKENIZER, 9)
+    swag_examples.write_predictions(str(path), unlabelled, features, np.array([[1.0, 0.0]]))
     header, row = (line.split("\t") for line in path.read_text().splitlines())
     assert "gold" not in header
     assert row[:3] == ["x y", "0", "b c"]
@@ -236,7 +236,7 @@ def test_predictions_are_a_table(tmp_path):
 def test_real_rows_are_read():
     if not SAMPLE.exists():
         pytest.skip(f"{SAMPLE} is not there.")
-    examples = swag.read(str(SAMPLE))
+    examples = swag_examples.read(str(SAMPLE))
     assert len(examples) == 10
     assert {len(example.endings) for example in examples} == {4}
     assert examples[0].endings[1] == "A drum line has heard approaching them."

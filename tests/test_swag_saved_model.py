@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from test_classification_saved_model import as_lists, call_elsewhere
 from test_export_tokenizer import texts
 
-import choice_export
 import modeling
-import swag
 import tokenization
 from bert.tasks.heads import choice_model
+from bert.tasks.swag import examples as swag_examples
+from bert.tasks.swag.saved_model import export_chooser
 
 LENGTH = 12
 BATCH = 4
@@ -48,15 +48,17 @@ def chooser(tmp_path_factory, tokenizer):
     model = choice_model(make_config())
     model.weights[-2].assign(4 * np.random.RandomState(0).randn(1, 8))
     folder = str(tmp_path_factory.mktemp("chooser") / "saved_model")
-    choice_export.export_chooser(folder, model, tokenizer, LENGTH)
+    export_chooser(folder, model, tokenizer, LENGTH)
     run = tf.function(lambda features: model(features, training=False)["logits"])
 
     def choose(contexts, endings):
-        examples = [swag.Example("", *each) for each in zip(contexts, endings, strict=True)]
-        features = swag.make_features(examples, tokenizer, LENGTH)
+        examples = [
+            swag_examples.Example("", *each) for each in zip(contexts, endings, strict=True)
+        ]
+        features = swag_examples.make_features(examples, tokenizer, LENGTH)
         inputs = {name: features[name] for name in model.input}
         logits = run(inputs).numpy()
-        return swag.decode(examples, features, logits), as_lists(inputs), logits
+        return swag_examples.decode(examples, features, logits), as_lists(inputs), logits
 
     return choose, folder
 
@@ -159,5 +161,5 @@ def test_what_is_no_choice_is_refused(choose, context, endings, message):
 def test_lengths_that_do_not_fit_are_named(tmp_path, tokenizer, length, message):
     model = choice_model(make_config())
     with pytest.raises(ValueError, match=message):
-        choice_export.export_chooser(str(tmp_path / "saved_model"), model, tokenizer, length)
+        export_chooser(str(tmp_path / "saved_model"), model, tokenizer, length)
     assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,1 @@
+"""Multiple choice (paper, section 4.4)."""
