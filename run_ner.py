@@ -19,21 +19,19 @@ import keras
 import numpy as np
 from absl import flags, logging
 
-import conll
-import entity_scores
-import entity_tags
 import modeling
 import served_task
-import tagged_files
-import tagging
-import tagging_windows
 import tokenization
-import word_spans
 from bert.command_line import flags as common_flags
 from bert.command_line.console import run_script
 from bert.files.paths import is_file, make_folder, write_text
 from bert.tasks.features import FEATURE_LAYERS, FeatureTagger, check_layers
 from bert.tasks.heads import tagging_model, tagging_objective
+from bert.tasks.tagging import batches as tagging_batches
+from bert.tasks.tagging import entities as tagging_entities
+from bert.tasks.tagging import sentences as tagging_sentences
+from bert.tasks.tagging import windows as tagging_windows
+from bert.tasks.tagging import words as tagging_words
 from bert.training import finetuning, loop, repeats
 from bert.training.evaluation import EarlyStopping, save_results
 from bert.weights import checkpoint
@@ -89,13 +87,13 @@ def define_flags() -> None:
     flags.DEFINE_enum(
         "scheme",
         None,
-        entity_tags.SCHEMES,
+        tagging_entities.SCHEMES,
         "Scheme of the model's labels; absent, that of the model in --output_dir, or iob2.",
     )
     flags.DEFINE_enum(
         "unit",
         None,
-        word_spans.UNITS,
+        tagging_words.UNITS,
         "What has a label: words, or characters where no spaces are between words, as in Chinese; "
         "absent, as the model in --output_dir was trained, or words.",
     )
@@ -143,7 +141,7 @@ def _define_file_flags() -> None:
         "data_dir",
         None,
         f"Folder with train, dev and test, each with one of the endings "
-        f"{', '.join(tagged_files.ENDINGS)}, or gzipped.",
+        f"{', '.join(tagging_sentences.ENDINGS)}, or gzipped.",
     )
     flags.DEFINE_string("train_file", None, "File to train on, in place of that in --data_dir.")
     flags.DEFINE_string("dev_file", None, "File to evaluate on, in place of that in --data_dir.")
@@ -164,13 +162,13 @@ def _define_file_flags() -> None:
     flags.DEFINE_enum(
         "input_scheme",
         None,
-        entity_tags.SCHEMES,
+        tagging_entities.SCHEMES,
         "Scheme of the tags in the files; absent, the one that all of a file's tags are of.",
     )
     flags.DEFINE_enum(
         "output_scheme",
         None,
-        entity_tags.SCHEMES,
+        tagging_entities.SCHEMES,
         "Scheme of the tags in the predictions; absent, that of the model's labels.",
     )
 
@@ -216,10 +214,10 @@ def _run(settings: Settings) -> dict[str, Any]:
             model = tagger.model
             features_dir = (is_chief and settings.features_dir) or folder
             make_folder(features_dir)
-            open_windows = tagging_windows.feature_opener(settings, tagger, features_dir)
+            open_windows = tagging_batches.feature_opener(settings, tagger, features_dir)
         else:
             model = tagging_model(config, len(task.labels), dtype=settings.precision)
-            open_windows = tagging_windows.record_opener(settings, config, len(task.labels), folder)
+            open_windows = tagging_batches.record_opener(settings, config, len(task.labels), folder)
         splits = _make_splits(settings, tokenizer, task, sentences, open_windows)
         if is_chief and settings.do_train:
             finetuning.keep_task(settings, config, stored)
@@ -227,9 +225,9 @@ def _run(settings: Settings) -> dict[str, Any]:
         scores = _use_model(settings, model, task, splits, is_chief)
         if settings.do_export and is_chief:
             # TensorFlow Text is not loaded where nothing is exported.
-            import tagging_export  # noqa: PLC0415
+            from bert.tasks.tagging.saved_model import export_tagger  # noqa: PLC0415
 
-            tagging_export.export_tagger(
+            export_tagger(
                 finetuning.saved_model(settings),
                 tagger.whole_model() if tagger else model,
                 tokenizer,
@@ -286,16 +284,16 @@ def _check_features(settings: Settings, given: Settings, config: modeling.BertCo
 def _make_task(
     settings: Settings,
     stored: Mapping[str, Any] | None,
-    sentences: Mapping[str, Sequence[conll.Sentence]],
-) -> tagging.Task:
+    sentences: Mapping[str, Sequence[tagging_sentences.Sentence]],
+) -> tagging_windows.Task:
     assert settings.scheme and settings.unit
     if stored is None:
-        return tagging.make_task(sentences["train"], settings.scheme, settings.unit)
-    task = tagging.Task.from_dict(stored.get("task", {}))
+        return tagging_windows.make_task(sentences["train"], settings.scheme, settings.unit)
+    task = tagging_windows.Task.from_dict(stored.get("task", {}))
     return dataclasses.replace(task, scheme=settings.scheme, unit=settings.unit)
 
 
-def _stored(settings: Settings, task: tagging.Task) -> dict[str, Any]:
+def _stored(settings: Settings, task: tagging_windows.Task) -> dict[str, Any]:
     """Returns what `task.json` keeps, all that `serve` needs."""
     return {
         "kind": "tagging",
@@ -319,20 +317,24 @@ def _fixed(settings: Settings) -> list[str]:
 # Files and features.
 
 
-def _files(settings: Settings) -> tagged_files.TaggedFiles:
+def _files(settings: Settings) -> tagging_sentences.TaggedFiles:
     assert settings.unit
-    return tagged_files.TaggedFiles(
+    return tagging_sentences.TaggedFiles(
         data_dir=settings.data_dir,
         train_file=settings.train_file,
         dev_file=settings.dev_file,
         test_file=settings.test_file,
-        columns=conll.Columns(settings.text_column, settings.label_column, settings.separator),
+        columns=tagging_sentences.Columns(
+            settings.text_column, settings.label_column, settings.separator
+        ),
         scheme=settings.input_scheme,
         unit=settings.unit,
     )
 
 
-def _read_sentences(settings: Settings, *, needs_labels: bool) -> dict[str, list[conll.Sentence]]:
+def _read_sentences(
+    settings: Settings, *, needs_labels: bool
+) -> dict[str, list[tagging_sentences.Sentence]]:
     """Returns the sentences that will be needed, by split; the training set also for its labels."""
     wanted = {
         "train": settings.do_train or needs_labels,
@@ -349,10 +351,10 @@ def _read_sentences(settings: Settings, *, needs_labels: bool) -> dict[str, list
 def _make_splits(
     settings: Settings,
     tokenizer: tokenization.FullTokenizer,
-    task: tagging.Task,
-    sentences: Mapping[str, list[conll.Sentence]],
-    open_windows: tagging_windows.Opener,
-) -> dict[str, tagging_windows.Split]:
+    task: tagging_windows.Task,
+    sentences: Mapping[str, list[tagging_sentences.Sentence]],
+    open_windows: tagging_batches.Opener,
+) -> dict[str, tagging_batches.Split]:
     """Returns what the model reads, by split."""
     names = {
         "train": ("train", settings.train_batch_size, settings.seed),
@@ -361,7 +363,7 @@ def _make_splits(
     }
     # What is wrong with any split is said before a file is written.
     arrays = {
-        split: tagging.make_features(
+        split: tagging_windows.make_features(
             each,
             task,
             tokenizer,
@@ -371,7 +373,7 @@ def _make_splits(
         for split, each in sentences.items()
     }
     return {
-        split: tagging_windows.Split(
+        split: tagging_batches.Split(
             sentences[split], *open_windows(name, arrays[split], batch_size, seed)
         )
         for split, (name, batch_size, seed) in names.items()
@@ -397,12 +399,12 @@ def _feature_tagger(
 def _use_model(
     settings: Settings,
     model: keras.Model,
-    task: tagging.Task,
-    splits: Mapping[str, tagging_windows.Split],
+    task: tagging_windows.Task,
+    splits: Mapping[str, tagging_batches.Split],
     is_chief: bool,
 ) -> dict[str, Any]:
     """Does with the model what is asked for; returns the scores."""
-    logits = tagging_windows.Logits(model, splits)
+    logits = tagging_batches.Logits(model, splits)
     step = _train(settings, model, task, splits, logits)
     scores: dict[str, Any] = {}
     if dev := splits.get("dev"):
@@ -422,9 +424,9 @@ def _use_model(
 def _train(
     settings: Settings,
     model: keras.Model,
-    task: tagging.Task,
-    splits: Mapping[str, tagging_windows.Split],
-    logits: tagging_windows.Logits,
+    task: tagging_windows.Task,
+    splits: Mapping[str, tagging_batches.Split],
+    logits: tagging_batches.Logits,
 ) -> int:
     """Trains the model or loads it; returns the step of its weights."""
     if not settings.do_train:
@@ -444,15 +446,19 @@ _NAMES = ("precision", "recall", "f1", "accuracy", "loss")
 
 
 def _score(
-    task: tagging.Task, split: tagging_windows.Split, logits: np.ndarray
-) -> tuple[dict[str, Any], list[tagging.Prediction]]:
+    task: tagging_windows.Task, split: tagging_batches.Split, logits: np.ndarray
+) -> tuple[dict[str, Any], list[tagging_windows.Prediction]]:
     """Returns the scores, empty where there is no entity, and what is predicted."""
-    predictions = tagging.decode(task, split.sentences, split.arrays, logits)
-    if not tagged_files.has_entities(split.sentences):
+    predictions = tagging_windows.decode(task, split.sentences, split.arrays, logits)
+    if not tagging_sentences.has_entities(split.sentences):
         return {}, predictions
-    scores = tagging.score(task, split.sentences, predictions)
+    scores = tagging_windows.score(task, split.sentences, predictions)
     # Who guesses O finds nothing.
-    return {**scores, "loss": tagging.loss(split.arrays, logits), "baseline": 0.0}, predictions
+    return {
+        **scores,
+        "loss": tagging_windows.loss(split.arrays, logits),
+        "baseline": 0.0,
+    }, predictions
 
 
 def _save_scores(settings: Settings, part: str, step: int, scores: Mapping[str, Any]) -> None:
@@ -461,20 +467,20 @@ def _save_scores(settings: Settings, part: str, step: int, scores: Mapping[str, 
     save_results(settings.output_dir, step, {**results, "loss": scores["loss"]}, name=name)
     text = json.dumps({"global_step": step, **scores}, indent=2, ensure_ascii=False) + "\n"
     write_text(os.path.join(settings.output_dir, f"{name}.json"), text)
-    for line in entity_scores.format_report(dict(scores)).splitlines():
+    for line in tagging_entities.format_report(dict(scores)).splitlines():
         logging.info("  %s", line)
 
 
 def _save_predictions(
     settings: Settings,
-    task: tagging.Task,
-    split: tagging_windows.Split,
-    predictions: Sequence[tagging.Prediction],
+    task: tagging_windows.Task,
+    split: tagging_batches.Split,
+    predictions: Sequence[tagging_windows.Prediction],
 ) -> None:
     files = _files(settings)
     path = os.path.join(settings.output_dir, "predictions.txt")
     pairs = zip(split.sentences, (each.tags for each in predictions), strict=True)
-    conll.write_predictions(
+    tagging_sentences.write_predictions(
         path,
         files.find("test"),
         files.columns,
@@ -494,24 +500,28 @@ def serve(
 
     An input has `text`. Each answer has `entities`, as `tagging.text_entities` gives them.
     """
-    task = tagging.Task.from_dict(stored["task"])
+    task = tagging_windows.Task.from_dict(stored["task"])
     # The model wants a window even where all texts are blank.
     blank = np.zeros((1, stored["max_seq_length"]), np.int32)
 
-    def read(rows: Sequence[Mapping[str, Any]]) -> list[tuple[conll.Sentence, list[Any]]]:
+    def read(
+        rows: Sequence[Mapping[str, Any]],
+    ) -> list[tuple[tagging_sentences.Sentence, list[Any]]]:
         for number, row in enumerate(rows):
             if not isinstance(row["text"], str):
                 raise ValueError(
                     f"Input {number}, counted from 0, must have one text as 'text'. "
                     f"Received {row['text']!r}."
                 )
-        return [tagging.read_text(row["text"], task.unit) for row in rows]
+        return [tagging_windows.read_text(row["text"], task.unit) for row in rows]
 
     def make_features(rows: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
         sentences = [sentence for sentence, _ in read(rows)]
-        features = tagging.make_features(sentences, task, tokenizer, stored["max_seq_length"])
+        features = tagging_windows.make_features(
+            sentences, task, tokenizer, stored["max_seq_length"]
+        )
         if not len(features["word_ids"]):
-            return {**dict.fromkeys(features, blank), "word_ids": blank + tagging.NO_WORD}
+            return {**dict.fromkeys(features, blank), "word_ids": blank + tagging_windows.NO_WORD}
         return features
 
     def decode(
@@ -521,9 +531,9 @@ def serve(
     ) -> list[dict[str, Any]]:
         texts = read(rows)
         sentences = [sentence for sentence, _ in texts]
-        predictions = tagging.decode(task, sentences, features, outputs["logits"])
+        predictions = tagging_windows.decode(task, sentences, features, outputs["logits"])
         return [
-            {"entities": tagging.text_entities(row["text"], spans, prediction)}
+            {"entities": tagging_windows.text_entities(row["text"], spans, prediction)}
             for row, (_, spans), prediction in zip(rows, texts, predictions, strict=True)
         ]
 

@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 from conftest import ROOT, run_python, write_model_files
 
-import conll
-import entity_scores
-import entity_tags
 import predict
 import run_ner
 import serving
+from bert.tasks.tagging import entities as tagging_entities
+from bert.tasks.tagging import sentences as tagging_sentences
 
 # A word's tag follows from the word.
 TAGS = {
@@ -78,7 +77,7 @@ def write_conll(path, sentences, with_tags=True, scheme="iob2"):
     for number, sentence in enumerate(sentences):
         if number == 5:
             lines += ["-DOCSTART- -X-" + " O" * with_tags, ""]
-        tags = entity_tags.convert([tag for _, tag in sentence], scheme)
+        tags = tagging_entities.convert([tag for _, tag in sentence], scheme)
         for (word, _), tag in zip(sentence, tags, strict=True):
             lines.append(f"{word} NN" + f" {tag}" * with_tags)
         lines.append("")
@@ -92,7 +91,10 @@ def write_task(folder, count=64, **test):
 
 
 def read_tags(path, column=-1):
-    return [each.tags for each in conll.read(str(path), conll.Columns(tag=column))]
+    return [
+        each.tags
+        for each in tagging_sentences.read(str(path), tagging_sentences.Columns(tag=column))
+    ]
 
 
 def read_json(path):
@@ -127,7 +129,7 @@ def test_names_are_learned_scored_and_predicted(make_settings, tmp_path, log):
     originals = (tmp_path / "test.txt").read_text().splitlines()
     assert [line.rpartition(" ")[0] for line in lines] == originals
     gold, found = read_tags(out / "predictions.txt", -2), read_tags(out / "predictions.txt")
-    assert entity_scores.score(gold, found)["f1"] == scores["test_f1"]
+    assert tagging_entities.score(gold, found)["f1"] == scores["test_f1"]
     assert any("processed" in message and "phrases" in message for message in log.messages)
     # Another day, from the folder alone.
     before = (out / "predictions.txt").read_bytes()
@@ -150,7 +152,7 @@ def test_records_are_the_same_whatever_the_columns_and_the_scheme(make_settings,
     ):  # fmt: skip
         lines = []
         for sentence in sentences:
-            tags = entity_tags.convert([tag for _, tag in sentence], scheme)
+            tags = tagging_entities.convert([tag for _, tag in sentence], scheme)
             lines += [
                 template.format(word=word, tag=tag)
                 for (word, _), tag in zip(sentence, tags, strict=True)
@@ -175,10 +177,10 @@ def test_labels_and_predictions_may_be_of_other_schemes(make_settings, tmp_path)
     out = tmp_path / "out"
     assert len(read_json(out / "task.json")["task"]["labels"]) == 9
     tags = read_tags(out / "predictions.txt")
-    assert tags == [entity_tags.convert(each, "iob1") for each in tags]
+    assert tags == [tagging_entities.convert(each, "iob1") for each in tags]
     run_ner.run(make_settings(do_predict=True))
     again = read_tags(out / "predictions.txt")
-    assert [entity_tags.convert(each, "iob1") for each in again] == tags
+    assert [tagging_entities.convert(each, "iob1") for each in again] == tags
     assert any("S-PER" in each for each in again)
     with pytest.raises(ValueError, match=r"must belong to the same task.*'iobes'.*'iob1'"):
         run_ner.run(make_settings(do_predict=True, scheme="iob1"))
@@ -402,8 +404,8 @@ def tags_of(answer):
         assert text[each["start"] : each["end"]] == each["text"]
         assert 0 < each["score"] <= 1
         first, last = starts.index(each["start"]), ends.index(each["end"])
-        entities.append(entity_tags.Entity(each["type"], first, last + 1))
-    return entity_tags.to_tags(entities, len(starts), "iob2")
+        entities.append(tagging_entities.Entity(each["type"], first, last + 1))
+    return tagging_entities.to_tags(entities, len(starts), "iob2")
 
 
 def answer_texts(model, sentences):
@@ -415,7 +417,7 @@ def answer_texts(model, sentences):
 def test_loaded_model_answers_as_the_script_does(make_settings, tmp_path, trained):
     sentences = make_sentences(30, 4)
     expected = script_tags(make_settings, tmp_path, sentences, output_scheme="iob2")
-    expected = [entity_tags.convert(tags, "iob2") for tags in expected]
+    expected = [tagging_entities.convert(tags, "iob2") for tags in expected]
     assert any("B-PER" in tags for tags in expected)
     for batch_size in (1, 4, 64):
         model = serving.load(str(trained), batch_size=batch_size)
@@ -442,7 +444,7 @@ def test_long_sentences_are_split_and_predicted_whole(make_settings, tmp_path, t
     assert any("B-PER" in tags[12:] for tags in found)
     answers = answer_texts(serving.load(str(trained)), sentences)
     assert [tags_of(answer) for answer in answers] == [
-        entity_tags.convert(tags, "iob2") for tags in found
+        tagging_entities.convert(tags, "iob2") for tags in found
     ]
 
 

@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 
-import conll
 import tokenization
 from bert.tasks.squad import questions as squad_questions
 from bert.tasks.swag import examples as swag_examples
+from bert.tasks.tagging import sentences as tagging_sentences
 
 ROOT = Path(__file__).parent.parent
 
@@ -56,10 +56,12 @@ def test_sample_endings_cannot_be_told_by_their_number(name, count):
 
 @pytest.mark.parametrize(("name", "count"), [("train", 40), ("dev", 10), ("test", 8)])
 def test_sample_entities_are_tagged_in_one_scheme_with_known_words(name, count):
-    sentences = conll.read(str(ROOT / f"sample/entities/{name}.txt"), conll.Columns())
+    sentences = tagging_sentences.read(
+        str(ROOT / f"sample/entities/{name}.txt"), tagging_sentences.Columns()
+    )
     assert len(sentences) == count
     assert len({sentence.document for sentence in sentences}) > 1
-    assert conll.detect_scheme(sentences) == "iob2"
+    assert tagging_sentences.detect_scheme(sentences) == "iob2"
     tags = {tag for sentence in sentences for tag in sentence.tags}
     assert {"B-PER", "B-LOC", "B-ORG"} <= tags
     tokenizer = tokenization.FullTokenizer(str(ROOT / "sample/vocab.txt"))

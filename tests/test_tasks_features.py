@@ -7,14 +7,11 @@ import tensorflow as tf
 from conftest import change
 from test_run_ner import PIECES, make_sentences, settings_in, write_task
 
-import entity_tags
 import extract_features
 import modeling
 import run_ner
 import serving
-import tagging
 import tokenization
-import word_features
 from bert.tasks import features as tasks_features
 from bert.tasks.features import (
     FEATURE_LAYERS,
@@ -25,9 +22,12 @@ from bert.tasks.features import (
     parse_layers,
     width,
 )
+from bert.tasks.tagging import batches as tagging_batches
+from bert.tasks.tagging import entities as tagging_entities
+from bert.tasks.tagging import windows as tagging_windows
+from bert.tasks.tagging.sentences import Sentence
 from bert.training.batches import Batches
 from bert.weights import checkpoint
-from conll import Sentence
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *PIECES]
 TOKENIZER = tokenization.FullTokenizer.from_vocab(
@@ -45,8 +45,12 @@ def make_arrays(count=12, seed=0):
     """Returns windows over sentences of which some are longer than a window."""
     pairs = make_sentences(count, seed, longest=6)
     sentences = [Sentence([word for word, _ in each], [tag for _, tag in each]) for each in pairs]
-    task = tagging.make_task(sentences, "iob2")
-    return sentences, task, tagging.make_features(sentences, task, TOKENIZER, MAX_SEQ_LENGTH)
+    task = tagging_windows.make_task(sentences, "iob2")
+    return (
+        sentences,
+        task,
+        tagging_windows.make_features(sentences, task, TOKENIZER, MAX_SEQ_LENGTH),
+    )
 
 
 def make_tagger(config, task, layers="concat_last_four", **changes):
@@ -68,7 +72,9 @@ def encoder_inputs(arrays):
 def test_features_are_those_of_extract_features_at_first_pieces(config, layers, tmp_path):
     _, task, arrays = make_arrays()
     tagger = make_tagger(config, task, layers)
-    features = word_features.WordFeatures(tagger.encoder, arrays, str(tmp_path / "x.features.npy"))
+    features = tagging_batches.WordFeatures(
+        tagger.encoder, arrays, str(tmp_path / "x.features.npy")
+    )
     numbers = range(4) if layers == "weighted" else [layers]
     extractor = extract_features.Extractor(config, list(numbers), "none")
     for ours, theirs in zip(tagger.encoder.weights, extractor.model.weights, strict=True):
@@ -91,13 +97,13 @@ def test_training_and_prediction_give_the_same_logits(config, tmp_path):
         _, task, arrays = make_arrays()
         tagger = make_tagger(config, task, layers)
         path = str(tmp_path / f"{layers}.features.npy")
-        features = word_features.WordFeatures(tagger.encoder, arrays, path)
-        words = word_features.compact(arrays)
+        features = tagging_batches.WordFeatures(tagger.encoder, arrays, path)
+        words = tagging_batches.compact(arrays)
         whole = tagger.whole_model()
         inputs = {**encoder_inputs(arrays), "label_mask": arrays["label_mask"]}
         logits = np.asarray(whole(inputs)["logits"])
         assert not logits[arrays["label_mask"] == 0].any()
-        batches = word_features.FeatureBatches(features, words, batch_size=5)
+        batches = tagging_batches.FeatureBatches(features, words, batch_size=5)
         count = 0
         for step, batch in enumerate(batches.iterate(0, batches.num_batches)):
             outputs = tagger.model({name: batch[name] for name in tagger.model.input})["logits"]
@@ -140,7 +146,7 @@ def test_the_checkpoint_of_either_model_holds_everything(config):
 
 
 def compact_words(arrays):
-    words = word_features.compact(arrays)
+    words = tagging_batches.compact(arrays)
     rows = zip(words["word_ids"], words["label_mask"], strict=True)
     return words, [list(ids[mask > 0]) for ids, mask in rows]
 
@@ -153,23 +159,25 @@ def test_compact_keeps_words_in_order(config):
         count = mask.sum()
         labels = words["label_ids"][row, :count]
         assert labels.tolist() == arrays["label_ids"][row][mask].tolist()
-        assert (words["word_ids"][row, count:] == tagging.NO_WORD).all()
+        assert (words["word_ids"][row, count:] == tagging_windows.NO_WORD).all()
 
 
 def test_words_are_decoded_as_from_windows(config):
     sentences, task, arrays = make_arrays()
     rng = np.random.RandomState(0)
     logits = rng.standard_normal((*arrays["input_ids"].shape, len(task.labels)))
-    words = word_features.compact(arrays)
+    words = tagging_batches.compact(arrays)
     compacted = np.zeros((*words["label_ids"].shape, len(task.labels)))
     compacted[words["label_mask"] > 0] = logits[arrays["label_mask"] > 0]
-    ours = tagging.decode(task, sentences, words, compacted)
-    assert ours == tagging.decode(task, sentences, arrays, logits)
-    assert tagging.loss(words, compacted) == pytest.approx(tagging.loss(arrays, logits))
+    ours = tagging_windows.decode(task, sentences, words, compacted)
+    assert ours == tagging_windows.decode(task, sentences, arrays, logits)
+    assert tagging_windows.loss(words, compacted) == pytest.approx(
+        tagging_windows.loss(arrays, logits)
+    )
 
 
 def open_features(tagger, arrays, path):
-    return word_features.WordFeatures(tagger.encoder, arrays, str(path)).open()
+    return tagging_batches.WordFeatures(tagger.encoder, arrays, str(path)).open()
 
 
 def test_a_file_is_read_again_unless_what_it_was_made_of_has_changed(config, tmp_path, log):
@@ -224,15 +232,17 @@ def test_parts_change_nothing_and_what_fails_leaves_no_file(config, tmp_path, mo
     _, task, arrays = make_arrays()
     tagger = make_tagger(config, task)
     whole = open_features(tagger, arrays, tmp_path / "x.features.npy")
-    monkeypatch.setattr(word_features, "_PART_VALUES", 200)
-    parts = list(word_features.encode(tagger.encoder, arrays))
+    monkeypatch.setattr(tagging_batches, "_PART_VALUES", 200)
+    parts = list(tagging_batches.encode(tagger.encoder, arrays))
     assert len(parts) > 5
     np.testing.assert_allclose(np.concatenate(parts), whole, atol=1e-5)
     tagger.encoder.weights[0].assign(np.full(tagger.encoder.weights[0].shape, np.nan))
     with pytest.raises(ArithmeticError, match="Features must be finite"):
         open_features(tagger, arrays, tmp_path / "y.features.npy")
-    features = word_features.WordFeatures(tagger.encoder, arrays, str(tmp_path / "y.features.npy"))
-    batches = word_features.FeatureBatches(features, word_features.compact(arrays), 4)
+    features = tagging_batches.WordFeatures(
+        tagger.encoder, arrays, str(tmp_path / "y.features.npy")
+    )
+    batches = tagging_batches.FeatureBatches(features, tagging_batches.compact(arrays), 4)
     with pytest.raises(ArithmeticError, match="Features must be finite"):
         next(batches.iterate(0, 1))
     assert [path.name for path in tmp_path.iterdir()] == ["x.features.npy"]
@@ -244,9 +254,11 @@ def test_parts_change_nothing_and_what_fails_leaves_no_file(config, tmp_path, mo
 def make_batches(config, tmp_path, *arguments, **changes):
     _, task, arrays = make_arrays(20)
     tagger = make_tagger(config, task, "last")
-    features = word_features.WordFeatures(tagger.encoder, arrays, str(tmp_path / "x.features.npy"))
-    words = word_features.compact(arrays)
-    return word_features.FeatureBatches(features, words, *arguments, **changes), features, words
+    features = tagging_batches.WordFeatures(
+        tagger.encoder, arrays, str(tmp_path / "x.features.npy")
+    )
+    words = tagging_batches.compact(arrays)
+    return tagging_batches.FeatureBatches(features, words, *arguments, **changes), features, words
 
 
 @pytest.mark.parametrize("trim", [True, False])
@@ -352,7 +364,7 @@ def test_names_are_learned_while_the_encoder_stays_as_it_is(make_settings, tmp_p
     for batch_size in (1, 4):
         answers = serving.load(str(out), batch_size=batch_size).predict(texts)
         for text, answer, sentence in zip(texts, answers, sentences, strict=True):
-            expected = entity_tags.find_entities([tag for _, tag in sentence])
+            expected = tagging_entities.find_entities([tag for _, tag in sentence])
             assert [each["type"] for each in answer["entities"]] == [e.type for e in expected]
             assert all(text[e["start"] : e["end"]] == e["text"] for e in answer["entities"])
 

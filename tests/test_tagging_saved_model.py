@@ -5,23 +5,25 @@ import tensorflow as tf
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from test_classification_saved_model import as_lists, call_elsewhere
-from test_export_tokenizer import SPECIALS, texts
+from test_export_tokenizer import SPECIALS, graph, is_worth_a_look, texts
+from test_export_tokenizer import batches as any_texts
 
-import entity_tags
 import modeling
-import tagging
-import tagging_export
 import tokenization
 from bert.tasks.features import FeatureTagger
 from bert.tasks.heads import tagging_model
+from bert.tasks.tagging import entities as tagging_entities
+from bert.tasks.tagging import windows as tagging_windows
+from bert.tasks.tagging import words as tagging_words
+from bert.tasks.tagging.saved_model import GraphWordSpans, export_tagger
 
 LENGTH = 10
 BATCH = 4
 TASKS = {
-    "word": tagging.Task(
-        labels=tuple(entity_tags.list_labels(["PER", "LOC"], "iob2")), scheme="iob2"
+    "word": tagging_windows.Task(
+        labels=tuple(tagging_entities.list_labels(["PER", "LOC"], "iob2")), scheme="iob2"
     ),
-    "character": tagging.Task(
+    "character": tagging_windows.Task(
         # In no particular order, and an entity without a type.
         labels=("I-X", "B", "S-X", "O", "E-X", "I", "B-X"),
         scheme="iobes",
@@ -74,19 +76,21 @@ def tagger(request, tmp_path_factory):
     layers = "weighted" if request.param == "features" else None
     model = make_model(tokenizer, len(task.labels), layers)
     folder = str(tmp_path_factory.mktemp("tagger") / "saved_model")
-    tagging_export.export_tagger(folder, model, tokenizer, task, LENGTH)
+    export_tagger(folder, model, tokenizer, task, LENGTH)
     run = tf.function(
         lambda features: model(features, training=False)["logits"],
         input_signature=[{name: tf.TensorSpec([None, None], tf.int32) for name in model.input}],
     )
 
     def find(batch):
-        sentences, spans = zip(*[tagging.read_text(text, task.unit) for text in batch], strict=True)
-        features = tagging.make_features(sentences, task, tokenizer, LENGTH)
+        sentences, spans = zip(
+            *[tagging_windows.read_text(text, task.unit) for text in batch], strict=True
+        )
+        features = tagging_windows.make_features(sentences, task, tokenizer, LENGTH)
         inputs = {name: features[name] for name in model.input}
         logits = run(inputs).numpy()
-        predictions = tagging.decode(task, sentences, features, logits)
-        entities = map(tagging.text_entities, batch, spans, predictions)
+        predictions = tagging_windows.decode(task, sentences, features, logits)
+        entities = map(tagging_windows.text_entities, batch, spans, predictions)
         return list(entities), as_lists(inputs), logits
 
     return find, folder
@@ -179,7 +183,42 @@ def test_what_does_not_fit_is_named(tmp_path, num_labels, length, message):
     tokenizer = make_tokenizer()
     model = make_model(tokenizer, num_labels)
     with pytest.raises(ValueError, match=message):
-        tagging_export.export_tagger(
-            str(tmp_path / "saved_model"), model, tokenizer, TASKS["word"], length
-        )
+        export_tagger(str(tmp_path / "saved_model"), model, tokenizer, TASKS["word"], length)
     assert list(tmp_path.iterdir()) == []
+
+
+# Marks within words and numbers, possessives, and scripts without spaces.
+marked = st.text("aAsSx19''\u2019.,:;-&/@_ \u0301\u200d\u4e2d\u30ab\u0e01\xa0", max_size=40)
+
+
+@pytest.fixture(scope="module", params=tagging_words.UNITS)
+def find(request):
+    """A function of texts, and the unit."""
+    return graph(GraphWordSpans(request.param).find), request.param
+
+
+def check_words(find, batch):
+    words, starts, ends = (each.to_list() for each in find[0](tf.constant(batch, tf.string)))
+    expected = [tagging_words.find_spans(text, find[1]) for text in batch]
+    found = [list(zip(*each, strict=True)) for each in zip(starts, ends, strict=True)]
+    assert found == expected
+    assert [[word.decode() for word in row] for row in words] == [
+        [text[start:end] for start, end in spans]
+        for text, spans in zip(batch, expected, strict=True)
+    ]
+
+
+@settings(max_examples=50)
+@given(st.one_of(any_texts, st.lists(marked, max_size=8)))
+@example(["the U.S. won 3,000:1, e.g. 's it's 'sit 's's dogs' o'clock's", "a-b&c/d@e.f 1,x ,1"])
+@example(["", "'", "s", "\u2019S", "1,", "2", "\u0301a", "\u200d \u0301\u4e2d\u0301\u30ab"])
+@example([])
+def test_words_are_where_python_finds_them(find, batch):
+    check_words(find, batch)
+
+
+@pytest.mark.slow
+def test_every_character_is_taken_as_in_python(find):
+    chars = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
+    chars = [char for char in chars if is_worth_a_look(char) or ord(char) % 64 == 0]
+    check_words(find, [f"a{char}a'{char}1,{char}" for char in chars])

@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-import entity_scores
-import entity_tags
 import tokenization
-import word_spans
-from conll import Sentence
+from bert.tasks.tagging import entities as tagging_entities
+from bert.tasks.tagging import words as tagging_words
+from bert.tasks.tagging.sentences import Sentence
 
 # What is not the number of a word.
 NO_WORD = -1
@@ -39,7 +38,7 @@ class Task:
     unit: str = "word"
 
     def __post_init__(self) -> None:
-        for name, values in (("scheme", entity_tags.SCHEMES), ("unit", word_spans.UNITS)):
+        for name, values in (("scheme", tagging_entities.SCHEMES), ("unit", tagging_words.UNITS)):
             if getattr(self, name) not in values:
                 raise ValueError(
                     f"`{name}` must be one of {list(values)}. Received {getattr(self, name)!r}."
@@ -49,7 +48,7 @@ class Task:
                 f"`labels` must be at least two, each once. Received {list(self.labels)}."
             )
         for label in self.labels:
-            entity_tags.split_tag(label)
+            tagging_entities.split_tag(label)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns what `from_dict` takes, fit for JSON."""
@@ -78,11 +77,11 @@ def make_task(sentences: Iterable[Sentence], scheme: str, unit: str = "word") ->
     types = {
         entity.type
         for sentence in sentences
-        for entity in entity_tags.find_entities(sentence.tags or ())
+        for entity in tagging_entities.find_entities(sentence.tags or ())
     }
     if not types:
         raise ValueError("The sentences to train on must have entities. All tags are O.")
-    return Task(labels=tuple(entity_tags.list_labels(types, scheme)), scheme=scheme, unit=unit)
+    return Task(labels=tuple(tagging_entities.list_labels(types, scheme)), scheme=scheme, unit=unit)
 
 
 def make_features(
@@ -290,7 +289,7 @@ def _label_ids(sentences: Sequence[Sentence], task: Task) -> np.ndarray:
         if sentence.tags is None:
             ids += [0] * len(sentence.words)
             continue
-        labels = entity_tags.convert(sentence.tags, task.scheme)
+        labels = tagging_entities.convert(sentence.tags, task.scheme)
         for word, label in enumerate(labels):
             if label not in numbers:
                 raise ValueError(
@@ -302,7 +301,7 @@ def _label_ids(sentences: Sequence[Sentence], task: Task) -> np.ndarray:
 
 
 def _list_types(task: Task) -> list[str]:
-    return sorted({entity_tags.split_tag(label)[1] for label in task.labels} - {""})
+    return sorted({tagging_entities.split_tag(label)[1] for label in task.labels} - {""})
 
 
 def _to_arrays(
@@ -369,8 +368,8 @@ def score(
     task: Task, sentences: Sequence[Sentence], predictions: Sequence[Prediction]
 ) -> dict[str, Any]:
     """Returns what `entity_scores.score` does, tags being compared in the task's scheme."""
-    gold = [entity_tags.convert(sentence.tags or (), task.scheme) for sentence in sentences]
-    return entity_scores.score(gold, [prediction.tags for prediction in predictions])
+    gold = [tagging_entities.convert(sentence.tags or (), task.scheme) for sentence in sentences]
+    return tagging_entities.score(gold, [prediction.tags for prediction in predictions])
 
 
 def loss(features: Mapping[str, np.ndarray], logits: np.ndarray) -> float:
@@ -383,14 +382,14 @@ def loss(features: Mapping[str, np.ndarray], logits: np.ndarray) -> float:
     return float(np.mean(log_sums - words[np.arange(len(words)), labels]))
 
 
-def read_text(text: str, unit: str) -> tuple[Sentence, list[word_spans.Span]]:
+def read_text(text: str, unit: str) -> tuple[Sentence, list[tagging_words.Span]]:
     """Returns the words of raw text as a sentence, and where each begins and ends."""
-    spans = word_spans.find_spans(text, unit)
+    spans = tagging_words.find_spans(text, unit)
     return Sentence([text[start:end] for start, end in spans]), spans
 
 
 def text_entities(
-    text: str, spans: Sequence[word_spans.Span], prediction: Prediction
+    text: str, spans: Sequence[tagging_words.Span], prediction: Prediction
 ) -> list[dict[str, Any]]:
     """Returns the entities in a text, fit for JSON.
 
@@ -399,7 +398,7 @@ def text_entities(
       the mean probability of its words' labels.
     """
     entities = []
-    for entity in entity_tags.find_entities(prediction.tags):
+    for entity in tagging_entities.find_entities(prediction.tags):
         start, end = spans[entity.start][0], spans[entity.end - 1][1]
         probabilities = prediction.probabilities[entity.start : entity.end]
         entities.append(

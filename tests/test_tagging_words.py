@@ -2,11 +2,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import word_spans
+from bert.tasks.tagging import words as tagging_words
 
 
 def cut(text, unit):
-    return [text[start:end] for start, end in word_spans.find_spans(text, unit)]
+    return [text[start:end] for start, end in tagging_words.find_spans(text, unit)]
 
 
 @pytest.mark.parametrize(
@@ -43,9 +43,9 @@ def test_characters_of_unspaced_scripts_stand_alone(text, characters):
     assert cut(text, "character") == characters
 
 
-@given(st.text(), st.sampled_from(word_spans.UNITS))
+@given(st.text(), st.sampled_from(tagging_words.UNITS))
 def test_spans_cover_all_but_whitespace_in_order(text, unit):
-    spans = word_spans.find_spans(text, unit)
+    spans = tagging_words.find_spans(text, unit)
     assert "".join(text[start:end] for start, end in spans) == "".join(text.split())
     ends = [0, *(end for _, end in spans)]
     assert all(end <= start for end, (start, _) in zip(ends, spans, strict=False))

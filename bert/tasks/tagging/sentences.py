@@ -7,16 +7,17 @@ what was read (paper, section 5.3).
 import bisect
 import dataclasses
 import itertools
+import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from absl import logging
 
-import entity_tags
-import word_spans
-from bert.files.paths import replace_files
+from bert.files.paths import describe_folder, is_file, list_folder, replace_files
 from bert.files.tables import text_lines
+from bert.tasks.tagging import entities as tagging_entities
+from bert.tasks.tagging import words as tagging_words
 
 _CONLL_2012_DOCUMENT = re.compile(r"#(?:begin|end) document\b")
 _WHITESPACE = re.compile("[ \t]+")
@@ -87,7 +88,7 @@ def has_tags(path: str, columns: Columns) -> bool:
         size = len(row.cells)
         if not -size <= columns.tag < size or (columns.word - columns.tag) % size == 0:
             return False
-        if entity_tags.is_tag(row.cells[columns.tag]):
+        if tagging_entities.is_tag(row.cells[columns.tag]):
             return True
     return False
 
@@ -208,7 +209,7 @@ def check_scheme(sentences: Iterable[Sentence], scheme: str) -> None:
 def _find_fault(sentences: Iterable[Sentence], scheme: str) -> tuple[int, str] | None:
     """Returns the number of the first sentence with a fault, and what to say of it."""
     for number, sentence in enumerate(sentences):
-        if fault := entity_tags.find_fault(sentence.tags or (), scheme):
+        if fault := tagging_entities.find_fault(sentence.tags or (), scheme):
             return number, f"{sentence.place(fault.word)}: {fault.message}"
     return None
 
@@ -220,7 +221,7 @@ def detect_scheme(sentences: Sequence[Sentence]) -> str:
       ValueError: where there is none, naming file, line and tag at which each one fails.
     """
     faults = []
-    for scheme in entity_tags.SCHEMES:
+    for scheme in tagging_entities.SCHEMES:
         fault = _find_fault(sentences, scheme)
         if fault is None:
             return scheme
@@ -239,7 +240,7 @@ def split_characters(sentence: Sentence) -> Sentence:
     Its tags are of IOB2.
     """
     parts = [
-        [word[start:end] for start, end in word_spans.character_spans(word)]
+        [word[start:end] for start, end in tagging_words.character_spans(word)]
         for word in sentence.words
     ]
     starts = list(itertools.accumulate(map(len, parts), initial=0))
@@ -247,11 +248,11 @@ def split_characters(sentence: Sentence) -> Sentence:
     if sentence.tags is not None:
         entities = [
             entity._replace(start=starts[entity.start], end=starts[entity.end])
-            for entity in entity_tags.find_entities(sentence.tags)
+            for entity in tagging_entities.find_entities(sentence.tags)
         ]
         # A word of no character, such as a wide space, leaves nothing.
         entities = [entity for entity in entities if entity.start < entity.end]
-        tags = entity_tags.to_tags(entities, starts[-1], "iob2")
+        tags = tagging_entities.to_tags(entities, starts[-1], "iob2")
     lines = [line for line, part in zip(sentence.lines, parts, strict=True) for _ in part]
     words = list(itertools.chain.from_iterable(parts))
     return dataclasses.replace(sentence, words=words, tags=tags, lines=lines)
@@ -279,7 +280,7 @@ def write_predictions(
     with replace_files([path]) as [file]:
         for number, line in text_lines(input_path):
             # Lines between documents get a tag, too, so that conlleval finds all columns.
-            tag = tags.get(number, entity_tags.OUTSIDE)
+            tag = tags.get(number, tagging_entities.OUTSIDE)
             file.write(f"{columns.append(line, tag) if line.strip() else line}\n".encode())
 
 
@@ -294,7 +295,99 @@ def _tags_of_lines(
             start=bisect.bisect_left(firsts, entity.start),
             end=bisect.bisect_left(firsts, entity.end),
         )
-        for entity in entity_tags.find_entities(predicted)
+        for entity in tagging_entities.find_entities(predicted)
     ]
     entities = [entity for entity in entities if entity.start < entity.end]
-    return zip(lines, entity_tags.to_tags(entities, len(lines), scheme), strict=True)
+    return zip(lines, tagging_entities.to_tags(entities, len(lines), scheme), strict=True)
+
+
+# Of files in a folder, each also with .gz.
+ENDINGS = (".txt", ".conll", ".bio", ".iob", ".iob2", ".iobes", ".tsv")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaggedFiles:
+    """The files of the splits "train", "dev" and "test".
+
+    Attributes:
+      data_dir: Folder with those that are not given one by one.
+      train_file: As dev_file and test_file, a path, or None.
+      columns: Where words and tags stand.
+      scheme: That of the tags; None for the one that all of a file's tags are of.
+      unit: What has a label, one of `word_spans.UNITS`.
+    """
+
+    data_dir: str | None
+    train_file: str | None
+    dev_file: str | None
+    test_file: str | None
+    columns: Columns
+    scheme: str | None
+    unit: str
+
+    def find(self, split: str) -> str:
+        """Returns the path of a split.
+
+        Raises:
+          ValueError: where there is none, or more than one.
+        """
+        path = getattr(self, f"{split}_file")
+        if path is None:
+            return self._find_in_folder(split)
+        if not is_file(path):
+            raise ValueError(f"`--{split}_file` must name a file. Received {path!r}.")
+        return path
+
+    def _find_in_folder(self, split: str) -> str:
+        folder = self.data_dir
+        if folder is None:
+            raise ValueError(f"`--data_dir` or `--{split}_file` must be given.")
+        names = {split + ending + packed for ending in ENDINGS for packed in ("", ".gz")}
+        found = [name for name in list_folder(folder) if name in names]
+        if len(found) > 1:
+            raise ValueError(
+                f"`--data_dir` must hold one file for the {split} set. Received {found} in "
+                f"{folder!r}. Name one with `--{split}_file`."
+            )
+        if not found:
+            raise ValueError(
+                f"`--data_dir` must hold {split!r} with one of the endings {list(ENDINGS)}, or "
+                f"`--{split}_file` name the file. Received {describe_folder(folder)}."
+            )
+        return os.path.join(folder, found[0])
+
+    def read(self, split: str) -> list[Sentence]:
+        """Returns the sentences of a split; only those of the test set may be without tags.
+
+        Raises:
+          ValueError: as `conll.read` and `conll.check_scheme`; and where the dev set has no entity.
+        """
+        path = self.find(split)
+        is_tagged = split != "test" or has_tags(path, self.columns)
+        sentences = read(path, self.columns, with_tags=is_tagged)
+        scheme = self._check_tags(sentences) if is_tagged else None
+        logging.info(
+            "Read %d sentences of %d words, %s: %s.",
+            len(sentences),
+            sum(len(sentence.words) for sentence in sentences),
+            f"tags in {scheme.upper()}" if scheme else "without tags",
+            path,
+        )
+        if is_tagged and split != "train" and not has_entities(sentences):
+            if split == "dev":
+                raise ValueError(f"`--do_eval` needs entities. All tags in {path!r} are O.")
+            logging.warning("All tags in %s are O: predictions are not scored.", path)
+        if self.unit == "character":
+            return [split_characters(sentence) for sentence in sentences]
+        return sentences
+
+    def _check_tags(self, sentences: Sequence[Sentence]) -> str:
+        if self.scheme is None:
+            return detect_scheme(sentences)
+        check_scheme(sentences, self.scheme)
+        return self.scheme
+
+
+def has_entities(sentences: Sequence[Sentence]) -> bool:
+    """Returns whether any word has a tag other than O."""
+    return any(set(sentence.tags or ()) - {tagging_entities.OUTSIDE} for sentence in sentences)

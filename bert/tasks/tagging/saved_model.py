@@ -6,18 +6,22 @@ Dimension key: `B` texts, `N` the most entities of a text, `W` words of all text
 another, `V` windows, `S` sequence, `C` labels.
 """
 
+import functools
+import unicodedata
 from typing import Any, NamedTuple
 
 import keras
+import numpy as np
 import tensorflow as tf
 from absl import logging
 
-import entity_tags
-import tagging
 import tokenization
 from bert.export import saved_model
+from bert.export.tokenizer import Table, tabulate
 from bert.files.paths import check_saved_model
-from graph_word_spans import GraphWordSpans
+from bert.tasks.tagging import entities as tagging_entities
+from bert.tasks.tagging import windows as tagging_windows
+from bert.tasks.tagging import words as tagging_words
 
 Tensor = Any
 
@@ -29,7 +33,7 @@ def export_tagger(
     folder: str,
     model: keras.Model,
     tokenizer: tokenization.FullTokenizer,
-    task: tagging.Task,
+    task: tagging_windows.Task,
     max_seq_length: int,
 ) -> None:
     """Writes a SavedModel that finds entities, with these signatures.
@@ -106,17 +110,19 @@ class _Tagger(saved_model.ExportedModel):
         self,
         model: keras.Model,
         tokenizer: tokenization.FullTokenizer,
-        task: tagging.Task,
+        task: tagging_windows.Task,
         max_seq_length: int,
     ) -> None:
         super().__init__(model, tokenizer, max_seq_length)
         self._unknown = tokenizer.vocab["[UNK]"]
-        tags = [entity_tags.split_tag(label) for label in task.labels]
+        tags = [tagging_entities.split_tag(label) for label in task.labels]
         with tf.device("/CPU:0"):
             self._spans = GraphWordSpans(task.unit)
             self.labels = tf.constant(task.labels, tf.string)
             self._types = tf.constant([kind for _, kind in tags], tf.string)
-            self._is_outside = tf.constant([prefix == entity_tags.OUTSIDE for prefix, _ in tags])
+            self._is_outside = tf.constant(
+                [prefix == tagging_entities.OUTSIDE for prefix, _ in tags]
+            )
             # Whether an entity goes on from a label (row) to another, as in `find_entities`.
             self._goes_on = tf.constant(
                 [
@@ -260,3 +266,112 @@ def _owners(pieces: Tensor, firsts: Tensor, lasts: Tensor) -> Tensor:
     count = tf.size(pieces) - 1
     best = tf.gather(tf.math.unsorted_segment_max(contexts, words, count), words)
     return tf.math.unsorted_segment_min(windows, tf.where(contexts == best, words, -1), count)
+
+
+# What stands in simplified text for an apostrophe before a possessive s, and for a comma or colon
+# between digits: regular expressions of TensorFlow cannot look ahead or back.
+_POSSESSIVE = "\N{MODIFIER LETTER APOSTROPHE}"
+
+
+_WITHIN_NUMBER = "\N{MIDDLE DOT}"
+
+
+_WORD = (
+    r"(?:[A-Za-z]\.){2,}"
+    rf"|{_POSSESSIVE}[sS]"
+    rf"|\w+(?:[-&./@'{_WITHIN_NUMBER}]\w+)*"
+    r"|\S"
+)
+
+
+# What a character is where the unit is the character.
+_MARK, _SPACED, _SPACE = 1, 2, 4
+
+
+@functools.cache
+def _tables(unit: str) -> tuple[np.ndarray, ...]:
+    if unit == "word":
+        return tabulate(lambda char: [ord(tagging_words._simplify(char))])
+    return tabulate(lambda char: [_kind(char)])
+
+
+def _kind(char: str) -> int:
+    if char.isspace():
+        return _SPACE
+    is_mark = unicodedata.category(char) in ("Mn", "Mc", "Me", "Cf")
+    return is_mark * _MARK + tagging_words._is_spaced(char) * _SPACED
+
+
+class GraphWordSpans(tf.Module):
+    """Does in a graph what `word_spans.find_spans` does.
+
+    Args:
+      unit: One of `word_spans.UNITS`.
+    """
+
+    def __init__(self, unit: str) -> None:
+        super().__init__()
+        self._unit = unit
+        with tf.device("/CPU:0"):
+            self._table = Table(_tables(unit))
+
+    def find(self, texts: Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
+        """Returns the words of texts, string [B] of valid UTF-8.
+
+        Returns:
+          The words, string [B, (W)], and the characters at which each begins and ends, int32
+          [B, (W)].
+        """
+        with tf.device("/CPU:0"):
+            # A space keeps the texts apart.
+            codes = tf.strings.unicode_decode(tf.strings.join([texts, " "]), "UTF-8")
+            codes = codes.with_row_splits_dtype(tf.int32)
+            kinds = self._table.translate(codes).values
+            if self._unit == "word":
+                is_space = kinds == ord(" ")
+                first = self._word_begins(kinds, is_space)
+            else:
+                is_space = kinds == _SPACE
+                first = _character_begins(kinds, is_space)
+            # Letters are all that is no space; each belongs to a word.
+            letters = tf.where(~is_space)[:, 0]
+            words = tf.RaggedTensor.from_row_starts(letters, first, validate=False)
+            begins = tf.gather(letters, first)
+            ends = begins + words.row_lengths()
+            rows = tf.searchsorted(begins, tf.cast(codes.row_splits, tf.int64), out_type=tf.int64)
+            texts = tf.strings.unicode_encode(
+                words.with_values(tf.gather(codes.values, letters)), "UTF-8"
+            )
+            ragged = tf.RaggedTensor.from_row_splits(texts, rows, validate=False)
+            offsets = tf.gather(tf.cast(codes.row_starts(), tf.int64), ragged.value_rowids())
+            starts, stops = (tf.cast(each - offsets, tf.int32) for each in (begins, ends))
+            return ragged, ragged.with_values(starts), ragged.with_values(stops)
+
+    def _word_begins(self, codes: Tensor, is_space: Tensor) -> Tensor:
+        """Returns the numbers of the letters that begin words, of simplified text."""
+
+        def neighbour(mask: Tensor, step: int) -> Tensor:
+            return tf.pad(mask, [[2, 2]])[2 + step : tf.size(codes) + 2 + step]
+
+        def is_in(chars: str) -> Tensor:
+            return tf.reduce_any([codes == ord(char) for char in chars], 0)
+
+        is_digit = (codes >= ord("0")) & (codes <= ord("9"))
+        lower = codes | 32
+        is_word = is_digit | (codes == ord("_")) | ((lower >= ord("a")) & (lower <= ord("z")))
+        possessive = (codes == ord("'")) & neighbour(is_in("sS"), 1) & ~neighbour(is_word, 2)
+        within = is_in(",:") & neighbour(is_digit, -1) & neighbour(is_digit, 1)
+        codes = tf.where(possessive, ord(_POSSESSIVE), codes)
+        codes = tf.where(within, ord(_WITHIN_NUMBER), codes)
+        text = tf.strings.unicode_encode(codes, "UTF-8")
+        words = tf.strings.split([tf.strings.regex_replace(text, f"({_WORD})", r" \1 ")]).values
+        lengths = tf.strings.length(words, unit="UTF8_CHAR")
+        return tf.cast(tf.cumsum(lengths, exclusive=True), tf.int64)
+
+
+def _character_begins(kinds: Tensor, is_space: Tensor) -> Tensor:
+    """Returns the numbers of the letters that begin what counts as a character."""
+    before = tf.concat([[_SPACE], kinds[:-1]], 0)
+    goes_on = (kinds & _MARK > 0) | (kinds & before & _SPACED > 0)
+    begins = ~goes_on | (before == _SPACE)
+    return tf.where(tf.boolean_mask(begins, ~is_space))[:, 0]

@@ -3,9 +3,8 @@ from conftest import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 
-import conll
-import entity_scores
-import entity_tags
+from bert.tasks.tagging import entities as tagging_entities
+from bert.tasks.tagging import sentences as tagging_sentences
 
 CONLL_2003 = ROOT.parent / "shared" / "data" / "conll2003"
 
@@ -31,87 +30,124 @@ def write(tmp_path, text, name="x.txt"):
 
 def test_sentences_have_words_tags_lines_and_documents(tmp_path):
     path = write(tmp_path, TEXT)
-    first, second, third = conll.read(path, conll.Columns())
-    assert first == conll.Sentence(["EU", "rejects"], ["B-ORG", "O"], 1, path, [3, 4])
-    assert second == conll.Sentence(["Peter", "Blackburn"], ["B-PER", "I-PER"], 1, path, [6, 7])
-    assert third == conll.Sentence(["BRUSSELS"], ["B-LOC"], 2, path, [10])
+    first, second, third = tagging_sentences.read(path, tagging_sentences.Columns())
+    assert first == tagging_sentences.Sentence(["EU", "rejects"], ["B-ORG", "O"], 1, path, [3, 4])
+    assert second == tagging_sentences.Sentence(
+        ["Peter", "Blackburn"], ["B-PER", "I-PER"], 1, path, [6, 7]
+    )
+    assert third == tagging_sentences.Sentence(["BRUSSELS"], ["B-LOC"], 2, path, [10])
     assert second.place(1) == f"{path}:7"
-    assert conll.Sentence(["a", "b"]).place(1) == "text, word 2"
+    assert tagging_sentences.Sentence(["a", "b"]).place(1) == "text, word 2"
 
 
 def test_the_same_sentences_are_read_from_any_columns(tmp_path):
     expected = [
         (sentence.words, sentence.tags)
-        for sentence in conll.read(write(tmp_path, TEXT), conll.Columns())
+        for sentence in tagging_sentences.read(write(tmp_path, TEXT), tagging_sentences.Columns())
     ]
     for separator, name in (("\t", "tab"), ("\t", "\\t"), (",", "comma"), ("::", "::")):
         for order, columns in (
-            ((0, 3), conll.Columns(0, 1, name)),
-            ((3, 1, 0), conll.Columns(2, 0, name)),
-            ((2, 0, 3), conll.Columns(-2, -1, name)),
+            ((0, 3), tagging_sentences.Columns(0, 1, name)),
+            ((3, 1, 0), tagging_sentences.Columns(2, 0, name)),
+            ((2, 0, 3), tagging_sentences.Columns(-2, -1, name)),
         ):
             lines = [
                 separator.join(line.split()[column] for column in order) if line else ""
                 for line in TEXT.splitlines()
             ]
             path = write(tmp_path, "\ufeff" + "\r\n".join(lines))
-            found = [(sentence.words, sentence.tags) for sentence in conll.read(path, columns)]
+            found = [
+                (sentence.words, sentence.tags)
+                for sentence in tagging_sentences.read(path, columns)
+            ]
             assert found == expected, (name, order)
 
 
 def test_cells_may_hold_spaces_where_tabs_separate(tmp_path):
     path = write(tmp_path, "New York\tB-LOC\nx\u00a0y\tO\n")
-    [sentence] = conll.read(path, conll.Columns(separator="tab"))
+    [sentence] = tagging_sentences.read(path, tagging_sentences.Columns(separator="tab"))
     assert sentence.words == ["New York", "x\u00a0y"]
-    [sentence] = conll.read(write(tmp_path, "x\u00a0y \t O\n"), conll.Columns())
+    [sentence] = tagging_sentences.read(
+        write(tmp_path, "x\u00a0y \t O\n"), tagging_sentences.Columns()
+    )
     assert sentence.words == ["x\u00a0y"]
 
 
 def test_words_alone_are_read_without_tags(tmp_path):
-    [first, second] = conll.read(write(tmp_path, "a\nb\n\nc"), conll.Columns(), with_tags=False)
+    [first, second] = tagging_sentences.read(
+        write(tmp_path, "a\nb\n\nc"), tagging_sentences.Columns(), with_tags=False
+    )
     assert (first.words, first.tags) == (["a", "b"], None)
     assert second.words == ["c"]
 
 
 def test_documents_may_begin_as_in_conll_2012(tmp_path):
     text = "#begin document (x); part 0\na O\n\n#end document\n#begin document (y)\nb O\n"
-    first, second = conll.read(write(tmp_path, text), conll.Columns())
+    first, second = tagging_sentences.read(write(tmp_path, text), tagging_sentences.Columns())
     assert first.words == ["a"]
     assert first.document != second.document
 
 
 def test_empty_sentences_are_skipped_and_counted(tmp_path, log):
     path = write(tmp_path, "-DOCSTART- O\n\na O\n\n\n\nb O\n\n")
-    assert [sentence.words for sentence in conll.read(path, conll.Columns())] == [["a"], ["b"]]
+    assert [
+        sentence.words for sentence in tagging_sentences.read(path, tagging_sentences.Columns())
+    ] == [["a"], ["b"]]
     assert f"{path}: skipped 2 empty sentences" in log.messages[0]
     assert "the first is line 5" in log.messages[0]
     log.clear()
-    conll.read(write(tmp_path, TEXT), conll.Columns())
+    tagging_sentences.read(write(tmp_path, TEXT), tagging_sentences.Columns())
     assert not log.messages
 
 
 @pytest.mark.parametrize(
     ("text", "columns", "message"),
     [
-        ("a O\nb X O\n", conll.Columns(), r"x.txt:2: has 3 columns, but line 1 has 2. .*'b X O'"),
-        ("a O\n\nb\n", conll.Columns(), r"x.txt:3: has 1 columns, but line 1 has 2"),
-        ("a O\n", conll.Columns(tag=2), r"x.txt:1: must have a column 2, as `--label_column` says"),
-        ("a O\n", conll.Columns(word=-3), r"x.txt:1: must have a column -3.*`--text_column`"),
-        ("a\n", conll.Columns(), r"x.txt:1: must have a word and a tag in different columns"),
-        ("a\tO\n\tO\n", conll.Columns(separator="tab"), r"x.txt:2: must have a word in column 0"),
-        ("a\tO\nb\t\n", conll.Columns(separator="tab"), r"x.txt:2: must have a tag in column -1"),
-        ("\n\n", conll.Columns(), r"x.txt' must hold words"),
-        ("", conll.Columns(), r"x.txt' must hold rows. Received an empty file"),
+        (
+            "a O\nb X O\n",
+            tagging_sentences.Columns(),
+            r"x.txt:2: has 3 columns, but line 1 has 2. .*'b X O'",
+        ),
+        ("a O\n\nb\n", tagging_sentences.Columns(), r"x.txt:3: has 1 columns, but line 1 has 2"),
+        (
+            "a O\n",
+            tagging_sentences.Columns(tag=2),
+            r"x.txt:1: must have a column 2, as `--label_column` says",
+        ),
+        (
+            "a O\n",
+            tagging_sentences.Columns(word=-3),
+            r"x.txt:1: must have a column -3.*`--text_column`",
+        ),
+        (
+            "a\n",
+            tagging_sentences.Columns(),
+            r"x.txt:1: must have a word and a tag in different columns",
+        ),
+        (
+            "a\tO\n\tO\n",
+            tagging_sentences.Columns(separator="tab"),
+            r"x.txt:2: must have a word in column 0",
+        ),
+        (
+            "a\tO\nb\t\n",
+            tagging_sentences.Columns(separator="tab"),
+            r"x.txt:2: must have a tag in column -1",
+        ),
+        ("\n\n", tagging_sentences.Columns(), r"x.txt' must hold words"),
+        ("", tagging_sentences.Columns(), r"x.txt' must hold rows. Received an empty file"),
     ],
 )
 def test_columns_that_are_not_there_are_errors_with_their_line(tmp_path, text, columns, message):
     with pytest.raises(ValueError, match=message):
-        conll.read(write(tmp_path, text), columns)
+        tagging_sentences.read(write(tmp_path, text), columns)
 
 
 def sentence(tags, path="x.txt"):
     tags = tags.split()
-    return conll.Sentence(["w"] * len(tags), tags, 0, path, list(range(5, 5 + len(tags))))
+    return tagging_sentences.Sentence(
+        ["w"] * len(tags), tags, 0, path, list(range(5, 5 + len(tags)))
+    )
 
 
 @pytest.mark.parametrize(
@@ -125,8 +161,8 @@ def sentence(tags, path="x.txt"):
 )
 def test_the_scheme_is_that_of_all_tags(tags, scheme):
     sentences = [sentence(each) for each in tags]
-    assert conll.detect_scheme(sentences) == scheme
-    conll.check_scheme(sentences, scheme)
+    assert tagging_sentences.detect_scheme(sentences) == scheme
+    tagging_sentences.check_scheme(sentences, scheme)
 
 
 @pytest.mark.parametrize(
@@ -142,19 +178,19 @@ def test_the_scheme_is_that_of_all_tags(tags, scheme):
 def test_tags_of_no_scheme_are_an_error_with_their_line(tags, messages):
     for message in messages:
         with pytest.raises(ValueError, match=message):
-            conll.detect_scheme([sentence(each) for each in tags])
+            tagging_sentences.detect_scheme([sentence(each) for each in tags])
 
 
 def test_a_scheme_that_is_asked_for_is_checked():
     with pytest.raises(ValueError, match=r"^x.txt:6: 'I-X' must follow .*, not 'O', in IOB2\.$"):
-        conll.check_scheme([sentence("O O"), sentence("O I-X")], "iob2")
+        tagging_sentences.check_scheme([sentence("O O"), sentence("O I-X")], "iob2")
 
 
 def test_characters_share_the_line_and_the_entity_of_their_word():
-    words = conll.Sentence(
+    words = tagging_sentences.Sentence(
         ["我", "在", "北京市", "iPhone"], ["O", "O", "S-LOC", "S-X"], 3, "p", [1, 2, 3, 4]
     )
-    characters = conll.split_characters(words)
+    characters = tagging_sentences.split_characters(words)
     assert characters.words == ["我", "在", "北", "京", "市", "iPhone"]
     assert characters.tags == ["O", "O", "B-LOC", "I-LOC", "I-LOC", "B-X"]
     assert characters.lines == [1, 2, 3, 3, 3, 4]
@@ -162,8 +198,10 @@ def test_characters_share_the_line_and_the_entity_of_their_word():
 
 
 def test_a_word_without_a_character_leaves_nothing():
-    words = conll.Sentence(["我", "\u3000", "京"], ["O", "B-LOC", "B-X"], 0, "p", [1, 2, 3])
-    characters = conll.split_characters(words)
+    words = tagging_sentences.Sentence(
+        ["我", "\u3000", "京"], ["O", "B-LOC", "B-X"], 0, "p", [1, 2, 3]
+    )
+    characters = tagging_sentences.split_characters(words)
     assert (characters.words, characters.tags) == (["我", "京"], ["O", "B-X"])
     assert characters.lines == [1, 3]
 
@@ -171,61 +209,65 @@ def test_a_word_without_a_character_leaves_nothing():
 @pytest.mark.parametrize(
     ("text", "columns", "expected"),
     [
-        ("a O\nb O\n", conll.Columns(), True),
-        ("-DOCSTART- O\n\na NNP\nb B-X\n", conll.Columns(), True),
-        ("-DOCSTART- O\n\na NNP\nb VBD\n", conll.Columns(), False),
-        ("a _\n", conll.Columns(), False),
-        ("a\n", conll.Columns(), False),
-        ("O\n", conll.Columns(), False),
-        ("a O\n", conll.Columns(tag=2), False),
-        ("B-X O\n", conll.Columns(word=1, tag=0), True),
+        ("a O\nb O\n", tagging_sentences.Columns(), True),
+        ("-DOCSTART- O\n\na NNP\nb B-X\n", tagging_sentences.Columns(), True),
+        ("-DOCSTART- O\n\na NNP\nb VBD\n", tagging_sentences.Columns(), False),
+        ("a _\n", tagging_sentences.Columns(), False),
+        ("a\n", tagging_sentences.Columns(), False),
+        ("O\n", tagging_sentences.Columns(), False),
+        ("a O\n", tagging_sentences.Columns(tag=2), False),
+        ("B-X O\n", tagging_sentences.Columns(word=1, tag=0), True),
     ],
 )
 def test_a_file_has_tags_where_its_column_holds_any(tmp_path, text, columns, expected):
-    assert conll.has_tags(write(tmp_path, text), columns) is expected
+    assert tagging_sentences.has_tags(write(tmp_path, text), columns) is expected
 
 
-@pytest.mark.parametrize("scheme", entity_tags.SCHEMES)
+@pytest.mark.parametrize("scheme", tagging_entities.SCHEMES)
 def test_predictions_stand_beside_the_lines_that_were_read(tmp_path, scheme):
     path = write(tmp_path, TEXT)
     output = str(tmp_path / "out.txt")
-    sentences = conll.read(path, conll.Columns())
+    sentences = tagging_sentences.read(path, tagging_sentences.Columns())
     predictions = [(each, each.tags) for each in sentences]
-    conll.write_predictions(output, path, conll.Columns(), predictions, scheme)
+    tagging_sentences.write_predictions(
+        output, path, tagging_sentences.Columns(), predictions, scheme
+    )
     with open(output, encoding="utf-8") as file:
         lines = file.read().splitlines()
     assert [line.rpartition(" ")[0] for line in lines if line] == [
         line for line in TEXT.splitlines() if line
     ]
     assert lines[0] == "-DOCSTART- -X- -X- O O"
-    written = conll.read(output, conll.Columns())
+    written = tagging_sentences.read(output, tagging_sentences.Columns())
     assert [each.words for each in written] == [each.words for each in sentences]
     for each, original in zip(written, sentences, strict=True):
-        assert each.tags == entity_tags.convert(original.tags, scheme)
+        assert each.tags == tagging_entities.convert(original.tags, scheme)
     # The file is one that conlleval reads: the last two columns are gold and predicted.
-    gold = [each.tags for each in conll.read(output, conll.Columns(tag=-2))]
-    assert entity_scores.score(gold, [each.tags for each in written])["f1"] == 1
+    gold = [each.tags for each in tagging_sentences.read(output, tagging_sentences.Columns(tag=-2))]
+    assert tagging_entities.score(gold, [each.tags for each in written])["f1"] == 1
 
 
 def test_predictions_keep_the_separator(tmp_path):
     for text, columns in (
-        ("a\tX Y\tO\n", conll.Columns(separator="tab")),
-        ("a\tO\n", conll.Columns()),
+        ("a\tX Y\tO\n", tagging_sentences.Columns(separator="tab")),
+        ("a\tO\n", tagging_sentences.Columns()),
     ):
         path = write(tmp_path, text)
-        [read] = conll.read(path, columns)
-        conll.write_predictions(str(tmp_path / "out"), path, columns, [(read, ["B-X"])], "iob1")
+        [read] = tagging_sentences.read(path, columns)
+        tagging_sentences.write_predictions(
+            str(tmp_path / "out"), path, columns, [(read, ["B-X"])], "iob1"
+        )
         assert (tmp_path / "out").read_text() == text.replace("\n", "\tI-X\n")
 
 
 def test_a_line_of_characters_has_the_tag_of_the_first(tmp_path):
     path = write(tmp_path, "我在 O\n北京市 B-LOC\n上海 I-LOC\n来 O\n")
-    [words] = conll.read(path, conll.Columns())
-    characters = conll.split_characters(words)
+    [words] = tagging_sentences.read(path, tagging_sentences.Columns())
+    characters = tagging_sentences.split_characters(words)
     assert characters.words == list("我在北京市上海来")
     predicted = ["O", "B-PER", "B-LOC", "I-LOC", "I-LOC", "I-LOC", "I-LOC", "B-LOC"]
-    conll.write_predictions(
-        str(tmp_path / "out"), path, conll.Columns(), [(characters, predicted)], "iob2"
+    tagging_sentences.write_predictions(
+        str(tmp_path / "out"), path, tagging_sentences.Columns(), [(characters, predicted)], "iob2"
     )
     tags = [line.split()[-1] for line in (tmp_path / "out").read_text().splitlines()]
     assert tags == ["O", "B-LOC", "I-LOC", "B-LOC"]
@@ -237,10 +279,10 @@ tags = st.lists(st.sampled_from(["O", "B-X", "I-X", "B-Y", "I-Y", "S-X", "E-X"])
 @given(tags)
 def test_lines_of_single_characters_keep_their_entities(predicted):
     lines = list(range(1, len(predicted) + 1))
-    characters = conll.Sentence(["x"] * len(lines), None, 0, "p", lines)
-    found = dict(conll._tags_of_lines(characters, predicted, "iob2"))
+    characters = tagging_sentences.Sentence(["x"] * len(lines), None, 0, "p", lines)
+    found = dict(tagging_sentences._tags_of_lines(characters, predicted, "iob2"))
     assert list(found) == lines
-    assert list(found.values()) == entity_tags.convert(predicted, "iob2")
+    assert list(found.values()) == tagging_entities.convert(predicted, "iob2")
 
 
 @pytest.mark.parametrize(
@@ -249,7 +291,7 @@ def test_lines_of_single_characters_keep_their_entities(predicted):
 def test_conll_2003_is_read_whole(name, count, documents):
     if not CONLL_2003.exists():
         pytest.skip(f"{CONLL_2003} is not there.")
-    sentences = conll.read(str(CONLL_2003 / f"{name}.txt"), conll.Columns())
+    sentences = tagging_sentences.read(str(CONLL_2003 / f"{name}.txt"), tagging_sentences.Columns())
     assert len(sentences) == count
     assert len({each.document for each in sentences}) == documents
-    assert conll.detect_scheme(sentences) == "iob2"
+    assert tagging_sentences.detect_scheme(sentences) == "iob2"

@@ -1,0 +1,1 @@
+"""Labels for words, such as names (paper, section 5.3)."""
