@@ -711,7 +711,7 @@ if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
         if name in _ORIGINAL_NAMES:
-            return getattr(importlib.import_module("original_modeling"), name)
+            return getattr(importlib.import_module("bert.original.modeling"), name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
     def __dir__() -> list[str]:

@@ -23,12 +23,12 @@ import numpy as np
 from absl import flags, logging
 
 import modeling
-import original_classifier
 import served_task
 import tokenization
 from bert.command_line import flags as common_flags
 from bert.command_line.console import run_script
 from bert.files.paths import make_folder, write_text
+from bert.original import classifier as original_classifier
 from bert.tasks.classification import examples as classification_examples
 from bert.tasks.classification import glue, own_files
 from bert.tasks.classification.examples import METRICS, DataSet, Task

@@ -29,6 +29,7 @@ from bert.command_line import flags as common_flags
 from bert.command_line.console import run_script
 from bert.files.paths import open_file, write_text
 from bert.files.processes import usable_cores
+from bert.original import squad as original_squad
 from bert.tasks.heads import span_model, span_objective
 from bert.tasks.squad import answers as squad_answers
 from bert.tasks.squad import questions as squad_questions
@@ -46,13 +47,13 @@ SHUFFLE_SEED = 12345
 
 # What people import from the original's run_squad.py.
 SquadExample = squad_questions.SquadExample
-InputFeatures = squad_windows.InputFeatures
-RawResult = squad_answers.RawResult
-FeatureWriter = squad_windows.FeatureWriter
+InputFeatures = original_squad.InputFeatures
+RawResult = original_squad.RawResult
+FeatureWriter = original_squad.FeatureWriter
 read_squad_examples = squad_questions.read_squad_examples
-convert_examples_to_features = squad_windows.convert_examples_to_features
-write_predictions = squad_answers.write_predictions
-get_final_text = squad_answers.get_final_text
+convert_examples_to_features = original_squad.convert_examples_to_features
+write_predictions = original_squad.write_predictions
+get_final_text = original_squad.get_final_text
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -29,7 +29,7 @@ SCRIPTS = {
 # The original's script imported the other one, too.
 SCRIPT_ON_SCRIPT = ("run_classifier_with_tfhub", "run_classifier")
 # Names of the original are found at the foot of `modeling`, and loaded when they are asked for.
-LOADED_BY_STRING = {"modeling": ["original_modeling"]}
+LOADED_BY_STRING = {"modeling": ["bert.original.modeling"]}
 
 
 def find_modules() -> dict[str, Path]:

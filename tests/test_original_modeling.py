@@ -7,7 +7,7 @@ import tensorflow as tf
 from conftest import GOLDEN, golden_batch, make_examples
 
 import modeling
-import original_modeling
+from bert.original import modeling as original_modeling
 
 # Keras 3.15 saves variables in a way that numpy 2 deprecates.
 saves = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")

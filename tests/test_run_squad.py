@@ -15,7 +15,7 @@ import predict
 import run_squad
 import serving
 import tokenization
-from bert.tasks.squad import answers as squad_answers
+from bert.original import squad as original_squad
 from bert.tasks.squad import questions as squad_questions
 from bert.tasks.squad import windows as squad_windows
 from bert.training import finetuning
@@ -202,9 +202,9 @@ def test_original_flags_have_their_defaults():
 
 def test_original_names_are_importable():
     assert run_squad.SquadExample is squad_questions.SquadExample
-    assert run_squad.RawResult is squad_answers.RawResult
-    assert run_squad.FeatureWriter is squad_windows.FeatureWriter
-    assert run_squad.InputFeatures is squad_windows.InputFeatures
+    assert run_squad.RawResult is original_squad.RawResult
+    assert run_squad.FeatureWriter is original_squad.FeatureWriter
+    assert run_squad.InputFeatures is original_squad.InputFeatures
     assert run_squad.get_final_text("john smith", "John Smith's", True) == "John Smith"
     for name in ("read_squad_examples", "convert_examples_to_features", "write_predictions"):
         assert callable(getattr(run_squad, name))

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import modeling
 import tokenization
+from bert.original import squad as original_squad
 from bert.tasks.heads import span_model
 from bert.tasks.squad import answers as squad_answers
 from bert.tasks.squad import questions as squad_questions
@@ -241,15 +242,15 @@ def test_logits_must_be_there_and_finite(rows, message):
     ],
 )
 def test_text_is_projected_back_to_the_original(predicted, original, lower, text):
-    assert squad_answers.get_final_text(predicted, original, lower) == text
+    assert original_squad.get_final_text(predicted, original, lower) == text
 
 
 def test_why_a_text_is_not_projected_is_logged_where_asked(log):
-    squad_answers.get_final_text("x", "Steve", True)
+    original_squad.get_final_text("x", "Steve", True)
     assert not log.messages
     for predicted in ("x", "", "smith"):
-        squad_answers.get_final_text(predicted, "Smith\u200b", True, verbose_logging=True)
-    squad_answers.get_final_text("", "Smith", True, verbose_logging=True)
+        original_squad.get_final_text(predicted, "Smith\u200b", True, verbose_logging=True)
+    original_squad.get_final_text("", "Smith", True, verbose_logging=True)
     assert [message.split()[0] for message in log.messages] == [
         "Unable", "Length", "Length", "Couldn't",
     ]  # fmt: skip
@@ -332,13 +333,13 @@ def test_files_are_those_of_the_original(golden, tmp_path, version):
 
     # The original's function, in its order of arguments, gives the same bytes.
     features = []
-    squad_windows.convert_examples_to_features(examples, tokenizer, *lengths, features.append)
+    original_squad.convert_examples_to_features(examples, tokenizer, *lengths, features.append)
     results = [
-        squad_answers.RawResult(window.unique_id, start[i].tolist(), end[i].tolist())
+        original_squad.RawResult(window.unique_id, start[i].tolist(), end[i].tolist())
         for i, window in enumerate(features)
     ]
     others = [str(tmp_path / name) for name in ("p", "n", "o")]
-    squad_answers.write_predictions(
+    original_squad.write_predictions(
         examples,
         features,
         results[::-1],
@@ -355,10 +356,10 @@ def test_files_are_those_of_the_original(golden, tmp_path, version):
 
 
 def test_every_window_needs_its_result(tmp_path):
-    features = list(squad_windows.input_features(table_of(EXAMPLE), 0, TOKENIZER))
+    features = list(original_squad.input_features(table_of(EXAMPLE), 0, TOKENIZER))
     files = [str(tmp_path / name) for name in ("p", "n", "o")]
     with pytest.raises(ValueError, match="none for 1000000000"):
-        squad_answers.write_predictions([EXAMPLE], features, [], 20, 30, True, *files)
+        original_squad.write_predictions([EXAMPLE], features, [], 20, 30, True, *files)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tokenization
+from bert.original import squad as original_squad
 from bert.tasks.squad import questions as squad_questions
 from bert.tasks.squad import windows as squad_windows
 from bert.tasks.squad.questions import SquadExample
@@ -32,7 +33,7 @@ def make(examples, max_seq_length=16, doc_stride=4, max_query_length=5, is_train
 
 def convert(examples, max_seq_length=16, doc_stride=4, max_query_length=5, is_training=False):
     features = []
-    squad_windows.convert_examples_to_features(
+    original_squad.convert_examples_to_features(
         examples,
         TOKENIZER,
         max_seq_length,
@@ -230,7 +231,7 @@ def test_records_have_the_originals_features(tmp_path, is_training):
     table = make(examples, 12, 2, 3, is_training)
     whole, single = tmp_path / "whole", tmp_path / "single"
     squad_windows.write_features(str(whole), table)
-    writer = squad_windows.FeatureWriter(str(single), is_training)
+    writer = original_squad.FeatureWriter(str(single), is_training)
     windows = convert(examples, 12, 2, 3, is_training)
     for window in windows:
         writer.process_feature(window)

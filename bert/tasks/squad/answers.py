@@ -19,7 +19,6 @@ import tokenization
 from bert.command_line.console import Progress
 from bert.files.paths import replace_files
 from bert.tasks.squad import questions as squad_questions
-from bert.tasks.squad import windows as squad_windows
 from bert.tasks.squad.window_table import WindowTable
 
 # Departs: the original crashes where no span can be the answer. This says that there is none; it is
@@ -27,14 +26,6 @@ from bert.tasks.squad.window_table import WindowTable
 NULL_ONLY_ODDS = 1000000.0
 # Faithful: what SQuAD 1.1, where each question has an answer, gets where no span can be it.
 NO_SPAN = "empty"
-
-
-class RawResult(NamedTuple):
-    """What the model says of one window: a logit for each position."""
-
-    unique_id: int
-    start_logits: Sequence[float]
-    end_logits: Sequence[float]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -113,7 +104,7 @@ class Prediction:
         return next((entry for entry in self.nbest if entry.text == self.text), self.nbest[0])
 
 
-class _Window(NamedTuple):
+class Window(NamedTuple):
     """The part of a paragraph that a window holds.
 
     Attributes:
@@ -157,7 +148,7 @@ def find_answers(
     for index, example in enumerate(examples):
         numbers = table.windows_of(index)
         windows = [
-            _Window(
+            Window(
                 int(table.parts[number, 0]),
                 tokenizer.convert_ids_to_tokens(table.part_ids(number).tolist()),
                 table.part_words(number),
@@ -165,7 +156,9 @@ def find_answers(
             )
             for number, may_begin in zip(numbers, table.max_context(index), strict=True)
         ]
-        yield _decode(example, windows, [_next_row(rows, number) for number in numbers], decoding)
+        yield decode_windows(
+            example, windows, [_next_row(rows, number) for number in numbers], decoding
+        )
         progress(index + 1)
 
 
@@ -176,22 +169,13 @@ def _next_row(rows: Iterator[Logits], window: int) -> Logits:
     return row
 
 
-def _window_of(features: squad_windows.InputFeatures) -> _Window:
-    places = sorted(features.token_to_orig_map)
-    return _Window(
-        places[0],
-        features.tokens[places[0] : places[-1] + 1],
-        np.array([features.token_to_orig_map[place] for place in places]),
-        np.array([features.token_is_max_context.get(place, False) for place in places]),
-    )
-
-
-def _decode(
+def decode_windows(
     example: squad_questions.SquadExample,
-    windows: Sequence[_Window],
+    windows: Sequence[Window],
     rows: Sequence[Logits],
     decoding: Decoding,
 ) -> Prediction:
+    """Returns the answer to a question from the logits of its windows."""
     for window, row in zip(windows, rows, strict=True):
         _check_row(example, window, row)
     null = _null_entry(rows) if decoding.version_2_with_negative else None
@@ -211,7 +195,7 @@ def _decode(
     return Prediction(example.qas_id, text, listed, odds)
 
 
-def _check_row(example: squad_questions.SquadExample, window: _Window, row: Logits) -> None:
+def _check_row(example: squad_questions.SquadExample, window: Window, row: Logits) -> None:
     length = window.first + len(window.tokens) + 1
     for name, logits in zip(("start", "end"), row, strict=True):
         if len(logits) < length or not np.isfinite(logits).all():
@@ -230,7 +214,7 @@ def _null_entry(rows: Sequence[Logits]) -> Entry:
 
 def _nbest(
     example: squad_questions.SquadExample,
-    windows: Sequence[_Window],
+    windows: Sequence[Window],
     rows: Sequence[Logits],
     decoding: Decoding,
     null: Entry | None,
@@ -258,7 +242,7 @@ def _nbest(
 
 
 def _best_spans(
-    windows: Sequence[_Window], rows: Sequence[Logits], decoding: Decoding, null: Entry | None
+    windows: Sequence[Window], rows: Sequence[Logits], decoding: Decoding, null: Entry | None
 ) -> Iterator[tuple[int, int, int]]:
     """Yields the window of each span, its first and its last token; -1 for "no answer"."""
     spans = [np.zeros((3, 0), np.int64)]
@@ -287,7 +271,7 @@ def _best_spans(
 
 
 def _text(
-    example: squad_questions.SquadExample, window: _Window, start: int, end: int, decoding: Decoding
+    example: squad_questions.SquadExample, window: Window, start: int, end: int, decoding: Decoding
 ) -> tuple[str, Span]:
     """Returns the paragraph's text for some tokens of a window, and where it stands."""
     joined = " ".join(window.tokens[start : end + 1]).replace(" ##", "").replace("##", "")
@@ -366,67 +350,6 @@ def _entry_json(entry: Entry) -> dict[str, str | float]:
         "start_logit": entry.start_logit,
         "end_logit": entry.end_logit,
     }
-
-
-def write_predictions(  # noqa: PLR0913, PLR0917
-    all_examples: Sequence[squad_questions.SquadExample],
-    all_features: Iterable[squad_windows.InputFeatures],
-    all_results: Iterable[RawResult],
-    n_best_size: int,
-    max_answer_length: int,
-    do_lower_case: bool,
-    output_prediction_file: str,
-    output_nbest_file: str,
-    output_null_log_odds_file: str,
-    *,
-    version_2_with_negative: bool = False,
-    null_score_diff_threshold: float = 0.0,
-    verbose_logging: bool = False,
-) -> None:
-    """Writes the answers to all examples; the arguments, up to the star, are the original's.
-
-    Raises:
-      ValueError: where a window has no result, or one that is too short or not finite.
-    """
-    decoding = Decoding(
-        n_best_size=n_best_size,
-        max_answer_length=max_answer_length,
-        do_lower_case=do_lower_case,
-        version_2_with_negative=version_2_with_negative,
-        null_score_diff_threshold=null_score_diff_threshold,
-        verbose_logging=verbose_logging,
-    )
-    rows = {
-        result.unique_id: (np.asarray(result.start_logits), np.asarray(result.end_logits))
-        for result in all_results
-    }
-    windows: list[list[_Window]] = [[] for _ in all_examples]
-    own_rows: list[list[Logits]] = [[] for _ in all_examples]
-    for features in all_features:
-        if features.unique_id not in rows:
-            raise ValueError(
-                f"There must be a result for each window. Received none for {features.unique_id}."
-            )
-        windows[features.example_index].append(_window_of(features))
-        own_rows[features.example_index].append(rows[features.unique_id])
-    predictions = [
-        _decode(*each, decoding) for each in zip(all_examples, windows, own_rows, strict=True)
-    ]
-    log_summary(predictions)
-    write_answers(
-        predictions,
-        output_prediction_file,
-        output_nbest_file,
-        output_null_log_odds_file if version_2_with_negative else None,
-    )
-
-
-def get_final_text(
-    pred_text: str, orig_text: str, do_lower_case: bool, *, verbose_logging: bool = False
-) -> str:
-    """Returns the part of `orig_text` that `pred_text` was made of; all of it if that fails."""
-    begin, end = align(pred_text, orig_text, do_lower_case, verbose_logging=verbose_logging)
-    return orig_text[begin:end]
 
 
 def align(

@@ -5,11 +5,9 @@ about it. What comes out is, window by window, what the original's `convert_exam
 makes.
 """
 
-import contextlib
-import dataclasses
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +16,7 @@ from absl import logging
 import tokenization
 from bert.command_line.console import Progress
 from bert.files.processes import Workers
-from bert.files.records import encode_example, encode_examples, write_records
+from bert.files.records import encode_examples, write_records
 from bert.tasks.squad import questions as squad_questions
 from bert.tasks.squad import window_table
 from bert.tasks.squad.window_table import Ragged, WindowTable
@@ -28,39 +26,6 @@ _WINDOWS_AT_ONCE = 1024
 
 # Below this number of questions, a further process costs more than it brings.
 QUESTIONS_PER_PROCESS = 20_000
-
-
-@dataclasses.dataclass(slots=True)
-class InputFeatures:
-    """One window in the original's form.
-
-    Attributes:
-      unique_id: Its number among all windows, from 1000000000.
-      example_index: The question's place in the list of examples.
-      doc_span_index: Its number among the question's windows.
-      tokens: Without padding.
-      token_to_orig_map: From the position of a token of the paragraph to the index of its word.
-      token_is_max_context: From such a position to whether no other window shows it better.
-      input_ids: Padded with 0.
-      input_mask: 1 for tokens, 0 for padding.
-      segment_ids: 1 for the paragraph, 0 for all else.
-      start_position: For training, the answer's first token; 0 where the window does not hold it.
-      end_position: The last token, likewise.
-      is_impossible: Whether the question has no answer.
-    """
-
-    unique_id: int
-    example_index: int
-    doc_span_index: int
-    tokens: list[str]
-    token_to_orig_map: dict[int, int]
-    token_is_max_context: dict[int, bool]
-    input_ids: list[int]
-    input_mask: list[int]
-    segment_ids: list[int]
-    start_position: int | None = None
-    end_position: int | None = None
-    is_impossible: bool | None = None
 
 
 def make_features(
@@ -258,85 +223,4 @@ def _encode(_: None, features: dict[str, np.ndarray]) -> list[bytes]:
     return encode_examples(features)
 
 
-def input_features(
-    table: WindowTable, example: int, tokenizer: tokenization.FullTokenizer
-) -> Iterator[InputFeatures]:
-    """Yields the windows of an example in the original's form."""
-    windows = table.windows_of(example)
-    rows = table.features(windows.start, windows.stop)
-    answers: dict[str, Any] = {"is_impossible": False}
-    max_context = table.max_context(example)
-    for index, window in enumerate(windows):
-        first, _, length = table.parts[window].tolist()
-        ids = rows["input_ids"][index].tolist()
-        places = range(first, first + length)
-        if table.answers is not None:
-            answers = {
-                "start_position": int(rows["start_positions"][index, 0]),
-                "end_position": int(rows["end_positions"][index, 0]),
-                "is_impossible": bool(rows["is_impossible"][index, 0]),
-            }
-        yield InputFeatures(
-            unique_id=window_table.FIRST_UNIQUE_ID + window,
-            example_index=example,
-            doc_span_index=index,
-            tokens=tokenizer.convert_ids_to_tokens(ids[: first + length + 1]),
-            token_to_orig_map=dict(zip(places, table.part_words(window).tolist(), strict=True)),
-            token_is_max_context=dict(zip(places, max_context[index].tolist(), strict=True)),
-            input_ids=ids,
-            input_mask=rows["input_mask"][index].astype(int).tolist(),
-            segment_ids=rows["segment_ids"][index].astype(int).tolist(),
-            **answers,
-        )
-
-
 # The arguments of the function and the class below, in number and order, are the original's.
-
-
-def convert_examples_to_features(
-    examples: Sequence[squad_questions.SquadExample],
-    tokenizer: tokenization.FullTokenizer,
-    max_seq_length: int,
-    doc_stride: int,
-    max_query_length: int,
-    is_training: bool,
-    output_fn: Callable[[InputFeatures], object],
-) -> None:
-    """Calls `output_fn` with each window of all examples, in order."""
-    table = make_features(
-        examples, tokenizer, max_seq_length, doc_stride, max_query_length, is_training
-    )
-    for example in range(table.num_examples):
-        for features in input_features(table, example, tokenizer):
-            output_fn(features)
-
-
-class FeatureWriter:
-    """Writes windows to a TFRecord file, which appears when the writer is closed."""
-
-    def __init__(self, filename: str, is_training: bool) -> None:
-        self.filename = filename
-        self.is_training = is_training
-        self.num_features = 0
-        self._stack = contextlib.ExitStack()
-        (self._writer,) = self._stack.enter_context(write_records([filename]))
-
-    def process_feature(self, feature: InputFeatures) -> None:
-        """Writes one window."""
-        self.num_features += 1
-        values: dict[str, Sequence[int]] = {
-            "unique_ids": [feature.unique_id],
-            "input_ids": feature.input_ids,
-            "input_mask": feature.input_mask,
-            "segment_ids": feature.segment_ids,
-        }
-        if self.is_training:
-            assert feature.start_position is not None and feature.end_position is not None
-            values["start_positions"] = [feature.start_position]
-            values["end_positions"] = [feature.end_position]
-            values["is_impossible"] = [int(bool(feature.is_impossible))]
-        self._writer.write(encode_example(values))
-
-    def close(self) -> None:
-        """Lets the file appear."""
-        self._stack.close()

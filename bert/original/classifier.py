@@ -17,8 +17,8 @@ from keras import ops
 
 import modeling
 import optimization
-import original_processors
 from bert.files.paths import is_file
+from bert.original import processors as original_processors
 from bert.tasks.heads import (
     HEAD_DROPOUT_PROB,
     OutputLayer,

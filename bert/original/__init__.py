@@ -1,0 +1,1 @@
+"""The original's API of 2018, for code that imports it."""
