@@ -19,11 +19,12 @@ from bert.command_line import quiet_import  # isort: skip  # noqa: F401
 
 import keras
 import numpy as np
-from absl import flags, logging
+from absl import logging
 
 import modeling
 from bert.command_line import flags as common_flags
 from bert.command_line.console import run_script
+from bert.command_line.flags import REQUIRED, flag
 from bert.files import huggingface as huggingface_files
 from bert.files.paths import is_remote, make_folder, read_file
 from bert.tasks.heads import choice_model, classifier_model, span_model, tagging_model
@@ -52,67 +53,45 @@ TOLERANCE = 1e-6
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The flags of this script, by name; `define_flags` says what each means."""
+    """The flags of this script, by name."""
 
-    input: str
-    output: str
-    format: str
-    architecture: str | None = None
-    weights_only: bool = False
-    verify: bool = True
-    bert_config_file: str | None = None
-    vocab_file: str | None = None
-    do_lower_case: bool | None = None
-    is_pair: bool = False
+    input: str = flag(
+        REQUIRED,
+        "What to convert: a TF1 checkpoint's prefix (.../bert_model.ckpt), .index file or folder, "
+        "an --output_dir of this project, or a Hugging Face folder.",
+    )
+    output: str = flag(
+        REQUIRED,
+        "Folder to write, with configuration and vocabulary; or the weights' file alone: "
+        ".../name.ckpt, .../name.safetensors or .../name.weights.h5.",
+    )
+    format: str = flag(
+        REQUIRED,
+        "tf: a TF1 checkpoint, which this project and the original read. huggingface: "
+        "model.safetensors for transformers. keras: weights for Keras' load_weights.",
+        choices=tuple(FORMATS),
+    )
+    architecture: str | None = flag(
+        None,
+        "What the model is, in the terms of transformers; absent, what its files say, or else by "
+        "the heads that it has. What another head needs is left out.",
+        choices=tuple(huggingface.ARCHITECTURES),
+    )
+    weights_only: bool = flag(False, "Leave out the optimizer's slots.")
+    verify: bool = flag(True, "Run the original and the result on the same input, and compare.")
+    bert_config_file: str | None = flag(None, f"The model's configuration{common_flags.BESIDE}.")
+    vocab_file: str | None = flag(None, f"The model's vocabulary{common_flags.BESIDE}.")
+    do_lower_case: bool | None = flag(
+        None, "Whether the model is uncased; absent, what its folder says."
+    )
+    is_pair: bool = flag(
+        False, "A Hugging Face classifier is one of pairs of texts, which no file says."
+    )
 
 
 def define_flags() -> None:
     """Defines the flags."""
-    flags.DEFINE_string(
-        "input",
-        None,
-        "What to convert: a TF1 checkpoint's prefix (.../bert_model.ckpt), .index file or folder, "
-        "an --output_dir of this project, or a Hugging Face folder.",
-        required=True,
-    )
-    flags.DEFINE_string(
-        "output",
-        None,
-        "Folder to write, with configuration and vocabulary; or the weights' file alone: "
-        ".../name.ckpt, .../name.safetensors or .../name.weights.h5.",
-        required=True,
-    )
-    flags.DEFINE_enum(
-        "format",
-        None,
-        list(FORMATS),
-        "tf: a TF1 checkpoint, which this project and the original read. huggingface: "
-        "model.safetensors for transformers. keras: weights for Keras' load_weights.",
-        required=True,
-    )
-    flags.DEFINE_enum(
-        "architecture",
-        None,
-        list(huggingface.ARCHITECTURES),
-        "What the model is, in the terms of transformers; absent, what its files say, or else by "
-        "the heads that it has. What another head needs is left out.",
-    )
-    flags.DEFINE_bool("weights_only", False, "Leave out the optimizer's slots.")
-    flags.DEFINE_bool(
-        "verify", True, "Run the original and the result on the same input, and compare."
-    )
-    flags.DEFINE_string(
-        "bert_config_file", None, f"The model's configuration{common_flags.BESIDE}."
-    )
-    flags.DEFINE_string("vocab_file", None, f"The model's vocabulary{common_flags.BESIDE}.")
-    flags.DEFINE_bool(
-        "do_lower_case",
-        None,
-        "Whether the model is uncased; absent, what its folder says.",
-    )
-    flags.DEFINE_bool(
-        "is_pair", False, "A Hugging Face classifier is one of pairs of texts, which no file says."
-    )
+    common_flags.define(Settings)
 
 
 @dataclasses.dataclass(frozen=True)

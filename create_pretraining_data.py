@@ -14,11 +14,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 
 import numpy as np
-from absl import flags, logging
+from absl import logging
 
 import tokenization
 from bert.command_line import flags as common_flags
 from bert.command_line.console import Progress, run_script
+from bert.command_line.flags import REQUIRED, flag
 from bert.files.paths import check_outputs, file_size, is_remote, match_files, open_file, read_lines
 from bert.files.records import encode_examples, write_records
 from bert.tasks.pretraining import instances as pretraining_instances
@@ -32,52 +33,34 @@ NUM_LOGGED = 20
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings:
-    """The flags of this script, by name; `define_flags` says what each means."""
+class Settings(common_flags.VocabularySettings, common_flags.LengthSettings):
+    """The flags of this script, by name."""
 
-    input_file: str
-    output_file: str
-    vocab_file: str
-    do_lower_case: bool = True
-    do_whole_word_mask: bool = False
-    max_seq_length: int = 128
-    max_predictions_per_seq: int = 20
-    random_seed: int = 12345
-    dupe_factor: int = 10
-    masked_lm_prob: float = 0.15
-    short_seq_prob: float = 0.1
+    input_file: str = flag(
+        REQUIRED,
+        "Text, plain or gzip, a sentence a line and a blank line between documents: a "
+        "comma-separated list of paths or patterns.",
+    )
+    output_file: str = flag(
+        REQUIRED, "TFRecord files to write, comma-separated; records are dealt to them in turn."
+    )
+    vocab_file: str = flag(REQUIRED, "WordPiece vocabulary, one entry a line.")
+    do_whole_word_mask: bool = flag(
+        False, "Mask all pieces of a word or none, rather than single ones."
+    )
+    random_seed: int = flag(12345, "Seed of all random draws.")
+    dupe_factor: int = flag(10, "Times that each document is used, with other pairs and masks.")
+    masked_lm_prob: float = flag(
+        0.15, "Share of the tokens to mask, up to --max_predictions_per_seq."
+    )
+    short_seq_prob: float = flag(
+        0.1, "Share of documents cut into sequences of a random, shorter length."
+    )
 
 
 def define_flags() -> None:
     """Defines the flags (original: create_pretraining_data.py)."""
-    flags.DEFINE_string(
-        "input_file",
-        None,
-        "Text, plain or gzip, a sentence a line and a blank line between documents: a "
-        "comma-separated list of paths or patterns.",
-        required=True,
-    )
-    flags.DEFINE_string(
-        "output_file",
-        None,
-        "TFRecord files to write, comma-separated; records are dealt to them in turn.",
-        required=True,
-    )
-    common_flags.define_vocabulary_flags()
-    common_flags.define_length_flags()
-    flags.DEFINE_bool(
-        "do_whole_word_mask", False, "Mask all pieces of a word or none, rather than single ones."
-    )
-    flags.DEFINE_integer("random_seed", 12345, "Seed of all random draws.")
-    flags.DEFINE_integer(
-        "dupe_factor", 10, "Times that each document is used, with other pairs and masks."
-    )
-    flags.DEFINE_float(
-        "masked_lm_prob", 0.15, "Share of the tokens to mask, up to --max_predictions_per_seq."
-    )
-    flags.DEFINE_float(
-        "short_seq_prob", 0.1, "Share of documents cut into sequences of a random, shorter length."
-    )
+    common_flags.define(Settings)
 
 
 TrainingInstance = pretraining_instances.TrainingInstance
@@ -519,8 +502,7 @@ def _load_tokenizer(vocab_file: str, do_lower_case: bool) -> tokenization.FullTo
 
 def main(_: list[str]) -> None:
     """Runs the script on its flags."""
-    names = [field.name for field in dataclasses.fields(Settings)]
-    run(Settings(**{name: getattr(flags.FLAGS, name) for name in names}))
+    run(common_flags.read_settings(Settings))
 
 
 if __name__ == "__main__":

@@ -8,10 +8,11 @@ bert_config.json must be the number of its lines, which the log says at the end.
 
 import dataclasses
 
-from absl import flags, logging
+from absl import logging
 
 from bert.command_line import flags as common_flags
 from bert.command_line.console import run_script
+from bert.command_line.flags import REQUIRED, flag
 from bert.files.paths import check_outputs, file_size, match_files, replace_files
 from bert.files.processes import usable_cores
 from bert.tasks.pretraining.vocabulary import (
@@ -31,65 +32,47 @@ MOST_UNKNOWN = 0.001
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The flags of this script, by name; `define_flags` says what each means."""
+    """The flags of this script, by name."""
 
-    input_file: str
-    output_file: str
-    vocab_size: int = 30_000
-    do_lower_case: bool = True
-    num_unused: int = UNUSED_IN_FRONT
-    coverage: float = 0.9999
-    limit_alphabet: int | None = None
-    min_frequency: int = 2
-    num_processes: int | None = None
+    input_file: str = flag(
+        REQUIRED, "Text, plain or gzip: a comma-separated list of paths or patterns."
+    )
+    output_file: str = flag(REQUIRED, "The vocab.txt to write.")
+    vocab_size: int = flag(30_000, "Entries of the vocabulary, all told.")
+    do_lower_case: bool = flag(
+        True,
+        "Lower-case the text and strip accents; whatever uses the vocabulary must do the same.",
+        alias="do_lower",
+    )
+    num_unused: int = flag(
+        UNUSED_IN_FRONT,
+        "Slots [unusedN], for words that extend_vocab.py may add later. From 99 on, the special "
+        "tokens have the ids of the released vocabularies.",
+        low=0,
+    )
+    coverage: float = flag(
+        0.9999,
+        "Share of the words, each counted as often as it occurs, all of whose characters the "
+        "alphabet must have. The others become [UNK].",
+        low=0.0,
+        high=1.0,
+    )
+    limit_alphabet: int | None = flag(
+        None,
+        "Characters in the alphabet at most, the most frequent ones; absent, --coverage decides.",
+        low=1,
+    )
+    min_frequency: int = flag(2, "How often two pieces must meet to become one.", low=1)
+    num_processes: int | None = flag(
+        None,
+        "Processes that count words; absent, as many as there are cores and work for them.",
+        low=1,
+    )
 
 
 def define_flags() -> None:
     """Defines the flags."""
-    flags.DEFINE_string(
-        "input_file",
-        None,
-        "Text, plain or gzip: a comma-separated list of paths or patterns.",
-        required=True,
-    )
-    flags.DEFINE_string("output_file", None, "The vocab.txt to write.", required=True)
-    flags.DEFINE_integer("vocab_size", 30_000, "Entries of the vocabulary, all told.")
-    flags.DEFINE_bool(
-        "do_lower_case",
-        True,
-        "Lower-case the text and strip accents; whatever uses the vocabulary must do the same.",
-    )
-    flags.DEFINE_alias("do_lower", "do_lower_case")
-    flags.DEFINE_integer(
-        "num_unused",
-        UNUSED_IN_FRONT,
-        "Slots [unusedN], for words that extend_vocab.py may add later. From 99 on, the special "
-        "tokens have the ids of the released vocabularies.",
-        lower_bound=0,
-    )
-    flags.DEFINE_float(
-        "coverage",
-        0.9999,
-        "Share of the words, each counted as often as it occurs, all of whose characters the "
-        "alphabet must have. The others become [UNK].",
-        lower_bound=0.0,
-        upper_bound=1.0,
-    )
-    flags.DEFINE_integer(
-        "limit_alphabet",
-        None,
-        "Characters in the alphabet at most, the most frequent ones; absent, --coverage decides.",
-        lower_bound=1,
-    )
-    flags.DEFINE_integer(
-        "min_frequency", 2, "How often two pieces must meet to become one.", lower_bound=1
-    )
-    flags.DEFINE_integer(
-        "num_processes",
-        None,
-        "Processes that count words; absent, as many as there are cores and work for them.",
-        lower_bound=1,
-    )
+    common_flags.define(Settings)
 
 
 def run(settings: Settings) -> Summary:

@@ -18,12 +18,13 @@ from collections.abc import Mapping, Sequence
 from bert.command_line import quiet_import  # isort: skip  # noqa: F401
 
 import numpy as np
-from absl import flags, logging
+from absl import logging
 
 import modeling
 import tokenization
 from bert.command_line import flags as common_flags
 from bert.command_line.console import run_script
+from bert.command_line.flags import REQUIRED, flag
 from bert.files.paths import check_outputs, is_file, make_folder, read_lines, write_text
 from bert.weights import checkpoint
 from bert.weights import folder as model_folder
@@ -37,46 +38,28 @@ _UNUSED = re.compile(r"\[unused\d+\]")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings:
-    """The flags of this script, by name; `define_flags` says what each means."""
+class Settings(common_flags.ModelSettings, common_flags.VocabularySettings):
+    """The flags of this script, by name."""
 
-    init_checkpoint: str
-    new_words: str
-    output_dir: str
-    bert_config_file: str = ""
-    vocab_file: str = ""
-    do_lower_case: bool = True
-    use_unused: bool = True
-
-
-def define_flags() -> None:
-    """Defines the flags."""
-    flags.DEFINE_string(
-        "init_checkpoint",
-        None,
+    init_checkpoint: str = flag(
+        REQUIRED,
         "Checkpoint of the model to extend: its prefix (.../bert_model.ckpt), its .index file or "
         "its folder.",
-        required=True,
     )
-    flags.DEFINE_string(
-        "new_words", None, "File with a word a line, or words separated by commas.", required=True
+    new_words: str = flag(REQUIRED, "File with a word a line, or words separated by commas.")
+    output_dir: str = flag(
+        REQUIRED, "Folder for the extended bert_model.ckpt, bert_config.json and vocab.txt."
     )
-    flags.DEFINE_string(
-        "output_dir",
-        None,
-        "Folder for the extended bert_model.ckpt, bert_config.json and vocab.txt.",
-        required=True,
-    )
-    flags.DEFINE_string(
-        "bert_config_file", None, f"The model's bert_config.json{common_flags.BESIDE}."
-    )
-    common_flags.define_vocabulary_flags(required=False)
-    flags.DEFINE_bool(
-        "use_unused",
+    use_unused: bool = flag(
         True,
         "Fill [unusedN] entries first, which leaves the model's shape as it is, and add rows only "
         "for what does not fit; false adds rows for all.",
     )
+
+
+def define_flags() -> None:
+    """Defines the flags."""
+    common_flags.define(Settings)
 
 
 def run(settings: Settings) -> dict[str, int]:

@@ -18,12 +18,13 @@ from bert.command_line import quiet_import  # isort: skip  # noqa: F401
 import keras
 import numpy as np
 import tensorflow as tf
-from absl import flags, logging
+from absl import logging
 
 import modeling
 import tokenization
 from bert.command_line import flags as common_flags
 from bert.command_line.console import Progress, run_script
+from bert.command_line.flags import REQUIRED, flag
 from bert.files.paths import check_outputs, match_files, read_lines, replace_files
 from bert.files.tables import clean_line, split_pair
 from bert.files.vectors import Features, write_jsonl, write_npz
@@ -38,78 +39,50 @@ CHUNK_LINES = 1 << 12
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings:
-    """The flags of this script, by name; `define_flags` says what each means."""
+class Settings(common_flags.ModelSettings, common_flags.VocabularySettings):
+    """The flags of this script, by name."""
 
-    input_file: str
-    output_file: str
-    init_checkpoint: str
-    bert_config_file: str = ""
-    vocab_file: str = ""
-    do_lower_case: bool = True
-    layers: str = "-1,-2,-3,-4"
-    pooling: str = "none"
-    format: str = "jsonl"
-    max_seq_length: int = 128
-    batch_size: int = 32
-    use_tpu: bool = False
-
-
-def define_flags() -> None:
-    """Defines the flags (original: extract_features.py)."""
-    flags.DEFINE_string(
-        "input_file",
-        None,
+    input_file: str = flag(
+        REQUIRED,
         "Text, plain or gzip, a text `A` or a pair `A ||| B` a line: a comma-separated list of "
         "paths or patterns.",
-        required=True,
     )
-    flags.DEFINE_string("output_file", None, "Where to write the features.", required=True)
-    flags.DEFINE_string(
-        "bert_config_file",
-        None,
-        f"The bert_config.json that gives the model's shape{common_flags.BESIDE}.",
-    )
-    flags.DEFINE_string(
-        "init_checkpoint",
-        None,
+    output_file: str = flag(REQUIRED, "Where to write the features.")
+    init_checkpoint: str = flag(
+        REQUIRED,
         "Checkpoint of the model: its prefix (.../bert_model.ckpt), its .index file or its folder, "
         "which may also be that of a Hugging Face model.",
-        required=True,
     )
-    common_flags.define_vocabulary_flags(required=False)
-    flags.DEFINE_string(
-        "layers",
+    layers: str = flag(
         "-1,-2,-3,-4",
         "Layers to write, comma-separated: numbers from 0, or from the end with -1; or names: "
         f"{', '.join(COMBINATIONS)}.",
     )
-    flags.DEFINE_enum(
-        "pooling",
+    pooling: str = flag(
         "none",
-        ["none", "cls", "mean", "max"],
         "What to write for each line: every token's values, the values of [CLS], or the mean or "
         "maximum over the line's tokens, [CLS] and [SEP] included.",
+        choices=("none", "cls", "mean", "max"),
     )
-    flags.DEFINE_enum(
-        "format",
+    format: str = flag(
         "jsonl",
-        ["jsonl", "npz"],
         "jsonl: a JSON object a line, values rounded to 6 decimals. npz: NumPy arrays `values` "
         "[rows, layers, H], a row for each token, or with --pooling for each line; `lengths`, the "
         "number of tokens of each line; `input_ids`, of all tokens; and `layers`, their names.",
+        choices=("jsonl", "npz"),
     )
-    flags.DEFINE_integer(
-        "max_seq_length",
-        128,
-        "Tokens per line at most, [CLS] and [SEP] included; longer lines are cut.",
-        lower_bound=3,
+    max_seq_length: int = flag(
+        128, "Tokens per line at most, [CLS] and [SEP] included; longer lines are cut.", low=3
     )
-    flags.DEFINE_integer("batch_size", 32, "Lines to compute at a time.", lower_bound=1)
-    flags.DEFINE_bool("use_tpu", False, "Accepted for old commands; without effect.")
-    flags.DEFINE_bool("use_one_hot_embeddings", False, "Accepted for old commands; without effect.")
-    flags.DEFINE_string("master", None, "Accepted for old commands; without effect.")
-    flags.DEFINE_integer("num_tpu_cores", 8, "Accepted for old commands; without effect.")
+    batch_size: int = flag(32, "Lines to compute at a time.", low=1)
+    # Who asks for a TPU is told that there is none.
+    use_tpu: bool = flag(False, common_flags.WITHOUT_EFFECT)
+
+
+def define_flags() -> None:
+    """Defines the flags (original: extract_features.py)."""
+    without_effect = ("use_one_hot_embeddings", "master", "num_tpu_cores")
+    common_flags.define(Settings, without_effect=without_effect)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

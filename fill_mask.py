@@ -20,6 +20,7 @@ import modeling
 import tokenization
 from bert.command_line import flags as common_flags
 from bert.command_line.console import run_script
+from bert.command_line.flags import REQUIRED, flag
 from bert.files.paths import match_files, open_output
 from bert.files.tables import clean_line, text_lines
 from bert.tasks.pretraining.masked_model import MASK, Guess, MaskedModel, Score, Text
@@ -31,68 +32,36 @@ HEAD = "cls/predictions/"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings:
-    """The flags of this script, by name; `define_flags` says what each means."""
+class Settings(common_flags.ModelSettings, common_flags.VocabularySettings):
+    """The flags of this script, by name."""
 
-    checkpoint: str
-    bert_config_file: str | None = None
-    vocab_file: str | None = None
-    do_lower_case: bool = True
-    input_file: str | None = None
-    output_file: str = "-"
-    format: str = "text"
-    top_k: int = 5
-    score: bool = False
-    batch_size: int = 32
+    checkpoint: str = flag(
+        REQUIRED,
+        "A pre-trained model: the --output_dir of run_pretraining.py, a checkpoint's prefix "
+        "(.../bert_model.ckpt), .index file or folder, or the folder of a Hugging Face model.",
+    )
+    input_file: str | None = flag(
+        None, "File with a text a line; - for standard input, as where no text is given at all."
+    )
+    output_file: str = flag(
+        "-", "File to write, which appears when it is whole; - for standard output."
+    )
+    format: str = flag(
+        "text", "text: to be read. jsonl: a JSON object a text.", choices=("text", "jsonl")
+    )
+    top_k: int = flag(5, "Tokens to show for each [MASK], the best ones.", low=1)
+    score: bool = flag(
+        False,
+        "Show each text's pseudo-log-likelihood, and its perplexity per word piece; those of "
+        "models with different vocabularies do not compare.",
+    )
+    batch_size: int = flag(32, "Sequences to compute at a time.", low=1)
 
 
 def define_flags() -> None:
     """Defines the flags, which may also follow the texts."""
     flags.FLAGS.set_gnu_getopt()
-    flags.DEFINE_string(
-        "checkpoint",
-        None,
-        "A pre-trained model: the --output_dir of run_pretraining.py, a checkpoint's prefix "
-        "(.../bert_model.ckpt), .index file or folder, or the folder of a Hugging Face model.",
-        required=True,
-    )
-    flags.DEFINE_string(
-        "bert_config_file",
-        None,
-        f"The bert_config.json of the model{common_flags.BESIDE}.",
-    )
-    flags.DEFINE_string(
-        "vocab_file",
-        None,
-        f"WordPiece vocabulary, one entry a line{common_flags.BESIDE}.",
-    )
-    flags.DEFINE_bool(
-        "do_lower_case",
-        True,
-        "Lower-case the text and strip accents: true for uncased models, false for cased ones.",
-    )
-    flags.DEFINE_alias("do_lower", "do_lower_case")
-    flags.DEFINE_string(
-        "input_file",
-        None,
-        "File with a text a line; - for standard input, as where no text is given at all.",
-    )
-    flags.DEFINE_string(
-        "output_file", "-", "File to write, which appears when it is whole; - for standard output."
-    )
-    flags.DEFINE_enum(
-        "format", "text", ["text", "jsonl"], "text: to be read. jsonl: a JSON object a text."
-    )
-    flags.DEFINE_integer(
-        "top_k", 5, "Tokens to show for each [MASK], the best ones.", lower_bound=1
-    )
-    flags.DEFINE_bool(
-        "score",
-        False,
-        "Show each text's pseudo-log-likelihood, and its perplexity per word piece; those of "
-        "models with different vocabularies do not compare.",
-    )
-    flags.DEFINE_integer("batch_size", 32, "Sequences to compute at a time.", lower_bound=1)
+    common_flags.define(Settings)
 
 
 def load(settings: Settings) -> MaskedModel:

@@ -16,10 +16,11 @@ from typing import Any
 
 from bert.command_line import quiet_import  # isort: skip  # noqa: F401
 
-from absl import flags, logging
+from absl import logging
 
 from bert.command_line import flags as common_flags
 from bert.command_line.console import run_script
+from bert.command_line.flags import REQUIRED, flag
 from bert.files.paths import match_files, open_output
 from bert.files.tables import read_csv, text_lines
 from serving import LoadedModel, load
@@ -31,48 +32,31 @@ FORMATS = ("lines", "tsv", "csv", "jsonl")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The flags of this script, by name; `define_flags` says what each means."""
+    """The flags of this script, by name."""
 
-    model_dir: str
-    input_file: str = "-"
-    output_file: str = "-"
-    input_format: str | None = None
-    columns: str | None = None
-    batch_size: int = 32
-    precision: str = "float32"
-
-
-def define_flags() -> None:
-    """Defines the flags."""
-    flags.DEFINE_string(
-        "model_dir", None, "The --output_dir of a fine-tuning script.", required=True
+    model_dir: str = flag(REQUIRED, "The --output_dir of a fine-tuning script.")
+    input_file: str = flag("-", "File to read; - for standard input.")
+    output_file: str = flag(
+        "-", "File to write, which appears when it is whole; - for standard output."
     )
-    flags.DEFINE_string("input_file", "-", "File to read; - for standard input.")
-    flags.DEFINE_string(
-        "output_file", "-", "File to write, which appears when it is whole; - for standard output."
-    )
-    flags.DEFINE_enum(
-        "input_format",
+    input_format: str | None = flag(
         None,
-        FORMATS,
         "lines: an input a line, a tab between its texts if it has several; tsv and csv: a header "
         "names the columns; jsonl: an object a line. Absent, by the file's ending, or else lines.",
+        choices=FORMATS,
     )
-    flags.DEFINE_string(
-        "columns",
+    columns: str | None = flag(
         None,
         "Comma-separated names of the columns or keys with the texts, in order, where they are not "
         "those that the task uses (text_a and text_b for classifiers).",
     )
-    flags.DEFINE_integer(
-        "batch_size", 32, "Sequences that go through the model together.", lower_bound=1
-    )
-    flags.DEFINE_enum(
-        "precision",
-        "float32",
-        ["float32", "mixed_bfloat16", "mixed_float16"],
-        "Arithmetic of the network.",
-    )
+    batch_size: int = flag(32, "Sequences that go through the model together.", low=1)
+    precision: str = flag("float32", "Arithmetic of the network.", choices=common_flags.PRECISIONS)
+
+
+def define_flags() -> None:
+    """Defines the flags."""
+    common_flags.define(Settings)
 
 
 def run(settings: Settings) -> int:

@@ -20,13 +20,14 @@ from bert.command_line import quiet_import  # isort: skip  # noqa: F401
 
 import keras
 import numpy as np
-from absl import flags, logging
+from absl import logging
 
 import modeling
 import served_task
 import tokenization
 from bert.command_line import flags as common_flags
 from bert.command_line.console import run_script
+from bert.command_line.flags import REQUIRED, flag
 from bert.files.paths import make_folder, write_text
 from bert.original import classifier as original_classifier
 from bert.tasks.classification import examples as classification_examples
@@ -69,81 +70,53 @@ model_fn_builder = original_classifier.model_fn_builder
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(common_flags.FineTuningSettings):
-    """The flags of this script, by name; `define_flags` says what each means."""
+class Settings(common_flags.EvaluatedSettings):
+    """The flags of this script, by name."""
 
-    data_dir: str
-    task_name: str
-    do_eval: bool = False
-    eval_batch_size: int = 8
-    xnli_language: str = "zh"
-    task_type: str = "classification"
-    labels: str | None = None
-    text_a_column: str = "text"
-    text_b_column: str | None = None
-    label_column: str = "label"
-    id_column: str | None = None
-    label_separator: str = ","
-    has_header: bool | None = None
-    class_weights: str = "none"
-
-
-def define_flags() -> None:
-    """Defines the flags (original: run_classifier.py)."""
-    flags.DEFINE_string(
-        "data_dir",
-        None,
+    data_dir: str = flag(
+        REQUIRED,
         "Folder with the task's files: the official ones of GLUE or XNLI, or for custom "
         "train, dev and test, each .tsv, .csv or .jsonl.",
-        required=True,
     )
-    flags.DEFINE_string(
-        "task_name",
-        None,
-        f"One of {', '.join(glue.TASK_NAMES)}, or custom for files of your own.",
-        required=True,
+    task_name: str = flag(
+        REQUIRED, f"One of {', '.join(glue.TASK_NAMES)}, or custom for files of your own."
     )
-    common_flags.define_fine_tuning_flags()
-    flags.DEFINE_bool("do_eval", False, "Evaluate on the dev set, during and after training.")
-    flags.DEFINE_integer("eval_batch_size", 8, "Examples per evaluation step.", lower_bound=1)
-    flags.DEFINE_string("xnli_language", "zh", "Language of XNLI's files, such as en or zh.")
-    flags.DEFINE_enum(
-        "class_weights",
+    xnli_language: str = flag("zh", "Language of XNLI's files, such as en or zh.")
+    class_weights: str = flag(
         "none",
-        ["none", "balanced"],
         "With balanced, an example counts the more the rarer its label is, all labels alike.",
+        choices=("none", "balanced"),
     )
-    _define_custom_flags()
-
-
-def _define_custom_flags() -> None:
-    flags.DEFINE_enum(
-        "task_type",
+    # Of a custom task.
+    task_type: str = flag(
         "classification",
-        list(METRICS),
         "What a custom task decides: one label, any number of labels, or a number.",
+        choices=tuple(METRICS),
     )
-    flags.DEFINE_string(
-        "labels",
+    labels: str | None = flag(
         None,
         "Labels of a custom task, comma-separated, in the order of the outputs; absent, those of "
         "the training file.",
     )
-    flags.DEFINE_string("text_a_column", "text", "Column of the text: its name, or number from 0.")
-    flags.DEFINE_string(
-        "text_b_column", None, "Column of the second text, for pairs: its name or number."
+    text_a_column: str = flag("text", "Column of the text: its name, or number from 0.")
+    text_b_column: str | None = flag(
+        None, "Column of the second text, for pairs: its name or number."
     )
-    flags.DEFINE_string("label_column", "label", "Column of the label: its name or number.")
-    flags.DEFINE_string("id_column", None, "Column of an id to repeat in the predictions.")
-    flags.DEFINE_string(
-        "label_separator", ",", "What separates the labels of an example of a multi_label task."
+    label_column: str = flag("label", "Column of the label: its name or number.")
+    id_column: str | None = flag(None, "Column of an id to repeat in the predictions.")
+    label_separator: str = flag(
+        ",", "What separates the labels of an example of a multi_label task."
     )
-    flags.DEFINE_bool(
-        "has_header",
+    has_header: bool | None = flag(
         None,
         "Whether the first line of TSV and CSV files names the columns; absent, it does unless the "
         "columns are given as numbers.",
     )
+
+
+def define_flags() -> None:
+    """Defines the flags (original: run_classifier.py)."""
+    common_flags.define(Settings, without_effect=common_flags.TPU_FLAGS)
 
 
 def run(settings: Settings) -> dict[str, Any]:

@@ -19,6 +19,7 @@ import run_classifier
 import tokenization
 from bert.command_line import flags as common_flags
 from bert.command_line.console import run_script
+from bert.command_line.flags import REQUIRED, flag
 from bert.weights import checkpoint, tf_hub
 from bert.weights import folder as model_folder
 
@@ -26,17 +27,22 @@ from bert.weights import folder as model_folder
 _GIVEN = ("vocab_file", "do_lower_case", "bert_config_file", "init_checkpoint")
 
 
-def define_flags() -> None:
-    """Defines the flags (original: run_classifier_with_tfhub.py)."""
-    run_classifier.define_flags()
-    flags.DEFINE_string(
-        "bert_hub_module_handle",
-        None,
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The flag of this script beside those of run_classifier.py."""
+
+    bert_hub_module_handle: str = flag(
+        REQUIRED,
         "Folder of a BERT module of TensorFlow Hub (format 1), unpacked; or what --init_checkpoint "
         "takes, where vocabulary and configuration lie beside it. In place of "
         f"{', '.join(f'--{name}' for name in _GIVEN)}.",
-        required=True,
     )
+
+
+def define_flags() -> None:
+    """Defines the flags (original: run_classifier_with_tfhub.py)."""
+    run_classifier.define_flags()
+    common_flags.define(Settings)
 
 
 def run(settings: run_classifier.Settings, bert_hub_module_handle: str) -> dict[str, Any]:
@@ -97,7 +103,7 @@ def main(_: list[str]) -> None:
                 "--%s only counts where --bert_hub_module_handle does not tell it.", name
             )
     keras.utils.set_random_seed(settings.seed)
-    run(settings, flags.FLAGS.bert_hub_module_handle)
+    run(settings, common_flags.read_settings(Settings).bert_hub_module_handle)
 
 
 if __name__ == "__main__":

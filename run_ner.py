@@ -24,6 +24,7 @@ import served_task
 import tokenization
 from bert.command_line import flags as common_flags
 from bert.command_line.console import run_script
+from bert.command_line.flags import flag
 from bert.files.paths import is_file, make_folder, write_text
 from bert.tasks.features import FEATURE_LAYERS, FeatureTagger, check_layers
 from bert.tasks.heads import tagging_model, tagging_objective
@@ -53,124 +54,85 @@ _LSTM_LEARNING_RATE = 1e-3
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(common_flags.FineTuningSettings):
-    """The flags of this script, by name; `define_flags` says what each means."""
+class Settings(common_flags.EvaluatedSettings):
+    """The flags of this script, by name."""
 
     do_lower_case: bool = False
-    data_dir: str | None = None
-    train_file: str | None = None
-    dev_file: str | None = None
-    test_file: str | None = None
-    do_eval: bool = False
-    eval_batch_size: int = 8
-    text_column: int = 0
-    label_column: int = -1
-    separator: str | None = None
-    input_scheme: str | None = None
-    output_scheme: str | None = None
-    scheme: str | None = None
-    unit: str | None = None
-    document_context: bool | None = None
-    feature_based: bool | None = None
-    feature_layers: str | None = None
-    lstm_size: int | None = None
-    features_dir: str | None = None
-
-
-def define_flags() -> None:
-    """Defines the flags."""
-    common_flags.define_fine_tuning_flags()
-    flags.FLAGS.set_default("do_lower_case", Settings.do_lower_case)
-    flags.DEFINE_bool("do_eval", False, "Evaluate on the dev set, during and after training.")
-    flags.DEFINE_integer("eval_batch_size", 8, "Sentences per evaluation step.", lower_bound=1)
-    _define_file_flags()
-    flags.DEFINE_enum(
-        "scheme",
+    eval_batch_size: int = flag(8, "Sentences per evaluation step.", low=1)
+    data_dir: str | None = flag(
         None,
-        tagging_entities.SCHEMES,
-        "Scheme of the model's labels; absent, that of the model in --output_dir, or iob2.",
+        f"Folder with train, dev and test, each with one of the endings "
+        f"{', '.join(tagging_sentences.ENDINGS)}, or gzipped.",
     )
-    flags.DEFINE_enum(
-        "unit",
+    train_file: str | None = flag(None, "File to train on, in place of that in --data_dir.")
+    dev_file: str | None = flag(None, "File to evaluate on, in place of that in --data_dir.")
+    test_file: str | None = flag(
         None,
-        tagging_words.UNITS,
+        "File to predict, in place of that in --data_dir; where it has tags, too, there are "
+        "scores.",
+    )
+    text_column: int = flag(0, "Column of the words, from 0; from the end with -1.")
+    label_column: int = flag(-1, "Column of the tags, likewise.")
+    separator: str | None = flag(
+        None,
+        "What separates columns: tab, space, comma or any other text; absent, any number of spaces "
+        "and tabs.",
+    )
+    input_scheme: str | None = flag(
+        None,
+        "Scheme of the tags in the files; absent, the one that all of a file's tags are of.",
+        choices=tagging_entities.SCHEMES,
+    )
+    output_scheme: str | None = flag(
+        None,
+        "Scheme of the tags in the predictions; absent, that of the model's labels.",
+        choices=tagging_entities.SCHEMES,
+    )
+    scheme: str | None = flag(
+        None,
+        "Scheme of the model's labels; absent, that of the model in --output_dir, or "
+        f"{_DEFAULTS['scheme']}.",
+        choices=tagging_entities.SCHEMES,
+    )
+    unit: str | None = flag(
+        None,
         "What has a label: words, or characters where no spaces are between words, as in Chinese; "
         "absent, as the model in --output_dir was trained, or words.",
+        choices=tagging_words.UNITS,
     )
-    flags.DEFINE_bool(
-        "document_context",
+    document_context: bool | None = flag(
         None,
         "Fill each window with the sentences before and after it in the document, as the paper "
         "did; absent, as the model in --output_dir was trained, or not.",
     )
-    _define_feature_flags()
-
-
-def _define_feature_flags() -> None:
-    flags.DEFINE_bool(
-        "feature_based",
+    feature_based: bool | None = flag(
         None,
         "Do not train BERT, but a BiLSTM on its layers, at a --learning_rate of "
         f"{_LSTM_LEARNING_RATE} unless one is given; absent, as the model in --output_dir was "
         "trained, or not.",
     )
-    flags.DEFINE_enum(
-        "feature_layers",
+    feature_layers: str | None = flag(
         None,
-        FEATURE_LAYERS,
         "With --feature_based, the layers to take; weighted learns a weight for each. Absent, as "
         f"the model in --output_dir was trained, or {_DEFAULTS['feature_layers']}.",
+        choices=FEATURE_LAYERS,
     )
-    flags.DEFINE_integer(
-        "lstm_size",
+    lstm_size: int | None = flag(
         None,
         "With --feature_based, units of each of the two LSTMs in each direction; absent, as the "
         f"model in --output_dir was trained, or {_DEFAULTS['lstm_size']}.",
-        lower_bound=1,
+        low=1,
     )
-    flags.DEFINE_string(
-        "features_dir",
+    features_dir: str | None = flag(
         None,
         "With --feature_based, folder for the features, which several runs may share; absent, "
         "--output_dir.",
     )
 
 
-def _define_file_flags() -> None:
-    flags.DEFINE_string(
-        "data_dir",
-        None,
-        f"Folder with train, dev and test, each with one of the endings "
-        f"{', '.join(tagging_sentences.ENDINGS)}, or gzipped.",
-    )
-    flags.DEFINE_string("train_file", None, "File to train on, in place of that in --data_dir.")
-    flags.DEFINE_string("dev_file", None, "File to evaluate on, in place of that in --data_dir.")
-    flags.DEFINE_string(
-        "test_file",
-        None,
-        "File to predict, in place of that in --data_dir; where it has tags, too, there are "
-        "scores.",
-    )
-    flags.DEFINE_integer("text_column", 0, "Column of the words, from 0; from the end with -1.")
-    flags.DEFINE_integer("label_column", -1, "Column of the tags, likewise.")
-    flags.DEFINE_string(
-        "separator",
-        None,
-        "What separates columns: tab, space, comma or any other text; absent, any number of spaces "
-        "and tabs.",
-    )
-    flags.DEFINE_enum(
-        "input_scheme",
-        None,
-        tagging_entities.SCHEMES,
-        "Scheme of the tags in the files; absent, the one that all of a file's tags are of.",
-    )
-    flags.DEFINE_enum(
-        "output_scheme",
-        None,
-        tagging_entities.SCHEMES,
-        "Scheme of the tags in the predictions; absent, that of the model's labels.",
-    )
+def define_flags() -> None:
+    """Defines the flags."""
+    common_flags.define(Settings, without_effect=common_flags.TPU_FLAGS)
 
 
 def run(settings: Settings) -> dict[str, Any]:

@@ -15,12 +15,13 @@ from bert.command_line import quiet_import  # isort: skip  # noqa: F401
 
 import keras
 import numpy as np
-from absl import flags, logging
+from absl import logging
 
 import modeling
 import optimization
 from bert.command_line import flags as common_flags
 from bert.command_line.console import run_script
+from bert.command_line.flags import REQUIRED, flag
 from bert.files.paths import make_folder, match_files
 from bert.tasks.pretraining import heads as pretraining_heads
 from bert.tasks.pretraining.heads import pretraining_features
@@ -34,66 +35,33 @@ OBJECTIVE = loop.Objective(pretraining_heads.loss_weights, pretraining_heads.los
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(common_flags.Settings):
-    """The flags of this script, by name; `define_flags` says what each means."""
+class Settings(common_flags.LengthSettings, common_flags.TrainingSettings):
+    """The flags of this script, by name."""
 
-    input_file: str
-    eval_input_file: str | None = None
-    max_seq_length: int = 128
-    max_predictions_per_seq: int = 20
-    do_train: bool = False
-    do_eval: bool = False
-    train_batch_size: int = 32
-    eval_batch_size: int = 8
-    learning_rate: float = 5e-5
-    num_train_steps: int = 100000
-    num_warmup_steps: int = 10000
-    max_eval_steps: int = 100
-
-
-def define_flags() -> None:
-    """Defines the flags (original: run_pretraining.py)."""
-    flags.DEFINE_string(
-        "input_file",
-        None,
-        "TFRecord files to train on: a comma-separated list of paths or patterns.",
-        required=True,
+    input_file: str = flag(
+        REQUIRED, "TFRecord files to train on: a comma-separated list of paths or patterns."
     )
-    flags.DEFINE_string(
-        "eval_input_file",
+    eval_input_file: str | None = flag(
         None,
         "TFRecord files to evaluate on, best of text that training does not see. Where absent, "
         "--input_file, as the original did.",
     )
-    common_flags.define_model_flags()
-    common_flags.define_length_flags()
-    flags.DEFINE_bool("do_train", False, "Train.")
-    flags.DEFINE_bool("do_eval", False, "Evaluate, after training where both are asked for.")
-    flags.DEFINE_integer(
-        "train_batch_size", 32, "Sequences per training step, over all devices.", lower_bound=1
-    )
-    flags.DEFINE_integer(
-        "eval_batch_size", 8, "Sequences per evaluation step, over all devices.", lower_bound=1
-    )
-    flags.DEFINE_float("learning_rate", 5e-5, "Peak of the learning rate.", lower_bound=0.0)
-    flags.DEFINE_integer(
-        "num_train_steps",
+    do_eval: bool = flag(False, "Evaluate, after training where both are asked for.")
+    train_batch_size: int = flag(32, "Sequences per training step, over all devices.", low=1)
+    eval_batch_size: int = flag(8, "Sequences per evaluation step, over all devices.", low=1)
+    num_train_steps: int = flag(
         100000,
         "Steps to train in all, those of earlier runs in --output_dir included; the learning "
         "rate falls to 0 there.",
-        lower_bound=1,
+        low=1,
     )
-    flags.DEFINE_integer(
-        "num_warmup_steps", 10000, "Steps over which the learning rate rises.", lower_bound=0
-    )
-    flags.DEFINE_integer(
-        "max_eval_steps",
-        100,
-        "Batches to evaluate at most; each record counts once.",
-        lower_bound=1,
-    )
-    common_flags.define_training_flags()
-    common_flags.define_device_flags()
+    num_warmup_steps: int = flag(10000, "Steps over which the learning rate rises.", low=0)
+    max_eval_steps: int = flag(100, "Batches to evaluate at most; each record counts once.", low=1)
+
+
+def define_flags() -> None:
+    """Defines the flags (original: run_pretraining.py)."""
+    common_flags.define(Settings, without_effect=common_flags.TPU_FLAGS)
 
 
 def run(settings: Settings) -> dict[str, float]:

@@ -19,7 +19,7 @@ from bert.command_line import quiet_import  # isort: skip  # noqa: F401
 
 import keras
 import numpy as np
-from absl import flags, logging
+from absl import logging
 
 import modeling
 import served_task
@@ -27,6 +27,7 @@ import squad_cache
 import tokenization
 from bert.command_line import flags as common_flags
 from bert.command_line.console import run_script
+from bert.command_line.flags import flag
 from bert.files.paths import open_file, write_text
 from bert.files.processes import usable_cores
 from bert.original import squad as original_squad
@@ -58,61 +59,40 @@ get_final_text = original_squad.get_final_text
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings(common_flags.FineTuningSettings):
-    """The flags of this script, by name; `define_flags` says what each means."""
+    """The flags of this script, by name."""
 
-    train_file: str | None = None
-    predict_file: str | None = None
     max_seq_length: int = 384
-    doc_stride: int = 128
-    max_query_length: int = 64
-    n_best_size: int = 20
-    max_answer_length: int = 30
-    verbose_logging: bool = False
-    version_2_with_negative: bool = False
-    null_score_diff_threshold: float = 0.0
-    bucket_predictions: bool = False
-
-
-def define_flags() -> None:
-    """Defines the flags (original: run_squad.py)."""
-    common_flags.define_fine_tuning_flags(max_seq_length=384)
-    flags.DEFINE_string("train_file", None, "Questions to train on, in SQuAD's JSON.")
-    flags.DEFINE_string(
-        "predict_file",
-        None,
-        "Questions to answer, in SQuAD's JSON; where it has answers, too, there are scores.",
+    train_file: str | None = flag(None, "Questions to train on, in SQuAD's JSON.")
+    predict_file: str | None = flag(
+        None, "Questions to answer, in SQuAD's JSON; where it has answers, too, there are scores."
     )
-    flags.DEFINE_integer(
-        "doc_stride",
+    doc_stride: int = flag(
         128,
         "Tokens from the beginning of a window over a long paragraph to that of the next one.",
-        lower_bound=1,
+        low=1,
     )
-    flags.DEFINE_integer(
-        "max_query_length", 64, "Tokens of a question; what is longer is cut.", lower_bound=1
+    max_query_length: int = flag(64, "Tokens of a question; what is longer is cut.", low=1)
+    n_best_size: int = flag(20, "Answers per question in nbest_predictions.json.", low=1)
+    max_answer_length: int = flag(30, "Tokens of an answer at most.", low=1)
+    verbose_logging: bool = flag(
+        False, "Log each answer that cannot be found in the paragraph's words."
     )
-    flags.DEFINE_integer(
-        "n_best_size", 20, "Answers per question in nbest_predictions.json.", lower_bound=1
-    )
-    flags.DEFINE_integer("max_answer_length", 30, "Tokens of an answer at most.", lower_bound=1)
-    flags.DEFINE_bool(
-        "verbose_logging", False, "Log each answer that cannot be found in the paragraph's words."
-    )
-    flags.DEFINE_bool(
-        "version_2_with_negative", False, "Some questions have no answer, as in SQuAD 2.0."
-    )
-    flags.DEFINE_float(
-        "null_score_diff_threshold",
+    version_2_with_negative: bool = flag(False, "Some questions have no answer, as in SQuAD 2.0.")
+    null_score_diff_threshold: float = flag(
         0.0,
         "With SQuAD 2.0, a question has no answer where that scores higher than the best answer by "
         "more than this.",
     )
-    flags.DEFINE_bool(
-        "bucket_predictions",
+    bucket_predictions: bool = flag(
         False,
         "Predict on windows of about the same length together, without padding: faster, but where "
         "padding is among the --n_best_size best positions, not the original's lists.",
     )
+
+
+def define_flags() -> None:
+    """Defines the flags (original: run_squad.py)."""
+    common_flags.define(Settings, without_effect=common_flags.TPU_FLAGS)
 
 
 def run(settings: Settings) -> dict[str, Any]:

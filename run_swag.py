@@ -18,13 +18,14 @@ from bert.command_line import quiet_import  # isort: skip  # noqa: F401
 
 import keras
 import numpy as np
-from absl import flags, logging
+from absl import logging
 
 import modeling
 import served_task
 import tokenization
 from bert.command_line import flags as common_flags
 from bert.command_line.console import run_script
+from bert.command_line.flags import REQUIRED, flag
 from bert.files.paths import describe_folder, find_file, write_text
 from bert.tasks.heads import choice_model, choice_objective
 from bert.tasks.swag import examples as swag_examples
@@ -37,12 +38,13 @@ METRIC = "accuracy"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(common_flags.FineTuningSettings):
-    """The flags of this script, by name; `define_flags` says what each means."""
+class Settings(common_flags.EvaluatedSettings):
+    """The flags of this script, by name."""
 
-    data_dir: str
-    do_eval: bool = False
-    eval_batch_size: int = 8
+    data_dir: str = flag(
+        REQUIRED, "Folder with train, val and test, each .csv with SWAG's columns or .jsonl."
+    )
+    do_eval: bool = flag(False, "Evaluate on the val set, during and after training.")
     # The paper's: 16 texts, each with four endings.
     train_batch_size: int = 16
     learning_rate: float = 2e-5
@@ -50,17 +52,7 @@ class Settings(common_flags.FineTuningSettings):
 
 def define_flags() -> None:
     """Defines the flags."""
-    flags.DEFINE_string(
-        "data_dir",
-        None,
-        "Folder with train, val and test, each .csv with SWAG's columns or .jsonl.",
-        required=True,
-    )
-    common_flags.define_fine_tuning_flags()
-    for name in ("train_batch_size", "learning_rate"):
-        flags.FLAGS.set_default(name, getattr(Settings, name))
-    flags.DEFINE_bool("do_eval", False, "Evaluate on the val set, during and after training.")
-    flags.DEFINE_integer("eval_batch_size", 8, "Examples per evaluation step.", lower_bound=1)
+    common_flags.define(Settings, without_effect=common_flags.TPU_FLAGS)
 
 
 def run(settings: Settings) -> dict[str, Any]:

@@ -7,13 +7,16 @@ apart by several blank lines, else a file. Rules rather than a model find the se
 to decide what follows what, and the same on every machine.
 """
 
+import dataclasses
 import re
 from collections.abc import Iterable, Iterator
 
-from absl import flags, logging
+from absl import logging
 
 import tokenization
+from bert.command_line import flags as common_flags
 from bert.command_line.console import run_script
+from bert.command_line.flags import REQUIRED, flag
 from bert.files.paths import check_outputs, match_files, read_lines, replace_files
 
 # Words whose period ends no sentence.
@@ -112,40 +115,40 @@ def join_short(documents: Iterable[list[str]], min_sentences: int) -> Iterator[l
         yield joined
 
 
-def define_flags() -> None:
-    """Defines the flags."""
-    flags.DEFINE_string(
-        "input_file",
-        None,
-        "Text, plain or gzip: a comma-separated list of paths or patterns.",
-        required=True,
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The flags of this script, by name."""
+
+    input_file: str = flag(
+        REQUIRED, "Text, plain or gzip: a comma-separated list of paths or patterns."
     )
-    flags.DEFINE_string("output_file", None, "Where to write the sentences.", required=True)
-    flags.DEFINE_enum(
-        "input_format",
+    output_file: str = flag(REQUIRED, "Where to write the sentences.")
+    input_format: str = flag(
         "wrapped",
-        ["wrapped", "paragraphs"],
         "wrapped: lines are broken anywhere, a blank line ends a paragraph, and --document_gap of "
         "them a document. paragraphs: a paragraph a line, a blank line between documents.",
+        choices=("wrapped", "paragraphs"),
     )
-    flags.DEFINE_integer(
-        "document_gap", 3, "Blank lines that end a document of wrapped text.", lower_bound=1
-    )
-    flags.DEFINE_integer(
-        "min_sentences",
+    document_gap: int = flag(3, "Blank lines that end a document of wrapped text.", low=1)
+    min_sentences: int = flag(
         8,
         "Documents with fewer sentences, such as a title page, are joined to the next in the file.",
-        lower_bound=1,
+        low=1,
     )
+
+
+def define_flags() -> None:
+    """Defines the flags."""
+    common_flags.define(Settings)
 
 
 def run(
     *,
     input_file: str,
     output_file: str,
-    input_format: str = "wrapped",
-    document_gap: int = 3,
-    min_sentences: int = 8,
+    input_format: str = Settings.input_format,
+    document_gap: int = Settings.document_gap,
+    min_sentences: int = Settings.min_sentences,
 ) -> tuple[int, int]:
     """Writes the sentences of all files; returns the numbers of documents and of sentences."""
     input_files = match_files(input_file, "input_file")
@@ -186,14 +189,7 @@ def _paragraphs(lines: Iterable[str], input_format: str, document_gap: int) -> I
 
 def main(_: list[str]) -> None:
     """Runs the script on its flags."""
-    values = flags.FLAGS
-    run(
-        input_file=values.input_file,
-        output_file=values.output_file,
-        input_format=values.input_format,
-        document_gap=values.document_gap,
-        min_sentences=values.min_sentences,
-    )
+    run(**dataclasses.asdict(common_flags.read_settings(Settings)))
 
 
 if __name__ == "__main__":

@@ -1,3 +1,4 @@
+import dataclasses
 import gzip
 import json
 import os
@@ -68,7 +69,7 @@ def read_records(*paths):
 
 
 def parse_flags(path):
-    types = {field: type(value) for field, value in vars(data.Settings).items()}
+    types = {field.name: field.type for field in dataclasses.fields(data.Settings)}
     values = {}
     for flag in json.loads(path.read_text())["flags"]:
         name, value = flag.removeprefix("--").split("=")

@@ -1,242 +1,267 @@
-"""Flags that two or more scripts share.
+"""Flags, each said once: a field of a script's `Settings` carries its help, bounds and choices.
 
-Nothing is defined on import; each script calls the functions for the flags it takes.
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Settings(FineTuningSettings):
+        data_dir: str = flag(REQUIRED, "Folder with the task's files.")
+        top_k: int = flag(5, "Tokens to show.", low=1)
+        learning_rate: float = 2e-5
+
+The last one is a field of the base class with another default. `define` makes flags of the fields,
+`read_settings` fields of the flags. Nothing is defined on import.
 """
 
 import dataclasses
-from typing import TypeVar
+from collections.abc import Collection, Mapping
+from types import NoneType
+from typing import Any, TypeVar, get_args
 
 from absl import flags
 
 flags.disclaim_key_flags()
 
+# In place of a default.
+REQUIRED = dataclasses.MISSING
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings:
-    """The flags of every script that trains; the functions below say what each means."""
+# What files that belong to a checkpoint are by default.
+BESIDE = "; absent, the one in the folder of the checkpoint"
 
-    output_dir: str
-    bert_config_file: str = ""
-    init_checkpoint: str | None = None
-    save_checkpoints_steps: int = 1000
-    keep_checkpoint_max: int = 5
-    log_every_steps: int = 100
-    gradient_accumulation_steps: int = 1
-    seed: int = 12345
-    precision: str = "float32"
-    strategy: str = "one_device"
-    use_tpu: bool = False
-    tpu_name: str | None = None
+WITHOUT_EFFECT = "Accepted for old commands; without effect."
+# Flags of the original that nothing here reads, with their defaults there.
+_WITHOUT_EFFECT: Mapping[str, Any] = {
+    "tpu_zone": None,
+    "gcp_project": None,
+    "master": None,
+    "num_tpu_cores": 8,
+    "iterations_per_loop": 1000,
+    "use_one_hot_embeddings": False,
+}
+# Those of its scripts that train.
+TPU_FLAGS = ("tpu_zone", "gcp_project", "master", "num_tpu_cores", "iterations_per_loop")
+
+PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
+
+_DEFINE = {
+    str: flags.DEFINE_string,
+    int: flags.DEFINE_integer,
+    float: flags.DEFINE_float,
+    bool: flags.DEFINE_bool,
+}
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class FineTuningSettings(Settings):
-    """The flags of every script that fine-tunes."""
+def flag(
+    default: Any,
+    text: str,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    choices: Collection[str] | None = None,
+    alias: str | None = None,
+) -> Any:
+    """Returns a field of a data class that `define` makes a flag.
 
-    vocab_file: str = ""
-    do_lower_case: bool = True
-    max_seq_length: int = 128
-    do_train: bool = False
-    do_predict: bool = False
-    do_export: bool = False
-    train_batch_size: int = 32
-    predict_batch_size: int = 8
-    learning_rate: float = 5e-5
-    num_train_epochs: float = 3.0
-    warmup_proportion: float = 0.1
-    early_stopping_patience: int = 0
-    num_runs: int = 1
-    freeze_layers: int | None = None
-    layerwise_lr_decay: float = 1.0
-    pad_to_max_length: bool = False
-    overwrite_output_dir: bool = False
+    Args:
+      default: `REQUIRED` where the flag must be given. A text that is "" is absent by default.
+      text: The help.
+      low: The least that a number may be.
+      high: The most that a number may be.
+      choices: All that a text may be.
+      alias: Another name of the flag.
+    """
+    options: dict[str, Any] = {"lower_bound": low, "upper_bound": high, "enum_values": choices}
+    options = {name: value for name, value in options.items() if value is not None}
+    metadata = {"help": text, "options": options, "alias": alias}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def define(kind: type, *, without_effect: Collection[str] = ()) -> None:
+    """Defines a flag for each field of the data class `kind`, of its type and default.
+
+    Args:
+      kind: Its fields are made by `flag`, or override the default of one that a base class made.
+      without_effect: Names of flags that are accepted besides, for old commands.
+    """
+    for field in dataclasses.fields(kind):
+        _define(field, _find_metadata(kind, field.name))
+    for name in without_effect:
+        default = _WITHOUT_EFFECT[name]
+        _DEFINE[str if default is None else type(default)](name, default, WITHOUT_EFFECT)
+
+
+def _find_metadata(kind: type, name: str) -> Mapping[str, Any]:
+    """Returns what `flag` said of a field, in the class that is nearest by the order of bases."""
+    owners = [owner for owner in kind.__mro__ if dataclasses.is_dataclass(owner)]
+    fields = [owner.__dataclass_fields__.get(name) for owner in owners]
+    return next(field.metadata for field in fields if field and field.metadata)
+
+
+def _define(field: dataclasses.Field[Any], metadata: Mapping[str, Any]) -> None:
+    is_required = field.default is REQUIRED
+    default = None if is_required or field.default == "" else field.default
+    options = metadata["options"]
+    [kind] = {*get_args(field.type)} - {NoneType} or {field.type}
+    define_one = flags.DEFINE_enum if "enum_values" in options else _DEFINE[kind]
+    define_one(
+        name=field.name, default=default, help=metadata["help"], required=is_required, **options
+    )
+    if metadata["alias"]:
+        flags.DEFINE_alias(metadata["alias"], field.name)
 
 
 SettingsType = TypeVar("SettingsType")
 
 
 def read_settings(kind: type[SettingsType]) -> SettingsType:
-    """Returns the values of the flags that are fields of the data class `kind`."""
+    """Returns the values of the flags of `kind`; what is absent has the default of its field."""
     names = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
-    return kind(**{name: getattr(flags.FLAGS, name) for name in names})
+    values = {name: getattr(flags.FLAGS, name) for name in names}
+    return kind(**{name: value for name, value in values.items() if value is not None})
 
 
-# What files that belong to a checkpoint are by default.
-BESIDE = "; absent, the one in the folder of the checkpoint"
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelSettings:
+    """The flag of every script that has a model."""
+
+    bert_config_file: str = flag("", f"The bert_config.json that gives the model's shape{BESIDE}.")
 
 
-def define_vocabulary_flags(*, required: bool = True) -> None:
-    """Defines --vocab_file and --do_lower_case, with its alias --do_lower."""
-    flags.DEFINE_string(
-        "vocab_file",
-        None,
-        f"WordPiece vocabulary, one entry a line{'' if required else BESIDE}.",
-        required=required,
-    )
-    flags.DEFINE_bool(
-        "do_lower_case",
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VocabularySettings:
+    """The flags of every script that cuts text into word pieces."""
+
+    vocab_file: str = flag("", f"WordPiece vocabulary, one entry a line{BESIDE}.")
+    # The original's README tells users of cased models to pass --do_lower=False.
+    do_lower_case: bool = flag(
         True,
         "Lower-case the text and strip accents: true for uncased models, false for cased ones.",
+        alias="do_lower",
     )
-    # The original's README tells users of cased models to pass --do_lower=False.
-    flags.DEFINE_alias("do_lower", "do_lower_case")
 
 
-def define_length_flags() -> None:
-    """Defines --max_seq_length and --max_predictions_per_seq, which data and training share."""
-    flags.DEFINE_integer(
-        "max_seq_length",
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LengthSettings:
+    """The flags that the records of pre-training and the training on them share."""
+
+    max_seq_length: int = flag(
         128,
         "Tokens per sequence, [CLS] and [SEP] included; the same for the data and for training.",
-        lower_bound=1,
+        low=1,
     )
-    flags.DEFINE_integer(
-        "max_predictions_per_seq",
+    max_predictions_per_seq: int = flag(
         20,
         "Masked tokens per sequence at most, about max_seq_length * masked_lm_prob; the same for "
         "the data and for training.",
-        lower_bound=1,
+        low=1,
     )
 
 
-def define_model_flags() -> None:
-    """Defines --bert_config_file and --init_checkpoint."""
-    flags.DEFINE_string(
-        "bert_config_file",
-        None,
-        f"The bert_config.json that gives the model's shape{BESIDE}.",
-    )
-    flags.DEFINE_string(
-        "init_checkpoint",
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingSettings(ModelSettings):
+    """The flags of every script that trains."""
+
+    init_checkpoint: str | None = flag(
         None,
         "Checkpoint to start from: its prefix (.../bert_model.ckpt), its .index file or its "
         "folder, which may also be that of a Hugging Face model; or the name of one on the hub, "
-        "owner/model. Not read where --output_dir "
-        "already holds a checkpoint of this run.",
+        "owner/model. Not read where --output_dir already holds a checkpoint of this run.",
     )
+    output_dir: str = flag(REQUIRED, "Folder for checkpoints, logs and results.")
+    do_train: bool = flag(False, "Train.")
+    learning_rate: float = flag(5e-5, "Peak of the learning rate.", low=0.0)
+    save_checkpoints_steps: int = flag(1000, "Steps between checkpoints.", low=1)
+    keep_checkpoint_max: int = flag(5, "Checkpoints to keep, the latest ones; 0 for all.", low=0)
+    log_every_steps: int = flag(100, "Steps between lines of the training log.", low=1)
+    gradient_accumulation_steps: int = flag(
+        1,
+        "Parts into which a batch is cut to save memory; neither the result nor the step count "
+        "changes.",
+        low=1,
+    )
+    seed: int = flag(12345, "Seed of the initial weights, the order of the data and dropout.")
+    precision: str = flag(
+        "float32",
+        "Arithmetic of the network; weights, losses and the optimizer stay float32. float16 uses "
+        "loss scaling.",
+        choices=PRECISIONS,
+    )
+    strategy: str = flag(
+        "one_device",
+        "Devices to train on: one; all of this machine; or all of the machines in TF_CONFIG. Batch "
+        "sizes are totals over all devices.",
+        choices=("one_device", "mirrored", "multi_worker"),
+    )
+    use_tpu: bool = flag(False, "Train on the TPU named by --tpu_name.")
+    tpu_name: str | None = flag(None, "Name or grpc:// address of the TPU.")
 
 
-def define_fine_tuning_flags(max_seq_length: int = 128) -> None:
-    """Defines the flags of every script that fine-tunes; its own come on top."""
-    define_model_flags()
-    define_vocabulary_flags(required=False)
-    flags.DEFINE_integer(
-        "max_seq_length",
-        max_seq_length,
-        "Tokens per sequence at most, with [CLS] and [SEP]; what is longer is cut.",
-        lower_bound=4,
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FineTuningSettings(VocabularySettings, TrainingSettings):
+    """The flags of every script that fine-tunes; what it predicts is the dev set."""
+
+    max_seq_length: int = flag(
+        128, "Tokens per sequence at most, with [CLS] and [SEP]; what is longer is cut.", low=4
     )
-    flags.DEFINE_bool("do_train", False, "Train.")
-    flags.DEFINE_bool("do_predict", False, "Predict, after training where both are asked for.")
-    flags.DEFINE_bool(
-        "do_export", False, "Write a SavedModel to <output_dir>/saved_model, which takes raw text."
+    do_predict: bool = flag(False, "Predict, after training where both are asked for.")
+    do_export: bool = flag(
+        False, "Write a SavedModel to <output_dir>/saved_model, which takes raw text."
     )
-    flags.DEFINE_integer(
-        "train_batch_size", 32, "Examples per training step, over all devices.", lower_bound=1
+    train_batch_size: int = flag(32, "Examples per training step, over all devices.", low=1)
+    predict_batch_size: int = flag(8, "Examples per prediction step.", low=1)
+    num_train_epochs: float = flag(3.0, "How often each training example is seen.", low=0.0)
+    warmup_proportion: float = flag(
+        0.1, "Part of the training over which the learning rate rises.", low=0.0, high=1.0
     )
-    flags.DEFINE_integer("predict_batch_size", 8, "Examples per prediction step.", lower_bound=1)
-    flags.DEFINE_float("learning_rate", 5e-5, "Peak of the learning rate.", lower_bound=0.0)
-    flags.DEFINE_float(
-        "num_train_epochs", 3.0, "How often each training example is seen.", lower_bound=0.0
+    early_stopping_patience: int = flag(
+        0,
+        "Stop after so many evaluations without a better score, and go on with the best weights; "
+        "0 trains to the end. There is an evaluation every --save_checkpoints_steps.",
+        low=0,
     )
-    flags.DEFINE_float(
-        "warmup_proportion",
-        0.1,
-        "Part of the training over which the learning rate rises.",
-        lower_bound=0.0,
-        upper_bound=1.0,
-    )
-    _define_regularization_flags()
-    flags.DEFINE_integer(
-        "num_runs",
+    num_runs: int = flag(
         1,
         "Runs with seeds --seed, --seed + 1 and so on, each in a folder of its own; reports mean "
         "and standard deviation.",
-        lower_bound=1,
+        low=1,
     )
-    flags.DEFINE_bool(
-        "pad_to_max_length",
+    freeze_layers: int | None = flag(
+        None,
+        "Train neither the embeddings nor the first so many layers; absent, train everything.",
+        low=0,
+    )
+    layerwise_lr_decay: float = flag(
+        1.0,
+        "What the learning rate is multiplied by from one layer to the one below it.",
+        low=0.0,
+        high=1.0,
+    )
+    pad_to_max_length: bool = flag(
         False,
         "Pad every batch to --max_seq_length rather than to its longest sequence: the same "
         "results, but slower.",
     )
-    flags.DEFINE_bool(
-        "overwrite_output_dir",
-        False,
-        "Delete what an earlier run left in --output_dir, and begin anew.",
-    )
-    define_training_flags()
-    define_device_flags()
-
-
-def _define_regularization_flags() -> None:
-    flags.DEFINE_integer(
-        "early_stopping_patience",
-        0,
-        "Stop after so many evaluations without a better score, and go on with the best weights; "
-        "0 trains to the end. There is an evaluation every --save_checkpoints_steps.",
-        lower_bound=0,
-    )
-    flags.DEFINE_integer(
-        "freeze_layers",
-        None,
-        "Train neither the embeddings nor the first so many layers; absent, train everything.",
-        lower_bound=0,
-    )
-    flags.DEFINE_float(
-        "layerwise_lr_decay",
-        1.0,
-        "What the learning rate is multiplied by from one layer to the one below it.",
-        lower_bound=0.0,
-        upper_bound=1.0,
+    overwrite_output_dir: bool = flag(
+        False, "Delete what an earlier run left in --output_dir, and begin anew."
     )
 
+    def splits(self) -> dict[str, bool]:
+        """Returns for each part of the data, by name, whether it is asked for."""
+        return {"train": self.do_train, "dev": self.do_predict}
 
-def define_training_flags() -> None:
-    """Defines the flags of every script that trains."""
-    flags.DEFINE_string(
-        "output_dir", None, "Folder for checkpoints, logs and results.", required=True
-    )
-    flags.DEFINE_integer(
-        "save_checkpoints_steps", 1000, "Steps between checkpoints.", lower_bound=1
-    )
-    flags.DEFINE_integer(
-        "keep_checkpoint_max", 5, "Checkpoints to keep, the latest ones; 0 for all.", lower_bound=0
-    )
-    flags.DEFINE_integer(
-        "log_every_steps", 100, "Steps between lines of the training log.", lower_bound=1
-    )
-    flags.DEFINE_integer(
-        "gradient_accumulation_steps",
-        1,
-        "Parts into which a batch is cut to save memory; neither the result nor the step count "
-        "changes.",
-        lower_bound=1,
-    )
-    flags.DEFINE_integer(
-        "seed", 12345, "Seed of the initial weights, the order of the data and dropout."
-    )
-    flags.DEFINE_enum(
-        "precision",
-        "float32",
-        ["float32", "mixed_bfloat16", "mixed_float16"],
-        "Arithmetic of the network; weights, losses and the optimizer stay float32. float16 uses "
-        "loss scaling.",
-    )
+    def batch_size(self, split: str) -> int:
+        """Returns the number of examples that a step takes of a part of the data."""
+        return self.train_batch_size if split == "train" else self.predict_batch_size
 
 
-def define_device_flags() -> None:
-    """Defines --strategy and the original's TPU flags."""
-    flags.DEFINE_enum(
-        "strategy",
-        "one_device",
-        ["one_device", "mirrored", "multi_worker"],
-        "Devices to train on: one; all of this machine; or all of the machines in TF_CONFIG. Batch "
-        "sizes are totals over all devices.",
-    )
-    flags.DEFINE_bool("use_tpu", False, "Train on the TPU named by --tpu_name.")
-    flags.DEFINE_string("tpu_name", None, "Name or grpc:// address of the TPU.")
-    for name in ("tpu_zone", "gcp_project", "master"):
-        flags.DEFINE_string(name, None, "Accepted for old commands; without effect.")
-    flags.DEFINE_integer("num_tpu_cores", 8, "Accepted for old commands; without effect.")
-    flags.DEFINE_integer("iterations_per_loop", 1000, "Accepted for old commands; without effect.")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EvaluatedSettings(FineTuningSettings):
+    """The flags of every script that evaluates on a dev set and predicts a test set."""
+
+    do_eval: bool = flag(False, "Evaluate on the dev set, during and after training.")
+    eval_batch_size: int = flag(8, "Examples per evaluation step.", low=1)
+
+    def splits(self) -> dict[str, bool]:
+        """Returns for each part of the data, by name, whether it is asked for."""
+        return {"train": self.do_train, "dev": self.do_eval, "test": self.do_predict}
+
+    def batch_size(self, split: str) -> int:
+        """Returns the number of examples that a step takes of a part of the data."""
+        return self.eval_batch_size if split == "dev" else super().batch_size(split)

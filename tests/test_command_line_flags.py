@@ -1,0 +1,188 @@
+import dataclasses
+
+import pytest
+from absl import flags
+
+import convert_checkpoint
+import create_pretraining_data
+import create_vocab
+import extend_vocab
+import extract_features
+import fill_mask
+import predict
+import run_classifier
+import run_classifier_with_tfhub
+import run_ner
+import run_pretraining
+import run_squad
+import run_swag
+import split_sentences
+from bert.command_line.flags import (
+    REQUIRED,
+    WITHOUT_EFFECT,
+    EvaluatedSettings,
+    FineTuningSettings,
+    define,
+    flag,
+    read_settings,
+)
+
+SCRIPTS = (
+    *(convert_checkpoint, create_pretraining_data, create_vocab, extend_vocab, extract_features),
+    *(fill_mask, predict, run_classifier, run_classifier_with_tfhub, run_ner, run_pretraining),
+    *(run_squad, run_swag, split_sentences),
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Lamp:
+    name: str = flag(REQUIRED, "Its name.")
+    shade: str = flag("", "Its shade, if any.")
+    color: str = flag("white", "Its color.", choices=("white", "red"))
+    switches: int = flag(1, "How many switches it has.", low=1, high=3)
+    watts: float | None = flag(None, "Its power; absent, unknown.", low=0.0)
+    is_on: bool = flag(False, "Whether it is on.", alias="on")
+    is_new: bool | None = flag(None, "Whether it is new; absent, unknown.")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Switched(Lamp):
+    switches: int = 2
+    is_on: bool = True
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NightLamp(Switched):
+    color: str = "red"
+
+
+@pytest.fixture
+def new_flags():
+    """Returns, when called, what has been defined in the test, which is forgotten after it."""
+    before = set(flags.FLAGS)
+    yield lambda: {name: flags.FLAGS[name] for name in set(flags.FLAGS) - before}
+    for name in set(flags.FLAGS) - before:
+        delattr(flags.FLAGS, name)
+    flags.FLAGS.unparse_flags()
+    flags.FLAGS.set_gnu_getopt(False)
+
+
+def fields_of(script):
+    kinds = [script.Settings]
+    if script is run_classifier_with_tfhub:
+        kinds.append(run_classifier.Settings)
+    return {field.name: field for kind in kinds for field in dataclasses.fields(kind)}
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)
+def test_each_flag_is_a_field_of_the_same_default_unless_it_is_without_effect(script, new_flags):
+    script.define_flags()
+    defined, fields = new_flags(), fields_of(script)
+    aliases = {name for name, each in defined.items() if each.help.startswith("Alias for ")}
+    without_effect = {name for name, each in defined.items() if each.help == WITHOUT_EFFECT}
+    assert aliases <= {"do_lower"}
+    assert defined.keys() - aliases == fields.keys() | without_effect
+    for name, field in fields.items():
+        is_absent = field.default is REQUIRED or field.default == ""
+        assert defined[name].default == (None if is_absent else field.default), name
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)
+def test_help_shows_all_flags_under_the_script(script, new_flags):
+    script.define_flags()
+    shown = {each.name for each in flags.FLAGS.get_key_flags_for_module(script.__name__)}
+    if script is run_classifier_with_tfhub:
+        assert shown == {"bert_hub_module_handle"}
+    else:
+        assert shown == new_flags().keys()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "changes"),
+    [
+        ([], {}),
+        (["--shade=", "--color=red", "--switches=3"], {"color": "red", "switches": 3}),
+        (["--shade=paper", "--watts=40", "--is_on"], {"shade": "paper", "watts": 40.0}),
+        (["--noon", "--nois_new"], {"is_on": False, "is_new": False}),
+        (["--is_on=false", "--is_new"], {"is_on": False, "is_new": True}),
+    ],
+)
+@pytest.mark.usefixtures("new_flags")
+def test_settings_are_those_of_the_command_line(arguments, changes):
+    define(Switched)
+    flags.FLAGS(["script", "--name=desk", *arguments])
+    assert read_settings(Switched) == Switched(name="desk", **changes)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], r"--name=None: Flag --name must have a value other than None"),
+        (["--switches=0"], r"--switches=0: 0 is not an integer in the range \[1, 3\]"),
+        (["--switches=4"], r"--switches=4: 4 is not an integer in the range \[1, 3\]"),
+        (["--switches=many"], "--switches=many: invalid literal for int"),
+        (["--watts=-1"], "--watts=-1: -1.0 is not a non-negative number"),
+        (["--color=blue"], "--color=blue: value should be one of <white|red>"),
+        (["--is_on=perhaps"], r"--is_on=perhaps: \('Non-boolean argument"),
+    ],
+)
+@pytest.mark.parametrize("kind", [Lamp, NightLamp])
+@pytest.mark.usefixtures("new_flags")
+def test_what_a_flag_may_not_be_is_refused(kind, arguments, message):
+    define(kind)
+    with pytest.raises(flags.IllegalFlagValueError, match=message):
+        flags.FLAGS(["script", *arguments])
+
+
+def test_an_overridden_default_reaches_flag_alias_and_help(new_flags):
+    define(NightLamp)
+    defaults = {name: each.default for name, each in new_flags().items()}
+    assert defaults == {
+        **{"name": None, "shade": None, "color": "red", "switches": 2, "watts": None},
+        **{"is_on": True, "on": True, "is_new": None},
+    }
+    text = " ".join(flags.FLAGS.module_help(__name__).split())
+    assert "--color: <white|red>: Its color. (default: 'red')" in text
+    assert "--switches: How many switches it has. (default: '2')" in text
+    assert "--[no]is_on: Whether it is on. (default: 'true')" in text
+    assert "--[no]on: Alias for --is_on. (default: 'true')" in text
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        (run_squad, {"max_seq_length": 384, "do_lower": True}),
+        (run_swag, {"max_seq_length": 128, "train_batch_size": 16, "learning_rate": 2e-5}),
+        (run_ner, {"do_lower_case": False, "do_lower": False}),
+    ],
+    ids=["run_squad", "run_swag", "run_ner"],
+)
+def test_scripts_override_shared_defaults_and_keep_the_bounds(script, expected, new_flags):
+    script.define_flags()
+    defined = new_flags()
+    assert {name: defined[name].default for name in expected} == expected
+    message = "--max_seq_length=3: 3 is not integer >= 4"
+    with pytest.raises(flags.IllegalFlagValueError, match=message):
+        defined["max_seq_length"].parse("3")
+
+
+@pytest.mark.parametrize("is_set", [{"do_train"}, {"do_predict"}, {"do_eval", "do_train"}])
+def test_splits_are_those_that_flags_ask_for(is_set):
+    asked = {name: name in is_set for name in ("do_train", "do_predict", "do_eval")}
+    settings = EvaluatedSettings(output_dir="out", **asked)
+    assert list(settings.splits().items()) == [
+        ("train", asked["do_train"]),
+        ("dev", asked["do_eval"]),
+        ("test", asked["do_predict"]),
+    ]
+    del asked["do_eval"]
+    settings = FineTuningSettings(output_dir="out", **asked)
+    assert settings.splits() == {"train": asked["do_train"], "dev": asked["do_predict"]}
+
+
+def test_each_split_has_the_batch_size_of_its_flag():
+    sizes = {"train_batch_size": 2, "predict_batch_size": 3}
+    settings = FineTuningSettings(output_dir="out", **sizes)
+    assert [settings.batch_size(split) for split in settings.splits()] == [2, 3]
+    settings = EvaluatedSettings(output_dir="out", eval_batch_size=5, **sizes)
+    assert [settings.batch_size(split) for split in settings.splits()] == [2, 5, 3]
