@@ -1,0 +1,56 @@
+"""The command `bert`, which starts a script by its name and lists them all.
+
+bert run_squad --help
+"""
+
+import ast
+import difflib
+import importlib.util
+import runpy
+import sys
+from pathlib import Path
+
+from bert import SCRIPTS
+
+_USAGE = """\
+usage: bert <script> [--flag=value ...]
+       bert <script> --help
+
+"""
+
+
+def main() -> None:
+    """Runs the script that the command line names first, as `python <script>.py` does."""
+    arguments = sys.argv[1:]
+    if not arguments or arguments[0] in ("help", "--help", "-h"):
+        print(_USAGE + "\n".join(_lines()))
+    elif arguments[0] in SCRIPTS:
+        sys.argv = arguments
+        # absl tells the flags of a script by the main module, and names it by the first argument.
+        runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
+    else:
+        sys.exit(_unknown(arguments[0]))
+
+
+def _lines() -> list[str]:
+    """Returns a line for each script: its name, and the first of what it says of itself."""
+    width = max(map(len, SCRIPTS))
+    return [f"{script:{width}}  {_first_sentence(script)}" for script in SCRIPTS]
+
+
+def _first_sentence(script: str) -> str:
+    # Read and not imported, for that would take the seconds that TensorFlow does.
+    spec = importlib.util.find_spec(script)
+    assert spec is not None and spec.origin is not None, f"{script} is installed with `bert`."
+    tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
+    return (ast.get_docstring(tree) or "").partition("\n")[0]
+
+
+def _unknown(name: str) -> str:
+    similar = difflib.get_close_matches(name, SCRIPTS, n=1)
+    remedy = f"Did you mean `bert {similar[0]}`?" if similar else "`bert --help` lists them."
+    return f"`bert` must be given one of the scripts. Received {name!r}. {remedy}"
+
+
+if __name__ == "__main__":
+    main()

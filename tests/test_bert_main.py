@@ -1,0 +1,84 @@
+import subprocess
+import sys
+
+import pytest
+from conftest import ROOT
+
+import bert
+
+
+def run(*arguments):
+    """Runs this interpreter on the arguments."""
+    return subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "split_sentences",
+        # Its flags come from two scripts.
+        pytest.param("run_classifier_with_tfhub", marks=pytest.mark.slow),
+    ],
+)
+@pytest.mark.parametrize("flag", ["--help", "--no_such_flag"])
+def test_script_speaks_as_it_does_by_itself(script, flag):
+    by_itself, started = run(ROOT / f"{script}.py", flag), run("-m", "bert", script, flag)
+    assert started.returncode == by_itself.returncode == 1
+    assert started.stdout == by_itself.stdout
+    # Before that, TensorFlow may have its word, with the time.
+    assert started.stderr.partition("FATAL")[2] == by_itself.stderr.partition("FATAL")[2]
+    expected = "\nflags:\n" if flag == "--help" else "Unknown command line flag 'no_such_flag'"
+    assert expected in started.stdout + started.stderr
+
+
+@pytest.mark.parametrize("arguments", [[], ["help"], ["--help"], ["-h"]])
+def test_scripts_are_listed_with_what_they_say_of_themselves(arguments):
+    result = run("-m", "bert", *arguments)
+    assert (result.returncode, result.stderr) == (0, "")
+    lines = dict(line.split(maxsplit=1) for line in result.stdout.splitlines()[3:])
+    assert tuple(lines) == bert.SCRIPTS
+    assert lines["run_swag"] == (
+        "Fine-tunes, evaluates and predicts which of some endings continues a text "
+        "(paper, section 4.4)."
+    )
+    assert all(line.endswith(".") for line in lines.values())
+
+
+def test_listing_imports_no_script():
+    code = "import sys; from bert.__main__ import main; main(); print(*sys.modules)"
+    loaded = set(run("-c", code).stdout.splitlines()[-1].split())
+    assert {"tensorflow", "keras", "absl", *bert.SCRIPTS} & loaded == set()
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("run_sqad", "Did you mean `bert run_squad`?"),
+        ("run_ner.py", "Did you mean `bert run_ner`?"),
+        ("modeling", "`bert --help` lists them."),
+        ("--output_dir=here", "`bert --help` lists them."),
+    ],
+)
+def test_unknown_script_is_an_error(name, remedy):
+    result = run("-m", "bert", name, "--help")
+    expected = f"`bert` must be given one of the scripts. Received {name!r}. {remedy}\n"
+    assert (result.returncode, result.stdout, result.stderr) == (1, "", expected)
+
+
+def test_work_is_done_in_several_processes(tmp_path):
+    vocabularies = []
+    for command in (["-m", "bert", "create_vocab"], ["create_vocab.py"]):
+        output = tmp_path / "vocab.txt"
+        flags = ["--vocab_size=500", "--num_processes=2", "--input_file=sample_text.txt"]
+        result = run(*command, *flags, f"--output_file={output}")
+        assert result.returncode == 0, result.stderr
+        vocabularies.append(output.read_text(encoding="utf-8").splitlines())
+        output.unlink()
+    assert vocabularies[0] == vocabularies[1]
+    assert len(vocabularies[0]) == 500
