@@ -32,7 +32,7 @@ $(installed): $(requirements)
 test: $(installed)
 	python -m ruff check .
 	python -m ruff format --check .
-	python -m mypy --exclude '^(tests|interop)/' .
+	python -m mypy --exclude '^(tests|interop|build)/' .
 	python -m pytest -n $(TEST_PROCESSES) --dist worksteal
 	@$(MAKE) --no-print-directory test-interop
 

@@ -1,0 +1,81 @@
+import configparser
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import PurePosixPath
+
+import pytest
+from conftest import ROOT
+from packaging.requirements import Requirement
+
+
+def tracked_files():
+    listing = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return [name for name in listing.stdout.split("\0") if name and (ROOT / name).exists()]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """The wheel that `pip install .` makes of the tracked files, and where they were copied."""
+    checkout, output = tmp_path_factory.mktemp("checkout"), tmp_path_factory.mktemp("wheel")
+    for name in tracked_files():
+        (checkout / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, checkout / name)
+    result = subprocess.run(
+        # Without isolation, nothing is fetched: setuptools is among the requirements.
+        [
+            *(sys.executable, "-m", "pip", "wheel", ".", "--no-deps", "--no-build-isolation"),
+            *("--no-index", "--wheel-dir", output),
+        ],
+        cwd=checkout,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    (path,) = output.iterdir()
+    with zipfile.ZipFile(path) as opened:
+        yield opened
+
+
+def metadata(wheel, name):
+    (path,) = (path for path in wheel.namelist() if path.endswith(f".dist-info/{name}"))
+    return wheel.read(path).decode("utf-8")
+
+
+@pytest.mark.slow
+def test_wheel_holds_the_modules_and_what_lies_beside_them_and_nothing_else(wheel):
+    paths = [PurePosixPath(name) for name in tracked_files()]
+    roots = {str(path) for path in paths if path.parent == PurePosixPath() and path.suffix == ".py"}
+    rooms = {str(path) for path in paths if path.parts[0] == "bert"}
+    held = {name for name in wheel.namelist() if ".dist-info/" not in name}
+    assert held == roots | rooms
+    # Also of what pyproject.toml lists and is not there.
+    top_level = metadata(wheel, "top_level.txt").split()
+    assert sorted(top_level) == sorted({name.removesuffix(".py") for name in roots} | {"bert"})
+
+
+@pytest.mark.slow
+def test_wheel_brings_the_command(wheel):
+    entry_points = configparser.ConfigParser()
+    entry_points.read_string(metadata(wheel, "entry_points.txt"))
+    assert dict(entry_points["console_scripts"]) == {"bert": "bert.__main__:main"}
+
+
+@pytest.mark.slow
+def test_wheel_asks_for_what_the_project_runs_on(wheel):
+    lines = (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
+    pins = [Requirement(line) for line in lines if line[0] not in "#-"]
+    fields = [line.partition(": ") for line in metadata(wheel, "METADATA").splitlines()]
+    ranges = [Requirement(value) for name, _, value in fields if name == "Requires-Dist"]
+    asked = {each.name: each.specifier for each in ranges if not each.extras}
+    assert asked.keys() == {pin.name for pin in pins}
+    for pin in pins:
+        (version,) = pin.specifier
+        assert asked[pin.name].contains(version.version), pin
+    (gpu,) = (each for each in ranges if each.extras)
+    assert (gpu.name, gpu.extras, str(gpu.marker)) == ("tensorflow", {"and-cuda"}, 'extra == "gpu"')
+    assert gpu.specifier == asked["tensorflow"]
