@@ -23,7 +23,7 @@ from bert.command_line.console import run_script
 from bert.command_line.flags import REQUIRED, flag
 from bert.files.paths import match_files, open_output
 from bert.files.tables import read_csv, text_lines
-from serving import LoadedModel, load
+from bert.loaded import LoadedModel, load
 
 __all__ = ["LoadedModel", "load"]
 

@@ -5,7 +5,7 @@ original in a folder `bert` or for the package bert-tensorflow:
 
     from bert import run_classifier, tokenization
 
-`bert.load` is `load` of `bert.tasks.loaded`. Each is loaded when it is first asked for, so that
+`bert.load` is `load` of `bert.loaded`. Each is loaded when it is first asked for, so that
 `import bert` takes no time.
 """
 
@@ -37,7 +37,7 @@ def __getattr__(name: str) -> Any:
     if name in LIBRARY or name in SCRIPTS:
         return importlib.import_module(name)
     if name == "load":
-        return importlib.import_module("bert.tasks.loaded").load
+        return importlib.import_module("bert.loaded").load
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -12,7 +12,7 @@ from test_weights_huggingface import tensors as tensors  # noqa: PLC0414 (a fixt
 
 import convert_checkpoint
 import modeling
-import serving
+from bert.loaded import load
 from bert.tasks.heads import classifier_model
 from bert.weights import checkpoint, huggingface
 
@@ -111,7 +111,7 @@ def test_a_fine_tuned_folder_survives_the_way_there_and_back(tmp_path, classifie
     convert(tmp_path / "hf", tmp_path / "back", "tf")
     assert_same_bytes(read(tmp_path / "back"), read(classifier))
     texts = ["w7 w9", "w8"]
-    answers = [serving.load(str(each)).predict(texts) for each in (classifier, tmp_path / "back")]
+    answers = [load(str(each)).predict(texts) for each in (classifier, tmp_path / "back")]
     assert answers[0] == answers[1]
     assert {answer["label"] for answer in answers[0]} <= {"bad", "so so", "good"}
 
@@ -124,10 +124,10 @@ def test_a_foreign_classifier_becomes_one_that_predicts(tmp_path, classifier):
     stored = json.loads((tmp_path / "back/task.json").read_text())
     before = json.loads((classifier / "task.json").read_text())
     assert stored == {**before, "max_seq_length": 16}
-    answer = serving.load(str(tmp_path / "back")).predict(["w7 w9"])
-    assert answer == serving.load(str(classifier)).predict(["w7 w9"])
+    answer = load(str(tmp_path / "back")).predict(["w7 w9"])
+    assert answer == load(str(classifier)).predict(["w7 w9"])
     convert(hf, tmp_path / "pairs", "tf", is_pair=True)
-    assert serving.load(str(tmp_path / "pairs")).fields == ("text_a", "text_b")
+    assert load(str(tmp_path / "pairs")).fields == ("text_a", "text_b")
 
 
 # Of Keras' own making, where it saves weights.

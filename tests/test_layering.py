@@ -19,6 +19,7 @@ FLOORS = (
     {"bert.training"},
     {"bert.export"},
     {"bert.tasks"},
+    {"bert.loaded"},
     {"bert.original"},
 )
 SCRIPTS = {
@@ -35,7 +36,7 @@ LOADED_BY_STRING = {
     # Names of the original are found at its foot, and loaded when they are asked for.
     "modeling": ["'bert.original.modeling'"],
     # So are the root's modules and `load`, in the package.
-    "bert": ["name", "'bert.tasks.loaded'"],
+    "bert": ["name", "'bert.loaded'"],
     COMMAND: ["arguments[0]"],
 }
 

@@ -666,7 +666,7 @@ import sys
 import keras
 import numpy as np
 import modeling
-import pretraining
+from bert.tasks.pretraining import heads as pretraining
 folder = sys.argv[1]
 inputs = dict(np.load(f"{folder}/inputs.npz"))
 for name in ("pretraining", "user"):

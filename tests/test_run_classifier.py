@@ -15,7 +15,7 @@ from conftest import GOLDEN, LARGE_GOLDEN, ROOT, run_python, write_model_files
 
 import predict
 import run_classifier
-import serving
+from bert.loaded import load
 from bert.tasks.classification import glue
 from bert.tasks.classification.examples import Task
 
@@ -289,7 +289,7 @@ def test_pairs_and_both_parts_of_mnli(make_settings, tmp_path):
         assert len((out / f"test_results{suffix}.tsv").read_text().splitlines()) == count + 1
         assert len(read_tsv(out / f"predictions{suffix}.tsv")) == count + 1
     assert len((out / "submission/MNLI-mm.tsv").read_text().splitlines()) == 11
-    model = serving.load(str(out))
+    model = load(str(out))
     assert model.fields == ("text_a", "text_b")
     expected = np.loadtxt(out / "test_results.tsv")
     answers = model.predict([(row[8], row[9]) for row in rows(7)])
@@ -310,7 +310,7 @@ def test_balanced_weights_let_a_rare_label_count(make_settings, tmp_path):
                 do_train=True, num_train_epochs=30.0, class_weights=weights, output_dir=str(out)
             )
         )
-        (answer,) = serving.load(str(out)).predict(["red"])
+        (answer,) = load(str(out)).predict(["red"])
         probabilities[weights] = answer["probabilities"]["yes"]
     assert probabilities["none"] == pytest.approx(0.25, abs=0.06)
     assert probabilities["balanced"] == pytest.approx(0.5, abs=0.06)
@@ -354,7 +354,8 @@ tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0],
     [tf.config.LogicalDeviceConfiguration()] * arguments["devices"],
 )
-import run_classifier, task_models
+import run_classifier
+from bert.tasks import heads as task_models
 task_models.HEAD_DROPOUT_PROB = 0.0
 keras.utils.set_random_seed(1)
 print(json.dumps(run_classifier.run(run_classifier.Settings(**arguments["settings"]))))

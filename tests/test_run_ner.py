@@ -13,7 +13,7 @@ from conftest import ROOT, run_python, write_model_files
 
 import predict
 import run_ner
-import serving
+from bert.loaded import load
 from bert.tasks.tagging import entities as tagging_entities
 from bert.tasks.tagging import sentences as tagging_sentences
 
@@ -204,7 +204,7 @@ def test_chinese_is_tagged_by_characters(make_settings, tmp_path):
     # A line has one tag, that of its first character.
     predictions = tmp_path / "out/predictions.txt"
     assert read_tags(predictions) == read_tags(predictions, -2)
-    model = serving.load(str(tmp_path / "out"))
+    model = load(str(tmp_path / "out"))
     (answer,) = model.predict(["我在北京 李明"])
     found = [(each["type"], each["start"], each["end"]) for each in answer["entities"]]
     assert found == [("LOC", 2, 4), ("PER", 5, 7)]
@@ -326,7 +326,8 @@ tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0],
     [tf.config.LogicalDeviceConfiguration()] * arguments["devices"],
 )
-import run_ner, task_models
+import run_ner
+from bert.tasks import heads as task_models
 task_models.HEAD_DROPOUT_PROB = 0.0
 keras.utils.set_random_seed(1)
 print(json.dumps(run_ner.run(run_ner.Settings(**arguments["settings"]))))
@@ -420,7 +421,7 @@ def test_loaded_model_answers_as_the_script_does(make_settings, tmp_path, traine
     expected = [tagging_entities.convert(tags, "iob2") for tags in expected]
     assert any("B-PER" in tags for tags in expected)
     for batch_size in (1, 4, 64):
-        model = serving.load(str(trained), batch_size=batch_size)
+        model = load(str(trained), batch_size=batch_size)
         answers = answer_texts(model, sentences)
         assert [tags_of(answer) for answer in answers] == expected
     assert model.predict([]) == []
@@ -442,7 +443,7 @@ def test_long_sentences_are_split_and_predicted_whole(make_settings, tmp_path, t
     assert "sentences are longer than 10 tokens and were split" in log.text
     # There are names to find beyond the first window.
     assert any("B-PER" in tags[12:] for tags in found)
-    answers = answer_texts(serving.load(str(trained)), sentences)
+    answers = answer_texts(load(str(trained)), sentences)
     assert [tags_of(answer) for answer in answers] == [
         tagging_entities.convert(tags, "iob2") for tags in found
     ]
@@ -471,7 +472,7 @@ def test_prediction_needs_nothing_but_the_folder(trained, tmp_path):
 
 def test_a_list_of_texts_is_no_input(trained):
     with pytest.raises(ValueError, match="Input 1, counted from 0, must have one text as 'text'"):
-        serving.load(str(trained)).predict(["Ada", {"text": ["Ada", "saw"]}])
+        load(str(trained)).predict(["Ada", {"text": ["Ada", "saw"]}])
 
 
 # What users get wrong.

@@ -13,8 +13,8 @@ from script_runs import finish_beside_killed
 
 import predict
 import run_squad
-import serving
 import tokenization
+from bert.loaded import load
 from bert.original import squad as original_squad
 from bert.tasks.squad import questions as squad_questions
 from bert.tasks.squad import windows as squad_windows
@@ -254,7 +254,7 @@ def test_questions_without_an_answer_are_learned(make_settings, tmp_path):
     odds = read_json(tmp_path / "out/null_odds.json")
     texts = read_json(tmp_path / "out/predictions.json")
     assert all((odds[name] > 0) == (text == "") for name, text in texts.items())
-    model = serving.load(str(tmp_path / "out"))
+    model = load(str(tmp_path / "out"))
     answer, none = model.predict([("Which?", "a b red. c"), ("Which?", "a b c d e f")])
     assert (answer["answer"], answer["start"], answer["end"]) == ("red", 4, 7)
     assert (none["answer"], none["start"], none["end"]) == ("", None, None)
@@ -319,22 +319,6 @@ def test_several_runs_are_summed_up(make_settings, tmp_path):
 # Windows that are kept.
 
 
-def test_a_second_run_reads_the_windows_and_not_the_questions(make_settings, tmp_path, log):
-    write_task(tmp_path, count=16)
-    run_squad.run(make_settings(do_train=True, num_train_epochs=1.0))
-    records = (tmp_path / "out/train.tf_record").read_bytes()
-    for damage in (None, "train.tf_record", "train.windows.npz"):
-        if damage:
-            path = tmp_path / "out" / damage
-            path.write_bytes(path.read_bytes()[:-20])
-        log.clear()
-        run_squad.run(make_settings(do_train=True, num_train_epochs=2.0))
-        kept = any("The windows are those of an earlier run" in each for each in log.messages)
-        read = any("questions about" in each for each in log.messages)
-        assert (kept, read) == ((True, False) if damage is None else (False, True))
-        assert (tmp_path / "out/train.tf_record").read_bytes() == records
-
-
 def test_other_questions_make_other_windows(make_settings, tmp_path):
     write_task(tmp_path, count=8)
     run_squad.run(make_settings(do_train=True, do_predict=True, num_train_epochs=1.0))
@@ -355,7 +339,7 @@ def test_blank_paragraphs_and_missing_answers_are_no_obstacle(make_settings, tmp
     scores = run_squad.run(make_settings(do_predict=True))
     assert set(scores) == {"exact_match", "f1"}
     assert list(read_json(out / "predictions.json")) == ["x", "y"]
-    (answer,) = serving.load(str(out)).predict([("Which?", " \n")])
+    (answer,) = load(str(out)).predict([("Which?", " \n")])
     assert (answer["answer"], answer["start"]) == ("", None)
 
 

@@ -11,7 +11,7 @@ from conftest import LARGE_GOLDEN, run_python, write_model_files
 
 import predict
 import run_swag
-import serving
+from bert.loaded import load
 from bert.tasks.swag import examples as swag_examples
 
 # The right ending names what belongs to the animal of the context.
@@ -226,7 +226,7 @@ def test_loaded_model_answers_as_the_script_does(trained):
     tests = make_rows(20, 2)
     rows = read_tsv(trained / "predictions.tsv")
     for batch_size in (1, 3, 64):
-        model = serving.load(str(trained), batch_size=batch_size)
+        model = load(str(trained), batch_size=batch_size)
         answers = model.predict([(row["context"], row["endings"]) for row in tests])
         for answer, row in zip(answers, rows, strict=True):
             assert str(answer["label"]) == row["predicted_label"]
@@ -262,7 +262,7 @@ def test_predict_reads_json_lines(trained, tmp_path):
 )
 def test_inputs_that_are_none_are_named(trained, row, message):
     with pytest.raises(ValueError, match=message):
-        serving.load(str(trained)).predict([row])
+        load(str(trained)).predict([row])
 
 
 # What users get wrong.

@@ -10,12 +10,13 @@ from test_run_squad import golden_settings, read_json
 
 import modeling
 import run_squad
-import serving
 import tokenization
+from bert.loaded import LoadedModel
 from bert.tasks.heads import span_model
 from bert.tasks.squad import answers as squad_answers
 from bert.tasks.squad import questions as squad_questions
 from bert.tasks.squad.saved_model import export_answerer
+from bert.tasks.squad.task import QuestionAnswering
 from bert.training import finetuning
 
 DECODINGS = {
@@ -63,13 +64,6 @@ def make_model(tokenizer):
     return config, model
 
 
-def in_python(config, model, tokenizer, stored):
-    """Returns what `predict.py` would ask."""
-    task = run_squad.serve(stored, config, tokenizer, "float32")
-    task.model.set_weights(model.get_weights())
-    return serving.LoadedModel(task)
-
-
 def compare(loaded, answer, rows):
     """Compares answers to questions and contexts, bytes of UTF-8."""
     question, context = ([row[place] for row in rows] for place in range(2))
@@ -98,10 +92,8 @@ def answerer(request, tmp_path_factory):
     decoding = squad_answers.Decoding(do_lower_case=do_lower_case, **DECODINGS[version])
     folder = str(tmp_path_factory.mktemp("answerer") / "saved_model")
     export_answerer(folder, model, tokenizer, **LENGTHS, decoding=decoding)
-    stored = {name: getattr(decoding, name) for name in run_squad._DECODING}
-    loaded = in_python(
-        config, model, tokenizer, {**LENGTHS, **stored, "do_lower_case": do_lower_case}
-    )
+    task = QuestionAnswering(config, tokenizer, **LENGTHS, decoding=decoding)
+    loaded = LoadedModel(task, model)
     return loaded, tf.saved_model.load(folder).signatures["serving_default"], folder
 
 
@@ -182,12 +174,13 @@ def test_golden_contexts_are_answered_as_by_predict(tmp_path, golden, version):
     assert run_squad.run(flags) == {}
     tokenizer = tokenization.FullTokenizer(flags.vocab_file, flags.do_lower_case)
     config = modeling.BertConfig.from_json_file(flags.bert_config_file)
-    task = run_squad.serve(run_squad._stored(flags), config, tokenizer, "float32")
-    finetuning.load(flags, task.model)
+    task = run_squad.open_task(flags, config, tokenizer)
+    model = task.make_model("float32")
+    finetuning.load(flags, model)
     examples = squad_questions.read_squad_examples(flags.predict_file, False, version == 2)
     rows = [(each.question_text.encode(), each.context.encode()) for each in examples]
     loaded = tf.saved_model.load(str(tmp_path / "saved_model"))
-    answers = compare(serving.LoadedModel(task), loaded.signatures["serving_default"], rows)
+    answers = compare(LoadedModel(task, model), loaded.signatures["serving_default"], rows)
     predictions = read_json(golden / f"squad_v{version}_predictions.json")
     # Where padding was among the n best of the original, they may differ.
     same = [

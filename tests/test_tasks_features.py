@@ -10,8 +10,8 @@ from test_run_ner import PIECES, make_sentences, settings_in, write_task
 import extract_features
 import modeling
 import run_ner
-import serving
 import tokenization
+from bert.loaded import load
 from bert.tasks import features as tasks_features
 from bert.tasks.features import (
     FEATURE_LAYERS,
@@ -362,7 +362,7 @@ def test_names_are_learned_while_the_encoder_stays_as_it_is(make_settings, tmp_p
     sentences = make_sentences(6, 9)
     texts = [" ".join(word for word, _ in each) for each in sentences]
     for batch_size in (1, 4):
-        answers = serving.load(str(out), batch_size=batch_size).predict(texts)
+        answers = load(str(out), batch_size=batch_size).predict(texts)
         for text, answer, sentence in zip(texts, answers, sentences, strict=True):
             expected = tagging_entities.find_entities([tag for _, tag in sentence])
             assert [each["type"] for each in answer["entities"]] == [e.type for e in expected]

@@ -250,6 +250,10 @@ class FineTuningSettings(VocabularySettings, TrainingSettings):
         """Returns the number of examples that a step takes of a part of the data."""
         return self.train_batch_size if split == "train" else self.predict_batch_size
 
+    def evaluates_in_training(self) -> bool:
+        """Returns whether the dev set is scored on the way."""
+        return self.early_stopping_patience > 0
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EvaluatedSettings(FineTuningSettings):
@@ -265,3 +269,7 @@ class EvaluatedSettings(FineTuningSettings):
     def batch_size(self, split: str) -> int:
         """Returns the number of examples that a step takes of a part of the data."""
         return self.eval_batch_size if split == "dev" else super().batch_size(split)
+
+    def evaluates_in_training(self) -> bool:
+        """Returns whether the dev set is scored on the way."""
+        return self.do_eval

@@ -18,6 +18,8 @@ import tensorflow as tf
 from absl import logging
 from google.protobuf.message import DecodeError
 
+from bert.files.records import encode_examples, write_records
+
 
 @dataclasses.dataclass(frozen=True)
 class Feature:
@@ -420,3 +422,14 @@ def pad_sequences(
         batch["input_mask"][row, : len(ids)] = 1
         batch["segment_ids"][row, : len(ids)] = segments
     return batch
+
+
+def write_examples(path: str, arrays: Mapping[str, np.ndarray]) -> None:
+    """Writes one record per row of the arrays, [N, ...] each, to a TFRecord file."""
+    rows = {name: values.reshape(len(values), -1) for name, values in arrays.items()}
+    count = len(rows["input_ids"])
+    with write_records([path]) as (writer,):
+        for start in range(0, count, 1000):
+            part = {name: values[start : start + 1000] for name, values in rows.items()}
+            for record in encode_examples(part):
+                writer.write(record)

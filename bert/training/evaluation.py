@@ -103,13 +103,6 @@ class Predictor:
                 logging.info("Batch %d/%d  ETA %s", step, batches.num_batches, loop._clock(left))
 
 
-def predict_all(predictor: Predictor, batches: Any) -> dict[str, np.ndarray]:
-    """Returns the outputs for all records, in their order; all must be of one shape."""
-    numbers, outputs = zip(*predictor.predict(batches), strict=True)
-    order = np.argsort(np.concatenate(numbers))
-    return {name: np.concatenate([each[name] for each in outputs])[order] for name in outputs[0]}
-
-
 def save_results(
     output_dir: str, step: int, results: Mapping[str, float], name: str = "eval_results"
 ) -> None:
@@ -142,6 +135,9 @@ class EarlyStopping:
       function: Returns scores of the model as it is.
       metric: Name of the score that counts; higher is better.
       patience: Evaluations without improvement after which training ends; 0 for never.
+
+    Attributes:
+      step: The step of the last evaluation, set before `function` is called.
     """
 
     def __init__(
@@ -150,6 +146,7 @@ class EarlyStopping:
         self.function = function
         self.metric = metric
         self.patience = patience
+        self.step = 0
         self._history: list[dict[str, Any]] = []
 
     def open(self, folder: str, model: keras.Model, step: int, *, writes: bool) -> None:
@@ -186,6 +183,7 @@ class EarlyStopping:
 
     def __call__(self, step: int) -> bool:
         """Evaluates after `step`, and returns `is_over`."""
+        self.step = step
         scores = {
             name: float(value)
             for name, value in self.function().items()

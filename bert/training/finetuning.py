@@ -1,4 +1,4 @@
-"""What all fine-tuning scripts do alike: checks, files of examples, training, the folder they fill.
+"""The story of every fine-tuning script: read, make inputs, train, evaluate, predict, export.
 
 The folder `--output_dir` holds all that a later prediction needs: `task.json`, `vocab.txt`,
 `bert_config.json` and the weights, `bert_model.ckpt`. While training, it also holds checkpoints to
@@ -10,11 +10,10 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import keras
-import numpy as np
 import tensorflow as tf
 from absl import logging
 
@@ -23,11 +22,17 @@ import optimization
 import tokenization
 from bert.command_line import flags as common_flags
 from bert.files import huggingface as huggingface_files
-from bert.files.paths import check_saved_model, make_folder, read_file, replace_files, write_text
-from bert.files.records import encode_examples, write_records
-from bert.training import loop
-from bert.training.batches import Batches, Feature, Records
-from bert.training.evaluation import EarlyStopping as Evaluation
+from bert.files.paths import (
+    check_saved_model,
+    make_folder,
+    read_file,
+    replace_files,
+    write_text,
+)
+from bert.training import loop, repeats
+from bert.training.batches import Batches
+from bert.training.evaluation import EarlyStopping, Predictor
+from bert.training.task import ExampleFile, Inputs, Part, Task
 from bert.weights import checkpoint
 from bert.weights import folder as model_folder
 
@@ -40,17 +45,186 @@ _OWN_FILES = re.compile(
 )
 
 Settings = common_flags.FineTuningSettings
+SettingsType = TypeVar("SettingsType", bound=Settings)
+OpenTask = Callable[[SettingsType, modeling.BertConfig, tokenization.FullTokenizer], Task]
+
+# How the files of a split's examples are called.
+_FILE_NAMES = {"train": "train", "dev": "eval", "test": "predict"}
 
 
-def check_verbs(settings: Settings, *verbs: str) -> None:
-    """Checks that something is to be done: that one of the flags of these names is set.
+def run(settings: SettingsType, open_task: OpenTask[SettingsType]) -> dict[str, Any]:
+    """Trains, evaluates, predicts and exports as the settings say.
+
+    Args:
+      settings: Those of the script.
+      open_task: Returns the task, checked against the configuration and the tokenizer of the model.
+
+    Returns:
+      The scores of the dev set, and those of the test set, if it has any, as `test_f1` and so on;
+      with several runs, what `repeats.repeat` gives; empty without evaluation.
 
     Raises:
-      ValueError: where none is.
+      ValueError: before the expensive part, where settings, files and model do not fit.
     """
-    if not any(getattr(settings, verb) for verb in verbs):
-        *first, last = (f"`--{verb}`" for verb in verbs)
-        raise ValueError(f"At least one of {', '.join(first)} and {last} must be given.")
+    _check_verbs(settings)
+    settings = model_folder.complete(settings)
+    if settings.num_runs == 1:
+        _, scores = _run(settings, open_task)
+        return scores
+    return repeats.repeat(settings, lambda each: _run(each, open_task))
+
+
+def _check_verbs(settings: Settings) -> None:
+    """Checks that something is to be done, and that what goes by scores has some."""
+    verbs = ("do_train", "do_eval", "do_predict", "do_export")
+    *first, last = (verb for verb in verbs if hasattr(settings, verb))
+    if not any(getattr(settings, verb) for verb in (*first, last)):
+        raise ValueError(
+            f"At least one of {', '.join(f'`--{verb}`' for verb in first)} and `--{last}` must be "
+            "given."
+        )
+    scoring = "do_eval" if "do_eval" in first else "do_predict"
+    for flag, is_set in (
+        ("early_stopping_patience", settings.early_stopping_patience),
+        ("num_runs", settings.num_runs > 1),
+    ):
+        if is_set and not (settings.do_train and getattr(settings, scoring)):
+            raise ValueError(f"`--{flag}` needs `--do_train` and `--{scoring}`.")
+
+
+def _run(settings: SettingsType, open_task: OpenTask[SettingsType]) -> tuple[str, dict[str, Any]]:
+    """Runs once; returns the task's metric and the scores."""
+    strategy, config, tokenizer = set_up(settings)
+    task = open_task(settings, config, tokenizer)
+    splits = [split for split, is_wanted in settings.splits().items() if is_wanted]
+    examples = task.read(splits)
+    stored = task.stored()
+    fixed = task.fixed(is_training=settings.do_train)
+    open_folder(settings, config, {key: stored[key] for key in fixed})
+    is_chief = loop.is_chief(strategy)
+    with record_folder(settings, is_chief) as folder, strategy.scope():
+        # What is wrong with any part is said before a file is written.
+        made = [task.make_inputs(part, each) for part, each in examples.items()]
+        model = task.make_model(settings.precision)
+        inputs = [
+            task.open_inputs(each, _example_file(settings, each.part, folder, is_chief))
+            for each in made
+        ]
+        if is_chief and settings.do_train:
+            keep_task(settings, config, stored)
+        loop.log_set_up(model, strategy, settings)
+        return task.metric, _use_model(settings, task, model, inputs, is_chief)
+
+
+def _example_file(settings: Settings, part: Part, folder: str, is_chief: bool) -> ExampleFile:
+    name = f"{_FILE_NAMES[part.split]}{part.suffix}.tf_record"
+    return ExampleFile(
+        os.path.join(folder, name),
+        settings.batch_size(part.split),
+        settings.seed if part.split == "train" else None,
+        trim=not settings.pad_to_max_length,
+        is_kept=is_chief,
+    )
+
+
+def _use_model(
+    settings: Settings,
+    task: Task,
+    model: keras.Model,
+    inputs: Sequence[Inputs],
+    is_chief: bool,
+) -> dict[str, Any]:
+    """Does with the model what is asked for; returns the scores."""
+    asked = [each for each in inputs if each.part.split != "train"]
+    predictions = _Predictions(task, model)
+    if settings.do_train:
+        step = _train(settings, task, model, inputs, predictions)
+    else:
+        step = load(settings, model)
+    results: dict[str, Any] = {}
+    for each in asked:
+        predicted, scores = predictions(each, step)
+        if is_chief:
+            task.write(settings.output_dir, step, each, predicted, scores)
+        results |= _named(each.part, scores)
+    if settings.do_export and is_chief:
+        task.export(saved_model(settings), task.whole_model(model))
+    return results
+
+
+def _named(part: Part, scores: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns a part's scores under the names that they have among those of all parts."""
+    if part.suffix:
+        return {}
+    if part.split == "dev":
+        return scores
+    return {
+        f"{part.split}_{name}": value
+        for name, value in scores.items()
+        if isinstance(value, float) and name != "baseline"
+    }
+
+
+class _Predictions:
+    """Predictions of a model as it is, and their scores.
+
+    Those of weights of the same step are found once: at the end of a training, the last evaluation
+    may have found them already.
+    """
+
+    def __init__(self, task: Task, model: keras.Model) -> None:
+        self._task = task
+        self._model = model
+        self._predictors: dict[str, Predictor] = {}
+        self._found: dict[Part, tuple[int, Any, dict[str, Any]]] = {}
+
+    def __call__(self, inputs: Inputs, step: int) -> tuple[Any, dict[str, Any]]:
+        """Returns predictions and scores with the weights of a step."""
+        found = self._found.get(inputs.part)
+        if found is None or found[0] != step:
+            predictions = self._task.decode(inputs, self._outputs(inputs))
+            found = (step, predictions, self._task.score(inputs, predictions))
+            self._found[inputs.part] = found
+        return found[1:]
+
+    def _outputs(self, inputs: Inputs) -> Iterator[Any]:
+        if inputs.batches is None:
+            return iter(())
+        signature = inputs.batches.signature
+        # Parts whose batches have the same signature share the function, which is built once.
+        key = repr(sorted(signature.items()))
+        if key not in self._predictors:
+            self._predictors[key] = Predictor(self._model, signature)
+        return self._predictors[key].predict(inputs.batches)
+
+
+def _train(
+    settings: Settings,
+    task: Task,
+    model: keras.Model,
+    inputs: Sequence[Inputs],
+    predictions: _Predictions,
+) -> int:
+    """Trains the model; returns the step of its weights."""
+    main = {each.part.split: each for each in inputs if not each.part.suffix}
+    evaluation = None
+    if settings.evaluates_in_training():
+
+        def evaluate() -> dict[str, Any]:
+            assert evaluation is not None
+            return predictions(main["dev"], evaluation.step)[1]
+
+        evaluation = EarlyStopping(evaluate, task.metric, settings.early_stopping_patience)
+    batches = main["train"].batches
+    assert batches is not None
+    return train(
+        settings,
+        model,
+        task.objective(main["train"]),
+        batches,
+        evaluation,
+        main["train"].num_examples,
+    )
 
 
 def set_up(
@@ -223,52 +397,12 @@ def record_folder(settings: Settings, is_chief: bool) -> Iterator[str]:
         yield folder
 
 
-def write_examples(path: str, arrays: Mapping[str, np.ndarray]) -> None:
-    """Writes one record per row of the arrays, [N, ...] each, to a TFRecord file."""
-    rows = {name: values.reshape(len(values), -1) for name, values in arrays.items()}
-    count = len(rows["input_ids"])
-    with write_records([path]) as (writer,):
-        for start in range(0, count, 1000):
-            part = {name: values[start : start + 1000] for name, values in rows.items()}
-            for record in encode_examples(part):
-                writer.write(record)
-
-
-def open_batches(
-    path: str,
-    features: Mapping[str, Feature],
-    settings: Settings,
-    batch_size: int,
-    *,
-    lengths: np.ndarray,
-    seed: int | None = None,
-) -> Batches:
-    """Returns batches of the records in `path`, formed by length.
-
-    Args:
-      path: A file that `write_examples` wrote.
-      features: What every record must be.
-      settings: Those of the script.
-      batch_size: Records per step.
-      lengths: int [N], the tokens of each record.
-      seed: For training; None for evaluation.
-    """
-    return Batches(
-        Records([path]),
-        features,
-        batch_size,
-        seed,
-        lengths=lengths,
-        trim=not settings.pad_to_max_length,
-    )
-
-
 def train(
     settings: Settings,
     model: keras.Model,
     objective: loop.Objective,
     batches: Batches,
-    evaluation: Evaluation | None = None,
+    evaluation: EarlyStopping | None = None,
     num_examples: int | None = None,
 ) -> int:
     """Trains the model, saves its weights, and returns the step that they are from.
@@ -404,7 +538,7 @@ def make_trainer(
 
 
 def _keep_weights(
-    settings: Settings, model: keras.Model, step: int, evaluation: Evaluation | None
+    settings: Settings, model: keras.Model, step: int, evaluation: EarlyStopping | None
 ) -> int:
     """Writes the weights-only checkpoint, after going back to the best if that is asked for."""
     weights = {variable.path: variable for variable in model.weights}

@@ -20,29 +20,15 @@ Settings = common_flags.FineTuningSettings
 SettingsType = TypeVar("SettingsType", bound=Settings)
 
 
-def check_settings(settings: Settings, *, evaluates: bool, verb: str) -> None:
-    """Checks that what goes by scores has some; `verb` is the flag that gives them.
-
-    Raises:
-      ValueError: naming the flag.
-    """
-    for flag, is_set in (
-        ("early_stopping_patience", settings.early_stopping_patience),
-        ("num_runs", settings.num_runs > 1),
-    ):
-        if is_set and not (settings.do_train and evaluates):
-            raise ValueError(f"`--{flag}` needs `--do_train` and `--{verb}`.")
-
-
 def repeat(
-    settings: SettingsType, run: Callable[[SettingsType], Mapping[str, Any]], metric: str
+    settings: SettingsType, run: Callable[[SettingsType], tuple[str, Mapping[str, Any]]]
 ) -> dict[str, Any]:
     """Runs with several seeds, in folders `run_1`, `run_2` and so on, and sums up in `runs.json`.
 
     Args:
       settings: Those of the script, with `num_runs`.
-      run: Runs once and returns its scores, among them `baseline`: the metric of guessing.
-      metric: The score by which a run has failed to train.
+      run: Runs once and returns the name of the score by which a run has failed to train, and its
+        scores, among them `baseline`, that of guessing.
 
     Returns:
       What `runs.json` holds: `runs`, each with seed, folder and scores; `mean` and
@@ -56,7 +42,7 @@ def repeat(
         logging.info("***** Run %d of %d, seed %d *****", index + 1, settings.num_runs, seed)
         keras.utils.clear_session()
         keras.utils.set_random_seed(seed)
-        scores = run(dataclasses.replace(settings, output_dir=folder, seed=seed, num_runs=1))
+        metric, scores = run(dataclasses.replace(settings, output_dir=folder, seed=seed))
         runs.append({"seed": seed, "folder": os.path.basename(folder), "scores": dict(scores)})
     summary = _summarize(runs, metric)
     text = json.dumps(summary, indent=2, ensure_ascii=False) + "\n"

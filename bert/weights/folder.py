@@ -234,3 +234,12 @@ def check_vocabulary(
             size,
             vocab_size,
         )
+
+
+def require_segments(config: BertConfig, what: str) -> None:
+    """Raises `ValueError` if a model has no two types of segments, which `what` has."""
+    if config.type_vocab_size < 2:
+        raise ValueError(
+            f"`type_vocab_size` in --bert_config_file must be at least 2, for {what}. "
+            f"Received {config.type_vocab_size}."
+        )

@@ -115,10 +115,13 @@ class DataSet(abc.ABC):
     Of `dev` and `test`, the keys are suffixes for the names of output files: "" for the main set.
 
     Attributes:
+      task: What is decided.
+      data_dir: The folder of the files.
       submission_names: For each such suffix of the test sets, the file that GLUE wants.
     """
 
     task: Task
+    data_dir: str
     submission_names: Mapping[str, str] = {}
 
     @abc.abstractmethod

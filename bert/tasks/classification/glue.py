@@ -155,7 +155,7 @@ def open_data_set(task_name: str, data_dir: str, xnli_language: str = "zh") -> D
 class _GlueDataSet(DataSet):
     def __init__(self, name: str, data_dir: str, language: str) -> None:
         self._layout = layout = _LAYOUTS[name]
-        self._data_dir = data_dir
+        self.data_dir = data_dir
         self._language = language
         self.submission_names = layout.submissions
         self.task = Task(
@@ -193,10 +193,10 @@ class _GlueDataSet(DataSet):
             )
         name = layout.files[split][suffix].format(language=self._language)
         others = [place.format(name=name) for place in _OTHER_PLACES.get(self.task.name, ())]
-        path = find_file(self._data_dir, [name, os.path.join(layout.folder, name), *others])
+        path = find_file(self.data_dir, [name, os.path.join(layout.folder, name), *others])
         if path is None and not suffix:
-            folder = os.path.dirname(os.path.join(self._data_dir, name))
-            found = describe_folder(folder if list_folder(folder) else self._data_dir)
+            folder = os.path.dirname(os.path.join(self.data_dir, name))
+            found = describe_folder(folder if list_folder(folder) else self.data_dir)
             raise ValueError(
                 f"`data_dir` must hold {name!r}, the {split} set of {self.task.name!r}, itself or "
                 f"in {layout.folder!r}. Received {found}."
@@ -209,7 +209,7 @@ class _GlueDataSet(DataSet):
         for suffix, name in self._layout.files[split].items():
             path = self._find(split, suffix)
             if path is None:
-                logging.warning("There is no %r in %r: it is left out.", name, self._data_dir)
+                logging.warning("There is no %r in %r: it is left out.", name, self.data_dir)
             else:
                 # Original: run_classifier.py, MnliProcessor, which knows the matched sets only.
                 set_type = "dev_matched" if name == "dev_matched.tsv" else split + suffix

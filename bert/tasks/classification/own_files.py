@@ -119,7 +119,7 @@ class _File:
 
 class _CustomDataSet(DataSet):
     def __init__(self, data_dir: str, options: Options) -> None:
-        self._data_dir = data_dir
+        self.data_dir = data_dir
         self._options = options
         self._given_labels = _split_labels(options)
         # What is wrong with the options is said before a file is read.
@@ -173,26 +173,26 @@ class _CustomDataSet(DataSet):
         if self._given_labels is None and "train" not in splits and not self._names("train"):
             raise ValueError(
                 "`labels` must be given where there is no training file to find them in. Received "
-                f"{describe_folder(self._data_dir)}."
+                f"{describe_folder(self.data_dir)}."
             )
 
     def _names(self, split: str) -> list[str]:
         possible = {split + ending for ending in _ENDINGS}
-        return [name for name in list_folder(self._data_dir) if name in possible]
+        return [name for name in list_folder(self.data_dir) if name in possible]
 
     def _find(self, split: str) -> str:
         names = self._names(split)
         if len(names) > 1:
             raise ValueError(
                 f"`data_dir` must hold one file for the {split} set. Received {names} in "
-                f"{self._data_dir!r}."
+                f"{self.data_dir!r}."
             )
         if not names:
             raise ValueError(
                 f"`data_dir` must hold '{split}' with one of the endings {list(_ENDINGS)}. "
-                f"Received {describe_folder(self._data_dir)}."
+                f"Received {describe_folder(self.data_dir)}."
             )
-        return os.path.join(self._data_dir, names[0])
+        return os.path.join(self.data_dir, names[0])
 
     def _make_examples(self, split: str, file: _File) -> list[InputExample]:
         labels = self.task.labels

@@ -1,42 +1,34 @@
-"""A fine-tuned model in memory: loaded once from the folder that a script has filled, used often.
-
-What is particular to a task comes from its script's `serve` function, as a `ServedTask`.
-"""
+"""A model in memory: loaded once from the folder that a script has filled, used often."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
 import modeling
 import tokenization
-from bert.files.paths import open_file
+from bert.tasks.classification.task import Classification
+from bert.tasks.squad.task import QuestionAnswering
+from bert.tasks.swag.task import MultipleChoice
+from bert.tasks.tagging import task as tagging_task
 from bert.training import finetuning
 from bert.training.batches import round_up
 from bert.training.evaluation import Predictor
+from bert.training.task import Arrays, Part, Row, Task
 from bert.weights import checkpoint
-from served_task import Row, ServedTask
 
-Server = Callable[
-    [Mapping[str, Any], modeling.BertConfig, tokenization.FullTokenizer, str], ServedTask
-]
-
-
-def _servers() -> dict[str, Server]:
-    """Returns, by the `kind` in `task.json`, what makes a model that answers."""
-    import run_classifier  # noqa: PLC0415 (each brings all that its task needs)
-    import run_ner  # noqa: PLC0415
-    import run_squad  # noqa: PLC0415
-    import run_swag  # noqa: PLC0415
-
-    return {
-        "classification": run_classifier.serve,
-        "question_answering": run_squad.serve,
-        "tagging": run_ner.serve,
-        "multiple_choice": run_swag.serve,
-    }
+# By the `kind` in `task.json`, what makes a task of it.
+KINDS: Mapping[
+    str, Callable[[Mapping[str, Any], modeling.BertConfig, tokenization.FullTokenizer], Task]
+] = {
+    "classification": Classification.from_stored,
+    "question_answering": QuestionAnswering.from_stored,
+    "tagging": tagging_task.from_stored,
+    "multiple_choice": MultipleChoice.from_stored,
+}
 
 
 class LoadedModel:
@@ -44,17 +36,25 @@ class LoadedModel:
 
     Args:
       task: What it does.
+      model: From tokens, with its weights.
       batch_size: Sequences that go through the model together.
+
+    Attributes:
+      task: As given.
+      model: As given, a Keras model of `input_ids`, `input_mask` and `segment_ids`.
+      tokenizer: That of the model.
     """
 
-    def __init__(self, task: ServedTask, batch_size: int = 32) -> None:
+    def __init__(self, task: Task, model: keras.Model, batch_size: int = 32) -> None:
         self.task = task
+        self.model = model
+        self.tokenizer = task.tokenizer
         self.batch_size = batch_size
-        rank = len(next(iter(task.model.input.values())).shape)
+        rank = len(next(iter(model.input.values())).shape)
         signature = {
-            name: tf.TensorSpec([None] * rank, tf.int32, name=name) for name in task.model.input
+            name: tf.TensorSpec([None] * rank, tf.int32, name=name) for name in model.input
         }
-        self._predictor = Predictor(task.model, signature)
+        self._predictor = Predictor(model, signature)
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -76,8 +76,8 @@ class LoadedModel:
         rows = [self._row(value, place) for place, value in enumerate(inputs)]
         if not rows:
             return []
-        features = self.task.make_features(rows)
-        return self.task.decode(rows, features, self._run(features))
+        made = self.task.make_inputs(Part("test"), self.task.parse(rows))
+        return self.task.answers(made, self.task.decode(made, self._run(made.arrays)))
 
     def _row(self, value: Any, place: int) -> Row:
         fields = self.fields
@@ -98,32 +98,19 @@ class LoadedModel:
                 )
         return value
 
-    def _run(self, features: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Returns the model's outputs; sequences of about the same length go together."""
-        mask = features["input_mask"]
-        size = mask.shape[-1]
-        lengths = mask.reshape(len(mask), -1, size).sum(-1).max(-1)  # [N]
+    def _run(self, arrays: Arrays) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
+        """Yields the model's outputs; sequences of about the same length go together."""
+        mask = arrays["input_mask"]
+        lengths = mask.reshape(len(mask), -1, mask.shape[-1]).sum(-1).max(-1)  # [N]
         order = np.argsort(lengths, kind="stable")
-        results: dict[str, np.ndarray] = {}
         for start in range(0, len(order), self.batch_size):
             numbers = order[start : start + self.batch_size]
             longest = round_up(max(int(lengths[numbers[-1]]), 1))
             inputs = {
-                name: tf.constant(features[name][numbers][..., :longest], tf.int32)
-                for name in self.task.model.input
+                name: tf.constant(arrays[name][numbers][..., :longest], tf.int32)
+                for name in self.model.input
             }
-            for name, values in self._predictor(inputs).items():
-                shape = list(values.shape[1:])
-                per_token = self.task.model.output[name].shape[1:2] == (None,) and mask.ndim == 2
-                if per_token:
-                    shape[0] = size
-                if name not in results:
-                    results[name] = np.zeros([len(order), *shape], values.dtype)
-                if per_token:
-                    results[name][numbers, : values.shape[1]] = values
-                else:
-                    results[name][numbers] = values
-        return results
+            yield numbers, self._predictor(inputs)
 
 
 def load(model_dir: str, *, batch_size: int = 32, precision: str = "float32") -> LoadedModel:
@@ -138,12 +125,10 @@ def load(model_dir: str, *, batch_size: int = 32, precision: str = "float32") ->
       ValueError: where something is missing there.
     """
     stored = finetuning.read_task(model_dir, flag="model_dir")
-    kind, servers = stored.get("kind"), _servers()
-    if kind not in servers:
-        raise ValueError(
-            f"`kind` in {os.path.join(model_dir, checkpoint.TASK_FILE)!r} must be one of "
-            f"{sorted(servers)}. It is {kind!r}."
-        )
+    kind = str(stored.get("kind"))
+    if kind not in KINDS:
+        path = os.path.join(model_dir, checkpoint.TASK_FILE)
+        raise ValueError(f"`kind` in {path!r} must be one of {sorted(KINDS)}. It is {kind!r}.")
     prefix = finetuning.find_weights(model_dir)
     if prefix is None:
         raise ValueError(
@@ -151,8 +136,10 @@ def load(model_dir: str, *, batch_size: int = 32, precision: str = "float32") ->
             "end?"
         )
     config = modeling.BertConfig.from_json_file(os.path.join(model_dir, checkpoint.CONFIG_FILE))
-    with open_file(os.path.join(model_dir, checkpoint.VOCAB_FILE)) as file:
-        tokenizer = tokenization.FullTokenizer(file, stored["do_lower_case"])
-    task = servers[kind](stored, config, tokenizer, precision)
-    checkpoint.load_weights(task.model.weights, prefix, flag="model_dir", with_head=True)
-    return LoadedModel(task, batch_size)
+    tokenizer = tokenization.FullTokenizer(
+        os.path.join(model_dir, "vocab.txt"), stored["do_lower_case"]
+    )
+    task = KINDS[kind](stored, config, tokenizer)
+    model = task.whole_model(task.make_model(precision))
+    checkpoint.load_weights(model.weights, prefix, flag="model_dir", with_head=True)
+    return LoadedModel(task, model, batch_size)

@@ -1,0 +1,218 @@
+"""The task of giving texts, or pairs of texts, labels or a number (paper, section 4.1)."""
+
+import dataclasses
+import json
+import os
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+from absl import logging
+
+import modeling
+import tokenization
+from bert.files.paths import make_folder, write_text
+from bert.tasks.classification import examples as classification_examples
+from bert.tasks.classification import results as classification_results
+from bert.tasks.classification.examples import DataSet, InputExample
+from bert.tasks.heads import classification_objective, classifier_model
+from bert.training.batches import Feature, encoder_features
+from bert.training.evaluation import save_results
+from bert.training.loop import Objective
+from bert.training.task import ExampleFile, Inputs, Outputs, Part, Row, collect
+
+
+@dataclasses.dataclass(frozen=True)
+class Classification:
+    """Keeps the protocol `bert.training.task.Task`; its predictions are logits, float32 [B, C].
+
+    Attributes:
+      config: The shape of the model.
+      tokenizer: That of the model.
+      max_seq_length: Where texts are cut, in tokens, with specials.
+      task: What the model decides.
+      data_set: Where examples are read; None for a model that only answers.
+      class_weights: "balanced" lets all labels count alike, "none" all examples.
+    """
+
+    config: modeling.BertConfig
+    tokenizer: tokenization.FullTokenizer
+    max_seq_length: int
+    task: classification_examples.Task
+    data_set: DataSet | None = None
+    class_weights: str = "none"
+
+    kind = "classification"
+
+    def __post_init__(self) -> None:
+        if self.class_weights == "balanced" and self.task.task_type != "classification":
+            raise ValueError(
+                "`--class_weights=balanced` needs a task of one label per example. Received task "
+                f"{self.task.name!r}, which is {self.task.task_type}."
+            )
+
+    @classmethod
+    def from_stored(
+        cls,
+        stored: Mapping[str, Any],
+        config: modeling.BertConfig,
+        tokenizer: tokenization.FullTokenizer,
+    ) -> "Classification":
+        """Returns the task that `task.json` describes."""
+        task = classification_examples.Task.from_dict(stored["task"])
+        return cls(config, tokenizer, stored["max_seq_length"], task)
+
+    @property
+    def metric(self) -> str:
+        return self.task.metric
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        return ("text_a", "text_b") if self.task.is_pair else ("text_a",)
+
+    def stored(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "task": self.task.to_dict(),
+            "do_lower_case": self.tokenizer.basic_tokenizer.do_lower_case,
+            "max_seq_length": self.max_seq_length,
+        }
+
+    def fixed(self, *, is_training: bool) -> Collection[str]:
+        # A trained model may serve other lengths, but training cannot go on with another.
+        return ("kind", "task", "do_lower_case", *["max_seq_length"] * is_training)
+
+    def read(self, splits: Collection[str]) -> dict[Part, Sequence[InputExample]]:
+        assert self.data_set is not None
+        self.data_set.check(list(splits))
+        examples: dict[Part, Sequence[InputExample]] = {}
+        for split in splits:
+            read = getattr(self.data_set, split)()
+            for suffix, each in (read if isinstance(read, dict) else {"": read}).items():
+                if not each:
+                    raise ValueError(
+                        f"The {split}{suffix} set in `--data_dir` must have examples. There are "
+                        f"none in {self.data_set.data_dir!r}."
+                    )
+                logging.info("Read %d examples of the %s%s set.", len(each), split, suffix)
+                examples[Part(split, suffix)] = each
+        return examples
+
+    def parse(self, rows: Sequence[Row]) -> list[InputExample]:
+        return [
+            InputExample(str(number), *(row[name] for name in self.fields))
+            for number, row in enumerate(rows)
+        ]
+
+    def make_inputs(self, part: Part, examples: Sequence[InputExample]) -> Inputs:
+        arrays = classification_examples.make_features(
+            examples, self.task, self.tokenizer, self.max_seq_length
+        )
+        return Inputs(part, examples, arrays)
+
+    def open_inputs(self, inputs: Inputs, file: ExampleFile) -> Inputs:
+        file.write(inputs.arrays)
+        lengths = inputs.arrays["input_mask"].sum(axis=1)
+        return dataclasses.replace(inputs, batches=file.open(self._features(), lengths))
+
+    def _features(self) -> dict[str, Feature]:
+        count = self.task.num_outputs
+        labels = {
+            "classification": Feature(1, "the task", count, "the number of labels"),
+            "multi_label": Feature(count, "the number of labels", 2, "a bit"),
+            "regression": Feature(1, "the task"),
+        }
+        return {
+            **encoder_features(
+                max_seq_length=self.max_seq_length,
+                vocab_size=self.config.vocab_size,
+                type_vocab_size=self.config.type_vocab_size,
+            ),
+            "label_ids": labels[self.task.task_type],
+            "is_real_example": Feature(1, "the format", 2, "a bit"),
+        }
+
+    def make_model(self, precision: str) -> keras.Model:
+        return classifier_model(self.config, self.task.num_outputs, dtype=precision)
+
+    def whole_model(self, model: keras.Model) -> keras.Model:
+        return model
+
+    def objective(self, inputs: Inputs) -> Objective:
+        weights = None
+        if self.class_weights == "balanced":
+            label_ids = inputs.arrays["label_ids"]
+            weights = classification_results.balanced_weights(self.task, label_ids)
+        return Objective(*classification_objective(self.task.task_type, weights))
+
+    def decode(self, inputs: Inputs, outputs: Outputs) -> np.ndarray:
+        return collect(outputs)["logits"]
+
+    def answers(self, inputs: Inputs, predictions: np.ndarray) -> list[dict[str, Any]]:
+        """Returns for each example what `results.decode` does."""
+        return classification_results.decode(self.task, predictions)
+
+    def score(self, inputs: Inputs, predictions: np.ndarray) -> dict[str, Any]:
+        # Labels of test sets are placeholders, or secret.
+        if inputs.part.split == "test":
+            return {}
+        label_ids = inputs.arrays["label_ids"]
+        scores = classification_results.score(self.task, predictions, label_ids)
+        return {**scores, "baseline": classification_results.baseline(self.task, label_ids)}
+
+    def write(
+        self,
+        folder: str,
+        step: int,
+        inputs: Inputs,
+        predictions: np.ndarray,
+        scores: Mapping[str, Any],
+    ) -> None:
+        if inputs.part.split == "dev":
+            self._write_scores(folder, step, inputs.part.suffix, scores)
+        else:
+            self._write_predictions(folder, inputs, predictions)
+
+    def _write_scores(self, folder: str, step: int, suffix: str, scores: Mapping[str, Any]) -> None:
+        # Faithful: the names of the original's eval_results.txt. All other scores are in the JSON.
+        is_regression = self.task.task_type == "regression"
+        names = ("pearson", "spearman") if is_regression else ("accuracy",)
+        results = {f"eval_{name}": scores[name] for name in (*names, "loss")}
+        results["loss"] = scores["loss"]
+        save_results(folder, step, results, name=f"eval_results{suffix}")
+        text = json.dumps({"global_step": step, **scores}, indent=2, ensure_ascii=False) + "\n"
+        write_text(os.path.join(folder, f"eval_results{suffix}.json"), text)
+        for line in classification_results.format_report(self.task, scores).splitlines():
+            logging.info("  %s", line)
+        logging.info(
+            "Always giving the same answer would reach %s %.4f.", self.metric, scores["baseline"]
+        )
+
+    def _write_predictions(self, folder: str, inputs: Inputs, logits: np.ndarray) -> None:
+        suffix, examples = inputs.part.suffix, inputs.examples
+        results = os.path.join(folder, f"test_results{suffix}.tsv")
+        classification_results.write_test_results(results, self.task, logits)
+        predictions = os.path.join(folder, f"predictions{suffix}.tsv")
+        classification_results.write_predictions(predictions, self.task, examples, logits)
+        logging.info("Wrote %d predictions to %s.", len(logits), predictions)
+        assert self.data_set is not None
+        if name := self.data_set.submission_names.get(suffix):
+            submission = os.path.join(folder, "submission", name)
+            make_folder(os.path.dirname(submission))
+            classification_results.write_submission(submission, self.task, examples, logits)
+            logging.info("Wrote %s, as GLUE wants it.", submission)
+
+    def export(self, folder: str, model: keras.Model) -> None:
+        # TensorFlow Text is not loaded where nothing is exported.
+        from bert.tasks.classification.saved_model import export_classifier  # noqa: PLC0415
+
+        export_classifier(
+            folder,
+            model,
+            self.tokenizer,
+            labels=self.task.labels,
+            task_type=self.task.task_type,
+            is_pair=self.task.is_pair,
+            max_seq_length=self.max_seq_length,
+        )

@@ -1,0 +1,366 @@
+"""The task of answering questions about paragraphs (paper, sections 4.2 and 4.3)."""
+
+import dataclasses
+import functools
+import json
+import os
+import random
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+from absl import logging
+
+import modeling
+import tokenization
+from bert.files.paths import write_text
+from bert.files.processes import usable_cores
+from bert.tasks.heads import span_model, span_objective
+from bert.tasks.squad import answers as squad_answers
+from bert.tasks.squad import scores as squad_scores
+from bert.tasks.squad import windows as squad_windows
+from bert.tasks.squad.questions import SquadExample, read_squad_examples, split_words
+from bert.tasks.squad.report import write_report
+from bert.tasks.squad.window_table import WindowTable
+from bert.training.batches import Batches, Feature, Records, encoder_features
+from bert.training.loop import Objective
+from bert.training.task import ExampleFile, Inputs, Outputs, Part, Row
+
+# Faithful: whatever the seed of the run, the examples are shuffled with this one.
+SHUFFLE_SEED = 12345
+
+_FEATURES = ("input_ids", "input_mask", "segment_ids")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WindowInputs(Inputs):
+    """Questions, and windows over their paragraphs.
+
+    Attributes:
+      table: The windows; `arrays` are made of it when they are asked for.
+      padding_competes: Whether padding competes for places among the best.
+    """
+
+    table: WindowTable
+    padding_competes: bool = False
+
+
+class _TableArrays(Mapping[str, np.ndarray]):
+    """What the model reads of all windows of a table, int32 [W, S], made when it is asked for.
+
+    Where all paragraphs are blank there is no window, but the model wants one: it is not looked at.
+    """
+
+    def __init__(self, table: WindowTable) -> None:
+        self._table = table
+
+    @functools.cached_property
+    def _arrays(self) -> dict[str, np.ndarray]:
+        table = self._table
+        if not len(table):
+            return dict.fromkeys(_FEATURES, np.zeros((1, table.max_seq_length), np.int32))
+        features = table.features(0, len(table))
+        return {name: features[name].astype(np.int32) for name in _FEATURES}
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self._arrays[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_FEATURES)
+
+    def __len__(self) -> int:
+        return len(_FEATURES)
+
+
+@dataclasses.dataclass(frozen=True)
+class QuestionAnswering:
+    """Keeps the protocol `bert.training.task.Task`; its predictions are those of `answers`.
+
+    Attributes:
+      config: The shape of the model.
+      tokenizer: That of the model.
+      max_seq_length: Tokens of a window at most.
+      doc_stride: Tokens from the beginning of a window to that of the next one.
+      max_query_length: Tokens of a question; what is longer is cut.
+      decoding: Which spans are answers.
+      files: By split, the file to read; empty for a model that only answers.
+      buckets: Whether a data set is predicted by windows of about the same length, without padding.
+      flags_by_score: Flags that need answers in the file of the dev set, to score with.
+    """
+
+    config: modeling.BertConfig
+    tokenizer: tokenization.FullTokenizer
+    max_seq_length: int
+    doc_stride: int
+    max_query_length: int
+    decoding: squad_answers.Decoding
+    files: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    buckets: bool = False
+    flags_by_score: tuple[str, ...] = ()
+
+    kind = "question_answering"
+    metric = "f1"
+    fields = ("question", "context")
+
+    @classmethod
+    def from_stored(
+        cls,
+        stored: Mapping[str, Any],
+        config: modeling.BertConfig,
+        tokenizer: tokenization.FullTokenizer,
+    ) -> "QuestionAnswering":
+        """Returns the task that `task.json` describes."""
+        decoding = squad_answers.Decoding(
+            **{name: stored[name] for name in ("do_lower_case", *_DECODING)}
+        )
+        lengths = {name: stored[name] for name in _LENGTHS}
+        return cls(config, tokenizer, **lengths, decoding=decoding)
+
+    def stored(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "do_lower_case": self.tokenizer.basic_tokenizer.do_lower_case,
+            **{name: getattr(self, name) for name in _LENGTHS},
+            **{name: getattr(self.decoding, name) for name in _DECODING},
+        }
+
+    def fixed(self, *, is_training: bool) -> Collection[str]:
+        # Windows of the training; a trained model may be asked in other ways.
+        of_training = [*_LENGTHS, "version_2_with_negative"]
+        return ("kind", "do_lower_case", *of_training * is_training)
+
+    def read(self, splits: Collection[str]) -> dict[Part, Sequence[SquadExample]]:
+        examples: dict[Part, Sequence[SquadExample]] = {}
+        for split in splits:
+            is_training = split == "train"
+            read = read_squad_examples(
+                self.files[split], is_training, self.decoding.version_2_with_negative
+            )
+            if is_training:
+                random.Random(SHUFFLE_SEED).shuffle(read)
+            elif self.flags_by_score and not self.golds(read):
+                raise ValueError(
+                    f"`--{self.flags_by_score[0]}` needs answers in `--predict_file` to score "
+                    f"with. There are none in {self.files[split]!r}."
+                )
+            examples[Part(split)] = read
+        return examples
+
+    def parse(self, rows: Sequence[Row]) -> list[SquadExample]:
+        # The questions about a paragraph share its words.
+        words = {row["context"]: split_words(row["context"]) for row in rows}
+        return [
+            SquadExample(
+                str(number), row["question"], words[row["context"]], context=row["context"]
+            )
+            for number, row in enumerate(rows)
+        ]
+
+    def make_inputs(self, part: Part, examples: Sequence[SquadExample]) -> WindowInputs:
+        is_training = part.split == "train"
+        table = squad_windows.make_features(
+            examples,
+            self.tokenizer,
+            self.max_seq_length,
+            self.doc_stride,
+            self.max_query_length,
+            is_training,
+            _num_processes(examples),
+        )
+        if is_training and not len(table):
+            raise ValueError(
+                f"`--train_file` must have paragraphs with words. {self.files['train']!r} has none."
+            )
+        return WindowInputs(
+            part,
+            examples,
+            _TableArrays(table),
+            # Faithful: steps are counted in questions, of which some have several windows.
+            num_examples=table.num_examples,
+            table=table,
+        )
+
+    def open_inputs(self, inputs: Inputs, file: ExampleFile) -> WindowInputs:
+        assert isinstance(inputs, WindowInputs)
+        table = inputs.table
+        table.log_summary()
+        squad_windows.write_features(file.path, table, _num_processes(inputs.examples))
+        features = encoder_features(
+            max_seq_length=self.max_seq_length,
+            vocab_size=self.config.vocab_size,
+            type_vocab_size=self.config.type_vocab_size,
+        )
+        if inputs.part.split == "train":
+            place = Feature(1, "the task", self.max_seq_length, "--max_seq_length")
+            features |= {"start_positions": place, "end_positions": place}
+            batches = file.open(features, table.lengths())
+            return dataclasses.replace(inputs, batches=batches)
+        if not len(table):
+            return inputs
+        # Faithful: padding competes for places among the n best, so all of it is there by default.
+        lengths = table.lengths() if self.buckets else None
+        batches = Batches(
+            Records([file.path]), features, file.batch_size, lengths=lengths, trim=self.buckets
+        )
+        return dataclasses.replace(inputs, batches=batches, padding_competes=not self.buckets)
+
+    def make_model(self, precision: str) -> keras.Model:
+        return span_model(self.config, dtype=precision)
+
+    def whole_model(self, model: keras.Model) -> keras.Model:
+        return model
+
+    def objective(self, inputs: Inputs) -> Objective:
+        return Objective(*span_objective())
+
+    def decode(self, inputs: Inputs, outputs: Outputs) -> list[squad_answers.Prediction]:
+        assert isinstance(inputs, WindowInputs)
+        rows = _rows(inputs, outputs)
+        return list(
+            squad_answers.find_answers(
+                inputs.examples, inputs.table, rows, self.tokenizer, self.decoding
+            )
+        )
+
+    def answers(
+        self, inputs: Inputs, predictions: Sequence[squad_answers.Prediction]
+    ) -> list[dict[str, Any]]:
+        """Returns an answer for each question, fit for JSON.
+
+        Each has `answer`, empty for none, with its `start` and `end` in characters of the context,
+        or None; `score`, the sum of its logits; `probability` among the n best; `nbest`, these,
+        each likewise; and for SQuAD 2.0 `null_odds`. Padding does not compete.
+        """
+        return [
+            _answer(question, prediction)
+            for question, prediction in zip(inputs.examples, predictions, strict=True)
+        ]
+
+    def golds(self, questions: Sequence[SquadExample]) -> dict[str, list[str]]:
+        """Returns the gold answers of the questions that can be scored."""
+        is_v2 = self.decoding.version_2_with_negative
+        return {
+            question.qas_id: [answer.text for answer in question.answers]
+            for question in questions
+            if question.answers or (question.answers == () and is_v2)
+        }
+
+    def score(
+        self, inputs: Inputs, predictions: Sequence[squad_answers.Prediction]
+    ) -> dict[str, Any]:
+        """Returns the official scores, and as `baseline` the F1 of giving one answer to all."""
+        golds = self.golds(inputs.examples)
+        if golds and len(golds) < len(inputs.examples):
+            logging.warning(
+                "%d questions are not scored, as the file has no answer to them; for those that "
+                "have none, as in SQuAD 2.0, pass --version_2_with_negative.",
+                len(inputs.examples) - len(golds),
+            )
+        if not golds:
+            return {}
+        texts = {prediction.qas_id: prediction.text for prediction in predictions}
+        if not self.decoding.version_2_with_negative:
+            return {**squad_scores.evaluate_v1(golds, texts), "baseline": 0.0}
+        odds = {each.qas_id: each.null_odds for each in predictions if each.null_odds is not None}
+        # The answers are already empty beyond this threshold: they are scored as they stand.
+        threshold = self.decoding.null_score_diff_threshold
+        scores = squad_scores.evaluate_v2(golds, texts, odds, threshold)
+        return {**scores, "baseline": 100.0 * scores.get("NoAns_total", 0) / scores["total"]}
+
+    def write(
+        self,
+        folder: str,
+        step: int,
+        inputs: Inputs,
+        predictions: Sequence[squad_answers.Prediction],
+        scores: Mapping[str, Any],
+    ) -> None:
+        squad_answers.log_summary(predictions)
+        is_v2 = self.decoding.version_2_with_negative
+        squad_answers.write_answers(
+            predictions,
+            os.path.join(folder, "predictions.json"),
+            os.path.join(folder, "nbest_predictions.json"),
+            os.path.join(folder, "null_odds.json") if is_v2 else None,
+        )
+        # The files have the official scores alone.
+        official = {name: value for name, value in scores.items() if name != "baseline"}
+        if official:
+            _write_scores(folder, step, official)
+        page = os.path.join(folder, "predictions.html")
+        write_report(page, inputs.examples, predictions, official, version_2_with_negative=is_v2)
+        logging.info("Wrote %s, to look through the answers.", page)
+
+    def export(self, folder: str, model: keras.Model) -> None:
+        # TensorFlow Text is not loaded where nothing is exported.
+        from bert.tasks.squad.saved_model import export_answerer  # noqa: PLC0415
+
+        export_answerer(
+            folder,
+            model,
+            self.tokenizer,
+            max_seq_length=self.max_seq_length,
+            doc_stride=self.doc_stride,
+            max_query_length=self.max_query_length,
+            decoding=self.decoding,
+        )
+
+
+# What `task.json` keeps of the windows and of the decoding.
+_LENGTHS = ("max_seq_length", "doc_stride", "max_query_length")
+_DECODING = (
+    "version_2_with_negative",
+    "n_best_size",
+    "max_answer_length",
+    "null_score_diff_threshold",
+)
+
+
+def _num_processes(examples: Sequence[SquadExample]) -> int:
+    return min(usable_cores(), max(len(examples) // squad_windows.QUESTIONS_PER_PROCESS, 1))
+
+
+def _rows(inputs: WindowInputs, outputs: Outputs) -> Iterator[squad_answers.Logits]:
+    """Yields the logits of each window, in order; what comes too early waits."""
+    lengths = None if inputs.padding_competes else inputs.table.lengths()
+    waiting: dict[int, squad_answers.Logits] = {}
+    following = 0
+    for numbers, each in outputs:
+        for row, number in enumerate(numbers.tolist()):
+            if number < len(inputs.table):
+                length = None if lengths is None else int(lengths[number])
+                waiting[number] = (
+                    each["start_logits"][row, :length],
+                    each["end_logits"][row, :length],
+                )
+        while following in waiting:
+            yield waiting.pop(following)
+            following += 1
+
+
+def _write_scores(folder: str, step: int, scores: Mapping[str, Any]) -> None:
+    text = json.dumps({"global_step": step, **scores}, indent=2) + "\n"
+    write_text(os.path.join(folder, "eval_results.json"), text)
+    logging.info("***** Eval results at step %d *****", step)
+    for name, value in scores.items():
+        logging.info("  %s = %s", name, value if isinstance(value, int) else f"{value:.4f}")
+
+
+def _answer(question: SquadExample, prediction: squad_answers.Prediction) -> dict[str, Any]:
+    answer = _entry(question, prediction.best)
+    answer["nbest"] = [_entry(question, entry) for entry in prediction.nbest]
+    if prediction.null_odds is not None:
+        answer["null_odds"] = prediction.null_odds
+    return answer
+
+
+def _entry(question: SquadExample, entry: squad_answers.Entry) -> dict[str, Any]:
+    start, end = entry.span.in_context(question) if entry.span else (None, None)
+    return {
+        "answer": entry.text if entry.span else "",
+        "start": start,
+        "end": end,
+        "score": entry.score,
+        "probability": entry.probability,
+    }

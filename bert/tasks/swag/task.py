@@ -1,0 +1,166 @@
+"""The task of choosing which of some endings continues a text (paper, section 4.4)."""
+
+import dataclasses
+import json
+import os
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+from absl import logging
+
+import modeling
+import tokenization
+from bert.files.paths import describe_folder, find_file, write_text
+from bert.tasks.heads import choice_model, choice_objective
+from bert.tasks.swag import examples as swag_examples
+from bert.training.batches import Feature, encoder_features
+from bert.training.evaluation import save_results
+from bert.training.loop import Objective
+from bert.training.task import ExampleFile, Inputs, Outputs, Part, Row, collect
+
+
+@dataclasses.dataclass(frozen=True)
+class MultipleChoice:
+    """Keeps the protocol `bert.training.task.Task`; its predictions are logits, float32 [N, E].
+
+    Attributes:
+      config: The shape of the model.
+      tokenizer: That of the model.
+      max_seq_length: Where choices are cut, in tokens, with specials.
+      data_dir: Folder of the data set; None for a model that only answers.
+    """
+
+    config: modeling.BertConfig
+    tokenizer: tokenization.FullTokenizer
+    max_seq_length: int
+    data_dir: str | None = None
+
+    kind = "multiple_choice"
+    metric = "accuracy"
+    fields = ("context", "endings")
+
+    @classmethod
+    def from_stored(
+        cls,
+        stored: Mapping[str, Any],
+        config: modeling.BertConfig,
+        tokenizer: tokenization.FullTokenizer,
+    ) -> "MultipleChoice":
+        """Returns the task that `task.json` describes."""
+        return cls(config, tokenizer, stored["max_seq_length"])
+
+    def stored(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "do_lower_case": self.tokenizer.basic_tokenizer.do_lower_case,
+            "max_seq_length": self.max_seq_length,
+        }
+
+    def fixed(self, *, is_training: bool) -> Collection[str]:
+        # A trained model may serve other lengths, but training cannot go on with another.
+        return ("kind", "do_lower_case", *["max_seq_length"] * is_training)
+
+    def read(self, splits: Collection[str]) -> dict[Part, Sequence[swag_examples.Example]]:
+        assert self.data_dir is not None
+        paths = {}
+        for split in splits:
+            path = find_file(self.data_dir, swag_examples.FILES[split])
+            if path is None:
+                raise ValueError(
+                    f"`--data_dir` must hold one of {swag_examples.FILES[split]}. Received "
+                    f"{describe_folder(self.data_dir)}."
+                )
+            paths[Part(split)] = path
+        examples: dict[Part, Sequence[swag_examples.Example]] = {}
+        for part, path in paths.items():
+            read = swag_examples.read(path, with_labels=part.split != "test")
+            counts = sorted({len(example.endings) for example in read})
+            span = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+            logging.info("Read %d examples of %s endings: %s.", len(read), span, path)
+            examples[part] = read
+        return examples
+
+    def parse(self, rows: Sequence[Row]) -> list[swag_examples.Example]:
+        examples = []
+        for number, row in enumerate(rows):
+            endings = row["endings"]
+            cells = {
+                "context": row["context"],
+                "endings": list(endings) if isinstance(endings, tuple) else endings,
+            }
+            place = f"Input {number}, counted from 0"
+            examples.append(swag_examples.make_example(place, number, cells, with_label=False))
+        return examples
+
+    def make_inputs(self, part: Part, examples: Sequence[swag_examples.Example]) -> Inputs:
+        arrays = swag_examples.make_features(examples, self.tokenizer, self.max_seq_length)
+        return Inputs(part, examples, arrays)
+
+    def open_inputs(self, inputs: Inputs, file: ExampleFile) -> Inputs:
+        file.write(inputs.arrays)
+        lengths = inputs.arrays["input_mask"].sum(axis=2).max(axis=1)
+        num_choices = inputs.arrays["choice_mask"].shape[1]
+        batches = file.open(self._features(num_choices), lengths)
+        return dataclasses.replace(inputs, batches=batches)
+
+    def _features(self, num_choices: int) -> dict[str, Feature]:
+        endings = "the largest number of endings"
+        return {
+            **encoder_features(
+                max_seq_length=self.max_seq_length,
+                vocab_size=self.config.vocab_size,
+                type_vocab_size=self.config.type_vocab_size,
+                rows=num_choices,
+            ),
+            "choice_mask": Feature(num_choices, endings, 2, "a mask"),
+            "label_ids": Feature(1, "the task", num_choices, endings),
+        }
+
+    def make_model(self, precision: str) -> keras.Model:
+        return choice_model(self.config, dtype=precision)
+
+    def whole_model(self, model: keras.Model) -> keras.Model:
+        return model
+
+    def objective(self, inputs: Inputs) -> Objective:
+        return Objective(*choice_objective())
+
+    def decode(self, inputs: Inputs, outputs: Outputs) -> np.ndarray:
+        return collect(outputs)["logits"]
+
+    def answers(self, inputs: Inputs, predictions: np.ndarray) -> list[dict[str, Any]]:
+        """Returns `label`, the likeliest ending's number; `ending`, its text; `probabilities`."""
+        return swag_examples.decode(inputs.examples, inputs.arrays, predictions)
+
+    def score(self, inputs: Inputs, predictions: np.ndarray) -> dict[str, Any]:
+        if inputs.part.split == "test":
+            return {}
+        return swag_examples.score(inputs.arrays, predictions)
+
+    def write(
+        self,
+        folder: str,
+        step: int,
+        inputs: Inputs,
+        predictions: np.ndarray,
+        scores: Mapping[str, Any],
+    ) -> None:
+        if inputs.part.split == "test":
+            path = os.path.join(folder, "predictions.tsv")
+            swag_examples.write_predictions(path, inputs.examples, inputs.arrays, predictions)
+            logging.info("Wrote %d predictions to %s.", len(predictions), path)
+            return
+        results = {f"eval_{name}": scores[name] for name in ("accuracy", "loss")}
+        save_results(folder, step, {**results, "loss": scores["loss"]})
+        text = json.dumps({"global_step": step, **scores}, indent=2) + "\n"
+        write_text(os.path.join(folder, "eval_results.json"), text)
+        baseline = scores["baseline"]
+        logging.info("Always giving the same number would reach %s %.4f.", self.metric, baseline)
+
+    def export(self, folder: str, model: keras.Model) -> None:
+        # TensorFlow Text is not loaded where nothing is exported.
+        from bert.tasks.swag.saved_model import export_chooser  # noqa: PLC0415
+
+        export_chooser(folder, model, self.tokenizer, self.max_seq_length)

@@ -1,0 +1,307 @@
+"""The task of giving words labels, such as those of names (paper, section 5.3)."""
+
+import dataclasses
+import json
+import math
+import os
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+from absl import logging
+
+import modeling
+import tokenization
+from bert.files.paths import make_folder, write_text
+from bert.tasks.features import FeatureTagger
+from bert.tasks.heads import tagging_model, tagging_objective
+from bert.tasks.tagging import entities as tagging_entities
+from bert.tasks.tagging import sentences as tagging_sentences
+from bert.tasks.tagging import windows as tagging_windows
+from bert.tasks.tagging.batches import FeatureBatches, WordFeatures, compact
+from bert.tasks.tagging.sentences import Sentence, TaggedFiles
+from bert.tasks.tagging.words import Span
+from bert.training.batches import Feature, encoder_features
+from bert.training.evaluation import save_results
+from bert.training.loop import Objective
+from bert.training.task import ExampleFile, Inputs, Outputs, Part, Row, collect_padded
+
+_SCORES = ("precision", "recall", "f1", "accuracy", "loss")
+
+
+@dataclasses.dataclass(frozen=True)
+class Predictions:
+    """A label for each word, sentence by sentence, and the loss, which is NaN without entities."""
+
+    sentences: list[tagging_windows.Prediction]
+    loss: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RawText(Sentence):
+    """A text that is to be answered, as a sentence of its words.
+
+    Attributes:
+      text: The text.
+      spans: Where each word begins and ends in it.
+    """
+
+    text: str
+    spans: Sequence[Span]
+
+
+@dataclasses.dataclass(frozen=True)
+class Features:
+    """The layers of a frozen BERT that a tagger reads.
+
+    Attributes:
+      layers: One of `bert.tasks.features.FEATURE_LAYERS`.
+      lstm_size: Units of each LSTM in each direction.
+      folder: Where the features are kept, which runs may share; None for that of the run.
+    """
+
+    layers: str
+    lstm_size: int
+    folder: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Tagging:
+    """Keeps the protocol `bert.training.task.Task`.
+
+    Attributes:
+      config: The shape of the model.
+      tokenizer: That of the model.
+      max_seq_length: Tokens of a window at most, with specials.
+      task: What the model decides for each word.
+      document_context: Whether windows are filled with the neighbouring sentences.
+      files: Where sentences are read; None for a model that only answers.
+      sentences: By split, those that were read from the files.
+      output_scheme: That of the predictions; None for that of the model's labels.
+    """
+
+    config: modeling.BertConfig
+    tokenizer: tokenization.FullTokenizer
+    max_seq_length: int
+    task: tagging_windows.Task
+    document_context: bool = False
+    files: TaggedFiles | None = None
+    sentences: Mapping[str, list[Sentence]] = dataclasses.field(default_factory=dict)
+    output_scheme: str | None = None
+
+    kind = "tagging"
+    metric = "f1"
+    fields = ("text",)
+
+    def stored(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "task": self.task.to_dict(),
+            "do_lower_case": self.tokenizer.basic_tokenizer.do_lower_case,
+            "max_seq_length": self.max_seq_length,
+            "document_context": self.document_context,
+            "feature_based": False,
+            "feature_layers": None,
+            "lstm_size": None,
+        }
+
+    def fixed(self, *, is_training: bool) -> Collection[str]:
+        names = ("kind", "task", "do_lower_case", "feature_based", "feature_layers", "lstm_size")
+        # A trained model may be used with other windows, but training cannot go on with others.
+        return (*names, *["max_seq_length", "document_context"] * is_training)
+
+    def read(self, splits: Collection[str]) -> dict[Part, Sequence[Sentence]]:
+        return {Part(split): self.sentences[split] for split in splits}
+
+    def parse(self, rows: Sequence[Row]) -> list[RawText]:
+        for number, row in enumerate(rows):
+            if not isinstance(row["text"], str):
+                raise ValueError(
+                    f"Input {number}, counted from 0, must have one text as 'text'. "
+                    f"Received {row['text']!r}."
+                )
+        texts = [str(row["text"]) for row in rows]
+        read = [tagging_windows.read_text(text, self.task.unit) for text in texts]
+        return [
+            RawText(sentence.words, text=text, spans=spans)
+            for text, (sentence, spans) in zip(texts, read, strict=True)
+        ]
+
+    def make_inputs(self, part: Part, examples: Sequence[Sentence]) -> Inputs:
+        arrays = tagging_windows.make_features(
+            examples,
+            self.task,
+            self.tokenizer,
+            self.max_seq_length,
+            document_context=self.document_context,
+        )
+        if not len(arrays["word_ids"]):
+            # The model wants a window even where all texts are blank.
+            blank = np.zeros((1, self.max_seq_length), np.int32)
+            arrays = {**dict.fromkeys(arrays, blank), "word_ids": blank + tagging_windows.NO_WORD}
+        return Inputs(part, examples, arrays)
+
+    def open_inputs(self, inputs: Inputs, file: ExampleFile) -> Inputs:
+        features = self._features()
+        file.write({name: inputs.arrays[name] for name in features})
+        lengths = inputs.arrays["input_mask"].sum(axis=1)
+        return dataclasses.replace(inputs, batches=file.open(features, lengths))
+
+    def _features(self) -> dict[str, Feature]:
+        def per_token(limit: int, limit_source: str) -> Feature:
+            length = self.max_seq_length
+            return Feature(length, "--max_seq_length", limit, limit_source, per_token=True)
+
+        return {
+            **encoder_features(
+                max_seq_length=self.max_seq_length,
+                vocab_size=self.config.vocab_size,
+                type_vocab_size=self.config.type_vocab_size,
+            ),
+            "label_ids": per_token(len(self.task.labels), "the number of labels"),
+            "label_mask": per_token(2, "a mask"),
+        }
+
+    def make_model(self, precision: str) -> keras.Model:
+        return tagging_model(self.config, len(self.task.labels), dtype=precision)
+
+    def whole_model(self, model: keras.Model) -> keras.Model:
+        return model
+
+    def objective(self, inputs: Inputs) -> Objective:
+        return Objective(*tagging_objective())
+
+    def decode(self, inputs: Inputs, outputs: Outputs) -> Predictions:
+        arrays = inputs.arrays
+        logits = collect_padded(outputs, arrays["label_ids"].shape, "logits")
+        predictions = tagging_windows.decode(self.task, inputs.examples, arrays, logits)
+        has_labels = tagging_sentences.has_entities(inputs.examples)
+        loss = tagging_windows.loss(arrays, logits) if has_labels else math.nan
+        return Predictions(predictions, loss)
+
+    def answers(self, inputs: Inputs, predictions: Predictions) -> list[dict[str, Any]]:
+        """Returns for each text its `entities`, as `windows.text_entities` gives them."""
+        return [
+            {"entities": tagging_windows.text_entities(raw.text, raw.spans, each)}
+            for raw, each in zip(inputs.examples, predictions.sentences, strict=True)
+        ]
+
+    def score(self, inputs: Inputs, predictions: Predictions) -> dict[str, Any]:
+        if not tagging_sentences.has_entities(inputs.examples):
+            return {}
+        scores = tagging_windows.score(self.task, inputs.examples, predictions.sentences)
+        # Who guesses O finds nothing.
+        return {**scores, "loss": predictions.loss, "baseline": 0.0}
+
+    def write(
+        self,
+        folder: str,
+        step: int,
+        inputs: Inputs,
+        predictions: Predictions,
+        scores: Mapping[str, Any],
+    ) -> None:
+        if inputs.part.split == "test":
+            self._write_predictions(folder, inputs.examples, predictions)
+        if scores:
+            name = {"dev": "eval", "test": "test"}[inputs.part.split]
+            _write_scores(folder, name, step, scores)
+
+    def _write_predictions(
+        self, folder: str, sentences: Sequence[Sentence], predictions: Predictions
+    ) -> None:
+        assert self.files is not None
+        path = os.path.join(folder, "predictions.txt")
+        tags = (each.tags for each in predictions.sentences)
+        tagging_sentences.write_predictions(
+            path,
+            self.files.find("test"),
+            self.files.columns,
+            zip(sentences, tags, strict=True),
+            self.output_scheme or self.task.scheme,
+        )
+        logging.info("Wrote the tags of %d sentences to %s.", len(sentences), path)
+
+    def export(self, folder: str, model: keras.Model) -> None:
+        # TensorFlow Text is not loaded where nothing is exported.
+        from bert.tasks.tagging.saved_model import export_tagger  # noqa: PLC0415
+
+        export_tagger(folder, model, self.tokenizer, self.task, self.max_seq_length)
+
+
+@dataclasses.dataclass(frozen=True)
+class FeatureTagging(Tagging):
+    """Tagging on the layers of a frozen BERT, which are computed once (paper, table 7).
+
+    Attributes:
+      features: Which layers, and what reads them.
+    """
+
+    features: Features = Features("concat_last_four", 768)
+    # The tagger that `make_model` has made.
+    _made: list[FeatureTagger] = dataclasses.field(default_factory=list)
+
+    def stored(self) -> dict[str, Any]:
+        return {
+            **super().stored(),
+            "feature_based": True,
+            "feature_layers": self.features.layers,
+            "lstm_size": self.features.lstm_size,
+        }
+
+    def make_model(self, precision: str) -> keras.Model:
+        tagger = FeatureTagger(
+            self.config,
+            len(self.task.labels),
+            layers=self.features.layers,
+            lstm_size=self.features.lstm_size,
+            dtype=precision,
+        )
+        self._made[:] = [tagger]
+        return tagger.model
+
+    def whole_model(self, model: keras.Model) -> keras.Model:
+        return self._made[0].whole_model()
+
+    def open_inputs(self, inputs: Inputs, file: ExampleFile) -> Inputs:
+        (tagger,) = self._made
+        run_folder, name = os.path.split(file.path)
+        folder = (file.is_kept and self.features.folder) or run_folder
+        make_folder(folder)
+        path = os.path.join(
+            folder, f"{name.removesuffix('.tf_record')}.{tagger.layers}.features.npy"
+        )
+        words = compact(inputs.arrays)
+        batches = FeatureBatches(
+            WordFeatures(tagger.encoder, inputs.arrays, path),
+            words,
+            file.batch_size,
+            file.seed,
+            trim=file.trim,
+        )
+        return dataclasses.replace(inputs, arrays=words, batches=batches)
+
+
+def from_stored(
+    stored: Mapping[str, Any],
+    config: modeling.BertConfig,
+    tokenizer: tokenization.FullTokenizer,
+) -> Tagging:
+    """Returns the task that `task.json` describes."""
+    task = tagging_windows.Task.from_dict(stored["task"])
+    common = (config, tokenizer, stored["max_seq_length"], task)
+    if not stored.get("feature_based"):
+        return Tagging(*common)
+    features = Features(stored["feature_layers"], stored["lstm_size"])
+    return FeatureTagging(*common, features=features)
+
+
+def _write_scores(folder: str, part: str, step: int, scores: Mapping[str, Any]) -> None:
+    results = {f"{part}_{name}": scores[name] for name in _SCORES}
+    name = f"{part}_results"
+    save_results(folder, step, {**results, "loss": scores["loss"]}, name=name)
+    text = json.dumps({"global_step": step, **scores}, indent=2, ensure_ascii=False) + "\n"
+    write_text(os.path.join(folder, f"{name}.json"), text)
+    for line in tagging_entities.format_report(dict(scores)).splitlines():
+        logging.info("  %s", line)

@@ -1,0 +1,213 @@
+"""What fine-tuning, prediction and export know of a task: the protocol that all tasks keep.
+
+`bert.training.finetuning.run` tells the story of a script on it, `bert.loaded.load` that of a
+model that answers. What a single task needs stays in that task.
+"""
+
+import dataclasses
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+import keras
+import numpy as np
+
+import tokenization
+from bert.training.batches import Batches, Feature, Records, write_examples
+from bert.training.loop import Objective
+
+Arrays = Mapping[str, np.ndarray]
+# Numbers of rows, and the model's outputs for them.
+Outputs = Iterable[tuple[np.ndarray, Arrays]]
+Row = Mapping[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """A part of a data set.
+
+    Attributes:
+      split: "train", "dev" or "test".
+      suffix: What tells its files from those of the main part of its split, such as "_mismatched".
+    """
+
+    split: str
+    suffix: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Inputs:
+    """Examples, and what a model reads of them.
+
+    Attributes:
+      part: Whose they are; of what is only to be answered, `Part("test")`.
+      examples: In the task's own form.
+      arrays: By name what the model reads, int32 [N, S] or [N, E, S] with 0 for padding, and the
+        labels. N need not be the number of examples.
+      batches: Those of the arrays, where `Task.open_inputs` has made them.
+      num_examples: How many make an epoch, where that is not the number of records.
+    """
+
+    part: Part
+    examples: Sequence[Any]
+    arrays: Arrays
+    batches: Batches | None = None
+    num_examples: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class ExampleFile:
+    """Where a part's examples are written, to be read in batches.
+
+    Attributes:
+      path: A TFRecord file.
+      batch_size: Records per step.
+      seed: That of the order, for training; None where all are read once.
+      trim: Whether to cut off what is padding in a whole batch.
+      is_kept: Whether its folder is that of the run; other workers' files are removed.
+    """
+
+    path: str
+    batch_size: int
+    seed: int | None = None
+    trim: bool = True
+    is_kept: bool = True
+
+    def write(self, arrays: Arrays) -> None:
+        """Writes one record per row of the arrays, [N, ...] each."""
+        write_examples(self.path, arrays)
+
+    def open(self, features: Mapping[str, Feature], lengths: np.ndarray) -> Batches:
+        """Returns batches of what is written, formed by length.
+
+        Args:
+          features: What every record must be.
+          lengths: int [N], the tokens of each record.
+        """
+        return Batches(
+            Records([self.path]),
+            features,
+            self.batch_size,
+            self.seed,
+            lengths=lengths,
+            trim=self.trim,
+        )
+
+
+class Task(Protocol):
+    """What is done with BERT."""
+
+    @property
+    def kind(self) -> str:
+        """Its name in `task.json`."""
+        ...
+
+    @property
+    def metric(self) -> str:
+        """The score by which weights are the best, higher ones better."""
+        ...
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Names of an input's values, such as `text_a` and `text_b`."""
+        ...
+
+    @property
+    def tokenizer(self) -> tokenization.FullTokenizer:
+        """That of the model."""
+        ...
+
+    def stored(self) -> dict[str, Any]:
+        """Returns what `task.json` keeps: all that is needed to answer, but the model."""
+        ...
+
+    def fixed(self, *, is_training: bool) -> Collection[str]:
+        """Returns the keys of `stored` that may not change from one run in a folder to the next."""
+        ...
+
+    def read(self, splits: Collection[str]) -> Mapping[Part, Sequence[Any]]:
+        """Returns the examples of the parts of these splits, checked."""
+        ...
+
+    def parse(self, rows: Sequence[Row]) -> Sequence[Any]:
+        """Returns the examples in rows of `fields`, without their answers."""
+        ...
+
+    def make_inputs(self, part: Part, examples: Sequence[Any]) -> Inputs:
+        """Returns what the model reads of examples."""
+        ...
+
+    def make_model(self, precision: str) -> keras.Model:
+        """Returns the model that is trained; `precision` is the name of a dtype policy."""
+        ...
+
+    def open_inputs(self, inputs: Inputs, file: ExampleFile) -> Inputs:
+        """Returns the inputs with batches of what the model of `make_model` reads."""
+        ...
+
+    def whole_model(self, model: keras.Model) -> keras.Model:
+        """Returns the model from tokens, if `model` reads features that were computed before."""
+        ...
+
+    def objective(self, inputs: Inputs) -> Objective:
+        """Returns what is minimized when the model is trained on these inputs."""
+        ...
+
+    def decode(self, inputs: Inputs, outputs: Outputs) -> Any:
+        """Returns the predictions, in the task's own form.
+
+        Args:
+          inputs: Those of `make_inputs`, or of `open_inputs`.
+          outputs: The model's for all rows, in any order; those per token may be cut after the
+            longest of theirs.
+        """
+        ...
+
+    def answers(self, inputs: Inputs, predictions: Any) -> list[dict[str, Any]]:
+        """Returns an answer for each example, fit for JSON."""
+        ...
+
+    def score(self, inputs: Inputs, predictions: Any) -> dict[str, Any]:
+        """Returns the scores, with `baseline`, that of guessing; empty where none are to be had."""
+        ...
+
+    def write(
+        self, folder: str, step: int, inputs: Inputs, predictions: Any, scores: Mapping[str, Any]
+    ) -> None:
+        """Writes predictions and scores of a part to files in a folder, and logs the scores.
+
+        Args:
+          folder: That of the run.
+          step: The step of the weights.
+          inputs: The part's.
+          predictions: As `decode` gives them.
+          scores: As `score` gives them.
+        """
+        ...
+
+    def export(self, folder: str, model: keras.Model) -> None:
+        """Writes a SavedModel that takes text."""
+        ...
+
+
+def collect(outputs: Outputs) -> dict[str, np.ndarray]:
+    """Returns the outputs for all rows, in their order; all rows must be of one shape."""
+    numbers, rows = zip(*outputs, strict=True)
+    order = np.argsort(np.concatenate(numbers))
+    return {name: np.concatenate([each[name] for each in rows])[order] for name in rows[0]}
+
+
+def collect_padded(outputs: Outputs, shape: tuple[int, ...], name: str) -> np.ndarray:
+    """Returns an output per token, float32 [N, S, C], with 0 where it was cut.
+
+    Args:
+      outputs: Of all rows.
+      shape: N and S.
+      name: That of the output.
+    """
+    whole = np.zeros((*shape, 0), np.float32)
+    for numbers, each in outputs:
+        values = each[name]
+        if not whole.size:
+            whole = np.zeros((*shape, values.shape[-1]), np.float32)
+        whole[numbers, : values.shape[1]] = values
+    return whole

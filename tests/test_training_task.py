@@ -1,0 +1,150 @@
+"""The four tasks on the one story: what holds for each of them."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import test_run_classifier
+import test_run_ner
+import test_run_squad
+import test_run_swag
+
+import modeling
+import run_classifier
+import run_ner
+import run_squad
+import run_swag
+import tokenization
+from bert.loaded import KINDS, load
+from bert.training.evaluation import Predictor
+from bert.training.task import collect, collect_padded
+
+RUNNERS = {
+    "classification": (run_classifier, test_run_classifier),
+    "question_answering": (run_squad, test_run_squad),
+    "tagging": (run_ner, test_run_ner),
+    "multiple_choice": (run_swag, test_run_swag),
+}
+
+
+def write_task(kind, folder):
+    written = RUNNERS[kind][1]
+    if kind == "classification":
+        written.write_task(folder, lambda color: color, count=16)
+    else:
+        written.write_task(folder, count=16)
+
+
+def make_settings(kind, folder, **changes):
+    return RUNNERS[kind][1].settings_in(folder)(**{"do_train": True, **changes})
+
+
+def open_task(kind, settings):
+    config = modeling.BertConfig.from_json_file(settings.bert_config_file)
+    tokenizer = tokenization.FullTokenizer(settings.vocab_file, settings.do_lower_case)
+    return RUNNERS[kind][0].open_task(settings, config, tokenizer)
+
+
+@pytest.mark.parametrize("kind", RUNNERS)
+def test_a_task_is_what_its_json_says(tmp_path, kind):
+    write_task(kind, tmp_path)
+    task = open_task(kind, make_settings(kind, tmp_path))
+    stored = json.loads(json.dumps(task.stored()))
+    again = KINDS[kind](stored, task.config, task.tokenizer)
+    assert again.kind == stored["kind"] == kind
+    assert json.loads(json.dumps(again.stored())) == stored
+    assert (again.fields, again.metric) == (task.fields, task.metric)
+    fixed = set(task.fixed(is_training=False))
+    assert {"kind", "do_lower_case"} <= fixed < set(task.fixed(is_training=True)) <= set(stored)
+
+
+@pytest.mark.parametrize("kind", RUNNERS)
+def test_a_failure_before_training_leaves_no_task_behind(tmp_path, kind):
+    """A folder with a task is taken for that of a model by the next run."""
+    write_task(kind, tmp_path)
+    changes = {"max_seq_length": 4}
+    if kind == "question_answering":
+        blank = {"context": " \n", "qas": [{"id": "a", "question": "Which?", "answers": []}]}
+        test_run_squad.write_squad(tmp_path / "train.json", [blank])
+        changes = {"version_2_with_negative": True}
+    if kind == "tagging":
+        (tmp_path / "dev.txt").write_text("Ada NN B-FISH\n")
+        changes = {"do_eval": True}
+    if kind == "classification":
+        header = ("text", "label", "other")
+        rows = [("red a", "red", "b"), ("blue b", "blue", "a")]
+        test_run_classifier.write_tsv(tmp_path / "train.tsv", rows, header)
+        changes["text_b_column"] = "other"
+    with pytest.raises(ValueError, match="must"):
+        RUNNERS[kind][0].run(make_settings(kind, tmp_path, **changes))
+    assert not (tmp_path / "out/task.json").exists()
+
+
+@pytest.mark.parametrize("kind", ["classification", "question_answering", "multiple_choice"])
+def test_pairs_need_two_types_of_segments(tmp_path, kind):
+    write_task(kind, tmp_path)
+    changes = {}
+    if kind == "classification":
+        rows = [("red a", "red", "b"), ("blue b", "blue", "a")]
+        test_run_classifier.write_tsv(tmp_path / "train.tsv", rows, ("text", "label", "other"))
+        changes["text_b_column"] = "other"
+    settings = make_settings(kind, tmp_path, **changes)
+    config = tmp_path / "config.json"
+    config.write_text(config.read_text().replace('"type_vocab_size": 2', '"type_vocab_size": 1'))
+    with pytest.raises(ValueError, match="`type_vocab_size` in --bert_config_file must be"):
+        RUNNERS[kind][0].run(settings)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("kind", RUNNERS)
+def test_dev_set_is_predicted_once_for_the_last_weights(tmp_path, monkeypatch, kind):
+    write_task(kind, tmp_path)
+    predicted = []
+    predict = Predictor.predict
+
+    def counted(self, batches, **kwargs):
+        predicted.append(len(batches.records))
+        return predict(self, batches, **kwargs)
+
+    monkeypatch.setattr(Predictor, "predict", counted)
+    evaluates = {"do_eval": True} if kind != "question_answering" else {"do_predict": True}
+    settings = make_settings(kind, tmp_path, num_train_epochs=1.0, **evaluates)
+    scores = RUNNERS[kind][0].run(settings)
+    assert len(predicted) == 1
+    # Alone, it gives the same scores of the same weights.
+    again = RUNNERS[kind][0].run(dataclasses.replace(settings, do_train=False))
+    assert len(predicted) == 2
+    assert again == scores
+
+
+@pytest.mark.parametrize("kind", RUNNERS)
+def test_vocabulary_may_be_remote(tmp_path, kind):
+    write_task(kind, tmp_path)
+    settings = make_settings(kind, tmp_path, num_train_epochs=1.0)
+    remote = f"ram://test_training_task/{kind}/vocab.txt"
+    tf.io.gfile.makedirs(remote.removesuffix("/vocab.txt"))
+    tf.io.gfile.copy(settings.vocab_file, remote, overwrite=True)
+    RUNNERS[kind][0].run(dataclasses.replace(settings, vocab_file=remote))
+    kept = (tmp_path / "out/vocab.txt").read_bytes()
+    assert kept == (tmp_path / "vocab.txt").read_bytes()
+    assert load(str(tmp_path / "out")).tokenizer.vocab == tokenization.load_vocab(remote)
+
+
+def test_outputs_are_put_in_order():
+    batches = [
+        (np.array([2, 0]), {"logits": np.array([[2.0], [0.0]])}),
+        (np.array([1]), {"logits": np.array([[1.0]])}),
+    ]
+    np.testing.assert_array_equal(collect(batches)["logits"], [[0.0], [1.0], [2.0]])
+
+
+def test_outputs_per_token_are_padded():
+    batches = [
+        (np.array([1]), {"logits": np.full((1, 3, 2), 5.0)}),
+        (np.array([2, 0]), {"logits": np.full((2, 1, 2), 7.0)}),
+    ]
+    whole = collect_padded(batches, (3, 4), "logits")
+    assert whole.shape == (3, 4, 2)
+    np.testing.assert_array_equal(whole[:, :, 0], [[7, 0, 0, 0], [5, 5, 5, 0], [7, 0, 0, 0]])
