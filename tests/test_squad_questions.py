@@ -1,12 +1,14 @@
+import codecs
 import json
 import re
+from pathlib import Path
 
 import pytest
+import tensorflow as tf
 from conftest import GOLDEN
 from hypothesis import given
 from hypothesis import strategies as st
 
-import squad_json
 from bert.tasks.squad import questions as squad_questions
 
 CONTEXT = "The leader was John Smith (1895-1943).\tHe  died\u202fin Paris\u00a0then."
@@ -196,19 +198,19 @@ def test_what_is_wrong_is_named_with_its_place(tmp_path, questions, message):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", "must hold an object with `data`"),
-        ("[1]", r"must hold an object with `data`.* begins with '\['"),
+        ("", "must be JSON. Expecting value at line 1, column 1"),
+        ("[1]", r"must hold an object with `data`.* Received \[1\]"),
         ("{}", "must have `data`"),
         ('{"version": 1}', r"must have `data`.* has \['version'\]"),
-        ('{"data": {}}', "`data` must be a list"),
+        ('{"data": {}}', "`data` must be a list. Received {}"),
         ('{"data": [1]}', r"data\[0\] must be an object with `paragraphs`"),
         ('{"data": [{}]}', r"data\[0\] must have `paragraphs`"),
         ('{"data": [{"paragraphs": [{"qas": []}]}]}', r"paragraphs\[0\] must have `context`"),
         ('{"data": []}', "must hold questions. It has 0"),
-        ('{"data": [\n{"paragraphs": [', "must be JSON. .* line 2"),
-        ('{"data": [{"paragraphs": []}], "x"', "Expected ':', found the end of the file"),
-        ('{"data": [{"paragraphs": []} 5]}', "Expected ',' or ']', found '5' at character 29"),
-        ('{"data": []} {}', "Expected the end of the file at character 13"),
+        ('{"data": [\n{"paragraphs": [', "must be JSON. Expecting value at line 2, column 17"),
+        ('{"data": [{"paragraphs": []}], "x"', "Expecting ':' delimiter at line 1, column 35"),
+        ('{"data": [{"paragraphs": []} 5]}', "Expecting ',' delimiter at line 1, column 30"),
+        ('{"data": []}\n {}', "must be JSON. Extra data at line 2, column 2"),
         (b'{"data": ["\xff"]}', "must be UTF-8"),
     ],
 )
@@ -225,62 +227,16 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
         squad_questions.read_squad_examples(str(tmp_path / "none.json"), is_training=False)
 
 
-scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
-values = st.recursive(
-    scalars, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=8
-)
-
-
-@given(
-    st.lists(values, max_size=8),
-    st.dictionaries(st.text().filter(lambda name: name != "data"), values, max_size=3),
-    st.integers(1, 40),
-    st.sampled_from([None, 1, "\t"]),
-    st.booleans(),
-)
-def test_items_are_those_of_the_whole_however_it_is_read(items, others, chunk, indent, ascii_only):
-    names = [*others, "data"]
-    whole = {name: others.get(name, items) for name in names}
-    text = json.dumps(whole, indent=indent, ensure_ascii=ascii_only)
-    content = text.encode("utf-8-sig", "replace")
-    expected = json.loads(content.decode("utf-8-sig"))["data"]
-    before = squad_json._CHUNK
-    squad_json._CHUNK = chunk
-    try:
-        source = squad_json._Source(_Bytes(content), "name")
-        assert list(squad_json._items(source, "name", "data")) == expected
-    finally:
-        squad_json._CHUNK = before
-
-
-class _Bytes:
-    """A file that gives at most as much as it is asked for."""
-
-    def __init__(self, content):
-        self._content = content
-
-    def read(self, size):
-        part, self._content = self._content[:size], self._content[size:]
-        return part
-
-
-def test_only_a_part_of_a_long_file_is_in_memory(tmp_path):
-    paragraph = {"context": "word " * 2000, "qas": [{"id": "q", "question": "?"}]}
-    path = tmp_path / "long.json"
-    path.write_text(json.dumps({"data": [{"paragraphs": [paragraph]}] * 600}))
-    with open(path, "rb") as file:
-        source = squad_json._Source(file, "long")
-        longest = max(len(source._text) for _ in squad_json._items(source, "long", "data"))
-    assert longest < path.stat().st_size / 2
-
-
-def test_the_place_of_an_error_counts_what_is_no_longer_in_memory(tmp_path):
-    path = tmp_path / "long.json"
-    before = '{"data": [\n' + ",\n".join(['{"paragraphs": []}'] * 200_000)
-    path.write_text(before + "\n?]}")
-    message = f"found '\\?' at character {len(before) + 1}, line 200002"
-    with pytest.raises(ValueError, match=message):
-        squad_questions.read_squad_examples(str(path), is_training=False)
+def test_a_file_may_be_anywhere_and_begin_with_a_mark(tmp_path):
+    path = write(tmp_path, [question()])
+    content = codecs.BOM_UTF8 + Path(path).read_bytes()
+    other = "ram://test_squad_questions/own.json"
+    with tf.io.gfile.GFile(other, "wb") as file:
+        file.write(content)
+    expected = squad_questions.read_squad_examples(path, is_training=True)
+    assert squad_questions.read_squad_examples(other, is_training=True) == expected
+    with pytest.raises(ValueError, match=r"'ram://.*/none\.json' must be a readable file"):
+        squad_questions.read_squad_examples("ram://test_squad_questions/none.json", True)
 
 
 def test_the_golden_files_are_read_whole():

@@ -6,6 +6,7 @@ What is kept of a file, and what is skipped in training, is what the original's
 
 import dataclasses
 import functools
+import json
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple
 
 from absl import logging
 
-import squad_json
+from bert.files.paths import read_file
 
 # Original: run_squad.py, is_whitespace. Other spaces, such as U+00A0, belong to words.
 _WORD = re.compile("[^ \t\r\n\u202f]+")
@@ -128,7 +129,7 @@ def read_examples(
     """Returns the questions as `read_squad_examples` does, and what there is to say of the file."""
     reader = _Reader(is_training, version_2_with_negative)
     examples: list[SquadExample] = []
-    for index, article in enumerate(squad_json.read_items(input_file, "data")):
+    for index, article in enumerate(_read_articles(input_file)):
         try:
             examples += reader.read_article(article)
         except _MalformedError as error:
@@ -139,6 +140,39 @@ def read_examples(
             f"{reader.summary.num_questions}, of which none can be used."
         )
     return examples, reader.summary
+
+
+def _read_articles(input_file: str) -> list[Any]:
+    """Returns what the file's object has as `data`.
+
+    Raises:
+      ValueError: naming the file, where it cannot be read, is not JSON, or has no such list.
+    """
+    try:
+        content = json.loads(read_file(input_file).decode("utf-8-sig"))
+    except OSError as error:
+        reason = error.strerror or error
+        raise ValueError(f"{input_file!r} must be a readable file ({reason}).") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{input_file!r} must be UTF-8 text. {error}.") from error
+    except json.JSONDecodeError as error:
+        raise ValueError(
+            f"{input_file!r} must be JSON. {error.msg} at line {error.lineno}, column "
+            f"{error.colno}."
+        ) from error
+    if not isinstance(content, dict):
+        raise ValueError(
+            f"{input_file!r} must hold an object with `data`, as SQuAD's files do. Received "
+            f"{content!r:.80}."
+        )
+    if "data" not in content:
+        raise ValueError(
+            f"{input_file!r} must have `data`, as SQuAD's files do. It has {list(content)}."
+        )
+    articles = content["data"]
+    if not isinstance(articles, list):
+        raise ValueError(f"{input_file!r}: `data` must be a list. Received {articles!r:.80}.")
+    return articles
 
 
 class _MalformedError(Exception):
