@@ -19,7 +19,7 @@ from bert.files.tables import (
 
 READERS = {"tsv": read_tsv, "csv": read_csv, "jsonl": read_json_lines}
 
-# Line breaks other than LF and CRLF are text, but Python's `csv` takes them for line breaks.
+# Written without quotes where lines end with LF, a carriage return before it is part of the end.
 cells = st.text(st.characters(exclude_characters="\r\0", codec="utf-8"), max_size=8)
 
 
@@ -63,10 +63,18 @@ def test_tsv_is_what_stands_between_tabs(tmp_path_factory, table):
         ('"a"\n,b\n', [(1, ["a"]), (2, ["", "b"])]),
         ('""""\n', [(1, ['"'])]),
         ('"""a"",\n""",b\n', [(1, ['"a",\n"', "b"])]),
+        ('a\rb,"c\rd"\r\ne\n', [(1, ["a\rb", "c\rd"]), (2, ["e"])]),
     ],
 )
 def test_csv_knows_quotes_and_lines(tmp_path, content, rows):
     assert read(tmp_path / "t.csv", content) == rows
+
+
+def test_cells_may_be_of_any_length(tmp_path):
+    limit = csv.field_size_limit()
+    text = "long " * limit
+    assert read(tmp_path / "t.csv", f'{text},"{text}"\n') == [(1, [text, text])]
+    assert csv.field_size_limit() == limit
 
 
 def test_quotes_are_text_in_tsv(tmp_path):
@@ -111,26 +119,26 @@ WRONG = [
     (
         "csv",
         b'a,b\n"c,d\ne,f\n',
-        "{path}:2: a quote that opens a cell must be closed. Received '\"c,d', and no closing "
-        "quote up to the end of the file.",
+        "{path}:2: a cell that begins with a quote must end with one, and quotes within it must be "
+        "doubled. Received '\"c,d' (unexpected end of data, on line 3).",
     ),
     (
         "csv",
         b'a,b\n"c\nd","e\nf\n',
-        "{path}:3: a quote that opens a cell must be closed. Received '\"e', and no closing "
-        "quote up to the end of the file.",
+        "{path}:2: a cell that begins with a quote must end with one, and quotes within it must be "
+        "doubled. Received '\"c' (unexpected end of data, on line 4).",
     ),
     (
         "csv",
         b'a,b\n"c,d\ne,"f"\n',
-        "{path}:2: a quote that opens a cell must be closed before a comma or the end of the line. "
-        "Received 'f\"' after it is closed on line 3. Double the quotes that are text.",
+        "{path}:2: a cell that begins with a quote must end with one, and quotes within it must be "
+        "doubled. Received '\"c,d' (',' expected after '\"', on line 3).",
     ),
     (
         "csv",
         b'"a "quote" b",1\n',
-        "{path}:1: a quote that opens a cell must be closed before a comma or the end of the line. "
-        "Received 'quote\" b\",1' after it is closed on line 1. Double the quotes that are text.",
+        "{path}:1: a cell that begins with a quote must end with one, and quotes within it must be "
+        "doubled. Received '\"a \"quote\" b\",1' (',' expected after '\"', on line 1).",
     ),
     (
         "jsonl",

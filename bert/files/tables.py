@@ -1,8 +1,10 @@
 """Tables in files: rows of TSV, CSV and JSON lines, each with the line on which it begins."""
 
+import csv
 import itertools
 import json
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -10,7 +12,9 @@ from absl import logging
 
 from bert.files.paths import read_lines
 
-_INSIDE_QUOTES = re.compile(r'(?:[^"]+|"")*')
+# Within a line, carriage returns are text, but `csv` ends rows there, unless they are in quotes,
+# which not all that write CSV put around them. No text that was decoded holds this one.
+_RETURN = "\udc0d"
 
 
 class Row(NamedTuple):
@@ -59,9 +63,29 @@ def read_csv(path: str) -> list[Row]:
 
     A cell within double quotes may hold commas, line breaks, and doubled quotes for single ones.
     """
+    limit = csv.field_size_limit(sys.maxsize)
+    try:
+        return _drop_blank(path, _csv_rows(path))
+    finally:
+        # It holds for the whole process.
+        csv.field_size_limit(limit)
+
+
+def _csv_rows(path: str) -> Iterator[Row]:
     lines = text_lines(path)
-    rows = (Row(number, _split_csv(path, number, line, lines)) for number, line in lines)
-    return _drop_blank(path, rows)
+    for number, line in lines:
+        texts = itertools.chain([line], (text for _, text in lines))
+        # A reader for each row, which takes as many lines as the row has.
+        reader = csv.reader((f"{text}\n".replace("\r", _RETURN) for text in texts), strict=True)
+        try:
+            cells = next(reader)
+        except csv.Error as error:
+            raise ValueError(
+                f"{path}:{number}: a cell that begins with a quote must end with one, and quotes "
+                f"within it must be doubled. Received {_shorten(line)} ({error}, on line "
+                f"{number + reader.line_num - 1})."
+            ) from None
+        yield Row(number, [cell.replace(_RETURN, "\r") for cell in cells])
 
 
 def _drop_blank(path: str, rows: Iterable[Row]) -> list[Row]:
@@ -79,49 +103,6 @@ def _drop_blank(path: str, rows: Iterable[Row]) -> list[Row]:
 def _warn_of_blank(path: str, blank: list[int]) -> None:
     if blank:
         logging.warning("%s: skipped %d blank lines, the first is %d.", path, len(blank), blank[0])
-
-
-def _split_csv(path: str, number: int, line: str, lines: Iterator[tuple[int, str]]) -> list[str]:
-    """Returns the cells of the row that begins with `line`; takes further lines where it has more.
-
-    Unlike the `csv` module, it knows where a quote that is never closed was opened.
-    """
-    if '"' not in line:
-        return line.split(",")
-    cells = []
-    more = True
-    while more:
-        if line.startswith('"'):
-            cell, line, end = _read_quoted(path, number, line[1:], lines)
-            if line and line[0] != ",":
-                raise ValueError(
-                    f"{path}:{number}: a quote that opens a cell must be closed before a comma or "
-                    f"the end of the line. Received {_shorten(line)} after it is closed on line "
-                    f"{end}. Double the quotes that are text."
-                )
-            more, line, number = bool(line), line[1:], end
-        else:
-            cell, comma, line = line.partition(",")
-            more = bool(comma)
-        cells.append(cell)
-    return cells
-
-
-def _read_quoted(
-    path: str, number: int, text: str, lines: Iterator[tuple[int, str]]
-) -> tuple[str, str, int]:
-    """Returns the cell whose opening quote precedes `text`, what follows it, and on which line."""
-    parts = []
-    for current, line in itertools.chain([(number, text)], lines):
-        match = _INSIDE_QUOTES.match(line)
-        assert match is not None
-        parts.append(match[0])
-        if match.end() < len(line):
-            return "\n".join(parts).replace('""', '"'), line[match.end() + 1 :], current
-    raise ValueError(
-        f"{path}:{number}: a quote that opens a cell must be closed. Received "
-        f"{_shorten(chr(34) + parts[0])}, and no closing quote up to the end of the file."
-    )
 
 
 def read_json_lines(path: str) -> list[JsonRow]:
