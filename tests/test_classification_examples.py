@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tokenization
+from bert.command_line import console
 from bert.tasks.classification import examples as classification_examples
 from bert.tasks.classification import glue
 from bert.tasks.classification.examples import METRICS, InputExample, Task, make_features
@@ -130,12 +131,12 @@ def test_many_examples_are_made_in_lots(tokenizer, monkeypatch, log):
     expected = make_features(examples, make_task(), tokenizer, 6)
     log.clear()
     monkeypatch.setattr(classification_examples, "_FEATURES_AT_ONCE", 10)
+    monkeypatch.setattr(console, "_SECONDS_BETWEEN_LINES", 0)
     features = make_features(examples, make_task(), tokenizer, 6)
     for name, values in expected.items():
         np.testing.assert_array_equal(features[name], values)
-    assert [message for message in log.messages if message.startswith("Tokenized")] == [
-        f"Tokenized {count} of 25 examples" for count in (10, 20, 25)
-    ]
+    lines = [message for message in log.messages if message.startswith("Tokenizing")]
+    assert [line.split("  ")[0] for line in lines] == ["Tokenizing: 40 %", "Tokenizing: 80 %"]
 
 
 def test_what_may_surprise_is_logged_once_with_its_count(tokenizer, log):

@@ -23,11 +23,12 @@ from conftest import (
 
 import modeling
 import optimization
+from bert.command_line import console
 from bert.tasks.pretraining import heads as pretraining_heads
 from bert.tasks.pretraining.heads import pretraining_features
 from bert.training import loop
 from bert.training.batches import Batches, Records
-from bert.training.evaluation import evaluate, save_results
+from bert.training.evaluation import Predictor, evaluate, save_results
 from bert.weights import checkpoint
 from run_pretraining import OBJECTIVE
 
@@ -302,6 +303,22 @@ def test_evaluation_stops_after_its_steps(tiny_config, make_batches):
     examples = {name: values[:8] for name, values in make_examples(tiny_config, 20).items()}
     batches = make_batches(8, seed=None, examples=examples)
     assert two == pytest.approx(evaluate(model, pretraining_heads.metrics, batches, 100), abs=1e-5)
+
+
+def test_evaluation_and_prediction_say_how_far_they_are(
+    tiny_config, make_batches, monkeypatch, log
+):
+    model = pretraining_heads.pretraining_model(tiny_config)
+    batches = make_batches(3, seed=None, count=9)
+    predictor = Predictor(model, batches.signature)
+    assert sum(len(numbers) for numbers, _ in predictor.predict(batches)) == 9
+    evaluate(model, pretraining_heads.metrics, batches, 2)
+    assert not [message for message in log.messages if "ETA" in message]
+    monkeypatch.setattr(console, "_SECONDS_BETWEEN_LINES", 0)
+    assert sum(len(numbers) for numbers, _ in predictor.predict(batches)) == 9
+    evaluate(model, pretraining_heads.metrics, batches, 2)
+    lines = [message.split("  ETA")[0] for message in log.messages if "ETA" in message]
+    assert lines == ["Predicting: 33 %", "Predicting: 67 %", "Evaluating: 50 %"]
 
 
 # Repeatability.

@@ -10,7 +10,7 @@ _SECONDS_BETWEEN_LINES = 10
 
 
 class Progress:
-    """Logs how far the work is and how long it may still take, every 10 seconds at most.
+    """Logs how far the work is and how long it may still take, every 10 seconds until it is done.
 
     Args:
       what: What is done, to begin the line.
@@ -25,12 +25,17 @@ class Progress:
     def __call__(self, done: float) -> None:
         """Takes how much of the total is done."""
         now = time.monotonic()
-        if now - self._last >= _SECONDS_BETWEEN_LINES and done:
+        if now - self._last >= _SECONDS_BETWEEN_LINES and 0 < done < self._total:
             self._last = now
-            remaining = (now - self._start) * max(self._total / done - 1, 0)
-            logging.info(
-                "%s: %.0f %%, about %.0f s to go.", self._what, 100 * done / self._total, remaining
-            )
+            left = (now - self._start) * (self._total / done - 1)
+            logging.info("%s: %.0f %%  ETA %s", self._what, 100 * done / self._total, clock(left))
+
+
+def clock(seconds: float) -> str:
+    """Returns a time as hours, minutes and seconds, such as 0:01:30."""
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}"
 
 
 def run_script(main: Callable[[list[str]], None], *, takes_arguments: bool = False) -> None:

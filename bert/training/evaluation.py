@@ -2,7 +2,6 @@
 
 import json
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from bert.command_line.console import Progress
 from bert.files.paths import make_folder, open_file, write_text
 from bert.training import loop
 from bert.training.loop import Batch
@@ -52,12 +52,10 @@ def evaluate(
 
     num_steps = min(max_steps, batches.num_batches)
     total = np.zeros(())
-    started = time.monotonic()
+    progress = Progress("Evaluating", num_steps)
     for index, batch in enumerate(batches.iterate(0, num_steps, strategy), start=1):
         total = total + strategy.experimental_local_results(step(batch))[0].numpy().astype(float)
-        if index % 100 == 0 or index == num_steps:
-            left = (time.monotonic() - started) / index * (num_steps - index)
-            logging.info("Evaluated batch %d/%d  ETA %s", index, num_steps, loop._clock(left))
+        progress(index)
     return {
         name: float(value / weight) if weight else float("nan")
         for name, (value, weight) in zip(names, total, strict=True)
@@ -84,23 +82,16 @@ class Predictor:
         outputs = self._function({name: inputs[name] for name in self.model.input})
         return {name: values.numpy() for name, values in outputs.items()}
 
-    def predict(
-        self, batches: Any, log_every_seconds: float = 10.0
-    ) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
+    def predict(self, batches: Any) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
         """Yields, for each batch, the numbers of its records and the outputs for them.
 
         Args:
           batches: As `input_pipeline.Batches`.
-          log_every_seconds: Time between lines about the progress.
         """
-        started = logged = time.monotonic()
+        progress = Progress("Predicting", batches.num_batches)
         for step, batch in enumerate(batches.iterate(0, batches.num_batches), start=1):
             yield batches.numbers(step - 1), self(batch)
-            now = time.monotonic()
-            if now - logged >= log_every_seconds:
-                logged = now
-                left = (now - started) / step * (batches.num_batches - step)
-                logging.info("Batch %d/%d  ETA %s", step, batches.num_batches, loop._clock(left))
+            progress(step)
 
 
 def save_results(

@@ -18,6 +18,7 @@ from absl import logging
 
 import modeling
 import optimization
+from bert.command_line.console import clock
 from bert.weights import checkpoint
 
 Tensor = Any
@@ -383,19 +384,13 @@ class ProgressLog:
         if step > self._last_step:
             seconds = (time.monotonic() - self._started) / (step - self._last_step)
             means["examples_per_second"] = self.batch_size / seconds
-            left = f"  ETA {_clock(seconds * (self.num_train_steps - step))}"
+            left = f"  ETA {clock(seconds * (self.num_train_steps - step))}"
             self._restart(step)
         else:
             left = ""
         values = "  ".join(f"{name} {value:.4g}" for name, value in means.items())
         logging.info("Step %d/%d  %s%s", step, self.num_train_steps, values, left)
         write_summaries(self._writer, step, means)
-
-
-def _clock(seconds: float) -> str:
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{seconds:02}"
 
 
 def write_summaries(writer: Any, step: int, values: Mapping[str, float]) -> None:

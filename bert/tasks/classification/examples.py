@@ -14,6 +14,7 @@ import numpy as np
 from absl import logging
 
 import tokenization
+from bert.command_line.console import Progress
 
 Label = str | float | tuple[str, ...]
 
@@ -24,7 +25,7 @@ METRICS = {
     "regression": ("pearson", "spearman"),
 }
 
-# Examples whose features are made together; a line of the log for each such lot.
+# Examples whose features are made together.
 _FEATURES_AT_ONCE = 10_000
 
 
@@ -162,12 +163,12 @@ def make_features(
     names = ("input_ids", "input_mask", "segment_ids")
     features = {name: np.zeros((count, max_seq_length), np.int32) for name in names}
     packer = _Packer(tokenizer, max_seq_length)
+    progress = Progress("Tokenizing", count)
     for start in range(0, count, _FEATURES_AT_ONCE):
         lot = slice(start, start + _FEATURES_AT_ONCE)
         for name, values in packer.pack(examples[lot]).items():
             features[name][lot] = values
-        if count > _FEATURES_AT_ONCE:
-            logging.info("Tokenized %d of %d examples", min(lot.stop, count), count)
+        progress(lot.stop)
     packer.report(count)
     return {**features, "label_ids": label_ids, "is_real_example": np.ones((count, 1), np.int32)}
 
