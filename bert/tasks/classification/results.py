@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from scipy.special import log_softmax
 
 from bert.files.paths import replace_files
 from bert.tasks.classification.examples import InputExample, Label, Task
@@ -101,7 +102,7 @@ def probabilities(task: Task, logits: np.ndarray) -> np.ndarray:
     """Returns the probability of each label, float32 [B, C]; for regression the scores."""
     logits = _check_logits(task, logits)
     if task.task_type == "classification":
-        logits = np.exp(log_softmax(logits))
+        logits = np.exp(log_softmax(logits, axis=1))
     elif task.task_type == "multi_label":
         logits = np.exp(-np.logaddexp(0, -logits))
     return logits.astype(np.float32)
@@ -210,12 +211,6 @@ _PER_CLASS = ("precision", "recall", "f1", "support")
 _MATRIX_LABELS = 12
 
 
-def log_softmax(logits: np.ndarray) -> np.ndarray:
-    """Returns the logarithm of each label's probability [B, C]."""
-    logits = logits - logits.max(axis=1, keepdims=True)
-    return logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
-
-
 def score_choice(
     labels: Sequence[str], logits: np.ndarray, label_ids: np.ndarray
 ) -> dict[str, Any]:
@@ -250,7 +245,7 @@ def score_choice(
         f1 = per_class["1" if "1" in labels else labels[1]]["f1"]
     else:
         f1 = float(metrics.f1_score(label_ids, predicted, average="macro", zero_division=0))
-    losses = -np.take_along_axis(log_softmax(logits), label_ids[:, None], axis=1)
+    losses = -np.take_along_axis(log_softmax(logits, axis=1), label_ids[:, None], axis=1)
     return {
         "loss": float(losses.mean()),
         "accuracy": float((label_ids == predicted).mean()),

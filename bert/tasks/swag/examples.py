@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from absl import logging
+from scipy.special import log_softmax
 
 import tokenization
 from bert.files.paths import replace_files
@@ -275,9 +276,8 @@ def probabilities(features: Mapping[str, np.ndarray], logits: np.ndarray) -> np.
 
 
 def _log_probabilities(features: Mapping[str, np.ndarray], logits: np.ndarray) -> np.ndarray:
-    masked = np.where(features["choice_mask"] > 0, np.asarray(logits, np.float64), _ABSENT)
-    masked -= masked.max(axis=1, keepdims=True)
-    return masked - np.log(np.exp(masked).sum(axis=1, keepdims=True))
+    logits = np.asarray(logits, np.float64)
+    return log_softmax(np.where(features["choice_mask"] > 0, logits, _ABSENT), axis=1)
 
 
 def score(features: Mapping[str, np.ndarray], logits: np.ndarray) -> dict[str, float]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from absl import logging
+from scipy.special import logsumexp, softmax
 
 import tokenization
 from bert.tasks.tagging import entities as tagging_entities
@@ -354,8 +355,7 @@ def decode(
             f"{num_words}."
         )
     best = words.argmax(axis=-1)
-    exponentials = np.exp(words - words.max(axis=-1, keepdims=True))
-    probabilities = (1 / exponentials.sum(axis=-1)).tolist()
+    probabilities = softmax(words, axis=-1).max(axis=-1).tolist()
     tags = [task.labels[label] for label in best]
     ends = itertools.accumulate((len(sentence.words) for sentence in sentences), initial=0)
     return [
@@ -377,9 +377,7 @@ def loss(features: Mapping[str, np.ndarray], logits: np.ndarray) -> float:
     is_word = features["label_mask"] > 0
     words = np.asarray(logits, np.float64)[is_word]  # [words, C]
     labels = features["label_ids"][is_word]
-    highest = words.max(axis=-1, keepdims=True)
-    log_sums = np.log(np.exp(words - highest).sum(axis=-1)) + highest[:, 0]
-    return float(np.mean(log_sums - words[np.arange(len(words)), labels]))
+    return float(np.mean(logsumexp(words, axis=-1) - words[np.arange(len(words)), labels]))
 
 
 def read_text(text: str, unit: str) -> tuple[Sentence, list[tagging_words.Span]]:
