@@ -15,6 +15,7 @@ from bert.files.tables import (
     read_json_lines,
     read_tsv,
     split_pair,
+    write_tsv,
 )
 
 READERS = {"tsv": read_tsv, "csv": read_csv, "jsonl": read_json_lines}
@@ -91,6 +92,14 @@ def test_marks_line_ends_and_blank_lines_are_no_text(tmp_path, log, ending):
     assert [row.cells for row in read(path, content)] == [row.cells for row in plain]
     assert log.messages == [f"{path}: skipped 3 blank lines, the first is 2."]
     assert read(path, gzip.compress(content))[1].line == 4
+
+
+def test_a_written_cell_keeps_to_its_line(tmp_path):
+    path = tmp_path / "t.tsv"
+    breaks = [chr(code) for code in range(0x3000) if len(f"a{chr(code)}b".splitlines()) > 1]
+    write_tsv(str(path), [["head", ""], ["".join(["a\t\tb\r\n", *breaks]), "\ud800 \xa0"]])
+    assert path.read_bytes() == "head\t\na b \t? \xa0\n".encode()
+    assert read_tsv(str(path))[1].cells == ["a b ", "? \xa0"]
 
 
 def test_line_separators_of_unicode_do_not_end_lines(tmp_path):

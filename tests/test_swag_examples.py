@@ -225,12 +225,12 @@ def test_predictions_are_a_table(tmp_path):
     assert rows[0][5] == ""
     chances = swag_examples.probabilities(features, LOGITS)
     np.testing.assert_allclose([float(cell) for cell in rows[1][3:6]], chances[1])
-    unlabelled = [swag_examples.Example("x\ty", "a", ["b\nc", "d"])]
+    unlabelled = [swag_examples.Example("x\ty", "a", ["b\u2028c\x85d\x0be\n \ud800", "d"])]
     features = swag_examples.make_features(unlabelled, TOKENIZER, 9)
     swag_examples.write_predictions(str(path), unlabelled, features, np.array([[1.0, 0.0]]))
     header, row = (line.split("\t") for line in path.read_text().splitlines())
     assert "gold" not in header
-    assert row[:3] == ["x y", "0", "b c"]
+    assert row[:3] == ["x y", "0", "b c d e  ?"]
 
 
 def test_real_rows_are_read():

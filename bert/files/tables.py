@@ -10,8 +10,10 @@ from typing import Any, NamedTuple
 
 from absl import logging
 
-from bert.files.paths import read_lines
+from bert.files.paths import read_lines, replace_files
 
+# Tabs, and all that some program takes for the end of a line.
+_BREAKS = re.compile("[\t\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]+")
 # Within a line, carriage returns are text, but `csv` ends rows there, unless they are in quotes,
 # which not all that write CSV put around them. No text that was decoded holds this one.
 _RETURN = "\udc0d"
@@ -86,6 +88,14 @@ def _csv_rows(path: str) -> Iterator[Row]:
                 f"{number + reader.line_num - 1})."
             ) from None
         yield Row(number, [cell.replace(_RETURN, "\r") for cell in cells])
+
+
+def write_tsv(path: str, rows: Iterable[Iterable[str]]) -> None:
+    """Writes a file of tab-separated values; tabs and line breaks within cells become spaces."""
+    with replace_files([path]) as [file]:
+        for row in rows:
+            line = "\t".join([_BREAKS.sub(" ", cell) for cell in row])
+            file.write(line.encode("utf-8", "replace") + b"\n")
 
 
 def _drop_blank(path: str, rows: Iterable[Row]) -> list[Row]:

@@ -7,18 +7,15 @@ and SciPy would warn of that each time.
 
 import itertools
 import math
-import re
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from scipy.special import log_softmax
 
-from bert.files.paths import replace_files
+from bert.files.tables import write_tsv
 from bert.tasks.classification.examples import InputExample, Label, Task
-
-_BREAKS = re.compile("[\t\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]+")
 
 
 def score(task: Task, logits: np.ndarray, label_ids: np.ndarray) -> dict[str, Any]:
@@ -131,7 +128,7 @@ def decode(task: Task, logits: np.ndarray) -> list[dict[str, Any]]:
 
 def write_test_results(path: str, task: Task, logits: np.ndarray) -> None:
     """Writes the probabilities, a line for each example, without a header (original: the same)."""
-    _write_lines(path, (map(str, row) for row in probabilities(task, logits)))
+    write_tsv(path, (map(str, row) for row in probabilities(task, logits)))
 
 
 def write_predictions(
@@ -150,7 +147,7 @@ def write_predictions(
     header += [f"probability_{label}" for label in task.labels] + ["gold"] * has_gold
     is_regression = task.task_type == "regression"
     rows = zip(examples, decode(task, logits), probabilities(task, logits), strict=True)
-    _write_lines(
+    write_tsv(
         path,
         itertools.chain(
             [header],
@@ -180,7 +177,7 @@ def write_submission(
         # The only such task of GLUE, STS-B, has scores from 0 to 5.
         predictions = [f"{min(max(value, 0.0), 5.0):.3f}" for value in predictions]
     rows = ([str(index), prediction] for index, prediction in enumerate(predictions))
-    _write_lines(path, itertools.chain([["index", "prediction"]], rows))
+    write_tsv(path, itertools.chain([["index", "prediction"]], rows))
 
 
 def _check_count(examples: Sequence[InputExample], logits: np.ndarray) -> None:
@@ -195,13 +192,6 @@ def _join(label: Label | Sequence[str] | None) -> str:
     if label is None:
         return ""
     return str(label) if isinstance(label, str | float) else ",".join(label)
-
-
-def _write_lines(path: str, rows: Iterable[Iterable[str]]) -> None:
-    with replace_files([path]) as [file]:
-        for row in rows:
-            line = "\t".join([_BREAKS.sub(" ", cell) for cell in row])
-            file.write(line.encode("utf-8", "replace") + b"\n")
 
 
 _PER_CLASS = ("precision", "recall", "f1", "support")

@@ -15,8 +15,7 @@ from absl import logging
 from scipy.special import log_softmax
 
 import tokenization
-from bert.files.paths import replace_files
-from bert.files.tables import JsonRow, Row, check_width, read_csv, read_json_lines
+from bert.files.tables import JsonRow, Row, check_width, read_csv, read_json_lines, write_tsv
 
 # Of each split, the files in a folder, of which the first one found is taken.
 FILES = {
@@ -29,7 +28,6 @@ FILES = {
 }
 
 _ENDING = re.compile("ending([0-9]+)")
-_BREAKS = re.compile("[\t\n\r]+")
 # To what logits are lowered where there is no choice.
 _ABSENT = -1e9
 
@@ -318,7 +316,4 @@ def write_predictions(
                 *[gold] * has_gold,
             ]
         )
-    with replace_files([path]) as [file]:
-        for line in lines:
-            cells = [_BREAKS.sub(" ", cell) for cell in line]
-            file.write("\t".join(cells).encode() + b"\n")
+    write_tsv(path, lines)
