@@ -75,9 +75,6 @@ def classifier(tmp_path, still_config):
     return folder
 
 
-# Round trips.
-
-
 def test_there_and_back_gives_every_byte(tmp_path, log):
     report = convert(GOLDEN, tmp_path / "hf", "huggingface", do_lower_case=True)
     before = read(GOLDEN)
@@ -222,9 +219,6 @@ def test_sharded_models_without_vocab_txt_are_converted(tmp_path, tensors):
     assert config.hidden_act == "gelu_erf"
 
 
-# TensorFlow 1.
-
-
 def test_tensorflow_1_loads_what_is_written_under_the_names_of_a_release(tmp_path, tensors):
     """All but the number of layers and the widths is as in the release."""
     if not RELEASE.exists():
@@ -251,9 +245,6 @@ def test_tensorflow_1_loads_what_is_written_under_the_names_of_a_release(tmp_pat
     table = huggingface.names(config.num_hidden_layers)
     assert table.keys() >= shapes.keys()
     assert len({theirs for theirs, _ in table.values()}) == len(table)
-
-
-# Refusals.
 
 
 @pytest.mark.parametrize(

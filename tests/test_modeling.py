@@ -63,9 +63,6 @@ def no_allocation():
     keras.utils.clear_session()  # Forgets them; Keras would initialize them later.
 
 
-# The original's numbers.
-
-
 def test_forward_pass_equals_the_original(golden):
     model = golden_model(golden)
     examples = {name: values[:4] for name, values in golden_batch(golden).items()}
@@ -104,9 +101,6 @@ def test_losses_and_accuracies_equal_the_original(golden):
         assert float(total) / float(weight) == pytest.approx(original[name], abs=1e-5)
     parts = pretraining_heads.losses(outputs, examples, pretraining_heads.loss_weights(examples))
     assert float(sum(parts.values())) == pytest.approx(original["loss"], abs=1e-5)
-
-
-# Config.
 
 
 @pytest.mark.parametrize(
@@ -240,9 +234,6 @@ def test_parameters_are_as_many_as_in_the_release(name, count):
         model = modeling.BertModel(config)
         model.build(None)
     assert model.count_params() == count
-
-
-# What matters to the outputs, and what does not.
 
 
 def test_padding_does_not_change_real_outputs(encoder, still_config):
@@ -386,9 +377,6 @@ def test_sequence_longer_than_the_position_table_is_refused(encoder):
         encoder({"input_ids": np.ones((1, 17), np.int32)})
 
 
-# Heads.
-
-
 def test_output_weights_are_the_word_embeddings(still_config):
     model = pretraining_heads.pretraining_model(still_config)
     spread(model)
@@ -462,9 +450,6 @@ def test_shares_of_a_batch_add_up_to_its_losses(still_config):
     shares = [pretraining_heads.losses(model(model_inputs(p)), p, weights) for p in parts]
     for name, value in whole.items():
         assert float(sum(share[name] for share in shares)) == pytest.approx(float(value), abs=1e-5)
-
-
-# Activations and every value of the config.
 
 
 @pytest.mark.parametrize(
@@ -562,9 +547,6 @@ def test_initial_values_are_truncated_normal_without_twins():
             np.testing.assert_array_equal(variable.numpy(), expected, err_msg=variable.path)
 
 
-# Dropout that a seed determines.
-
-
 def dropped(layer, seed, count=20000):
     with modeling.dropout_seed(np.array(seed, np.int32)):
         return np.asarray(layer(np.ones((1, count), np.float32), training=True))
@@ -621,9 +603,6 @@ def test_masks_do_not_depend_on_models_made_before(tiny_config):
     np.testing.assert_array_equal(*outputs)
 
 
-# Precision.
-
-
 @pytest.mark.parametrize(
     ("policy", "tolerance"),
     # 8 and 11 bits of mantissa, through two layers whose outputs are of the order of 1.
@@ -658,8 +637,6 @@ def test_padding_weighs_nothing_in_float16(still_config):
     one, other = (to_numpy(model(model_inputs(each))) for each in (examples, changed))
     np.testing.assert_array_equal(one["next_sentence_logits"], other["next_sentence_logits"])
 
-
-# Saved by Keras.
 
 LOAD_AND_PREDICT = """
 import sys

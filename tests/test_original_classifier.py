@@ -79,9 +79,6 @@ def cola_batch(tokenizer, split):
     return input_fn({"batch_size": len(features)}).get_single_element()
 
 
-# The names.
-
-
 @pytest.mark.parametrize("name", SIGNATURES)
 def test_signature_is_the_original_one(name):
     signature = inspect.signature(getattr(run_classifier, name))
@@ -95,9 +92,6 @@ def test_signature_is_the_original_one(name):
 def test_run_classifier_has_the_names():
     for name in {*SIGNATURES, *PROCESSORS}:
         assert getattr(run_classifier, name) is getattr(original_classifier, name)
-
-
-# Processors.
 
 
 def write_rows(path, rows):
@@ -195,8 +189,6 @@ def test_processor_says_what_it_does_not_define(method):
     with pytest.raises(NotImplementedError, match=f"Reviews must define `{method}`"):
         getattr(Reviews(), method)("")
 
-
-# Features.
 
 words = st.lists(st.sampled_from(["book", "lateer", "zymurgy", "café", "北", ","]), max_size=9)
 
@@ -311,9 +303,6 @@ def test_first_examples_are_logged(tokenizer, log):
         "label: 1 (id = 1)",
     ]
     assert log.messages.count("*** Example ***") == 5
-
-
-# Records and batches.
 
 
 def test_records_are_those_of_run_classifier(tmp_path, tokenizer):
@@ -486,9 +475,6 @@ def test_a_processor_of_ones_own_leads_to_a_trained_model(tmp_path, tokenizer, g
     assert probabilities.sum() == pytest.approx(1, abs=1e-6)
 
 
-# The model.
-
-
 def test_create_model_gives_the_original_numbers_and_names(tokenizer, golden_config):
     batch = cola_batch(tokenizer, "test")
     names = ("input_ids", "input_mask", "segment_ids")
@@ -546,9 +532,6 @@ def test_is_training_decides_about_dropout(still_config):
         np.testing.assert_array_equal(model(arrays), model(arrays, training=False))
         drops = [np.array_equal(model(arrays), model(arrays, training=True)) for _ in range(9)]
         assert (not all(drops)) is is_training
-
-
-# The model function.
 
 
 def golden_model_fn(config, **changes):

@@ -66,9 +66,6 @@ def symbolic(arrays, batch=None, length=None):
     return [keras.Input(batch_shape=(batch, length), dtype=each.dtype) for each in arrays]
 
 
-# The names.
-
-
 @pytest.mark.parametrize("name", SIGNATURES)
 def test_signature_is_the_original_one(name):
     signature = inspect.signature(getattr(modeling, name))
@@ -86,9 +83,6 @@ def test_modeling_has_the_names_and_no_others():
     assert modeling.layer_norm is original_modeling.layer_norm
     with pytest.raises(AttributeError, match="'modeling' has no attribute 'layer_nrom'"):
         _ = modeling.layer_nrom
-
-
-# The functions, against the original's numbers.
 
 
 def model_of_functions(config, tensors):
@@ -278,9 +272,6 @@ def test_mask_lets_every_query_attend_to_the_real_keys():
         np.testing.assert_array_equal(mask, np.repeat(to_mask[:, None], 4, axis=1))
 
 
-# Dropout.
-
-
 def test_dropout_of_none_or_0_is_nothing():
     x = tf.ones((3, 3))
     assert modeling.dropout(x, None) is x
@@ -299,9 +290,6 @@ def test_dropout_of_a_functional_model_follows_its_phase():
     x = random(1, 1000)
     np.testing.assert_array_equal(model(x), model(x, training=False))
     assert np.mean(model(x, training=True) == 0) == pytest.approx(0.5, abs=0.1)
-
-
-# Shapes.
 
 
 def test_shape_list_has_integers_where_the_dimensions_are_known():
@@ -371,9 +359,6 @@ def test_impossible_arguments_are_refused(function, arguments, message):
         getattr(modeling, function)(tf.zeros((2, 5, 8)), **arguments)
 
 
-# Checkpoints.
-
-
 def test_assignment_map_has_the_names_of_model_and_checkpoint():
     model = keras.Sequential([keras.layers.Dense(16, name="dense")], name="pooler")
     with keras.name_scope("bert"), keras.name_scope("pooler"):
@@ -392,8 +377,6 @@ def test_assignment_map_has_the_names_of_model_and_checkpoint():
     with pytest.raises(ValueError, match="must name a checkpoint"):
         modeling.get_assignment_map_from_checkpoint(plain, str(GOLDEN / "absent"))
 
-
-# BertModel, made in the original's way.
 
 GETTERS = {
     "get_pooled_output": "pooled_output",

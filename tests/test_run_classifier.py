@@ -132,9 +132,6 @@ def golden_settings(golden, **changes):
     )
 
 
-# Equal to the original.
-
-
 @pytest.mark.parametrize("pads", [False, True])
 def test_evaluation_and_prediction_equal_the_original(tmp_path, golden, pads):
     task, settings = golden_settings(golden, output_dir=str(tmp_path), pad_to_max_length=pads)
@@ -192,9 +189,6 @@ def test_records_have_the_originals_features(make_settings, tmp_path):
         sizes = {key: len(value.int64_list.value) for key, value in features.items()}
         length = dict.fromkeys(("input_ids", "input_mask", "segment_ids"), 12)
         assert sizes == {**length, "label_ids": 1, "is_real_example": 1}
-
-
-# From files to predictions.
 
 
 def test_a_task_of_ones_own_is_learned_and_predicted(make_settings, tmp_path, log):
@@ -383,9 +377,6 @@ def test_two_replicas_or_micro_batches_equal_one_device(make_settings, tmp_path)
         assert results[name]["confusion_matrix"] == results["one"]["confusion_matrix"]
 
 
-# What users get wrong.
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -443,9 +434,6 @@ def test_misspelt_flag_is_an_error():
     result = run_python("run_classifier.py", "--dopredict", check=False)
     assert result.returncode == 1
     assert "Unknown command line flag 'dopredict'" in result.stderr
-
-
-# Loaded once, used often.
 
 
 @pytest.fixture(scope="module")

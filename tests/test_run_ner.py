@@ -101,9 +101,6 @@ def read_json(path):
     return json.loads(path.read_text())
 
 
-# From files to predictions.
-
-
 def test_names_are_learned_scored_and_predicted(make_settings, tmp_path, log):
     write_task(tmp_path)
     scores = run_ner.run(
@@ -260,9 +257,6 @@ def test_a_file_without_tags_is_predicted_and_not_scored(make_settings, tmp_path
     assert len(found[0]) == sum(map(len, sentences))
 
 
-# Training.
-
-
 def test_a_stopped_training_goes_on_to_the_same_weights(make_settings, tmp_path):
     write_task(tmp_path, count=32)
     settings = make_settings(
@@ -354,9 +348,6 @@ def test_two_replicas_micro_batches_or_padding_equal_one_device(make_settings, t
     for name in ("mirrored", "accumulated", "padded"):
         assert results[name]["loss"] == pytest.approx(results["one"]["loss"], abs=1e-3), name
         assert results[name]["types"] == results["one"]["types"], name
-
-
-# Whatever goes through the model together.
 
 
 @pytest.fixture(scope="module")
@@ -474,8 +465,6 @@ def test_a_list_of_texts_is_no_input(trained):
     with pytest.raises(ValueError, match="Input 1, counted from 0, must have one text as 'text'"):
         load(str(trained)).predict(["Ada", {"text": ["Ada", "saw"]}])
 
-
-# What users get wrong.
 
 GOOD = "Ada B-PER\nsaw O\n"
 

@@ -53,9 +53,6 @@ def assert_same(one, other):
         np.testing.assert_array_equal(value, other[name], err_msg=name)
 
 
-# End to end.
-
-
 @pytest.mark.parametrize("eval_batch_size", [8, 5])
 def test_evaluation_equals_the_original(tmp_path, golden, eval_batch_size):
     flags = json.loads((golden / "pretrain_flags.json").read_text())["flags"]
@@ -175,9 +172,6 @@ def test_evaluation_without_a_masked_token_is_not_a_number(pretraining_run, tmp_
     results = run_pretraining.run(pretraining_run(do_train=False, do_eval=True, input_file=path))
     assert np.isnan(results["masked_lm_loss"])
     assert np.isfinite(results["next_sentence_loss"])
-
-
-# What can be wrong.
 
 
 def other_config(**values):
@@ -404,8 +398,6 @@ def test_script_takes_an_old_command(pretraining_run, tmp_path):
     assert problems == []
 
 
-# Flags.
-
 # CONTRACT: the original's flags with their defaults.
 ORIGINAL_FLAGS = {
     "bert_config_file": None,
@@ -509,9 +501,6 @@ def test_every_setting_is_a_flag_with_the_same_default():
         assert name in defaults
         if name not in ("bert_config_file", "input_file", "output_dir"):
             assert field.default == defaults[name], name
-
-
-# Killed and resumed.
 
 
 def assert_ends_like_an_uninterrupted_run(tmp_path, arguments_for, kills):

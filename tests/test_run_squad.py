@@ -127,9 +127,6 @@ def write_task(folder, every=0, count=64):
         write_squad(folder / f"{name}.json", paragraphs)
 
 
-# Equal to the original.
-
-
 def golden_settings(golden, version, output_dir, **changes):
     flags = read_json(golden / f"squad_v{version}_flags.json")
     names = {"examples", "features"}
@@ -208,9 +205,6 @@ def test_original_names_are_importable():
     assert run_squad.get_final_text("john smith", "John Smith's", True) == "John Smith"
     for name in ("read_squad_examples", "convert_examples_to_features", "write_predictions"):
         assert callable(getattr(run_squad, name))
-
-
-# From files to answers.
 
 
 def test_questions_are_learned_and_answered(make_settings, tmp_path, log):
@@ -316,9 +310,6 @@ def test_several_runs_are_summed_up(make_settings, tmp_path):
     assert (tmp_path / "out/run_2/predictions.json").exists()
 
 
-# Windows that are kept.
-
-
 def test_other_questions_make_other_windows(make_settings, tmp_path):
     write_task(tmp_path, count=8)
     run_squad.run(make_settings(do_train=True, do_predict=True, num_train_epochs=1.0))
@@ -341,9 +332,6 @@ def test_blank_paragraphs_and_missing_answers_are_no_obstacle(make_settings, tmp
     assert list(read_json(out / "predictions.json")) == ["x", "y"]
     (answer,) = load(str(out)).predict([("Which?", " \n")])
     assert (answer["answer"], answer["start"]) == ("", None)
-
-
-# What users get wrong.
 
 
 @pytest.mark.parametrize(
@@ -426,9 +414,6 @@ def test_training_goes_on_only_with_the_same_windows(make_settings, tmp_path):
     assert not any((out / name).exists() for name in ("predictions.json", "eval.windows.npz"))
 
 
-# Loaded once, used often.
-
-
 @pytest.fixture(scope="module")
 def trained_once(tmp_path_factory):
     folder = tmp_path_factory.mktemp("trained")
@@ -482,9 +467,6 @@ def test_predict_answers_lines_of_question_and_context(trained, tmp_path):
     assert count == 2
     assert [each["answer"] for each in answers] == ["red", "blue"]
     assert answers[0]["context"] == "a b red. c"
-
-
-# Killed and resumed.
 
 
 @pytest.mark.slow

@@ -87,9 +87,6 @@ def chances_of(row):
     return [float(cell) for cell in cells if cell]
 
 
-# From files to predictions.
-
-
 def test_endings_are_learned_and_predicted(make_settings, tmp_path):
     tests = write_task(tmp_path)
     scores = run_swag.run(
@@ -178,9 +175,6 @@ def test_several_runs_and_early_stopping_go_by_the_accuracy(make_settings, tmp_p
         assert json.loads((folder / "eval_results.json").read_text())["global_step"] == 2
 
 
-# Whatever goes through the model together.
-
-
 @pytest.fixture(scope="module")
 def trained_once(tmp_path_factory):
     folder = tmp_path_factory.mktemp("trained")
@@ -264,8 +258,6 @@ def test_inputs_that_are_none_are_named(trained, row, message):
     with pytest.raises(ValueError, match=message):
         load(str(trained)).predict([row])
 
-
-# What users get wrong.
 
 ROW = {"context": "old bird", "endings": ["in", "old"], "label": 0}
 

@@ -65,9 +65,6 @@ def encoder_inputs(arrays):
     return {name: arrays[name] for name in ("input_ids", "input_mask", "segment_ids")}
 
 
-# Which values.
-
-
 @pytest.mark.parametrize("layers", FEATURE_LAYERS)
 def test_features_are_those_of_extract_features_at_first_pieces(config, layers, tmp_path):
     _, task, arrays = make_arrays()
@@ -140,9 +137,6 @@ def test_the_checkpoint_of_either_model_holds_everything(config):
         + ["bilstm/output/kernel", "bilstm/output/bias"]
     )  # fmt: skip
     assert not [v.path for v in tagger.model.trainable_variables if v.path.startswith("bert/")]
-
-
-# Files.
 
 
 def compact_words(arrays):
@@ -248,9 +242,6 @@ def test_parts_change_nothing_and_what_fails_leaves_no_file(config, tmp_path, mo
     assert [path.name for path in tmp_path.iterdir()] == ["x.features.npy"]
 
 
-# Batches.
-
-
 def make_batches(config, tmp_path, *arguments, **changes):
     _, task, arrays = make_arrays(20)
     tagger = make_tagger(config, task, "last")
@@ -294,9 +285,6 @@ def test_training_reads_every_window_once_an_epoch(config, tmp_path):
     record = tf.train.Example.FromString(batches.serialized(0)[0])
     stored = record.features.feature["features"].float_list.value
     np.testing.assert_array_equal(stored, features[batches.numbers(0)[0]].ravel())
-
-
-# The script.
 
 
 @pytest.fixture

@@ -75,9 +75,6 @@ def flat(outputs):
     return np.concatenate([np.asarray(values).ravel() for values in outputs.values()])
 
 
-# The heads.
-
-
 @each_model
 def test_variables_have_the_names_and_shapes_of_the_original(kind, tiny_config):
     weights, bias = MODELS[kind][2]
@@ -259,9 +256,6 @@ def test_model_survives_being_saved(tmp_path, kind, tiny_config):
     head = {layer.name: layer for layer in again.layers}
     for layer in model.layers:
         assert head[layer.name].get_config() == layer.get_config()
-
-
-# What they minimize.
 
 
 def make_batch(task_type, count=9, num_labels=4, seed=0):

@@ -78,9 +78,6 @@ def assert_same_batches(ones, others):
             np.testing.assert_array_equal(values, other[name])
 
 
-# The order of the records.
-
-
 @given(
     count=st.integers(1, 40),
     batch_size=st.integers(1, 50),
@@ -189,9 +186,6 @@ def test_integers_are_int32_and_weights_float32(file, features):
     assert set(types.values()) == {"int32"}
 
 
-# Files.
-
-
 def test_patterns_name_files_in_order(tmp_path):
     for name in ("b1", "a2", "a1"):
         (tmp_path / name).touch()
@@ -260,9 +254,6 @@ def test_files_without_any_record_are_refused(tmp_path):
     with pytest.raises(ValueError, match="must hold records") as caught:
         Records(files)
     assert files[0] in str(caught.value)
-
-
-# Records.
 
 
 def replace(name, values):
@@ -404,9 +395,6 @@ def test_records_of_the_original_are_read(golden):
     batches = Batches(records, wanted, len(records))
     first = {name: values[: len(records)] for name, values in expected.items()}
     assert_same_batches(read_all(batches, 0, 1), [first])
-
-
-# Batches formed by length.
 
 
 @pytest.fixture

@@ -113,9 +113,6 @@ def read_checkpoint(prefix):
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
-# Files of examples.
-
-
 def test_examples_are_read_as_they_were_written(make_settings, tiny_config):
     arrays = make_arrays(tiny_config, count=1203)
     batches = open_batches(make_settings(), tiny_config, arrays, batch_size=2000)
@@ -142,9 +139,6 @@ def test_padding_to_the_longest_or_to_the_maximum_gives_the_same_losses(
     assert set(shapes[1]) == {LENGTH}
     assert min(shapes[0]) < LENGTH
     np.testing.assert_allclose(losses[0], losses[1], rtol=0, atol=2e-5)
-
-
-# Training.
 
 
 def test_number_of_steps_is_the_originals(make_settings):
@@ -305,9 +299,6 @@ def test_layerwise_decay_scales_the_first_step(make_settings, still_config):
         assert ratios[name] == pytest.approx(expected, rel=0.05), name
 
 
-# The folder.
-
-
 def test_folder_of_another_task_is_refused(make_settings, tiny_config, tmp_path, vocab_file):
     settings = make_settings()
     finetuning.open_folder(settings, tiny_config, TASK)
@@ -376,9 +367,6 @@ def test_weights_are_never_random_where_nothing_is_trained(make_settings, tiny_c
     make_folder(settings.output_dir)
     with pytest.raises(ValueError, match="lacks output_weights, output_bias"):
         finetuning.load(settings, model)
-
-
-# Several runs.
 
 
 def test_several_runs_are_summed_up(make_settings, tmp_path, log):

@@ -86,9 +86,6 @@ def train(trainer, batches, folder, steps, *, save_every=1000, observers=(), kee
     )
 
 
-# The original's trajectory.
-
-
 def test_trajectory_equals_the_original(golden):
     original = json.loads((golden / "trajectory.json").read_text())
     model = golden_model(golden)
@@ -122,9 +119,6 @@ def test_trajectory_equals_the_original(golden):
             np.testing.assert_allclose(
                 weights[name], expected[name], rtol=0, atol=1e-5, err_msg=name
             )
-
-
-# Independence of how it is computed.
 
 
 @pytest.mark.parametrize("count", [2, 4, 8])
@@ -321,9 +315,6 @@ def test_evaluation_and_prediction_say_how_far_they_are(
     assert lines == ["Predicting: 33 %", "Predicting: 67 %", "Evaluating: 50 %"]
 
 
-# Repeatability.
-
-
 def test_same_seed_gives_the_same_run_bit_for_bit(tmp_path, tiny_config, make_batches):
     states, losses = [], []
     initial = pretraining_heads.pretraining_model(tiny_config).get_weights()
@@ -376,9 +367,6 @@ def test_micro_batches_and_steps_have_dropout_masks_of_their_own(tiny_config):
     alone = make_trainer(config, learning_rate=0.0)
     alone.model.set_weights(trainer.model.get_weights())
     assert alone.train_step(to_tensors(half))["loss"] != pytest.approx(first, abs=1e-6)
-
-
-# Checkpoints on the way.
 
 
 def test_checkpoints_are_saved_at_their_steps(tmp_path, tiny_config, make_batches):
@@ -487,9 +475,6 @@ def test_half_precision_trains_about_as_float32(still_config, precision):
     assert max(losses[-1]) < 0.2 * min(losses[0])
 
 
-# Losses that are not finite.
-
-
 def test_loss_that_is_not_finite_stops_the_run(tmp_path, tiny_config, make_batches):
     examples = make_examples(tiny_config, 20)
     examples["masked_lm_weights"][13] = np.nan
@@ -526,9 +511,6 @@ def test_exploding_weights_stop_the_run(tmp_path, tiny_config, make_batches):
     with pytest.raises(loop.NonFiniteLossError, match="--learning_rate"):
         train(trainer, make_batches(4), tmp_path, 50)
     assert checkpoint.Checkpoints(str(tmp_path)).latest() == str(tmp_path / "model.ckpt-0")
-
-
-# Reports.
 
 
 def test_progress_is_logged_with_its_mean(tmp_path, log):

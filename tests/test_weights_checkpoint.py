@@ -83,9 +83,6 @@ def encoder_weights(config, seed=1):
     return {v.path: rng.standard_normal(v.shape).astype("float32") for v in model.weights}
 
 
-# Round trips.
-
-
 def test_what_is_saved_is_restored_bit_for_bit(tmp_path, trainer):
     state = trainer.state()
     saved = values_of(state)
@@ -390,9 +387,6 @@ def test_object_based_checkpoint_is_refused(tmp_path, golden_variables):
     path = tf.train.Checkpoint(x=tf.Variable(1.0)).save(str(tmp_path / "objects"))
     with pytest.raises(ValueError, match=r"by name.*tf\.train\.Checkpoint or Keras"):
         checkpoint.load_weights(golden_variables, path)
-
-
-# Resuming.
 
 
 def test_resumed_checkpoint_must_hold_everything(tmp_path, trainer):

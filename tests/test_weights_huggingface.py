@@ -88,9 +88,6 @@ def assert_same(one, other):
         np.testing.assert_array_equal(value, other[name], err_msg=name)
 
 
-# Names and layouts.
-
-
 def test_names_and_layouts_are_those_of_transformers(tmp_path, tensors):
     stored = stored_in(write(tmp_path, tensors))
     assert len(stored) == len(tensors)
@@ -238,9 +235,6 @@ def test_half_precision_becomes_float32(tmp_path, tensors):
     assert_same(read(folder), {n: value.astype(np.float32) for n, value in expected.items()})
 
 
-# Models.
-
-
 def test_a_folder_is_an_init_checkpoint(tmp_path, tensors, log):
     tensors["strange.tensor"] = np.ones(2, np.float32)
     folder = write(tmp_path, tensors)
@@ -271,9 +265,6 @@ def test_gelu_means_the_exact_form_there_and_the_tanh_form_here(still_config, te
     np.testing.assert_array_equal(tanh, logits(still_config))
     np.testing.assert_array_equal(theirs, logits(change(still_config, hidden_act="gelu_erf")))
     assert np.abs(theirs - tanh).max() > 1e-4
-
-
-# What is refused.
 
 
 @pytest.mark.parametrize(
