@@ -4,11 +4,13 @@ import math
 import re
 
 import pytest
+from conftest import ROOT
 
 from bert.tasks.squad.answers import Entry, Prediction, Span
 from bert.tasks.squad.questions import Answer, SquadExample
-from bert.tasks.squad.report import _PAGE, LARGEST_LOSS, loss, write_report
+from bert.tasks.squad.report import LARGEST_LOSS, loss, write_report
 
+PAGE = (ROOT / "bert/tasks/squad/page.html").read_text(encoding="utf-8")
 HOSTILE = "</script><script>alert(1)</script><!-- <b>&amp;'\" \U0001f600 \ud800"
 CONTEXT = f"{HOSTILE} The leader was John Smith."
 
@@ -95,16 +97,16 @@ def test_the_page_asks_the_network_for_nothing(tmp_path):
     (policy,) = [a["content"] for _, a in page.tags if a.get("http-equiv")]
     assert policy.startswith("default-src 'none';")
     assert not any({"src", "href"} & set(attributes) for _, attributes in page.tags)
-    assert not re.search(r"https?://|url\(|@import|innerHTML", _PAGE)
+    assert not re.search(r"https?://|url\(|@import|innerHTML", PAGE)
 
 
 def test_the_script_reads_the_names_that_are_written(tmp_path):
     page = write(tmp_path, [example()], [prediction(null_odds=1.5)], version_2_with_negative=True)
-    used = set(re.findall(r"\brow\.(\w+)", _PAGE))
+    used = set(re.findall(r"\brow\.(\w+)", PAGE))
     assert used == set(page.content["questions"][0])
-    assert set(re.findall(r"\bcontent\.(\w+)", _PAGE)) == set(page.content)
+    assert set(re.findall(r"\bcontent\.(\w+)", PAGE)) == set(page.content)
     ids = {attributes["id"] for _, attributes in page.tags if "id" in attributes}
-    assert set(re.findall(r"(?:byId|getElementById)\(\"(\w+)\"\)", _PAGE)) <= ids
+    assert set(re.findall(r"(?:byId|getElementById)\(\"(\w+)\"\)", PAGE)) <= ids
 
 
 def test_questions_about_a_paragraph_share_it(tmp_path):
