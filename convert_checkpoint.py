@@ -99,8 +99,7 @@ class Source:
     """What is converted.
 
     Attributes:
-      prefix: As `checkpoint.resolve` gives it.
-      shapes: Of all that is stored, by name.
+      stored: Its weights.
       config: The shape of the encoder.
       architecture: One of `huggingface.ARCHITECTURES`.
       vocabulary: The text of a `vocab.txt`, or None.
@@ -110,8 +109,7 @@ class Source:
       problem_type: That of a Hugging Face configuration, or None.
     """
 
-    prefix: str
-    shapes: Mapping[str, list[int]]
+    stored: checkpoint.Stored
     config: modeling.BertConfig
     architecture: str
     vocabulary: bytes | None
@@ -120,10 +118,6 @@ class Source:
     labels: list[str] | None
     problem_type: str | None
 
-    def read(self) -> Any:
-        """Returns a reader of the tensors."""
-        return checkpoint.open_reader(self.prefix, flag="input")
-
 
 def open_source(settings: Settings) -> Source:
     """Returns what the settings name.
@@ -131,14 +125,13 @@ def open_source(settings: Settings) -> Source:
     Raises:
       ValueError: where its parts are missing or do not fit.
     """
-    prefix = checkpoint.resolve(settings.input, flag="input")
-    folder = os.path.dirname(prefix)
+    weights = checkpoint.Stored.open(settings.input, "input")
+    folder = weights.folder
     config_file = settings.bert_config_file or model_folder.find_file(
-        folder, "bert_config_file", is_huggingface=huggingface.is_weights(prefix)
+        folder, "bert_config_file", is_huggingface=weights.is_huggingface
     )
     config = modeling.BertConfig.from_json_file(config_file)
-    checkpoint.check_fit(prefix, config, flag="input")
-    shapes = checkpoint.open_reader(prefix, flag="input").get_variable_to_shape_map()
+    weights.check_fit(config)
     task = _read_object(os.path.join(folder, checkpoint.TASK_FILE))
     stored = _read_object(os.path.join(folder, huggingface_files.CONFIG_FILE))
     casing = settings.do_lower_case
@@ -147,10 +140,9 @@ def open_source(settings: Settings) -> Source:
     elif found := model_folder.read_casing(folder):
         casing = found[0]
     return Source(
-        prefix,
-        shapes,
+        weights,
         config,
-        _architecture(settings, shapes, task, stored),
+        _architecture(settings, weights.shapes, task, stored),
         _read_vocabulary(settings, folder),
         casing,
         task,
@@ -227,19 +219,17 @@ def make_model(architecture: str, config: modeling.BertConfig, num_labels: int =
 
 
 def _make_model(source: Source) -> keras.Model:
-    num_labels = source.shapes.get("output_weights", [2])[0]
+    num_labels = source.stored.shapes.get("output_weights", [2])[0]
     return make_model(source.architecture, source.config, num_labels)
 
 
-def _assign(model: keras.Model, reader: Any) -> list[str]:
+def _assign(model: keras.Model, stored: checkpoint.Stored) -> list[str]:
     """Sets the variables that are stored; returns the names of the others."""
-    missing = []
+    values = stored.read(v.path for v in model.weights if v.path in stored.shapes)
     for variable in model.weights:
-        if reader.has_tensor(variable.path):
-            variable.assign(reader.get_tensor(variable.path))
-        else:
-            missing.append(variable.path)
-    return missing
+        if variable.path in values:
+            variable.assign(values[variable.path])
+    return [v.path for v in model.weights if v.path not in values]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -287,7 +277,7 @@ def run(settings: Settings) -> Report:
     """
     folder, name = _split_output(settings)
     source = open_source(settings)
-    logging.info("Converting %s, which is a %s.", source.prefix, source.architecture)
+    logging.info("Converting %s, which is a %s.", source.stored.prefix, source.architecture)
     is_file = name is not None
     texts = {} if is_file else _texts(settings, source)
     name = name or FORMATS[settings.format][0]
@@ -345,8 +335,8 @@ def _texts(settings: Settings, source: Source) -> dict[str, bytes]:
         values = huggingface_files.from_bert(source.config.to_dict(), source.architecture)
         if source.labels:
             values |= huggingface_files.label_keys(source.labels)
-        elif "output_weights" in source.shapes:
-            count = source.shapes["output_weights"][0]
+        elif "output_weights" in source.stored.shapes:
+            count = source.stored.shapes["output_weights"][0]
             values |= huggingface_files.label_keys([f"LABEL_{n}" for n in range(count)])
         task_type = source.task.get("task", {}).get("task_type")
         if task_type in _PROBLEM_TYPES:
@@ -359,7 +349,7 @@ def _texts(settings: Settings, source: Source) -> dict[str, bytes]:
     elif settings.format == "huggingface" and source.vocabulary:
         raise ValueError(
             "`--do_lower_case` must be given, as true or false, for nothing in the folder of "
-            f"{source.prefix!r} says whether the model is uncased."
+            f"{source.stored.prefix!r} says whether the model is uncased."
         )
     if task := source.task or _new_task(source, settings.is_pair):
         texts[checkpoint.TASK_FILE] = task
@@ -413,7 +403,7 @@ _QUESTIONS = {
 
 
 def _new_classification(source: Source, is_pair: bool) -> dict[str, Any]:
-    count = source.shapes["output_weights"][0]
+    count = source.stored.shapes["output_weights"][0]
     task_type = {value: key for key, value in _PROBLEM_TYPES.items()}.get(
         source.problem_type or "", "classification" if count > 1 else "regression"
     )
@@ -429,11 +419,10 @@ def _new_classification(source: Source, is_pair: bool) -> dict[str, Any]:
 
 def _write(settings: Settings, source: Source, path: str) -> Report:
     """Writes the weights to `path`, verifies them, and returns what to report."""
-    reader = source.read()
-    names = sorted(source.shapes)
-    slots = [name for name in names if name.rpartition("/")[2] in checkpoint.SLOTS]
+    names = sorted(source.stored.shapes)
+    slots = [name for name in names if checkpoint.is_slot(name)]
     model = _make_model(source)
-    missing = _assign(model, reader)
+    missing = _assign(model, source.stored)
     known, _ = huggingface.split(names)
     if settings.format == "tf":
         converted = [name for name in names if not (settings.weights_only and name in slots)]
@@ -444,8 +433,7 @@ def _write(settings: Settings, source: Source, path: str) -> Report:
     if settings.format == "keras":
         model.save_weights(path)
     else:
-        tensors = {name: reader.get_tensor(name) for name in converted}
-        _write_tensors(settings, source, path, tensors)
+        _write_tensors(settings, source, path, source.stored.read(converted))
     left_out = sorted(set(names) - set(converted))
     difference = verify(source, model, missing, path) if settings.verify else None
     return Report(
@@ -489,7 +477,7 @@ def verify(source: Source, model: keras.Model, missing: list[str], path: str) ->
     if path.endswith(FORMATS["keras"][1]):
         other.load_weights(path)
     else:
-        _assign(other, checkpoint.open_reader(path, flag="output"))
+        _assign(other, checkpoint.Stored(path, "output"))
     values = {variable.path: variable for variable in model.weights}
     for variable in other.weights:
         if variable.path in missing:
@@ -499,8 +487,8 @@ def verify(source: Source, model: keras.Model, missing: list[str], path: str) ->
     difference = max(float(np.abs(one[name] - two[name]).max()) for name in one)
     if not difference <= TOLERANCE:
         raise ArithmeticError(
-            f"The result must compute what {source.prefix!r} does. On the same input, outputs "
-            f"differ by {difference}, and nothing is written."
+            f"The result must compute what {source.stored.prefix!r} does. On the same input, "
+            f"outputs differ by {difference}, and nothing is written."
         )
     return difference
 

@@ -69,17 +69,17 @@ def run(settings: Settings) -> dict[str, int]:
       ValueError: where words cannot be added, or files do not fit each other; nothing is written.
     """
     settings = model_folder.complete(settings)
-    prefix = checkpoint.resolve(settings.init_checkpoint)
+    stored = checkpoint.Stored.open(settings.init_checkpoint)
     config = modeling.BertConfig.from_json_file(settings.bert_config_file)
     vocab = _load_vocab(settings.vocab_file, config.vocab_size)
     words = check_words(settings.new_words, vocab, settings.do_lower_case)
     places = place(words, vocab, use_unused=settings.use_unused)
-    _check_output(settings, prefix)
+    _check_output(settings, stored.prefix)
     tokenizer = tokenization.WordpieceTokenizer(vocab)
     pieces = {word: tokenizer.split_word(word) for word in words}
     size = max(config.vocab_size, *(index + 1 for index in places.values()))
     rows = {places[word]: [vocab[piece] for piece in pieces[word]] for word in words}
-    tensors = _extended_tensors(prefix, config, rows, size)
+    tensors = _extended_tensors(stored, config, rows, size)
     _log_words(places, pieces, vocab)
     _write(
         settings.output_dir, tensors, dataclasses.replace(config, vocab_size=size), places, vocab
@@ -174,21 +174,23 @@ def _check_output(settings: Settings, prefix: str) -> None:
 
 
 def _extended_tensors(
-    prefix: str, config: modeling.BertConfig, rows: Mapping[int, Sequence[int]], size: int
+    stored: checkpoint.Stored,
+    config: modeling.BertConfig,
+    rows: Mapping[int, Sequence[int]],
+    size: int,
 ) -> dict[str, np.ndarray]:
     """Returns the weights of the checkpoint, those with a row for each entry extended."""
-    reader = checkpoint.open_reader(prefix)
-    shapes = reader.get_variable_to_shape_map()
+    shapes = stored.shapes
     expected = [config.vocab_size, config.hidden_size]
     if list(shapes.get(EMBEDDINGS, ())) != expected:
         raise ValueError(
             f"`--init_checkpoint` must hold `{EMBEDDINGS}` of the shape {expected} that "
-            f"`--bert_config_file` gives. {prefix!r} has {shapes.get(EMBEDDINGS, 'none')}."
+            f"`--bert_config_file` gives. {stored.prefix!r} has {shapes.get(EMBEDDINGS, 'none')}."
         )
-    slots = [name for name in shapes if name.rpartition("/")[2] in checkpoint.SLOTS]
+    slots = [name for name in shapes if checkpoint.is_slot(name)]
     if slots:
         logging.info("Weights only: %d optimizer slots are left out.", len(slots))
-    tensors = {name: reader.get_tensor(name) for name in sorted(shapes.keys() - set(slots))}
+    tensors = stored.read(sorted(shapes.keys() - set(slots)))
     for name in TABLES:
         if name in tensors:
             tensors[name] = extend(tensors[name], rows, size)

@@ -30,8 +30,8 @@ from bert.files.tables import clean_line, split_pair
 from bert.files.vectors import Features, write_jsonl, write_npz
 from bert.tasks.features import COMBINATIONS, combine, parse_layers, width
 from bert.training.batches import cut_by_size, pad_sequences, sort_by_length
-from bert.weights import checkpoint
 from bert.weights import folder as model_folder
+from bert.weights.checkpoint import Stored
 
 # A chunk ends where its lines give so many values (of 4 bytes), or are so many.
 CHUNK_VALUES = 1 << 25
@@ -229,7 +229,9 @@ def run(settings: Settings) -> None:
     logging.info("%s", settings)
     config = modeling.BertConfig.from_json_file(settings.bert_config_file)
     layers = parse_layers(settings.layers, config, flag="layers")
+    stored = Stored.open(settings.init_checkpoint)
     _check(settings, config, layers)
+    stored.check_fit(config)
     files = match_files(settings.input_file, "input_file")
     check_outputs([settings.output_file], files, "output_file")
     tokenizer = model_folder.load_tokenizer(
@@ -238,7 +240,7 @@ def run(settings: Settings) -> None:
     lines = Lines(files, tokenizer, settings.max_seq_length)
     lengths = survey(lines, config)
     extractor = Extractor(config, layers, settings.pooling)
-    checkpoint.load_weights(extractor.model.weights, settings.init_checkpoint)
+    stored.assign(extractor.model.weights)
     features = extract(extractor, lines, settings, sum(lengths))
     with replace_files([settings.output_file]) as [file]:
         if settings.format == "jsonl":
@@ -264,7 +266,6 @@ def _check(settings: Settings, config: modeling.BertConfig, layers: Sequence[int
             f"{settings.layers!r}; ask for concat_last_four in a run of its own."
         )
     tokenization.validate_case_matches_checkpoint(settings.do_lower_case, settings.init_checkpoint)
-    checkpoint.check_fit(settings.init_checkpoint, config)
     if settings.use_tpu:
         logging.warning("--use_tpu has no effect: features are computed on a GPU or the CPU.")
 

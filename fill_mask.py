@@ -8,7 +8,6 @@ A text is `A` or a pair `A ||| B`.
 
 import dataclasses
 import json
-import os
 import sys
 from collections.abc import Iterator, Sequence
 
@@ -25,8 +24,8 @@ from bert.files.paths import match_files, open_output
 from bert.files.tables import clean_line, text_lines
 from bert.tasks.pretraining.masked_model import MASK, Guess, MaskedModel, Score, Text
 from bert.training.batches import cut_by_size
-from bert.weights import checkpoint, huggingface
 from bert.weights import folder as model_folder
+from bert.weights.checkpoint import Stored
 
 HEAD = "cls/predictions/"
 
@@ -70,15 +69,15 @@ def load(settings: Settings) -> MaskedModel:
     Raises:
       ValueError: where it is not all there, or its parts do not fit.
     """
-    prefix = checkpoint.resolve(settings.checkpoint, flag="checkpoint")
-    folder = os.path.dirname(prefix)
+    stored = Stored.open(settings.checkpoint, "checkpoint")
+    folder = stored.folder
     config_file = settings.bert_config_file or model_folder.find_file(
-        folder, "bert_config_file", is_huggingface=huggingface.is_weights(prefix)
+        folder, "bert_config_file", is_huggingface=stored.is_huggingface
     )
     config = modeling.BertConfig.from_json_file(config_file)
-    tokenization.validate_case_matches_checkpoint(settings.do_lower_case, prefix)
+    tokenization.validate_case_matches_checkpoint(settings.do_lower_case, stored.path)
     model_folder.check_casing(folder, settings.do_lower_case)
-    checkpoint.check_fit(prefix, config, flag="checkpoint")
+    stored.check_fit(config)
     tokenizer = model_folder.load_tokenizer(
         settings.vocab_file or model_folder.find_file(folder, "vocab_file"),
         settings.do_lower_case,
@@ -86,14 +85,13 @@ def load(settings: Settings) -> MaskedModel:
         ["[CLS]", "[SEP]", MASK],
     )
     model = MaskedModel(config, tokenizer, settings.batch_size)
-    stored = checkpoint.open_reader(prefix, flag="checkpoint").get_variable_to_shape_map()
     needed = [each.path for each in model.model.weights if each.path.startswith(HEAD)]
-    if missing := [name for name in needed if name not in stored]:
+    if missing := [name for name in needed if name not in stored.shapes]:
         raise ValueError(
-            f"`--checkpoint` must hold the masked-LM head of pre-training, {HEAD}*. {prefix!r} "
-            f"lacks {missing}; was it fine-tuned, or stripped of its heads?"
+            f"`--checkpoint` must hold the masked-LM head of pre-training, {HEAD}*. "
+            f"{stored.prefix!r} lacks {missing}; was it fine-tuned, or stripped of its heads?"
         )
-    checkpoint.load_weights(model.model.weights, prefix, flag="checkpoint")
+    stored.assign(model.model.weights)
     return model
 
 

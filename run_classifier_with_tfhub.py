@@ -76,8 +76,8 @@ def _complete(
             "init_checkpoint": module.init_checkpoint,
         }
     else:
-        weights = checkpoint.resolve(handle, flag="bert_hub_module_handle")
-        casing = model_folder.read_casing(os.path.dirname(weights))
+        stored = checkpoint.Stored.open(handle, "bert_hub_module_handle")
+        casing = model_folder.read_casing(stored.folder)
         found = {"vocab_file": "", "bert_config_file": "", "init_checkpoint": handle}
         if casing:
             found["do_lower_case"] = casing[0]

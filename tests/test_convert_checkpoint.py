@@ -15,6 +15,7 @@ import modeling
 from bert.loaded import load
 from bert.tasks.heads import classifier_model
 from bert.weights import checkpoint, huggingface
+from bert.weights.variables import all_variables
 
 # The index of a real release, and its configuration; its weights are not there.
 RELEASE = ROOT.parent / "shared/data/weights/chinese_L-12_H-768_A-12-meta-only"
@@ -26,8 +27,7 @@ def convert(source, output, kind, **changes):
 
 
 def read(path):
-    reader = checkpoint.open_reader(checkpoint.resolve(str(path)))
-    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+    return checkpoint.Stored.open(str(path)).read()
 
 
 def assert_same_bytes(one, other):
@@ -242,9 +242,9 @@ def test_tensorflow_1_loads_what_is_written_under_the_names_of_a_release(tmp_pat
     assert unknown == []
     assert len(known) == len(shapes)
     # The same names lead back.
-    table = huggingface.names(config.num_hidden_layers)
+    table = all_variables(config.num_hidden_layers)
     assert table.keys() >= shapes.keys()
-    assert len({theirs for theirs, _ in table.values()}) == len(table)
+    assert len({variable.theirs for variable in table.values()}) == len(table)
 
 
 @pytest.mark.parametrize(

@@ -42,10 +42,10 @@ def outputs(folder, batch):
     """Returns what the model in a folder makes of the batch."""
     config = modeling.BertConfig.from_json_file(str(folder / "bert_config.json"))
     model = pretraining_heads.pretraining_model(config)
-    checkpoint.load_weights(model.weights, str(folder / "bert_model.ckpt"), with_head=True)
+    checkpoint.Stored.open(str(folder / "bert_model.ckpt")).assign(model.weights, with_head=True)
     encoded = modeling.BertModel(config)
     encoded(model_inputs(batch))
-    checkpoint.load_weights(encoded.weights, str(folder / "bert_model.ckpt"))
+    checkpoint.Stored.open(str(folder / "bert_model.ckpt")).assign(encoded.weights)
     return model(model_inputs(batch)), encoded(model_inputs(batch))
 
 

@@ -7,6 +7,7 @@ from conftest import GOLDEN, ROOT, change, run_python
 import extract_features
 import modeling
 from bert.weights import checkpoint
+from bert.weights.variables import encoder_shapes
 
 LARGE_VOCAB = ROOT.parent / "shared" / "data" / "vocab" / "bert-base-uncased-vocab.txt"
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "sat", "on", "mat", "##s", "."]
@@ -207,7 +208,7 @@ def test_a_pair_needs_two_segments(settings, tmp_path):
     config = modeling.BertConfig.from_json_file(settings().bert_config_file)
     config = change(config, type_vocab_size=1)
     (tmp_path / "one.json").write_text(config.to_json_string())
-    encoder = {name: np.zeros(shape) for name, shape in checkpoint.expected(config).items()}
+    encoder = {name: np.zeros(shape) for name, shape in encoder_shapes(config).items()}
     checkpoint.save_tensors(str(tmp_path / "one.ckpt"), encoder)
     files = {"bert_config_file": "one.json", "init_checkpoint": "one.ckpt"}
     files = {flag: str(tmp_path / name) for flag, name in files.items()}
@@ -227,8 +228,7 @@ def test_a_checkpoint_of_the_other_casing_is_an_error(settings, tmp_path):
 
 
 def test_features_that_are_not_finite_name_their_line_and_leave_no_file(settings, tmp_path):
-    reader = checkpoint.open_reader(str(tmp_path / "bert_model.ckpt"))
-    weights = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+    weights = checkpoint.Stored.open(str(tmp_path / "bert_model.ckpt")).read()
     weights["bert/embeddings/word_embeddings"][WORDS.index("on")] = np.nan
     checkpoint.save_tensors(str(tmp_path / "bert_model.ckpt"), weights)
     (tmp_path / "text.txt").write_text("sat\nthe cat\nsat on\n")

@@ -74,8 +74,7 @@ def test_texts_come_from_the_standard_input_when_nowhere_else(settings, monkeypa
 
 def test_a_folder_of_pretraining_has_its_configuration(settings, tmp_path):
     config = modeling.BertConfig.from_json_file(str(GOLDEN / "bert_config.json"))
-    reader = checkpoint.open_reader(str(GOLDEN / "bert_model.ckpt"))
-    weights = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+    weights = checkpoint.Stored.open(str(GOLDEN / "bert_model.ckpt")).read()
     folder = tmp_path / "pretrained"
     folder.mkdir()
     model_folder.keep_config(str(folder), config)

@@ -16,6 +16,7 @@ from bert.tasks.pretraining import heads as pretraining_heads
 from bert.training import loop
 from bert.weights import checkpoint
 from bert.weights import folder as model_folder
+from bert.weights.variables import all_variables, encoder_shapes
 
 
 @pytest.fixture
@@ -154,7 +155,7 @@ def test_checkpoints_live_on_any_file_system(trainer):
     assert_same(values_of(state), {**saved, "global_step": np.asarray(5)})
     weights = {variable.path: variable for variable in trainer.model.weights}
     zero(weights)
-    checkpoint.load_weights(trainer.model.weights, folder)
+    checkpoint.Stored.open(folder).assign(trainer.model.weights)
     assert_same(values_of(weights), {name: saved[name] for name in weights})
 
 
@@ -183,8 +184,10 @@ def test_init_checkpoint_takes_every_form(tmp_path, golden_variables, form):
         shutil.copy(GOLDEN / name, tmp_path)
     path = str(tmp_path) + form if form == "/" else os.path.join(tmp_path, form)
     path = str(tmp_path) if form == "" else path
-    assert checkpoint.resolve(path).replace("//", "/") == str(tmp_path / "bert_model.ckpt")
-    checkpoint.load_weights(golden_variables, path)
+    assert checkpoint.Stored.open(path).prefix.replace("//", "/") == str(
+        tmp_path / "bert_model.ckpt"
+    )
+    checkpoint.Stored.open(path).assign(golden_variables)
     stored = read_tensors(str(GOLDEN / "bert_model.ckpt"))
     assert_same({v.path: v.numpy() for v in golden_variables}, stored)
 
@@ -193,21 +196,21 @@ def test_folder_with_a_checkpoint_file_means_its_latest(tmp_path, trainer):
     checkpoints = checkpoint.Checkpoints(str(tmp_path))
     for step in (3, 20, 100):
         checkpoints.save(trainer.state(), step)
-    assert checkpoint.resolve(str(tmp_path)) == str(tmp_path / "model.ckpt-100")
+    assert checkpoint.Stored.open(str(tmp_path)).prefix == str(tmp_path / "model.ckpt-100")
 
 
 def test_folder_with_two_checkpoints_is_refused(tmp_path):
     for name in ("one.ckpt", "two.ckpt"):
         checkpoint.save_tensors(str(tmp_path / name), {"x": np.zeros(1, np.float32)})
     with pytest.raises(ValueError, match=r"`--init_checkpoint`.*'one.ckpt.index', 'two.ckpt"):
-        checkpoint.resolve(str(tmp_path))
+        checkpoint.Stored.open(str(tmp_path))
 
 
 @pytest.mark.parametrize("path", ["nothing.ckpt", "missing/folder/bert_model.ckpt", "empty"])
 def test_missing_checkpoint_is_named(tmp_path, path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match="`--init_checkpoint` must name") as caught:
-        checkpoint.resolve(str(tmp_path / path))
+        checkpoint.Stored.open(str(tmp_path / path))
     assert str(tmp_path / path) in str(caught.value)
 
 
@@ -220,7 +223,7 @@ def test_report_names_what_was_loaded_missing_and_unused(tmp_path, log, tiny_con
     save_by_tf1(str(tmp_path / "old.ckpt"), tensors)
     model = pretraining_heads.pretraining_model(tiny_config)
     before = {v.path: v.numpy() for v in model.weights}
-    checkpoint.load_weights(model.weights, str(tmp_path / "old.ckpt"))
+    checkpoint.Stored.open(str(tmp_path / "old.ckpt")).assign(model.weights)
     heads = sorted(name for name in before if name.startswith("cls/"))
     found = len(before) - len(heads)
     assert log.messages[0] == (
@@ -242,7 +245,7 @@ def test_deeper_checkpoint_is_loaded_with_a_warning(tmp_path, log, tiny_config):
         str(tmp_path / "deep.ckpt"), encoder_weights(change(tiny_config, num_hidden_layers=3))
     )
     model = pretraining_heads.pretraining_model(tiny_config)
-    checkpoint.load_weights(model.weights, str(tmp_path / "deep.ckpt"))
+    checkpoint.Stored.open(str(tmp_path / "deep.ckpt")).assign(model.weights)
     warnings = [record.getMessage() for record in log.records if record.levelname == "WARNING"]
     assert len(warnings) == 1
     assert "layer_2" in warnings[0]
@@ -303,12 +306,12 @@ def test_checkpoint_that_does_not_fit_changes_nothing(tmp_path, break_tensors, m
     before = {v.path: v.numpy() for v in variables}
     message = message.replace("NN", r"\d+")
     with pytest.raises(ValueError, match=message) as caught:
-        checkpoint.load_weights(variables, prefix)
+        checkpoint.Stored.open(prefix).assign(variables)
     assert prefix in str(caught.value)
     assert_same({v.path: v.numpy() for v in variables}, before)
     # The same is found out without a model.
     with pytest.raises(ValueError, match=message.partition(".*")[0]):
-        checkpoint.check_fit(prefix, config)
+        checkpoint.Stored.open(prefix).check_fit(config)
 
 
 @pytest.mark.parametrize(
@@ -323,16 +326,46 @@ def test_shapes_of_the_encoder_need_no_model(tiny_config, make):
     model = make(config)
     model.build(None)
     shapes = {v.path: list(v.shape) for v in model.weights if v.path.startswith("bert/")}
-    assert checkpoint.expected(config) == shapes
+    assert encoder_shapes(config) == shapes
+
+
+@pytest.mark.parametrize(
+    "make", [pretraining_heads.pretraining_model, span_model, lambda c: classifier_model(c, 5)]
+)
+def test_the_table_has_every_variable_and_the_keys_of_its_sizes(tiny_config, make):
+    table = all_variables(tiny_config.num_hidden_layers)
+    for variable in make(tiny_config).weights:
+        keys = table[variable.path].keys
+        assert len(keys) == len(variable.shape)
+        for key, size in zip(keys, variable.shape, strict=True):
+            assert key is None or getattr(tiny_config, key) == size
+
+
+def test_a_checkpoint_is_opened_once(tmp_path, monkeypatch, tiny_config):
+    prefix = str(tmp_path / "model.ckpt")
+    checkpoint.save_tensors(prefix, encoder_weights(tiny_config))
+    opened = []
+    open_reader = tf.compat.v1.train.NewCheckpointReader
+    monkeypatch.setattr(
+        tf.compat.v1.train,
+        "NewCheckpointReader",
+        lambda path: opened.append(path) or open_reader(path),
+    )
+    stored = checkpoint.Stored.open(str(tmp_path))
+    assert opened == []
+    stored.check_fit(tiny_config)
+    stored.assign(span_model(tiny_config).weights)
+    assert stored.read().keys() == stored.shapes.keys()
+    assert opened == [prefix]
 
 
 def test_fit_is_checked_without_reading_weights(tmp_path, tiny_config):
     prefix = str(tmp_path / "model.ckpt")
     checkpoint.save_tensors(prefix, encoder_weights(tiny_config))
     (tmp_path / "model.ckpt.data-00000-of-00001").write_bytes(b"")
-    checkpoint.check_fit(prefix, tiny_config)
+    checkpoint.Stored.open(prefix).check_fit(tiny_config)
     with pytest.raises(ValueError, match=r"`--model`|`vocab_size` should be 29"):
-        checkpoint.check_fit(prefix, change(tiny_config, vocab_size=30), flag="model")
+        checkpoint.Stored.open(prefix, "model").check_fit(change(tiny_config, vocab_size=30))
 
 
 def test_pooler_may_be_lacking_where_it_is_trained_or_not_used(tmp_path, tiny_config, log):
@@ -345,12 +378,12 @@ def test_pooler_may_be_lacking_where_it_is_trained_or_not_used(tmp_path, tiny_co
     }
     checkpoint.save_tensors(prefix, {**drop_pooler(encoder_weights(tiny_config)), **head})
     classifier = classifier_model(tiny_config, 2).weights
-    checkpoint.load_weights(classifier, prefix)
+    checkpoint.Stored.open(prefix).assign(classifier)
     warnings = [record.getMessage() for record in log.records if record.levelname == "WARNING"]
     assert warnings == [f"{prefix} has no pooler. What is made of [CLS] needs training."]
     with pytest.raises(ValueError, match=r"nothing is trained.*lacks bert/pooler/dense/kernel"):
-        checkpoint.load_weights(classifier, prefix, with_head=True)
-    checkpoint.load_weights(span_model(tiny_config).weights, prefix, with_head=True)
+        checkpoint.Stored.open(prefix).assign(classifier, with_head=True)
+    checkpoint.Stored.open(prefix).assign(span_model(tiny_config).weights, with_head=True)
 
 
 def truncate(path):
@@ -375,7 +408,7 @@ def test_damaged_checkpoint_is_named_and_changes_nothing(
     variables = {variable.path: variable for variable in golden_variables}
     before = values_of(variables)
     with pytest.raises(ValueError, match="`--init_checkpoint` must name") as caught:
-        checkpoint.load_weights(golden_variables, prefix)
+        checkpoint.Stored.open(prefix).assign(golden_variables)
     assert "model.ckpt-5" in str(caught.value)
     assert_same(values_of(variables), before)
     with pytest.raises(ValueError, match="--output_dir"):
@@ -386,7 +419,7 @@ def test_damaged_checkpoint_is_named_and_changes_nothing(
 def test_object_based_checkpoint_is_refused(tmp_path, golden_variables):
     path = tf.train.Checkpoint(x=tf.Variable(1.0)).save(str(tmp_path / "objects"))
     with pytest.raises(ValueError, match=r"by name.*tf\.train\.Checkpoint or Keras"):
-        checkpoint.load_weights(golden_variables, path)
+        checkpoint.Stored.open(path).assign(golden_variables)
 
 
 def test_resumed_checkpoint_must_hold_everything(tmp_path, trainer):
@@ -443,7 +476,7 @@ def test_folder_may_have_the_characters_of_a_pattern(tmp_path, trainer):
         "model.ckpt-2.meta",
         "model.ckpt-2.data-00000-of-00001",
     }
-    assert checkpoint.resolve(str(folder)) == str(folder / "model.ckpt-2")
+    assert checkpoint.Stored.open(str(folder)).prefix == str(folder / "model.ckpt-2")
 
 
 def test_checkpoint_file_that_lies_is_named(tmp_path, trainer):

@@ -236,7 +236,7 @@ def test_a_local_path_wins(tmp_path, monkeypatch, made):
 def test_a_name_serves_wherever_a_checkpoint_is_taken(ask):
     code = (
         "import os, sys; from bert.weights import checkpoint; "
-        "path = checkpoint.resolve(sys.argv[1]); "
+        "path = checkpoint.Stored.open(sys.argv[1]).prefix; "
         "assert os.path.basename(path) == 'model.safetensors'; print(os.path.dirname(path))"
     )
     folder = ask(code=code)

@@ -74,10 +74,9 @@ def store(folder, tensors):
 
 
 def read(folder):
-    reader = checkpoint.open_reader(checkpoint.resolve(str(folder)))
-    shapes = reader.get_variable_to_shape_map()
-    values = {name: reader.get_tensor(name) for name in shapes}
-    assert {name: list(value.shape) for name, value in values.items()} == shapes
+    stored = checkpoint.Stored.open(str(folder))
+    values = stored.read()
+    assert {name: list(value.shape) for name, value in values.items()} == stored.shapes
     return values
 
 
@@ -197,7 +196,7 @@ def test_models_of_several_files_are_read_as_one(tmp_path, tensors):
     index = tmp_path / "model.safetensors.index.json"
     index.write_text(json.dumps({"metadata": {"total_size": 1}, "weight_map": files}))
     assert_same(read(folder), tensors)
-    assert checkpoint.resolve(str(index)) == str(index)
+    assert checkpoint.Stored.open(str(index)).prefix == str(index)
     os.remove(tmp_path / "model-00002-of-00003.safetensors")
     with pytest.raises(ValueError, match=r"`--init_checkpoint` must have all.*'model-00002-of-"):
         read(folder)
@@ -241,7 +240,7 @@ def test_a_folder_is_an_init_checkpoint(tmp_path, tensors, log):
     store(folder, {**stored_in(folder), "strange.tensor": np.ones(2, np.float32)})
     config = modeling.BertConfig.from_json_file(str(tmp_path / "config.json"))
     model = pretraining_heads.pretraining_model(config)
-    checkpoint.load_weights(model.weights, folder)
+    checkpoint.Stored.open(folder).assign(model.weights)
     count = len(model.weights)
     assert log.messages[0] == (
         f"Loaded {count} of the model's {count} variables from {folder}/model.safetensors."
@@ -280,10 +279,10 @@ def test_other_files_are_refused_unopened_with_the_remedy(tmp_path, name, reason
     (tmp_path / name).write_bytes(b"\x80\x02")
     for path in (tmp_path, tmp_path / name):
         with pytest.raises(ValueError, match=reason) as caught:
-            checkpoint.resolve(str(path))
+            checkpoint.Stored.open(str(path))
         assert "safe_serialization=True" in str(caught.value)
     (tmp_path / "model.safetensors").touch()
-    assert checkpoint.resolve(str(tmp_path)) == str(tmp_path / "model.safetensors")
+    assert checkpoint.Stored.open(str(tmp_path)).prefix == str(tmp_path / "model.safetensors")
 
 
 @pytest.mark.parametrize(
@@ -309,9 +308,9 @@ def test_tensors_that_do_not_fit_are_named(tmp_path, tensors, edit, message):
     store(folder, edit(stored_in(folder)))
     config = modeling.BertConfig.from_json_file(str(tmp_path / "config.json"))
     with pytest.raises(ValueError, match=message):
-        checkpoint.check_fit(folder, config)
+        checkpoint.Stored.open(folder).check_fit(config)
     with pytest.raises(ValueError, match=message):
-        checkpoint.load_weights(pretraining_heads.pretraining_model(config).weights, folder)
+        checkpoint.Stored.open(folder).assign(pretraining_heads.pretraining_model(config).weights)
 
 
 @pytest.mark.parametrize("size", [0, 4, 100, -10])

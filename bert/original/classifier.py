@@ -27,7 +27,7 @@ from bert.tasks.heads import (
 )
 from bert.training import loop
 from bert.training.batches import Feature, Records
-from bert.weights import checkpoint
+from bert.weights.checkpoint import Stored
 
 Tensor = Any
 InputFn = Callable[[Mapping[str, Any]], tf.data.Dataset]
@@ -360,7 +360,7 @@ def model_fn_builder(  # noqa: PLR0913, PLR0917 (the original's arguments)
     Args:
       bert_config: The shape of the encoder.
       num_labels: C.
-      init_checkpoint: Where weights come from, as in `checkpoint.load_weights`; None for random
+      init_checkpoint: Where weights come from, as in `Stored.open`; None for random
         ones.
       learning_rate: Peak of the learning rate.
       num_train_steps: Step at which the rate reaches 0; None where nothing is trained.
@@ -371,7 +371,7 @@ def model_fn_builder(  # noqa: PLR0913, PLR0917 (the original's arguments)
     del use_tpu, use_one_hot_embeddings
     model = classifier_model(bert_config, num_labels)
     if init_checkpoint:
-        checkpoint.load_weights(model.weights, init_checkpoint)
+        Stored.open(init_checkpoint).assign(model.weights)
 
     def make_optimizer() -> optimization.AdamWeightDecayOptimizer:
         if num_train_steps is None:

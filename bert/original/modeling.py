@@ -15,7 +15,7 @@ import keras
 from keras import ops
 
 import modeling
-from bert.weights import checkpoint
+from bert.weights.checkpoint import Stored
 from modeling import BertConfig
 
 Tensor = Any
@@ -509,11 +509,11 @@ def assert_rank(
 def get_assignment_map_from_checkpoint(
     tvars: Sequence[Any], init_checkpoint: str
 ) -> tuple[dict[str, str], dict[str, int]]:
-    """Returns which variables a checkpoint holds; `checkpoint.load_weights` also assigns them.
+    """Returns which variables a checkpoint holds; `Stored.assign` also assigns them.
 
     Args:
       tvars: Variables of Keras, known by their path, or of TensorFlow, known by their name.
-      init_checkpoint: What `checkpoint.resolve` takes.
+      init_checkpoint: What `Stored.open` takes.
 
     Returns:
       The names that both have, each mapped to itself; and each of them, with and without the
@@ -523,7 +523,6 @@ def get_assignment_map_from_checkpoint(
       ValueError: where there is no checkpoint, or it does not store variables by name.
     """
     names = {re.sub(r":\d+$", "", getattr(variable, "path", variable.name)) for variable in tvars}
-    reader = checkpoint.open_reader(checkpoint.resolve(init_checkpoint))
-    found = sorted(names & reader.get_variable_to_shape_map().keys())
+    found = sorted(names & Stored.open(init_checkpoint).shapes.keys())
     initialized = {key: 1 for name in found for key in (name, f"{name}:0")}
     return {name: name for name in found}, initialized

@@ -20,6 +20,7 @@ import modeling
 import optimization
 from bert.command_line.console import clock
 from bert.weights import checkpoint
+from bert.weights.checkpoint import Stored
 
 Tensor = Any
 Batch = Mapping[str, Tensor]
@@ -238,7 +239,7 @@ def initialize(
     model: keras.Model,
     state: Mapping[str, keras.Variable],
     checkpoints: checkpoint.Checkpoints,
-    init_checkpoint: str | None,
+    init_checkpoint: Stored | str | None,
 ) -> int:
     """Sets the variables and returns the step they are at.
 
@@ -249,16 +250,20 @@ def initialize(
       model: Gets its weights.
       state: What is read from this run's own checkpoint: `Trainer.state()`, or the weights alone.
       checkpoints: Those of this run.
-      init_checkpoint: As `checkpoint.load_weights`, or None.
+      init_checkpoint: The checkpoint to begin with, or its path, or None.
     """
     latest = checkpoints.latest()
     if latest:
         step = checkpoints.restore(state, latest)
-        unread = f"; --init_checkpoint={init_checkpoint} is not read" if init_checkpoint else ""
+        path = getattr(init_checkpoint, "path", init_checkpoint)
+        unread = f"; --init_checkpoint={path} is not read" if path else ""
         logging.info("Resuming from step %d in %s%s.", step, checkpoints.folder, unread)
         return step
     if init_checkpoint:
-        checkpoint.load_weights(model.weights, init_checkpoint)
+        # A path comes from callers that have not opened it.
+        given = init_checkpoint
+        stored = Stored.open(given) if isinstance(given, str) else given
+        stored.assign(model.weights)
     else:
         logging.warning("No checkpoint to start from: the weights are random.")
     return 0

@@ -6,7 +6,7 @@ slots `<name>/adam_m` and `<name>/adam_v`, and `global_step` (original: optimiza
 
 import functools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -16,14 +16,11 @@ from absl import logging
 
 from bert.files.paths import LEFTOVER, paths_from, write_text
 from bert.weights import hub, huggingface
+from bert.weights.variables import encoder_shapes, find_differences
 from modeling import BertConfig
 
 GLOBAL_STEP = "global_step"
 SLOTS = ("adam_m", "adam_v")
-CONFIG_FILE = "bert_config.json"
-VOCAB_FILE = "vocab.txt"
-# What a fine-tuned model decides.
-TASK_FILE = "task.json"
 # The weights alone, under the name of the released checkpoints.
 WEIGHTS = "bert_model.ckpt"
 # Models that need no pooler, such as those that tag tokens, are also saved without it.
@@ -31,17 +28,183 @@ _POOLER = ("bert/pooler/dense/kernel", "bert/pooler/dense/bias")
 _SUFFIXES = (".index", ".meta", ".data-00000-of-00001")
 
 
-def resolve(path: str, *, flag: str = "init_checkpoint") -> str:
-    """Returns the prefix of the checkpoint that `path` names, or its file of safetensors.
+class Stored:
+    """A checkpoint, which is looked for once and opened once, when it is first asked for anything.
 
     Args:
-      path: A prefix, one of the checkpoint's own files, or a folder that holds one checkpoint, a
-        `checkpoint` file, or a Hugging Face model; or the name of one on the hub, which is fetched.
-      flag: The flag that gave the path, for the message.
+      prefix: Of the checkpoint, or its file of safetensors.
+      flag: The flag that gave it, for messages.
+      path: What the flag gave, where that is not the prefix.
 
-    Raises:
-      ValueError: where there is no checkpoint.
+    Attributes:
+      prefix: As above.
+      flag: As above.
+      path: As above.
+      folder: Where the files lie.
+      is_huggingface: Whether they are those of transformers.
     """
+
+    def __init__(self, prefix: str, flag: str = "init_checkpoint", path: str = "") -> None:
+        self.prefix = prefix
+        self.flag = flag
+        self.path = path or prefix
+        self.folder = os.path.dirname(prefix)
+        self.is_huggingface = huggingface.is_weights(prefix)
+
+    @classmethod
+    def open(cls, path: str, flag: str = "init_checkpoint") -> "Stored":
+        """Returns the checkpoint that `path` names.
+
+        Args:
+          path: A prefix, one of the checkpoint's own files, or a folder that holds one checkpoint,
+            a `checkpoint` file, or a Hugging Face model; or the name of one on the hub, which is
+            fetched.
+          flag: The flag that gave the path, for messages.
+
+        Raises:
+          ValueError: where there is no checkpoint.
+        """
+        return cls(_find_prefix(path, flag), flag, path)
+
+    @functools.cached_property
+    def _reader(self) -> Any:
+        if self.is_huggingface:
+            return huggingface.Reader(self.prefix, self.flag)
+        try:
+            # tf.train.load_checkpoint would take some prefixes on other file systems for folders.
+            reader = tf.compat.v1.train.NewCheckpointReader(self.prefix)
+        except (tf.errors.OpError, RuntimeError, ValueError) as error:
+            raise self._broken(error) from error
+        if reader.has_tensor("_CHECKPOINTABLE_OBJECT_GRAPH"):
+            raise ValueError(
+                f"`--{self.flag}` must name a checkpoint that stores variables by name, as "
+                f"TensorFlow 1 did. {self.prefix!r} was written by tf.train.Checkpoint or Keras "
+                "and stores objects."
+            )
+        return reader
+
+    def _broken(self, error: Exception) -> ValueError:
+        return ValueError(
+            f"`--{self.flag}` must name a whole checkpoint. {self.prefix!r} cannot be read: {error}"
+        )
+
+    @functools.cached_property
+    def shapes(self) -> dict[str, list[int]]:
+        """The shape of every tensor, by name.
+
+        Raises:
+          ValueError: where the files cannot be read, or store objects rather than names.
+        """
+        return dict(self._reader.get_variable_to_shape_map())
+
+    def read(self, names: Iterable[str] | None = None) -> dict[str, np.ndarray]:
+        """Returns the tensors of these names, all of them or none; without names, all there are.
+
+        Raises:
+          ValueError: where the files are damaged.
+        """
+        names = self.shapes if names is None else names
+        try:
+            return {name: self._reader.get_tensor(name) for name in names}
+        except (tf.errors.OpError, RuntimeError, IndexError) as error:
+            raise self._broken(error) from error
+
+    def check_fit(self, config: BertConfig) -> None:
+        """Checks that there is an encoder of this shape; reads no weights.
+
+        Raises:
+          ValueError: where there is not, with the key of the configuration that differs.
+        """
+        wanted = encoder_shapes(config)
+        self._check_encoder(list(wanted))
+        self._check_shapes(wanted)
+
+    def _check_encoder(self, names: Sequence[str]) -> None:
+        """Checks that the encoder's variables are there; a pooler may be lacking as a whole."""
+        missing = [name for name in names if name not in self.shapes]
+        lacking = [name for name in missing if name.startswith("bert/")]
+        if len(missing) == len(names) or (lacking and sorted(lacking) != sorted(_POOLER)):
+            raise ValueError(
+                f"`--{self.flag}` must hold the whole encoder. {self.prefix!r} has "
+                f"{len(names) - len(missing)} of the model's {len(names)} variables and "
+                f"{len(self.shapes)} in all. Missing: {_some(missing)}. It holds: "
+                f"{_some(sorted(self.shapes))}. Does `--bert_config_file` belong to it?"
+            )
+
+    def _check_shapes(self, wanted: Mapping[str, Sequence[int]]) -> None:
+        if lines := find_differences(wanted, self.shapes):
+            raise ValueError(
+                f"The checkpoint {self.prefix!r} must have the shapes that `--bert_config_file` "
+                f"asks for. {_some(lines, limit=3, separator='; ')}."
+            )
+
+    def assign(self, variables: Sequence[keras.Variable], *, with_head: bool = False) -> None:
+        """Assigns the variables that are there and logs a report by name.
+
+        A head or a pooler that the checkpoint lacks keeps its initial value. Optimizer slots are
+        not read.
+
+        Args:
+          variables: Those of a model.
+          with_head: Whether the head must be there, too, because nothing will train it.
+
+        Raises:
+          ValueError: before any assignment, where no variable or not the whole encoder is found, a
+            shape differs, or a file is damaged.
+        """
+        self._check_encoder([variable.path for variable in variables])
+        found = [v for v in variables if v.path in self.shapes]
+        missing = [v.path for v in variables if v.path not in self.shapes]
+        # Of a pooler that nothing trains, nothing depends, either.
+        unused = {v.path for v in variables if not v.trainable} & set(_POOLER)
+        if with_head and (lacking := [name for name in missing if name not in unused]):
+            raise ValueError(
+                f"`--{self.flag}` must hold the task's own weights, since nothing is trained. "
+                f"{self.prefix!r} lacks {_some(lacking)}. Give `--do_train`, or a checkpoint "
+                "trained for the task."
+            )
+        self._check_shapes({v.path: list(v.shape) for v in found})
+        values = self.read([v.path for v in found])
+        for variable in found:
+            variable.assign(values[variable.path])
+        self._report(found, missing)
+
+    def _report(self, found: Sequence[keras.Variable], missing: Sequence[str]) -> None:
+        unused = sorted(self.shapes.keys() - {v.path for v in found} - {GLOBAL_STEP})
+        slots = [name for name in unused if is_slot(name)]
+        others = [name for name in unused if not is_slot(name)]
+        count = len(found)
+        total = count + len(missing)
+        logging.info("Loaded %d of the model's %d variables from %s.", count, total, self.prefix)
+        for variable in found:
+            logging.debug("Loaded %s %s", variable.path, tuple(variable.shape))
+        for name in missing:
+            logging.info("Missing there, so it starts at random: %s", name)
+        if set(missing) & set(_POOLER):
+            logging.warning("%s has no pooler. What is made of [CLS] needs training.", self.prefix)
+        for name in others:
+            logging.info("Unused there: %s %s", name, self.shapes[name])
+        if slots:
+            logging.info("Unused there: %d optimizer slots.", len(slots))
+        if deeper := [name for name in others if name.startswith("bert/encoder/layer_")]:
+            logging.warning(
+                "The checkpoint has encoder layers that the model has not, such as %s: look at "
+                "`num_hidden_layers` in --bert_config_file.",
+                deeper[0],
+            )
+
+
+def is_slot(name: str) -> bool:
+    """Returns whether a tensor of that name is one of the optimizer's."""
+    return name.rpartition("/")[2] in SLOTS
+
+
+def _some(names: Sequence[str], *, limit: int = 5, separator: str = ", ") -> str:
+    more = len(names) - limit
+    return separator.join(names[:limit]) + (f" and {more} more" if more > 0 else "") or "none"
+
+
+def _find_prefix(path: str, flag: str) -> str:
     for suffix in _SUFFIXES:
         path = path.removesuffix(suffix)
     if tf.io.gfile.exists(path + ".index"):
@@ -59,11 +222,8 @@ def resolve(path: str, *, flag: str = "init_checkpoint") -> str:
 
 
 def _only_checkpoint(folder: str, flag: str) -> str:
-    weights = os.path.join(folder, WEIGHTS)
-    if tf.io.gfile.exists(f"{weights}.index"):
-        return weights
-    if latest := Checkpoints(folder).latest():
-        return latest
+    if trained := find_trained(folder):
+        return trained
     found = [name for name in paths_from(os.path.join(folder, "")) if name.endswith(".index")]
     if not found and (weights_file := huggingface.find(folder, flag)):
         return weights_file
@@ -75,158 +235,12 @@ def _only_checkpoint(folder: str, flag: str) -> str:
     return found[0].removesuffix(".index")
 
 
-def open_reader(prefix: str, *, flag: str = "init_checkpoint") -> Any:
-    """Returns the reader of the checkpoint at `prefix`, which `resolve` has given.
-
-    Raises:
-      ValueError: where the files cannot be read, or store objects rather than names.
-    """
-    if huggingface.is_weights(prefix):
-        return huggingface.Reader(prefix, flag)
-    try:
-        # tf.train.load_checkpoint would take some prefixes on other file systems for folders.
-        reader = tf.compat.v1.train.NewCheckpointReader(prefix)
-    except (tf.errors.OpError, RuntimeError, ValueError) as error:
-        raise _broken(prefix, flag, error) from error
-    if reader.has_tensor("_CHECKPOINTABLE_OBJECT_GRAPH"):
-        raise ValueError(
-            f"`--{flag}` must name a checkpoint that stores variables by name, as TensorFlow 1 "
-            f"did. {prefix!r} was written by tf.train.Checkpoint or Keras and stores objects."
-        )
-    return reader
-
-
-def _broken(prefix: str, flag: str, error: Exception) -> ValueError:
-    return ValueError(
-        f"`--{flag}` must name a whole checkpoint. {prefix!r} cannot be read: {error}"
-    )
-
-
-def _read(reader: Any, names: Sequence[str], prefix: str, flag: str) -> list[np.ndarray]:
-    """Returns the tensors of these names, all of them or none."""
-    try:
-        return [reader.get_tensor(name) for name in names]
-    except (tf.errors.OpError, RuntimeError, IndexError) as error:
-        raise _broken(prefix, flag, error) from error
-
-
-def load_weights(
-    variables: Sequence[keras.Variable],
-    path: str,
-    *,
-    flag: str = "init_checkpoint",
-    with_head: bool = False,
-) -> None:
-    """Assigns the variables that the checkpoint at `path` holds and logs a report by name.
-
-    A head or a pooler that the checkpoint lacks keeps its initial value. Optimizer slots are not
-    read.
-
-    Args:
-      variables: Those of a model.
-      path: As `resolve`.
-      flag: The flag that gave the path, for messages.
-      with_head: Whether the checkpoint must hold the head, too, because nothing will train it.
-
-    Raises:
-      ValueError: before any assignment, where no variable or not the whole encoder is found, a
-        shape differs, or a file is damaged.
-    """
-    prefix = resolve(path, flag=flag)
-    reader = open_reader(prefix, flag=flag)
-    shapes = reader.get_variable_to_shape_map()
-    _check_encoder([variable.path for variable in variables], shapes, prefix, flag)
-    found = [variable for variable in variables if variable.path in shapes]
-    missing = [variable.path for variable in variables if variable.path not in shapes]
-    # Of a pooler that nothing trains, nothing depends, either.
-    unused = {variable.path for variable in variables if not variable.trainable} & set(_POOLER)
-    if with_head and (lacking := [name for name in missing if name not in unused]):
-        raise ValueError(
-            f"`--{flag}` must hold the task's own weights, since nothing is trained. {prefix!r} "
-            f"lacks {_some(lacking)}. Give `--do_train`, or a checkpoint trained for the task."
-        )
-    _check_shapes({v.path: list(v.shape) for v in found}, shapes, prefix)
-    values = _read(reader, [variable.path for variable in found], prefix, flag)
-    for variable, value in zip(found, values, strict=True):
-        variable.assign(value)
-    _report(prefix, found, missing, shapes)
-
-
-def check_fit(path: str, config: BertConfig, *, flag: str = "init_checkpoint") -> None:
-    """Checks that the checkpoint at `path` has an encoder of this shape; reads no weights.
-
-    Raises:
-      ValueError: where it has not, with the key of the configuration that differs.
-    """
-    prefix = resolve(path, flag=flag)
-    shapes = open_reader(prefix, flag=flag).get_variable_to_shape_map()
-    wanted = expected(config)
-    _check_encoder(list(wanted), shapes, prefix, flag)
-    _check_shapes(wanted, shapes, prefix)
-
-
-def _check_encoder(
-    names: Sequence[str], shapes: Mapping[str, Sequence[int]], prefix: str, flag: str
-) -> None:
-    """Checks that the encoder's variables are there; a pooler may be lacking as a whole."""
-    missing = [name for name in names if name not in shapes]
-    lacking = [name for name in missing if name.startswith("bert/")]
-    if len(missing) == len(names) or (lacking and sorted(lacking) != sorted(_POOLER)):
-        raise ValueError(
-            f"`--{flag}` must hold the whole encoder. {prefix!r} has {len(names) - len(missing)} "
-            f"of the model's {len(names)} variables and {len(shapes)} in all. Missing: "
-            f"{_some(missing)}. It holds: {_some(sorted(shapes))}. Does `--bert_config_file` "
-            "belong to it?"
-        )
-
-
-def _check_shapes(
-    wanted: Mapping[str, Sequence[int]], shapes: Mapping[str, Sequence[int]], prefix: str
-) -> None:
-    if lines := differences(wanted, shapes):
-        raise ValueError(
-            f"The checkpoint {prefix!r} must have the shapes that `--bert_config_file` asks for. "
-            f"{_some(lines, limit=3, separator='; ')}."
-        )
-
-
-def _some(names: Sequence[str], *, limit: int = 5, separator: str = ", ") -> str:
-    more = len(names) - limit
-    return separator.join(names[:limit]) + (f" and {more} more" if more > 0 else "") or "none"
-
-
-def _report(
-    prefix: str,
-    found: Sequence[keras.Variable],
-    missing: Sequence[str],
-    shapes: Mapping[str, Sequence[int]],
-) -> None:
-    loaded = {variable.path for variable in found}
-    unused = sorted(shapes.keys() - loaded - {GLOBAL_STEP})
-    slots = [name for name in unused if name.rpartition("/")[2] in SLOTS]
-    others = sorted(set(unused) - set(slots))
-    logging.info(
-        "Loaded %d of the model's %d variables from %s.",
-        len(found),
-        len(found) + len(missing),
-        prefix,
-    )
-    for variable in found:
-        logging.debug("Loaded %s %s", variable.path, tuple(variable.shape))
-    for name in missing:
-        logging.info("Missing there, so it starts at random: %s", name)
-    if set(missing) & set(_POOLER):
-        logging.warning("%s has no pooler. What is made of [CLS] needs training.", prefix)
-    for name in others:
-        logging.info("Unused there: %s %s", name, shapes[name])
-    if slots:
-        logging.info("Unused there: %d optimizer slots.", len(slots))
-    if deeper := [name for name in others if name.startswith("bert/encoder/layer_")]:
-        logging.warning(
-            "The checkpoint has encoder layers that the model has not, such as %s: look at "
-            "`num_hidden_layers` in --bert_config_file.",
-            deeper[0],
-        )
+def find_trained(folder: str) -> str | None:
+    """Returns the prefix of the weights that a training has left in its folder, or None."""
+    weights = os.path.join(folder, WEIGHTS)
+    if tf.io.gfile.exists(f"{weights}.index"):
+        return weights
+    return Checkpoints(folder).latest()
 
 
 class Checkpoints:
@@ -308,9 +322,8 @@ class Checkpoints:
           ValueError: before any assignment, where one is missing, has another shape, or cannot be
             read.
         """
-        reader = open_reader(prefix, flag="output_dir")
-        shapes = reader.get_variable_to_shape_map()
-        missing = [name for name in (*variables, GLOBAL_STEP) if name not in shapes]
+        stored = Stored(prefix, "output_dir")
+        missing = [name for name in (*variables, GLOBAL_STEP) if name not in stored.shapes]
         if missing:
             raise ValueError(
                 f"`--output_dir` must hold a checkpoint of this model, optimizer included. "
@@ -318,15 +331,15 @@ class Checkpoints:
                 "without optimizer slots may be the `--init_checkpoint`."
             )
         for name, variable in variables.items():
-            if list(variable.shape) != list(shapes[name]):
+            if list(variable.shape) != list(stored.shapes[name]):
                 raise ValueError(
                     f"`--output_dir` must hold a checkpoint of this model. `{name}` is "
-                    f"{shapes[name]} in {prefix!r} and {list(variable.shape)} in the model."
+                    f"{stored.shapes[name]} in {prefix!r} and {list(variable.shape)} in the model."
                 )
-        *values, step = _read(reader, [*variables, GLOBAL_STEP], prefix, "output_dir")
-        for variable, value in zip(variables.values(), values, strict=True):
-            variable.assign(value)
-        return int(step)
+        values = stored.read([*variables, GLOBAL_STEP])
+        for name, variable in variables.items():
+            variable.assign(values[name])
+        return int(values[GLOBAL_STEP])
 
 
 def remove(prefix: str) -> None:
@@ -377,71 +390,29 @@ def _meta_graph(declarations: tuple[tuple[str, tuple[int, ...], str], ...]) -> A
         return tf.compat.v1.train.export_meta_graph(graph=graph, saver_def=saver.as_saver_def())
 
 
-Shapes = dict[str, list[int]]
+# Names of before, for fine-tuning and serving until they use `Stored`; to be deleted then.
+
+CONFIG_FILE = "bert_config.json"
+VOCAB_FILE = "vocab.txt"
+TASK_FILE = "task.json"
 
 
-# Which key of `bert_config.json` gives which dimension of a variable, by the end of its name.
-_CONFIG_KEYS = {
-    "word_embeddings": ("vocab_size", "hidden_size"),
-    "token_type_embeddings": ("type_vocab_size", "hidden_size"),
-    "position_embeddings": ("max_position_embeddings", "hidden_size"),
-    "predictions/output_bias": ("vocab_size",),
-    "intermediate/dense/kernel": ("hidden_size", "intermediate_size"),
-    "intermediate/dense/bias": ("intermediate_size",),
-}
+def resolve(path: str) -> str:
+    """Returns the prefix of `Stored.open`."""
+    return Stored.open(path).prefix
 
 
-def expected(config: BertConfig) -> Shapes:
-    """Returns the shapes of the encoder's variables by name; a test holds them to the model's."""
-    width, inner = config.hidden_size, config.intermediate_size
-    shapes = {
-        "bert/embeddings/word_embeddings": [config.vocab_size, width],
-        "bert/embeddings/token_type_embeddings": [config.type_vocab_size, width],
-        "bert/embeddings/position_embeddings": [config.max_position_embeddings, width],
-        **_layer_norm("bert/embeddings", width),
-        **_dense("bert/pooler/dense", width, width),
-    }
-    for number in range(config.num_hidden_layers):
-        layer = f"bert/encoder/layer_{number}"
-        for name in ("self/query", "self/key", "self/value", "output/dense"):
-            shapes |= _dense(f"{layer}/attention/{name}", width, width)
-        shapes |= _layer_norm(f"{layer}/attention/output", width)
-        shapes |= _dense(f"{layer}/intermediate/dense", width, inner)
-        shapes |= _dense(f"{layer}/output/dense", inner, width)
-        shapes |= _layer_norm(f"{layer}/output", width)
-    return shapes
+def load_weights(
+    variables: Sequence[keras.Variable],
+    path: str,
+    *,
+    flag: str = "init_checkpoint",
+    with_head: bool = False,
+) -> None:
+    """As `Stored.assign`."""
+    Stored.open(path, flag).assign(variables, with_head=with_head)
 
 
-def _dense(scope: str, inputs: int, outputs: int) -> Shapes:
-    return {f"{scope}/kernel": [inputs, outputs], f"{scope}/bias": [outputs]}
-
-
-def _layer_norm(scope: str, width: int) -> Shapes:
-    return {f"{scope}/LayerNorm/gamma": [width], f"{scope}/LayerNorm/beta": [width]}
-
-
-def differences(
-    wanted: Mapping[str, Sequence[int]], stored: Mapping[str, Sequence[int]]
-) -> list[str]:
-    """Returns a sentence for each variable that is stored in another shape, with the cause."""
-    return [
-        f"`{name}` is {list(stored[name])} there and {list(shape)} in the model"
-        f"{_cause(name, stored[name], shape)}"
-        for name, shape in wanted.items()
-        if name in stored and list(stored[name]) != list(shape)
-    ]
-
-
-def _cause(name: str, stored: Sequence[int], wanted: Sequence[int]) -> str:
-    """Returns the key of `bert_config.json` that explains a difference of shapes, if one does."""
-    if name in ("output_weights", "output_bias"):
-        return " (its head is that of another task or of other labels)"
-    for ending, keys in _CONFIG_KEYS.items():
-        if name.endswith(ending) and len(stored) == len(keys):
-            causes = [
-                f"`{key}` should be {there}"
-                for key, there, here in zip(keys, stored, wanted, strict=True)
-                if there != here
-            ]
-            return f" ({', '.join(causes)})"
-    return ""
+def check_fit(path: str, config: BertConfig) -> None:
+    """As `Stored.check_fit`."""
+    Stored.open(path).check_fit(config)

@@ -15,7 +15,7 @@ from bert.files.paths import (
     open_file,
     write_text,
 )
-from bert.weights import checkpoint, huggingface
+from bert.weights import checkpoint
 from modeling import BertConfig
 
 TOKENIZER_FILE = "tokenizer.json"
@@ -43,12 +43,13 @@ def complete(settings: SettingsType) -> SettingsType:
     """
     init_checkpoint = getattr(settings, "init_checkpoint", None)
     output_dir = getattr(settings, "output_dir", "")
-    prefix = checkpoint.resolve(init_checkpoint) if init_checkpoint else ""
-    folder = os.path.dirname(prefix) if prefix else output_dir
+    stored = checkpoint.Stored.open(init_checkpoint) if init_checkpoint else None
+    folder = stored.folder if stored else output_dir
+    is_huggingface = stored is not None and stored.is_huggingface
     found: dict[str, Any] = {}
     for flag in _NAMES:
         if hasattr(settings, flag) and not getattr(settings, flag):
-            found[flag] = find_file(folder, flag, is_huggingface=huggingface.is_weights(prefix))
+            found[flag] = find_file(folder, flag, is_huggingface=is_huggingface)
     if found:
         logging.info("Not given, so taken from beside the weights: %s.", ", ".join(found.values()))
     if init_checkpoint and hasattr(settings, "do_lower_case"):
@@ -137,9 +138,9 @@ def check_labels(init_checkpoint: str, labels: Sequence[str]) -> None:
     Raises:
       ValueError: where it has the same labels in another order.
     """
-    prefix = checkpoint.resolve(init_checkpoint)
-    path = os.path.join(os.path.dirname(prefix), huggingface_files.CONFIG_FILE)
-    if not huggingface.is_weights(prefix) or not is_file(path):
+    weights = checkpoint.Stored.open(init_checkpoint)
+    path = os.path.join(weights.folder, huggingface_files.CONFIG_FILE)
+    if not weights.is_huggingface or not is_file(path):
         return
     stored = huggingface_files.labels(huggingface_files.read_json(path))
     # transformers writes LABEL_0, LABEL_1 and so on where nobody has named them.

@@ -6,8 +6,7 @@ in the same way. Only safetensors files are opened: nothing in them can run.
 
 import functools
 import os
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -16,6 +15,7 @@ import safetensors.numpy
 
 from bert.files import huggingface as huggingface_files
 from bert.files.paths import open_file
+from bert.weights.variables import Table, find_variables
 
 WEIGHTS_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
@@ -48,81 +48,12 @@ _REFUSED = {
     ".onnx": _OTHER,
 }
 
-_LAYER = re.compile(r"(?:bert[./])?encoder[./]layer[._](\d+)[./]")
 _TIED = {
     "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
     "cls.predictions.decoder.bias": "cls.predictions.bias",
 }
 # Buffers of some versions of transformers: 0, 1, 2 and so on.
 _BUFFERS = ("bert.embeddings.position_ids", "bert.embeddings.token_type_ids")
-
-# Names in transformers, and whether the tensor is stored transposed there.
-Names = dict[str, tuple[str, bool]]
-
-
-def _dense(scope: str, module: str) -> Names:
-    return {
-        f"{scope}/kernel": (f"{module}.weight", True),
-        f"{scope}/bias": (f"{module}.bias", False),
-    }
-
-
-def _layer_norm(scope: str, module: str) -> Names:
-    return {
-        f"{scope}/LayerNorm/gamma": (f"{module}.LayerNorm.weight", False),
-        f"{scope}/LayerNorm/beta": (f"{module}.LayerNorm.bias", False),
-    }
-
-
-def _output(scope: str, module: str) -> Names:
-    return {
-        f"{scope}output_weights": (f"{module}.weight", False),
-        f"{scope}output_bias": (f"{module}.bias", False),
-    }
-
-
-def _layer(number: int) -> Names:
-    scope, module = f"bert/encoder/layer_{number}", f"bert.encoder.layer.{number}"
-    dense = (
-        "attention/self/query",
-        "attention/self/key",
-        "attention/self/value",
-        "attention/output/dense",
-        "intermediate/dense",
-        "output/dense",
-    )
-    names: Names = {}
-    for part in dense:
-        names |= _dense(f"{scope}/{part}", f"{module}.{part.replace('/', '.')}")
-    for part in ("attention/output", "output"):
-        names |= _layer_norm(f"{scope}/{part}", f"{module}.{part.replace('/', '.')}")
-    return names
-
-
-@functools.cache
-def names(num_layers: int) -> Names:
-    """Returns, by name in a TF1 checkpoint, the name in transformers, and if it is transposed."""
-    table: Names = {
-        f"bert/embeddings/{name}_embeddings": (f"bert.embeddings.{name}_embeddings.weight", False)
-        for name in ("word", "position", "token_type")
-    }
-    table |= _layer_norm("bert/embeddings", "bert.embeddings")
-    for number in range(num_layers):
-        table |= _layer(number)
-    table |= _dense("bert/pooler/dense", "bert.pooler.dense")
-    table |= _dense("cls/predictions/transform/dense", "cls.predictions.transform.dense")
-    table |= _layer_norm("cls/predictions/transform", "cls.predictions.transform")
-    table["cls/predictions/output_bias"] = ("cls.predictions.bias", False)
-    table |= _output("cls/seq_relationship/", "cls.seq_relationship")
-    table |= _output("cls/squad/", "qa_outputs")
-    table |= _output("", "classifier")
-    return table
-
-
-def _names_for(tensor_names: Iterable[str]) -> Names:
-    """Returns `names` with as many layers as the tensors have, whichever names these bear."""
-    layers = [int(match[1]) for name in tensor_names if (match := _LAYER.match(name))]
-    return names(max(layers, default=-1) + 1)
 
 
 def is_weights(path: str) -> bool:
@@ -181,11 +112,28 @@ class Reader:
         # By name in the file: the file, and the shape and type of what it stores.
         self._stored: dict[str, tuple[str, list[int], str]] = {}
         self._step: int | None = None
-        for file in _shards(path, flag) if path.endswith(".json") else [path]:
+        for file in self._shards() if path.endswith(".json") else [path]:
             self._open(file)
-        self._names = _names_for(self._stored)
+        self._variables = find_variables(self._stored)
         self._places = self._find_places()
         self._check_tied()
+
+    def _shards(self) -> list[str]:
+        """Returns the files that an index lists."""
+        listed = huggingface_files.read_json(self._path).get("weight_map")
+        if not isinstance(listed, dict) or not all(isinstance(v, str) for v in listed.values()):
+            raise ValueError(f"{self._path!r} must have a `weight_map` from names to files.")
+        folder = os.path.dirname(self._path)
+        files = []
+        for name in sorted(set(listed.values())):
+            file = os.path.join(folder, name)
+            if name != os.path.basename(name) or not os.path.isfile(file):
+                raise ValueError(
+                    f"`--{self._flag}` must have all of the files that {self._path!r} lists. "
+                    f"{name!r} is not in the same folder."
+                )
+            files.append(file)
+        return files
 
     def _open(self, path: str) -> None:
         try:
@@ -206,7 +154,7 @@ class Reader:
 
     def _find_places(self) -> dict[str, str]:
         """Returns the names in the file by the names here."""
-        ours = {theirs: name for name, (theirs, _) in self._names.items()}
+        ours = {variable.theirs: name for name, variable in self._variables.items()}
         places: dict[str, str] = {}
         for stored in sorted(self._stored):
             plain = _plain(stored)
@@ -256,7 +204,7 @@ class Reader:
         return shapes if self._step is None else {**shapes, GLOBAL_STEP: []}
 
     def _is_transposed(self, name: str) -> bool:
-        return name in self._names and self._names[name][1]
+        return name in self._variables and self._variables[name].is_transposed
 
     def has_tensor(self, name: str) -> bool:
         """Returns whether there is such a tensor."""
@@ -293,27 +241,9 @@ def _widen(raw: Mapping[str, Any]) -> np.ndarray:
     return halves.view("<f4").reshape(raw["shape"])
 
 
-def _shards(path: str, flag: str) -> list[str]:
-    """Returns the files that an index lists."""
-    values = huggingface_files.read_json(path)
-    listed = values.get("weight_map")
-    if not isinstance(listed, dict) or not all(isinstance(v, str) for v in listed.values()):
-        raise ValueError(f"{path!r} must have a `weight_map` from names to files.")
-    folder = os.path.dirname(path)
-    files = []
-    for name in sorted(set(listed.values())):
-        if name != os.path.basename(name) or not os.path.isfile(os.path.join(folder, name)):
-            raise ValueError(
-                f"`--{flag}` must have all of the files that {path!r} lists. {name!r} is not in "
-                "the same folder."
-            )
-        files.append(os.path.join(folder, name))
-    return files
-
-
-def split(tensor_names: Sequence[str]) -> tuple[Names, list[str]]:
+def split(tensor_names: Sequence[str]) -> tuple[Table, list[str]]:
     """Returns how tensors of these names are stored in transformers, and the names it has not."""
-    table = _names_for(tensor_names)
+    table = find_variables(tensor_names)
     known = {name: table[name] for name in tensor_names if name in table}
     return known, [name for name in tensor_names if name not in table and name != GLOBAL_STEP]
 
@@ -337,9 +267,9 @@ def write(file: BinaryIO, tensors: Mapping[str, np.ndarray], architecture: str) 
     # The encoder alone is saved without the prefix that it has within other models.
     prefix = "bert." if architecture == "BertModel" else ""
     stored = {}
-    for name, (theirs, is_transposed) in known.items():
-        value = tensors[name].T if is_transposed else tensors[name]
-        stored[theirs.removeprefix(prefix)] = np.ascontiguousarray(value)
+    for name, variable in known.items():
+        value = tensors[name].T if variable.is_transposed else tensors[name]
+        stored[variable.theirs.removeprefix(prefix)] = np.ascontiguousarray(value)
     metadata = {"format": "pt"}
     if GLOBAL_STEP in tensors:
         metadata[GLOBAL_STEP] = str(int(tensors[GLOBAL_STEP]))

@@ -13,7 +13,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 import modeling
-from bert.weights import checkpoint
+from bert.weights.checkpoint import Stored
 
 # That of all released modules.
 HEAD_SIZE = 64
@@ -53,7 +53,7 @@ def read(folder: str, *, flag: str = "bert_hub_module_handle") -> Module:
       ValueError: where it is none of a BERT, with what to give instead.
     """
     prefix = os.path.join(folder, "variables", "variables")
-    shapes = checkpoint.open_reader(prefix, flag=flag).get_variable_to_shape_map()
+    shapes = Stored(prefix, flag).shapes
     assets = os.path.join(folder, "assets")
     files = tf.io.gfile.listdir(assets) if tf.io.gfile.isdir(assets) else []
     if "bert/embeddings/word_embeddings" not in shapes or len(files) != 1:

@@ -1,0 +1,153 @@
+"""The variables of BERT, in one table: their names, what gives their shapes, and other names.
+
+Names are those of the original's checkpoints. Sizes are keys of `bert_config.json`. The other names
+are those of transformers, which stores kernels transposed.
+"""
+
+import dataclasses
+import functools
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from modeling import BertConfig
+
+_LAYER = re.compile(r"(?:bert[./])?encoder[./]layer[._](\d+)[./]")
+_HIDDEN = "hidden_size"
+_INNER = "intermediate_size"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Variable:
+    """A variable of the encoder or of a head.
+
+    Attributes:
+      name: In a TF1 checkpoint.
+      keys: For each dimension the key of the configuration that gives it, None where the task does.
+      theirs: Name in transformers.
+      is_transposed: Whether transformers stores it so.
+    """
+
+    name: str
+    keys: tuple[str | None, ...]
+    theirs: str
+    is_transposed: bool = False
+
+
+Table = Mapping[str, Variable]
+
+
+def _module(scope: str) -> str:
+    return re.sub(r"layer_(\d+)", r"layer.\1", scope).replace("/", ".")
+
+
+def _embedding(kind: str, size: str) -> Variable:
+    name = f"bert/embeddings/{kind}_embeddings"
+    return Variable(name, (size, _HIDDEN), f"{_module(name)}.weight")
+
+
+def _dense(scope: str, inputs: str, outputs: str) -> list[Variable]:
+    module = _module(scope)
+    return [
+        Variable(f"{scope}/kernel", (inputs, outputs), f"{module}.weight", is_transposed=True),
+        Variable(f"{scope}/bias", (outputs,), f"{module}.bias"),
+    ]
+
+
+def _layer_norm(scope: str) -> list[Variable]:
+    module = _module(scope)
+    return [
+        Variable(f"{scope}/LayerNorm/gamma", (_HIDDEN,), f"{module}.LayerNorm.weight"),
+        Variable(f"{scope}/LayerNorm/beta", (_HIDDEN,), f"{module}.LayerNorm.bias"),
+    ]
+
+
+def _output(scope: str, module: str) -> list[Variable]:
+    return [
+        Variable(f"{scope}output_weights", (None, _HIDDEN), f"{module}.weight"),
+        Variable(f"{scope}output_bias", (None,), f"{module}.bias"),
+    ]
+
+
+def _layer(scope: str) -> list[Variable]:
+    attention = ("self/query", "self/key", "self/value", "output/dense")
+    return [
+        *(each for part in attention for each in _dense(f"{scope}/attention/{part}", *_SQUARE)),
+        *_layer_norm(f"{scope}/attention/output"),
+        *_dense(f"{scope}/intermediate/dense", _HIDDEN, _INNER),
+        *_dense(f"{scope}/output/dense", _INNER, _HIDDEN),
+        *_layer_norm(f"{scope}/output"),
+    ]
+
+
+_SQUARE = (_HIDDEN, _HIDDEN)
+_EMBEDDINGS_AND_POOLER = (
+    _embedding("word", "vocab_size"),
+    _embedding("token_type", "type_vocab_size"),
+    _embedding("position", "max_position_embeddings"),
+    *_layer_norm("bert/embeddings"),
+    *_dense("bert/pooler/dense", *_SQUARE),
+)
+_HEADS = (
+    *_dense("cls/predictions/transform/dense", *_SQUARE),
+    *_layer_norm("cls/predictions/transform"),
+    Variable("cls/predictions/output_bias", ("vocab_size",), "cls.predictions.bias"),
+    *_output("cls/seq_relationship/", "cls.seq_relationship"),
+    *_output("cls/squad/", "qa_outputs"),
+    *_output("", "classifier"),
+)
+
+
+@functools.cache
+def encoder_variables(num_layers: int) -> Table:
+    """Returns the variables of an encoder of so many layers, by name."""
+    layers = (_layer(f"bert/encoder/layer_{number}") for number in range(num_layers))
+    table = [*_EMBEDDINGS_AND_POOLER, *(each for layer in layers for each in layer)]
+    return {variable.name: variable for variable in table}
+
+
+@functools.cache
+def all_variables(num_layers: int) -> Table:
+    """Returns the variables of an encoder and of all heads, by name."""
+    return {**encoder_variables(num_layers), **{head.name: head for head in _HEADS}}
+
+
+def find_variables(names: Iterable[str]) -> Table:
+    """Returns `all_variables` of as many layers as these names have, here or in transformers."""
+    layers = [int(match[1]) for name in names if (match := _LAYER.match(name))]
+    return all_variables(max(layers, default=-1) + 1)
+
+
+def encoder_shapes(config: BertConfig) -> dict[str, list[int]]:
+    """Returns the shapes of the encoder's variables by name; a test holds them to the model's."""
+    sizes = config.to_dict()
+    return {
+        name: [sizes[key] for key in variable.keys if key]
+        for name, variable in encoder_variables(config.num_hidden_layers).items()
+    }
+
+
+def find_differences(
+    wanted: Mapping[str, Sequence[int]], stored: Mapping[str, Sequence[int]]
+) -> list[str]:
+    """Returns a sentence for each variable that is stored in another shape, with the cause."""
+    return [
+        f"`{name}` is {list(stored[name])} there and {list(shape)} in the model"
+        f"{_cause(name, stored[name], shape)}"
+        for name, shape in wanted.items()
+        if name in stored and list(stored[name]) != list(shape)
+    ]
+
+
+def _cause(name: str, stored: Sequence[int], wanted: Sequence[int]) -> str:
+    """Returns what of the configuration explains a difference of shapes, if anything does."""
+    if name in ("output_weights", "output_bias"):
+        return " (its head is that of another task or of other labels)"
+    variable = find_variables([name]).get(name)
+    if variable is None or len(stored) != len(variable.keys):
+        return ""
+    causes = {
+        f"`{key}` should be {there}": None
+        for key, there, here in zip(variable.keys, stored, wanted, strict=True)
+        if key and there != here
+    }
+    return f" ({', '.join(causes)})" if causes else ""
