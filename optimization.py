@@ -93,7 +93,6 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
         self.excluded_patterns = tuple(exclude_from_weight_decay or ())
         self.learning_rate_scales: Mapping[str, float] = {}
         self._scale: Tensor | None = None
-        self._compiled_update = tf.function(self._update, jit_compile=True)
 
     def build(self, variables: Sequence[keras.Variable]) -> None:
         if self.built:
@@ -143,10 +142,8 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
         index = self._get_variable_index(variable)
         if self._learning_rate_scales[index] != 1.0:
             learning_rate *= self._learning_rate_scales[index]
-        # Compiled, the update passes over memory once, in place; one kernel serves all variables
-        # of a shape.
         compiled = tf.inside_function() and "CPU" in variable.device
-        update = self._compiled_update if compiled else self._update
+        update = _compiled_update if compiled else _update
         update(
             variable,
             tuple(
@@ -156,31 +153,11 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
             # Departs: the original takes the norm of an embedding's gradient before the rows of
             # repeated tokens are added up, on CPU and GPU but not on TPU; here they always are.
             tf.convert_to_tensor(gradient),
-            learning_rate,
+            tf.convert_to_tensor(learning_rate),
             tf.ones(()) if self._scale is None else self._scale,
-            self._decayed[index],
+            (float(self.beta_1), float(self.beta_2), float(self.epsilon)),
+            float(self.weight_decay_rate) if self._decayed[index] else 0.0,
         )
-
-    def _update(
-        self,
-        variable: tf.Variable,
-        moments: tuple[tf.Variable, tf.Variable],
-        gradient: Tensor,
-        learning_rate: Tensor,
-        scale: Tensor,
-        decayed: bool,
-    ) -> None:
-        # The original's order of operations. TensorFlow's own fused Adam is not used: it takes
-        # 1 - beta_2 in float32, which is off by 1e-5.
-        gradient *= scale
-        m = self.beta_1 * moments[0] + (1.0 - self.beta_1) * gradient
-        v = self.beta_2 * moments[1] + (1.0 - self.beta_2) * tf.square(gradient)
-        change = m / (tf.sqrt(v) + self.epsilon)
-        if decayed:
-            change += self.weight_decay_rate * variable
-        moments[0].assign(m)
-        moments[1].assign(v)
-        variable.assign_sub(learning_rate * change)
 
     def get_config(self) -> dict[str, Any]:
         return {
@@ -191,6 +168,34 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
             "epsilon": self.epsilon,
             "exclude_from_weight_decay": list(self.excluded_patterns),
         }
+
+
+def _update(
+    variable: tf.Variable,
+    moments: tuple[tf.Variable, tf.Variable],
+    gradient: Tensor,
+    learning_rate: Tensor,
+    scale: Tensor,
+    constants: tuple[float, float, float],
+    weight_decay_rate: float,
+) -> None:
+    # The original's order of operations. TensorFlow's own fused Adam is not used: it takes
+    # 1 - beta_2 in float32, which is off by 1e-5.
+    beta_1, beta_2, epsilon = constants
+    gradient *= scale
+    m = beta_1 * moments[0] + (1.0 - beta_1) * gradient
+    v = beta_2 * moments[1] + (1.0 - beta_2) * tf.square(gradient)
+    change = m / (tf.sqrt(v) + epsilon)
+    if weight_decay_rate:
+        change += weight_decay_rate * variable
+    moments[0].assign(m)
+    moments[1].assign(v)
+    variable.assign_sub(learning_rate * change)
+
+
+# Compiled, the update passes over memory once, in place. One kernel serves all variables of a
+# shape, those of other optimizers too: of several runs, the first alone compiles it.
+_compiled_update = tf.function(_update, jit_compile=True, autograph=False)
 
 
 def _on_device(variable: tf.Variable, device: str) -> tf.Variable:

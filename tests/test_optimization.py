@@ -206,6 +206,28 @@ def test_compiled_and_eager_updates_are_equal():
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
+def test_optimizers_share_what_is_compiled():
+    counts = []
+    for rate, steps in ((0.1, 20), (0.1, 20), (0.3, 7)):
+        optimizer = optimization.bert_optimizer(rate, steps, 2)
+        apply_all(optimizer, make_variables(), make_gradients(1), compiled=True)
+        counts.append(optimization._compiled_update.experimental_get_tracing_count())
+    assert counts[0] == counts[1] == counts[2] > 0
+
+
+def test_optimizers_of_other_constants_share_nothing():
+    gradients = make_gradients(3)
+    for beta_1, rate in ((0.9, 0.01), (0.5, 0.01), (0.9, 0.2)):
+        found = []
+        for compiled in (False, True):
+            variables = make_variables()
+            optimizer = optimization.AdamWeightDecayOptimizer(0.1, rate, beta_1=beta_1)
+            apply_all(optimizer, variables, gradients, compiled=compiled)
+            found.append([variable.numpy() for variable in variables])
+        for one, other in zip(*found, strict=True):
+            np.testing.assert_allclose(one, other, rtol=0, atol=1e-6)
+
+
 def test_variable_without_gradient_stays():
     variables = make_variables()
     before = variables[1].numpy()

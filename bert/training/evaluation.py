@@ -46,7 +46,7 @@ def evaluate(
         context = tf.distribute.get_replica_context()
         return context.all_reduce(tf.distribute.ReduceOp.SUM, sums)
 
-    @tf.function(reduce_retracing=True)
+    @tf.function(reduce_retracing=True, autograph=False)
     def step(batch: Batch) -> Tensor:
         return strategy.run(replica_step, args=(batch,))
 
@@ -74,7 +74,7 @@ class Predictor:
         self.model = model
         inputs = {name: signature[name] for name in model.input}
         self._function = tf.function(
-            lambda batch: model(batch, training=False), input_signature=[inputs]
+            lambda batch: model(batch, training=False), input_signature=[inputs], autograph=False
         )
 
     def __call__(self, inputs: Batch) -> dict[str, np.ndarray]:

@@ -140,6 +140,7 @@ class Trainer:
             self._distributed_step,
             input_signature=[signature] if one else None,
             reduce_retracing=True,
+            autograph=False,
         )
 
     def state(self) -> dict[str, keras.Variable]:
