@@ -1,3 +1,6 @@
+from bert.command_line import quiet_import  # isort: skip  # noqa: F401
+
+import gc
 import os
 import subprocess
 import sys
@@ -23,6 +26,13 @@ GOLDEN = ROOT / "tests" / "golden"
 LARGE_GOLDEN = ROOT.parent / "shared" / "golden"
 
 LENGTH, PREDICTIONS = 12, 3
+
+
+def pytest_collection_finish():
+    # What the imports have made stays: the garbage collector need not look through it, nor through
+    # the graphs of each single test.
+    gc.freeze()
+    gc.set_threshold(20_000)
 
 
 @pytest.fixture(autouse=True)

@@ -643,7 +643,7 @@ import sys
 import keras
 import numpy as np
 import modeling
-from bert.tasks.pretraining import heads as pretraining
+from bert.tasks.pretraining import heads
 folder = sys.argv[1]
 inputs = dict(np.load(f"{folder}/inputs.npz"))
 for name in ("pretraining", "user"):
