@@ -92,7 +92,6 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
         self.epsilon = epsilon
         self.excluded_patterns = tuple(exclude_from_weight_decay or ())
         self.learning_rate_scales: Mapping[str, float] = {}
-        self._scale: Tensor | None = None
 
     def build(self, variables: Sequence[keras.Variable]) -> None:
         if self.built:
@@ -126,19 +125,49 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
           grads: One gradient per variable.
           trainable_variables: The variables; all that the optimizer was built for if None.
           scale: Scalar that multiplies every gradient, as clipping does, without a pass of its own.
-            Given it, the gradients are taken to be summed over all replicas already; without, that
-            is done here.
+            Given it, the gradients are taken to be summed over all replicas already, and what Keras
+            does besides, such as `clipnorm`, is not done; without, Keras does both.
         """
-        self._scale = scale
-        super().apply(grads, trainable_variables)
+        if scale is None:
+            super().apply(grads, trainable_variables)
+            return
+        if trainable_variables is None:
+            trainable_variables = self._trainable_variables
+        variables = list(trainable_variables)
+        if not self.built:
+            self.build(variables)
+        learning_rate = tf.convert_to_tensor(self.learning_rate)
+        tf.distribute.get_replica_context().merge_call(
+            self._apply_summed, args=(list(grads), variables, learning_rate, scale)
+        )
+        self.iterations.assign_add(1)
 
-    def _all_reduce_sum_gradients(self, grads_and_vars: Any) -> Any:
-        # A hook of Keras, called between `apply` and `update_step`.
-        if self._scale is not None:
-            return grads_and_vars
-        return super()._all_reduce_sum_gradients(grads_and_vars)
+    def _apply_summed(
+        self,
+        strategy: tf.distribute.Strategy,
+        grads: Sequence[Tensor | None],
+        variables: Sequence[keras.Variable | tf.Variable],
+        learning_rate: Tensor,
+        scale: Tensor,
+    ) -> None:
+        """Updates the copies of the variables on all replicas."""
 
-    def update_step(self, gradient: Tensor, variable: tf.Variable, learning_rate: Tensor) -> None:
+        def update(copy: tf.Variable, gradient: Tensor, rate: Tensor, scale: Tensor) -> None:
+            self.update_step(gradient, copy, rate, scale)
+
+        for gradient, variable in zip(grads, variables, strict=True):
+            if gradient is not None:
+                value = variable.value if isinstance(variable, keras.Variable) else variable
+                rest = (gradient, learning_rate, scale)
+                strategy.extended.update(value, update, args=rest, group=False)
+
+    def update_step(
+        self,
+        gradient: Tensor,
+        variable: tf.Variable,
+        learning_rate: Tensor,
+        scale: Tensor | None = None,
+    ) -> None:
         index = self._get_variable_index(variable)
         if self._learning_rate_scales[index] != 1.0:
             learning_rate *= self._learning_rate_scales[index]
@@ -154,7 +183,7 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
             # repeated tokens are added up, on CPU and GPU but not on TPU; here they always are.
             tf.convert_to_tensor(gradient),
             tf.convert_to_tensor(learning_rate),
-            tf.ones(()) if self._scale is None else self._scale,
+            tf.ones(()) if scale is None else scale,
             (float(self.beta_1), float(self.beta_2), float(self.epsilon)),
             float(self.weight_decay_rate) if self._decayed[index] else 0.0,
         )

@@ -237,6 +237,23 @@ def test_variable_without_gradient_stays():
     np.testing.assert_array_equal(variables[1].numpy(), before)
 
 
+def test_variable_without_gradient_stays_when_the_others_are_scaled():
+    variables = make_variables()
+    before = [variable.numpy() for variable in variables]
+    optimizer = optimization.bert_optimizer(0.1, 20, 0)
+    optimizer.build(variables)
+    optimizer.apply([make_gradients(1)[0][0], None, None], scale=0.5)
+    changed = [np.any(each.numpy() != was) for each, was in zip(variables, before, strict=True)]
+    assert changed == [True, False, False]
+    assert int(optimizer.iterations.numpy()) == 1
+
+
+def test_no_hook_of_keras_is_overridden():
+    own = {name for name in vars(optimization.AdamWeightDecayOptimizer) if name[0] == "_"}
+    inherited = {name for name in dir(keras.optimizers.Optimizer) if name[:2] != "__"}
+    assert own & inherited == set()
+
+
 def test_fit_trains_with_the_optimizer():
     rng = np.random.RandomState(0)
     inputs = rng.standard_normal((64, 3)).astype("float32")
