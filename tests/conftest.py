@@ -28,6 +28,11 @@ LARGE_GOLDEN = ROOT.parent / "shared" / "golden"
 LENGTH, PREDICTIONS = 12, 3
 
 
+def pytest_collection_modifyitems(items):
+    # The last minutes have work for every process if they are made of short tests.
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
 def pytest_collection_finish():
     # What the imports have made stays: the garbage collector need not look through it, nor through
     # the graphs of each single test.

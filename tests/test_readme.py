@@ -15,15 +15,19 @@ MAKE_LINES = [line for block in BLOCKS for line in block.splitlines() if line.st
 
 @pytest.fixture
 def checkout(tmp_path):
-    """A copy of the tracked files, as a user gets them."""
+    copy_project(tmp_path)
+    return tmp_path
+
+
+def copy_project(folder: Path) -> None:
+    """Copies the tracked files, as a user gets them."""
     listing = subprocess.run(
         ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
     )
     for name in listing.stdout.split("\0"):
         if name and (ROOT / name).exists():
-            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, tmp_path / name)
-    return tmp_path
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, folder / name)
 
 
 def run(*command: str, cwd: Path, **env: str) -> str:
@@ -67,23 +71,72 @@ export BERT_BASE_DIR=released
 
 # In place of GLUE, a task of its form.
 GLUE = """
-mkdir glue
+mkdir -p glue
 cp -r tests/golden/cola glue/CoLA
 export GLUE_DIR=glue
 """
 
 
+COMMANDS = [
+    re.sub(
+        r"^export GLUE_DIR=.*\n",
+        GLUE,
+        re.sub(r"^export BERT_BASE_DIR=.*\n", RELEASED, block, flags=re.M),
+        flags=re.M,
+    )
+    for block in BLOCKS
+    if not block.startswith("make ")
+]
+
+
+def outputs_of(commands: str) -> list[str]:
+    return re.findall(r"--output(?:_file|_dir)?=(\S+)", commands)
+
+
+class Reader:
+    """Someone who tries README's commands in one folder, and none without those that it needs."""
+
+    def __init__(self, folder: Path) -> None:
+        copy_project(folder)
+        self.folder = folder
+        self.done: set[str] = set()
+
+    def follow(self, commands: str) -> None:
+        if commands in self.done:
+            return
+        for earlier in COMMANDS[: COMMANDS.index(commands)]:
+            made = "|".join(re.escape(name) for name in outputs_of(earlier))
+            if made and re.search(rf"\b({made})\b", commands):
+                self.follow(earlier)
+        run("bash", "-euo", "pipefail", "-c", commands, cwd=self.folder)
+        missing = [name for name in outputs_of(commands) if not (self.folder / name).exists()]
+        assert missing == []
+        self.done.add(commands)
+
+
+@pytest.fixture(scope="session")
+def reader(tmp_path_factory):
+    return Reader(tmp_path_factory.mktemp("readme"))
+
+
+def test_released_files_stand_in_wherever_readme_names_some():
+    assert sum(commands.count(RELEASED) for commands in COMMANDS) == 2
+    assert sum(commands.count(GLUE) for commands in COMMANDS) == 1
+    assert not any("/path/to" in commands for commands in COMMANDS)
+
+
 @pytest.mark.slow
-def test_commands_run_as_they_stand(checkout):
-    commands = "".join(block for block in BLOCKS if not block.startswith("make "))
-    commands, count = re.subn(r"^export BERT_BASE_DIR=.*\n", RELEASED, commands, flags=re.M)
-    assert count == 2
-    commands, count = re.subn(r"^export GLUE_DIR=.*\n", GLUE, commands, flags=re.M)
-    assert count == 1
-    run("bash", "-euo", "pipefail", "-c", commands, cwd=checkout)
-    outputs = re.findall(r"--output_(?:file|dir)=(\S+)", commands)
-    assert [name for name in outputs if not (checkout / name).exists()] == []
-    results = (checkout / "my_bert/eval_results.txt").read_text(encoding="utf-8")
+@pytest.mark.parametrize("commands", COMMANDS, ids=lambda c: "-".join(re.findall(r"(\w+)\.py", c)))
+def test_commands_run_as_they_stand(reader, commands):
+    reader.follow(commands)
+
+
+@pytest.mark.slow
+def test_evaluation_names_the_last_step(reader):
+    for commands in COMMANDS:
+        if "my_bert" in outputs_of(commands):
+            reader.follow(commands)
+    results = (reader.folder / "my_bert/eval_results.txt").read_text(encoding="utf-8")
     assert "global_step = 20\n" in results
 
 
