@@ -8,7 +8,6 @@ original on the same input.
 """
 
 import dataclasses
-import json
 import os
 import shutil
 import tempfile
@@ -30,7 +29,8 @@ from bert.files.paths import is_remote, make_folder, read_file
 from bert.tasks.heads import choice_model, classifier_model, span_model, tagging_model
 from bert.tasks.pretraining import heads as pretraining_heads
 from bert.weights import checkpoint, huggingface
-from bert.weights import folder as model_folder
+from bert.weights.comparison import find_difference
+from bert.weights.folder import CONFIG_FILE, ModelFolder, own_files
 
 KERAS_FILE = "bert_model.weights.h5"
 FORMATS = {
@@ -94,76 +94,36 @@ def define_flags() -> None:
     common_flags.define(Settings)
 
 
-@dataclasses.dataclass(frozen=True)
-class Source:
-    """What is converted.
-
-    Attributes:
-      stored: Its weights.
-      config: The shape of the encoder.
-      architecture: One of `huggingface.ARCHITECTURES`.
-      vocabulary: The text of a `vocab.txt`, or None.
-      do_lower_case: Whether the model is uncased, or None where nothing says.
-      task: What `task.json` holds, or {}.
-      labels: Names of the outputs, or None.
-      problem_type: That of a Hugging Face configuration, or None.
-    """
-
-    stored: checkpoint.Stored
-    config: modeling.BertConfig
-    architecture: str
-    vocabulary: bytes | None
-    do_lower_case: bool | None
-    task: Mapping[str, Any]
-    labels: list[str] | None
-    problem_type: str | None
-
-
-def open_source(settings: Settings) -> Source:
-    """Returns what the settings name.
+def open_folder(settings: Settings) -> ModelFolder:
+    """Returns what is to be converted.
 
     Raises:
       ValueError: where its parts are missing or do not fit.
     """
-    weights = checkpoint.Stored.open(settings.input, "input")
-    folder = weights.folder
-    config_file = settings.bert_config_file or model_folder.find_file(
-        folder, "bert_config_file", is_huggingface=weights.is_huggingface
+    folder = ModelFolder.open(
+        settings.input,
+        "input",
+        bert_config_file=settings.bert_config_file,
+        vocab_file=settings.vocab_file,
+        do_lower_case=settings.do_lower_case,
     )
-    config = modeling.BertConfig.from_json_file(config_file)
-    weights.check_fit(config)
-    task = _read_object(os.path.join(folder, checkpoint.TASK_FILE))
-    stored = _read_object(os.path.join(folder, huggingface_files.CONFIG_FILE))
-    casing = settings.do_lower_case
-    if casing is not None:
-        model_folder.check_casing(folder, casing)
-    elif found := model_folder.read_casing(folder):
-        casing = found[0]
-    return Source(
-        weights,
-        config,
-        _architecture(settings, weights.shapes, task, stored),
-        _read_vocabulary(settings, folder),
-        casing,
-        task,
-        task.get("task", {}).get("labels") or huggingface_files.labels(stored),
-        stored.get("problem_type"),
-    )
+    folder.stored.check_fit(folder.config)
+    return folder
 
 
-def _read_object(path: str) -> dict[str, Any]:
-    return huggingface_files.read_json(path) if os.path.isfile(path) else {}
+def find_architecture(folder: ModelFolder, given: str | None) -> str:
+    """Returns what the model is, one of `huggingface.ARCHITECTURES`.
 
+    Args:
+      folder: That of the model.
+      given: What --architecture says; None for what its files say, or else by its heads.
 
-def _architecture(
-    settings: Settings,
-    shapes: Mapping[str, list[int]],
-    task: Mapping[str, Any],
-    stored: Mapping[str, Any],
-) -> str:
-    """Returns what the model is: as is given, as its files say, or by its heads."""
-    named = (stored.get("architectures") or [None])[0]
-    architecture = settings.architecture or _KINDS.get(task.get("kind", ""))
+    Raises:
+      ValueError: where its head is not there.
+    """
+    shapes = folder.stored.shapes
+    named = (folder.huggingface_config.get("architectures") or [None])[0]
+    architecture = given or _KINDS.get(folder.task.get("kind", ""))
     if architecture is None and named in huggingface.ARCHITECTURES:
         architecture = named
     if architecture is None:
@@ -176,24 +136,10 @@ def _architecture(
     if missing := [n for n in huggingface.ARCHITECTURES[architecture] if n not in shapes]:
         raise ValueError(
             f"`--architecture` must be one whose head is there. {architecture} needs {missing}, "
-            f"which {settings.input!r} lacks. By its heads, it is "
+            f"which {folder.stored.path!r} lacks. By its heads, it is "
             f"{huggingface.architecture_of(list(shapes))}."
         )
     return architecture
-
-
-def _read_vocabulary(settings: Settings, folder: str) -> bytes | None:
-    path = settings.vocab_file
-    if path is None:
-        try:
-            path = model_folder.find_file(folder, "vocab_file")
-        except ValueError:
-            logging.warning("There is no vocabulary in %s, and so none in the result.", folder)
-            return None
-    text = read_file(path)
-    if huggingface_files.is_tokenizer(path):
-        return huggingface_files.vocab_text(huggingface_files.read_vocab(text, path))
-    return text
 
 
 def make_model(architecture: str, config: modeling.BertConfig, num_labels: int = 2) -> keras.Model:
@@ -218,11 +164,6 @@ def make_model(architecture: str, config: modeling.BertConfig, num_labels: int =
     return makers.get(architecture, lambda: pretraining_heads.pretraining_model(config))()
 
 
-def _make_model(source: Source) -> keras.Model:
-    num_labels = source.stored.shapes.get("output_weights", [2])[0]
-    return make_model(source.architecture, source.config, num_labels)
-
-
 def _assign(model: keras.Model, stored: checkpoint.Stored) -> list[str]:
     """Sets the variables that are stored; returns the names of the others."""
     values = stored.read(v.path for v in model.weights if v.path in stored.shapes)
@@ -239,18 +180,24 @@ class Report:
     Attributes:
       found: Tensors in the source.
       converted: Those that the result has.
-      left_out: Those that it has not, optimizer slots apart.
-      num_slots: Optimizer slots that it has not.
       missing: Variables of the architecture that the source lacks.
       difference: Between outputs of the source and of the result, at most; None if not verified.
     """
 
     found: list[str]
     converted: list[str]
-    left_out: list[str]
-    num_slots: int
     missing: list[str]
     difference: float | None
+
+    @property
+    def left_out(self) -> list[str]:
+        """Those that the result has not, optimizer slots apart."""
+        return [n for n in self.found if n not in self.converted and not checkpoint.is_slot(n)]
+
+    @property
+    def num_slots(self) -> int:
+        """How many optimizer slots the result has not."""
+        return sum(n not in self.converted and checkpoint.is_slot(n) for n in self.found)
 
     def log(self) -> None:
         """Logs what is worth knowing."""
@@ -276,17 +223,17 @@ def run(settings: Settings) -> Report:
       ArithmeticError: where the result does not compute what the original does.
     """
     folder, name = _split_output(settings)
-    source = open_source(settings)
-    logging.info("Converting %s, which is a %s.", source.stored.prefix, source.architecture)
-    is_file = name is not None
-    texts = {} if is_file else _texts(settings, source)
+    source = open_folder(settings)
+    architecture = find_architecture(source, settings.architecture)
+    logging.info("Converting %s, which is a %s.", source.stored.prefix, architecture)
+    texts = {} if name else _texts(settings, source, architecture)
     name = name or FORMATS[settings.format][0]
     _check_free(folder, name, texts, settings.output)
     make_folder(folder)
     # Beside the output, so that files are moved in one step; a killed run leaves a .partial.
     with tempfile.TemporaryDirectory(prefix="convert.partial", dir=folder) as staging:
         path = os.path.join(staging, name)
-        report = _write(settings, source, path)
+        report = _write(settings, source, architecture, path)
         for text_name, text in texts.items():
             with open(os.path.join(staging, text_name), "wb") as file:
                 file.write(text)
@@ -328,141 +275,136 @@ def _check_free(folder: str, name: str, texts: Mapping[str, bytes], output: str)
         )
 
 
-def _texts(settings: Settings, source: Source) -> dict[str, bytes]:
+def _texts(settings: Settings, source: ModelFolder, architecture: str) -> dict[str, bytes]:
     """Returns the other files of the result by name."""
-    texts: dict[str, Any] = {}
+    vocabulary = None
+    if source.find("vocab_file"):
+        vocabulary = source.vocabulary
+    else:
+        logging.warning("There is no vocabulary in %s, and so none in the result.", source.path)
+    task = source.task or _new_task(source, architecture, settings.is_pair)
+    texts = own_files(source.config, vocabulary, task or None)
     if settings.format == "huggingface":
-        values = huggingface_files.from_bert(source.config.to_dict(), source.architecture)
-        if source.labels:
-            values |= huggingface_files.label_keys(source.labels)
-        elif "output_weights" in source.stored.shapes:
-            count = source.stored.shapes["output_weights"][0]
-            values |= huggingface_files.label_keys([f"LABEL_{n}" for n in range(count)])
-        task_type = source.task.get("task", {}).get("task_type")
-        if task_type in _PROBLEM_TYPES:
-            values["problem_type"] = _PROBLEM_TYPES[task_type]
-        texts[huggingface_files.CONFIG_FILE] = values
+        del texts[CONFIG_FILE]
+        values = _huggingface_config(source, architecture)
+        texts[huggingface_files.CONFIG_FILE] = huggingface_files.json_text(values)
     if source.do_lower_case is not None:
-        texts[huggingface_files.TOKENIZER_CONFIG_FILE] = huggingface_files.tokenizer_config(
+        values = huggingface_files.tokenizer_config(
             source.do_lower_case, source.config.max_position_embeddings
         )
-    elif settings.format == "huggingface" and source.vocabulary:
+        texts[huggingface_files.TOKENIZER_CONFIG_FILE] = huggingface_files.json_text(values)
+    elif settings.format == "huggingface" and vocabulary:
         raise ValueError(
             "`--do_lower_case` must be given, as true or false, for nothing in the folder of "
             f"{source.stored.prefix!r} says whether the model is uncased."
         )
-    if task := source.task or _new_task(source, settings.is_pair):
-        texts[checkpoint.TASK_FILE] = task
-    encoded = {
-        name: (json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode()
-        for name, values in texts.items()
-    }
-    if settings.format != "huggingface":
-        encoded[checkpoint.CONFIG_FILE] = source.config.to_json_string().encode()
-    if source.vocabulary is not None:
-        encoded[checkpoint.VOCAB_FILE] = source.vocabulary
-    return encoded
+    return texts
 
 
-_PROBLEM_TYPES = {
-    "classification": "single_label_classification",
-    "multi_label": "multi_label_classification",
-    "regression": "regression",
-}
+def _huggingface_config(source: ModelFolder, architecture: str) -> dict[str, Any]:
+    has_labels = source.labels or "output_weights" in source.stored.shapes
+    return huggingface_files.from_bert(
+        source.config.to_dict(),
+        architecture,
+        labels=_labels(source) if has_labels else None,
+        task_type=source.task.get("task", {}).get("task_type"),
+    )
 
 
-def _new_task(source: Source, is_pair: bool) -> dict[str, Any]:
+def _num_labels(source: ModelFolder) -> int:
+    return source.stored.shapes.get("output_weights", [2])[0]
+
+
+def _labels(source: ModelFolder) -> list[str]:
+    """Returns names of the outputs, those that transformers gives where nobody has named them."""
+    return source.labels or [f"LABEL_{number}" for number in range(_num_labels(source))]
+
+
+def _new_task(source: ModelFolder, architecture: str, is_pair: bool) -> dict[str, Any]:
     """Returns a `task.json` for a model that brings none, or {} where its files tell too little."""
-    kind = {name: kind for kind, name in _KINDS.items()}.get(source.architecture)
+    kind = {name: kind for kind, name in _KINDS.items()}.get(architecture)
     if kind is None or source.do_lower_case is None:
         return {}
-    limit = source.config.max_position_embeddings
-    common = {"kind": kind, "do_lower_case": source.do_lower_case}
-    if kind == "question_answering":
-        return {**common, **_QUESTIONS, "max_seq_length": min(limit, 384)}
-    common |= {"max_seq_length": min(limit, 128)}
-    if kind == "multiple_choice":
-        return common
-    if kind == "tagging":
-        if not source.labels or {label[:2] for label in source.labels} - {"O", "B-", "I-"}:
-            return {}
-        task = {"labels": source.labels, "scheme": "iob2", "unit": "word"}
-        return {**common, "task": task, "document_context": False}
-    return {**common, "task": _new_classification(source, is_pair)}
+    makers: dict[str, Callable[[], dict[str, Any]]] = {
+        "classification": lambda: _new_classifier(source, is_pair),
+        "question_answering": lambda: _new_reader(source),
+        "tagging": lambda: _new_tagger(source),
+        "multiple_choice": lambda: _new_chooser(source),
+    }
+    values = makers[kind]()
+    return {"kind": kind, "do_lower_case": source.do_lower_case, **values} if values else {}
 
 
-# What run_squad.py takes where nothing is given.
-_QUESTIONS = {
-    "doc_stride": 128,
-    "max_query_length": 64,
-    "version_2_with_negative": False,
-    "n_best_size": 20,
-    "max_answer_length": 30,
-    "null_score_diff_threshold": 0.0,
-}
-
-
-def _new_classification(source: Source, is_pair: bool) -> dict[str, Any]:
-    count = source.stored.shapes["output_weights"][0]
-    task_type = {value: key for key, value in _PROBLEM_TYPES.items()}.get(
-        source.problem_type or "", "classification" if count > 1 else "regression"
-    )
-    labels = source.labels or [f"LABEL_{number}" for number in range(count)]
-    return {
+def _new_classifier(source: ModelFolder, is_pair: bool) -> dict[str, Any]:
+    task_type = huggingface_files.task_type(source.huggingface_config)
+    if task_type is None:
+        task_type = "classification" if _num_labels(source) > 1 else "regression"
+    is_regression = task_type == "regression"
+    task = {
         "name": "custom",
         "task_type": task_type,
-        "labels": [] if task_type == "regression" else labels,
+        "labels": [] if is_regression else _labels(source),
         "is_pair": is_pair,
-        "metric": "pearson" if task_type == "regression" else "accuracy",
+        "metric": "pearson" if is_regression else "accuracy",
+    }
+    return {**_new_chooser(source), "task": task}
+
+
+def _new_reader(source: ModelFolder) -> dict[str, Any]:
+    """Returns what run_squad.py takes where nothing is given."""
+    return {
+        "doc_stride": 128,
+        "max_query_length": 64,
+        "version_2_with_negative": False,
+        "n_best_size": 20,
+        "max_answer_length": 30,
+        "null_score_diff_threshold": 0.0,
+        "max_seq_length": min(source.config.max_position_embeddings, 384),
     }
 
 
-def _write(settings: Settings, source: Source, path: str) -> Report:
+def _new_tagger(source: ModelFolder) -> dict[str, Any]:
+    labels = source.labels
+    if not labels or {label[:2] for label in labels} - {"O", "B-", "I-"}:
+        return {}
+    task = {"labels": labels, "scheme": "iob2", "unit": "word"}
+    return {**_new_chooser(source), "task": task, "document_context": False}
+
+
+def _new_chooser(source: ModelFolder) -> dict[str, Any]:
+    return {"max_seq_length": min(source.config.max_position_embeddings, 128)}
+
+
+def _write(settings: Settings, source: ModelFolder, architecture: str, path: str) -> Report:
     """Writes the weights to `path`, verifies them, and returns what to report."""
     names = sorted(source.stored.shapes)
-    slots = [name for name in names if checkpoint.is_slot(name)]
-    model = _make_model(source)
+    model = make_model(architecture, source.config, _num_labels(source))
     missing = _assign(model, source.stored)
-    known, _ = huggingface.split(names)
-    if settings.format == "tf":
-        converted = [name for name in names if not (settings.weights_only and name in slots)]
-    elif settings.format == "huggingface":
-        converted = [name for name in names if name in known or name == checkpoint.GLOBAL_STEP]
-    else:
-        converted = [variable.path for variable in model.weights if variable.path in names]
     if settings.format == "keras":
+        converted = [variable.path for variable in model.weights if variable.path in names]
         model.save_weights(path)
-    else:
-        _write_tensors(settings, source, path, source.stored.read(converted))
-    left_out = sorted(set(names) - set(converted))
-    difference = verify(source, model, missing, path) if settings.verify else None
-    return Report(
-        names,
-        converted,
-        [name for name in left_out if name not in slots],
-        len(set(left_out) & set(slots)),
-        missing,
-        difference,
-    )
-
-
-def _write_tensors(
-    settings: Settings, source: Source, path: str, tensors: Mapping[str, np.ndarray]
-) -> None:
-    if settings.format == "huggingface":
+    elif settings.format == "huggingface":
+        known, _ = huggingface.split(names)
+        converted = [name for name in names if name in known or name == checkpoint.GLOBAL_STEP]
         with open(path, "wb") as file:
-            huggingface.write(file, tensors, source.architecture)
-        return
-    # Readers of a run's checkpoints ask for a step.
-    step = {checkpoint.GLOBAL_STEP: np.asarray(0, np.int64)}
-    checkpoint.save_tensors(path, {**step, **tensors})
+            huggingface.write(file, source.stored.read(converted), architecture)
+    else:
+        converted = [n for n in names if not (settings.weights_only and checkpoint.is_slot(n))]
+        # Readers of a run's checkpoints ask for a step.
+        step = {checkpoint.GLOBAL_STEP: np.asarray(0, np.int64)}
+        checkpoint.save_tensors(path, {**step, **source.stored.read(converted)})
+    difference = verify(source, architecture, model, missing, path) if settings.verify else None
+    return Report(names, converted, missing, difference)
 
 
-def verify(source: Source, model: keras.Model, missing: list[str], path: str) -> float:
+def verify(
+    source: ModelFolder, architecture: str, model: keras.Model, missing: list[str], path: str
+) -> float:
     """Runs the model and what is read from `path` on the same input.
 
     Args:
       source: What was converted.
+      architecture: What it is.
       model: With the weights of the source.
       missing: Its variables that the source lacks.
       path: The result.
@@ -473,7 +415,7 @@ def verify(source: Source, model: keras.Model, missing: list[str], path: str) ->
     Raises:
       ArithmeticError: where that is too far.
     """
-    other = _make_model(source)
+    other = make_model(architecture, source.config, _num_labels(source))
     if path.endswith(FORMATS["keras"][1]):
         other.load_weights(path)
     else:
@@ -482,33 +424,13 @@ def verify(source: Source, model: keras.Model, missing: list[str], path: str) ->
     for variable in other.weights:
         if variable.path in missing:
             variable.assign(values[variable.path])
-    inputs = _random_inputs(source.config, model)
-    one, two = (each(inputs, training=False) for each in (model, other))
-    difference = max(float(np.abs(one[name] - two[name]).max()) for name in one)
+    difference = find_difference(model, other, source.config)
     if not difference <= TOLERANCE:
         raise ArithmeticError(
             f"The result must compute what {source.stored.prefix!r} does. On the same input, "
             f"outputs differ by {difference}, and nothing is written."
         )
     return difference
-
-
-def _random_inputs(config: modeling.BertConfig, model: keras.Model) -> dict[str, np.ndarray]:
-    """Returns two rows of random ids, the second one with padding."""
-    rng = np.random.RandomState(0)
-    length = min(16, config.max_position_embeddings)
-    mask = np.arange(length) < np.array([[length], [(length + 1) // 2]])
-    inputs = {
-        "input_ids": rng.randint(0, config.vocab_size, (2, length)),
-        "input_mask": mask,
-        "segment_ids": rng.randint(0, min(config.type_vocab_size, 2), (2, length)),
-    }
-    if "masked_lm_positions" in model.input:
-        inputs["masked_lm_positions"] = np.array([[0], [length // 2 - 1]]).clip(0)
-    inputs = {name: values.astype(np.int32) for name, values in inputs.items()}
-    if len(model.input["input_ids"].shape) == 3:
-        return {name: values[None] for name, values in inputs.items()}
-    return inputs
 
 
 def main(_: list[str]) -> None:

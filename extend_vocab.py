@@ -25,9 +25,10 @@ import tokenization
 from bert.command_line import flags as common_flags
 from bert.command_line.console import run_script
 from bert.command_line.flags import REQUIRED, flag
-from bert.files.paths import check_outputs, is_file, make_folder, read_lines, write_text
+from bert.files.huggingface import vocab_text
+from bert.files.paths import check_outputs, is_file, make_folder, read_lines
 from bert.weights import checkpoint
-from bert.weights import folder as model_folder
+from bert.weights.folder import CONFIG_FILE, VOCAB_FILE, ModelFolder
 
 EMBEDDINGS = "bert/embeddings/word_embeddings"
 # A row for each entry of the vocabulary; a fine-tuned model has no masked-LM head.
@@ -68,18 +69,17 @@ def run(settings: Settings) -> dict[str, int]:
     Raises:
       ValueError: where words cannot be added, or files do not fit each other; nothing is written.
     """
-    settings = model_folder.complete(settings)
-    stored = checkpoint.Stored.open(settings.init_checkpoint)
-    config = modeling.BertConfig.from_json_file(settings.bert_config_file)
-    vocab = _load_vocab(settings.vocab_file, config.vocab_size)
+    folder = ModelFolder.of(settings)
+    config = folder.config
+    vocab = _load_vocab(folder.vocab_file, config.vocab_size)
     words = check_words(settings.new_words, vocab, settings.do_lower_case)
     places = place(words, vocab, use_unused=settings.use_unused)
-    _check_output(settings, stored.prefix)
+    _check_output(settings.output_dir, folder)
     tokenizer = tokenization.WordpieceTokenizer(vocab)
     pieces = {word: tokenizer.split_word(word) for word in words}
     size = max(config.vocab_size, *(index + 1 for index in places.values()))
     rows = {places[word]: [vocab[piece] for piece in pieces[word]] for word in words}
-    tensors = _extended_tensors(stored, config, rows, size)
+    tensors = _extended_tensors(folder.stored, config, rows, size)
     _log_words(places, pieces, vocab)
     _write(
         settings.output_dir, tensors, dataclasses.replace(config, vocab_size=size), places, vocab
@@ -158,13 +158,13 @@ def place(words: Sequence[str], vocab: Mapping[str, int], *, use_unused: bool) -
     return dict(zip(words, ids, strict=True))
 
 
-def _check_output(settings: Settings, prefix: str) -> None:
-    make_folder(settings.output_dir)
+def _check_output(output_dir: str, folder: ModelFolder) -> None:
+    make_folder(output_dir)
     written = [
-        os.path.join(settings.output_dir, name)
-        for name in (checkpoint.CONFIG_FILE, checkpoint.VOCAB_FILE, f"{checkpoint.WEIGHTS}.index")
+        os.path.join(output_dir, name)
+        for name in (CONFIG_FILE, VOCAB_FILE, f"{checkpoint.WEIGHTS}.index")
     ]
-    read = [settings.bert_config_file, settings.vocab_file, f"{prefix}.index"]
+    read = [folder.bert_config_file, folder.vocab_file, f"{folder.stored.prefix}.index"]
     check_outputs(written, read, "output_dir")
     if there := [path for path in written if is_file(path)]:
         raise ValueError(
@@ -238,9 +238,8 @@ def _write(
 ) -> None:
     entries = {index: token for token, index in vocab.items()}
     entries |= {index: word for word, index in places.items()}
-    lines = "".join(f"{entries[index]}\n" for index in range(len(entries)))
-    write_text(os.path.join(output_dir, checkpoint.VOCAB_FILE), lines)
-    model_folder.keep_config(output_dir, config)
+    vocabulary = vocab_text(entries[index] for index in range(len(entries)))
+    ModelFolder(output_dir).keep(config, vocabulary)
     # Last, for without its weights the folder is no model.
     prefix = os.path.join(output_dir, checkpoint.WEIGHTS)
     checkpoint.save_tensors(prefix, tensors)

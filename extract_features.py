@@ -30,8 +30,7 @@ from bert.files.tables import clean_line, split_pair
 from bert.files.vectors import Features, write_jsonl, write_npz
 from bert.tasks.features import COMBINATIONS, combine, parse_layers, width
 from bert.training.batches import cut_by_size, pad_sequences, sort_by_length
-from bert.weights import folder as model_folder
-from bert.weights.checkpoint import Stored
+from bert.weights.folder import ModelFolder
 
 # A chunk ends where its lines give so many values (of 4 bytes), or are so many.
 CHUNK_VALUES = 1 << 25
@@ -225,22 +224,18 @@ def run(settings: Settings) -> None:
     Raises:
       ValueError: before the expensive part, where the settings, the text and the model do not fit.
     """
-    settings = model_folder.complete(settings)
     logging.info("%s", settings)
-    config = modeling.BertConfig.from_json_file(settings.bert_config_file)
+    folder = ModelFolder.of(settings)
+    config = folder.config
     layers = parse_layers(settings.layers, config, flag="layers")
-    stored = Stored.open(settings.init_checkpoint)
     _check(settings, config, layers)
-    stored.check_fit(config)
+    folder.stored.check_fit(config)
     files = match_files(settings.input_file, "input_file")
     check_outputs([settings.output_file], files, "output_file")
-    tokenizer = model_folder.load_tokenizer(
-        settings.vocab_file, settings.do_lower_case, config.vocab_size, ["[CLS]", "[SEP]"]
-    )
-    lines = Lines(files, tokenizer, settings.max_seq_length)
+    lines = Lines(files, folder.load_tokenizer(), settings.max_seq_length)
     lengths = survey(lines, config)
     extractor = Extractor(config, layers, settings.pooling)
-    stored.assign(extractor.model.weights)
+    folder.stored.assign(extractor.model.weights)
     features = extract(extractor, lines, settings, sum(lengths))
     with replace_files([settings.output_file]) as [file]:
         if settings.format == "jsonl":
@@ -265,7 +260,6 @@ def _check(settings: Settings, config: modeling.BertConfig, layers: Sequence[int
             "`--layers` must all have the same number of values for `--format=npz`. Received "
             f"{settings.layers!r}; ask for concat_last_four in a run of its own."
         )
-    tokenization.validate_case_matches_checkpoint(settings.do_lower_case, settings.init_checkpoint)
     if settings.use_tpu:
         logging.warning("--use_tpu has no effect: features are computed on a GPU or the CPU.")
 

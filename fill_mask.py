@@ -15,19 +15,15 @@ from bert.command_line import quiet_import  # isort: skip  # noqa: F401
 
 from absl import flags, logging
 
-import modeling
-import tokenization
 from bert.command_line import flags as common_flags
 from bert.command_line.console import run_script
 from bert.command_line.flags import REQUIRED, flag
 from bert.files.paths import match_files, open_output
 from bert.files.tables import clean_line, text_lines
-from bert.tasks.pretraining.masked_model import MASK, Guess, MaskedModel, Score, Text
+from bert.tasks.pretraining import masked_model
+from bert.tasks.pretraining.masked_model import MASK, Guess, Score, Text
 from bert.training.batches import cut_by_size
-from bert.weights import folder as model_folder
-from bert.weights.checkpoint import Stored
-
-HEAD = "cls/predictions/"
+from bert.weights.folder import ModelFolder
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,38 +59,6 @@ def define_flags() -> None:
     common_flags.define(Settings)
 
 
-def load(settings: Settings) -> MaskedModel:
-    """Returns the model that the settings name.
-
-    Raises:
-      ValueError: where it is not all there, or its parts do not fit.
-    """
-    stored = Stored.open(settings.checkpoint, "checkpoint")
-    folder = stored.folder
-    config_file = settings.bert_config_file or model_folder.find_file(
-        folder, "bert_config_file", is_huggingface=stored.is_huggingface
-    )
-    config = modeling.BertConfig.from_json_file(config_file)
-    tokenization.validate_case_matches_checkpoint(settings.do_lower_case, stored.path)
-    model_folder.check_casing(folder, settings.do_lower_case)
-    stored.check_fit(config)
-    tokenizer = model_folder.load_tokenizer(
-        settings.vocab_file or model_folder.find_file(folder, "vocab_file"),
-        settings.do_lower_case,
-        config.vocab_size,
-        ["[CLS]", "[SEP]", MASK],
-    )
-    model = MaskedModel(config, tokenizer, settings.batch_size)
-    needed = [each.path for each in model.model.weights if each.path.startswith(HEAD)]
-    if missing := [name for name in needed if name not in stored.shapes]:
-        raise ValueError(
-            f"`--checkpoint` must hold the masked-LM head of pre-training, {HEAD}*. "
-            f"{stored.prefix!r} lacks {missing}; was it fine-tuned, or stripped of its heads?"
-        )
-    stored.assign(model.model.weights)
-    return model
-
-
 def run(settings: Settings, texts: Sequence[str] = ()) -> int:
     """Writes an answer for each text, and returns their number.
 
@@ -114,7 +78,14 @@ def run(settings: Settings, texts: Sequence[str] = ()) -> int:
     # Who types waits for each answer.
     waits = not texts and path == "-" and sys.stdin.isatty()
     with open_output(settings.output_file, path) as output:
-        model = load(settings)
+        folder = ModelFolder.open(
+            settings.checkpoint,
+            "checkpoint",
+            bert_config_file=settings.bert_config_file,
+            vocab_file=settings.vocab_file,
+            do_lower_case=settings.do_lower_case,
+        )
+        model = masked_model.load(folder, settings.batch_size)
         read = (model.read(text, place) for place, text in given)
         limit = 1 if waits else 64 * settings.batch_size
         count = 0

@@ -20,8 +20,8 @@ import tokenization
 from bert.command_line import flags as common_flags
 from bert.command_line.console import run_script
 from bert.command_line.flags import REQUIRED, flag
-from bert.weights import checkpoint, tf_hub
-from bert.weights import folder as model_folder
+from bert.weights import tf_hub
+from bert.weights.folder import CONFIG_FILE, ModelFolder
 
 # What the module gives, whatever the flags of that name say.
 _GIVEN = ("vocab_file", "do_lower_case", "bert_config_file", "init_checkpoint")
@@ -67,20 +67,19 @@ def _complete(
             "hub, such as google-bert/bert-base-uncased."
         )
     if tf_hub.is_module(handle):
-        module = tf_hub.read(handle)
-        model_folder.keep_config(folder, module.config)
+        module = tf_hub.Module(handle)
+        ModelFolder(folder).keep(module.config)
         found = {
             "vocab_file": module.vocab_file,
             "do_lower_case": module.do_lower_case,
-            "bert_config_file": os.path.join(folder, checkpoint.CONFIG_FILE),
-            "init_checkpoint": module.init_checkpoint,
+            "bert_config_file": os.path.join(folder, CONFIG_FILE),
+            "init_checkpoint": module.stored.prefix,
         }
     else:
-        stored = checkpoint.Stored.open(handle, "bert_hub_module_handle")
-        casing = model_folder.read_casing(stored.folder)
         found = {"vocab_file": "", "bert_config_file": "", "init_checkpoint": handle}
-        if casing:
-            found["do_lower_case"] = casing[0]
+        casing = ModelFolder.open(handle, tf_hub.FLAG).do_lower_case
+        if casing is not None:
+            found["do_lower_case"] = casing
     return dataclasses.replace(settings, **found)
 
 
@@ -90,8 +89,7 @@ def create_tokenizer_from_hub_module(bert_hub_module_handle: str) -> tokenizatio
     Raises:
       ValueError: where the folder is no such module.
     """
-    module = tf_hub.read(bert_hub_module_handle)
-    return tokenization.FullTokenizer(module.vocab_file, module.do_lower_case)
+    return tf_hub.Module(bert_hub_module_handle).load_tokenizer()
 
 
 def main(_: list[str]) -> None:

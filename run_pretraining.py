@@ -29,7 +29,7 @@ from bert.training import loop
 from bert.training.batches import Batches, Records
 from bert.training.evaluation import evaluate, save_results
 from bert.weights import checkpoint
-from bert.weights import folder as model_folder
+from bert.weights.folder import ModelFolder
 
 OBJECTIVE = loop.Objective(pretraining_heads.loss_weights, pretraining_heads.losses)
 
@@ -75,21 +75,24 @@ def run(settings: Settings) -> dict[str, float]:
     """
     if not settings.do_train and not settings.do_eval:
         raise ValueError("At least one of `--do_train` and `--do_eval` must be given.")
-    settings = model_folder.complete(settings)
+    folder = ModelFolder.of(settings)
     strategy = loop.make_strategy(
         "tpu" if settings.use_tpu else settings.strategy, settings.tpu_name
     )
-    config = modeling.BertConfig.from_json_file(settings.bert_config_file)
+    config = folder.config
+    init = folder.stored if settings.init_checkpoint else None
+    if init:
+        init.check_fit(config)
     train_batches, eval_batches = _open_batches(settings, config, strategy.num_replicas_in_sync)
-    model_folder.check_config(settings.output_dir, config)
+    ModelFolder(settings.output_dir).check_kept(config)
     make_folder(settings.output_dir)
     with strategy.scope():
         model = pretraining_heads.pretraining_model(config, dtype=settings.precision)
         loop.log_set_up(model, strategy, settings)
         if settings.do_train:
-            step = _train(settings, config, model, train_batches)
+            step = _train(settings, config, model, train_batches, init)
         else:
-            step = _restore(settings, model)
+            step = _restore(settings, model, init)
         if not settings.do_eval:
             return {}
         results = evaluate(model, pretraining_heads.metrics, eval_batches, settings.max_eval_steps)
@@ -121,8 +124,6 @@ def _open_batches(settings: Settings, config: modeling.BertConfig, num_replicas:
             f"device. Received {settings.train_batch_size} and "
             f"{settings.gradient_accumulation_steps}."
         )
-    if settings.init_checkpoint:
-        checkpoint.check_fit(settings.init_checkpoint, config)
     features = pretraining_features(
         max_seq_length=settings.max_seq_length,
         max_predictions_per_seq=settings.max_predictions_per_seq,
@@ -164,6 +165,7 @@ def _train(
     config: modeling.BertConfig,
     model: keras.Model,
     batches: Batches,
+    init: checkpoint.Stored | None,
 ) -> int:
     optimizer = optimization.bert_optimizer(
         settings.learning_rate, settings.num_train_steps, settings.num_warmup_steps
@@ -177,7 +179,7 @@ def _train(
         loss_scale=loop.LossScale() if settings.precision == "mixed_float16" else None,
     )
     checkpoints = checkpoint.Checkpoints(settings.output_dir, settings.keep_checkpoint_max)
-    step = loop.initialize(model, trainer.state(), checkpoints, settings.init_checkpoint)
+    step = loop.initialize(model, trainer.state(), checkpoints, init)
     if step > settings.num_train_steps:
         raise ValueError(
             f"`--num_train_steps` must be at least {step}, where {settings.output_dir!r} is. "
@@ -192,7 +194,7 @@ def _train(
     )
     observers = []
     if loop.is_chief(trainer.strategy):
-        model_folder.keep_config(settings.output_dir, config)
+        ModelFolder(settings.output_dir).keep(config)
         observers.append(
             loop.ProgressLog(
                 settings.output_dir,
@@ -213,10 +215,10 @@ def _train(
     return settings.num_train_steps
 
 
-def _restore(settings: Settings, model: keras.Model) -> int:
+def _restore(settings: Settings, model: keras.Model, init: checkpoint.Stored | None) -> int:
     weights = {variable.path: variable for variable in model.weights}
     checkpoints = checkpoint.Checkpoints(settings.output_dir)
-    return loop.initialize(model, weights, checkpoints, settings.init_checkpoint)
+    return loop.initialize(model, weights, checkpoints, init)
 
 
 def _explain(results: dict[str, float], batches: Batches, max_eval_steps: int) -> None:

@@ -53,6 +53,20 @@ def log(caplog):
 
 
 @pytest.fixture
+def opened(monkeypatch):
+    """The prefixes of the TF1 checkpoints that are opened, in their order."""
+    prefixes = []
+    open_reader = tf.compat.v1.train.NewCheckpointReader
+
+    def record(prefix):
+        prefixes.append(prefix)
+        return open_reader(prefix)
+
+    monkeypatch.setattr(tf.compat.v1.train, "NewCheckpointReader", record)
+    return prefixes
+
+
+@pytest.fixture
 def tiny_config():
     """Two layers in which no two sizes are the same, so that none can stand in for another."""
     return modeling.BertConfig(

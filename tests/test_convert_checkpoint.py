@@ -182,6 +182,14 @@ def test_report_names_what_is_left_out_and_what_is_missing(tmp_path, still_confi
     assert_same_bytes(read(tmp_path / "hf"), tensors)
 
 
+def test_input_and_result_are_opened_once(tmp_path, still_config, tensors, opened):
+    source = save(tmp_path / "tf", tensors, still_config)
+    convert(source, tmp_path / "out", "tf")
+    written = opened.pop()
+    assert opened == [str(source / "bert_model.ckpt")]
+    assert written.startswith(f"{tmp_path}/out/convert.partial")
+
+
 def test_a_file_alone_can_be_written(tmp_path, still_config, tensors):
     source = save(tmp_path / "tf", tensors, still_config)
     (tmp_path / "out").mkdir()
@@ -289,13 +297,15 @@ def test_a_result_that_computes_something_else_is_not_kept(tmp_path, still_confi
     wrong = {**tensors, "cls/seq_relationship/output_bias": np.ones(2, np.float32)}
     checkpoint.save_tensors(str(tmp_path / "wrong.ckpt"), wrong)
     settings = convert_checkpoint.Settings(input=str(source), output="", format="tf")
-    opened = convert_checkpoint.open_source(settings)
+    opened = convert_checkpoint.open_folder(settings)
     model = convert_checkpoint.make_model("BertForPreTraining", still_config)
     for variable in model.weights:
         variable.assign(tensors[variable.path])
     assert model(model_inputs(make_examples(still_config, 1))) is not None
     with pytest.raises(ArithmeticError, match="outputs differ by"):
-        convert_checkpoint.verify(opened, model, [], str(tmp_path / "wrong.ckpt"))
+        convert_checkpoint.verify(
+            opened, "BertForPreTraining", model, [], str(tmp_path / "wrong.ckpt")
+        )
 
 
 def test_the_command_line_converts(tmp_path):

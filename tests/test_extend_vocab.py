@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import extend_vocab
-import fill_mask
 import modeling
 import tokenization
 from bert.tasks.pretraining import heads as pretraining_heads
+from bert.tasks.pretraining import masked_model
 from bert.weights import checkpoint
+from bert.weights.folder import ModelFolder
 
 EMBEDDINGS, BIAS = extend_vocab.TABLES
 SIZE, NUM_UNUSED = 406, 8
@@ -138,7 +139,7 @@ def test_vocabulary_shorter_than_the_table_grows_into_it(tmp_path):
 
 def test_the_folder_is_a_model_that_knows_the_words(tmp_path):
     _, folder = extend(tmp_path, use_unused=False)
-    model = fill_mask.load(fill_mask.Settings(checkpoint=str(folder)))
+    model = masked_model.load(ModelFolder.open(str(folder)))
     assert model.tokenizer.tokenize("the bookkeeper") == ["the", "bookkeeper"]
 
 

@@ -198,6 +198,11 @@ def test_what_cannot_work_is_an_error_before_the_work(settings, changes, message
         extract_features.run(settings(**changes))
 
 
+def test_the_checkpoint_is_opened_once(settings, tmp_path, opened):
+    extract_features.run(settings())
+    assert opened == [str(tmp_path / "bert_model.ckpt")]
+
+
 def test_a_file_without_lines_is_an_error(settings, tmp_path):
     (tmp_path / "text.txt").write_text("")
     with pytest.raises(ValueError, match="`--input_file` must hold text"):

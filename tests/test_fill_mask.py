@@ -8,8 +8,9 @@ from conftest import GOLDEN, run_python
 
 import fill_mask
 import modeling
+from bert.tasks.pretraining import masked_model
 from bert.weights import checkpoint
-from bert.weights import folder as model_folder
+from bert.weights.folder import ModelFolder
 
 TEXT = "the old [MASK] told a [MASK] ||| who heard it?"
 
@@ -39,7 +40,7 @@ def run_jsonl(settings, texts=()):
 
 def test_guesses_equal_those_of_the_model(settings):
     [answer] = run_jsonl(settings(top_k=3), [TEXT])
-    model = fill_mask.load(settings())
+    model = masked_model.load(ModelFolder.open(str(GOLDEN)))
     [masks] = model.fill([model.read(TEXT)], top_k=3)
     assert answer["text"] == TEXT
     assert answer["masks"] == [
@@ -77,7 +78,7 @@ def test_a_folder_of_pretraining_has_its_configuration(settings, tmp_path):
     weights = checkpoint.Stored.open(str(GOLDEN / "bert_model.ckpt")).read()
     folder = tmp_path / "pretrained"
     folder.mkdir()
-    model_folder.keep_config(str(folder), config)
+    ModelFolder(str(folder)).keep(config)
     checkpoint.save_tensors(str(folder / "model.ckpt-7"), weights)
     vocab_file = str(GOLDEN / "vocab.txt")
     with pytest.raises(ValueError, match=r"`--vocab_file` must be given.*vocab.txt"):
@@ -87,6 +88,11 @@ def test_a_folder_of_pretraining_has_its_configuration(settings, tmp_path):
     (folder / "bert_config.json").unlink()
     with pytest.raises(ValueError, match=r"`--bert_config_file` must be given.*bert_config.json"):
         fill_mask.run(settings(checkpoint=str(folder), vocab_file=vocab_file), [TEXT])
+
+
+def test_the_checkpoint_is_opened_once(settings, opened):
+    run_jsonl(settings(), [TEXT])
+    assert opened == [str(GOLDEN / "bert_model.ckpt")]
 
 
 def test_a_checkpoint_without_the_head_is_an_error(settings):

@@ -110,7 +110,7 @@ def test_what_init_checkpoint_takes_will_do(tmp_path, module):
 
 
 def test_module_tells_its_shape_and_its_tokenizer_its_casing(module):
-    assert tf_hub.read(str(module)).config == CONFIG
+    assert tf_hub.Module(str(module)).config == CONFIG
     tokenizer = run_classifier_with_tfhub.create_tokenizer_from_hub_module(str(module))
     assert tokenizer.tokenize("Red red") == ["Red", "red"]
 

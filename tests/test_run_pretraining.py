@@ -142,6 +142,15 @@ def test_resumed_run_says_so_and_ends_bit_for_bit_the_same(pretraining_run, tmp_
     )
 
 
+def test_the_initial_checkpoint_is_opened_once(pretraining_run, tmp_path, tiny_config, opened):
+    model = modeling.BertModel(tiny_config)
+    model.build(None)
+    initial = str(tmp_path / "initial.ckpt")
+    checkpoint.save_tensors(initial, {v.path: v.numpy() for v in model.weights})
+    run_pretraining.run(pretraining_run(init_checkpoint=initial, num_train_steps=1))
+    assert opened == [initial]
+
+
 def test_finished_run_trains_no_further(pretraining_run, tmp_path, log):
     run_pretraining.run(pretraining_run())
     before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "output").glob("model*")}

@@ -15,7 +15,6 @@ from bert.tasks.heads import classifier_model, span_model
 from bert.tasks.pretraining import heads as pretraining_heads
 from bert.training import loop
 from bert.weights import checkpoint
-from bert.weights import folder as model_folder
 from bert.weights.variables import all_variables, encoder_shapes
 
 
@@ -341,16 +340,9 @@ def test_the_table_has_every_variable_and_the_keys_of_its_sizes(tiny_config, mak
             assert key is None or getattr(tiny_config, key) == size
 
 
-def test_a_checkpoint_is_opened_once(tmp_path, monkeypatch, tiny_config):
+def test_a_checkpoint_is_opened_once(tmp_path, opened, tiny_config):
     prefix = str(tmp_path / "model.ckpt")
     checkpoint.save_tensors(prefix, encoder_weights(tiny_config))
-    opened = []
-    open_reader = tf.compat.v1.train.NewCheckpointReader
-    monkeypatch.setattr(
-        tf.compat.v1.train,
-        "NewCheckpointReader",
-        lambda path: opened.append(path) or open_reader(path),
-    )
     stored = checkpoint.Stored.open(str(tmp_path))
     assert opened == []
     stored.check_fit(tiny_config)
@@ -601,22 +593,6 @@ def test_text_is_replaced_at_once(tmp_path, monkeypatch):
     write_text(str(path), "new, and longer")
     assert path.read_text() == "new, and longer"
     assert [each.name for each in tmp_path.iterdir()] == ["results.txt"]
-
-
-def test_output_folder_keeps_its_configuration(tmp_path, tiny_config):
-    folder = str(tmp_path / "run")
-    model_folder.check_config(folder, tiny_config)
-    make_folder(folder)
-    model_folder.keep_config(folder, tiny_config)
-    model_folder.check_config(folder, tiny_config)
-    stored = modeling.BertConfig.from_json_file(os.path.join(folder, "bert_config.json"))
-    assert stored == tiny_config
-    other = change(tiny_config, hidden_size=16, hidden_act="relu")
-    with pytest.raises(ValueError, match="`--output_dir` must belong") as caught:
-        model_folder.check_config(folder, other)
-    assert "`hidden_size` is 8 there and 16 in `--bert_config_file`" in str(caught.value)
-    assert "`hidden_act` is 'gelu' there and 'relu'" in str(caught.value)
-    assert "vocab_size" not in str(caught.value)
 
 
 @pytest.mark.parametrize("place", ["file", "file/run"])

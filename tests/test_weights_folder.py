@@ -1,13 +1,16 @@
 import dataclasses
 import json
 
+import numpy as np
 import pytest
+from conftest import change
 from test_files_huggingface import write as write_tokenizer
 from test_weights_huggingface import CONFIG, write
 
 import modeling
+from bert.files.paths import make_folder
 from bert.weights import checkpoint
-from bert.weights import folder as model_folder
+from bert.weights.folder import ModelFolder, require_segments
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,7 +39,7 @@ def folder(tmp_path, encoder):
 
 
 def complete(**values):
-    return model_folder.complete(Settings(**values))
+    return ModelFolder.of(Settings(**values))
 
 
 def test_files_come_from_the_folder_of_the_checkpoint(folder, log):
@@ -46,7 +49,6 @@ def test_files_come_from_the_folder_of_the_checkpoint(folder, log):
     assert log.messages == [
         f"Not given, so taken from beside the weights: {folder}/config.json, {folder}/vocab.txt."
     ]
-    assert model_folder.complete(settings) == settings
     # However the weights are named.
     assert complete(init_checkpoint=str(folder / "model.safetensors")).vocab_file
 
@@ -127,9 +129,7 @@ def test_settings_need_no_vocabulary(folder):
         init_checkpoint: str
         bert_config_file: str = ""
 
-    settings = model_folder.complete(Pretraining(str(folder)))
-    config = modeling.BertConfig.from_json_file(settings.bert_config_file)
-    assert config == modeling.BertConfig.from_dict(CONFIG)
+    assert ModelFolder.of(Pretraining(str(folder))).config == modeling.BertConfig.from_dict(CONFIG)
 
 
 def name_labels(folder, *names):
@@ -140,31 +140,126 @@ def name_labels(folder, *names):
 
 def test_labels_in_another_order_than_the_outputs_are_refused(folder):
     name_labels(folder, "good", "bad")
-    model_folder.check_labels(str(folder), ["good", "bad"])
+    ModelFolder.open(str(folder)).check_labels(["good", "bad"])
     with pytest.raises(ValueError, match=r"has \['good', 'bad'\].*--labels=good"):
-        model_folder.check_labels(str(folder), ["bad", "good"])
+        ModelFolder.open(str(folder)).check_labels(["bad", "good"])
 
 
 def test_labels_of_other_names_are_told(folder, log):
     name_labels(folder, "POSITIVE", "NEGATIVE")
-    model_folder.check_labels(str(folder), ["1", "0"])
+    ModelFolder.open(str(folder)).check_labels(["1", "0"])
     assert log.messages[-1].endswith("Taken are: POSITIVE as 1, NEGATIVE as 0.")
     count = len(log.messages)
     name_labels(folder, "LABEL_0", "LABEL_1")
-    model_folder.check_labels(str(folder), ["1", "0"])
+    ModelFolder.open(str(folder)).check_labels(["1", "0"])
     assert len(log.messages) == count
 
 
-def test_a_vocabulary_must_fit_the_model(tmp_path, log):
-    path = str(tmp_path / "vocab.txt")
-    (tmp_path / "vocab.txt").write_text(
-        "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"])
-    )
-    assert model_folder.load_tokenizer(path, True, 6, ["[MASK]"]).tokenize("A b") == ["a", "[UNK]"]
+def test_a_vocabulary_must_fit_the_model(tmp_path, tiny_config, log):
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"]
+
+    def load(vocab_size, *special_tokens):
+        folder = ModelFolder(str(tmp_path))
+        folder.keep(change(tiny_config, vocab_size=vocab_size), "\n".join(tokens).encode())
+        return folder.load_tokenizer(special_tokens)
+
+    assert load(6, "[MASK]").tokenize("A b") == ["a", "[UNK]"]
     assert not log.messages
-    model_folder.load_tokenizer(path, True, 7, ["[MASK]"])
+    load(7, "[MASK]")
     assert "has 6 tokens, but `vocab_size` in --bert_config_file is 7" in log.messages[0]
     with pytest.raises(ValueError, match=r"at most 5 tokens.*has 6"):
-        model_folder.load_tokenizer(path, True, 5, ["[MASK]"])
+        load(5, "[MASK]")
     with pytest.raises(ValueError, match=r"must hold \['\[X\]'\].*lacks \['\[X\]'\]"):
-        model_folder.load_tokenizer(path, True, 6, ["[X]"])
+        load(6, "[X]")
+
+
+def test_two_segments_are_asked_for_by_their_use(tiny_config):
+    require_segments(tiny_config, "a text and its ending")
+    with pytest.raises(ValueError, match=r"at least 2, for pairs of texts\. Received 1\."):
+        require_segments(change(tiny_config, type_vocab_size=1), "pairs of texts")
+
+
+def test_casing_is_as_given_or_as_the_folder_says_or_unknown(folder):
+    assert ModelFolder.open(str(folder)).do_lower_case is None
+    assert ModelFolder.open(str(folder), do_lower_case=True).do_lower_case
+    (folder / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": False}))
+    assert ModelFolder.open(str(folder)).do_lower_case is False
+    with pytest.raises(ValueError, match=r"`--do_lower_case` must be False"):
+        ModelFolder.open(str(folder), do_lower_case=True)
+
+
+def test_the_name_of_a_released_model_tells_its_casing(folder):
+    released = folder.rename(folder.parent / "cased_L-12_H-768_A-12")
+    ModelFolder.open(str(released), do_lower_case=False)
+    with pytest.raises(ValueError, match="`do_lower_case` must be False for the cased model"):
+        ModelFolder.open(str(released), do_lower_case=True)
+
+
+# A run's own folder.
+
+
+def test_output_folder_keeps_its_configuration(tmp_path, tiny_config):
+    folder = str(tmp_path / "run")
+    run = ModelFolder(folder)
+    run.check_kept(tiny_config)
+    make_folder(folder)
+    run.keep(tiny_config)
+    run.check_kept(tiny_config)
+    assert ModelFolder(folder).config == tiny_config
+    other = change(tiny_config, hidden_size=16, hidden_act="relu")
+    with pytest.raises(ValueError, match="`--output_dir` must belong") as caught:
+        run.check_kept(other)
+    assert "`hidden_size` is 8 there and 16 in `--bert_config_file`" in str(caught.value)
+    assert "`hidden_act` is 'gelu' there and 'relu'" in str(caught.value)
+    assert "vocab_size" not in str(caught.value)
+
+
+TASK = {"kind": "classification", "do_lower_case": False, "task": {"labels": ("no", "yes")}}
+
+
+def test_what_is_kept_is_read_again(tmp_path, tiny_config):
+    ModelFolder(str(tmp_path)).keep(tiny_config, b"[UNK]\n[CLS]\n[SEP]\nA\n", TASK)
+    folder = ModelFolder(str(tmp_path), "model_dir")
+    assert folder.read_task() == json.loads(json.dumps(TASK))
+    assert (folder.config, folder.labels) == (tiny_config, ["no", "yes"])
+    assert folder.load_tokenizer().tokenize("A a") == ["A", "[UNK]"]
+    assert folder.find_weights() is None
+    with pytest.raises(ValueError, match="`--model_dir` must hold trained weights"):
+        assert folder.stored
+    checkpoint.save_tensors(str(tmp_path / "bert_model.ckpt"), {"x": np.ones(1, np.float32)})
+    assert folder.stored.shapes == {"x": [1]}
+    assert folder.find_weights().prefix == folder.stored.prefix
+
+
+def test_a_folder_without_a_task_says_who_makes_one(tmp_path):
+    folder = ModelFolder(str(tmp_path), "model_dir")
+    assert folder.task == {}
+    with pytest.raises(ValueError, match=r"`--model_dir` must be the `--output_dir` .* no task"):
+        folder.read_task()
+    (tmp_path / "task.json").write_text("{")
+    with pytest.raises(ValueError, match=r"task.json' must be JSON"):
+        folder.read_task()
+
+
+def test_a_folder_of_another_task_is_refused(tmp_path, tiny_config):
+    run = ModelFolder(str(tmp_path))
+    run.check_kept(tiny_config, b"a", TASK)
+    run.keep(tiny_config, b"a", TASK)
+    run.check_kept(tiny_config, b"a", TASK)
+    other = {**TASK, "task": {"labels": ["yes", "no"]}}
+    with pytest.raises(ValueError, match=r"`task` is .*'no', 'yes'.* there and .*'yes', 'no'"):
+        run.check_kept(tiny_config, b"a", other)
+    run.check_kept(tiny_config, b"a", other, ignored=["task"])
+    with pytest.raises(ValueError, match=r"its vocab\.txt differs from `--vocab_file`"):
+        run.check_kept(tiny_config, b"b", TASK)
+
+
+def test_clearing_deletes_what_runs_wrote_and_nothing_else(tmp_path, tiny_config):
+    run = ModelFolder(str(tmp_path))
+    run.keep(tiny_config, b"a", TASK)
+    for name in ("run_2", "saved_model"):
+        (tmp_path / name).mkdir()
+    for name in ("checkpoint", "model.ckpt-3.index", "notes.md", "my_task.json"):
+        (tmp_path / name).touch()
+    run.clear()
+    assert {path.name for path in tmp_path.iterdir()} == {"notes.md", "my_task.json"}

@@ -58,6 +58,13 @@ _ONLY = {
     "auto_map": None,
 }
 
+# By `task_type` in a `task.json`.
+_PROBLEM_TYPES = {
+    "classification": "single_label_classification",
+    "multi_label": "multi_label_classification",
+    "regression": "regression",
+}
+
 # None of these is a key of `bert_config.json`.
 _MARKS = ("model_type", "architectures", "transformers_version", "layer_norm_eps")
 
@@ -89,13 +96,21 @@ def to_bert(values: Mapping[str, Any]) -> dict[str, Any]:
     return {**shape, "hidden_act": _ACTIVATIONS[activation]}
 
 
-def from_bert(config: Mapping[str, Any], architecture: str) -> dict[str, Any]:
+def from_bert(
+    config: Mapping[str, Any],
+    architecture: str,
+    labels: Sequence[str] | None = None,
+    task_type: str | None = None,
+) -> dict[str, Any]:
     """Returns a `config.json` for the model that `config`, a `bert_config.json`, describes.
 
     Args:
       config: Complete, as `BertConfig.to_dict` gives it.
       architecture: Name of the class in transformers.
+      labels: Names of the outputs.
+      task_type: That of a classifier, as `task.json` has it.
     """
+    problem_type = _PROBLEM_TYPES.get(task_type or "")
     return {
         **config,
         "model_type": _ONLY["model_type"],
@@ -104,7 +119,15 @@ def from_bert(config: Mapping[str, Any], architecture: str) -> dict[str, Any]:
         "hidden_act": _THEIR_ACTIVATIONS[config["hidden_act"].lower()],
         "dtype": "float32",
         "pad_token_id": 0,
+        **(label_keys(labels) if labels else {}),
+        **({"problem_type": problem_type} if problem_type else {}),
     }
+
+
+def task_type(values: Mapping[str, Any]) -> str | None:
+    """Returns the type of a classifier, as `task.json` has it, where a `config.json` tells it."""
+    kinds = {theirs: ours for ours, theirs in _PROBLEM_TYPES.items()}
+    return kinds.get(values.get("problem_type") or "")
 
 
 def labels(values: Mapping[str, Any]) -> list[str] | None:
@@ -208,6 +231,11 @@ def read_json(path: str) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise ValueError(f"{path!r} must hold a JSON object. Received {values!r}.")
     return values
+
+
+def json_text(values: Mapping[str, Any]) -> bytes:
+    """Returns the text of a JSON file."""
+    return (json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode()
 
 
 def tokenizer_config(do_lower_case: bool, max_length: int) -> dict[str, Any]:

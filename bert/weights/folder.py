@@ -1,8 +1,14 @@
-"""The files that belong to a checkpoint: its configuration, its vocabulary and its casing."""
+"""The folder of a model: its configuration, vocabulary, casing, task and weights, read and kept.
+
+It is the original's, one of transformers, or one that a run of this project fills, `--output_dir`.
+"""
 
 import dataclasses
+import functools
+import json
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
 import tensorflow as tf
@@ -10,197 +16,390 @@ from absl import logging
 
 import tokenization
 from bert.files import huggingface as huggingface_files
-from bert.files.paths import (
-    is_file,
-    open_file,
-    write_text,
-)
+from bert.files.paths import find_file, is_file, open_file, read_file, replace_files
 from bert.weights import checkpoint
+from bert.weights.checkpoint import Stored
 from modeling import BertConfig
 
+CONFIG_FILE = "bert_config.json"
+VOCAB_FILE = "vocab.txt"
+# What a fine-tuned model decides.
+TASK_FILE = "task.json"
 TOKENIZER_FILE = "tokenizer.json"
 
-# By flag, the names that its file may have in the folder of a checkpoint.
+# By flag, the names that its file may have in the folder of a model.
 _NAMES = {
-    "bert_config_file": (checkpoint.CONFIG_FILE, huggingface_files.CONFIG_FILE),
-    "vocab_file": (checkpoint.VOCAB_FILE, TOKENIZER_FILE),
+    "bert_config_file": (CONFIG_FILE, huggingface_files.CONFIG_FILE),
+    "vocab_file": (VOCAB_FILE, TOKENIZER_FILE),
 }
 
-SettingsType = TypeVar("SettingsType")
+# What runs leave in their folder, for --overwrite_output_dir: nothing else is deleted.
+_OWN_FILES = re.compile(
+    r"(model|bert_model)\.ckpt.*|checkpoint|events\.out\.tfevents.*|.*\.tf_record|eval|best"
+    r"|(train|eval)\.windows\.npz|nbest_predictions\.json|null_odds\.json"
+    r"|saved_model|submission|run_\d+|runs\.json|evaluations\.jsonl|task\.json|vocab\.txt"
+    r"|bert_config\.json|eval_results.*|test_results.*|predictions.*|.*\.features\.npy"
+)
 
 
-def complete(settings: SettingsType) -> SettingsType:
-    """Returns settings with the files that they leave out taken from the folder of the checkpoint.
-
-    That is the folder of `init_checkpoint`, or where there is none, `output_dir`.
-
-    Args:
-      settings: A data class that has `bert_config_file`; `vocab_file` and `do_lower_case` need not
-        be among its fields.
-
-    Raises:
-      ValueError: where a file is neither given nor there, or the casing is not that of the model.
-    """
-    init_checkpoint = getattr(settings, "init_checkpoint", None)
-    output_dir = getattr(settings, "output_dir", "")
-    stored = checkpoint.Stored.open(init_checkpoint) if init_checkpoint else None
-    folder = stored.folder if stored else output_dir
-    is_huggingface = stored is not None and stored.is_huggingface
-    found: dict[str, Any] = {}
-    for flag in _NAMES:
-        if hasattr(settings, flag) and not getattr(settings, flag):
-            found[flag] = find_file(folder, flag, is_huggingface=is_huggingface)
-    if found:
-        logging.info("Not given, so taken from beside the weights: %s.", ", ".join(found.values()))
-    if init_checkpoint and hasattr(settings, "do_lower_case"):
-        check_casing(folder, settings.do_lower_case)
-    return dataclasses.replace(settings, **found)  # type: ignore[type-var]
-
-
-def find_file(folder: str, flag: str, *, is_huggingface: bool = False) -> str:
-    """Returns the path of the file that a flag would name.
+class ModelFolder:
+    """Where a model's files lie.
 
     Args:
-      folder: That of the weights.
-      flag: "bert_config_file" or "vocab_file".
-      is_huggingface: Whether the weights are; two configurations may lie side by side.
-
-    Raises:
-      ValueError: where it is not there.
+      path: The folder.
+      flag: The flag that gave it or its weights, for messages.
+      stored: Its weights, where they have been found already.
+      bert_config_file: Given in place of that in the folder.
+      vocab_file: Given in place of that in the folder.
+      do_lower_case: Given; None for what the folder says.
     """
-    names = _NAMES[flag]
-    if is_huggingface and flag == "bert_config_file":
-        names = names[::-1]
-    for name in names:
-        path = os.path.join(folder, name)
-        if is_file(path):
+
+    def __init__(
+        self,
+        path: str,
+        flag: str = "output_dir",
+        stored: Stored | None = None,
+        *,
+        bert_config_file: str | None = None,
+        vocab_file: str | None = None,
+        do_lower_case: bool | None = None,
+    ) -> None:
+        self.path = path
+        self.flag = flag
+        self._stored = stored
+        self._given = {"bert_config_file": bert_config_file, "vocab_file": vocab_file}
+        self._given_casing = do_lower_case
+
+    @classmethod
+    def open(cls, path: str, flag: str = "init_checkpoint", **given: Any) -> "ModelFolder":
+        """Returns the folder of weights.
+
+        Args:
+          path: As `Stored.open` takes it.
+          flag: The flag that gave it, for messages.
+          **given: As above: what is not to be taken from the folder.
+
+        Raises:
+          ValueError: where there are no weights, or the given casing is not that of the model.
+        """
+        stored = Stored.open(path, flag)
+        folder = cls(stored.folder, flag, stored, **given)
+        folder._check_casing()
+        return folder
+
+    @classmethod
+    def of(cls, settings: Any) -> "ModelFolder":
+        """Returns the folder of the model that a script's settings name.
+
+        That is the one of `init_checkpoint`, or where there is none, `output_dir`.
+
+        Args:
+          settings: Has `bert_config_file`; `vocab_file` and `do_lower_case` need not be among its
+            fields.
+
+        Raises:
+          ValueError: where a file is neither given nor there, or the casing is not that of the
+            model.
+        """
+        files = {flag: getattr(settings, flag) for flag in _NAMES if hasattr(settings, flag)}
+        casing = getattr(settings, "do_lower_case", None)
+        path = getattr(settings, "init_checkpoint", None)
+        stored = Stored.open(path) if path else None
+        if stored:
+            folder = cls(stored.folder, stored.flag, stored, **files, do_lower_case=casing)
+        else:
+            folder = cls(settings.output_dir, **files, do_lower_case=casing)
+        if found := [folder._file(flag) for flag, given in files.items() if not given]:
+            logging.info("Not given, so taken from beside the weights: %s.", ", ".join(found))
+        if stored:
+            folder._check_casing()
+        return folder
+
+    def find(self, flag: str) -> str | None:
+        """Returns the path of a file, given or in the folder, if there is one.
+
+        Args:
+          flag: That would name it, "bert_config_file" or "vocab_file".
+        """
+        return self._given[flag] or find_file(self.path, self._names(flag))
+
+    def _names(self, flag: str) -> tuple[str, ...]:
+        # Two configurations may lie side by side, those of two kinds of weights.
+        reverse = flag == "bert_config_file" and self._is_huggingface
+        return _NAMES[flag][::-1] if reverse else _NAMES[flag]
+
+    @property
+    def _is_huggingface(self) -> bool:
+        return self._stored is not None and self._stored.is_huggingface
+
+    def _file(self, flag: str) -> str:
+        if path := self.find(flag):
             return path
-    raise ValueError(
-        f"`--{flag}` must be given, for there is neither {names[0]!r} nor {names[1]!r} in "
-        f"{folder!r}."
-    )
-
-
-def read_casing(folder: str) -> tuple[bool, str] | None:
-    """Returns whether the model in a folder is lower-cased, and the file that says so, if any."""
-    readers = {checkpoint.TASK_FILE: _read_key, huggingface_files.TOKENIZER_CONFIG_FILE: _read_key}
-    for name, read in {**readers, TOKENIZER_FILE: _read_normalizer}.items():
-        path = os.path.join(folder, name)
-        if is_file(path) and (casing := read(path)) is not None:
-            return casing, path
-    return None
-
-
-def _read_key(path: str) -> bool | None:
-    casing = huggingface_files.read_json(path).get("do_lower_case")
-    return casing if isinstance(casing, bool) else None
-
-
-def _read_normalizer(path: str) -> bool | None:
-    with open_file(path) as file:
-        return huggingface_files.read_casing(file.read(), path)
-
-
-def check_casing(folder: str, do_lower_case: bool) -> None:
-    """Checks the casing of texts against what the folder says of its model.
-
-    Raises:
-      ValueError: where they differ.
-    """
-    stored = read_casing(folder)
-    if stored and stored[0] != do_lower_case:
+        one, other = self._names(flag)
         raise ValueError(
-            f"`--do_lower_case` must be {stored[0]} for this model, as {stored[1]!r} says. "
-            f"Received {do_lower_case}."
+            f"`--{flag}` must be given, for there is neither {one!r} nor {other!r} in "
+            f"{self.path!r}."
         )
-    path = os.path.join(folder, huggingface_files.TOKENIZER_CONFIG_FILE)
-    if not is_file(path):
-        return
-    values = huggingface_files.read_json(path)
-    for key, expected in (("strip_accents", do_lower_case), ("tokenize_chinese_chars", True)):
-        value = values.get(key)
-        if value is not None and value != expected:
-            logging.warning(
-                "%s says that `%s` is %s, but texts are tokenized with %s: the original's "
-                "tokenizer knows nothing else.",
-                path,
-                key,
-                value,
-                expected,
+
+    @functools.cached_property
+    def bert_config_file(self) -> str:
+        """The path of the configuration; a `ValueError` where there is none."""
+        return self._file("bert_config_file")
+
+    @functools.cached_property
+    def vocab_file(self) -> str:
+        """The path of the vocabulary; a `ValueError` where there is none."""
+        return self._file("vocab_file")
+
+    @functools.cached_property
+    def config(self) -> BertConfig:
+        """The shape of the model."""
+        return BertConfig.from_json_file(self.bert_config_file)
+
+    @functools.cached_property
+    def huggingface_config(self) -> dict[str, Any]:
+        """What `config.json` holds, {} where there is none."""
+        return self._read_object(huggingface_files.CONFIG_FILE)
+
+    def _read_object(self, name: str) -> dict[str, Any]:
+        path = os.path.join(self.path, name)
+        return huggingface_files.read_json(path) if is_file(path) else {}
+
+    @functools.cached_property
+    def vocabulary(self) -> bytes:
+        """The text of a `vocab.txt`."""
+        text = read_file(self.vocab_file)
+        if not huggingface_files.is_tokenizer(self.vocab_file):
+            return text
+        return huggingface_files.vocab_text(huggingface_files.read_vocab(text, self.vocab_file))
+
+    def load_tokenizer(
+        self, special_tokens: Sequence[str] = ("[CLS]", "[SEP]")
+    ) -> tokenization.FullTokenizer:
+        """Returns the model's tokenizer, which lower-cases where nothing says anything else.
+
+        Args:
+          special_tokens: Those that the vocabulary must hold.
+
+        Raises:
+          ValueError: where the vocabulary does not fit the model.
+        """
+        tokenizer = tokenization.FullTokenizer(self.vocab_file, self.do_lower_case is not False)
+        check_vocabulary(tokenizer.vocab, self.vocab_file, self.config.vocab_size, special_tokens)
+        return tokenizer
+
+    @property
+    def do_lower_case(self) -> bool | None:
+        """Whether the model is uncased: as is given, or as the folder says, if anything does."""
+        if self._given_casing is not None:
+            return self._given_casing
+        return self._stored_casing[0] if self._stored_casing else None
+
+    @functools.cached_property
+    def _stored_casing(self) -> tuple[bool, str] | None:
+        """Whether the folder says that the model is uncased, and the file that says so."""
+        for name in (TASK_FILE, huggingface_files.TOKENIZER_CONFIG_FILE):
+            casing = self._read_object(name).get("do_lower_case")
+            if isinstance(casing, bool):
+                return casing, os.path.join(self.path, name)
+        path = os.path.join(self.path, TOKENIZER_FILE)
+        if not is_file(path):
+            return None
+        with open_file(path) as file:
+            casing = huggingface_files.read_casing(file.read(), path)
+        return None if casing is None else (casing, path)
+
+    def _check_casing(self) -> None:
+        """Checks the given casing of texts against what the folder says of its model."""
+        given = self._given_casing
+        if given is None:
+            return
+        if self._stored:
+            tokenization.validate_case_matches_checkpoint(given, self._stored.path)
+        if self._stored_casing and self._stored_casing[0] != given:
+            raise ValueError(
+                f"`--do_lower_case` must be {self._stored_casing[0]} for this model, as "
+                f"{self._stored_casing[1]!r} says. Received {given}."
+            )
+        values = self._read_object(huggingface_files.TOKENIZER_CONFIG_FILE)
+        for key, expected in (("strip_accents", given), ("tokenize_chinese_chars", True)):
+            value = values.get(key)
+            if value is not None and value != expected:
+                logging.warning(
+                    "%s says that `%s` is %s, but texts are tokenized with %s: the original's "
+                    "tokenizer knows nothing else.",
+                    os.path.join(self.path, huggingface_files.TOKENIZER_CONFIG_FILE),
+                    key,
+                    value,
+                    expected,
+                )
+
+    @property
+    def task(self) -> dict[str, Any]:
+        """What `task.json` holds, {} where there is none."""
+        return self._read_object(TASK_FILE)
+
+    def read_task(self) -> dict[str, Any]:
+        """Returns what `task.json` holds.
+
+        Raises:
+          ValueError: where it is absent or damaged.
+        """
+        if is_file(os.path.join(self.path, TASK_FILE)):
+            return self.task
+        raise ValueError(
+            f"`--{self.flag}` must be the `--output_dir` of a fine-tuning script. {self.path!r} "
+            f"has no {TASK_FILE}. Fine-tune first, with `--do_train`; convert_checkpoint.py "
+            "makes such a folder of a fine-tuned Hugging Face model; fill_mask.py and "
+            "extract_features.py ask models that are only pre-trained."
+        )
+
+    @property
+    def labels(self) -> list[str] | None:
+        """Names of the model's outputs, where a file has them."""
+        labels = self.task.get("task", {}).get("labels")
+        return labels or huggingface_files.labels(self.huggingface_config)
+
+    def check_labels(self, labels: Sequence[str]) -> None:
+        """Checks the order of a task's labels against what a Hugging Face model says of its own.
+
+        Where it has other names for all or some of them, a warning says which is taken for which.
+
+        Raises:
+          ValueError: where it has the same labels in another order.
+        """
+        stored = huggingface_files.labels(self.huggingface_config)
+        # transformers writes LABEL_0, LABEL_1 and so on where nobody has named them.
+        unnamed = stored is None or stored == list(labels) or stored[0] == "LABEL_0"
+        if not self._is_huggingface or stored is None or unnamed:
+            return
+        path = os.path.join(self.path, huggingface_files.CONFIG_FILE)
+        if sorted(stored) == sorted(labels):
+            raise ValueError(
+                f"The task's labels must come in the order of the model's outputs. They are "
+                f"{list(labels)}; {path!r} has {stored}. convert_checkpoint.py makes a folder of "
+                "the model for predict.py, which keeps its order; with a custom task, "
+                f"`--labels={','.join(stored)}` does, too."
+            )
+        pairs = zip(stored, labels, strict=False)
+        logging.warning(
+            "The labels in %s are not those of the task. Taken are: %s.",
+            path,
+            ", ".join(f"{theirs} as {ours}" for theirs, ours in pairs),
+        )
+
+    def find_weights(self) -> Stored | None:
+        """Returns the weights that a training has left here by now, or None."""
+        prefix = checkpoint.find_trained(self.path)
+        return Stored(prefix, self.flag) if prefix else None
+
+    @functools.cached_property
+    def stored(self) -> Stored:
+        """The weights: those that the folder is of, or what a training has left in it.
+
+        Raises:
+          ValueError: where there are none.
+        """
+        if found := self._stored or self.find_weights():
+            return found
+        raise ValueError(
+            f"`--{self.flag}` must hold trained weights. {self.path!r} has none; did the training "
+            "end?"
+        )
+
+    def keep(
+        self,
+        config: BertConfig,
+        vocabulary: bytes | None = None,
+        task: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Stores what a prediction needs besides the weights.
+
+        Args:
+          config: The shape of the model.
+          vocabulary: The text of its `vocab.txt`, or None to store none.
+          task: What a fine-tuned model decides, or None to store nothing.
+        """
+        for name, text in own_files(config, vocabulary, task).items():
+            with replace_files([os.path.join(self.path, name)]) as (file,):
+                file.write(text)
+
+    def check_kept(
+        self,
+        config: BertConfig,
+        vocabulary: bytes | None = None,
+        task: Mapping[str, Any] | None = None,
+        *,
+        ignored: Collection[str] = (),
+    ) -> None:
+        """Checks what is to be kept against what is kept here already, if anything is.
+
+        Args:
+          config: As `keep`.
+          vocabulary: As `keep`.
+          task: As `keep`.
+          ignored: Keys of the task that may differ.
+
+        Raises:
+          ValueError: where they belong to another configuration or task, naming the differences.
+        """
+        self._check_config(config)
+        stored = self.task if task is not None else {}
+        # As JSON gives them back, lists for tuples.
+        wanted = json.loads(json.dumps(task or {}))
+        differences = [
+            f"`{key}` is {stored[key]!r} there and {value!r} now"
+            for key, value in wanted.items()
+            if key in stored and stored[key] != value and key not in ignored
+        ]
+        if stored and read_file(os.path.join(self.path, VOCAB_FILE)) != vocabulary:
+            differences.append(f"its {VOCAB_FILE} differs from `--vocab_file`")
+        if differences:
+            raise ValueError(
+                f"`--{self.flag}` must belong to the same task. In {self.path!r}, "
+                f"{'; '.join(differences)}. Give another `--output_dir`, or "
+                "`--do_train --overwrite_output_dir` to delete what is there."
             )
 
+    def _check_config(self, config: BertConfig) -> None:
+        path = os.path.join(self.path, CONFIG_FILE)
+        if not is_file(path):
+            return
+        stored = BertConfig.from_json_file(path).to_dict()
+        differences = [
+            f"`{key}` is {stored[key]!r} there and {value!r} in `--bert_config_file`"
+            for key, value in config.to_dict().items()
+            if stored[key] != value
+        ]
+        if differences:
+            raise ValueError(
+                f"`--{self.flag}` must belong to the same configuration. In {self.path!r}, "
+                f"{'; '.join(differences)}. Give another `--output_dir`, or the old configuration."
+            )
 
-def check_labels(init_checkpoint: str, labels: Sequence[str]) -> None:
-    """Checks the order of a task's labels against what a Hugging Face model says of its outputs.
-
-    Where it has other names for all or some of them, a warning says which is taken for which.
-
-    Raises:
-      ValueError: where it has the same labels in another order.
-    """
-    weights = checkpoint.Stored.open(init_checkpoint)
-    path = os.path.join(weights.folder, huggingface_files.CONFIG_FILE)
-    if not weights.is_huggingface or not is_file(path):
-        return
-    stored = huggingface_files.labels(huggingface_files.read_json(path))
-    # transformers writes LABEL_0, LABEL_1 and so on where nobody has named them.
-    if stored is None or stored == list(labels) or stored[0] == "LABEL_0":
-        return
-    if sorted(stored) == sorted(labels):
-        raise ValueError(
-            f"The task's labels must come in the order of the model's outputs. They are "
-            f"{list(labels)}; {path!r} has {stored}. convert_checkpoint.py makes a folder of the "
-            "model for predict.py, which keeps its order; with a custom task, "
-            f"`--labels={','.join(stored)}` does, too."
-        )
-    pairs = ", ".join(f"{theirs} as {ours}" for theirs, ours in zip(stored, labels, strict=False))
-    logging.warning("The labels in %s are not those of the task. Taken are: %s.", path, pairs)
-
-
-def check_config(output_dir: str, config: BertConfig) -> None:
-    """Checks `config` against the one that `keep_config` has stored in `output_dir`, if any.
-
-    Raises:
-      ValueError: where they differ, naming the keys.
-    """
-    path = os.path.join(output_dir, checkpoint.CONFIG_FILE)
-    if not tf.io.gfile.exists(path):
-        return
-    stored = BertConfig.from_json_file(path).to_dict()
-    differences = [
-        f"`{key}` is {stored[key]!r} there and {value!r} in `--bert_config_file`"
-        for key, value in config.to_dict().items()
-        if stored[key] != value
-    ]
-    if differences:
-        raise ValueError(
-            f"`--output_dir` must belong to the same configuration. In {output_dir!r}, "
-            f"{'; '.join(differences)}. Give another `--output_dir`, or the old configuration."
-        )
+    def clear(self) -> None:
+        """Deletes what earlier runs wrote here, and nothing else."""
+        for entry in tf.io.gfile.listdir(self.path):
+            name = entry.rstrip("/")
+            path = os.path.join(self.path, name)
+            if not _OWN_FILES.fullmatch(name):
+                continue
+            if tf.io.gfile.isdir(path):
+                tf.io.gfile.rmtree(path)
+            else:
+                tf.io.gfile.remove(path)
 
 
-def keep_config(output_dir: str, config: BertConfig) -> None:
-    """Stores `config` in `output_dir`."""
-    write_text(os.path.join(output_dir, checkpoint.CONFIG_FILE), config.to_json_string())
-
-
-def load_tokenizer(
-    vocab_file: str, do_lower_case: bool, vocab_size: int, special_tokens: Sequence[str]
-) -> tokenization.FullTokenizer:
-    """Returns the tokenizer of a model.
-
-    Args:
-      vocab_file: A path that `tf.io.gfile` reads.
-      do_lower_case: Whether the model is uncased.
-      vocab_size: What `bert_config.json` says.
-      special_tokens: Tokens that the vocabulary must hold.
-
-    Raises:
-      ValueError: where the vocabulary does not fit.
-    """
-    tokenizer = tokenization.FullTokenizer(vocab_file, do_lower_case)
-    check_vocabulary(tokenizer.vocab, vocab_file, vocab_size, special_tokens)
-    return tokenizer
+def own_files(
+    config: BertConfig, vocabulary: bytes | None = None, task: Mapping[str, Any] | None = None
+) -> dict[str, bytes]:
+    """Returns by name the files of a folder of this project, weights apart."""
+    files = {CONFIG_FILE: config.to_json_string().encode()}
+    if vocabulary is not None:
+        files[VOCAB_FILE] = vocabulary
+    if task is not None:
+        files[TASK_FILE] = huggingface_files.json_text(task)
+    return files
 
 
 def check_vocabulary(
@@ -238,9 +437,44 @@ def check_vocabulary(
 
 
 def require_segments(config: BertConfig, what: str) -> None:
-    """Raises `ValueError` if a model has no two types of segments, which `what` has."""
+    """Checks that a model can tell two segments apart.
+
+    Args:
+      config: The shape of the model.
+      what: What needs them, for the message, such as "a text and its ending".
+
+    Raises:
+      ValueError: where it cannot.
+    """
     if config.type_vocab_size < 2:
         raise ValueError(
-            f"`type_vocab_size` in --bert_config_file must be at least 2, for {what}. "
-            f"Received {config.type_vocab_size}."
+            f"`type_vocab_size` in --bert_config_file must be at least 2, for {what}. Received "
+            f"{config.type_vocab_size}."
         )
+
+
+# Names of before, for fine-tuning until it uses `ModelFolder`; to be deleted then.
+
+SettingsType = TypeVar("SettingsType")
+
+
+def complete(settings: SettingsType) -> SettingsType:
+    """Returns settings with the files that `ModelFolder.of` finds."""
+    folder = ModelFolder.of(settings)
+    found = {flag: folder.find(flag) for flag in _NAMES if hasattr(settings, flag)}
+    return dataclasses.replace(settings, **found)  # type: ignore[type-var]
+
+
+def check_labels(init_checkpoint: str, labels: Sequence[str]) -> None:
+    """As `ModelFolder.check_labels`."""
+    ModelFolder.open(init_checkpoint).check_labels(labels)
+
+
+def check_config(output_dir: str, config: BertConfig) -> None:
+    """As `ModelFolder.check_kept`."""
+    ModelFolder(output_dir).check_kept(config)
+
+
+def keep_config(output_dir: str, config: BertConfig) -> None:
+    """As `ModelFolder.keep`."""
+    ModelFolder(output_dir).keep(config)

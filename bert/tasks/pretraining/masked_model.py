@@ -18,8 +18,10 @@ import tokenization
 from bert.files.tables import split_pair
 from bert.tasks.pretraining import heads as pretraining_heads
 from bert.training.batches import pad_sequences, sort_by_length
+from bert.weights.folder import ModelFolder
 
 MASK = "[MASK]"
+HEAD = "cls/predictions/"
 
 # A batch has logits at so many positions at most: 60 MB for the released vocabularies.
 MAX_POSITIONS = 512
@@ -224,3 +226,27 @@ class MaskedModel:
             # Padding asks for [CLS], and is not looked at.
             padded = [[*positions, *[0] * (width - len(positions))] for _, positions in rows]
             yield numbers, {**batch, "masked_lm_positions": np.array(padded, np.int32)}
+
+
+def load(folder: ModelFolder, batch_size: int = 32) -> MaskedModel:
+    """Returns the model in a folder.
+
+    Args:
+      folder: That of a pre-trained model.
+      batch_size: Sequences to compute at a time.
+
+    Raises:
+      ValueError: where it is not all there, or its parts do not fit.
+    """
+    stored = folder.stored
+    stored.check_fit(folder.config)
+    tokenizer = folder.load_tokenizer(["[CLS]", "[SEP]", MASK])
+    model = MaskedModel(folder.config, tokenizer, batch_size)
+    needed = [each.path for each in model.model.weights if each.path.startswith(HEAD)]
+    if missing := [name for name in needed if name not in stored.shapes]:
+        raise ValueError(
+            f"`--{stored.flag}` must hold the masked-LM head of pre-training, {HEAD}*. "
+            f"{stored.prefix!r} lacks {missing}; was it fine-tuned, or stripped of its heads?"
+        )
+    stored.assign(model.model.weights)
+    return model
