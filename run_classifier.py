@@ -28,7 +28,7 @@ from bert.tasks.classification import glue, own_files
 from bert.tasks.classification.examples import METRICS, DataSet
 from bert.tasks.classification.task import Classification
 from bert.training import finetuning
-from bert.weights import folder as model_folder
+from bert.weights.folder import ModelFolder, require_segments
 
 # What people import from the original's run_classifier.py.
 InputExample = classification_examples.InputExample
@@ -119,7 +119,7 @@ def open_task(
     """Returns the task that the settings name, for a model of this shape."""
     data_set = _open_data_set(settings)
     if data_set.task.is_pair:
-        model_folder.require_segments(config, "a pair of texts")
+        require_segments(config, "a pair of texts")
     return Classification(
         config,
         tokenizer,
@@ -142,7 +142,9 @@ def _open_data_set(settings: Settings) -> DataSet:
     if options["labels"] is None and not settings.do_train:
         # Those that the model was trained for; its training file need not be there any more.
         with contextlib.suppress(ValueError):
-            options["labels"] = finetuning.read_task(settings.output_dir)["task"]["labels"] or None
+            options["labels"] = (
+                ModelFolder(settings.output_dir).read_task()["task"]["labels"] or None
+            )
     return own_files.open_data_set(settings.data_dir, own_files.Options(**options))
 
 

@@ -8,7 +8,6 @@ taken for cased ones unless --do_lower_case is given.
 """
 
 import dataclasses
-import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,7 +21,6 @@ import tokenization
 from bert.command_line import flags as common_flags
 from bert.command_line.console import run_script
 from bert.command_line.flags import flag
-from bert.files.paths import is_file
 from bert.tasks.features import FEATURE_LAYERS, check_layers
 from bert.tasks.tagging import entities as tagging_entities
 from bert.tasks.tagging import words as tagging_words
@@ -30,7 +28,7 @@ from bert.tasks.tagging.sentences import ENDINGS, Columns, Sentence, TaggedFiles
 from bert.tasks.tagging.task import Features, FeatureTagging, Tagging
 from bert.tasks.tagging.windows import Task, make_task
 from bert.training import finetuning
-from bert.weights import checkpoint
+from bert.weights.folder import ModelFolder
 
 # What is not given is as the model in `--output_dir` was trained, or else this.
 _DEFAULTS: Mapping[str, Any] = {
@@ -179,10 +177,9 @@ def open_task(
 
 def _read_stored_task(settings: Settings) -> dict[str, Any] | None:
     """Returns the `task.json` of the model to use, or None where one is to be trained."""
-    path = os.path.join(settings.output_dir, checkpoint.TASK_FILE)
-    if settings.do_train or not is_file(path):
+    stored = ModelFolder(settings.output_dir).task
+    if settings.do_train or not stored:
         return None
-    stored = finetuning.read_task(settings.output_dir)
     if stored.get("kind") != Tagging.kind:
         raise ValueError(
             f"`--output_dir` must be of a tagger. That in {settings.output_dir!r} is of "

@@ -170,20 +170,12 @@ def _train(
     optimizer = optimization.bert_optimizer(
         settings.learning_rate, settings.num_train_steps, settings.num_warmup_steps
     )
-    trainer = loop.Trainer(
-        model,
-        optimizer,
-        OBJECTIVE,
-        seed=settings.seed,
-        num_micro_batches=settings.gradient_accumulation_steps,
-        loss_scale=loop.LossScale() if settings.precision == "mixed_float16" else None,
-    )
-    checkpoints = checkpoint.Checkpoints(settings.output_dir, settings.keep_checkpoint_max)
-    step = loop.initialize(model, trainer.state(), checkpoints, init)
-    if step > settings.num_train_steps:
+    run = loop.Run(settings, loop.Trainer.of(settings, model, OBJECTIVE, optimizer), init)
+    if run.first_step > settings.num_train_steps:
         raise ValueError(
-            f"`--num_train_steps` must be at least {step}, where {settings.output_dir!r} is. "
-            f"Received {settings.num_train_steps}; give more steps or another `--output_dir`."
+            f"`--num_train_steps` must be at least {run.first_step}, where "
+            f"{settings.output_dir!r} is. Received {settings.num_train_steps}; give more steps or "
+            "another `--output_dir`."
         )
     logging.info(
         "Training to step %d, %.1f epochs of %d records in batches of %d.",
@@ -192,26 +184,9 @@ def _train(
         len(batches.records),
         settings.train_batch_size,
     )
-    observers = []
-    if loop.is_chief(trainer.strategy):
+    if loop.is_chief(run.trainer.strategy):
         ModelFolder(settings.output_dir).keep(config)
-        observers.append(
-            loop.ProgressLog(
-                settings.output_dir,
-                first_step=step,
-                num_train_steps=settings.num_train_steps,
-                batch_size=settings.train_batch_size,
-                every=settings.log_every_steps,
-            )
-        )
-    loop.train(
-        trainer,
-        batches,
-        num_train_steps=settings.num_train_steps,
-        checkpoints=checkpoints,
-        save_checkpoints_steps=settings.save_checkpoints_steps,
-        observers=observers,
-    )
+    run.train(batches, settings.num_train_steps)
     return settings.num_train_steps
 
 

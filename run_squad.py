@@ -27,7 +27,7 @@ from bert.tasks.squad import windows as squad_windows
 from bert.tasks.squad.answers import Decoding
 from bert.tasks.squad.task import QuestionAnswering
 from bert.training import finetuning
-from bert.weights import folder as model_folder
+from bert.weights.folder import require_segments
 
 # What people import from the original's run_squad.py.
 SquadExample = squad_questions.SquadExample
@@ -124,7 +124,7 @@ def open_task(
     settings: Settings, config: modeling.BertConfig, tokenizer: tokenization.FullTokenizer
 ) -> QuestionAnswering:
     """Returns the task that the settings name, for a model of this shape."""
-    model_folder.require_segments(config, "a question and its paragraph")
+    require_segments(config, "a question and its paragraph")
     names = [field.name for field in dataclasses.fields(Decoding)]
     files = {"train": settings.train_file, "dev": settings.predict_file}
     by_score = {

@@ -22,7 +22,7 @@ from bert.command_line.console import run_script
 from bert.command_line.flags import REQUIRED, flag
 from bert.tasks.swag.task import MultipleChoice
 from bert.training import finetuning
-from bert.weights import folder as model_folder
+from bert.weights.folder import require_segments
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,7 +60,7 @@ def open_task(
     settings: Settings, config: modeling.BertConfig, tokenizer: tokenization.FullTokenizer
 ) -> MultipleChoice:
     """Returns the task that the settings name, for a model of this shape."""
-    model_folder.require_segments(config, "a text and its ending")
+    require_segments(config, "a text and its ending")
     return MultipleChoice(config, tokenizer, settings.max_seq_length, settings.data_dir)
 
 

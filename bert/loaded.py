@@ -14,11 +14,10 @@ from bert.tasks.classification.task import Classification
 from bert.tasks.squad.task import QuestionAnswering
 from bert.tasks.swag.task import MultipleChoice
 from bert.tasks.tagging import task as tagging_task
-from bert.training import finetuning
 from bert.training.batches import round_up
 from bert.training.evaluation import Predictor
 from bert.training.task import Arrays, Part, Row, Task
-from bert.weights import checkpoint
+from bert.weights.folder import TASK_FILE, ModelFolder
 
 # By the `kind` in `task.json`, what makes a task of it.
 KINDS: Mapping[
@@ -124,22 +123,14 @@ def load(model_dir: str, *, batch_size: int = 32, precision: str = "float32") ->
     Raises:
       ValueError: where something is missing there.
     """
-    stored = finetuning.read_task(model_dir, flag="model_dir")
+    folder = ModelFolder(model_dir, "model_dir")
+    stored = folder.read_task()
     kind = str(stored.get("kind"))
     if kind not in KINDS:
-        path = os.path.join(model_dir, checkpoint.TASK_FILE)
+        path = os.path.join(model_dir, TASK_FILE)
         raise ValueError(f"`kind` in {path!r} must be one of {sorted(KINDS)}. It is {kind!r}.")
-    prefix = finetuning.find_weights(model_dir)
-    if prefix is None:
-        raise ValueError(
-            f"`--model_dir` must hold trained weights. {model_dir!r} has none; did the training "
-            "end?"
-        )
-    config = modeling.BertConfig.from_json_file(os.path.join(model_dir, checkpoint.CONFIG_FILE))
-    tokenizer = tokenization.FullTokenizer(
-        os.path.join(model_dir, "vocab.txt"), stored["do_lower_case"]
-    )
-    task = KINDS[kind](stored, config, tokenizer)
+    weights = folder.stored
+    task = KINDS[kind](stored, folder.config, folder.load_tokenizer())
     model = task.whole_model(task.make_model(precision))
-    checkpoint.load_weights(model.weights, prefix, flag="model_dir", with_head=True)
+    weights.assign(model.weights, with_head=True)
     return LoadedModel(task, model, batch_size)

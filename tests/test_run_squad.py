@@ -18,7 +18,7 @@ from bert.loaded import load
 from bert.original import squad as original_squad
 from bert.tasks.squad import questions as squad_questions
 from bert.tasks.squad import windows as squad_windows
-from bert.training import finetuning
+from bert.weights.folder import ModelFolder
 
 # Flag, default (original: run_squad.py).
 ORIGINAL_FLAGS = {
@@ -275,7 +275,7 @@ def test_padding_does_not_change_training(make_settings, tmp_path):
         keras.utils.set_random_seed(1)
         out = str(tmp_path / f"out{pads}")
         run_squad.run(make_settings(do_train=True, pad_to_max_length=pads, output_dir=out))
-        reader = tf.train.load_checkpoint(finetuning.find_weights(out))
+        reader = tf.train.load_checkpoint(ModelFolder(out).find_weights().prefix)
         weights.append(
             {name: reader.get_tensor(name) for name in reader.get_variable_to_dtype_map()}
         )

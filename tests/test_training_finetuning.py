@@ -1,4 +1,3 @@
-import dataclasses
 import json
 import re
 from pathlib import Path
@@ -9,7 +8,6 @@ import pytest
 import tensorflow as tf
 from conftest import change
 
-import tokenization
 from bert.command_line import flags as common_flags
 from bert.files.paths import make_folder
 from bert.tasks import heads
@@ -19,6 +17,7 @@ from bert.training.batches import Feature, encoder_features
 from bert.training.evaluation import EarlyStopping
 from bert.training.task import ExampleFile
 from bert.weights import checkpoint
+from bert.weights.folder import ModelFolder
 
 LENGTH = 16
 OBJECTIVE = loop.Objective(*classification_objective("classification"))
@@ -92,8 +91,8 @@ def run(settings, config, evaluation=None, arrays=None):
     keras.utils.set_random_seed(3)
     arrays = make_arrays(config) if arrays is None else arrays
     batches = open_batches(settings, config, arrays, seed=settings.seed)
-    finetuning.open_folder(settings, config, TASK)
-    finetuning.keep_task(settings, config, TASK)
+    source = ModelFolder.of(settings)
+    finetuning.open_folder(settings, source, TASK).keep(config, source.vocabulary, TASK)
     model = classifier_model(config, 2)
     return model, finetuning.train(settings, model, OBJECTIVE, batches, evaluation)
 
@@ -162,7 +161,7 @@ def test_training_learns_and_leaves_what_a_prediction_needs(make_settings, tiny_
     assert weights.pop("global_step") == 480
     assert_same(weights, weights_of(model))
     assert (out / "vocab.txt").read_text() == Path(settings.vocab_file).read_text()
-    assert finetuning.read_task(str(out)) == {**TASK, "labels": ["no", "yes"]}
+    assert ModelFolder(str(out)).read_task() == {**TASK, "labels": ["no", "yes"]}
     whole = (out / "model.ckpt-480.data-00000-of-00001").stat().st_size
     small = (out / "bert_model.ckpt.data-00000-of-00001").stat().st_size
     assert whole / 3.05 < small < whole / 2.95
@@ -207,13 +206,13 @@ def test_weights_of_an_earlier_training_do_not_outlive_the_next(make_settings, t
 
     run(make_settings(), tiny_config)
     folder = make_settings().output_dir
-    assert finetuning.find_weights(folder).endswith("bert_model.ckpt")
+    assert ModelFolder(folder).find_weights().prefix.endswith("bert_model.ckpt")
     more = make_settings(num_train_epochs=4.0, save_checkpoints_steps=12)
     scores = iter([{"f1": 0.5}])
     evaluation = EarlyStopping(lambda: next(scores, None) or interrupt(), "f1")
     with pytest.raises(InterruptionError):
         run(more, tiny_config, evaluation)
-    assert finetuning.find_weights(folder).endswith("model.ckpt-12")
+    assert ModelFolder(folder).find_weights().prefix.endswith("model.ckpt-12")
 
 
 def test_early_stopping_goes_back_to_the_best_weights(make_settings, tiny_config, tmp_path, log):
@@ -254,7 +253,7 @@ def test_without_early_stopping_the_weights_are_the_last(make_settings, tiny_con
     evaluation = EarlyStopping(lambda: {"f1": next(scores)}, "f1")
     _, step = run(make_settings(save_checkpoints_steps=3), tiny_config, evaluation)
     assert step == 9
-    assert checkpoint.resolve(str(tmp_path / "out")) == str(tmp_path / "out/bert_model.ckpt")
+    assert ModelFolder(str(tmp_path / "out")).stored.prefix == str(tmp_path / "out/bert_model.ckpt")
     assert read_checkpoint(str(tmp_path / "out/bert_model.ckpt"))["global_step"] == 9
     assert evaluation.best == {"step": 3, "f1": 0.9}
     assert (tmp_path / "out/best/model.ckpt-3.index").exists()
@@ -300,22 +299,26 @@ def test_layerwise_decay_scales_the_first_step(make_settings, still_config):
 
 
 def test_folder_of_another_task_is_refused(make_settings, tiny_config, tmp_path, vocab_file):
-    settings = make_settings()
-    finetuning.open_folder(settings, tiny_config, TASK)
-    finetuning.keep_task(settings, tiny_config, TASK)
-    finetuning.open_folder(settings, tiny_config, TASK)
+    def open_folder(task=TASK, **changes):
+        settings = make_settings(**changes)
+        return finetuning.open_folder(settings, ModelFolder.of(settings), task)
+
+    open_folder().keep(tiny_config, Path(vocab_file).read_bytes(), TASK)
+    open_folder()
     with pytest.raises(ValueError, match=r"`labels` is \['no', 'yes'\] there and \['a'\] now"):
-        finetuning.open_folder(settings, tiny_config, {**TASK, "labels": ("a",)})
+        open_folder({**TASK, "labels": ("a",)})
     with pytest.raises(ValueError, match="`max_seq_length` is 16 there and 8 now"):
-        finetuning.open_folder(settings, tiny_config, {**TASK, "max_seq_length": 8})
-    eval_only = dataclasses.replace(settings, do_train=False)
-    finetuning.open_folder(eval_only, tiny_config, {**TASK, "max_seq_length": 8})
+        open_folder({**TASK, "max_seq_length": 8})
+    # What is not named may change.
+    open_folder({"kind": TASK["kind"]}, max_seq_length=8)
+    wide = tmp_path / "wide.json"
+    wide.write_text(change(tiny_config, hidden_size=16).to_json_string())
     with pytest.raises(ValueError, match="`hidden_size` is 8 there and 16 in"):
-        finetuning.open_folder(settings, change(tiny_config, hidden_size=16), TASK)
+        open_folder(bert_config_file=str(wide))
     other = tmp_path / "other.txt"
     other.write_text(Path(vocab_file).read_text().replace("w9", "nine"))
     with pytest.raises(ValueError, match=r"its vocab\.txt differs from `--vocab_file`"):
-        finetuning.open_folder(make_settings(vocab_file=str(other)), tiny_config, TASK)
+        open_folder(vocab_file=str(other))
 
 
 def test_overwriting_deletes_what_runs_wrote_and_nothing_else(make_settings, tiny_config, tmp_path):
@@ -323,7 +326,8 @@ def test_overwriting_deletes_what_runs_wrote_and_nothing_else(make_settings, tin
     out = tmp_path / "out"
     (out / "notes.md").write_text("mine")
     (out / "run_2").mkdir()
-    finetuning.open_folder(make_settings(overwrite_output_dir=True), tiny_config, {"kind": "other"})
+    settings = make_settings(overwrite_output_dir=True)
+    finetuning.open_folder(settings, ModelFolder.of(settings), {"kind": "other"})
     assert [path.name for path in out.iterdir()] == ["notes.md"]
 
 
@@ -335,28 +339,12 @@ def test_overwriting_deletes_what_runs_wrote_and_nothing_else(make_settings, tin
         ({"freeze_layers": 3}, "`--freeze_layers` must be at most 2"),
         ({"init_checkpoint": "nothing"}, "`--init_checkpoint` must name a checkpoint"),
         ({"do_train": False}, "`--output_dir` must hold a trained model"),
-        ({"init_checkpoint": "cased_L-12_H-768_A-12/bert_model.ckpt"}, "`do_lower_case` must be"),
     ],
 )
-def test_settings_that_cannot_work_are_refused(make_settings, tiny_config, changes, message):
+def test_settings_that_cannot_work_are_refused(make_settings, changes, message):
     settings = make_settings(**changes)
-    vocab = tokenization.load_vocab(settings.vocab_file)
     with pytest.raises(ValueError, match=message):
-        finetuning.check_settings(settings, tiny_config, vocab, 1)
-
-
-def test_vocabulary_must_fit_the_model(make_settings, tiny_config, log):
-    settings = make_settings()
-    vocab = tokenization.load_vocab(settings.vocab_file)
-    finetuning.check_settings(settings, tiny_config, vocab, 1)
-    assert log.messages == []
-    with pytest.raises(ValueError, match=r"must have at most 28 tokens.*has 29"):
-        finetuning.check_settings(settings, change(tiny_config, vocab_size=28), vocab, 1)
-    finetuning.check_settings(settings, change(tiny_config, vocab_size=30), vocab, 1)
-    assert "has 29 tokens, but `vocab_size` in --bert_config_file is 30" in log.text
-    del vocab["[SEP]"]
-    with pytest.raises(ValueError, match=r"lacks \['\[SEP\]'\]"):
-        finetuning.check_settings(settings, tiny_config, vocab, 1)
+        finetuning.check_settings(settings, ModelFolder.of(settings), 1)
 
 
 def test_weights_are_never_random_where_nothing_is_trained(make_settings, tiny_config, tmp_path):
@@ -366,7 +354,7 @@ def test_weights_are_never_random_where_nothing_is_trained(make_settings, tiny_c
     settings = make_settings(do_train=False, init_checkpoint=str(tmp_path / "bert.ckpt"))
     make_folder(settings.output_dir)
     with pytest.raises(ValueError, match="lacks output_weights, output_bias"):
-        finetuning.load(settings, model)
+        finetuning.load(settings, ModelFolder.of(settings), model)
 
 
 def test_several_runs_are_summed_up(make_settings, tmp_path, log):

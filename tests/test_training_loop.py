@@ -382,10 +382,10 @@ def test_checkpoints_are_saved_at_their_steps(tmp_path, tiny_config, make_batche
 def test_own_checkpoint_goes_before_init_checkpoint(tmp_path, log):
     trainer = make_trainer(golden_config(), steps=10)
     checkpoints = checkpoint.Checkpoints(str(tmp_path))
-    initial = str(GOLDEN / "bert_model.ckpt")
+    initial = checkpoint.Stored.open(str(GOLDEN / "bert_model.ckpt"))
     step = loop.initialize(trainer.model, trainer.state(), checkpoints, initial)
     assert step == trainer.step == 0
-    reader = tf.train.load_checkpoint(initial)
+    reader = tf.train.load_checkpoint(initial.path)
     for variable in trainer.model.weights:
         np.testing.assert_array_equal(variable.numpy(), reader.get_tensor(variable.path))
     trainer.train_step(to_tensors(golden_batch(GOLDEN)))
@@ -395,7 +395,7 @@ def test_own_checkpoint_goes_before_init_checkpoint(tmp_path, log):
     assert loop.initialize(other.model, other.state(), checkpoints, initial) == 1
     assert_same(values_of(other), saved)
     assert log.messages[-1] == (
-        f"Resuming from step 1 in {tmp_path}; --init_checkpoint={initial} is not read."
+        f"Resuming from step 1 in {tmp_path}; --init_checkpoint={initial.path} is not read."
     )
 
 

@@ -6,7 +6,6 @@ resume from; `best/` keeps the weights of the best evaluation.
 """
 
 import contextlib
-import json
 import os
 import re
 import tempfile
@@ -21,28 +20,14 @@ import modeling
 import optimization
 import tokenization
 from bert.command_line import flags as common_flags
-from bert.files import huggingface as huggingface_files
-from bert.files.paths import (
-    check_saved_model,
-    make_folder,
-    read_file,
-    replace_files,
-    write_text,
-)
+from bert.files.paths import check_saved_model, make_folder
 from bert.training import loop, repeats
 from bert.training.batches import Batches
 from bert.training.evaluation import EarlyStopping, Predictor
 from bert.training.task import ExampleFile, Inputs, Part, Task
 from bert.weights import checkpoint
-from bert.weights import folder as model_folder
-
-# What a run leaves in its folder, for --overwrite_output_dir: nothing else is deleted.
-_OWN_FILES = re.compile(
-    r"(model|bert_model)\.ckpt.*|checkpoint|events\.out\.tfevents.*|.*\.tf_record|eval|best"
-    r"|(train|eval)\.windows\.npz|nbest_predictions\.json|null_odds\.json"
-    r"|saved_model|submission|run_\d+|runs\.json|evaluations\.jsonl|task\.json|vocab\.txt"
-    r"|bert_config\.json|eval_results.*|test_results.*|predictions.*|.*\.features\.npy"
-)
+from bert.weights.checkpoint import Stored
+from bert.weights.folder import ModelFolder
 
 Settings = common_flags.FineTuningSettings
 SettingsType = TypeVar("SettingsType", bound=Settings)
@@ -67,11 +52,11 @@ def run(settings: SettingsType, open_task: OpenTask[SettingsType]) -> dict[str, 
       ValueError: before the expensive part, where settings, files and model do not fit.
     """
     _check_verbs(settings)
-    settings = model_folder.complete(settings)
+    source = ModelFolder.of(settings)
     if settings.num_runs == 1:
-        _, scores = _run(settings, open_task)
+        _, scores = _run(settings, source, open_task)
         return scores
-    return repeats.repeat(settings, lambda each: _run(each, open_task))
+    return repeats.repeat(settings, lambda each: _run(each, source, open_task))
 
 
 def _check_verbs(settings: Settings) -> None:
@@ -92,15 +77,21 @@ def _check_verbs(settings: Settings) -> None:
             raise ValueError(f"`--{flag}` needs `--do_train` and `--{scoring}`.")
 
 
-def _run(settings: SettingsType, open_task: OpenTask[SettingsType]) -> tuple[str, dict[str, Any]]:
-    """Runs once; returns the task's metric and the scores."""
-    strategy, config, tokenizer = set_up(settings)
-    task = open_task(settings, config, tokenizer)
+def _run(
+    settings: SettingsType, source: ModelFolder, open_task: OpenTask[SettingsType]
+) -> tuple[str, dict[str, Any]]:
+    """Runs once, from the model in a folder; returns the task's metric and the scores."""
+    strategy = loop.make_strategy(
+        "tpu" if settings.use_tpu else settings.strategy, settings.tpu_name
+    )
+    check_settings(settings, source, strategy.num_replicas_in_sync)
+    task = open_task(settings, source.config, source.load_tokenizer())
     splits = [split for split, is_wanted in settings.splits().items() if is_wanted]
     examples = task.read(splits)
-    stored = task.stored()
+    # Where there is no --init_checkpoint, the source may be the folder that is filled.
+    kept = (source.config, source.vocabulary)
     fixed = task.fixed(is_training=settings.do_train)
-    open_folder(settings, config, {key: stored[key] for key in fixed})
+    filled = open_folder(settings, source, {key: task.stored()[key] for key in fixed})
     is_chief = loop.is_chief(strategy)
     with record_folder(settings, is_chief) as folder, strategy.scope():
         # What is wrong with any part is said before a file is written.
@@ -111,9 +102,9 @@ def _run(settings: SettingsType, open_task: OpenTask[SettingsType]) -> tuple[str
             for each in made
         ]
         if is_chief and settings.do_train:
-            keep_task(settings, config, stored)
+            filled.keep(*kept, task.stored())
         loop.log_set_up(model, strategy, settings)
-        return task.metric, _use_model(settings, task, model, inputs, is_chief)
+        return task.metric, _use_model(settings, source, task, model, inputs)
 
 
 def _example_file(settings: Settings, part: Part, folder: str, is_chief: bool) -> ExampleFile:
@@ -129,18 +120,19 @@ def _example_file(settings: Settings, part: Part, folder: str, is_chief: bool) -
 
 def _use_model(
     settings: Settings,
+    source: ModelFolder,
     task: Task,
     model: keras.Model,
     inputs: Sequence[Inputs],
-    is_chief: bool,
 ) -> dict[str, Any]:
     """Does with the model what is asked for; returns the scores."""
+    is_chief = loop.is_chief(tf.distribute.get_strategy())
     asked = [each for each in inputs if each.part.split != "train"]
     predictions = _Predictions(task, model)
     if settings.do_train:
-        step = _train(settings, task, model, inputs, predictions)
+        step = _train(settings, source, task, inputs, predictions)
     else:
-        step = load(settings, model)
+        step = load(settings, source, model)
     results: dict[str, Any] = {}
     for each in asked:
         predicted, scores = predictions(each, step)
@@ -173,8 +165,8 @@ class _Predictions:
     """
 
     def __init__(self, task: Task, model: keras.Model) -> None:
+        self.model = model
         self._task = task
-        self._model = model
         self._predictors: dict[str, Predictor] = {}
         self._found: dict[Part, tuple[int, Any, dict[str, Any]]] = {}
 
@@ -194,18 +186,18 @@ class _Predictions:
         # Parts whose batches have the same signature share the function, which is built once.
         key = repr(sorted(signature.items()))
         if key not in self._predictors:
-            self._predictors[key] = Predictor(self._model, signature)
+            self._predictors[key] = Predictor(self.model, signature)
         return self._predictors[key].predict(inputs.batches)
 
 
 def _train(
     settings: Settings,
+    source: ModelFolder,
     task: Task,
-    model: keras.Model,
     inputs: Sequence[Inputs],
     predictions: _Predictions,
 ) -> int:
-    """Trains the model; returns the step of its weights."""
+    """Trains the model that predicts; returns the step of its weights."""
     main = {each.part.split: each for each in inputs if not each.part.suffix}
     evaluation = None
     if settings.evaluates_in_training():
@@ -219,39 +211,27 @@ def _train(
     assert batches is not None
     return train(
         settings,
-        model,
+        predictions.model,
         task.objective(main["train"]),
         batches,
         evaluation,
-        main["train"].num_examples,
+        num_examples=main["train"].num_examples,
+        init=source.stored if settings.init_checkpoint else None,
     )
 
 
-def set_up(
-    settings: Settings,
-) -> tuple[tf.distribute.Strategy, modeling.BertConfig, tokenization.FullTokenizer]:
-    """Returns what every script begins with, checked: devices, configuration and tokenizer.
-
-    Raises:
-      ValueError: naming the flag.
-    """
-    strategy = loop.make_strategy(
-        "tpu" if settings.use_tpu else settings.strategy, settings.tpu_name
-    )
-    config = modeling.BertConfig.from_json_file(settings.bert_config_file)
-    tokenizer = tokenization.FullTokenizer(settings.vocab_file, settings.do_lower_case)
-    check_settings(settings, config, tokenizer.vocab, strategy.num_replicas_in_sync)
-    return strategy, config, tokenizer
-
-
-def check_settings(
-    settings: Settings, config: modeling.BertConfig, vocab: Mapping[str, int], num_replicas: int
-) -> None:
+def check_settings(settings: Settings, source: ModelFolder, num_replicas: int) -> None:
     """Checks what all fine-tuning scripts share, before any data is read.
 
+    Args:
+      settings: Those of the script.
+      source: The folder of the model to begin with.
+      num_replicas: Devices to train on.
+
     Raises:
       ValueError: naming the flag.
     """
+    config = source.config
     limit = config.max_position_embeddings
     if settings.max_seq_length > limit:
         raise ValueError(
@@ -259,11 +239,7 @@ def check_settings(
             f"--bert_config_file. Received {settings.max_seq_length}."
         )
     if settings.init_checkpoint:
-        tokenization.validate_case_matches_checkpoint(
-            settings.do_lower_case, settings.init_checkpoint
-        )
-        checkpoint.check_fit(settings.init_checkpoint, config)
-    model_folder.check_vocabulary(vocab, settings.vocab_file, config.vocab_size, ["[CLS]", "[SEP]"])
+        source.stored.check_fit(config)
     if settings.train_batch_size % (num_replicas * settings.gradient_accumulation_steps):
         raise ValueError(
             f"`--train_batch_size` must be a multiple of the {num_replicas} devices times "
@@ -276,114 +252,41 @@ def check_settings(
             f"`num_hidden_layers` in --bert_config_file. Received {settings.freeze_layers}."
         )
     is_random = not settings.init_checkpoint and not settings.do_train
-    if is_random and find_weights(settings.output_dir) is None:
+    if is_random and ModelFolder(settings.output_dir).find_weights() is None:
         raise ValueError(
             "`--output_dir` must hold a trained model, or `--init_checkpoint` name one, unless "
             f"`--do_train` is given. Received {settings.output_dir!r}, which holds none."
         )
 
 
-def open_folder(settings: Settings, config: modeling.BertConfig, task: Mapping[str, Any]) -> None:
+def open_folder(settings: Settings, source: ModelFolder, task: Mapping[str, Any]) -> ModelFolder:
     """Makes `--output_dir`, or checks that what it holds belongs to the same task.
 
     Args:
       settings: Those of the script.
-      config: The shape of the model.
-      task: What `keep_task` stores.
+      source: The folder of the model to begin with.
+      task: What of `task.json` may not change.
 
     Raises:
       ValueError: where it cannot be written, or belongs to another task, naming the difference.
     """
-    folder = settings.output_dir
-    make_folder(folder)
+    config, vocabulary = source.config, source.vocabulary
+    folder = ModelFolder(settings.output_dir)
+    make_folder(folder.path)
     if settings.overwrite_output_dir and settings.do_train:
-        clear_folder(folder)
-    model_folder.check_config(folder, config)
-    stored = (
-        read_task(folder) if tf.io.gfile.exists(os.path.join(folder, checkpoint.TASK_FILE)) else {}
-    )
-    # A trained model may serve other lengths, but training cannot go on with another.
-    ignored = set() if settings.do_train else {"max_seq_length"}
-    differences = [
-        f"`{key}` is {stored[key]!r} there and {value!r} now"
-        for key, value in _plain(task).items()
-        if key in stored and stored[key] != value and key not in ignored
-    ]
-    if stored and read_file(os.path.join(folder, checkpoint.VOCAB_FILE)) != _read_vocabulary(
-        settings
-    ):
-        differences.append(f"its {checkpoint.VOCAB_FILE} differs from `--vocab_file`")
-    if differences:
-        raise ValueError(
-            f"`--output_dir` must belong to the same task. In {folder!r}, "
-            f"{'; '.join(differences)}. Give another `--output_dir`, or "
-            "`--do_train --overwrite_output_dir` to delete what is there."
-        )
+        folder.clear()
+    folder.check_kept(config, vocabulary, task)
     labels = task.get("task", {}).get("labels")
-    if labels and settings.init_checkpoint and not settings.do_train and not find_weights(folder):
-        model_folder.check_labels(settings.init_checkpoint, labels)
+    if labels and settings.init_checkpoint and not settings.do_train and not folder.find_weights():
+        source.check_labels(labels)
     if settings.do_export:
         check_saved_model(saved_model(settings))
+    return folder
 
 
 def saved_model(settings: Settings) -> str:
     """Returns the folder of what --do_export writes."""
     return os.path.join(settings.output_dir, "saved_model")
-
-
-def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the values as JSON gives them back, lists for tuples."""
-    return json.loads(json.dumps(values))
-
-
-def _read_vocabulary(settings: Settings) -> bytes:
-    text = read_file(settings.vocab_file)
-    if not huggingface_files.is_tokenizer(settings.vocab_file):
-        return text
-    return huggingface_files.vocab_text(huggingface_files.read_vocab(text, settings.vocab_file))
-
-
-def clear_folder(folder: str) -> None:
-    """Deletes what earlier runs wrote to the folder, and nothing else."""
-    for entry in tf.io.gfile.listdir(folder):
-        name = entry.rstrip("/")
-        path = os.path.join(folder, name)
-        if not _OWN_FILES.fullmatch(name):
-            continue
-        if tf.io.gfile.isdir(path):
-            tf.io.gfile.rmtree(path)
-        else:
-            tf.io.gfile.remove(path)
-
-
-def keep_task(settings: Settings, config: modeling.BertConfig, task: Mapping[str, Any]) -> None:
-    """Stores in `--output_dir` what a prediction needs besides the weights."""
-    folder = settings.output_dir
-    model_folder.keep_config(folder, config)
-    with replace_files([os.path.join(folder, checkpoint.VOCAB_FILE)]) as (file,):
-        file.write(_read_vocabulary(settings))
-    text = json.dumps(task, indent=2, ensure_ascii=False) + "\n"
-    write_text(os.path.join(folder, checkpoint.TASK_FILE), text)
-
-
-def read_task(folder: str, *, flag: str = "output_dir") -> dict[str, Any]:
-    """Returns what `keep_task` stored.
-
-    Raises:
-      ValueError: where it is absent or damaged.
-    """
-    path = os.path.join(folder, checkpoint.TASK_FILE)
-    if not tf.io.gfile.exists(path):
-        raise ValueError(
-            f"`--{flag}` must be the `--output_dir` of a fine-tuning script. {folder!r} has no "
-            f"{checkpoint.TASK_FILE}. Fine-tune first, with `--do_train`; convert_checkpoint.py "
-            "makes such a folder of a fine-tuned Hugging Face model; fill_mask.py and "
-            "extract_features.py ask models that are only pre-trained."
-        )
-    try:
-        return dict(json.loads(read_file(path)))
-    except ValueError as error:
-        raise ValueError(f"{path!r} must hold a JSON object: {error}.") from error
 
 
 @contextlib.contextmanager
@@ -403,7 +306,9 @@ def train(
     objective: loop.Objective,
     batches: Batches,
     evaluation: EarlyStopping | None = None,
+    *,
     num_examples: int | None = None,
+    init: Stored | None = None,
 ) -> int:
     """Trains the model, saves its weights, and returns the step that they are from.
 
@@ -411,11 +316,12 @@ def train(
 
     Args:
       settings: Those of the script.
-      model: As in `task_models.py`.
+      model: As in `bert.tasks.heads`.
       objective: What is minimized.
       batches: Those to train on.
       evaluation: Called every `--save_checkpoints_steps` and at the end, or None.
       num_examples: How many make an epoch, where that is not the number of records.
+      init: The weights to begin with, where there are none of this run, or None.
 
     Raises:
       ValueError: where the folder is further than `--num_train_epochs` goes, or that is no step.
@@ -423,43 +329,26 @@ def train(
     num_train_steps = count_steps(settings, num_examples or len(batches.records))
     freeze(model, settings.freeze_layers)
     trainer = make_trainer(settings, model, objective, batches, num_train_steps)
-    writes = loop.is_chief(trainer.strategy)
-    checkpoints = checkpoint.Checkpoints(settings.output_dir, settings.keep_checkpoint_max)
-    step = loop.initialize(model, trainer.state(), checkpoints, settings.init_checkpoint)
-    if step > num_train_steps:
+    run = loop.Run(settings, trainer, init)
+    if run.first_step > num_train_steps:
         raise ValueError(
-            f"`--num_train_epochs` must reach step {step}, where {settings.output_dir!r} is. It "
-            f"gives {num_train_steps} steps; give more epochs or `--overwrite_output_dir`."
+            f"`--num_train_epochs` must reach step {run.first_step}, where "
+            f"{settings.output_dir!r} is. It gives {num_train_steps} steps; give more epochs or "
+            "`--overwrite_output_dir`."
         )
+    writes = loop.is_chief(trainer.strategy)
     observers: list[loop.Observer] = []
-    if writes:
-        observers.append(
-            loop.ProgressLog(
-                settings.output_dir,
-                first_step=step,
-                num_train_steps=num_train_steps,
-                batch_size=settings.train_batch_size,
-                every=settings.log_every_steps,
-            )
-        )
     if evaluation:
-        evaluation.open(settings.output_dir, model, step, writes=writes)
+        evaluation.open(settings.output_dir, model, run.first_step, writes=writes)
         observers.append(evaluation.at_steps(settings.save_checkpoints_steps, num_train_steps))
     if evaluation and evaluation.is_over:
-        logging.warning("Nothing to train: early stopping ended it at step %d.", step)
+        logging.warning("Nothing to train: early stopping ended it at step %d.", run.first_step)
     else:
         _log_plan(settings, len(batches.records), num_train_steps)
-        if writes and step < num_train_steps:
+        if writes and run.first_step < num_train_steps:
             # They are of an earlier training: a prediction must not take them for this one's.
             checkpoint.remove(os.path.join(settings.output_dir, checkpoint.WEIGHTS))
-        loop.train(
-            trainer,
-            batches,
-            num_train_steps=num_train_steps,
-            checkpoints=checkpoints,
-            save_checkpoints_steps=settings.save_checkpoints_steps,
-            observers=observers,
-        )
+        run.train(batches, num_train_steps, observers)
     return _keep_weights(settings, model, trainer.step, evaluation)
 
 
@@ -526,15 +415,7 @@ def make_trainer(
     )
     if settings.layerwise_lr_decay != 1.0:
         optimizer.learning_rate_scales = learning_rate_scales(model, settings.layerwise_lr_decay)
-    return loop.Trainer(
-        model,
-        optimizer,
-        objective,
-        seed=settings.seed,
-        num_micro_batches=settings.gradient_accumulation_steps,
-        loss_scale=loop.LossScale() if settings.precision == "mixed_float16" else None,
-        signature=batches.signature,
-    )
+    return loop.Trainer.of(settings, model, objective, optimizer, batches.signature)
 
 
 def _keep_weights(
@@ -553,26 +434,17 @@ def _keep_weights(
     return step
 
 
-def find_weights(folder: str) -> str | None:
-    """Returns the prefix of the weights that a training has left in its folder, or None."""
-    weights = os.path.join(folder, checkpoint.WEIGHTS)
-    if tf.io.gfile.exists(f"{weights}.index"):
-        return weights
-    return checkpoint.Checkpoints(folder).latest()
-
-
-def load(settings: Settings, model: keras.Model) -> int:
+def load(settings: Settings, source: ModelFolder, model: keras.Model) -> int:
     """Sets the model's weights without training, and returns the step that they are from.
 
     They come from `--output_dir`, or else from `--init_checkpoint`, which must hold the head, too.
     """
-    prefix = find_weights(settings.output_dir)
-    if prefix is None:
-        assert settings.init_checkpoint is not None
-        checkpoint.load_weights(model.weights, settings.init_checkpoint, with_head=True)
+    trained = ModelFolder(settings.output_dir).find_weights()
+    if trained is None:
+        source.stored.assign(model.weights, with_head=True)
         return 0
     weights = {variable.path: variable for variable in model.weights}
-    step = checkpoint.Checkpoints(settings.output_dir).restore(weights, prefix)
+    step = checkpoint.Checkpoints(settings.output_dir).restore(weights, trained.prefix)
     unread = "; --init_checkpoint is not read" if settings.init_checkpoint else ""
-    logging.info("The weights are those of step %d in %s%s.", step, prefix, unread)
+    logging.info("The weights are those of step %d in %s%s.", step, trained.prefix, unread)
     return step

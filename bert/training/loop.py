@@ -19,6 +19,7 @@ from absl import logging
 import modeling
 import optimization
 from bert.command_line.console import clock
+from bert.command_line.flags import TrainingSettings
 from bert.weights import checkpoint
 from bert.weights.checkpoint import Stored
 
@@ -143,6 +144,26 @@ class Trainer:
             autograph=False,
         )
 
+    @classmethod
+    def of(
+        cls,
+        settings: TrainingSettings,
+        model: keras.Model,
+        objective: Objective,
+        optimizer: optimization.AdamWeightDecayOptimizer,
+        signature: Mapping[str, tf.TensorSpec] | None = None,
+    ) -> "Trainer":
+        """Returns the trainer that the flags of a script ask for."""
+        return cls(
+            model,
+            optimizer,
+            objective,
+            seed=settings.seed,
+            num_micro_batches=settings.gradient_accumulation_steps,
+            loss_scale=LossScale() if settings.precision == "mixed_float16" else None,
+            signature=signature,
+        )
+
     def state(self) -> dict[str, keras.Variable]:
         """Returns all that a resumed run needs, by its name in a checkpoint."""
         optimizer = self.optimizer
@@ -240,31 +261,27 @@ def initialize(
     model: keras.Model,
     state: Mapping[str, keras.Variable],
     checkpoints: checkpoint.Checkpoints,
-    init_checkpoint: Stored | str | None,
+    init: Stored | None,
 ) -> int:
     """Sets the variables and returns the step they are at.
 
-    In this order: the latest checkpoint of this run; else the weights of `init_checkpoint`; else
-    the random initial values.
+    In this order: the latest checkpoint of this run; else the weights of `init`; else the random
+    initial values.
 
     Args:
       model: Gets its weights.
       state: What is read from this run's own checkpoint: `Trainer.state()`, or the weights alone.
       checkpoints: Those of this run.
-      init_checkpoint: The checkpoint to begin with, or its path, or None.
+      init: The weights to begin with, or None.
     """
     latest = checkpoints.latest()
     if latest:
         step = checkpoints.restore(state, latest)
-        path = getattr(init_checkpoint, "path", init_checkpoint)
-        unread = f"; --init_checkpoint={path} is not read" if path else ""
+        unread = f"; --init_checkpoint={init.path} is not read" if init else ""
         logging.info("Resuming from step %d in %s%s.", step, checkpoints.folder, unread)
         return step
-    if init_checkpoint:
-        # A path comes from callers that have not opened it.
-        given = init_checkpoint
-        stored = Stored.open(given) if isinstance(given, str) else given
-        stored.assign(model.weights)
+    if init:
+        init.assign(model.weights)
     else:
         logging.warning("No checkpoint to start from: the weights are random.")
     return 0
@@ -397,6 +414,51 @@ class ProgressLog:
         values = "  ".join(f"{name} {value:.4g}" for name, value in means.items())
         logging.info("Step %d/%d  %s%s", step, self.num_train_steps, values, left)
         write_summaries(self._writer, step, means)
+
+
+class Run:
+    """One training in a folder, as the flags of all scripts that train ask for it.
+
+    Args:
+      settings: Those of the script.
+      trainer: Gets its initial values.
+      init: The weights to begin with, where there are none of this run, or None.
+
+    Attributes:
+      trainer: As given.
+      checkpoints: Those of the folder.
+      first_step: The step that it begins at.
+    """
+
+    def __init__(self, settings: TrainingSettings, trainer: Trainer, init: Stored | None) -> None:
+        self._settings = settings
+        self.trainer = trainer
+        folder, most = settings.output_dir, settings.keep_checkpoint_max
+        self.checkpoints = checkpoint.Checkpoints(folder, most)
+        self.first_step = initialize(trainer.model, trainer.state(), self.checkpoints, init)
+
+    def train(self, batches: Any, num_train_steps: int, observers: Sequence[Observer] = ()) -> None:
+        """Trains as `train` does; the chief also logs how far it is."""
+        settings = self._settings
+        log: list[Observer] = []
+        if is_chief(self.trainer.strategy):
+            log.append(
+                ProgressLog(
+                    settings.output_dir,
+                    first_step=self.first_step,
+                    num_train_steps=num_train_steps,
+                    batch_size=batches.batch_size,
+                    every=settings.log_every_steps,
+                )
+            )
+        train(
+            self.trainer,
+            batches,
+            num_train_steps=num_train_steps,
+            checkpoints=self.checkpoints,
+            save_checkpoints_steps=settings.save_checkpoints_steps,
+            observers=[*log, *observers],
+        )
 
 
 def write_summaries(writer: Any, step: int, values: Mapping[str, float]) -> None:

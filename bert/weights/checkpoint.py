@@ -388,31 +388,3 @@ def _meta_graph(declarations: tuple[tuple[str, tuple[int, ...], str], ...]) -> A
         ]
         saver = tf.compat.v1.train.Saver(variables)
         return tf.compat.v1.train.export_meta_graph(graph=graph, saver_def=saver.as_saver_def())
-
-
-# Names of before, for fine-tuning and serving until they use `Stored`; to be deleted then.
-
-CONFIG_FILE = "bert_config.json"
-VOCAB_FILE = "vocab.txt"
-TASK_FILE = "task.json"
-
-
-def resolve(path: str) -> str:
-    """Returns the prefix of `Stored.open`."""
-    return Stored.open(path).prefix
-
-
-def load_weights(
-    variables: Sequence[keras.Variable],
-    path: str,
-    *,
-    flag: str = "init_checkpoint",
-    with_head: bool = False,
-) -> None:
-    """As `Stored.assign`."""
-    Stored.open(path, flag).assign(variables, with_head=with_head)
-
-
-def check_fit(path: str, config: BertConfig) -> None:
-    """As `Stored.check_fit`."""
-    Stored.open(path).check_fit(config)

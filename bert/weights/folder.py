@@ -3,13 +3,12 @@
 It is the original's, one of transformers, or one that a run of this project fills, `--output_dir`.
 """
 
-import dataclasses
 import functools
 import json
 import os
 import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import tensorflow as tf
 from absl import logging
@@ -451,30 +450,3 @@ def require_segments(config: BertConfig, what: str) -> None:
             f"`type_vocab_size` in --bert_config_file must be at least 2, for {what}. Received "
             f"{config.type_vocab_size}."
         )
-
-
-# Names of before, for fine-tuning until it uses `ModelFolder`; to be deleted then.
-
-SettingsType = TypeVar("SettingsType")
-
-
-def complete(settings: SettingsType) -> SettingsType:
-    """Returns settings with the files that `ModelFolder.of` finds."""
-    folder = ModelFolder.of(settings)
-    found = {flag: folder.find(flag) for flag in _NAMES if hasattr(settings, flag)}
-    return dataclasses.replace(settings, **found)  # type: ignore[type-var]
-
-
-def check_labels(init_checkpoint: str, labels: Sequence[str]) -> None:
-    """As `ModelFolder.check_labels`."""
-    ModelFolder.open(init_checkpoint).check_labels(labels)
-
-
-def check_config(output_dir: str, config: BertConfig) -> None:
-    """As `ModelFolder.check_kept`."""
-    ModelFolder(output_dir).check_kept(config)
-
-
-def keep_config(output_dir: str, config: BertConfig) -> None:
-    """As `ModelFolder.keep`."""
-    ModelFolder(output_dir).keep(config)
