@@ -314,37 +314,38 @@ def test_several_runs_report_dev_and_test(make_settings, tmp_path, log):
 # Runs with the settings given as JSON, on as many devices, without the dropout of the head.
 RUN = """
 import json, sys
-arguments = json.loads(sys.argv[1])
 import keras, tensorflow as tf
 tf.config.set_logical_device_configuration(
-    tf.config.list_physical_devices("CPU")[0],
-    [tf.config.LogicalDeviceConfiguration()] * arguments["devices"],
+    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
 )
 import run_ner
-from bert.tasks import heads as task_models
-task_models.HEAD_DROPOUT_PROB = 0.0
-keras.utils.set_random_seed(1)
-print(json.dumps(run_ner.run(run_ner.Settings(**arguments["settings"]))))
+from bert.tasks import heads
+heads.HEAD_DROPOUT_PROB = 0.0
+results = {}
+for name, settings in json.loads(sys.argv[1]).items():
+    keras.utils.set_random_seed(1)
+    results[name] = run_ner.run(run_ner.Settings(**settings))
+print(json.dumps(results))
 """
 
 
 @pytest.mark.slow
 def test_two_replicas_micro_batches_or_padding_equal_one_device(make_settings, tmp_path):
     write_task(tmp_path)
-    results = {}
-    for name, devices, changes in (
-        ("one", 1, {}),
-        ("mirrored", 2, {"strategy": "mirrored"}),
-        ("accumulated", 1, {"gradient_accumulation_steps": 4}),
-        ("padded", 1, {"pad_to_max_length": True}),
+    runs = {}
+    for name, changes in (
+        ("one", {}),
+        ("mirrored", {"strategy": "mirrored"}),
+        ("accumulated", {"gradient_accumulation_steps": 4}),
+        ("padded", {"pad_to_max_length": True}),
     ):
         settings = make_settings(
             do_train=True, do_eval=True, num_train_epochs=2.0, output_dir=str(tmp_path / name),
             eval_batch_size=7, **changes,
         )  # fmt: skip
-        arguments = {"devices": devices, "settings": dataclasses.asdict(settings)}
-        output = run_python("-c", RUN, json.dumps(arguments)).stdout
-        results[name] = json.loads(output.splitlines()[-1])
+        runs[name] = dataclasses.asdict(settings)
+    output = run_python("-c", RUN, json.dumps(runs)).stdout
+    results = json.loads(output.splitlines()[-1])
     for name in ("mirrored", "accumulated", "padded"):
         assert results[name]["loss"] == pytest.approx(results["one"]["loss"], abs=1e-3), name
         assert results[name]["types"] == results["one"]["types"], name
