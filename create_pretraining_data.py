@@ -13,7 +13,6 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 
-import numpy as np
 from absl import logging
 
 import tokenization
@@ -21,15 +20,13 @@ from bert.command_line import flags as common_flags
 from bert.command_line.console import Progress, run_script
 from bert.command_line.flags import REQUIRED, flag
 from bert.files.paths import check_outputs, file_size, is_remote, match_files, open_file, read_lines
-from bert.files.records import encode_examples, write_records
-from bert.tasks.pretraining import instances as pretraining_instances
+from bert.tasks.pretraining.instances import InstanceTable, TrainingInstance, write_instances
+from bert.tasks.pretraining.statistics import describe_corpus, describe_instances
 
 Document = list[tuple[str, ...]]
 
 # [CLS], two [SEP], and a token in each segment.
 SHORTEST_SEQUENCE = 5
-BATCH = 1024
-NUM_LOGGED = 20
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,10 +60,6 @@ def define_flags() -> None:
     common_flags.define(Settings)
 
 
-TrainingInstance = pretraining_instances.TrainingInstance
-InstanceTable = pretraining_instances.InstanceTable
-
-
 # The arguments of the functions below, in number and order, are those of the original.
 
 
@@ -84,24 +77,7 @@ def write_instance_to_example_files(
         table = InstanceTable(tokenizer, max_seq_length, max_predictions_per_seq)
         for instance in instances:
             table.append(instance)
-    progress = Progress("Writing", len(table))
-    with write_records(output_files) as writers:
-        for start in range(0, len(table), BATCH):
-            features = table.features(start, start + BATCH)
-            for offset, record in enumerate(encode_examples(features)):
-                index = start + offset
-                writers[index % len(writers)].write(record)
-                if index < NUM_LOGGED:
-                    _log_instance(table[index], {k: v[offset] for k, v in features.items()})
-            progress(start)
-    logging.info("Wrote %d total instances", len(table))
-
-
-def _log_instance(instance: TrainingInstance, features: dict[str, np.ndarray]) -> None:
-    logging.info("*** Example ***")
-    logging.info("tokens: %s", " ".join(instance.tokens))
-    for name, values in features.items():
-        logging.info("%s: %s", name, " ".join(str(value) for value in (values + 0).tolist()))
+    write_instances(table, output_files)
 
 
 def create_training_instances(  # noqa: PLR0913, PLR0917
@@ -127,12 +103,7 @@ def create_training_instances(  # noqa: PLR0913, PLR0917
     _check_range("dupe_factor", dupe_factor, 1)
     _check_range("masked_lm_prob", masked_lm_prob, 0, 1)
     _check_range("short_seq_prob", short_seq_prob, 0, 1)
-    missing = [token for token in ("[CLS]", "[SEP]", "[MASK]") if token not in tokenizer.vocab]
-    if missing:
-        raise ValueError(
-            "The vocabulary must hold '[CLS]', '[SEP]' and '[MASK]'. Received one without "
-            f"{missing}."
-        )
+    _check_vocabulary(tokenizer.vocab)
     documents = read_documents(input_files, tokenizer)
     rng.shuffle(documents)
 
@@ -162,6 +133,15 @@ def _check_range(name: str, value: float, low: float, high: float = math.inf) ->
     if not low <= value <= high:
         most = f" and at most {high}" if high < math.inf else ""
         raise ValueError(f"`{name}` must be at least {low}{most}. Received {value}.")
+
+
+def _check_vocabulary(vocab: Mapping[str, int]) -> None:
+    missing = [token for token in ("[CLS]", "[SEP]", "[MASK]") if token not in vocab]
+    if missing:
+        raise ValueError(
+            "The vocabulary must hold '[CLS]', '[SEP]' and '[MASK]'. Received one without "
+            f"{missing}."
+        )
 
 
 def read_documents(
@@ -197,7 +177,7 @@ def read_documents(
     documents = [document for document in documents if document]
     if not documents:
         raise ValueError(f"The input files must hold text. Received {list(input_files)}.")
-    _describe_corpus(documents, num_damaged, num_joined)
+    describe_corpus(documents, num_damaged, num_joined)
     return documents
 
 
@@ -371,88 +351,6 @@ def _shuffle(items: list[int], rng: random.Random) -> None:
         items[last], items[other] = items[other], items[last]
 
 
-def _describe_corpus(documents: Sequence[Document], num_damaged: int, num_joined: int) -> None:
-    """Logs statistics of the input, and warns where it does not look as it should."""
-    lengths = [len(sentence) for document in documents for sentence in document]
-    num_tokens = sum(lengths)
-    num_unknown = sum(sentence.count("[UNK]") for document in documents for sentence in document)
-    num_single = sum(len(document) == 1 for document in documents)
-    logging.info(
-        "Read %s documents, %s sentences, %s tokens; %.1f sentences a document, %.1f tokens a "
-        "sentence, %.2f %% of the tokens [UNK].",
-        f"{len(documents):,}",
-        f"{len(lengths):,}",
-        f"{num_tokens:,}",
-        len(lengths) / len(documents),
-        num_tokens / len(lengths),
-        100 * num_unknown / num_tokens,
-    )
-    if len(documents) == 1:
-        logging.warning(
-            "There is one document only, so that a 'random' next segment is from the same one. Put "
-            "a blank line between documents."
-        )
-    elif num_single > len(documents) / 2:
-        logging.warning(
-            "%d of %d documents are a single sentence, whose next segment is always random. A "
-            "blank line ends a document: is there one after every sentence?",
-            num_single,
-            len(documents),
-        )
-    if num_unknown > 0.02 * num_tokens:
-        logging.warning(
-            "%.1f %% of the tokens are [UNK]. Are --vocab_file and --do_lower_case the right ones "
-            "for this text?",
-            100 * num_unknown / num_tokens,
-        )
-    if num_damaged:
-        logging.warning("%d lines are not UTF-8. What cannot be read was left out.", num_damaged)
-    if num_joined:
-        logging.warning(
-            "%d input files begin within a document, for the file before does not end with a blank "
-            "line.",
-            num_joined,
-        )
-
-
-def _describe_instances(instances: InstanceTable, masked_lm_prob: float) -> None:
-    """Logs statistics of the output, and warns where it does not look as it should."""
-    heads = instances.heads()
-    num_random = int(heads[:, InstanceTable.IS_RANDOM_NEXT].sum())
-    num_tokens = int(heads[:, InstanceTable.LENGTH].sum()) - 3 * len(heads)
-    num_masked = int(heads[:, InstanceTable.NUM_MASKED].sum())
-    truncated = heads[:, InstanceTable.NUM_TRUNCATED]
-    lost = int(truncated.sum())
-    logging.info(
-        "Made %s instances of %.1f tokens: %.1f %% with a random next segment, %.1f %% of the "
-        "tokens masked; %.1f %% of the instances truncated, by %.1f %% of all tokens.",
-        f"{len(heads):,}",
-        num_tokens / len(heads) + 3,
-        100 * num_random / len(heads),
-        100 * num_masked / num_tokens,
-        100 * (truncated > 0).mean(),
-        100 * lost / (lost + num_tokens),
-    )
-    if num_random > 0.75 * len(heads):
-        logging.warning(
-            "%.1f %% of the next segments are random, where about half should be. Documents need "
-            "several sentences, a line each.",
-            100 * num_random / len(heads),
-        )
-    if num_masked < 0.8 * masked_lm_prob * num_tokens:
-        logging.warning(
-            "%.1f %% of the tokens are masked, where --masked_lm_prob asks for %.1f %%. "
-            "--max_predictions_per_seq should be about --max_seq_length times that.",
-            100 * num_masked / num_tokens,
-            100 * masked_lm_prob,
-        )
-    if lost > 0.5 * (lost + num_tokens):
-        logging.warning(
-            "%.1f %% of the tokens were cut off. Are the lines longer than sentences?",
-            100 * lost / (lost + num_tokens),
-        )
-
-
 def run(settings: Settings) -> InstanceTable:
     """Makes the records and writes them; returns the instances in the order of the records.
 
@@ -489,7 +387,7 @@ def run(settings: Settings) -> InstanceTable:
         output_files,
     )
     # Here rather than before: the first records, which writing logs, would hide it.
-    _describe_instances(instances, settings.masked_lm_prob)
+    describe_instances(instances, settings.masked_lm_prob)
     return instances
 
 

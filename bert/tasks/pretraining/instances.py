@@ -1,4 +1,4 @@
-"""Training instances of pre-training, and a table of them that is small (paper, section 3.1)."""
+"""Training instances of pre-training: a small table of them, and records (paper, section 3.1)."""
 
 import array
 import dataclasses
@@ -9,8 +9,15 @@ from collections.abc import Sequence
 from typing import overload
 
 import numpy as np
+from absl import logging
 
 import tokenization
+from bert.command_line.console import Progress
+from bert.files.records import encode_examples, write_records
+
+# Instances whose records are encoded together.
+BATCH = 1024
+NUM_LOGGED = 20
 
 
 @dataclasses.dataclass(slots=True)
@@ -37,8 +44,8 @@ class TrainingInstance:
 class InstanceTable(Sequence[TrainingInstance]):
     """Training instances, kept as rows of numbers: an eighth of the memory of lists of tokens."""
 
-    # Columns: these, then token ids, masked positions and label ids, all padded with 0.
-    LENGTH, FIRST_LENGTH, NUM_MASKED, IS_RANDOM_NEXT, NUM_TRUNCATED, NUM_HEADS = range(6)
+    # Columns: these counts, then token ids, masked positions and label ids, all padded with 0.
+    LENGTH, FIRST_LENGTH, NUM_MASKED, IS_RANDOM_NEXT, NUM_TRUNCATED, NUM_COUNTS = range(6)
 
     def __init__(
         self,
@@ -48,7 +55,7 @@ class InstanceTable(Sequence[TrainingInstance]):
     ) -> None:
         self._tokenizer = tokenizer
         ends = np.cumsum(
-            [self.NUM_HEADS, max_seq_length, max_predictions_per_seq, max_predictions_per_seq]
+            [self.NUM_COUNTS, max_seq_length, max_predictions_per_seq, max_predictions_per_seq]
         ).tolist()
         self._tokens, self._positions, self._labels = map(slice, ends[:-1], ends[1:])
         self._width = ends[-1]
@@ -87,9 +94,9 @@ class InstanceTable(Sequence[TrainingInstance]):
     def _all_rows(self) -> np.ndarray:
         return np.frombuffer(self._numbers, self._dtype).reshape(-1, self._width)
 
-    def heads(self) -> np.ndarray:
-        """Returns the first columns, in the order of adding, int64 [instances, NUM_HEADS]."""
-        return self._all_rows()[:, : self.NUM_HEADS].astype(np.int64)
+    def counts(self) -> np.ndarray:
+        """Returns the counts, in the order of adding, int64 [instances, NUM_COUNTS]."""
+        return self._all_rows()[:, : self.NUM_COUNTS].astype(np.int64)
 
     def _rows(self, start: int, stop: int) -> np.ndarray:
         order = np.frombuffer(self._order, np.uint64)[start:stop]
@@ -98,18 +105,18 @@ class InstanceTable(Sequence[TrainingInstance]):
     def features(self, start: int, stop: int) -> dict[str, np.ndarray]:
         """Returns what the records of some instances hold, each [B, values]."""
         rows = self._rows(start, stop)
-        heads = rows[:, :, None]  # [B, columns, 1]
+        counts = rows[:, : self.NUM_COUNTS, None]  # [B, NUM_COUNTS, 1]
         places = np.arange(self._tokens.stop - self._tokens.start)
-        inside = places < heads[:, self.LENGTH]
-        masked = np.arange(self._labels.stop - self._labels.start) < heads[:, self.NUM_MASKED]
+        inside = places < counts[:, self.LENGTH]
+        masked = np.arange(self._labels.stop - self._labels.start) < counts[:, self.NUM_MASKED]
         return {
             "input_ids": rows[:, self._tokens],
             "input_mask": inside,
-            "segment_ids": inside & (places >= heads[:, self.FIRST_LENGTH]),
+            "segment_ids": inside & (places >= counts[:, self.FIRST_LENGTH]),
             "masked_lm_positions": rows[:, self._positions],
             "masked_lm_ids": rows[:, self._labels],
             "masked_lm_weights": masked.astype(np.float32),
-            "next_sentence_labels": heads[:, self.IS_RANDOM_NEXT],
+            "next_sentence_labels": counts[:, self.IS_RANDOM_NEXT],
         }
 
     def __len__(self) -> int:
@@ -124,7 +131,7 @@ class InstanceTable(Sequence[TrainingInstance]):
             return [self[each] for each in range(*index.indices(len(self)))]
         index = range(len(self))[index]
         row = self._rows(index, index + 1)[0].tolist()
-        length, first_length, num_masked, is_random_next, num_truncated = row[: self.NUM_HEADS]
+        length, first_length, num_masked, is_random_next, num_truncated = row[: self.NUM_COUNTS]
         return TrainingInstance(
             tokens=self._tokenizer.convert_ids_to_tokens(row[self._tokens][:length]),
             segment_ids=[0] * first_length + [1] * (length - first_length),
@@ -133,3 +140,25 @@ class InstanceTable(Sequence[TrainingInstance]):
             is_random_next=bool(is_random_next),
             num_truncated=num_truncated,
         )
+
+
+def write_instances(table: InstanceTable, output_files: Sequence[str]) -> None:
+    """Writes records to TFRecord files, dealt in turn; these appear when all are whole."""
+    progress = Progress("Writing", len(table))
+    with write_records(output_files) as writers:
+        for start in range(0, len(table), BATCH):
+            features = table.features(start, start + BATCH)
+            for offset, record in enumerate(encode_examples(features)):
+                index = start + offset
+                writers[index % len(writers)].write(record)
+                if index < NUM_LOGGED:
+                    _log_instance(table[index], {k: v[offset] for k, v in features.items()})
+            progress(start)
+    logging.info("Wrote %d total instances", len(table))
+
+
+def _log_instance(instance: TrainingInstance, features: dict[str, np.ndarray]) -> None:
+    logging.info("*** Example ***")
+    logging.info("tokens: %s", " ".join(instance.tokens))
+    for name, values in features.items():
+        logging.info("%s: %s", name, " ".join(str(value) for value in (values + 0).tolist()))
