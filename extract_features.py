@@ -11,13 +11,11 @@ commands of the original's extract_features.py work unchanged.
 import array
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from bert.command_line import quiet_import  # isort: skip  # noqa: F401
 
-import keras
 import numpy as np
-import tensorflow as tf
 from absl import logging
 
 import modeling
@@ -28,8 +26,8 @@ from bert.command_line.flags import REQUIRED, flag
 from bert.files.paths import check_outputs, match_files, read_lines, replace_files
 from bert.files.tables import clean_line, split_pair
 from bert.files.vectors import Features, write_jsonl, write_npz
-from bert.tasks.features import COMBINATIONS, combine, parse_layers, width
-from bert.training.batches import cut_by_size, pad_sequences, sort_by_length
+from bert.tasks.features import COMBINATIONS, Extractor, Line, parse_layers, read_line, width
+from bert.training.batches import cut_by_size
 from bert.weights.folder import ModelFolder
 
 # A chunk ends where its lines give so many values (of 4 bytes), or are so many.
@@ -84,23 +82,6 @@ def define_flags() -> None:
     common_flags.define(Settings, without_effect=without_effect)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Line:
-    """A line as the model takes it.
-
-    Attributes:
-      tokens: `[CLS] a [SEP] (b [SEP])`.
-      input_ids: Of the tokens.
-      segment_ids: 0 up to the first [SEP], then 1.
-      num_cut: Tokens left out to fit.
-    """
-
-    tokens: Sequence[str]
-    input_ids: Sequence[int]
-    segment_ids: Sequence[int]
-    num_cut: int
-
-
 class Lines:
     """The lines of some files, tokenized anew each time they are iterated."""
 
@@ -114,14 +95,8 @@ class Lines:
     def __iter__(self) -> Iterator[Line]:
         for path in self.files:
             for text, _ in read_lines(path):
-                yield self._tokenize(clean_line(text))
-
-    def _tokenize(self, text: str) -> Line:
-        a, b = map(self._tokenizer.tokenize, split_pair(text))
-        tokens, segment_ids = tokenization.pack(a, b, max_length=self._max_seq_length)
-        num_cut = len(a) + len(b) + (3 if b else 2) - len(tokens)
-        input_ids = self._tokenizer.convert_tokens_to_ids(tokens)
-        return Line(tokens, input_ids, segment_ids, num_cut)
+                texts = split_pair(clean_line(text))
+                yield read_line(texts, self._tokenizer, self._max_seq_length)
 
 
 def survey(lines: Lines, config: modeling.BertConfig) -> array.array:
@@ -159,65 +134,6 @@ def survey(lines: Lines, config: modeling.BertConfig) -> array.array:
     return lengths
 
 
-class Extractor:
-    """Computes layers of the encoder, and pools them over tokens.
-
-    Args:
-      config: The shape of the model.
-      layers: As `layer_features.parse_layers` gives them.
-      pooling: "none", "cls", "mean" or "max".
-    """
-
-    def __init__(
-        self, config: modeling.BertConfig, layers: Sequence[int | str], pooling: str
-    ) -> None:
-        self.layers = layers
-        self.pooling = pooling
-        inputs = modeling.encoder_inputs()
-        encoded = modeling.BertModel(config)(inputs)
-        outputs = [combine(encoded, layer) for layer in layers]
-        self.model = keras.Model(inputs, outputs)
-        # One trace serves all shapes. TensorFlow leaves out what no output needs.
-        signature = {name: tf.TensorSpec((None, None), tf.int32) for name in inputs}
-        self._compute = tf.function(self._pooled, input_signature=[signature], autograph=False)
-
-    def _pooled(self, batch: dict[str, Any]) -> list[Any]:
-        """Returns each layer, [B, S, W], pooled [B, 1, W]."""
-        # Of a single output, Keras makes no list.
-        outputs = tf.nest.flatten(self.model(batch, training=False))
-        if self.pooling == "none":
-            return outputs
-        if self.pooling == "cls":
-            return [output[:, :1] for output in outputs]
-        mask = tf.cast(batch["input_mask"], tf.float32)[:, :, None]
-        if self.pooling == "mean":
-            num_tokens = tf.reduce_sum(mask, axis=1, keepdims=True)
-            sums = [tf.reduce_sum(output * mask, axis=1, keepdims=True) for output in outputs]
-            return [each / num_tokens for each in sums]
-        masked = [tf.where(mask > 0, output, output.dtype.min) for output in outputs]
-        return [tf.reduce_max(each, axis=1, keepdims=True) for each in masked]
-
-    def num_rows(self, num_tokens: int) -> int:
-        """Returns the number of rows that a line of so many tokens gives."""
-        return num_tokens if self.pooling == "none" else 1
-
-    def __call__(self, lines: Sequence[Line], settings: Settings) -> list[list[np.ndarray]]:
-        """Returns float32 [`num_rows`, W] for each line and layer."""
-        results: list[list[np.ndarray]] = [[] for _ in lines]
-        lengths = [len(line.tokens) for line in lines]
-        for batch in sort_by_length(lengths, settings.batch_size):
-            inputs = pad_sequences(
-                [lines[number].input_ids for number in batch],
-                [lines[number].segment_ids for number in batch],
-                settings.max_seq_length,
-            )
-            outputs = [output.numpy() for output in self._compute(inputs)]
-            for row, number in enumerate(batch):
-                num_rows = self.num_rows(lengths[number])
-                results[number] = [output[row, :num_rows] for output in outputs]
-        return results
-
-
 def run(settings: Settings) -> None:
     """Writes the features of all lines.
 
@@ -234,7 +150,7 @@ def run(settings: Settings) -> None:
     check_outputs([settings.output_file], files, "output_file")
     lines = Lines(files, folder.load_tokenizer(), settings.max_seq_length)
     lengths = survey(lines, config)
-    extractor = Extractor(config, layers, settings.pooling)
+    extractor = Extractor(modeling.BertModel(config), layers, settings.pooling)
     folder.stored.assign(extractor.model.weights)
     features = extract(extractor, lines, settings, sum(lengths))
     with replace_files([settings.output_file]) as [file]:
@@ -280,8 +196,9 @@ def extract(
         return max(num_values, CHUNK_VALUES // CHUNK_LINES)
 
     number = num_done = 0
+    sizes = {"batch_size": settings.batch_size, "max_seq_length": settings.max_seq_length}
     for chunk in cut_by_size(lines, size, CHUNK_VALUES):
-        for line, values in zip(chunk, extractor(chunk, settings), strict=True):
+        for line, values in zip(chunk, extractor(chunk, **sizes), strict=True):
             number += 1
             if not all(np.isfinite(each).all() for each in values):
                 raise ArithmeticError(

@@ -23,7 +23,8 @@ from bert.command_line.console import run_script
 from bert.command_line.flags import REQUIRED, flag
 from bert.files.paths import match_files, open_output
 from bert.files.tables import read_csv, text_lines
-from bert.loaded import LoadedModel, load
+from bert.loaded import LoadedModel
+from bert.loaded import load_fine_tuned as load
 
 __all__ = ["LoadedModel", "load"]
 

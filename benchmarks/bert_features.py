@@ -12,6 +12,7 @@ import modeling
 import tokenization
 from bert.files import vectors as files_vectors
 from bert.files.vectors import Features
+from bert.tasks.features import Extractor
 
 LAYERS = [-1, -2, -3, -4]
 
@@ -38,7 +39,7 @@ def main() -> None:
         batch_size=setting["batch_size"],
         max_seq_length=setting["length"],
     )
-    extractor = extract_features.Extractor(config, LAYERS, "none")
+    extractor = Extractor(modeling.BertModel(config), LAYERS, "none")
 
     def features() -> Iterator[Features]:
         lines = extract_features.Lines([settings.input_file], tokenizer, settings.max_seq_length)

@@ -1,23 +1,29 @@
-"""A model in memory: loaded once from the folder that a script has filled, used often."""
+"""A model in memory: loaded once, used often; what `bert.load` gives."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from bert.command_line import quiet_import  # isort: skip  # noqa: F401
+
 import keras
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
 import modeling
 import tokenization
 from bert.tasks.classification.task import Classification
+from bert.tasks.features import Extractor, parse_layers, read_line, width
+from bert.tasks.pretraining.masked_model import HEAD, MASK, Guess, MaskedModel, Score
+from bert.tasks.pretraining.masked_model import load as load_masked_model
 from bert.tasks.squad.task import QuestionAnswering
 from bert.tasks.swag.task import MultipleChoice
 from bert.tasks.tagging import task as tagging_task
 from bert.training.batches import round_up
 from bert.training.evaluation import Predictor
 from bert.training.task import Arrays, Part, Row, Task
-from bert.weights.folder import TASK_FILE, ModelFolder
+from bert.weights.folder import TASK_FILE, ModelFolder, require_segments
 
 # By the `kind` in `task.json`, what makes a task of it.
 KINDS: Mapping[
@@ -112,7 +118,169 @@ class LoadedModel:
             yield numbers, self._predictor(inputs)
 
 
-def load(model_dir: str, *, batch_size: int = 32, precision: str = "float32") -> LoadedModel:
+Text = str | Sequence[str]
+
+# Those of fine-tuned models.
+_HEADS = ("output_weights", "cls/squad/output_weights")
+
+
+class PretrainedModel:
+    """A pre-trained model that fills masks, rates texts and encodes them.
+
+    A text is a string, or a pair of strings.
+
+    Args:
+      folder: That of the model.
+      batch_size: Sequences to compute at a time.
+      precision: Name of a dtype policy.
+
+    Attributes:
+      config: The shape of the model.
+      tokenizer: That of the model.
+      model: A Keras model of `input_ids`, `input_mask` and `segment_ids`, int32 [B, S], with
+        `sequence_output` [B, S, H] and `pooled_output` [B, H].
+    """
+
+    def __init__(
+        self, folder: ModelFolder, batch_size: int = 32, precision: str = "float32"
+    ) -> None:
+        self.config = folder.config
+        self.tokenizer = folder.load_tokenizer(("[CLS]", "[SEP]", MASK))
+        self.batch_size = batch_size
+        self._masked: MaskedModel | None = None
+        if any(name.startswith(HEAD) for name in folder.stored.shapes):
+            self._masked = load_masked_model(folder, batch_size, precision)
+            self._bert = self._masked.model.get_layer("bert")
+        else:
+            folder.stored.check_fit(self.config)
+            self._bert = modeling.BertModel(self.config, dtype=precision)
+        inputs = modeling.encoder_inputs()
+        encoded = self._bert(inputs)
+        names = ("sequence_output", "pooled_output")
+        self.model = keras.Model(inputs, {name: encoded[name] for name in names})
+        if self._masked is None:
+            folder.stored.assign(self.model.weights)
+        self._extractors: dict[tuple[int | str, str], Extractor] = {}
+
+    def fill_mask(self, texts: Sequence[Text], top_k: int = 5) -> list[list[list[Guess]]]:
+        """Returns for each text, for each [MASK] in it, the best tokens.
+
+        Raises:
+          ValueError: where a text has no [MASK], or the model no masked-LM head.
+        """
+        masked = self._head()
+        return masked.fill([masked.read(*each) for each in self._named(texts)], top_k)
+
+    def score(self, texts: Sequence[Text]) -> list[Score]:
+        """Returns how likely each text is.
+
+        Raises:
+          ValueError: where a text has a [MASK], or the model no masked-LM head.
+        """
+        masked = self._head()
+        return masked.score([masked.read(*each) for each in self._named(texts)])
+
+    def encode(
+        self, texts: Sequence[Text], layer: int | str = "last", pooling: str = "mean"
+    ) -> np.ndarray:
+        """Returns a vector for each text, float32 [N, W].
+
+        Args:
+          texts: The texts; what is longer than the model takes is cut.
+          layer: A number, from 0 or from the end with -1, or one of
+            `bert.tasks.features.COMBINATIONS`.
+          pooling: "mean" or "max" over tokens, or "cls".
+
+        Raises:
+          ValueError: where there is no such layer or pooling.
+        """
+        (layer,) = parse_layers(str(layer), self.config, flag="layer")
+        if pooling not in ("mean", "max", "cls"):
+            raise ValueError(f"`pooling` must be mean, max or cls. Received {pooling!r}.")
+        if (layer, pooling) not in self._extractors:
+            self._extractors[layer, pooling] = Extractor(self._bert, [layer], pooling)
+        extractor = self._extractors[layer, pooling]
+        longest = self.config.max_position_embeddings
+        lines = [read_line(_pair(text), self.tokenizer, longest) for text in _check_list(texts)]
+        if any(line.segment_ids[-1] for line in lines):
+            require_segments(self.config, "a pair of texts")
+        vectors = extractor(lines, batch_size=self.batch_size, max_seq_length=longest)
+        rows = [vector[0] for (vector,) in vectors]
+        return np.stack(rows) if rows else np.zeros((0, width(layer, self.config)), np.float32)
+
+    def _head(self) -> MaskedModel:
+        if self._masked is None:
+            raise ValueError(
+                f"The model must have the masked-LM head of pre-training, {HEAD}*, to tell tokens. "
+                "It has an encoder alone; `encode` works."
+            )
+        return self._masked
+
+    def _named(self, texts: Sequence[Text]) -> list[tuple[str, str]]:
+        """Returns texts as `A ||| B`, and their places for messages."""
+        pairs = [_pair(text) for text in _check_list(texts)]
+        return [
+            (f"{a} ||| {b}" if b else a, f"Text {number}, counted from 0,")
+            for number, (a, b) in enumerate(pairs)
+        ]
+
+
+def _check_list(texts: Sequence[Text]) -> Sequence[Text]:
+    if isinstance(texts, str):
+        raise ValueError(f"`texts` must be a list of them. Received {texts!r}.")
+    return texts
+
+
+def _pair(text: Text) -> tuple[str, str]:
+    if isinstance(text, str):
+        return text, ""
+    if len(text) != 2 or not all(isinstance(each, str) for each in text):
+        raise ValueError(f"A text must be a string, or a pair of strings. Received {text!r}.")
+    return text[0], text[1]
+
+
+def load(
+    model: str,
+    *,
+    batch_size: int = 32,
+    precision: str = "float32",
+    do_lower_case: bool | None = None,
+) -> LoadedModel | PretrainedModel:
+    """Returns a model that answers, if it is fine-tuned, or one that fills masks and encodes texts.
+
+    Args:
+      model: The `--output_dir` of a script; a released checkpoint with its configuration and its
+        vocabulary; a Hugging Face folder; or the name of a BERT on the hub, owner/model.
+      batch_size: Sequences that go through the model together.
+      precision: Name of a dtype policy: "float32", "mixed_bfloat16" or "mixed_float16".
+      do_lower_case: Whether a pre-trained model is uncased, where its folder does not say; None
+        takes it for uncased then, but not against the name of a released model.
+
+    Raises:
+      ValueError: where something is missing there, or does not fit.
+    """
+    if ModelFolder(model).task:
+        return load_fine_tuned(model, batch_size=batch_size, precision=precision)
+    folder = ModelFolder.open(model, "model", do_lower_case=do_lower_case)
+    if folder.do_lower_case is None:
+        logging.warning(
+            "Nothing in %s says whether the model is uncased: it is taken for that. For a cased "
+            "one, pass do_lower_case=False.",
+            folder.path,
+        )
+        folder = ModelFolder.open(model, "model", do_lower_case=True)
+    if head := next((name for name in _HEADS if name in folder.stored.shapes), None):
+        raise ValueError(
+            f"A fine-tuned model must have a {TASK_FILE} that says what it decides. "
+            f"{folder.path!r} has none, but the head {head!r}. convert_checkpoint.py makes a "
+            "folder with it of a fine-tuned Hugging Face model."
+        )
+    return PretrainedModel(folder, batch_size, precision)
+
+
+def load_fine_tuned(
+    model_dir: str, *, batch_size: int = 32, precision: str = "float32"
+) -> LoadedModel:
     """Returns the model in the `--output_dir` of a fine-tuning script.
 
     Args:

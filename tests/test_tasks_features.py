@@ -7,7 +7,6 @@ import tensorflow as tf
 from conftest import change
 from test_run_ner import PIECES, make_sentences, settings_in, write_task
 
-import extract_features
 import modeling
 import run_ner
 import tokenization
@@ -15,6 +14,7 @@ from bert.loaded import load
 from bert.tasks import features as tasks_features
 from bert.tasks.features import (
     FEATURE_LAYERS,
+    Extractor,
     FeatureTagger,
     LayerMix,
     WordTagger,
@@ -73,7 +73,7 @@ def test_features_are_those_of_extract_features_at_first_pieces(config, layers, 
         tagger.encoder, arrays, str(tmp_path / "x.features.npy")
     )
     numbers = range(4) if layers == "weighted" else [layers]
-    extractor = extract_features.Extractor(config, list(numbers), "none")
+    extractor = Extractor(config, list(numbers), "none")
     for ours, theirs in zip(tagger.encoder.weights, extractor.model.weights, strict=True):
         assert ours.path == theirs.path
         theirs.assign(ours)

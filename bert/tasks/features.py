@@ -7,13 +7,18 @@ Dimension key as in `modeling.py`; also `W` words of a window, `D` width of a fe
 `C` labels.
 """
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
+import numpy as np
+import tensorflow as tf
 from keras import ops
 
 import modeling
+import tokenization
+from bert.training.batches import pad_sequences, sort_by_length
 
 Tensor = Any
 
@@ -281,3 +286,89 @@ class WordsBack(keras.layers.Layer):
         places = ops.minimum(places, ops.shape(words)[1] - 1)
         tokens = ops.take_along_axis(words, places[:, :, None], axis=1)
         return tokens * ops.cast(label_mask, tokens.dtype)[:, :, None]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Line:
+    """A text, or a pair of texts, as the model takes it.
+
+    Attributes:
+      tokens: `[CLS] a [SEP] (b [SEP])`.
+      input_ids: Of the tokens.
+      segment_ids: 0 up to the first [SEP], then 1.
+      num_cut: Tokens left out to fit.
+    """
+
+    tokens: Sequence[str]
+    input_ids: Sequence[int]
+    segment_ids: Sequence[int]
+    num_cut: int
+
+
+def read_line(
+    texts: Sequence[str], tokenizer: tokenization.FullTokenizer, max_seq_length: int
+) -> Line:
+    """Returns a text and another, which may be empty, cut to the length in tokens."""
+    a, b = map(tokenizer.tokenize, texts)
+    tokens, segment_ids = tokenization.pack(a, b, max_length=max_seq_length)
+    num_cut = len(a) + len(b) + (3 if b else 2) - len(tokens)
+    return Line(tokens, tokenizer.convert_tokens_to_ids(tokens), segment_ids, num_cut)
+
+
+class Extractor:
+    """Computes layers of the encoder, and pools them over tokens.
+
+    Args:
+      bert: The encoder.
+      layers: As `parse_layers` gives them.
+      pooling: "none", "cls", "mean" or "max".
+    """
+
+    def __init__(self, bert: modeling.BertModel, layers: Sequence[int | str], pooling: str) -> None:
+        self.layers = layers
+        self.pooling = pooling
+        inputs = modeling.encoder_inputs()
+        encoded = bert(inputs)
+        outputs = [combine(encoded, layer) for layer in layers]
+        self.model = keras.Model(inputs, outputs)
+        # One trace serves all shapes. TensorFlow leaves out what no output needs.
+        signature = {name: tf.TensorSpec((None, None), tf.int32) for name in inputs}
+        self._compute = tf.function(self._pooled, input_signature=[signature], autograph=False)
+
+    def _pooled(self, batch: dict[str, Any]) -> list[Any]:
+        """Returns each layer, [B, S, W], pooled [B, 1, W]."""
+        # Of a single output, Keras makes no list.
+        outputs = tf.nest.flatten(self.model(batch, training=False))
+        if self.pooling == "none":
+            return outputs
+        if self.pooling == "cls":
+            return [output[:, :1] for output in outputs]
+        mask = tf.cast(batch["input_mask"], tf.float32)[:, :, None]
+        if self.pooling == "mean":
+            num_tokens = tf.reduce_sum(mask, axis=1, keepdims=True)
+            sums = [tf.reduce_sum(output * mask, axis=1, keepdims=True) for output in outputs]
+            return [each / num_tokens for each in sums]
+        masked = [tf.where(mask > 0, output, output.dtype.min) for output in outputs]
+        return [tf.reduce_max(each, axis=1, keepdims=True) for each in masked]
+
+    def num_rows(self, num_tokens: int) -> int:
+        """Returns the number of rows that a line of so many tokens gives."""
+        return num_tokens if self.pooling == "none" else 1
+
+    def __call__(
+        self, lines: Sequence[Line], *, batch_size: int, max_seq_length: int
+    ) -> list[list[np.ndarray]]:
+        """Returns float32 [`num_rows`, W] for each line and layer."""
+        results: list[list[np.ndarray]] = [[] for _ in lines]
+        lengths = [len(line.tokens) for line in lines]
+        for batch in sort_by_length(lengths, batch_size):
+            inputs = pad_sequences(
+                [lines[number].input_ids for number in batch],
+                [lines[number].segment_ids for number in batch],
+                max_seq_length,
+            )
+            outputs = [output.numpy() for output in self._compute(inputs)]
+            for row, number in enumerate(batch):
+                num_rows = self.num_rows(lengths[number])
+                results[number] = [output[row, :num_rows] for output in outputs]
+        return results

@@ -89,6 +89,7 @@ class MaskedModel:
       config: The shape of the model.
       tokenizer: That of the model.
       batch_size: Sequences to compute at a time.
+      precision: Name of a dtype policy.
     """
 
     def __init__(
@@ -96,11 +97,12 @@ class MaskedModel:
         config: modeling.BertConfig,
         tokenizer: tokenization.FullTokenizer,
         batch_size: int = 32,
+        precision: str = "float32",
     ) -> None:
         self.config = config
         self.tokenizer = tokenizer
         self.batch_size = batch_size
-        self.model = pretraining_heads.pretraining_model(config)
+        self.model = pretraining_heads.pretraining_model(config, dtype=precision)
         matrix = tf.TensorSpec((None, None), tf.int32)
         signature = dict.fromkeys(self.model.input, matrix)
         number = tf.TensorSpec((), tf.int32)
@@ -228,12 +230,13 @@ class MaskedModel:
             yield numbers, {**batch, "masked_lm_positions": np.array(padded, np.int32)}
 
 
-def load(folder: ModelFolder, batch_size: int = 32) -> MaskedModel:
+def load(folder: ModelFolder, batch_size: int = 32, precision: str = "float32") -> MaskedModel:
     """Returns the model in a folder.
 
     Args:
       folder: That of a pre-trained model.
       batch_size: Sequences to compute at a time.
+      precision: Name of a dtype policy.
 
     Raises:
       ValueError: where it is not all there, or its parts do not fit.
@@ -241,7 +244,7 @@ def load(folder: ModelFolder, batch_size: int = 32) -> MaskedModel:
     stored = folder.stored
     stored.check_fit(folder.config)
     tokenizer = folder.load_tokenizer(["[CLS]", "[SEP]", MASK])
-    model = MaskedModel(folder.config, tokenizer, batch_size)
+    model = MaskedModel(folder.config, tokenizer, batch_size, precision)
     needed = [each.path for each in model.model.weights if each.path.startswith(HEAD)]
     if missing := [name for name in needed if name not in stored.shapes]:
         raise ValueError(

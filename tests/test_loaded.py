@@ -1,0 +1,142 @@
+import json
+
+import numpy as np
+import pytest
+import test_run_classifier
+from conftest import GOLDEN
+
+import bert
+import extract_features
+import modeling
+import run_classifier
+from bert.loaded import LoadedModel, PretrainedModel
+from bert.weights import checkpoint
+from bert.weights.checkpoint import Stored
+
+
+@pytest.fixture(scope="module")
+def released(tmp_path_factory):
+    """A released checkpoint: three files, nothing that says the casing."""
+    folder = tmp_path_factory.mktemp("released")
+    for name in ("bert_config.json", "vocab.txt"):
+        (folder / name).write_bytes((GOLDEN / name).read_bytes())
+    for path in GOLDEN.glob("bert_model.ckpt.*"):
+        (folder / path.name).write_bytes(path.read_bytes())
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pretrained(released):
+    return bert.load(str(released))
+
+
+def test_a_released_checkpoint_is_loaded_and_its_casing_told(released, log):
+    model = bert.load(str(released))
+    assert isinstance(model, PretrainedModel)
+    assert "whether the model is uncased: it is taken for that" in log.text
+    log.clear()
+    assert not bert.load(str(released), do_lower_case=False).tokenizer.basic_tokenizer.do_lower_case
+    assert "taken for that" not in log.text
+
+
+def test_masks_are_filled_and_texts_rated(pretrained):
+    (guesses,) = pretrained.fill_mask(["the [MASK] of the [MASK]"], top_k=3)
+    assert [len(each) for each in guesses] == [3, 3]
+    for each in guesses:
+        probabilities = [guess.probability for guess in each]
+        assert probabilities == sorted(probabilities, reverse=True)
+        assert 0 < sum(probabilities) <= 1
+    one, pair = pretrained.score(["the end", ("the end", "of it")])
+    assert one.pseudo_log_likelihood < 0
+    assert pair.num_tokens > one.num_tokens
+    with pytest.raises(ValueError, match=r"Text 0, counted from 0, must have \[MASK\]"):
+        pretrained.fill_mask(["the end"])
+
+
+@pytest.mark.parametrize(("layer", "pooling"), [("last", "mean"), (-2, "max"), (0, "cls")])
+def test_vectors_are_those_of_extract_features(pretrained, released, tmp_path, layer, pooling):
+    texts = ["the end of it", ("one", "and the other of the two"), "a"]
+    (tmp_path / "texts").write_text("the end of it\none ||| and the other of the two\na\n")
+    extract_features.run(
+        extract_features.Settings(
+            input_file=str(tmp_path / "texts"),
+            output_file=str(tmp_path / "vectors.npz"),
+            init_checkpoint=str(released),
+            layers=str(layer),
+            pooling=pooling,
+            format="npz",
+            max_seq_length=32,
+        )
+    )
+    with np.load(tmp_path / "vectors.npz") as vectors:
+        expected = vectors["values"][:, 0]
+    np.testing.assert_allclose(
+        pretrained.encode(texts, layer, pooling), expected, rtol=0, atol=1e-5
+    )
+    assert pretrained.encode([]).shape == (0, expected.shape[1])
+
+
+def test_keras_model_and_tokenizer_are_handed_out(pretrained):
+    ids = np.array([pretrained.tokenizer.convert_tokens_to_ids(["[CLS]", "the", "[SEP]"])])
+    inputs = {"input_ids": ids, "input_mask": ids * 0 + 1, "segment_ids": ids * 0}
+    outputs = pretrained.model(inputs)
+    assert outputs["pooled_output"].shape == (1, pretrained.config.hidden_size)
+    np.testing.assert_allclose(
+        np.mean(outputs["sequence_output"], axis=1), pretrained.encode(["the"]), rtol=0, atol=1e-5
+    )
+
+
+def test_an_encoder_alone_encodes_and_tells_no_tokens(pretrained, released, tmp_path):
+    for name in ("bert_config.json", "vocab.txt"):
+        (tmp_path / name).write_bytes((released / name).read_bytes())
+    tensors = Stored.open(str(released)).read()
+    encoder = {name: value for name, value in tensors.items() if name.startswith("bert/")}
+    checkpoint.save_tensors(str(tmp_path / "bert_model.ckpt"), encoder)
+    model = bert.load(str(tmp_path))
+    np.testing.assert_array_equal(model.encode(["the end"]), pretrained.encode(["the end"]))
+    for ask in (model.fill_mask, model.score):
+        with pytest.raises(ValueError, match="must have the masked-LM head"):
+            ask(["the end"])
+
+
+def test_a_fine_tuned_folder_answers(tmp_path):
+    test_run_classifier.write_task(tmp_path, lambda color: color, count=8)
+    make = test_run_classifier.settings_in(tmp_path)
+    run_classifier.run(make(do_train=True, num_train_epochs=1.0))
+    model = bert.load(str(tmp_path / "out"))
+    assert isinstance(model, LoadedModel)
+    (answer,) = model.predict(["red"])
+    assert answer["label"] in answer["probabilities"]
+    assert model.model.output["logits"].shape[-1] == len(answer["probabilities"])
+    assert model.tokenizer.tokenize("Red") == ["red"]
+    # Without what says what it decides, it is refused rather than taken for an encoder.
+    (tmp_path / "out/task.json").unlink()
+    with pytest.raises(ValueError, match=r"must have a task\.json.*head 'output_weights'"):
+        bert.load(str(tmp_path / "out"))
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda model: model.encode("a text"), "`texts` must be a list"),
+        (lambda model: model.encode([("a", "b", "c")]), "a pair of strings"),
+        (lambda model: model.encode(["a"], "third"), "`--layer` must list numbers"),
+        (lambda model: model.encode(["a"], pooling="none"), "`pooling` must be mean, max or cls"),
+        (lambda model: bert.load("nowhere/to be found"), "`--model` must name a checkpoint"),
+    ],
+)
+def test_what_cannot_be_is_refused(pretrained, ask, message):
+    with pytest.raises(ValueError, match=message):
+        ask(pretrained)
+
+
+def test_a_name_of_a_cased_release_is_not_lower_cased(released, tmp_path):
+    cased = tmp_path / "cased_L-12_H-768_A-12"
+    cased.mkdir()
+    for path in released.iterdir():
+        (cased / path.name).write_bytes(path.read_bytes())
+    with pytest.raises(ValueError, match="`do_lower_case` must be"):
+        bert.load(str(cased))
+    assert bert.load(str(cased), do_lower_case=False).config == modeling.BertConfig.from_dict(
+        json.loads((cased / "bert_config.json").read_text())
+    )
