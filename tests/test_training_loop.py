@@ -4,6 +4,7 @@ import socket
 import subprocess
 import sys
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -23,6 +24,7 @@ from conftest import (
 
 import modeling
 import optimization
+import run_pretraining
 from bert.command_line import console
 from bert.tasks.pretraining import heads as pretraining_heads
 from bert.tasks.pretraining.heads import pretraining_features
@@ -30,13 +32,12 @@ from bert.training import loop
 from bert.training.batches import Batches, Records
 from bert.training.evaluation import Predictor, evaluate, save_results
 from bert.weights import checkpoint
-from run_pretraining import OBJECTIVE
 
 
 def make_trainer(config, *, learning_rate=0.01, steps=100, warmup=0, **kwargs):
     model = pretraining_heads.pretraining_model(config, dtype=kwargs.pop("dtype", None))
     optimizer = optimization.bert_optimizer(learning_rate, steps, warmup)
-    return loop.Trainer(model, optimizer, OBJECTIVE, **kwargs)
+    return loop.Trainer(model, optimizer, run_pretraining.OBJECTIVE, **kwargs)
 
 
 def to_tensors(examples):
@@ -93,7 +94,7 @@ def test_trajectory_equals_the_original(golden):
     optimizer = optimization.bert_optimizer(
         original["learning_rate"], steps, original["num_warmup_steps"]
     )
-    trainer = loop.Trainer(model, optimizer, OBJECTIVE)
+    trainer = loop.Trainer(model, optimizer, run_pretraining.OBJECTIVE)
     batch = to_tensors(golden_batch(golden))
     results = [trainer.train_step(batch) for _ in range(steps)]
     losses = [each["loss"] for each in results]
@@ -147,9 +148,9 @@ def test_result_is_independent_of_the_number_of_masked_tokens_per_part(still_con
     assert other == pytest.approx(one, abs=1e-5)
 
 
+# On two devices where there is only one processor.
 TRAIN_SOME_STEPS = """
-import json, os, sys
-import numpy as np
+import json, sys
 import keras, tensorflow as tf
 arguments = json.loads(sys.argv[1])
 if arguments["devices"] > 1:
@@ -158,9 +159,10 @@ if arguments["devices"] > 1:
         [tf.config.LogicalDeviceConfiguration()] * arguments["devices"],
     )
 import run_pretraining
-keras.utils.set_random_seed(1)
-settings = run_pretraining.Settings(**arguments["settings"])
-results = run_pretraining.run(settings)
+results = []
+for settings in arguments["settings"]:
+    keras.utils.set_random_seed(1)
+    results.append(run_pretraining.run(run_pretraining.Settings(**settings)))
 print(json.dumps(results))
 """
 
@@ -186,7 +188,12 @@ def strategy_settings(tmp_path, config, name, **changes):
     }
 
 
-def start(settings, devices=1, **env):
+def run_here(settings):
+    keras.utils.set_random_seed(1)
+    return run_pretraining.run(run_pretraining.Settings(**settings))
+
+
+def start(*settings, devices=1, **env):
     arguments = json.dumps({"settings": settings, "devices": devices})
     return subprocess.Popen(
         [sys.executable, "-c", TRAIN_SOME_STEPS, arguments],
@@ -199,6 +206,7 @@ def start(settings, devices=1, **env):
 
 
 def finish(process):
+    """Returns the results of each of its settings."""
     output, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors
     return json.loads(output.splitlines()[-1])
@@ -223,8 +231,8 @@ def test_two_replicas_equal_one_device(tmp_path, still_config):
     cut = strategy_settings(
         tmp_path, still_config, "cut", strategy="mirrored", gradient_accumulation_steps=2
     )
-    processes = [start(one), start(two, devices=2), start(cut, devices=2)]
-    results = [finish(process) for process in processes]
+    process = start(two, cut, devices=2)
+    results = [run_here(one), *finish(process)]
     assert_same_runs(one, two, results[:2])
     assert_same_runs(one, cut, results[::2])
 
@@ -244,12 +252,12 @@ def test_two_workers_equal_one_device(tmp_path, still_config):
     one = strategy_settings(tmp_path, still_config, "one")
     two = strategy_settings(tmp_path, still_config, "two", strategy="multi_worker")
     workers = [f"localhost:{port}" for port in free_ports(2)]
-    processes = [start(one)]
+    processes = []
     for index in range(2):
         cluster = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": index}}
         processes.append(start(two, TF_CONFIG=json.dumps(cluster)))
     try:
-        results = [finish(process) for process in processes]
+        results = [run_here(one), *(finish(process)[0] for process in processes)]
     finally:
         for process in processes:
             process.kill()
