@@ -1,25 +1,34 @@
 """The functions of the original's modeling.py that the network in `modeling` does not need.
 
 They keep the original's arguments, results and variable names, and are there for code written for
-it, which finds them as `modeling.<name>`. Where the original made variables, they make Keras
-layers: on `keras.Input` tensors, layers of a functional model; on other tensors, fresh layers that
-are applied and gone. `keras.name_scope` takes the place of `tf.variable_scope`. A saved model that
-has such layers loads where this module has been imported.
+it, which finds them as `modeling.<name>`. Where the original made variables, they make the Keras
+layers of `bert.original.layers`: on `keras.Input` tensors, layers of a functional model; on other
+tensors, fresh layers that are applied and gone. `keras.name_scope` takes the place of
+`tf.variable_scope`. A saved model that has such layers loads where this module has been imported.
 """
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import keras
 from keras import ops
 
 import modeling
+from bert.original.layers import (
+    Activation,
+    CrossAttention,
+    Dimension,
+    DynamicReshape,
+    LayerNorm,
+    PositionEmbeddings,
+    TokenEmbeddings,
+    TransformerStack,
+)
 from bert.weights.checkpoint import Stored
 from modeling import BertConfig
 
 Tensor = Any
-Activation = Callable[[Tensor], Tensor] | str | None
 
 
 def _training(tensor: Tensor) -> bool:
@@ -32,165 +41,6 @@ def _activation_name(activation: Activation) -> Activation:
     """Returns the original's name of an activation, by which a saved model finds it again."""
     names = {function: name for name, function in modeling.ACTIVATIONS.items()}
     return activation if isinstance(activation, str) else names.get(activation, activation)
-
-
-def _activation(saved: Any) -> Callable[[Tensor], Tensor]:
-    return keras.activations.get(modeling.get_activation(saved))
-
-
-# Each layer below makes its variables when it is made, under the caller's name scope and not its
-# own, so that they have the original's names while Keras gives the layer any name that is free.
-
-
-class _Table(keras.layers.Layer):
-    """A table of embeddings [`size`, `width`]."""
-
-    def __init__(
-        self, size: int, width: int, initializer_range: float, table_name: str, **kwargs: Any
-    ) -> None:
-        super().__init__(**kwargs)
-        self.table = keras.Variable(
-            modeling.create_initializer(initializer_range),
-            shape=(size, width),
-            dtype=self.variable_dtype,
-            name=table_name,
-        )
-        self.built = True
-
-
-@keras.saving.register_keras_serializable("bert")
-class TokenEmbeddings(_Table):
-    """Looks ids up: [B, S] to [B, S, width], or [B, S, n] to [B, S, n·width]; and the table."""
-
-    def call(self, ids: Tensor, one_hot: bool = False) -> tuple[Tensor, Tensor]:
-        table = ops.convert_to_tensor(self.table)
-        size, width = self.table.shape
-        *shape, last = ops.shape(ids)
-        shape = (*shape, last, width) if len(shape) == 1 else (*shape, last * width)
-        if one_hot:
-            flat = ops.one_hot(ops.reshape(ids, (-1,)), size, dtype=table.dtype)
-            rows = ops.matmul(flat, table)
-        else:
-            rows = ops.take(table, ids, axis=0)
-        return ops.reshape(rows, shape), table
-
-
-@keras.saving.register_keras_serializable("bert")
-class PositionEmbeddings(_Table):
-    """Adds its row s to every embedding at position s: [B, S, width] to the same."""
-
-    def call(self, inputs: Tensor) -> Tensor:
-        length, limit = ops.shape(inputs)[1], self.table.shape[0]
-        if isinstance(length, int) and length > limit:
-            raise ValueError(
-                f"`seq_length` must be at most {limit}, the `max_position_embeddings`. "
-                f"Received {length}."
-            )
-        return inputs + self.table[:length]
-
-
-@keras.saving.register_keras_serializable("bert")
-class LayerNorm(keras.layers.Layer):
-    """Normalizes the last axis, of that width, with variables under `scope`."""
-
-    def __init__(self, width: int, scope: str, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.layer_norm = keras.layers.LayerNormalization(
-            epsilon=modeling.LAYER_NORM_EPSILON, name=scope, dtype=self.dtype_policy
-        )
-        self.layer_norm.build((None, width))
-        self.built = True
-
-    def call(self, inputs: Tensor) -> Tensor:
-        return self.layer_norm(inputs)
-
-
-@keras.saving.register_keras_serializable("bert")
-class CrossAttention(modeling.SelfAttention):
-    """Attends from [B, Q, `from_width`] to [B, K, `to_width`] under a mask [B, Q, K].
-
-    `activations` are those of query, key and value. Gives [B·Q, H].
-    """
-
-    def __init__(
-        self,
-        config: BertConfig,
-        from_width: int,
-        to_width: int,
-        activations: Sequence[Activation],
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(config, **kwargs)
-        self.widths = (from_width, to_width, to_width)
-        for projection, width, activation in zip(
-            self.projections, self.widths, activations, strict=True
-        ):
-            projection.activation = _activation(activation)
-            projection.build((None, width))
-        self.activations = activations
-        self.dropout.build(None)
-        self.built = True
-
-    def get_config(self) -> dict[str, Any]:
-        from_width, to_width, _ = self.widths
-        widths = {"from_width": from_width, "to_width": to_width}
-        return {**super().get_config(), **widths, "activations": list(self.activations)}
-
-    def call(  # type: ignore[override]  # two sequences in place of one
-        self,
-        from_tensor: Tensor,
-        to_tensor: Tensor,
-        attention_mask: Tensor,
-        training: bool | None = False,
-    ) -> Tensor:
-        query, key, value = (
-            self.split_heads(projection(inputs), ops.shape(inputs)[1])
-            for projection, inputs in zip(
-                self.projections, (from_tensor, to_tensor, to_tensor), strict=True
-            )
-        )
-        return self.attend(query, key, value, attention_mask, training)
-
-
-@keras.saving.register_keras_serializable("bert")
-class TransformerStack(modeling.Encoder):
-    """`modeling.Encoder` without its own name in its variables' names, and of any activation."""
-
-    def __init__(self, config: BertConfig, activation: Activation, **kwargs: Any) -> None:
-        super().__init__(config, **kwargs)
-        self.activation = activation
-        for layer in self.transformer_layers:
-            layer.intermediate.dense.activation = _activation(activation)
-            layer.build(None)
-        self.built = True
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "activation": self.activation}
-
-
-@keras.saving.register_keras_serializable("bert")
-class Dimension(keras.layers.Layer):
-    """The size of one axis, int32 []."""
-
-    def __init__(self, axis: int, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.axis = axis
-
-    def call(self, inputs: Tensor) -> Tensor:
-        return ops.convert_to_tensor(ops.shape(inputs)[self.axis], "int32")
-
-
-@keras.saving.register_keras_serializable("bert")
-class DynamicReshape(keras.layers.Layer):
-    """Reshapes to `dimensions`, in which None stands for the next of `sizes`, int32 [] each."""
-
-    def __init__(self, dimensions: Sequence[int | None], **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.dimensions = dimensions
-
-    def call(self, inputs: Tensor, sizes: Sequence[Tensor]) -> Tensor:
-        rest = iter(sizes)
-        return ops.reshape(inputs, [next(rest) if d is None else d for d in self.dimensions])
 
 
 def dropout(input_tensor: Tensor, dropout_prob: float | None) -> Tensor:
@@ -256,7 +106,7 @@ def embedding_postprocessor(  # noqa: PLR0913, PLR0917 (the original's arguments
     """Returns word embeddings plus those of segment and position, normalized and dropped out.
 
     Args:
-      input_tensor: float [B, S, H].
+      input_tensor: float [B, S, H], as the result is.
       use_token_type: Add segment embeddings.
       token_type_ids: int32 [B, S].
       token_type_vocab_size: Number of segment types.
@@ -266,9 +116,6 @@ def embedding_postprocessor(  # noqa: PLR0913, PLR0917 (the original's arguments
       initializer_range: Standard deviation of the initializer.
       max_position_embeddings: Rows of the position table; S may not be more.
       dropout_prob: None is 0.
-
-    Returns:
-      float [B, S, H].
 
     Raises:
       ValueError: where segments are asked for and not given, or the sequence is too long.
@@ -332,47 +179,22 @@ def attention_layer(  # noqa: PLR0913, PLR0917 (the original's arguments)
     from_seq_length: Tensor | None = None,
     to_seq_length: Tensor | None = None,
 ) -> Tensor:
-    """Returns the context of multi-head attention (Vaswani et al., section 3.2).
+    """Returns the context of multi-head attention (Vaswani et al., section 3.2), [B, Q, N·D].
 
-    Args:
-      from_tensor: float [B, Q, H], which makes the queries; or a matrix [B·Q, H].
-      to_tensor: float [B, K, H'], which makes keys and values; or a matrix [B·K, H'].
-      attention_mask: [B, Q, K], 1 where the query may attend to the key, 0 elsewhere.
-      num_attention_heads: N.
-      size_per_head: D.
-      query_act: Activation of the queries.
-      key_act: Activation of the keys.
-      value_act: Activation of the values.
-      attention_probs_dropout_prob: None is 0.
-      initializer_range: Standard deviation of the initializer.
-      do_return_2d_tensor: Return a matrix.
-      batch_size: B, where matrices are given.
-      from_seq_length: Q, where matrices are given.
-      to_seq_length: K, where matrices are given.
-
-    Returns:
-      float [B, Q, N·D], or a matrix [B·Q, N·D].
+    `from_tensor`, float [B, Q, H], makes the queries, and `to_tensor`, float [B, K, H'], keys and
+    values. Both may be matrices, [B·Q, H] and [B·K, H'], with `batch_size` B, `from_seq_length` Q
+    and `to_seq_length` K. `attention_mask`, [B, Q, K], is 1 where the query may attend to the key
+    and 0 elsewhere. There are `num_attention_heads` N of `size_per_head` D, and a probability of
+    None is 0. With `do_return_2d_tensor`, the context is a matrix [B·Q, N·D].
 
     Raises:
       ValueError: where the ranks differ, or matrices come without their dimensions.
     """
-    from_shape = get_shape_list(from_tensor, expected_rank=(2, 3), name="from_tensor")
-    to_shape = get_shape_list(to_tensor, expected_rank=(2, 3), name="to_tensor")
-    if len(from_shape) != len(to_shape):
-        raise ValueError(
-            "`from_tensor` and `to_tensor` must have the same rank. Received "
-            f"{len(from_shape)} and {len(to_shape)}."
-        )
-    if len(from_shape) == 2:
-        if batch_size is None or from_seq_length is None or to_seq_length is None:
-            raise ValueError(
-                "`batch_size`, `from_seq_length` and `to_seq_length` must be given with matrices. "
-                f"Received {batch_size!r}, {from_seq_length!r} and {to_seq_length!r}."
-            )
-        from_shape = [batch_size, from_seq_length, from_shape[-1]]
-        to_shape = [batch_size, to_seq_length, to_shape[-1]]
-        from_tensor = _reshape(from_tensor, from_shape)
-        to_tensor = _reshape(to_tensor, to_shape)
+    from_shape, to_shape = _sequence_shapes(
+        from_tensor, to_tensor, batch_size, from_seq_length, to_seq_length
+    )
+    if len(from_tensor.shape) == 2:
+        from_tensor, to_tensor = _reshape(from_tensor, from_shape), _reshape(to_tensor, to_shape)
     if attention_mask is None:
         attention_mask = create_attention_mask_from_input_mask(from_tensor, _ones(to_tensor))
     width = num_attention_heads * size_per_head
@@ -387,6 +209,31 @@ def attention_layer(  # noqa: PLR0913, PLR0917 (the original's arguments)
     layer = CrossAttention(config, from_shape[-1], to_shape[-1], activations)
     context = layer(from_tensor, to_tensor, attention_mask, training=_training(from_tensor))
     return context if do_return_2d_tensor else _reshape(context, [*from_shape[:2], width])
+
+
+def _sequence_shapes(
+    from_tensor: Tensor,
+    to_tensor: Tensor,
+    batch_size: Tensor | None,
+    from_seq_length: Tensor | None,
+    to_seq_length: Tensor | None,
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Returns the dimensions [B, Q, H] and [B, K, H'] of two tensors that may be matrices."""
+    from_shape = get_shape_list(from_tensor, expected_rank=(2, 3), name="from_tensor")
+    to_shape = get_shape_list(to_tensor, expected_rank=(2, 3), name="to_tensor")
+    if len(from_shape) != len(to_shape):
+        raise ValueError(
+            "`from_tensor` and `to_tensor` must have the same rank. Received "
+            f"{len(from_shape)} and {len(to_shape)}."
+        )
+    if len(from_shape) == 3:
+        return from_shape, to_shape
+    if batch_size is None or from_seq_length is None or to_seq_length is None:
+        raise ValueError(
+            "`batch_size`, `from_seq_length` and `to_seq_length` must be given with matrices. "
+            f"Received {batch_size!r}, {from_seq_length!r} and {to_seq_length!r}."
+        )
+    return [batch_size, from_seq_length, from_shape[-1]], [batch_size, to_seq_length, to_shape[-1]]
 
 
 def transformer_model(  # noqa: PLR0913, PLR0917 (the original's arguments)
@@ -404,21 +251,10 @@ def transformer_model(  # noqa: PLR0913, PLR0917 (the original's arguments)
 ) -> Tensor | list[Tensor]:
     """Returns the output of the last Transformer layer, or the list of all layers' outputs.
 
-    Args:
-      input_tensor: float [B, S, H].
-      attention_mask: [B, S, S], 1 where the query may attend to the key, 0 elsewhere.
-      hidden_size: H, a multiple of `num_attention_heads`.
-      num_hidden_layers: Number of layers, at least 1.
-      num_attention_heads: Attention heads per layer.
-      intermediate_size: Width of the feed-forward layer.
-      intermediate_act_fn: Activation of the feed-forward layer.
-      hidden_dropout_prob: None is 0.
-      attention_probs_dropout_prob: None is 0.
-      initializer_range: Standard deviation of the initializer.
-      do_return_all_layers: Return all layers' outputs.
-
-    Returns:
-      float [B, S, H] each.
+    `input_tensor` and the outputs are float [B, S, H], with `hidden_size` H. `attention_mask`,
+    [B, S, S], is 1 where the query may attend to the key and 0 elsewhere. `intermediate_act_fn` is
+    the activation of the feed-forward layer, and a probability of None is 0; the others are as in
+    `BertConfig`. With `do_return_all_layers`, the result is the list.
 
     Raises:
       ValueError: where the width of the input is not H, or a number cannot describe a layer.
