@@ -8,6 +8,7 @@ original on the same input.
 """
 
 import dataclasses
+import io
 import os
 import shutil
 import tempfile
@@ -21,13 +22,21 @@ import numpy as np
 from absl import logging
 
 import modeling
+import tokenization
 from bert.command_line import flags as common_flags
 from bert.command_line.console import run_script
 from bert.command_line.flags import REQUIRED, flag
 from bert.files import huggingface as huggingface_files
 from bert.files.paths import is_remote, make_folder, read_file
+from bert.tasks.classification import examples as classification_examples
+from bert.tasks.classification.task import Classification
 from bert.tasks.heads import choice_model, classifier_model, span_model, tagging_model
 from bert.tasks.pretraining import heads as pretraining_heads
+from bert.tasks.squad.answers import Decoding
+from bert.tasks.squad.task import QuestionAnswering
+from bert.tasks.swag.task import MultipleChoice
+from bert.tasks.tagging import windows as tagging_windows
+from bert.tasks.tagging.task import Tagging
 from bert.weights import checkpoint, huggingface
 from bert.weights.comparison import find_difference
 from bert.weights.folder import CONFIG_FILE, ModelFolder, own_files
@@ -322,57 +331,40 @@ def _labels(source: ModelFolder) -> list[str]:
 
 def _new_task(source: ModelFolder, architecture: str, is_pair: bool) -> dict[str, Any]:
     """Returns a `task.json` for a model that brings none, or {} where its files tell too little."""
-    kind = {name: kind for kind, name in _KINDS.items()}.get(architecture)
-    if kind is None or source.do_lower_case is None:
+    if source.do_lower_case is None or not source.find("vocab_file"):
         return {}
-    makers: dict[str, Callable[[], dict[str, Any]]] = {
-        "classification": lambda: _new_classifier(source, is_pair),
-        "question_answering": lambda: _new_reader(source),
-        "tagging": lambda: _new_tagger(source),
-        "multiple_choice": lambda: _new_chooser(source),
-    }
-    values = makers[kind]()
-    return {"kind": kind, "do_lower_case": source.do_lower_case, **values} if values else {}
+    vocabulary = io.BytesIO(source.vocabulary)
+    tokenizer = tokenization.FullTokenizer(vocabulary, source.do_lower_case)
+    limit = source.config.max_position_embeddings
+    model = (source.config, tokenizer, min(limit, 128))
+    if architecture == "BertForMultipleChoice":
+        return MultipleChoice(*model).stored()
+    if architecture == "BertForQuestionAnswering":
+        # As run_squad.py's flags are by default.
+        decoding = Decoding(do_lower_case=source.do_lower_case)
+        lengths = (min(limit, 384), 128, 64)
+        return QuestionAnswering(source.config, tokenizer, *lengths, decoding).stored()
+    if architecture == "BertForSequenceClassification":
+        return Classification(*model, _classes(source, is_pair)).stored()
+    labels = source.labels
+    is_tagger = architecture == "BertForTokenClassification"
+    if not is_tagger or not labels or {label[:2] for label in labels} - {"O", "B-", "I-"}:
+        return {}
+    return Tagging(*model, tagging_windows.Task(labels=tuple(labels), scheme="iob2")).stored()
 
 
-def _new_classifier(source: ModelFolder, is_pair: bool) -> dict[str, Any]:
+def _classes(source: ModelFolder, is_pair: bool) -> classification_examples.Task:
     task_type = huggingface_files.task_type(source.huggingface_config)
     if task_type is None:
         task_type = "classification" if _num_labels(source) > 1 else "regression"
     is_regression = task_type == "regression"
-    task = {
-        "name": "custom",
-        "task_type": task_type,
-        "labels": [] if is_regression else _labels(source),
-        "is_pair": is_pair,
-        "metric": "pearson" if is_regression else "accuracy",
-    }
-    return {**_new_chooser(source), "task": task}
-
-
-def _new_reader(source: ModelFolder) -> dict[str, Any]:
-    """Returns what run_squad.py takes where nothing is given."""
-    return {
-        "doc_stride": 128,
-        "max_query_length": 64,
-        "version_2_with_negative": False,
-        "n_best_size": 20,
-        "max_answer_length": 30,
-        "null_score_diff_threshold": 0.0,
-        "max_seq_length": min(source.config.max_position_embeddings, 384),
-    }
-
-
-def _new_tagger(source: ModelFolder) -> dict[str, Any]:
-    labels = source.labels
-    if not labels or {label[:2] for label in labels} - {"O", "B-", "I-"}:
-        return {}
-    task = {"labels": labels, "scheme": "iob2", "unit": "word"}
-    return {**_new_chooser(source), "task": task, "document_context": False}
-
-
-def _new_chooser(source: ModelFolder) -> dict[str, Any]:
-    return {"max_seq_length": min(source.config.max_position_embeddings, 128)}
+    return classification_examples.Task(
+        name="custom",
+        task_type=task_type,
+        labels=() if is_regression else tuple(_labels(source)),
+        is_pair=is_pair,
+        metric="pearson" if is_regression else "accuracy",
+    )
 
 
 def _write(settings: Settings, source: ModelFolder, architecture: str, path: str) -> Report:

@@ -41,7 +41,8 @@ def save(folder, tensors, config, *, casing=True, **task):
     """Writes a folder as this project does."""
     folder.mkdir()
     (folder / "bert_config.json").write_text(config.to_json_string())
-    (folder / "vocab.txt").write_text("".join(f"{n}\n" for n in range(config.vocab_size)))
+    tokens = ["[UNK]", *map(str, range(1, config.vocab_size))]
+    (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in tokens))
     if task:
         (folder / "task.json").write_text(json.dumps({"do_lower_case": casing, **task}))
     checkpoint.save_tensors(str(folder / "bert_model.ckpt"), tensors)
@@ -215,7 +216,7 @@ def test_sharded_models_without_vocab_txt_are_converted(tmp_path, tensors):
         part = {name: stored[name] for name in names if files[name] == file}
         huggingface.safetensors.numpy.save_file(part, hf / file)
     (hf / "model.safetensors.index.json").write_text(json.dumps({"weight_map": files}))
-    vocab = {f"t{number}": number for number in range(29)}
+    vocab = {"[UNK]": 0, **{f"t{number}": number for number in range(1, 29)}}
     model = {"type": "WordPiece", "vocab": vocab}
     (hf / "tokenizer.json").write_text(json.dumps({"model": model}))
     convert(hf, tmp_path / "tf", "tf")
