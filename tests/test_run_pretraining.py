@@ -533,7 +533,7 @@ def test_run_killed_at_random_moments_ends_bit_for_bit_the_same(tmp_path, pretra
             "--do_train",
             "--gradient_accumulation_steps=2",
             output_dir=output,
-            num_train_steps=1500,
+            num_train_steps=600,
             num_warmup_steps=20,
             save_checkpoints_steps=5,
         )
@@ -559,7 +559,7 @@ def test_run_killed_within_saves_ends_bit_for_bit_the_same(tmp_path, tiny_config
             tmp_path,
             "--do_train",
             output_dir=output,
-            num_train_steps=40,
+            num_train_steps=20,
             num_warmup_steps=2,
             save_checkpoints_steps=1,
         )
