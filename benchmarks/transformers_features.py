@@ -12,20 +12,25 @@ import transformers  # type: ignore[import-not-found]
 import worker
 
 
-def main() -> None:
-    """Serves both measures."""
-    setting = worker.read_setting()
-    torch.manual_seed(0)
-    tokenizer = transformers.BertTokenizerFast(vocab=setting["vocab_file"], do_lower_case=True)
+def make_model(setting: dict[str, Any], vocab_size: int) -> transformers.BertModel:
+    """Returns a model of that size at random weights."""
     config = transformers.BertConfig(
-        vocab_size=len(tokenizer),
+        vocab_size=vocab_size,
         hidden_size=setting["hidden_size"],
         num_hidden_layers=setting["num_layers"],
         num_attention_heads=setting["hidden_size"] // 64,
         intermediate_size=4 * setting["hidden_size"],
         hidden_act="gelu_pytorch_tanh",
     )
-    model = transformers.BertModel(config).eval()
+    return transformers.BertModel(config).eval()
+
+
+def main() -> None:
+    """Serves both measures."""
+    setting = worker.read_setting()
+    torch.manual_seed(0)
+    tokenizer = transformers.BertTokenizerFast(vocab=setting["vocab_file"], do_lower_case=True)
+    model = make_model(setting, len(tokenizer))
 
     def features() -> Iterator[tuple[list[str], list[Any]]]:
         with open(setting["text_file"], encoding="utf-8") as file:

@@ -300,6 +300,29 @@ def compare_entries(ours, theirs):
             assert our[name] == pytest.approx(their[name], abs=1e-4)
 
 
+def write_as_the_original(examples, tokenizer, flags, logits, files):
+    """Writes the answers by the original's functions, in its order of arguments."""
+    features = []
+    lengths = (flags["max_seq_length"], flags["doc_stride"], flags["max_query_length"])
+    original_squad.convert_examples_to_features(
+        examples, tokenizer, *lengths, False, features.append
+    )
+    results = [
+        original_squad.RawResult(window.unique_id, start.tolist(), end.tolist())
+        for window, start, end in zip(features, *logits, strict=True)
+    ]
+    original_squad.write_predictions(
+        examples,
+        features,
+        results[::-1],
+        flags["n_best_size"],
+        flags["max_answer_length"],
+        flags["do_lower_case"],
+        *files,
+        version_2_with_negative=flags["version_2_with_negative"],
+    )
+
+
 @pytest.mark.parametrize("version", ["v1", "v2"])
 def test_files_are_those_of_the_original(golden, tmp_path, version):
     flags, tokenizer, examples = golden_files(golden, version)
@@ -331,24 +354,8 @@ def test_files_are_those_of_the_original(golden, tmp_path, version):
         assert list(odds) == list(expected)
         assert odds == pytest.approx(expected, abs=1e-4)
 
-    # The original's function, in its order of arguments, gives the same bytes.
-    features = []
-    original_squad.convert_examples_to_features(examples, tokenizer, *lengths, features.append)
-    results = [
-        original_squad.RawResult(window.unique_id, start[i].tolist(), end[i].tolist())
-        for i, window in enumerate(features)
-    ]
     others = [str(tmp_path / name) for name in ("p", "n", "o")]
-    original_squad.write_predictions(
-        examples,
-        features,
-        results[::-1],
-        flags["n_best_size"],
-        flags["max_answer_length"],
-        flags["do_lower_case"],
-        *others,
-        version_2_with_negative=flags["version_2_with_negative"],
-    )
+    write_as_the_original(examples, tokenizer, flags, (start, end), others)
     for name, other in (("predictions", "p"), ("nbest", "n"), ("odds", "o")):
         if version == "v2" or name != "odds":
             assert (tmp_path / name).read_bytes() == (tmp_path / other).read_bytes()

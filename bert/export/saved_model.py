@@ -170,3 +170,8 @@ def texts_function(run: Callable[..., dict[str, Tensor]], *, is_pair: bool) -> A
     names = ["text_a", "text_b"] if is_pair else ["text_a"]
     specs = [tf.TensorSpec([None], tf.string, name=name) for name in names]
     return tf.function(pair if is_pair else single, input_signature=specs, autograph=False)
+
+
+def labels_function(labels: Tensor) -> Any:
+    """Returns the signature that takes nothing and gives `labels`, string [C]."""
+    return tf.function(lambda: {"labels": tf.identity(labels)}, input_signature=[], autograph=False)

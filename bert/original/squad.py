@@ -170,22 +170,10 @@ def write_predictions(  # noqa: PLR0913, PLR0917
         null_score_diff_threshold=null_score_diff_threshold,
         verbose_logging=verbose_logging,
     )
-    rows = {
-        result.unique_id: (np.asarray(result.start_logits), np.asarray(result.end_logits))
-        for result in all_results
-    }
-    windows: list[list[squad_answers.Window]] = [[] for _ in all_examples]
-    own_rows: list[list[squad_answers.Logits]] = [[] for _ in all_examples]
-    for features in all_features:
-        if features.unique_id not in rows:
-            raise ValueError(
-                f"There must be a result for each window. Received none for {features.unique_id}."
-            )
-        windows[features.example_index].append(_window_of(features))
-        own_rows[features.example_index].append(rows[features.unique_id])
+    windows, rows = _group(len(all_examples), all_features, all_results)
     predictions = [
         squad_answers.decode_windows(*each, decoding)
-        for each in zip(all_examples, windows, own_rows, strict=True)
+        for each in zip(all_examples, windows, rows, strict=True)
     ]
     squad_answers.log_summary(predictions)
     squad_answers.write_answers(
@@ -193,6 +181,36 @@ def write_predictions(  # noqa: PLR0913, PLR0917
         output_prediction_file,
         output_nbest_file,
         output_null_log_odds_file if version_2_with_negative else None,
+    )
+
+
+def _group(
+    num_examples: int, all_features: Iterable[InputFeatures], all_results: Iterable[RawResult]
+) -> tuple[list[list[squad_answers.Window]], list[list[squad_answers.Logits]]]:
+    """Returns the windows of each example, and their logits."""
+    logits = {
+        result.unique_id: (np.asarray(result.start_logits), np.asarray(result.end_logits))
+        for result in all_results
+    }
+    windows: list[list[squad_answers.Window]] = [[] for _ in range(num_examples)]
+    rows: list[list[squad_answers.Logits]] = [[] for _ in range(num_examples)]
+    for features in all_features:
+        if features.unique_id not in logits:
+            raise ValueError(
+                f"There must be a result for each window. Received none for {features.unique_id}."
+            )
+        windows[features.example_index].append(_window_of(features))
+        rows[features.example_index].append(logits[features.unique_id])
+    return windows, rows
+
+
+def _window_of(features: InputFeatures) -> squad_answers.Window:
+    places = sorted(features.token_to_orig_map)
+    return squad_answers.Window(
+        places[0],
+        features.tokens[places[0] : places[-1] + 1],
+        np.array([features.token_to_orig_map[place] for place in places]),
+        np.array([features.token_is_max_context.get(place, False) for place in places]),
     )
 
 
@@ -204,13 +222,3 @@ def get_final_text(
         pred_text, orig_text, do_lower_case, verbose_logging=verbose_logging
     )
     return orig_text[begin:end]
-
-
-def _window_of(features: InputFeatures) -> squad_answers.Window:
-    places = sorted(features.token_to_orig_map)
-    return squad_answers.Window(
-        places[0],
-        features.tokens[places[0] : places[-1] + 1],
-        np.array([features.token_to_orig_map[place] for place in places]),
-        np.array([features.token_is_max_context.get(place, False) for place in places]),
-    )

@@ -66,9 +66,7 @@ def export_classifier(
         "features": saved_model.features_function(lambda features: answer(exported.run(features))),
     }
     if task_type != "regression":
-        signatures["labels"] = tf.function(
-            lambda: {"labels": tf.identity(exported.labels)}, input_signature=[], autograph=False
-        )
+        signatures["labels"] = saved_model.labels_function(exported.labels)
     saved_model.save(folder, exported, signatures)
     logging.info("Wrote a SavedModel with the signatures %s: %s", sorted(signatures), folder)
 

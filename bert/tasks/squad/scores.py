@@ -115,37 +115,50 @@ def evaluate_v2(
     _check_predicted(golds, predictions)
     if null_odds is not None:
         _check_predicted(golds, {qas_id: "" for qas_id in null_odds})
-    results: dict[str, float] = {}
-    kept: dict[str, dict[str, float]] = {}
-    raw: dict[str, dict[str, float]] = {}
-    measures = (("exact", exact_match), ("f1", f1_or_none))
-    for name, measure in measures:
-        raw[name] = {
+    raw = {
+        name: {
             qas_id: best_score(measure, predictions[qas_id], golds_to_compare(answers))
             for qas_id, answers in golds.items()
         }
-        kept[name] = {
-            qas_id: float(not golds[qas_id])
-            if null_odds is not None and null_odds[qas_id] > null_threshold
-            else score
-            for qas_id, score in raw[name].items()
+        for name, measure in (("exact", exact_match), ("f1", f1_or_none))
+    }
+    refused = {qas_id for qas_id, odds in (null_odds or {}).items() if odds > null_threshold}
+    kept = {
+        name: {
+            qas_id: float(not golds[qas_id]) if qas_id in refused else score
+            for qas_id, score in scores.items()
         }
+        for name, scores in raw.items()
+    }
+    results = _mean_scores(golds, kept)
+    if null_odds is not None:
+        impossible = [qas_id for qas_id, answers in golds.items() if not answers]
+        for name, scores in raw.items():
+            best, threshold = best_threshold(scores, predictions, null_odds, impossible)
+            results[f"best_{name}"] = best
+            results[f"best_{name}_thresh"] = threshold
+    return results
+
+
+def _mean_scores(golds: Golds, scores: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """Returns the means, in percent, of all questions, those with an answer and those without.
+
+    Args:
+      golds: By question id.
+      scores: By measure and question id.
+    """
     groups = {
         "": list(golds),
         "HasAns_": [qas_id for qas_id, answers in golds.items() if answers],
         "NoAns_": [qas_id for qas_id, answers in golds.items() if not answers],
     }
+    results: dict[str, float] = {}
     for prefix, qas_ids in groups.items():
         if qas_ids:
-            for name, _ in measures:
-                scores = (kept[name][qas_id] for qas_id in qas_ids)
-                results[prefix + name] = 100.0 * sum(scores) / len(qas_ids)
+            for name, by_id in scores.items():
+                total = sum(by_id[qas_id] for qas_id in qas_ids)
+                results[prefix + name] = 100.0 * total / len(qas_ids)
             results[prefix + "total"] = len(qas_ids)
-    if null_odds is not None:
-        for name, _ in measures:
-            best, threshold = best_threshold(raw[name], predictions, null_odds, groups["NoAns_"])
-            results[f"best_{name}"] = best
-            results[f"best_{name}_thresh"] = threshold
     return results
 
 

@@ -8,6 +8,7 @@ another, `V` windows, `S` sequence, `C` labels.
 
 import functools
 import unicodedata
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -58,12 +59,7 @@ def export_tagger(
       ValueError: before anything is written, where these do not fit together.
     """
     check_saved_model(folder)
-    count = model.output["logits"].shape[-1]
-    if len(task.labels) != count:
-        raise ValueError(
-            f"`task` must have a label for each of the model's {count} outputs. Received "
-            f"{list(task.labels)}."
-        )
+    _check_labels(model, task.labels)
     if max_seq_length < _SHORTEST:
         raise ValueError(f"`max_seq_length` must be at least 3. Received {max_seq_length}.")
     exported = _Tagger(model, tokenizer, task, max_seq_length)
@@ -75,12 +71,19 @@ def export_tagger(
     signatures = {
         "serving_default": tf.function(serve, input_signature=[spec], autograph=False),
         "features": saved_model.features_function(exported.run, names=exported.inputs),
-        "labels": tf.function(
-            lambda: {"labels": tf.identity(exported.labels)}, input_signature=[], autograph=False
-        ),
+        "labels": saved_model.labels_function(exported.labels),
     }
     saved_model.save(folder, exported, signatures)
     logging.info("Wrote a SavedModel with the signatures %s: %s", sorted(signatures), folder)
+
+
+def _check_labels(model: keras.Model, labels: Sequence[str]) -> None:
+    count = model.output["logits"].shape[-1]
+    if len(labels) != count:
+        raise ValueError(
+            f"`task` must have a label for each of the model's {count} outputs. Received "
+            f"{list(labels)}."
+        )
 
 
 class _Words(NamedTuple):
