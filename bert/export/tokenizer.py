@@ -40,7 +40,7 @@ _LONGEST_TOKEN = 256
 _WORD_SEPARATORS = " \t\r\n\N{NARROW NO-BREAK SPACE}"
 
 
-class Table(tf.Module):
+class CharacterTable(tf.Module):
     """What `str.translate` does: replaces each character by none, one or several.
 
     The rows of the table are patterns, of which there are few. Characters find theirs in two steps,
@@ -78,7 +78,7 @@ def _blocks() -> list[Sequence[int]]:
 
 
 def tabulate(replace: Callable[[str], Sequence[int]]) -> tuple[np.ndarray, ...]:
-    """Returns the arrays of a `Table` from a function of one character."""
+    """Returns the arrays of a `CharacterTable` from a function of one character."""
     patterns: dict[tuple[int, ...], int] = {}
     rows = np.empty((_CODES // _BLOCK, _BLOCK), np.int32)
     for row, block in zip(rows, _blocks(), strict=True):
@@ -160,7 +160,7 @@ class GraphTokenizer(tf.Module):
         self._longest = tokenizer.wordpiece_tokenizer.max_input_chars_per_word
         tables = _uncased_tables() if self._lower else _cased_tables()
         with tf.device("/CPU:0"):
-            self._tables = {name: Table(arrays) for name, arrays in tables.items()}
+            self._tables = {name: CharacterTable(arrays) for name, arrays in tables.items()}
             self._add_vocabulary(tokenizer.vocab)
         self._cls_id, self._sep_id = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
 

@@ -244,20 +244,20 @@ class _Packer:
 
 
 def decode(
-    examples: Sequence[Example], features: Mapping[str, np.ndarray], logits: np.ndarray
+    examples: Sequence[Example], arrays: Mapping[str, np.ndarray], logits: np.ndarray
 ) -> list[dict[str, Any]]:
     """Returns what the model says of each example, fit for JSON.
 
     Args:
       examples: The examples.
-      features: As `make_features` gives them.
+      arrays: As `make_features` gives them.
       logits: float [N, E].
 
     Returns:
       `label`, the number of the likeliest ending; `ending`, its text; and `probabilities`, of all
       endings in order.
     """
-    chances = probabilities(features, logits)
+    chances = probabilities(arrays, logits)
     return [
         {
             "label": int(row.argmax()),
@@ -268,20 +268,20 @@ def decode(
     ]
 
 
-def probabilities(features: Mapping[str, np.ndarray], logits: np.ndarray) -> np.ndarray:
+def probabilities(arrays: Mapping[str, np.ndarray], logits: np.ndarray) -> np.ndarray:
     """Returns the probability of each choice, [N, E], 0 where there is none."""
-    return np.exp(_log_probabilities(features, logits))
+    return np.exp(_log_probabilities(arrays, logits))
 
 
-def _log_probabilities(features: Mapping[str, np.ndarray], logits: np.ndarray) -> np.ndarray:
+def _log_probabilities(arrays: Mapping[str, np.ndarray], logits: np.ndarray) -> np.ndarray:
     logits = np.asarray(logits, np.float64)
-    return log_softmax(np.where(features["choice_mask"] > 0, logits, _ABSENT), axis=1)
+    return log_softmax(np.where(arrays["choice_mask"] > 0, logits, _ABSENT), axis=1)
 
 
-def score(features: Mapping[str, np.ndarray], logits: np.ndarray) -> dict[str, float]:
+def score(arrays: Mapping[str, np.ndarray], logits: np.ndarray) -> dict[str, float]:
     """Returns `accuracy` and `loss`, and as `baseline` what always the same answer would reach."""
-    labels = features["label_ids"]
-    chances = _log_probabilities(features, logits)
+    labels = arrays["label_ids"]
+    chances = _log_probabilities(arrays, logits)
     counts = np.bincount(labels[:, 0])
     return {
         "accuracy": float((chances.argmax(axis=1) == labels[:, 0]).mean()),
@@ -293,7 +293,7 @@ def score(features: Mapping[str, np.ndarray], logits: np.ndarray) -> dict[str, f
 def write_predictions(
     path: str,
     examples: Sequence[Example],
-    features: Mapping[str, np.ndarray],
+    arrays: Mapping[str, np.ndarray],
     logits: np.ndarray,
 ) -> None:
     """Writes a table with a header: id, predicted label and ending, a probability per choice, gold.
@@ -301,11 +301,11 @@ def write_predictions(
     The last where examples have labels. Tabs and line breaks within texts become spaces.
     """
     has_gold = any(example.label is not None for example in examples)
-    num_choices = features["choice_mask"].shape[1]
+    num_choices = arrays["choice_mask"].shape[1]
     header = ["id", "predicted_label", "predicted_ending"]
     header += [f"probability_{choice}" for choice in range(num_choices)] + ["gold"] * has_gold
     lines: list[Iterable[str]] = [header]
-    for example, decoded in zip(examples, decode(examples, features, logits), strict=True):
+    for example, decoded in zip(examples, decode(examples, arrays, logits), strict=True):
         absent = [""] * (num_choices - len(example.endings))
         gold = "" if example.label is None else str(example.label)
         chances = map(str, decoded["probabilities"])

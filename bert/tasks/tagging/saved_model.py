@@ -18,7 +18,7 @@ from absl import logging
 
 import tokenization
 from bert.export import saved_model
-from bert.export.tokenizer import Table, tabulate
+from bert.export.tokenizer import CharacterTable, tabulate
 from bert.files.paths import check_saved_model
 from bert.tasks.tagging import entities as tagging_entities
 from bert.tasks.tagging import windows as tagging_windows
@@ -316,7 +316,7 @@ class GraphWordSpans(tf.Module):
         super().__init__()
         self._unit = unit
         with tf.device("/CPU:0"):
-            self._table = Table(_tables(unit))
+            self._table = CharacterTable(_tables(unit))
 
     def find(self, texts: Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
         """Returns the words of texts, string [B] of valid UTF-8.

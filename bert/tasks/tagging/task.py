@@ -143,12 +143,12 @@ class Tagging:
         return Inputs(part, examples, arrays)
 
     def open_inputs(self, inputs: Inputs, file: ExampleFile) -> Inputs:
-        features = self._features()
+        features = self._record_features()
         file.write({name: inputs.arrays[name] for name in features})
         lengths = inputs.arrays["input_mask"].sum(axis=1)
         return dataclasses.replace(inputs, batches=file.open(features, lengths))
 
-    def _features(self) -> dict[str, Feature]:
+    def _record_features(self) -> dict[str, Feature]:
         def per_token(limit: int, limit_source: str) -> Feature:
             length = self.max_seq_length
             return Feature(length, "--max_seq_length", limit, limit_source, per_token=True)

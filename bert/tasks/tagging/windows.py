@@ -334,25 +334,24 @@ class Prediction:
 def decode(
     task: Task,
     sentences: Sequence[Sentence],
-    features: Mapping[str, np.ndarray],
+    arrays: Mapping[str, np.ndarray],
     logits: np.ndarray,
 ) -> list[Prediction]:
     """Returns the likeliest label of each word.
 
     Args:
       task: What was decided.
-      sentences: Those that the features were made of.
-      features: As `make_features` gives them.
+      sentences: Those that the arrays were made of.
+      arrays: As `make_features` gives them.
       logits: float [N, S, C].
     """
-    is_word = features["word_ids"] != NO_WORD
-    order = np.argsort(features["word_ids"][is_word])
+    is_word = arrays["word_ids"] != NO_WORD
+    order = np.argsort(arrays["word_ids"][is_word])
     words = np.asarray(logits, np.float64)[is_word][order]  # [words, C]
     num_words = sum(len(sentence.words) for sentence in sentences)
     if len(words) != num_words:
         raise ValueError(
-            f"`features` must be those of `sentences`. They have {len(words)} words, not "
-            f"{num_words}."
+            f"`arrays` must be those of `sentences`. They have {len(words)} words, not {num_words}."
         )
     best = words.argmax(axis=-1)
     probabilities = softmax(words, axis=-1).max(axis=-1).tolist()
@@ -367,16 +366,16 @@ def decode(
 def score(
     task: Task, sentences: Sequence[Sentence], predictions: Sequence[Prediction]
 ) -> dict[str, Any]:
-    """Returns what `entity_scores.score` does, tags being compared in the task's scheme."""
+    """Returns what `entities.score` does, tags being compared in the task's scheme."""
     gold = [tagging_entities.convert(sentence.tags or (), task.scheme) for sentence in sentences]
     return tagging_entities.score(gold, [prediction.tags for prediction in predictions])
 
 
-def loss(features: Mapping[str, np.ndarray], logits: np.ndarray) -> float:
+def loss(arrays: Mapping[str, np.ndarray], logits: np.ndarray) -> float:
     """Returns the mean of -log p(label) over all words."""
-    is_word = features["label_mask"] > 0
+    is_word = arrays["label_mask"] > 0
     words = np.asarray(logits, np.float64)[is_word]  # [words, C]
-    labels = features["label_ids"][is_word]
+    labels = arrays["label_ids"][is_word]
     return float(np.mean(logsumexp(words, axis=-1) - words[np.arange(len(words)), labels]))
 
 
