@@ -15,6 +15,7 @@ import tensorflow as tf
 import modeling
 import run_pretraining
 from bert.tasks.pretraining import heads as pretraining_heads
+from bert.training.batches import Batches, Records
 
 # No test depends on how fast the machine is.
 hypothesis.settings.register_profile("project", deadline=None)
@@ -238,3 +239,21 @@ def pretraining_run(tmp_path, tiny_config):
         )
 
     return settings
+
+
+@pytest.fixture
+def make_batches(tmp_path, tiny_config):
+    """A function that makes batches of pre-training examples; of training, where given a seed."""
+
+    def make(batch_size, seed=5, count=20, examples=None, **kwargs):
+        examples = make_examples(tiny_config, count) if examples is None else examples
+        path = write_examples(tmp_path / "train.tfrecord", examples)
+        features = pretraining_heads.pretraining_features(
+            max_seq_length=LENGTH,
+            max_predictions_per_seq=PREDICTIONS,
+            vocab_size=tiny_config.vocab_size,
+            type_vocab_size=tiny_config.type_vocab_size,
+        )
+        return Batches(Records([path]), features, batch_size, seed, **kwargs)
+
+    return make

@@ -25,12 +25,8 @@ from conftest import (
 import modeling
 import optimization
 import run_pretraining
-from bert.command_line import console
 from bert.tasks.pretraining import heads as pretraining_heads
-from bert.tasks.pretraining.heads import pretraining_features
 from bert.training import loop
-from bert.training.batches import Batches, Records
-from bert.training.evaluation import Predictor, evaluate, save_results
 from bert.weights import checkpoint
 
 
@@ -58,22 +54,6 @@ def assert_close(one, other, atol):
     assert one.keys() == other.keys()
     for name, value in one.items():
         np.testing.assert_allclose(value, other[name], rtol=0, atol=atol, err_msg=name)
-
-
-@pytest.fixture
-def make_batches(tmp_path, tiny_config):
-    def make(batch_size, seed=5, count=20, examples=None):
-        examples = make_examples(tiny_config, count) if examples is None else examples
-        path = write_examples(tmp_path / "train.tfrecord", examples)
-        features = pretraining_features(
-            max_seq_length=LENGTH,
-            max_predictions_per_seq=PREDICTIONS,
-            vocab_size=tiny_config.vocab_size,
-            type_vocab_size=tiny_config.type_vocab_size,
-        )
-        return Batches(Records([path]), features, batch_size, seed)
-
-    return make
 
 
 def train(trainer, batches, folder, steps, *, save_every=1000, observers=(), keep=5):
@@ -263,64 +243,6 @@ def test_two_workers_equal_one_device(tmp_path, still_config):
             process.kill()
     assert results[1] == results[2]
     assert_same_runs(one, two, results[:2])
-
-
-def test_evaluation_does_not_depend_on_the_batch_size(tiny_config, make_batches):
-    model = pretraining_heads.pretraining_model(tiny_config)
-    results = [
-        evaluate(model, pretraining_heads.metrics, make_batches(size, seed=None, count=9), 100)
-        for size in (1, 4, 9, 50)
-    ]
-    for each in results[1:]:
-        assert each == pytest.approx(results[0], abs=1e-5)
-
-
-def test_evaluation_divides_one_sum_by_one_weight(tiny_config, make_batches):
-    examples = make_examples(tiny_config, 9)
-    model = pretraining_heads.pretraining_model(tiny_config)
-    results = evaluate(model, pretraining_heads.metrics, make_batches(4, None, 9), 100)
-    outputs = model({name: examples[name] for name in model.input})
-    logits = np.asarray(outputs["masked_lm_logits"], np.float64)
-    ids, weights = examples["masked_lm_ids"], examples["masked_lm_weights"]
-    log_probs = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
-    losses = -np.take_along_axis(log_probs, ids[..., None], -1)[..., 0]
-    hits = logits.argmax(-1) == ids
-    labels = examples["next_sentence_labels"][:, 0]
-    next_logits = np.asarray(outputs["next_sentence_logits"], np.float64)
-    next_log_probs = next_logits - np.log(np.exp(next_logits).sum(-1, keepdims=True))
-    assert results == pytest.approx(
-        {
-            "masked_lm_loss": (losses * weights).sum() / weights.sum(),
-            "masked_lm_accuracy": (hits * weights).sum() / weights.sum(),
-            "next_sentence_loss": -next_log_probs[np.arange(9), labels].mean(),
-            "next_sentence_accuracy": (next_logits.argmax(-1) == labels).mean(),
-        },
-        abs=1e-5,
-    )
-
-
-def test_evaluation_stops_after_its_steps(tiny_config, make_batches):
-    model = pretraining_heads.pretraining_model(tiny_config)
-    two = evaluate(model, pretraining_heads.metrics, make_batches(4, seed=None), 2)
-    examples = {name: values[:8] for name, values in make_examples(tiny_config, 20).items()}
-    batches = make_batches(8, seed=None, examples=examples)
-    assert two == pytest.approx(evaluate(model, pretraining_heads.metrics, batches, 100), abs=1e-5)
-
-
-def test_evaluation_and_prediction_say_how_far_they_are(
-    tiny_config, make_batches, monkeypatch, log
-):
-    model = pretraining_heads.pretraining_model(tiny_config)
-    batches = make_batches(3, seed=None, count=9)
-    predictor = Predictor(model, batches.signature)
-    assert sum(len(numbers) for numbers, _ in predictor.predict(batches)) == 9
-    evaluate(model, pretraining_heads.metrics, batches, 2)
-    assert not [message for message in log.messages if "ETA" in message]
-    monkeypatch.setattr(console, "_SECONDS_BETWEEN_LINES", 0)
-    assert sum(len(numbers) for numbers, _ in predictor.predict(batches)) == 9
-    evaluate(model, pretraining_heads.metrics, batches, 2)
-    lines = [message.split("  ETA")[0] for message in log.messages if "ETA" in message]
-    assert lines == ["Predicting: 33 %", "Predicting: 67 %", "Evaluating: 50 %"]
 
 
 def test_same_seed_gives_the_same_run_bit_for_bit(tmp_path, tiny_config, make_batches):
@@ -544,9 +466,3 @@ def test_progress_is_logged_with_its_mean(tmp_path, log):
         (14, "loss", 13.5),
         (15, "loss", 15.0),
     ]
-
-
-def test_results_are_written_sorted_with_the_step(tmp_path):
-    save_results(str(tmp_path), 12, {"loss": 0.1, "accuracy": 1.0})
-    text = (tmp_path / "eval_results.txt").read_text()
-    assert text == "accuracy = 1.0\nglobal_step = 12\nloss = 0.1\n"

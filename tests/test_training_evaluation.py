@@ -1,0 +1,198 @@
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from conftest import make_examples, model_inputs
+
+from bert.command_line import console
+from bert.tasks.pretraining import heads as pretraining_heads
+from bert.training.evaluation import EarlyStopping, Predictor, evaluate, save_results
+from bert.training.task import collect
+
+
+def test_evaluation_does_not_depend_on_the_batch_size(tiny_config, make_batches):
+    model = pretraining_heads.pretraining_model(tiny_config)
+    results = [
+        evaluate(model, pretraining_heads.metrics, make_batches(size, seed=None, count=9), 100)
+        for size in (1, 4, 9, 50)
+    ]
+    for each in results[1:]:
+        assert each == pytest.approx(results[0], abs=1e-5)
+
+
+def test_evaluation_divides_one_sum_by_one_weight(tiny_config, make_batches):
+    examples = make_examples(tiny_config, 9)
+    model = pretraining_heads.pretraining_model(tiny_config)
+    results = evaluate(model, pretraining_heads.metrics, make_batches(4, None, 9), 100)
+    outputs = model({name: examples[name] for name in model.input})
+    logits = np.asarray(outputs["masked_lm_logits"], np.float64)
+    ids, weights = examples["masked_lm_ids"], examples["masked_lm_weights"]
+    log_probs = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    losses = -np.take_along_axis(log_probs, ids[..., None], -1)[..., 0]
+    hits = logits.argmax(-1) == ids
+    labels = examples["next_sentence_labels"][:, 0]
+    next_logits = np.asarray(outputs["next_sentence_logits"], np.float64)
+    next_log_probs = next_logits - np.log(np.exp(next_logits).sum(-1, keepdims=True))
+    assert results == pytest.approx(
+        {
+            "masked_lm_loss": (losses * weights).sum() / weights.sum(),
+            "masked_lm_accuracy": (hits * weights).sum() / weights.sum(),
+            "next_sentence_loss": -next_log_probs[np.arange(9), labels].mean(),
+            "next_sentence_accuracy": (next_logits.argmax(-1) == labels).mean(),
+        },
+        abs=1e-5,
+    )
+
+
+def test_evaluation_stops_after_its_steps(tiny_config, make_batches):
+    model = pretraining_heads.pretraining_model(tiny_config)
+    two = evaluate(model, pretraining_heads.metrics, make_batches(4, seed=None), 2)
+    examples = {name: values[:8] for name, values in make_examples(tiny_config, 20).items()}
+    batches = make_batches(8, seed=None, examples=examples)
+    assert two == pytest.approx(evaluate(model, pretraining_heads.metrics, batches, 100), abs=1e-5)
+
+
+@pytest.fixture
+def predictor(tiny_config, make_batches):
+    model = pretraining_heads.pretraining_model(tiny_config)
+    return Predictor(model, make_batches(4, seed=None).signature)
+
+
+def batches_by_length(make_batches, examples, batch_size):
+    lengths = examples["input_mask"].sum(axis=1)
+    return make_batches(batch_size, None, examples=examples, lengths=lengths)
+
+
+@pytest.mark.parametrize("batch_size", [1, 4, 50])
+def test_predictions_come_with_the_numbers_of_their_records(
+    tiny_config, make_batches, predictor, batch_size
+):
+    examples = make_examples(tiny_config, 11)
+    expected = predictor.model(model_inputs(examples), training=False)
+    seen = []
+    for numbers, outputs in predictor.predict(
+        batches_by_length(make_batches, examples, batch_size)
+    ):
+        seen.extend(numbers)
+        assert outputs.keys() == expected.keys()
+        for name, values in outputs.items():
+            np.testing.assert_allclose(values, np.asarray(expected[name])[numbers], atol=1e-5)
+    assert sorted(seen) == list(range(11))
+    # Else the numbers would not matter.
+    assert seen != list(range(11))
+
+
+def test_all_predictions_are_in_the_order_of_the_records(tiny_config, make_batches, predictor):
+    examples = make_examples(tiny_config, 11)
+    expected = predictor.model(model_inputs(examples), training=False)
+    outputs = collect(predictor.predict(batches_by_length(make_batches, examples, 4)))
+    assert outputs.keys() == expected.keys()
+    for name, values in outputs.items():
+        np.testing.assert_allclose(values, expected[name], atol=1e-5)
+
+
+def test_evaluation_and_prediction_say_how_far_they_are(
+    tiny_config, make_batches, monkeypatch, log
+):
+    model = pretraining_heads.pretraining_model(tiny_config)
+    batches = make_batches(3, seed=None, count=9)
+    predictor = Predictor(model, batches.signature)
+    assert sum(len(numbers) for numbers, _ in predictor.predict(batches)) == 9
+    evaluate(model, pretraining_heads.metrics, batches, 2)
+    assert not [message for message in log.messages if "ETA" in message]
+    monkeypatch.setattr(console, "_SECONDS_BETWEEN_LINES", 0)
+    assert sum(len(numbers) for numbers, _ in predictor.predict(batches)) == 9
+    evaluate(model, pretraining_heads.metrics, batches, 2)
+    lines = [message.split("  ETA")[0] for message in log.messages if "ETA" in message]
+    assert lines == ["Predicting: 33 %", "Predicting: 67 %", "Evaluating: 50 %"]
+
+
+def test_results_are_written_sorted_with_the_step(tmp_path):
+    save_results(str(tmp_path), 12, {"loss": 0.1, "accuracy": 1.0})
+    text = (tmp_path / "eval_results.txt").read_text()
+    assert text == "accuracy = 1.0\nglobal_step = 12\nloss = 0.1\n"
+
+
+@pytest.fixture
+def model():
+    inputs = keras.Input((2,), name="x")
+    return keras.Model(inputs, keras.layers.Dense(1, name="dense")(inputs))
+
+
+def stopping(folder, model, scores, *, patience=0, start=0, writes=True):
+    """Returns what stops early, and a function that evaluates after a step.
+
+    The model's bias is the step, so that its weights tell when they were kept.
+    """
+    given = iter(scores)
+    early = EarlyStopping(lambda: {"f1": next(given), "per_class": {}}, "f1", patience)
+    early.open(str(folder), model, start, writes=writes)
+
+    def evaluate_after(step):
+        model.weights[1].assign([step])
+        return early(step)
+
+    return early, evaluate_after
+
+
+def kept_bias(early):
+    (name,) = (n for n, _ in tf.train.list_variables(early.best_weights) if n.endswith("bias"))
+    return tf.train.load_variable(early.best_weights, name)
+
+
+@pytest.mark.parametrize(
+    ("patience", "scores", "over"),
+    [
+        (2, [0.1, 0.4, 0.3, 0.4], [False, False, False, True]),
+        (2, [0.1, 0.4, 0.3, 0.5, 0.5], [False, False, False, False, False]),
+        (1, [0.1, 0.1], [False, True]),
+        (0, [0.4, 0.3, 0.2, 0.1], [False, False, False, False]),
+    ],
+)
+def test_training_is_over_after_so_many_evaluations_in_vain(
+    tmp_path, model, patience, scores, over
+):
+    early, evaluate_after = stopping(tmp_path, model, scores, patience=patience)
+    assert [evaluate_after(step) for step in range(1, len(scores) + 1)] == over
+    # Of equals, the first.
+    best = int(np.argmax(scores))
+    assert early.best == {"step": best + 1, "f1": scores[best]}
+    assert kept_bias(early) == best + 1
+
+
+def test_no_evaluation_has_no_best(tmp_path, model):
+    early, _ = stopping(tmp_path, model, [], patience=1)
+    assert (early.best, early.best_weights, early.is_over) == (None, None, False)
+
+
+def test_a_resumed_training_knows_what_came_before_it_and_no_more(tmp_path, model):
+    _, evaluate_after = stopping(tmp_path, model, [0.3, 0.2, 0.9], patience=2)
+    for step in (2, 4, 6):
+        assert not evaluate_after(step)
+    early, evaluate_after = stopping(tmp_path, model, [0.1], patience=2, start=5)
+    assert early.best == {"step": 2, "f1": 0.3}
+    assert evaluate_after(6)
+    lines = (tmp_path / "evaluations.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == [
+        {"step": 2, "f1": 0.3}, {"step": 4, "f1": 0.2}, {"step": 6, "f1": 0.1},
+    ]  # fmt: skip
+    # Begun anew, it knows nothing.
+    assert stopping(tmp_path, model, [])[0].best is None
+
+
+def test_who_does_not_write_leaves_no_scores_and_no_weights(tmp_path, model):
+    early, evaluate_after = stopping(tmp_path, model, [0.5, 0.1], patience=1, writes=False)
+    assert [evaluate_after(1), evaluate_after(2)] == [False, True]
+    assert early.best == {"step": 1, "f1": 0.5}
+    assert not (tmp_path / "evaluations.jsonl").exists()
+    assert list((tmp_path / "best").iterdir()) == []
+
+
+def test_evaluations_come_at_their_steps_and_after_the_last(tmp_path, model):
+    early, _ = stopping(tmp_path, model, [0.1, 0.2, 0.3])
+    observe = early.at_steps(3, 7)
+    assert not any(observe(step, {}) for step in range(1, 8))
+    lines = (tmp_path / "evaluations.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [3, 6, 7]
