@@ -359,7 +359,7 @@ def test_wrong_input_ends_with_one_line_that_names_it(tmp_path, monkeypatch, pre
     monkeypatch.chdir(tmp_path)
     settings = pretraining_run(**prepare(tmp_path))
     before = set(tmp_path.rglob("*"))
-    # These are the errors that `common_flags.run_script` turns into a line and exit status 1.
+    # These are the errors that `console.run_script` turns into a line and exit status 1.
     with pytest.raises((ValueError, ArithmeticError, OSError), match=message) as caught:
         run_pretraining.run(settings)
     assert "\n" not in str(caught.value)

@@ -1,8 +1,8 @@
 """The names of the original's run_classifier.py that the script of today does not need.
 
 They keep the original's arguments and results, and are there for code written for it, which finds
-them as `run_classifier.<name>`. Those about examples are in `original_processors`; here are batches
-and models.
+them as `run_classifier.<name>`. Those about examples are in `bert.original.processors`; here are
+batches and models.
 """
 
 import dataclasses
@@ -170,7 +170,7 @@ def create_model(  # noqa: PLR0913, PLR0917 (the original's arguments)
 
     On `keras.Input` tensors, these are outputs for a functional model, whose variables have the
     original's names; on other tensors, they are those of fresh random weights. The same network as
-    one model is `task_models.classifier_model`.
+    one model is `bert.tasks.heads.classifier_model`.
 
     Args:
       bert_config: The shape of the encoder.
@@ -229,14 +229,15 @@ class ClassifierFn:
     """A classifier as a function of a batch and a mode: what `model_fn_builder` returns.
 
     Args:
-      model: As `task_models.classifier_model`.
+      model: As `bert.tasks.heads.classifier_model`.
       num_labels: C.
       make_optimizer: Called before the first training step.
 
     Attributes:
-      model: The same model in all calls; `checkpoint.save_variables` stores its weights.
+      model: The same model in all calls; `bert.weights.checkpoint.save_variables` stores its
+        weights.
       trainer: What trains it, once a batch was given for training; else None. Its `state()` is what
-        `checkpoint.Checkpoints` saves and restores to resume.
+        `bert.weights.checkpoint.Checkpoints` saves and restores to resume.
     """
 
     def __init__(

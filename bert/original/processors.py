@@ -84,7 +84,10 @@ class DataProcessor:
 
 
 class _GlueProcessor(DataProcessor):
-    """Reads a task as `glue` does; rows of the test set get the first label where it has none."""
+    """Reads a task as `bert.tasks.classification.glue` does.
+
+    Rows of the test set get the first label where it has none.
+    """
 
     task_name: str
     language = "zh"

@@ -208,7 +208,7 @@ _TASK_TYPES = ("classification", "multi_label", "regression")
 def classification_objective(
     task_type: str, class_weights: Sequence[float] | None = None
 ) -> tuple[Weights, Losses]:
-    """Returns what a classifier minimizes: the functions of a `training.Objective`.
+    """Returns what a classifier minimizes: the functions of a `bert.training.loop.Objective`.
 
     Args:
       task_type: "classification": cross entropy (original: run_classifier.py, create_model);

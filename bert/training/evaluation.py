@@ -30,7 +30,7 @@ def evaluate(
     Args:
       model: A functional model whose inputs are a dictionary.
       metrics: From outputs and batch, the (sum, weight) of each metric.
-      batches: As `input_pipeline.Batches`.
+      batches: As `batches.Batches`.
       max_steps: Batches to read at most.
     """
     strategy = tf.distribute.get_strategy()
@@ -86,7 +86,7 @@ class Predictor:
         """Yields, for each batch, the numbers of its records and the outputs for them.
 
         Args:
-          batches: As `input_pipeline.Batches`.
+          batches: As `batches.Batches`.
         """
         progress = Progress("Predicting", batches.num_batches)
         for step, batch in enumerate(batches.iterate(0, batches.num_batches), start=1):

@@ -1,7 +1,7 @@
-"""Tasks that label a text or two: examples, features, scores, predictions (paper, section 4.1).
+"""Tasks that label a text or two, their examples, and what a model reads (paper, section 4.1).
 
 A task chooses one label of several, any number of them (multi-label), or gives a number
-(regression). Where the examples come from is the matter of `glue` and `custom_data`.
+(regression). Where the examples come from is the matter of `glue` and `own_files`.
 """
 
 import abc

@@ -47,7 +47,7 @@ class Options:
       labels: All labels, in a sequence or separated by commas. Without them, those of the training
         file in alphabetical order, or in that of numbers where all are integers.
       label_separator: What stands between the labels of a cell, for multi-label.
-      metric: One of `classification.METRICS`.
+      metric: One of `examples.METRICS`.
     """
 
     task_type: str = "classification"

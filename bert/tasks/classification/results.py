@@ -21,7 +21,7 @@ from bert.tasks.classification.examples import InputExample, Label, Task
 def score(task: Task, logits: np.ndarray, label_ids: np.ndarray) -> dict[str, Any]:
     """Returns the loss and all scores of a task, fit for JSON.
 
-    They are `loss`, those in `METRICS`, and what `classification_scores` has for each label.
+    They are `loss`, those in `METRICS`, and what `score_choice` and the like have for each label.
 
     Args:
       task: What gives labels their names.

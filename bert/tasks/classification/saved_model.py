@@ -91,7 +91,7 @@ def _check_labels(model: keras.Model, labels: Sequence[str], task_type: str) -> 
 
 
 def _decode(logits: Tensor, labels: Tensor, task_type: str) -> dict[str, Tensor]:
-    """Returns what logits, float32 [B, C], say, as `classification.decode` reads them."""
+    """Returns what logits, float32 [B, C], say, as `results.decode` reads them."""
     if task_type == "regression":
         return {"score": logits[:, 0]}
     if task_type == "classification":

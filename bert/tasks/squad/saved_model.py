@@ -1,7 +1,7 @@
 """SavedModels that answer questions: from string to answer in one graph (paper, section 4.2).
 
-What comes out is what `run_squad.serve` gives, from strings and without this project. As there,
-padding does not compete.
+What comes out is what `bert.loaded.LoadedModel.predict` gives, from strings and without this
+project. As there, padding does not compete.
 
 Dimension key: `B` questions, `A` those of them with an answer, `W` windows, `S` sequence, `N` best
 positions, `T` tokens of all paragraphs, one paragraph after another.
@@ -198,7 +198,7 @@ class _Answerer(saved_model.ExportedModel):
         return _Paragraphs(texts, words.values, starts.values, ids, pieces.values.value_rowids())
 
     def _windows(self, questions: tf.RaggedTensor, paragraphs: tf.RaggedTensor) -> _Windows:
-        """Returns windows as `squad_windows.slide` places them.
+        """Returns windows as `window_table.slide` places them.
 
         Args:
           questions: int32 [B, (tokens)].
@@ -224,7 +224,7 @@ class _Answerer(saved_model.ExportedModel):
         return _Windows(rows, tokens, may_begin, features)
 
     def _best_spans(self, windows: _Windows, start: Tensor, end: Tensor) -> _Spans:
-        """Returns the best spans as `squad_answers` finds them, of logits float64 [W, S]."""
+        """Returns the best spans, as `answers.decode_windows` does, of logits float64 [W, S]."""
         size = tf.shape(start)[1]
         count = tf.minimum(self._decoding.n_best_size, size)
         is_token = windows.features["input_mask"] > 0
@@ -291,7 +291,7 @@ class _Answerer(saved_model.ExportedModel):
         }
 
     def _places(self, paragraphs: _Paragraphs, spans: _Spans) -> tuple[Tensor, Tensor]:
-        """Returns where answers begin and end in their contexts, as `squad_alignment` finds it."""
+        """Returns where answers begin and end in their contexts, as `answers.align` finds it."""
         first_words = tf.gather(paragraphs.token_words, spans.first)
         last_words = tf.gather(paragraphs.token_words, spans.last)
         original = _join(paragraphs.words, first_words, last_words)
@@ -322,7 +322,7 @@ class _Answerer(saved_model.ExportedModel):
 
 
 def _max_context(tokens: Tensor, offsets: Tensor, counts: Tensor, num_tokens: Tensor) -> Tensor:
-    """Returns which tokens no other window shows better, as `squad_windows` decides it.
+    """Returns which tokens no other window shows better, as `WindowTable.max_context` decides it.
 
     Args:
       tokens: As in `_Windows`.

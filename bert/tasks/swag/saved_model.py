@@ -1,6 +1,6 @@
 """SavedModels that choose among endings, from strings and without this project.
 
-What comes out is what `swag.decode` gives.
+What comes out is what `examples.decode` gives.
 
 Dimension key: `B` examples, `E` choices, `S` sequence.
 """
@@ -17,9 +17,9 @@ from bert.files.paths import check_saved_model
 
 Tensor = Any
 
-# To what logits are lowered where there is no choice, as in `swag`.
+# To what logits are lowered where there is no choice, as in `examples`.
 _ABSENT = -1e9
-# As in `swag.make_features`: a token of each text, and what surrounds them.
+# As in `examples.make_features`: a token of each text, and what surrounds them.
 _SHORTEST = 5
 
 

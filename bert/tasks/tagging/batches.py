@@ -49,7 +49,7 @@ def compact(arrays: Arrays) -> dict[str, np.ndarray]:
     """Returns `label_ids`, `label_mask` and `word_ids` with a word in each place, int32 [N, W].
 
     Args:
-      arrays: As `tagging.make_features` gives them, [N, S].
+      arrays: As `windows.make_features` gives them, [N, S].
     """
     mask = arrays["label_mask"] > 0
     counts = mask.sum(axis=1)
@@ -65,8 +65,8 @@ def encode(encoder: keras.Model, arrays: Arrays) -> Iterator[np.ndarray]:
     """Yields the features of the words of consecutive windows, float32 [words, ...].
 
     Args:
-      encoder: A `feature_based.feature_model`.
-      arrays: As `tagging.make_features` gives them.
+      encoder: A `bert.tasks.features.feature_model`.
+      arrays: As `windows.make_features` gives them.
 
     Raises:
       ArithmeticError: where features are not finite.
@@ -113,8 +113,8 @@ class WordFeatures:
     and of the same windows, is read again.
 
     Args:
-      encoder: A `feature_based.feature_model`.
-      arrays: As `tagging.make_features` gives them.
+      encoder: A `bert.tasks.features.feature_model`.
+      arrays: As `windows.make_features` gives them.
       path: The file of the features: a NumPy file, after which comes the key it was made under.
     """
 
@@ -230,7 +230,7 @@ class FeatureBatches(Batches):
       features: Those of the windows.
       arrays: What `compact` gives of the windows.
       batch_size: Windows per step, over all replicas.
-      seed: As `input_pipeline.Batches`.
+      seed: As `bert.training.batches.Batches`.
       trim: Whether to cut off what is padding in a whole batch. This changes no result, up to
         rounding and dropout masks.
     """

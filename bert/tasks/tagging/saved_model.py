@@ -1,6 +1,7 @@
 """SavedModels that find entities in text: words, windows and labels within the graph.
 
-What comes out is what `run_ner.serve` gives, from strings and without this project.
+What comes out is what `bert.loaded.LoadedModel.predict` gives, from strings and without this
+project.
 
 Dimension key: `B` texts, `N` the most entities of a text, `W` words of all texts, one text after
 another, `V` windows, `S` sequence, `C` labels.
@@ -26,7 +27,7 @@ from bert.tasks.tagging import words as tagging_words
 
 Tensor = Any
 
-# `tagging.make_features` has room for a word piece and what surrounds it.
+# `windows.make_features` has room for a word piece and what surrounds it.
 _SHORTEST = 3
 
 
@@ -175,7 +176,7 @@ class _Tagger(saved_model.ExportedModel):
         )
 
     def _entities(self, texts: Tensor, words: _Words, logits: Tensor) -> dict[str, Tensor]:
-        """Returns the entities as `tagging.text_entities` does, of logits float64 [W, C]."""
+        """Returns the entities as `windows.text_entities` does, of logits float64 [W, C]."""
         labels = tf.argmax(logits, axis=-1)
         probabilities = tf.reduce_max(tf.nn.softmax(logits), axis=-1)
         pairs = tf.stack([tf.concat([labels[:1], labels[:-1]], 0), labels], 1)
@@ -212,7 +213,7 @@ class _Tagger(saved_model.ExportedModel):
 
 
 def _split(words: _Words, budget: int) -> tuple[Tensor, Tensor]:
-    """Returns the windows of all texts, as `tagging.split` places them.
+    """Returns the windows of all texts, as `windows.split` places them.
 
     Each round gives a window to every text that is not at its end.
 
@@ -306,10 +307,10 @@ def _kind(char: str) -> int:
 
 
 class GraphWordSpans(tf.Module):
-    """Does in a graph what `word_spans.find_spans` does.
+    """Does in a graph what `words.find_spans` does.
 
     Args:
-      unit: One of `word_spans.UNITS`.
+      unit: One of `words.UNITS`.
     """
 
     def __init__(self, unit: str) -> None:

@@ -314,7 +314,7 @@ class TaggedFiles:
       train_file: As dev_file and test_file, a path, or None.
       columns: Where words and tags stand.
       scheme: That of the tags; None for the one that all of a file's tags are of.
-      unit: What has a label, one of `word_spans.UNITS`.
+      unit: What has a label, one of `words.UNITS`.
     """
 
     data_dir: str | None
@@ -360,7 +360,7 @@ class TaggedFiles:
         """Returns the sentences of a split; only those of the test set may be without tags.
 
         Raises:
-          ValueError: as `conll.read` and `conll.check_scheme`; and where the dev set has no entity.
+          ValueError: as `read` and `check_scheme`; and where the dev set has no entity.
         """
         path = self.find(split)
         is_tagged = split != "test" or has_tags(path, self.columns)

@@ -30,8 +30,8 @@ class Task:
 
     Attributes:
       labels: Tags, in the order of the model's outputs.
-      scheme: That of the labels, one of `entity_tags.SCHEMES`.
-      unit: What raw text is cut into, one of `word_spans.UNITS`.
+      scheme: That of the labels, one of `entities.SCHEMES`.
+      unit: What raw text is cut into, one of `words.UNITS`.
     """
 
     labels: tuple[str, ...]
