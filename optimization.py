@@ -269,7 +269,7 @@ def create_optimizer(
       init_lr: Peak of the learning rate.
       num_train_steps: Step at which the rate reaches 0.
       num_warmup_steps: Length of warm-up in steps.
-      use_tpu: Without effect; gradients are summed over replicas by `training.py`.
+      use_tpu: Without effect; gradients are summed over replicas by `bert.training.loop`.
     """
     del use_tpu
     optimizer = bert_optimizer(init_lr, num_train_steps, num_warmup_steps)

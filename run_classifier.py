@@ -105,7 +105,7 @@ def run(settings: Settings) -> dict[str, Any]:
 
     Returns:
       The scores of the dev set, with `loss` and `baseline`; with several runs, what
-      `repeats.repeat` gives; empty without evaluation.
+      `bert.training.repeats.repeat` gives; empty without evaluation.
 
     Raises:
       ValueError: before the expensive part, where settings, files and model do not fit.

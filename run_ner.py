@@ -130,7 +130,7 @@ def run(settings: Settings) -> dict[str, Any]:
 
     Returns:
       The scores of the dev set, with `loss` and `baseline`, and those of the test set, where it has
-      tags, as `test_f1` and so on; with several runs, what `repeats.repeat` gives.
+      tags, as `test_f1` and so on; with several runs, what `bert.training.repeats.repeat` gives.
 
     Raises:
       ValueError: before the expensive part, where settings, files and model do not fit.

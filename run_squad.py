@@ -82,8 +82,9 @@ def run(settings: Settings) -> dict[str, Any]:
     """Trains and predicts as the settings say.
 
     Returns:
-      The official scores of the predictions; with several runs, what `repeats.repeat` gives; empty
-      where nothing is predicted or the file has no answers.
+      The official scores of the predictions; with several runs, what
+      `bert.training.repeats.repeat` gives; empty where nothing is predicted or the file has no
+      answers.
 
     Raises:
       ValueError: before the expensive part, where settings, files and model do not fit.

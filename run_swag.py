@@ -47,8 +47,8 @@ def run(settings: Settings) -> dict[str, Any]:
     """Trains, evaluates, predicts and exports as the settings say.
 
     Returns:
-      `accuracy`, `loss` and `baseline` on the val set; with several runs, what `repeats.repeat`
-      gives; empty without evaluation.
+      `accuracy`, `loss` and `baseline` on the val set; with several runs, what
+      `bert.training.repeats.repeat` gives; empty without evaluation.
 
     Raises:
       ValueError: before the expensive part, where settings, files and model do not fit.

@@ -308,7 +308,7 @@ def train(
 
     Args:
       trainer: Already initialized; training goes on from its step.
-      batches: As `input_pipeline.Batches`.
+      batches: As `batches.Batches`.
       num_train_steps: Total, steps of earlier runs included.
       checkpoints: Where to save; only the chief worker does.
       save_checkpoints_steps: Steps between checkpoints.
