@@ -25,7 +25,7 @@ def make_settings(tmp_path, config):
     (tmp_path / "bert_config.json").write_text(config.to_json_string())
     (tmp_path / "vocab.txt").write_text("\n".join(WORDS))
     (tmp_path / "text.txt").write_text("".join(f"{line}\n" for line in LINES))
-    extractor = Extractor(config, [-1], "none")
+    extractor = Extractor(modeling.BertModel(config), [-1], "none")
     weights = {each.path: np.asarray(each) * 20 for each in extractor.model.weights}
     checkpoint.save_tensors(str(tmp_path / "bert_model.ckpt"), weights)
 

@@ -18,6 +18,7 @@ from bert.tasks.squad import questions as squad_questions
 from bert.tasks.squad.saved_model import export_answerer
 from bert.tasks.squad.task import QuestionAnswering
 from bert.training import finetuning
+from bert.training.task import Part
 from bert.weights.folder import ModelFolder
 
 DECODINGS = {
@@ -151,8 +152,9 @@ def test_an_answer_is_what_stands_at_its_place(answerer):
 def test_answers_are_the_same_elsewhere(answerer, tmp_path):
     loaded, _, folder = answerer
     texts = {"question": ["ab", "", "b"], "context": ["a b " * 30, "", "\xc9. ab,\u4e2d\n a"]}
-    features = loaded.task.make_features([{"question": "b", "context": "ab a. b"}])
-    logits = loaded.task.model({n: tf.constant(v) for n, v in features.items()}, training=False)
+    questions = loaded.task.parse([{"question": "b", "context": "ab a. b"}])
+    features = loaded.task.make_inputs(Part("test"), questions).arrays
+    logits = loaded.model({n: tf.constant(v) for n, v in features.items()}, training=False)
     from_texts, from_features = call_elsewhere(
         folder, [("serving_default", texts), ("features", as_lists(features))], tmp_path
     )

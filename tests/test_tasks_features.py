@@ -73,7 +73,7 @@ def test_features_are_those_of_extract_features_at_first_pieces(config, layers, 
         tagger.encoder, arrays, str(tmp_path / "x.features.npy")
     )
     numbers = range(4) if layers == "weighted" else [layers]
-    extractor = Extractor(config, list(numbers), "none")
+    extractor = Extractor(modeling.BertModel(config), list(numbers), "none")
     for ours, theirs in zip(tagger.encoder.weights, extractor.model.weights, strict=True):
         assert ours.path == theirs.path
         theirs.assign(ours)
