@@ -41,7 +41,7 @@ $(interop_installed): requirements-interop.txt constraints.txt .ci/make_interop_
 	@touch $@
 
 test-interop: $(installed) $(interop_installed)
-	python -m pytest interop
+	python -m pytest -n $(TEST_PROCESSES) --dist loadgroup interop
 
 demo: $(installed)
 	@echo "Every command below can be typed by hand after: source .venv/bin/activate"

@@ -5,7 +5,6 @@ import os
 import subprocess
 from pathlib import Path
 
-import keras
 import numpy as np
 import pytest
 
@@ -181,7 +180,6 @@ def converted(tmp_path_factory):
     folder = tmp_path_factory.mktemp("converted")
     jobs = []
     for shape, architecture in CASES:
-        keras.utils.clear_session()
         name = f"{shape}-{architecture}"
         source = folder / f"{name}.tf"
         source.mkdir()
@@ -212,6 +210,7 @@ def task_of(architecture):
     return {"kind": kinds.get(architecture, ""), "do_lower_case": True}
 
 
+@pytest.mark.xdist_group("saved")
 @pytest.mark.parametrize(("shape", "architecture"), CASES)
 def test_their_models_compute_the_same_here(saved, tmp_path, shape, architecture):
     folder = saved / f"{shape}-{architecture}"
@@ -224,6 +223,7 @@ def test_their_models_compute_the_same_here(saved, tmp_path, shape, architecture
     assert_equal(ours, expected, architecture, shape)
 
 
+@pytest.mark.xdist_group("converted")
 @pytest.mark.parametrize(("shape", "architecture"), CASES)
 def test_our_models_compute_the_same_there(converted, shape, architecture):
     folder = converted / f"{shape}-{architecture}"
@@ -236,6 +236,7 @@ def test_our_models_compute_the_same_there(converted, shape, architecture):
     assert all("pooler" in name for name in keys["unexpected_keys"])
 
 
+@pytest.mark.xdist_group("converted")
 @pytest.mark.parametrize(("shape", "architecture"), CASES)
 def test_a_round_trip_gives_back_every_byte(converted, tmp_path, shape, architecture):
     convert(converted / f"{shape}-{architecture}", tmp_path, "tf")
