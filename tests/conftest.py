@@ -67,7 +67,7 @@ def opened(monkeypatch):
     return prefixes
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def tiny_config():
     """Two layers in which no two sizes are the same, so that none can stand in for another."""
     return modeling.BertConfig(

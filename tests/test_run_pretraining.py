@@ -2,6 +2,7 @@ import json
 import os
 import random
 import re
+import shutil
 import time
 from pathlib import Path
 
@@ -222,26 +223,34 @@ def wrong_record(flag="input_file"):
 
 
 def trained(break_output, **changes):
-    """After a run of four steps, something in its folder is broken."""
+    """In the folder of a run of four steps, something is broken."""
 
     def prepare(folder):
-        config = modeling.BertConfig.from_json_file(str(folder / "bert_config.json"))
-        run_pretraining.run(
-            run_pretraining.Settings(
-                bert_config_file=str(folder / "bert_config.json"),
-                input_file=write_examples(folder / "few.tfrecord", make_examples(config, 4)),
-                output_dir=str(folder / "output"),
-                do_train=True,
-                max_seq_length=12,
-                max_predictions_per_seq=3,
-                train_batch_size=4,
-                num_train_steps=4,
-            )
-        )
+        (folder / "finished").rename(folder / "output")
         break_output(folder)
         return changes
 
     return prepare
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory, tiny_config):
+    """The output folder of a run of four steps."""
+    folder = tmp_path_factory.mktemp("finished")
+    (folder / "bert_config.json").write_text(tiny_config.to_json_string())
+    run_pretraining.run(
+        run_pretraining.Settings(
+            bert_config_file=str(folder / "bert_config.json"),
+            input_file=write_examples(folder / "few.tfrecord", make_examples(tiny_config, 4)),
+            output_dir=str(folder / "output"),
+            do_train=True,
+            max_seq_length=12,
+            max_predictions_per_seq=3,
+            train_batch_size=4,
+            num_train_steps=4,
+        )
+    )
+    return folder / "output"
 
 
 def truncate(path):
@@ -353,9 +362,12 @@ WRONG = {
 
 
 @pytest.mark.parametrize("kind", WRONG)
-def test_wrong_input_ends_with_one_line_that_names_it(tmp_path, monkeypatch, pretraining_run, kind):
+def test_wrong_input_ends_with_one_line_that_names_it(
+    tmp_path, monkeypatch, pretraining_run, finished, kind
+):
     prepare, message = WRONG[kind]
     settings = pretraining_run()
+    shutil.copytree(finished, tmp_path / "finished")
     monkeypatch.chdir(tmp_path)
     settings = pretraining_run(**prepare(tmp_path))
     before = set(tmp_path.rglob("*"))
@@ -487,25 +499,30 @@ COMMAND_LINES = [
 ]
 
 
-def test_flags_are_the_original_ones_and_their_errors_name_them():
+@pytest.fixture(scope="module")
+def parsed():
+    """The defaults of the flags, and what a process says of each command line."""
     lines = [[*REQUIRED, *arguments] for arguments, _ in COMMAND_LINES]
     lines += [REQUIRED[:i] + REQUIRED[i + 1 :] for i in range(3)]
+    report = json.loads(run_python("-c", PARSE_FLAGS, json.dumps(lines)).stdout.splitlines()[-1])
+    return report["defaults"], lines, report["errors"]
+
+
+def test_flags_are_the_original_ones_and_their_errors_name_them(parsed):
+    defaults, lines, errors = parsed
     expected = [message for _, message in COMMAND_LINES]
     # A configuration may lie beside the checkpoint.
     expected += [None, "--input_file must have", "--output_dir must have"]
-    report = json.loads(run_python("-c", PARSE_FLAGS, json.dumps(lines)).stdout.splitlines()[-1])
-    defaults = report["defaults"]
     assert {name: defaults.get(name, "absent") for name in ORIGINAL_FLAGS} == ORIGINAL_FLAGS
-    for arguments, error, message in zip(lines, report["errors"], expected, strict=True):
+    for arguments, error, message in zip(lines, errors, expected, strict=True):
         if message is None:
             assert error is None, arguments
         else:
             assert re.search(message.replace(" must have", ".*"), error or "", re.DOTALL), arguments
 
 
-def test_every_setting_is_a_flag_with_the_same_default():
-    report = run_python("-c", PARSE_FLAGS, "[]").stdout.splitlines()[-1]
-    defaults = json.loads(report)["defaults"]
+def test_every_setting_is_a_flag_with_the_same_default(parsed):
+    defaults, _, _ = parsed
     for name, field in run_pretraining.Settings.__dataclass_fields__.items():
         assert name in defaults
         if name not in ("bert_config_file", "input_file", "output_dir"):
