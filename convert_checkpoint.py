@@ -39,7 +39,7 @@ from bert.tasks.tagging import windows as tagging_windows
 from bert.tasks.tagging.task import Tagging
 from bert.weights import checkpoint, huggingface
 from bert.weights.comparison import find_difference
-from bert.weights.folder import CONFIG_FILE, ModelFolder, own_files
+from bert.weights.folder import CONFIG_FILE, ModelFolder, kept_files
 
 KERAS_FILE = "bert_model.weights.h5"
 FORMATS = {
@@ -292,7 +292,7 @@ def _texts(settings: Settings, source: ModelFolder, architecture: str) -> dict[s
     else:
         logging.warning("There is no vocabulary in %s, and so none in the result.", source.path)
     task = source.task or _new_task(source, architecture, settings.is_pair)
-    texts = own_files(source.config, vocabulary, task or None)
+    texts = kept_files(source.config, vocabulary, task or None)
     if settings.format == "huggingface":
         del texts[CONFIG_FILE]
         values = _huggingface_config(source, architecture)

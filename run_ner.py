@@ -177,8 +177,8 @@ def open_task(
 
 def _read_stored_task(settings: Settings) -> dict[str, Any] | None:
     """Returns the `task.json` of the model to use, or None where one is to be trained."""
-    stored = ModelFolder(settings.output_dir).task
-    if settings.do_train or not stored:
+    stored = {} if settings.do_train else ModelFolder(settings.output_dir).task
+    if not stored:
         return None
     if stored.get("kind") != Tagging.kind:
         raise ValueError(

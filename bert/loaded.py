@@ -16,6 +16,7 @@ import tokenization
 from bert.tasks.classification.task import Classification
 from bert.tasks.features import Extractor, parse_layers, read_line, width
 from bert.tasks.pretraining.masked_model import HEAD, MASK, Guess, MaskedModel, Score
+from bert.tasks.pretraining.masked_model import Text as MaskedText
 from bert.tasks.pretraining.masked_model import load as load_masked_model
 from bert.tasks.squad.task import QuestionAnswering
 from bert.tasks.swag.task import MultipleChoice
@@ -169,7 +170,7 @@ class PretrainedModel:
           ValueError: where a text has no [MASK], or the model no masked-LM head.
         """
         masked = self._head()
-        return masked.fill([masked.read(*each) for each in self._named(texts)], top_k)
+        return masked.fill(_read(masked, texts), top_k)
 
     def score(self, texts: Sequence[Text]) -> list[Score]:
         """Returns how likely each text is.
@@ -178,7 +179,7 @@ class PretrainedModel:
           ValueError: where a text has a [MASK], or the model no masked-LM head.
         """
         masked = self._head()
-        return masked.score([masked.read(*each) for each in self._named(texts)])
+        return masked.score(_read(masked, texts))
 
     def encode(
         self, texts: Sequence[Text], layer: int | str = "last", pooling: str = "mean"
@@ -216,13 +217,12 @@ class PretrainedModel:
             )
         return self._masked
 
-    def _named(self, texts: Sequence[Text]) -> list[tuple[str, str]]:
-        """Returns texts as `A ||| B`, and their places for messages."""
-        pairs = [_pair(text) for text in _check_list(texts)]
-        return [
-            (f"{a} ||| {b}" if b else a, f"Text {number}, counted from 0,")
-            for number, (a, b) in enumerate(pairs)
-        ]
+
+def _read(masked: MaskedModel, texts: Sequence[Text]) -> list[MaskedText]:
+    return [
+        masked.read(_pair(text), f"Text {number}, counted from 0,")
+        for number, text in enumerate(_check_list(texts))
+    ]
 
 
 def _check_list(texts: Sequence[Text]) -> Sequence[Text]:
@@ -259,16 +259,19 @@ def load(
     Raises:
       ValueError: where something is missing there, or does not fit.
     """
-    if ModelFolder(model).task:
-        return load_fine_tuned(model, batch_size=batch_size, precision=precision)
-    folder = ModelFolder.open(model, "model", do_lower_case=do_lower_case)
+    folder = ModelFolder(model, "model")
+    if not folder.task:
+        folder = ModelFolder.open(model, "model", do_lower_case=do_lower_case)
+    if folder.task:
+        return _open_fine_tuned(folder, batch_size, precision)
     if folder.do_lower_case is None:
         logging.warning(
             "Nothing in %s says whether the model is uncased: it is taken for that. For a cased "
             "one, pass do_lower_case=False.",
             folder.path,
         )
-        folder = ModelFolder.open(model, "model", do_lower_case=True)
+        # Not against the name of a released model.
+        tokenization.validate_case_matches_checkpoint(True, folder.stored.path)
     if head := next((name for name in _HEADS if name in folder.stored.shapes), None):
         raise ValueError(
             f"A fine-tuned model must have a {TASK_FILE} that says what it decides. "
@@ -291,11 +294,14 @@ def load_fine_tuned(
     Raises:
       ValueError: where something is missing there.
     """
-    folder = ModelFolder(model_dir, "model_dir")
+    return _open_fine_tuned(ModelFolder(model_dir, "model_dir"), batch_size, precision)
+
+
+def _open_fine_tuned(folder: ModelFolder, batch_size: int, precision: str) -> LoadedModel:
     stored = folder.read_task()
     kind = str(stored.get("kind"))
     if kind not in KINDS:
-        path = os.path.join(model_dir, TASK_FILE)
+        path = os.path.join(folder.path, TASK_FILE)
         raise ValueError(f"`kind` in {path!r} must be one of {sorted(KINDS)}. It is {kind!r}.")
     weights = folder.stored
     task = KINDS[kind](stored, folder.config, folder.load_tokenizer())

@@ -10,6 +10,8 @@ from bert.files.paths import (
     describe_folder,
     file_size,
     find_file,
+    is_file,
+    is_within,
     list_folder,
     match_files,
     read_lines,
@@ -17,7 +19,7 @@ from bert.files.paths import (
 )
 from bert.files.records import write_records
 
-RAM = "ram://test_record_files"
+RAM = "ram://test_files_paths"
 
 
 def write_half(paths, error):
@@ -198,3 +200,24 @@ def test_files_are_found_and_folders_described(tmp_path, remote):
     assert describe_folder(folder) == f"{folder!r}, which holds {names[:12]} and 2 more"
     assert find_file(folder, ["x", "03.txt", "01.txt"]) == f"{folder}/03.txt"
     assert find_file(folder, ["x"]) is None
+
+
+@pytest.mark.parametrize("name", ["plain", "a,b", "a[1]", "a*"])
+def test_remote_files_are_found_whatever_their_names(name):
+    folder = f"{RAM}/{name}"
+    tf.io.gfile.makedirs(folder)
+    with tf.io.gfile.GFile(f"{folder}/x", "w") as file:
+        file.write("a")
+    assert is_file(f"{folder}/x")
+    assert not is_file(folder)
+    assert not is_file(f"{folder}/y")
+
+
+def test_a_folder_holds_itself_and_what_is_in_it(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path)
+    assert is_within(str(tmp_path), f"{tmp_path}/")
+    assert is_within(str(tmp_path / "a/b"), str(tmp_path / "a"))
+    assert is_within(str(tmp_path / "link/a"), str(tmp_path))
+    assert not is_within(str(tmp_path / "ab"), str(tmp_path / "a"))
+    assert is_within("gs://x/y", "gs://x")
+    assert not is_within("gs://xy", "gs://x")

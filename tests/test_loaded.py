@@ -76,6 +76,24 @@ def test_vectors_are_those_of_extract_features(pretrained, released, tmp_path, l
     assert pretrained.encode([]).shape == (0, expected.shape[1])
 
 
+@pytest.mark.parametrize("pooling", ["mean", "max", "cls"])
+def test_half_precision_gives_about_the_same_vectors(pretrained, released, pooling):
+    half = bert.load(str(released), precision="mixed_bfloat16")
+    vectors = half.encode(["the end of it"], pooling=pooling)
+    assert vectors.dtype == np.float32
+    expected = pretrained.encode(["the end of it"], pooling=pooling)
+    np.testing.assert_allclose(vectors, expected, rtol=0, atol=0.1)
+
+
+def test_a_mark_within_a_text_makes_no_pair(pretrained):
+    one, pair = pretrained.score(["the end ||| of it", ("the end", "of ||| it")])
+    # Three bars are three tokens.
+    words = [len(pretrained.tokenizer.tokenize(text)) for text in ("the end of it", "|||")]
+    assert one.num_tokens == pair.num_tokens == sum(words)
+    same = pretrained.encode(["the end ||| of it", ("the end", "of it")])
+    assert np.abs(same[0] - same[1]).max() > 1e-3
+
+
 def test_keras_model_and_tokenizer_are_handed_out(pretrained):
     ids = np.array([pretrained.tokenizer.convert_tokens_to_ids(["[CLS]", "the", "[SEP]"])])
     inputs = {"input_ids": ids, "input_mask": ids * 0 + 1, "segment_ids": ids * 0}
@@ -109,6 +127,7 @@ def test_a_fine_tuned_folder_answers(tmp_path):
     assert answer["label"] in answer["probabilities"]
     assert model.model.output["logits"].shape[-1] == len(answer["probabilities"])
     assert model.tokenizer.tokenize("Red") == ["red"]
+    assert bert.load(str(tmp_path / "out/bert_model.ckpt")).predict(["red"]) == [answer]
     # Without what says what it decides, it is refused rather than taken for an encoder.
     (tmp_path / "out/task.json").unlink()
     with pytest.raises(ValueError, match=r"must have a task\.json.*head 'output_weights'"):

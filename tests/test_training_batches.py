@@ -170,11 +170,11 @@ def test_several_files_are_read_as_one(tmp_path, features, examples):
 
 
 def test_files_may_be_on_any_file_system(features, examples):
-    files = [f"ram://test_input_pipeline/{i}.tfrecord" for i in range(2)]
+    files = [f"ram://test_training_batches/{i}.tfrecord" for i in range(2)]
     halves = [{k: v[rows] for k, v in examples.items()} for rows in (slice(0, 6), slice(6, 10))]
     for name, half in zip(files, halves, strict=True):
         write_examples(name, half)
-    assert match_files("ram://test_input_pipeline/*.tfrecord", "x") == files
+    assert match_files("ram://test_training_batches/*.tfrecord", "x") == files
     batches = make_batches(files, features, 10)
     assert_same_batches(read_all(batches, 0, 1), [examples])
 

@@ -127,7 +127,7 @@ def stopping(folder, model, scores, *, patience=0, start=0, writes=True):
     The model's bias is the step, so that its weights tell when they were kept.
     """
     given = iter(scores)
-    early = EarlyStopping(lambda: {"f1": next(given), "per_class": {}}, "f1", patience)
+    early = EarlyStopping(lambda _: {"f1": next(given), "per_class": {}}, "f1", patience)
     early.open(str(folder), model, start, writes=writes)
 
     def evaluate_after(step):

@@ -181,14 +181,14 @@ def test_resumed_training_ends_as_one_without_interruption(make_settings, tiny_c
         return make_settings(output_dir=str(tmp_path / folder), save_checkpoints_steps=3)
 
     scores = iter([0.5, 0.7, 0.6, 0.2, 0.1])
-    whole, _ = run(make("whole"), tiny_config, EarlyStopping(lambda: {"f1": next(scores)}, "f1"))
+    whole, _ = run(make("whole"), tiny_config, EarlyStopping(lambda _: {"f1": next(scores)}, "f1"))
     scores = iter([0.5, 0.7])
-    failing = EarlyStopping(lambda: {"f1": next(scores, None) or interrupt()}, "f1")
+    failing = EarlyStopping(lambda _: {"f1": next(scores, None) or interrupt()}, "f1")
     with pytest.raises(InterruptionError):
         run(make("halves"), tiny_config, failing)
     assert checkpoint.Checkpoints(str(tmp_path / "halves")).latest().endswith("-6")
     rest = iter([0.6, 0.2])
-    resumed = EarlyStopping(lambda: {"f1": next(rest)}, "f1")
+    resumed = EarlyStopping(lambda _: {"f1": next(rest)}, "f1")
     halves, _ = run(make("halves"), tiny_config, resumed)
     assert_same(weights_of(halves), weights_of(whole))
     for folder in ("whole", "halves"):
@@ -209,7 +209,7 @@ def test_weights_of_an_earlier_training_do_not_outlive_the_next(make_settings, t
     assert ModelFolder(folder).find_weights().prefix.endswith("bert_model.ckpt")
     more = make_settings(num_train_epochs=4.0, save_checkpoints_steps=12)
     scores = iter([{"f1": 0.5}])
-    evaluation = EarlyStopping(lambda: next(scores, None) or interrupt(), "f1")
+    evaluation = EarlyStopping(lambda _: next(scores, None) or interrupt(), "f1")
     with pytest.raises(InterruptionError):
         run(more, tiny_config, evaluation)
     assert ModelFolder(folder).find_weights().prefix.endswith("model.ckpt-12")
@@ -220,7 +220,7 @@ def test_early_stopping_goes_back_to_the_best_weights(make_settings, tiny_config
     seen, scores = [], iter([0.1, 0.4, 0.3, 0.4, 0.9])
     models = []
 
-    def evaluate():
+    def evaluate(_):
         seen.append(weights_of(models[0]) if models else None)
         return {"f1": next(scores), "loss": 1.0, "per_class": {}}
 
@@ -250,7 +250,7 @@ def test_early_stopping_goes_back_to_the_best_weights(make_settings, tiny_config
 
 def test_without_early_stopping_the_weights_are_the_last(make_settings, tiny_config, tmp_path):
     scores = iter([0.9, 0.1, 0.1])
-    evaluation = EarlyStopping(lambda: {"f1": next(scores)}, "f1")
+    evaluation = EarlyStopping(lambda _: {"f1": next(scores)}, "f1")
     _, step = run(make_settings(save_checkpoints_steps=3), tiny_config, evaluation)
     assert step == 9
     assert ModelFolder(str(tmp_path / "out")).stored.prefix == str(tmp_path / "out/bert_model.ckpt")
@@ -327,7 +327,10 @@ def test_overwriting_deletes_what_runs_wrote_and_nothing_else(make_settings, tin
     (out / "notes.md").write_text("mine")
     (out / "run_2").mkdir()
     settings = make_settings(overwrite_output_dir=True)
-    finetuning.open_folder(settings, ModelFolder.of(settings), {"kind": "other"})
+    # Nothing is deleted until the inputs are made.
+    folder = finetuning.open_folder(settings, ModelFolder.of(settings), {"kind": "other"})
+    assert (out / "bert_model.ckpt.index").exists()
+    folder.clear()
     assert [path.name for path in out.iterdir()] == ["notes.md"]
 
 

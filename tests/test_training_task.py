@@ -82,6 +82,40 @@ def test_a_failure_before_training_leaves_no_task_behind(tmp_path, kind):
     assert not (tmp_path / "out/task.json").exists()
 
 
+def test_what_cannot_be_trained_leaves_the_old_results(tmp_path):
+    write_task("classification", tmp_path)
+    settings = make_settings("classification", tmp_path, num_train_epochs=1.0)
+    run_classifier.run(settings)
+    before = {path.name for path in (tmp_path / "out").iterdir()}
+    header = ("text", "label", "other")
+    rows = [("red", "red", "a"), ("blue", "blue", "b")]
+    test_run_classifier.write_tsv(tmp_path / "train.tsv", rows, header)
+    changes = {"overwrite_output_dir": True, "max_seq_length": 4, "text_b_column": "other"}
+    with pytest.raises(ValueError, match="`max_seq_length` must be at least 5"):
+        run_classifier.run(dataclasses.replace(settings, **changes))
+    assert {path.name for path in (tmp_path / "out").iterdir()} == before
+
+
+@pytest.mark.parametrize("place", ["out", "out/best"])
+def test_weights_to_begin_with_are_not_overwritten(tmp_path, place):
+    write_task("classification", tmp_path)
+    settings = make_settings("classification", tmp_path, num_train_epochs=1.0, do_eval=True)
+    run_classifier.run(settings)
+    changes = {"overwrite_output_dir": True, "init_checkpoint": str(tmp_path / place)}
+    with pytest.raises(ValueError, match="must not lie in `--output_dir` with `--overwrite_output"):
+        run_classifier.run(dataclasses.replace(settings, **changes))
+    assert (tmp_path / "out/bert_model.ckpt.index").exists()
+
+
+def test_a_damaged_task_is_overwritten(tmp_path):
+    write_task("tagging", tmp_path)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/task.json").write_text("{")
+    settings = make_settings("tagging", tmp_path, num_train_epochs=1.0, overwrite_output_dir=True)
+    run_ner.run(settings)
+    assert load(str(tmp_path / "out")).task.kind == "tagging"
+
+
 @pytest.mark.parametrize("kind", ["classification", "question_answering", "multiple_choice"])
 def test_pairs_need_two_types_of_segments(tmp_path, kind):
     write_task(kind, tmp_path)

@@ -7,23 +7,20 @@ environment brings all messages back.
 import gc
 import os
 
+# While it is imported, TensorFlow 2.21 writes to the file descriptor whatever its log level is.
+_hides = os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3") != "0"
+_stderr, _nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
 # The garbage collector would look through what the import makes again and again, a quarter of its
 # time, and find nothing.
 _collects = gc.isenabled()
 gc.disable()
-
-if os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3") == "0":
-    import tensorflow
-else:
-    # While it is imported, TensorFlow 2.21 writes to the file descriptor whatever its log level is.
-    _stderr, _nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+if _hides:
     os.dup2(_nowhere, 2)
-    try:
-        import tensorflow  # noqa: F401
-    finally:
-        os.dup2(_stderr, 2)
-        os.close(_stderr)
-        os.close(_nowhere)
-
-if _collects:
-    gc.enable()
+try:
+    import tensorflow  # noqa: F401
+finally:
+    os.dup2(_stderr, 2)
+    os.close(_stderr)
+    os.close(_nowhere)
+    if _collects:
+        gc.enable()

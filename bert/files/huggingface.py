@@ -10,6 +10,9 @@ from typing import Any
 
 from bert.files.paths import open_file
 
+CONFIG_FILE = "config.json"
+TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
+
 # Their "gelu" is the error-function form; Google's, and so this project's, is the tanh form.
 _ACTIVATIONS = {
     "gelu": "gelu_erf",
@@ -209,12 +212,6 @@ def _parse_tokenizer(text: bytes, name: str) -> dict[str, Any]:
 def vocab_text(tokens: Iterable[str]) -> bytes:
     """Returns a `vocab.txt` of these tokens."""
     return "".join(f"{token}\n" for token in tokens).encode()
-
-
-CONFIG_FILE = "config.json"
-
-
-TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
 
 
 def read_json(path: str) -> dict[str, Any]:

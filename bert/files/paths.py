@@ -16,6 +16,9 @@ from typing import Any, BinaryIO
 
 _WILDCARDS = frozenset("*?[\\")
 
+# Names of a folder's content that fit into a message.
+_NAMES_SHOWN = 12
+
 # In the names of files that a process was writing when it was killed.
 LEFTOVER = re.compile(r"\.partial|\.[0-9a-f]{32}\.tmp$")
 
@@ -230,15 +233,20 @@ def _discard(opened: Sequence[tuple[str, BinaryIO]]) -> None:
             (_gfile() if is_remote(temporary) else os).remove(temporary)
 
 
-# Names of a folder's content that fit into a message.
-_NAMES_SHOWN = 12
-
-
 def is_file(path: str) -> bool:
     """Returns whether a file is there, on any file system that `tf.io.gfile` knows."""
     if not is_remote(path):
         return os.path.isfile(path)
-    return os.path.basename(path) in list_folder(os.path.dirname(path))
+    gfile = _gfile()
+    with _os_errors(path):
+        return gfile.exists(path) and not gfile.isdir(path)
+
+
+def is_within(path: str, folder: str) -> bool:
+    """Returns whether a path is that of a folder or of something in it, links followed."""
+    places = [each if is_remote(each) else os.path.realpath(each) for each in (path, folder)]
+    inner, outer = (place.rstrip("/") + "/" for place in places)
+    return inner.startswith(outer)
 
 
 def list_folder(folder: str) -> list[str]:

@@ -17,6 +17,7 @@ _BREAKS = re.compile("[\t\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]+")
 # Within a line, carriage returns are text, but `csv` ends rows there, unless they are in quotes,
 # which not all that write CSV put around them. No text that was decoded holds this one.
 _RETURN = "\udc0d"
+_PAIR = re.compile(r"(.*) \|\|\| (.*)", re.DOTALL)
 
 
 class Row(NamedTuple):
@@ -155,9 +156,6 @@ def check_width(path: str, row: Row, needed: int, reason: str = "") -> None:
 
 def _shorten(text: str) -> str:
     return repr(text if len(text) <= 60 else text[:60] + "...")
-
-
-_PAIR = re.compile(r"(.*) \|\|\| (.*)", re.DOTALL)
 
 
 def clean_line(line: str | bytes) -> str:

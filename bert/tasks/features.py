@@ -339,6 +339,7 @@ class Extractor:
         """Returns each layer, [B, S, W], pooled [B, 1, W]."""
         # Of a single output, Keras makes no list.
         outputs = tf.nest.flatten(self.model(batch, training=False))
+        outputs = [tf.cast(output, tf.float32) for output in outputs]
         if self.pooling == "none":
             return outputs
         if self.pooling == "cls":

@@ -20,6 +20,11 @@ from google.protobuf.message import DecodeError
 
 from bert.files.records import encode_examples, write_records
 
+T = TypeVar("T")
+
+# Lengths are rounded up to a multiple of this, so that there are few shapes.
+LENGTH_STEP = 8
+
 
 @dataclasses.dataclass(frozen=True)
 class Feature:
@@ -169,10 +174,7 @@ def _record_ends(local: str, file: str) -> np.ndarray:
     # TensorFlow takes a header that is cut short for the end of the file, so sizes are compared.
     readable = tf.data.TFRecordDataset(local).ignore_errors()
     lengths = readable.map(tf.strings.length).batch(4096)
-    chunks = [
-        np.zeros(0, np.int64),
-        *(cut_by_size.numpy().astype(np.int64) for cut_by_size in lengths),
-    ]
+    chunks = [np.zeros(0, np.int64), *(chunk.numpy().astype(np.int64) for chunk in lengths)]
     ends = np.cumsum(np.concatenate(chunks) + _HEADER + _FOOTER)
     end, size = int(ends[-1]) if len(ends) else 0, os.path.getsize(local)
     if end != size:
@@ -370,13 +372,6 @@ class Batches:
             name: values[..., :longest] if self.features[name].per_token else values
             for name, values in parsed.items()
         }
-
-
-T = TypeVar("T")
-
-
-# Lengths are rounded up to a multiple of this, so that there are few shapes.
-LENGTH_STEP = 8
 
 
 def round_up(length: Any) -> Any:

@@ -18,6 +18,9 @@ from bert.weights import checkpoint
 
 Tensor = Any
 
+BEST = "best"
+HISTORY_FILE = "evaluations.jsonl"
+
 
 def evaluate(
     model: keras.Model,
@@ -111,33 +114,23 @@ def save_results(
     writer.close()
 
 
-BEST = "best"
-
-
-HISTORY_FILE = "evaluations.jsonl"
-
-
 class EarlyStopping:
     """Evaluates during training, keeps the best weights, and tells when it no longer improves.
 
     What it finds goes to `evaluations.jsonl`, from which a resumed run knows what came before.
 
     Args:
-      function: Returns scores of the model as it is.
+      function: Returns scores of the model as it is after a step.
       metric: Name of the score that counts; higher is better.
       patience: Evaluations without improvement after which training ends; 0 for never.
-
-    Attributes:
-      step: The step of the last evaluation, set before `function` is called.
     """
 
     def __init__(
-        self, function: Callable[[], Mapping[str, Any]], metric: str, patience: int = 0
+        self, function: Callable[[int], Mapping[str, Any]], metric: str, patience: int = 0
     ) -> None:
         self.function = function
         self.metric = metric
         self.patience = patience
-        self.step = 0
         self._history: list[dict[str, Any]] = []
 
     def open(self, folder: str, model: keras.Model, step: int, *, writes: bool) -> None:
@@ -174,11 +167,10 @@ class EarlyStopping:
 
     def __call__(self, step: int) -> bool:
         """Evaluates after `step`, and returns `is_over`."""
-        self.step = step
         scores = {
             name: float(value)
-            for name, value in self.function().items()
-            if isinstance(value, int | float)
+            for name, value in self.function(step).items()
+            if isinstance(value, int | float) and name != "baseline"
         }
         self._history.append({"step": step, **scores})
         is_best = self._history[-1] is self.best

@@ -6,6 +6,7 @@ resume from; `best/` keeps the weights of the best evaluation.
 """
 
 import contextlib
+import dataclasses
 import os
 import re
 import tempfile
@@ -20,7 +21,7 @@ import modeling
 import optimization
 import tokenization
 from bert.command_line import flags as common_flags
-from bert.files.paths import check_saved_model, make_folder
+from bert.files.paths import check_saved_model, is_within, make_folder
 from bert.training import loop, repeats
 from bert.training.batches import Batches
 from bert.training.evaluation import EarlyStopping, Predictor
@@ -94,8 +95,10 @@ def _run(
     filled = open_folder(settings, source, {key: task.stored()[key] for key in fixed})
     is_chief = loop.is_chief(strategy)
     with record_folder(settings, is_chief) as folder, strategy.scope():
-        # What is wrong with any part is said before a file is written.
+        # What is wrong with any part is said before a file is deleted or written.
         made = [task.make_inputs(part, each) for part, each in examples.items()]
+        if _overwrites(settings):
+            filled.clear()
         model = task.make_model(settings.precision)
         inputs = [
             task.open_inputs(each, _example_file(settings, each.part, folder, is_chief))
@@ -103,7 +106,8 @@ def _run(
         ]
         if is_chief and settings.do_train:
             filled.keep(*kept, task.stored())
-        loop.log_set_up(model, strategy, settings)
+        files = {name: getattr(source, name) for name in ("bert_config_file", "vocab_file")}
+        loop.log_set_up(model, strategy, dataclasses.replace(settings, **files))
         return task.metric, _use_model(settings, source, task, model, inputs)
 
 
@@ -201,12 +205,11 @@ def _train(
     main = {each.part.split: each for each in inputs if not each.part.suffix}
     evaluation = None
     if settings.evaluates_in_training():
-
-        def evaluate() -> dict[str, Any]:
-            assert evaluation is not None
-            return predictions(main["dev"], evaluation.step)[1]
-
-        evaluation = EarlyStopping(evaluate, task.metric, settings.early_stopping_patience)
+        evaluation = EarlyStopping(
+            lambda step: predictions(main["dev"], step)[1],
+            task.metric,
+            settings.early_stopping_patience,
+        )
     batches = main["train"].batches
     assert batches is not None
     return train(
@@ -240,6 +243,12 @@ def check_settings(settings: Settings, source: ModelFolder, num_replicas: int) -
         )
     if settings.init_checkpoint:
         source.stored.check_fit(config)
+        if _overwrites(settings) and is_within(source.path, settings.output_dir):
+            raise ValueError(
+                "`--init_checkpoint` must not lie in `--output_dir` with "
+                f"`--overwrite_output_dir`, which deletes it. Received {source.path!r}; give "
+                "another `--output_dir`."
+            )
     if settings.train_batch_size % (num_replicas * settings.gradient_accumulation_steps):
         raise ValueError(
             f"`--train_batch_size` must be a multiple of the {num_replicas} devices times "
@@ -260,7 +269,7 @@ def check_settings(settings: Settings, source: ModelFolder, num_replicas: int) -
 
 
 def open_folder(settings: Settings, source: ModelFolder, task: Mapping[str, Any]) -> ModelFolder:
-    """Makes `--output_dir`, or checks that what it holds belongs to the same task.
+    """Makes `--output_dir`, or checks that what is to stay there belongs to the same task.
 
     Args:
       settings: Those of the script.
@@ -273,15 +282,18 @@ def open_folder(settings: Settings, source: ModelFolder, task: Mapping[str, Any]
     config, vocabulary = source.config, source.vocabulary
     folder = ModelFolder(settings.output_dir)
     make_folder(folder.path)
-    if settings.overwrite_output_dir and settings.do_train:
-        folder.clear()
-    folder.check_kept(config, vocabulary, task)
+    if not _overwrites(settings):
+        folder.check_kept(config, vocabulary, task)
     labels = task.get("task", {}).get("labels")
     if labels and settings.init_checkpoint and not settings.do_train and not folder.find_weights():
         source.check_labels(labels)
     if settings.do_export:
         check_saved_model(saved_model(settings))
     return folder
+
+
+def _overwrites(settings: Settings) -> bool:
+    return settings.overwrite_output_dir and settings.do_train
 
 
 def saved_model(settings: Settings) -> str:

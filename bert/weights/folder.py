@@ -7,7 +7,7 @@ import functools
 import json
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -34,7 +34,7 @@ _NAMES = {
 
 # What runs leave in their folder, for --overwrite_output_dir: nothing else is deleted.
 _OWN_FILES = re.compile(
-    r"(model|bert_model)\.ckpt.*|checkpoint|events\.out\.tfevents.*|.*\.tf_record|eval|best"
+    r"(model|bert_model)\.ckpt.*|checkpoint|events\.out\.tfevents.*|.*\.tf_record|eval(_\w+)?|best"
     r"|(train|eval)\.windows\.npz|nbest_predictions\.json|null_odds\.json"
     r"|saved_model|submission|run_\d+|runs\.json|evaluations\.jsonl|task\.json|vocab\.txt"
     r"|bert_config\.json|eval_results.*|test_results.*|predictions.*|.*\.features\.npy"
@@ -319,7 +319,7 @@ class ModelFolder:
           vocabulary: The text of its `vocab.txt`, or None to store none.
           task: What a fine-tuned model decides, or None to store nothing.
         """
-        for name, text in own_files(config, vocabulary, task).items():
+        for name, text in kept_files(config, vocabulary, task).items():
             with replace_files([os.path.join(self.path, name)]) as (file,):
                 file.write(text)
 
@@ -328,8 +328,6 @@ class ModelFolder:
         config: BertConfig,
         vocabulary: bytes | None = None,
         task: Mapping[str, Any] | None = None,
-        *,
-        ignored: Collection[str] = (),
     ) -> None:
         """Checks what is to be kept against what is kept here already, if anything is.
 
@@ -337,7 +335,6 @@ class ModelFolder:
           config: As `keep`.
           vocabulary: As `keep`.
           task: As `keep`.
-          ignored: Keys of the task that may differ.
 
         Raises:
           ValueError: where they belong to another configuration or task, naming the differences.
@@ -349,7 +346,7 @@ class ModelFolder:
         differences = [
             f"`{key}` is {stored[key]!r} there and {value!r} now"
             for key, value in wanted.items()
-            if key in stored and stored[key] != value and key not in ignored
+            if key in stored and stored[key] != value
         ]
         if stored and read_file(os.path.join(self.path, VOCAB_FILE)) != vocabulary:
             differences.append(f"its {VOCAB_FILE} differs from `--vocab_file`")
@@ -389,7 +386,7 @@ class ModelFolder:
                 tf.io.gfile.remove(path)
 
 
-def own_files(
+def kept_files(
     config: BertConfig, vocabulary: bytes | None = None, task: Mapping[str, Any] | None = None
 ) -> dict[str, bytes]:
     """Returns by name the files of a folder of this project, weights apart."""

@@ -1,4 +1,7 @@
-"""Training instances of pre-training: a small table of them, and records (paper, section 3.1)."""
+"""Training instances of pre-training: a small table of them, and records (paper, section 3.1).
+
+How they are made, next-sentence sampling and masking, is in create_pretraining_data.py.
+"""
 
 import array
 import dataclasses

@@ -119,13 +119,19 @@ class MaskedModel:
         logits = self.model(batch, training=False)["masked_lm_logits"]
         return -tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
 
-    def read(self, text: str, place: str = "The text") -> Text:
+    def read(self, text: str | tuple[str, str], place: str = "The text") -> Text:
         """Returns the text as the model takes it.
+
+        Args:
+          text: A text `A` or a pair `A ||| B`; or both texts, of which the second may be empty.
+          place: Where it is from, for messages.
 
         Raises:
           ValueError: naming `place`, where the text is empty or too long.
         """
-        a, b = map(self._tokenize, split_pair(text))
+        texts = split_pair(text) if isinstance(text, str) else text
+        text = " ||| ".join(each for each in texts if each)
+        a, b = map(self._tokenize, texts)
         length = len(a) + len(b) + (3 if b else 2)
         tokens, segment_ids = tokenization.pack(a, b, max_length=length)
         if not a and not b:
