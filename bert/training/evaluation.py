@@ -114,6 +114,14 @@ def save_results(
     writer.close()
 
 
+def save_scores(
+    output_dir: str, step: int, scores: Mapping[str, Any], name: str = "eval_results"
+) -> None:
+    """Writes `<name>.json`, all scores as they are, with the step."""
+    text = json.dumps({"global_step": step, **scores}, indent=2, ensure_ascii=False) + "\n"
+    write_text(os.path.join(output_dir, f"{name}.json"), text)
+
+
 class EarlyStopping:
     """Evaluates during training, keeps the best weights, and tells when it no longer improves.
 

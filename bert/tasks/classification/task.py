@@ -1,7 +1,6 @@
 """The task of giving texts, or pairs of texts, labels or a number (paper, section 4.1)."""
 
 import dataclasses
-import json
 import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -12,13 +11,13 @@ from absl import logging
 
 import modeling
 import tokenization
-from bert.files.paths import make_folder, write_text
+from bert.files.paths import make_folder
 from bert.tasks.classification import examples as classification_examples
 from bert.tasks.classification import results as classification_results
 from bert.tasks.classification.examples import DataSet, InputExample
 from bert.tasks.heads import classification_objective, classifier_model
 from bert.training.batches import Feature, encoder_features
-from bert.training.evaluation import save_results
+from bert.training.evaluation import save_results, save_scores
 from bert.training.loop import Objective
 from bert.training.task import ExampleFile, Inputs, Outputs, Part, Row, collect
 
@@ -181,8 +180,7 @@ class Classification:
         results = {f"eval_{name}": scores[name] for name in (*names, "loss")}
         results["loss"] = scores["loss"]
         save_results(folder, step, results, name=f"eval_results{suffix}")
-        text = json.dumps({"global_step": step, **scores}, indent=2, ensure_ascii=False) + "\n"
-        write_text(os.path.join(folder, f"eval_results{suffix}.json"), text)
+        save_scores(folder, step, scores, f"eval_results{suffix}")
         for line in classification_results.format_report(self.task, scores).splitlines():
             logging.info("  %s", line)
         logging.info(

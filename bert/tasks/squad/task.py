@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import json
 import os
 import random
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -14,7 +13,6 @@ from absl import logging
 
 import modeling
 import tokenization
-from bert.files.paths import write_text
 from bert.files.processes import usable_cores
 from bert.tasks.heads import span_model, span_objective
 from bert.tasks.squad import answers as squad_answers
@@ -24,6 +22,7 @@ from bert.tasks.squad.questions import SquadExample, read_squad_examples, split_
 from bert.tasks.squad.report import write_report
 from bert.tasks.squad.window_table import WindowTable
 from bert.training.batches import Batches, Feature, Records, encoder_features
+from bert.training.evaluation import save_scores
 from bert.training.loop import Objective
 from bert.training.task import ExampleFile, Inputs, Outputs, Part, Row
 
@@ -340,8 +339,7 @@ def _rows(inputs: WindowInputs, outputs: Outputs) -> Iterator[squad_answers.Logi
 
 
 def _write_scores(folder: str, step: int, scores: Mapping[str, Any]) -> None:
-    text = json.dumps({"global_step": step, **scores}, indent=2) + "\n"
-    write_text(os.path.join(folder, "eval_results.json"), text)
+    save_scores(folder, step, scores)
     logging.info("***** Eval results at step %d *****", step)
     for name, value in scores.items():
         logging.info("  %s = %s", name, value if isinstance(value, int) else f"{value:.4f}")

@@ -1,7 +1,6 @@
 """The task of choosing which of some endings continues a text (paper, section 4.4)."""
 
 import dataclasses
-import json
 import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -12,11 +11,11 @@ from absl import logging
 
 import modeling
 import tokenization
-from bert.files.paths import describe_folder, find_file, write_text
+from bert.files.paths import describe_folder, find_file
 from bert.tasks.heads import choice_model, choice_objective
 from bert.tasks.swag import examples as swag_examples
 from bert.training.batches import Feature, encoder_features
-from bert.training.evaluation import save_results
+from bert.training.evaluation import save_results, save_scores
 from bert.training.loop import Objective
 from bert.training.task import ExampleFile, Inputs, Outputs, Part, Row, collect
 
@@ -154,8 +153,7 @@ class MultipleChoice:
             return
         results = {f"eval_{name}": scores[name] for name in ("accuracy", "loss")}
         save_results(folder, step, {**results, "loss": scores["loss"]})
-        text = json.dumps({"global_step": step, **scores}, indent=2) + "\n"
-        write_text(os.path.join(folder, "eval_results.json"), text)
+        save_scores(folder, step, scores)
         baseline = scores["baseline"]
         logging.info("Always giving the same number would reach %s %.4f.", self.metric, baseline)
 

@@ -1,7 +1,6 @@
 """The task of giving words labels, such as those of names (paper, section 5.3)."""
 
 import dataclasses
-import json
 import math
 import os
 from collections.abc import Collection, Mapping, Sequence
@@ -13,7 +12,7 @@ from absl import logging
 
 import modeling
 import tokenization
-from bert.files.paths import make_folder, write_text
+from bert.files.paths import make_folder
 from bert.tasks.features import FeatureTagger
 from bert.tasks.heads import tagging_model, tagging_objective
 from bert.tasks.tagging import entities as tagging_entities
@@ -23,7 +22,7 @@ from bert.tasks.tagging.batches import FeatureBatches, WordFeatures, compact
 from bert.tasks.tagging.sentences import Sentence, TaggedFiles
 from bert.tasks.tagging.words import Span
 from bert.training.batches import Feature, encoder_features
-from bert.training.evaluation import save_results
+from bert.training.evaluation import save_results, save_scores
 from bert.training.loop import Objective
 from bert.training.task import ExampleFile, Inputs, Outputs, Part, Row, collect_padded
 
@@ -301,7 +300,6 @@ def _write_scores(folder: str, part: str, step: int, scores: Mapping[str, Any]) 
     results = {f"{part}_{name}": scores[name] for name in _SCORES}
     name = f"{part}_results"
     save_results(folder, step, {**results, "loss": scores["loss"]}, name=name)
-    text = json.dumps({"global_step": step, **scores}, indent=2, ensure_ascii=False) + "\n"
-    write_text(os.path.join(folder, f"{name}.json"), text)
+    save_scores(folder, step, scores, name)
     for line in tagging_entities.format_report(dict(scores)).splitlines():
         logging.info("  %s", line)
