@@ -260,7 +260,8 @@ def load(
       ValueError: where something is missing there, or does not fit.
     """
     folder = ModelFolder(model, "model")
-    if not folder.task:
+    if not folder.task or not folder.find_weights():
+        # Not the folder of a run of ours.
         folder = ModelFolder.open(model, "model", do_lower_case=do_lower_case)
     if folder.task:
         return _open_fine_tuned(folder, batch_size, precision)

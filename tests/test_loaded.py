@@ -6,6 +6,7 @@ import test_run_classifier
 from conftest import GOLDEN
 
 import bert
+import convert_checkpoint
 import extract_features
 import modeling
 import run_classifier
@@ -128,6 +129,9 @@ def test_a_fine_tuned_folder_answers(tmp_path):
     assert model.model.output["logits"].shape[-1] == len(answer["probabilities"])
     assert model.tokenizer.tokenize("Red") == ["red"]
     assert bert.load(str(tmp_path / "out/bert_model.ckpt")).predict(["red"]) == [answer]
+    converted = {"input": str(tmp_path / "out"), "output": str(tmp_path / "converted")}
+    convert_checkpoint.run(convert_checkpoint.Settings(**converted, format="huggingface"))
+    assert bert.load(converted["output"]).predict(["red"]) == [answer]
     # Without what says what it decides, it is refused rather than taken for an encoder.
     (tmp_path / "out/task.json").unlink()
     with pytest.raises(ValueError, match=r"must have a task\.json.*head 'output_weights'"):
