@@ -197,6 +197,11 @@ def _map_file(local: str) -> Any:
 _POOL_BATCHES = 50
 
 
+# For functions that data sets map: AutoGraph would take its time to convert what has nothing to be
+# converted.
+as_it_is = tf.autograph.experimental.do_not_convert
+
+
 def read_ahead(dataset: tf.data.Dataset) -> tf.data.Dataset:
     """Returns the dataset, of which the next elements are made while one is in use."""
     options = tf.data.Options()
@@ -341,8 +346,10 @@ class Batches:
             return np.array([self.records[int(number)] for number in numbers], object)
 
         indices = tf.data.Dataset.range((end_step - first_step) * here)
-        serialized = indices.map(lambda index: tf.numpy_function(read, [index], tf.string))
-        return read_ahead(serialized.map(self._parse))
+        serialized = indices.map(
+            as_it_is(lambda index: tf.numpy_function(read, [index], tf.string))
+        )
+        return read_ahead(serialized.map(as_it_is(self._parse)))
 
     def _parse(self, serialized: tf.Tensor) -> dict[str, tf.Tensor]:
         parsed = tf.io.parse_example(

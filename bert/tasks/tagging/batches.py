@@ -25,6 +25,7 @@ from bert.tasks.tagging import windows as tagging_windows
 from bert.training.batches import (
     Batches,
     Records,
+    as_it_is,
     cut_by_size,
     read_ahead,
     round_up,
@@ -283,8 +284,8 @@ class FeatureBatches(Batches):
 
         kinds = [spec.dtype for spec in signature.values()]
         indices = tf.data.Dataset.range((end_step - first_step) * here)
-        tensors = indices.map(lambda index: tf.numpy_function(read, [index], kinds))
-        return read_ahead(tensors.map(shaped))
+        tensors = indices.map(as_it_is(lambda index: tf.numpy_function(read, [index], kinds)))
+        return read_ahead(tensors.map(as_it_is(shaped)))
 
     def _gather(self, numbers: Sequence[int] | np.ndarray) -> list[np.ndarray]:
         """Returns the features, labels and mask of windows, padded."""
