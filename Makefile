@@ -3,7 +3,7 @@
 # A Python to make .venv with may be named: make setup PYTHON=python3.12
 PYTHON ?=
 DEMO_STEPS ?= 1500
-# Each takes up to 3 GB of memory.
+# Each takes up to 3.5 GB of memory.
 TEST_PROCESSES ?= 2
 
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
