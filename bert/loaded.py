@@ -15,7 +15,7 @@ import modeling
 import tokenization
 from bert.tasks.classification.task import Classification
 from bert.tasks.features import Extractor, parse_layers, read_line, width
-from bert.tasks.pretraining.masked_model import HEAD, MASK, Guess, MaskedModel, Score
+from bert.tasks.pretraining.masked_model import HEAD, Guess, MaskedModel, Score
 from bert.tasks.pretraining.masked_model import Text as MaskedText
 from bert.tasks.pretraining.masked_model import load as load_masked_model
 from bert.tasks.squad.task import QuestionAnswering
@@ -146,14 +146,15 @@ class PretrainedModel:
         self, folder: ModelFolder, batch_size: int = 32, precision: str = "float32"
     ) -> None:
         self.config = folder.config
-        self.tokenizer = folder.load_tokenizer(("[CLS]", "[SEP]", MASK))
         self.batch_size = batch_size
         self._masked: MaskedModel | None = None
         if any(name.startswith(HEAD) for name in folder.stored.shapes):
             self._masked = load_masked_model(folder, batch_size, precision)
+            self.tokenizer = self._masked.tokenizer
             self._bert = self._masked.model.get_layer("bert")
         else:
             folder.stored.check_fit(self.config)
+            self.tokenizer = folder.load_tokenizer()
             self._bert = modeling.BertModel(self.config, dtype=precision)
         inputs = modeling.encoder_inputs()
         encoded = self._bert(inputs)

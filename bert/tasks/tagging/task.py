@@ -229,7 +229,7 @@ class Tagging:
         export_tagger(folder, model, self.tokenizer, self.task, self.max_seq_length)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class FeatureTagging(Tagging):
     """Tagging on the layers of a frozen BERT, which are computed once (paper, table 7).
 
@@ -237,9 +237,9 @@ class FeatureTagging(Tagging):
       features: Which layers, and what reads them.
     """
 
-    features: Features = Features("concat_last_four", 768)
+    features: Features
     # The tagger that `make_model` has made.
-    _made: list[FeatureTagger] = dataclasses.field(default_factory=list)
+    _made: list[FeatureTagger] = dataclasses.field(default_factory=list, init=False, repr=False)
 
     def stored(self) -> dict[str, Any]:
         return {
