@@ -34,6 +34,11 @@ def _gfile() -> Any:
     return _tensorflow().io.gfile
 
 
+def file_system() -> Any:
+    """Returns `tf.io.gfile`."""
+    return _gfile()
+
+
 def is_remote(path: str) -> bool:
     """Returns whether a path needs `tf.io.gfile`."""
     return "://" in path

@@ -1,0 +1,244 @@
+"""The files that runs of this project have made in a folder, told from all others by a list.
+
+A run claims a name before it writes it. Only claimed files are ever replaced or deleted; what
+somebody else has put there stays, and where it has a name that a run needs, it is set aside.
+"""
+
+import contextlib
+import json
+import os
+import re
+import socket
+from collections.abc import Collection, Iterator
+from typing import Any, TextIO
+
+from absl import logging
+
+from bert.files.paths import file_system, is_remote, read_file, write_text
+
+try:
+    import fcntl
+except ImportError:  # Not a system of that kind: folders are not locked there.
+    fcntl = None  # type: ignore[assignment]
+
+LIST_FILE = ".own_files.json"
+LOCK_FILE = ".lock"
+
+# What a process that was killed leaves beside a file or checkpoint that it was writing.
+_LEFTOVER = re.compile(r"(.+?)(?:\.[0-9a-f]{32}\.tmp|\.partial(?:\..*)?|\.old)")
+
+
+def read_names(folder: str) -> list[str]:
+    """Returns the names that runs have claimed, relative to the folder; [] where none has.
+
+    Raises:
+      ValueError: where the list is damaged.
+    """
+    path = os.path.join(folder, LIST_FILE)
+    if not file_system().exists(path):
+        return []
+    try:
+        names = json.loads(read_file(path))
+    except (ValueError, RecursionError):
+        names = None
+    if not isinstance(names, list) or not all(map(_is_inside, names)):
+        raise ValueError(
+            f"{path!r} must list the files that runs have written there. It is damaged; remove it, "
+            "and nothing in the folder counts as theirs."
+        )
+    return names
+
+
+def _is_inside(name: Any) -> bool:
+    """Returns whether a name leads to a place within its folder."""
+    if not isinstance(name, str) or not name or os.path.isabs(name):
+        return False
+    return ".." not in name.split("/") and "\0" not in name
+
+
+def claim(folder: str, name: str) -> str:
+    """Returns the path of a file that is about to be written, which is a run's own from now on.
+
+    A file of that name that is no run's is set aside.
+    """
+    claim_all(folder, [name])
+    return os.path.join(folder, name)
+
+
+def claim_all(folder: str, names: Collection[str]) -> None:
+    """Claims several names at once, as `claim`."""
+    owned = read_names(folder)
+    new = [name for name in dict.fromkeys(names) if name not in owned]
+    for name in new:
+        _set_aside(os.path.join(folder, name))
+    if new:
+        _write_names(folder, [*owned, *new])
+
+
+def _set_aside(path: str) -> None:
+    gfile = file_system()
+    if not gfile.exists(path) and not os.path.islink(path):
+        return
+    number = 1
+    while gfile.exists(kept := f"{path}.kept-{number}"):
+        number += 1
+    gfile.rename(path, kept)
+    logging.warning("%r is of no run here, so it is kept, as %r.", path, kept)
+
+
+def _write_names(folder: str, names: Collection[str]) -> None:
+    text = json.dumps(sorted(names), indent=0, ensure_ascii=False)
+    write_text(os.path.join(folder, LIST_FILE), text + "\n")
+
+
+def remove(folder: str, names: Collection[str]) -> None:
+    """Deletes files, in this order, as far as runs have claimed them.
+
+    Of a link nothing but itself is deleted: where one leads to a file's folder, the file stays.
+    """
+    owned = read_names(folder)
+    removed = [name for name in names if name in owned]
+    for name in removed:
+        _remove(folder, name)
+    if removed:
+        _write_names(folder, [name for name in owned if name not in removed])
+
+
+def _remove(folder: str, name: str) -> None:
+    gfile = file_system()
+    *parents, _ = name.split("/")
+    places = [os.path.join(folder, *parents[: depth + 1]) for depth in range(len(parents))]
+    path = os.path.join(folder, name)
+    if any(map(os.path.islink, places)):
+        return
+    if os.path.islink(path):
+        os.unlink(path)
+    elif gfile.exists(path) and not gfile.isdir(path):
+        gfile.remove(path)
+    for place in reversed(places):
+        if gfile.isdir(place) and not gfile.listdir(place):
+            gfile.rmtree(place)
+
+
+def clear(folder: str, *, but: Collection[str] = ()) -> None:
+    """Deletes all that runs have claimed, those in folders of their own within it too.
+
+    Args:
+      folder: Where runs have written.
+      but: Names that stay.
+    """
+    names = [name for name in read_names(folder) if name not in but]
+    for name in names:
+        inner, last = os.path.split(name)
+        place = os.path.join(folder, inner)
+        if last != LIST_FILE or not inner:
+            continue
+        if os.path.islink(place):
+            os.unlink(place)
+        else:
+            clear(place)
+    remove(folder, names)
+    if not read_names(folder):
+        path = os.path.join(folder, LIST_FILE)
+        if file_system().exists(path):
+            file_system().remove(path)
+
+
+def claim_folder(folder: str, name: str) -> str:
+    """Returns the path of a folder within, in which runs claim files of their own."""
+    claim(folder, f"{name}/{LIST_FILE}")
+    path = os.path.join(folder, name)
+    file_system().makedirs(path)
+    return path
+
+
+def adopt(folder: str, names: Collection[str]) -> None:
+    """Claims files that this process has just made, whose names it could not know before."""
+    owned = read_names(folder)
+    if new := [name for name in names if name not in owned]:
+        _write_names(folder, [*owned, *new])
+
+
+def remove_leftovers(folder: str) -> None:
+    """Removes what runs that were killed had begun to write; only who holds the lock may."""
+    gfile = file_system()
+    owned = {*read_names(folder), LIST_FILE}
+    for inner in sorted({os.path.dirname(name) for name in owned}):
+        place = os.path.join(folder, inner)
+        if not gfile.isdir(place) or os.path.islink(place):
+            continue
+        names = {os.path.basename(name) for name in owned if os.path.dirname(name) == inner}
+        names |= {name.split("/")[0] for name in owned if "/" in name and not inner}
+        for entry in (each.rstrip("/") for each in gfile.listdir(place)):
+            path = os.path.join(place, entry)
+            if not _is_leftover(entry, names) or os.path.islink(path):
+                continue
+            if gfile.isdir(path):
+                gfile.rmtree(path)
+            else:
+                gfile.remove(path)
+
+
+def _is_leftover(entry: str, names: Collection[str]) -> bool:
+    """Returns whether something was to become, or has been, a file, checkpoint or folder."""
+    if match := _LEFTOVER.fullmatch(entry):
+        return match[1] in names or f"{match[1]}.index" in names
+    return False
+
+
+@contextlib.contextmanager
+def lock(folder: str) -> Iterator[None]:
+    """Keeps other trainings out of a folder until the block ends, however this process ends.
+
+    The system holds the lock for as long as the process lives, so that none is ever left behind;
+    the file only tells who has it. Folders on other file systems are not locked.
+
+    Raises:
+      ValueError: where another process has it.
+    """
+    if is_remote(folder) or fcntl is None:
+        yield
+        return
+    path = os.path.join(folder, LOCK_FILE)
+    file = _open_locked(path)
+    try:
+        file.truncate(0)
+        json.dump({"host": socket.gethostname(), "process": os.getpid()}, file)
+        file.flush()
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            os.remove(path)
+        file.close()
+
+
+def _open_locked(path: str) -> TextIO:
+    while True:
+        file = open(path, "a+", encoding="utf-8")  # noqa: SIM115
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            file.seek(0)
+            holder = file.read()
+            file.close()
+            raise ValueError(_held(path, holder)) from error
+        except OSError as error:
+            logging.warning("%r cannot be locked here (%s).", os.path.dirname(path), error)
+            return file
+        # Who had it may have removed the file since it was opened; then a new one is needed.
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.stat(path), os.fstat(file.fileno())):
+                return file
+        file.close()
+
+
+def _held(path: str, holder: str) -> str:
+    try:
+        values = json.loads(holder)
+        who = f"process {values['process']} on {values['host']}"
+    except (ValueError, TypeError, KeyError):
+        who = "another process"
+    return (
+        f"`--output_dir` must be a folder in which nothing else trains. In "
+        f"{os.path.dirname(path)!r}, {who} does. Wait for it or stop it, or give another folder."
+    )

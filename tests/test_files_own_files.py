@@ -1,0 +1,132 @@
+"""A run's own files are told from all others, and no other is ever replaced or deleted."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from bert.files import own_files
+
+
+def write(path, text="mine"):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def claim(folder, name, text="run"):
+    write(folder / name, text) if own_files.claim(str(folder), name) else None
+
+
+def names_in(folder):
+    return sorted(
+        os.path.relpath(os.path.join(place, name), folder)
+        for place, _, names in os.walk(folder)
+        for name in names
+    )
+
+
+def test_only_claimed_files_are_cleared(tmp_path):
+    users = ["predictions.csv", "predictions_of_my_boss.xlsx", "run_1/a", "eval/b", "notes.partial"]
+    for name in users:
+        write(tmp_path / name)
+    for name in ("predictions.tsv", "eval/events", "checkpoint"):
+        claim(tmp_path, name)
+    own_files.clear(str(tmp_path))
+    assert names_in(tmp_path) == sorted(users)
+
+
+def test_what_stays_is_still_claimed(tmp_path):
+    claim(tmp_path, "vocab.txt")
+    claim(tmp_path, "task.json")
+    own_files.clear(str(tmp_path), but=["vocab.txt"])
+    assert names_in(tmp_path) == [own_files.LIST_FILE, "vocab.txt"]
+    assert own_files.read_names(str(tmp_path)) == ["vocab.txt"]
+
+
+def test_a_file_that_is_no_runs_is_set_aside(tmp_path, log):
+    write(tmp_path / "eval_results.txt", "old")
+    write(tmp_path / "eval_results.txt.kept-1", "older")
+    claim(tmp_path, "eval_results.txt", "new")
+    claim(tmp_path, "eval_results.txt", "newer")
+    assert (tmp_path / "eval_results.txt").read_text() == "newer"
+    assert (tmp_path / "eval_results.txt.kept-2").read_text() == "old"
+    assert (tmp_path / "eval_results.txt.kept-1").read_text() == "older"
+    assert "kept, as" in log.text
+
+
+def test_links_are_unlinked_and_never_followed(tmp_path):
+    out, disk = tmp_path / "out", tmp_path / "disk"
+    write(disk / "model.ckpt-1.index")
+    out.mkdir()
+    (out / "best").symlink_to(disk)
+    best = own_files.claim_folder(str(out), "best")
+    own_files.adopt(best, ["model.ckpt-1.index"])
+    (out / "vocab.txt").symlink_to(disk / "model.ckpt-1.index")
+    own_files.adopt(str(out), ["vocab.txt", "best/model.ckpt-1.index"])
+    own_files.clear(str(out))
+    assert names_in(out) == []
+    assert (disk / "model.ckpt-1.index").exists()
+
+
+def test_folders_within_are_cleared_by_their_own_list(tmp_path):
+    best = own_files.claim_folder(str(tmp_path), "best")
+    own_files.adopt(best, ["model.ckpt-1.index"])
+    write(tmp_path / "best/model.ckpt-1.index")
+    write(tmp_path / "best/mine")
+    own_files.clear(str(tmp_path))
+    assert names_in(tmp_path) == ["best/mine"]
+
+
+@pytest.mark.parametrize("name", ["../thesis", "/etc/passwd", "a/../../b", "", 7, None, "a\0"])
+def test_a_list_that_leads_out_of_its_folder_is_refused(tmp_path, name):
+    (tmp_path / own_files.LIST_FILE).write_text(json.dumps(["a", name]))
+    with pytest.raises(ValueError, match="It is damaged"):
+        own_files.clear(str(tmp_path))
+
+
+def test_only_leftovers_of_claimed_names_are_removed(tmp_path):
+    tail = "." + "0" * 32 + ".tmp"
+    for name in ("vocab.txt", "model.ckpt-1.index", "saved_model/saved_model.pb"):
+        own_files.adopt(str(tmp_path), [name])
+    users = ["notes.partial.txt", "mine" + tail, "x.old", "notes.partial", "saved_model/a" + tail]
+    leftovers = [
+        "vocab.txt" + tail,
+        own_files.LIST_FILE + tail,
+        "model.ckpt-1.partial.index",
+        "model.ckpt-1.partial.data-00000-of-00001.tempstate7",
+        "saved_model.partial/variables/a",
+        "saved_model.old/saved_model.pb",
+    ]
+    for name in (*users, *leftovers):
+        write(tmp_path / name)
+    own_files.remove_leftovers(str(tmp_path))
+    assert names_in(tmp_path) == sorted([*users, own_files.LIST_FILE])
+
+
+HOLD = """
+import sys, time
+from bert.files import own_files
+with own_files.lock(sys.argv[1]):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_two_processes_do_not_share_a_folder(tmp_path):
+    other = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
+    assert other.stdout.readline() == "held\n"
+    refused = pytest.raises(ValueError, match=f"process {other.pid} on .* does")
+    with refused, own_files.lock(str(tmp_path)):
+        pass
+    other.send_signal(signal.SIGKILL)
+    other.communicate()
+    # What the killed process has left tells nothing.
+    assert (tmp_path / own_files.LOCK_FILE).exists()
+    with own_files.lock(str(tmp_path)):
+        pass
+    assert names_in(tmp_path) == []
