@@ -67,6 +67,7 @@ class Settings(common_flags.EvaluatedSettings):
         "none",
         "With balanced, an example counts the more the rarer its label is, all labels alike.",
         choices=("none", "balanced"),
+        shapes_training=True,
     )
     # Of a custom task.
     task_type: str = flag(

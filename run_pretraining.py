@@ -7,6 +7,7 @@ Reads the records of create_pretraining_data.py. Run again, it goes on from the 
 --output_dir. Old commands of the original's run_pretraining.py work unchanged.
 """
 
+import contextlib
 import dataclasses
 import math
 from typing import Any
@@ -22,12 +23,14 @@ import optimization
 from bert.command_line import flags as common_flags
 from bert.command_line.console import run_script
 from bert.command_line.flags import REQUIRED, flag
+from bert.files import fingerprints, own_files
 from bert.files.paths import make_folder, match_files
 from bert.tasks.pretraining import heads as pretraining_heads
 from bert.tasks.pretraining.heads import pretraining_features
 from bert.training import loop
 from bert.training.batches import Batches, Records
 from bert.training.evaluation import evaluate, save_results
+from bert.training.plan import make_plan
 from bert.weights import checkpoint
 from bert.weights.folder import ModelFolder
 
@@ -47,15 +50,20 @@ class Settings(common_flags.LengthSettings, common_flags.TrainingSettings):
         "--input_file, as the original did.",
     )
     do_eval: bool = flag(False, "Evaluate, after training where both are asked for.")
-    train_batch_size: int = flag(32, "Sequences per training step, over all devices.", low=1)
+    train_batch_size: int = flag(
+        32, "Sequences per training step, over all devices.", low=1, shapes_training=True
+    )
     eval_batch_size: int = flag(8, "Sequences per evaluation step, over all devices.", low=1)
     num_train_steps: int = flag(
         100000,
         "Steps to train in all, those of earlier runs in --output_dir included; the learning "
         "rate falls to 0 there.",
         low=1,
+        shapes_training=True,
     )
-    num_warmup_steps: int = flag(10000, "Steps over which the learning rate rises.", low=0)
+    num_warmup_steps: int = flag(
+        10000, "Steps over which the learning rate rises.", low=0, shapes_training=True
+    )
     max_eval_steps: int = flag(100, "Batches to evaluate at most; each record counts once.", low=1)
 
 
@@ -84,9 +92,14 @@ def run(settings: Settings) -> dict[str, float]:
     if init:
         init.check_fit(config)
     train_batches, eval_batches = _open_batches(settings, config, strategy.num_replicas_in_sync)
-    ModelFolder(settings.output_dir).check_kept(config)
+    filled = ModelFolder(settings.output_dir)
+    filled.check_kept(config)
     make_folder(settings.output_dir)
-    with strategy.scope():
+    if settings.do_train:
+        filled.check_fillable(overwrites=False)
+    writes = loop.is_chief(strategy)
+    held = settings.do_train and writes
+    with own_files.lock(filled.path) if held else contextlib.nullcontext(), strategy.scope():
         model = pretraining_heads.pretraining_model(config, dtype=settings.precision)
         loop.log_set_up(model, strategy, settings)
         if settings.do_train:
@@ -98,7 +111,7 @@ def run(settings: Settings) -> dict[str, float]:
         results = evaluate(model, pretraining_heads.metrics, eval_batches, settings.max_eval_steps)
     # Departs: the original's `loss` is a mean over batches; this one does not depend on their size.
     results["loss"] = results["masked_lm_loss"] + results["next_sentence_loss"]
-    if loop.is_chief(strategy):
+    if writes:
         save_results(settings.output_dir, step, results)
         _explain(results, eval_batches, settings.max_eval_steps)
     return results
@@ -170,7 +183,10 @@ def _train(
     optimizer = optimization.bert_optimizer(
         settings.learning_rate, settings.num_train_steps, settings.num_warmup_steps
     )
-    run = loop.Run(settings, loop.Trainer.of(settings, model, OBJECTIVE, optimizer), init)
+    plan = make_plan(
+        settings, settings.num_train_steps, init, {"--input_file": _describe(settings)}
+    )
+    run = loop.Run(settings, loop.Trainer.of(settings, model, OBJECTIVE, optimizer), plan)
     if run.first_step > settings.num_train_steps:
         raise ValueError(
             f"`--num_train_steps` must be at least {run.first_step}, where "
@@ -186,8 +202,13 @@ def _train(
     )
     if loop.is_chief(run.trainer.strategy):
         ModelFolder(settings.output_dir).keep(config)
-    run.train(batches, settings.num_train_steps)
+    run.train(batches)
     return settings.num_train_steps
+
+
+def _describe(settings: Settings) -> dict[str, str]:
+    files = match_files(settings.input_file, "input_file")
+    return {"files": settings.input_file, "sha256": fingerprints.of_files(files)}
 
 
 def _restore(settings: Settings, model: keras.Model, init: checkpoint.Stored | None) -> int:

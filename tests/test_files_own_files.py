@@ -102,7 +102,8 @@ def test_only_leftovers_of_claimed_names_are_removed(tmp_path):
     ]
     for name in (*users, *leftovers):
         write(tmp_path / name)
-    own_files.remove_leftovers(str(tmp_path))
+    with own_files.lock(str(tmp_path)):
+        pass
     assert names_in(tmp_path) == sorted([*users, own_files.LIST_FILE])
 
 

@@ -15,6 +15,7 @@ from bert.tasks.heads import classification_objective, classifier_model
 from bert.training import finetuning, loop, repeats
 from bert.training.batches import Feature, encoder_features
 from bert.training.evaluation import EarlyStopping
+from bert.training.plan import make_plan
 from bert.training.task import ExampleFile
 from bert.weights import checkpoint
 from bert.weights.folder import ModelFolder
@@ -94,7 +95,13 @@ def run(settings, config, evaluation=None, arrays=None):
     source = ModelFolder.of(settings)
     finetuning.open_folder(settings, source, TASK).keep(config, source.vocabulary, TASK)
     model = classifier_model(config, 2)
-    return model, finetuning.train(settings, model, OBJECTIVE, batches, evaluation)
+    return model, train(settings, model, batches, evaluation)
+
+
+def train(settings, model, batches, evaluation):
+    steps = finetuning.count_steps(settings, len(batches.records))
+    plan = make_plan(settings, steps, None, {})
+    return finetuning.train(settings, plan, model, OBJECTIVE, batches, evaluation)
 
 
 def weights_of(model):
@@ -161,7 +168,8 @@ def test_training_learns_and_leaves_what_a_prediction_needs(make_settings, tiny_
     assert weights.pop("global_step") == 480
     assert_same(weights, weights_of(model))
     assert (out / "vocab.txt").read_text() == Path(settings.vocab_file).read_text()
-    assert ModelFolder(str(out)).read_task() == {**TASK, "labels": ["no", "yes"]}
+    stored = ModelFolder(str(out)).read_task()
+    assert (stored["kind"], stored["labels"]) == (TASK["kind"], ["no", "yes"])
     whole = (out / "model.ckpt-480.data-00000-of-00001").stat().st_size
     small = (out / "bert_model.ckpt.data-00000-of-00001").stat().st_size
     assert whole / 3.05 < small < whole / 2.95
@@ -207,7 +215,8 @@ def test_weights_of_an_earlier_training_do_not_outlive_the_next(make_settings, t
     run(make_settings(), tiny_config)
     folder = make_settings().output_dir
     assert ModelFolder(folder).find_weights().prefix.endswith("bert_model.ckpt")
-    more = make_settings(num_train_epochs=4.0, save_checkpoints_steps=12)
+    changes = {"num_train_epochs": 4.0, "resume_with_changes": True}
+    more = make_settings(save_checkpoints_steps=12, **changes)
     scores = iter([{"f1": 0.5}])
     evaluation = EarlyStopping(lambda _: next(scores, None) or interrupt(), "f1")
     with pytest.raises(InterruptionError):
@@ -230,7 +239,7 @@ def test_early_stopping_goes_back_to_the_best_weights(make_settings, tiny_config
     make_folder(settings.output_dir)
     models.append(make(tiny_config, 2))
     evaluation = EarlyStopping(evaluate, "f1", settings.early_stopping_patience)
-    step = finetuning.train(settings, models[0], OBJECTIVE, batches, evaluation)
+    step = train(settings, models[0], batches, evaluation)
     # 0.4 at step 2 is not reached again by more than itself: steps 3 and 4 are two in vain.
     assert (step, len(seen)) == (2, 4)
     assert_same(weights_of(models[0]), seen[1])
@@ -243,7 +252,7 @@ def test_early_stopping_goes_back_to_the_best_weights(make_settings, tiny_config
     # Started again, it stays where it has stopped.
     again = make(tiny_config, 2)
     evaluation = EarlyStopping(evaluate, "f1", settings.early_stopping_patience)
-    assert finetuning.train(settings, again, OBJECTIVE, batches, evaluation) == 2
+    assert train(settings, again, batches, evaluation) == 2
     assert_same(weights_of(again), seen[1])
     assert "early stopping ended it at step 4" in log.text
 
@@ -319,19 +328,6 @@ def test_folder_of_another_task_is_refused(make_settings, tiny_config, tmp_path,
     other.write_text(Path(vocab_file).read_text().replace("w9", "nine"))
     with pytest.raises(ValueError, match=r"its vocab\.txt differs from `--vocab_file`"):
         open_folder(vocab_file=str(other))
-
-
-def test_overwriting_deletes_what_runs_wrote_and_nothing_else(make_settings, tiny_config, tmp_path):
-    run(make_settings(), tiny_config)
-    out = tmp_path / "out"
-    (out / "notes.md").write_text("mine")
-    (out / "run_2").mkdir()
-    settings = make_settings(overwrite_output_dir=True)
-    # Nothing is deleted until the inputs are made.
-    folder = finetuning.open_folder(settings, ModelFolder.of(settings), {"kind": "other"})
-    assert (out / "bert_model.ckpt.index").exists()
-    folder.clear()
-    assert [path.name for path in out.iterdir()] == ["notes.md"]
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from conftest import GOLDEN, change
 import modeling
 import optimization
 import run_pretraining
+from bert.files import own_files
 from bert.files.paths import make_folder, write_text
 from bert.tasks.heads import classifier_model, span_model
 from bert.tasks.pretraining import heads as pretraining_heads
@@ -436,7 +437,8 @@ def test_only_the_latest_checkpoints_are_kept(tmp_path, trainer):
         checkpoints.save(trainer.state(), step)
     names = {"model.ckpt-11", "model.ckpt-100"}
     suffixes = (".index", ".meta", ".data-00000-of-00001")
-    assert {path.name for path in tmp_path.iterdir()} == {"checkpoint"} | {
+    listed = {"checkpoint", own_files.LIST_FILE}
+    assert {path.name for path in tmp_path.iterdir()} == listed | {
         name + suffix for name in names for suffix in suffixes
     }
     state = tf.train.get_checkpoint_state(str(tmp_path))
@@ -458,11 +460,10 @@ def test_folder_may_have_the_characters_of_a_pattern(tmp_path, trainer):
     folder = tmp_path / "run[1]*"
     folder.mkdir()
     checkpoints = checkpoint.Checkpoints(str(folder), keep_checkpoint_max=1)
-    (folder / "model.ckpt-0.partial.index").touch()
-    checkpoints.remove_partial()
     for step in (1, 2):
         checkpoints.save(trainer.state(), step)
     assert {path.name for path in folder.iterdir()} == {
+        own_files.LIST_FILE,
         "checkpoint",
         "model.ckpt-2.index",
         "model.ckpt-2.meta",
@@ -490,24 +491,6 @@ def test_lost_checkpoint_gives_way_to_the_one_before(tmp_path, trainer):
         checkpoints.save(trainer.state(), step)
     os.remove(tmp_path / "model.ckpt-2.index")
     assert checkpoints.latest() == str(tmp_path / "model.ckpt-1")
-
-
-def test_leftovers_of_a_killed_save_are_removed_and_never_read(tmp_path, trainer):
-    checkpoints = checkpoint.Checkpoints(str(tmp_path))
-    checkpoints.save(trainer.state(), 1)
-    kept = {path.name for path in tmp_path.iterdir()}
-    for name in (
-        "model.ckpt-2.partial.index",
-        "model.ckpt-2.partial.data-00000-of-00001",
-        "model.ckpt-2.partial_temp",
-        "checkpoint.partial",
-        "train.tf_record.0123456789abcdef0123456789abcdef.tmp",
-    ):
-        (tmp_path / name).write_bytes(b"half")
-    (tmp_path / "saved_model.partial" / "variables").mkdir(parents=True)
-    assert checkpoints.latest() == str(tmp_path / "model.ckpt-1")
-    checkpoints.remove_partial()
-    assert {path.name for path in tmp_path.iterdir()} == kept
 
 
 class _Killed(BaseException):

@@ -1,3 +1,4 @@
+import contextlib
 import dataclasses
 import json
 
@@ -8,6 +9,7 @@ from test_files_huggingface import write as write_tokenizer
 from test_weights_huggingface import CONFIG, write
 
 import modeling
+from bert.files import own_files
 from bert.files.paths import make_folder
 from bert.weights import checkpoint
 from bert.weights.folder import ModelFolder, require_segments
@@ -220,7 +222,7 @@ TASK = {"kind": "classification", "do_lower_case": False, "task": {"labels": ("n
 def test_what_is_kept_is_read_again(tmp_path, tiny_config):
     ModelFolder(str(tmp_path)).keep(tiny_config, b"[UNK]\n[CLS]\n[SEP]\nA\n", TASK)
     folder = ModelFolder(str(tmp_path), "model_dir")
-    assert folder.read_task() == json.loads(json.dumps(TASK))
+    assert folder.read_task().items() > json.loads(json.dumps(TASK)).items()
     assert (folder.config, folder.labels) == (tiny_config, ["no", "yes"])
     assert folder.load_tokenizer().tokenize("A a") == ["A", "[UNK]"]
     assert folder.find_weights() is None
@@ -253,12 +255,53 @@ def test_a_folder_of_another_task_is_refused(tmp_path, tiny_config):
         run.check_kept(tiny_config, b"b", TASK)
 
 
-def test_clearing_deletes_what_runs_wrote_and_nothing_else(tmp_path, tiny_config):
-    run = ModelFolder(str(tmp_path))
-    run.keep(tiny_config, b"a", TASK)
-    for name in ("run_2", "saved_model"):
-        (tmp_path / name).mkdir()
-    for name in ("checkpoint", "model.ckpt-3.index", "notes.md", "my_task.json"):
-        (tmp_path / name).touch()
-    run.clear()
-    assert {path.name for path in tmp_path.iterdir()} == {"notes.md", "my_task.json"}
+def test_what_was_kept_is_not_written_again(tmp_path, tiny_config):
+    """A user's own file of the same content stays theirs."""
+    (tmp_path / "vocab.txt").write_bytes(b"a")
+    ModelFolder(str(tmp_path)).keep(tiny_config, b"a", TASK)
+    assert own_files.read_names(str(tmp_path)) == ["bert_config.json", "task.json"]
+
+
+@pytest.mark.parametrize("size", [-1, -3])
+def test_a_vocabulary_that_was_cut_does_not_answer(tmp_path, tiny_config, size):
+    text = b"[UNK]\n[CLS]\n[SEP]\nA\n"
+    ModelFolder(str(tmp_path)).keep(tiny_config, text, TASK)
+    (tmp_path / "vocab.txt").write_bytes(text[:size])
+    folder = ModelFolder(str(tmp_path), "model_dir")
+    with pytest.raises(ValueError, match=rf"of {len(text)} bytes, .* of {len(text) + size}\."):
+        folder.load_tokenizer()
+    # Another one may be given.
+    (tmp_path / "mine.txt").write_bytes(text[:size])
+    given = ModelFolder(str(tmp_path), vocab_file=str(tmp_path / "mine.txt"))
+    assert given.vocabulary == text[:size]
+
+
+def test_a_configuration_that_was_changed_does_not_answer(tmp_path, tiny_config):
+    ModelFolder(str(tmp_path)).keep(tiny_config, b"a", TASK)
+    other = change(tiny_config, hidden_act="relu")
+    (tmp_path / "bert_config.json").write_text(other.to_json_string())
+    with pytest.raises(ValueError, match=r"bert_config\.json' must be the file"):
+        assert ModelFolder(str(tmp_path)).config
+
+
+@pytest.mark.parametrize(
+    ("name", "overwrites", "is_refused"),
+    [
+        ("bert_model.ckpt.index", False, True),
+        ("model.safetensors", False, True),
+        ("model.ckpt-7.index", True, True),
+        # What TensorFlow 1 has begun goes on.
+        ("model.ckpt-7.index", False, False),
+        ("vocab.txt", True, False),
+    ],
+)
+def test_weights_that_were_not_trained_here_are_not_replaced(
+    tmp_path, name, overwrites, is_refused
+):
+    (tmp_path / name).write_text("weights")
+    folder = ModelFolder(str(tmp_path))
+    expected = pytest.raises(ValueError, match="must not hold weights that were not trained there")
+    with expected if is_refused else contextlib.nullcontext():
+        folder.check_fillable(overwrites=overwrites)
+    own_files.adopt(str(tmp_path), [name])
+    folder.check_fillable(overwrites=overwrites)

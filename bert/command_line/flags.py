@@ -56,6 +56,7 @@ def flag(
     high: float | None = None,
     choices: Collection[str] | None = None,
     alias: str | None = None,
+    shapes_training: bool = False,
 ) -> Any:
     """Returns a field of a data class that `define` makes a flag.
 
@@ -66,10 +67,12 @@ def flag(
       high: The most that a number may be.
       choices: All that a text may be.
       alias: Another name of the flag.
+      shapes_training: Whether another value makes another model of the same data, so that a
+        training that goes on must have the same.
     """
     options: dict[str, Any] = {"lower_bound": low, "upper_bound": high, "enum_values": choices}
     options = {name: value for name, value in options.items() if value is not None}
-    metadata = {"help": text, "options": options, "alias": alias}
+    metadata = {"help": text, "options": options, "alias": alias, "shapes": shapes_training}
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -115,6 +118,16 @@ def read_settings(kind: type[SettingsType]) -> SettingsType:
     names = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
     values = {name: getattr(flags.FLAGS, name) for name in names}
     return kind(**{name: value for name, value in values.items() if value is not None})
+
+
+def training_flags(settings: Any) -> dict[str, Any]:
+    """Returns the values of the flags that shape a training, by name with dashes."""
+    names = [field.name for field in dataclasses.fields(settings)]
+    return {
+        f"--{name}": getattr(settings, name)
+        for name in names
+        if _find_metadata(type(settings), name)["shapes"]
+    }
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -166,7 +179,7 @@ class TrainingSettings(ModelSettings):
     )
     output_dir: str = flag(REQUIRED, "Folder for checkpoints, logs and results.")
     do_train: bool = flag(False, "Train.")
-    learning_rate: float = flag(5e-5, "Peak of the learning rate.", low=0.0)
+    learning_rate: float = flag(5e-5, "Peak of the learning rate.", low=0.0, shapes_training=True)
     save_checkpoints_steps: int = flag(1000, "Steps between checkpoints.", low=1)
     keep_checkpoint_max: int = flag(5, "Checkpoints to keep, the latest ones; 0 for all.", low=0)
     log_every_steps: int = flag(100, "Steps between lines of the training log.", low=1)
@@ -176,12 +189,22 @@ class TrainingSettings(ModelSettings):
         "changes.",
         low=1,
     )
-    seed: int = flag(12345, "Seed of the initial weights, the order of the data and dropout.")
+    seed: int = flag(
+        12345,
+        "Seed of the initial weights, the order of the data and dropout.",
+        shapes_training=True,
+    )
+    resume_with_changes: bool = flag(
+        False,
+        "Go on with the training in --output_dir although it began with other flags, data or "
+        "weights.",
+    )
     precision: str = flag(
         "float32",
         "Arithmetic of the network; weights, losses and the optimizer stay float32. float16 uses "
         "loss scaling.",
         choices=PRECISIONS,
+        shapes_training=True,
     )
     strategy: str = flag(
         "one_device",
@@ -204,17 +227,26 @@ class FineTuningSettings(VocabularySettings, TrainingSettings):
     do_export: bool = flag(
         False, "Write a SavedModel to <output_dir>/saved_model, which takes raw text."
     )
-    train_batch_size: int = flag(32, "Examples per training step, over all devices.", low=1)
+    train_batch_size: int = flag(
+        32, "Examples per training step, over all devices.", low=1, shapes_training=True
+    )
     predict_batch_size: int = flag(8, "Examples per prediction step.", low=1)
-    num_train_epochs: float = flag(3.0, "How often each training example is seen.", low=0.0)
+    num_train_epochs: float = flag(
+        3.0, "How often each training example is seen.", low=0.0, shapes_training=True
+    )
     warmup_proportion: float = flag(
-        0.1, "Part of the training over which the learning rate rises.", low=0.0, high=1.0
+        0.1,
+        "Part of the training over which the learning rate rises.",
+        low=0.0,
+        high=1.0,
+        shapes_training=True,
     )
     early_stopping_patience: int = flag(
         0,
         "Stop after so many evaluations without a better score, and go on with the best weights; "
         "0 trains to the end. There is an evaluation every --save_checkpoints_steps.",
         low=0,
+        shapes_training=True,
     )
     num_runs: int = flag(
         1,
@@ -226,12 +258,14 @@ class FineTuningSettings(VocabularySettings, TrainingSettings):
         None,
         "Train neither the embeddings nor the first so many layers; absent, train everything.",
         low=0,
+        shapes_training=True,
     )
     layerwise_lr_decay: float = flag(
         1.0,
         "What the learning rate is multiplied by from one layer to the one below it.",
         low=0.0,
         high=1.0,
+        shapes_training=True,
     )
     pad_to_max_length: bool = flag(
         False,

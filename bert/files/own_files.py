@@ -25,7 +25,7 @@ LIST_FILE = ".own_files.json"
 LOCK_FILE = ".lock"
 
 # What a process that was killed leaves beside a file or checkpoint that it was writing.
-_LEFTOVER = re.compile(r"(.+?)(?:\.[0-9a-f]{32}\.tmp|\.partial(?:\..*)?|\.old)")
+_LEFTOVER = re.compile(r"(.+?)(?:\.[0-9a-f]{32}\.tmp|\.partial(?:[._].*)?|\.old)")
 
 
 def read_names(folder: str) -> list[str]:
@@ -87,6 +87,8 @@ def _set_aside(path: str) -> None:
 
 
 def _write_names(folder: str, names: Collection[str]) -> None:
+    if folder and not file_system().isdir(folder):
+        file_system().makedirs(folder)
     text = json.dumps(sorted(names), indent=0, ensure_ascii=False)
     write_text(os.path.join(folder, LIST_FILE), text + "\n")
 
@@ -152,6 +154,56 @@ def claim_folder(folder: str, name: str) -> str:
     return path
 
 
+def is_own(folder: str, path: str) -> bool:
+    """Returns whether runs in a folder have claimed what `path` names in it.
+
+    Args:
+      folder: That of the runs.
+      path: A file, the prefix of a checkpoint, or a folder.
+    """
+    if is_remote(folder) or is_remote(path):
+        folder, path = folder.rstrip("/") + "/", path.rstrip("/")
+    else:
+        folder, path = os.path.realpath(folder) + "/", os.path.realpath(path)
+    if f"{path}/" == folder:
+        return bool(read_names(folder))
+    if not path.startswith(folder):
+        return False
+    name = path.removeprefix(folder)
+    owned = read_names(folder)
+    inner = os.path.dirname(path)
+    owned += [f"{os.path.dirname(name)}/{each}" for each in read_names(inner) if inner != folder]
+    return any(each == name or each.startswith((f"{name}.", f"{name}/")) for each in owned)
+
+
+def claim_tree(folder: str, name: str) -> str:
+    """Returns the path of a folder that is about to be replaced as a whole.
+
+    Where something in it is of no run, the folder is set aside.
+    """
+    place = os.path.join(folder, name)
+    owned = read_names(folder)
+    if any(each not in owned for each in _files_within(place, name)):
+        _set_aside(place)
+    if f"{name}/" not in owned:
+        # What is left of it where this process is killed is then recognized.
+        _write_names(folder, [*owned, f"{name}/"])
+    return place
+
+
+def adopt_tree(folder: str, name: str) -> None:
+    """Claims all files in a folder that this process has just made."""
+    adopt(folder, _files_within(os.path.join(folder, name), name))
+
+
+def _files_within(place: str, name: str) -> list[str]:
+    found = []
+    for inner, _, files in file_system().walk(place):
+        below = os.path.join(name, inner.removeprefix(place).strip("/"))
+        found += [os.path.join(below, each) for each in files]
+    return found
+
+
 def adopt(folder: str, names: Collection[str]) -> None:
     """Claims files that this process has just made, whose names it could not know before."""
     owned = read_names(folder)
@@ -159,7 +211,7 @@ def adopt(folder: str, names: Collection[str]) -> None:
         _write_names(folder, [*owned, *new])
 
 
-def remove_leftovers(folder: str) -> None:
+def _remove_leftovers(folder: str) -> None:
     """Removes what runs that were killed had begun to write; only who holds the lock may."""
     gfile = file_system()
     owned = {*read_names(folder), LIST_FILE}
@@ -190,6 +242,8 @@ def _is_leftover(entry: str, names: Collection[str]) -> bool:
 def lock(folder: str) -> Iterator[None]:
     """Keeps other trainings out of a folder until the block ends, however this process ends.
 
+    What runs that were killed had begun to write is removed.
+
     The system holds the lock for as long as the process lives, so that none is ever left behind;
     the file only tells who has it. Folders on other file systems are not locked.
 
@@ -197,6 +251,7 @@ def lock(folder: str) -> Iterator[None]:
       ValueError: where another process has it.
     """
     if is_remote(folder) or fcntl is None:
+        _remove_leftovers(folder)
         yield
         return
     path = os.path.join(folder, LOCK_FILE)
@@ -205,6 +260,7 @@ def lock(folder: str) -> Iterator[None]:
         file.truncate(0)
         json.dump({"host": socket.gethostname(), "process": os.getpid()}, file)
         file.flush()
+        _remove_leftovers(folder)
         yield
     finally:
         with contextlib.suppress(OSError):

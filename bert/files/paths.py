@@ -7,7 +7,6 @@ for patterns only: that takes longer than the rest of a small corpus's preparati
 import contextlib
 import gzip
 import os
-import re
 import sys
 import uuid
 import zlib
@@ -18,9 +17,6 @@ _WILDCARDS = frozenset("*?[\\")
 
 # Names of a folder's content that fit into a message.
 _NAMES_SHOWN = 12
-
-# In the names of files that a process was writing when it was killed.
-LEFTOVER = re.compile(r"\.partial|\.[0-9a-f]{32}\.tmp$")
 
 
 def _tensorflow() -> Any:

@@ -11,7 +11,8 @@ import tensorflow as tf
 from absl import logging
 
 from bert.command_line.console import Progress
-from bert.files.paths import make_folder, open_file, write_text
+from bert.files.own_files import claim, claim_folder
+from bert.files.paths import open_file, write_text
 from bert.training import loop
 from bert.training.loop import Batch
 from bert.weights import checkpoint
@@ -105,11 +106,9 @@ def save_results(
     logging.info("***** Eval results at step %d *****", step)
     for key in sorted(lines):
         logging.info("  %s = %s", key, lines[key])
-    path = os.path.join(output_dir, f"{name}.txt")
+    path = claim(output_dir, f"{name}.txt")
     write_text(path, "".join(f"{key} = {lines[key]!s}\n" for key in sorted(lines)))
-    writer = tf.summary.create_file_writer(
-        os.path.join(output_dir, name.replace("eval_results", "eval"))
-    )
+    writer = loop.open_summaries(output_dir, name.replace("eval_results", "eval"))
     loop.write_summaries(writer, step, results)
     writer.close()
 
@@ -119,7 +118,7 @@ def save_scores(
 ) -> None:
     """Writes `<name>.json`, all scores as they are, with the step."""
     text = json.dumps({"global_step": step, **scores}, indent=2, ensure_ascii=False) + "\n"
-    write_text(os.path.join(output_dir, f"{name}.json"), text)
+    write_text(claim(output_dir, f"{name}.json"), text)
 
 
 class EarlyStopping:
@@ -144,7 +143,6 @@ class EarlyStopping:
     def open(self, folder: str, model: keras.Model, step: int, *, writes: bool) -> None:
         """Starts at `step` of the training in `folder`; reads what came before."""
         self._folder, self._model, self._writes = folder, model, writes
-        make_folder(os.path.join(folder, BEST))
         path = os.path.join(folder, HISTORY_FILE)
         lines: list[bytes] = []
         if step and tf.io.gfile.exists(path):
@@ -152,7 +150,9 @@ class EarlyStopping:
                 lines = file.read().splitlines()
         history = [json.loads(line) for line in lines]
         self._history = [scores for scores in history if scores["step"] <= step]
-        self._writer = tf.summary.create_file_writer(os.path.join(folder, "eval"))
+        if writes:
+            claim_folder(folder, BEST)
+            self._writer = loop.open_summaries(folder, "eval")
 
     @property
     def best(self) -> dict[str, Any] | None:
@@ -190,7 +190,7 @@ class EarlyStopping:
                 best.save({variable.path: variable for variable in self._model.weights}, step)
             loop.write_summaries(self._writer, step, scores)
             text = "".join(json.dumps(line) + "\n" for line in self._history)
-            write_text(os.path.join(self._folder, HISTORY_FILE), text)
+            write_text(claim(self._folder, HISTORY_FILE), text)
         if self.is_over:
             logging.info(
                 "No better %s in %d evaluations: training ends.", self.metric, self.patience

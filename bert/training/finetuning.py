@@ -21,18 +21,22 @@ import modeling
 import optimization
 import tokenization
 from bert.command_line import flags as common_flags
-from bert.files.paths import check_saved_model, is_within, make_folder
+from bert.files import fingerprints, own_files
+from bert.files.paths import check_saved_model, make_folder
 from bert.training import loop, repeats
 from bert.training.batches import Batches
 from bert.training.evaluation import EarlyStopping, Predictor
-from bert.training.task import ExampleFile, Inputs, Part, Task
+from bert.training.plan import Plan, make_plan
+from bert.training.task import Arrays, ExampleFile, Inputs, Part, Task
 from bert.weights import checkpoint
-from bert.weights.checkpoint import Stored
-from bert.weights.folder import ModelFolder
+from bert.weights.folder import KEPT_FILES, ModelFolder
 
 Settings = common_flags.FineTuningSettings
 SettingsType = TypeVar("SettingsType", bound=Settings)
 OpenTask = Callable[[SettingsType, modeling.BertConfig, tokenization.FullTokenizer], Task]
+
+# The folder of what --do_export writes.
+SAVED_MODEL = "saved_model"
 
 # How the files of a split's examples are called.
 _FILE_NAMES = {"train": "train", "dev": "eval", "test": "predict"}
@@ -97,8 +101,9 @@ def _run(
     with record_folder(settings, is_chief) as folder, strategy.scope():
         # What is wrong with any part is said before a file is deleted or written.
         made = [task.make_inputs(part, each) for part, each in examples.items()]
-        if _overwrites(settings):
-            filled.clear()
+        plan = _plan(settings, source, made) if settings.do_train else None
+        if _overwrites(settings) and is_chief:
+            own_files.clear(filled.path, but=KEPT_FILES)
         model = task.make_model(settings.precision)
         inputs = [
             task.open_inputs(each, _example_file(settings, each.part, folder, is_chief))
@@ -108,13 +113,35 @@ def _run(
             filled.keep(*kept, task.stored())
         files = {name: getattr(source, name) for name in ("bert_config_file", "vocab_file")}
         loop.log_set_up(model, strategy, dataclasses.replace(settings, **files))
-        return task.metric, _use_model(settings, source, task, model, inputs)
+        return task.metric, _use_model(settings, source, task, model, inputs, plan)
+
+
+def _plan(settings: Settings, source: ModelFolder, made: Sequence[Inputs]) -> Plan:
+    """Returns the training that is asked for, checked against the one in the folder."""
+    arrays = {each.part.split: each.arrays for each in made if not each.part.suffix}
+    [train] = (each for each in made if each.part.split == "train")
+    num_records = len(next(iter(train.arrays.values())))
+    # What the best weights are depends on what they are tried on.
+    names = ("train", "dev") if settings.early_stopping_patience else ("train",)
+    data = {f"the {name} set": _describe(arrays[name]) for name in names}
+    return make_plan(
+        settings,
+        count_steps(settings, train.num_examples or num_records),
+        source.stored if settings.init_checkpoint else None,
+        data,
+        overwrites=_overwrites(settings),
+    )
+
+
+def _describe(arrays: Arrays) -> dict[str, Any]:
+    num_records = len(next(iter(arrays.values())))
+    return {"records": f"{num_records} records", "sha256": fingerprints.of_arrays(arrays)}
 
 
 def _example_file(settings: Settings, part: Part, folder: str, is_chief: bool) -> ExampleFile:
     name = f"{_FILE_NAMES[part.split]}{part.suffix}.tf_record"
     return ExampleFile(
-        os.path.join(folder, name),
+        own_files.claim(folder, name),
         settings.batch_size(part.split),
         settings.seed if part.split == "train" else None,
         trim=not settings.pad_to_max_length,
@@ -128,13 +155,14 @@ def _use_model(
     task: Task,
     model: keras.Model,
     inputs: Sequence[Inputs],
+    plan: Plan | None,
 ) -> dict[str, Any]:
     """Does with the model what is asked for; returns the scores."""
     is_chief = loop.is_chief(tf.distribute.get_strategy())
     asked = [each for each in inputs if each.part.split != "train"]
     predictions = _Predictions(task, model)
-    if settings.do_train:
-        step = _train(settings, source, task, inputs, predictions)
+    if plan:
+        step = _train(settings, plan, task, inputs, predictions)
     else:
         step = load(settings, source, model)
     results: dict[str, Any] = {}
@@ -144,7 +172,9 @@ def _use_model(
             task.write(settings.output_dir, step, each, predicted, scores)
         results |= _named(each.part, scores)
     if settings.do_export and is_chief:
-        task.export(saved_model(settings), task.whole_model(model))
+        folder = own_files.claim_tree(settings.output_dir, SAVED_MODEL)
+        task.export(folder, task.whole_model(model))
+        own_files.adopt_tree(settings.output_dir, SAVED_MODEL)
     return results
 
 
@@ -196,7 +226,7 @@ class _Predictions:
 
 def _train(
     settings: Settings,
-    source: ModelFolder,
+    plan: Plan,
     task: Task,
     inputs: Sequence[Inputs],
     predictions: _Predictions,
@@ -213,13 +243,7 @@ def _train(
     batches = main["train"].batches
     assert batches is not None
     return train(
-        settings,
-        predictions.model,
-        task.objective(main["train"]),
-        batches,
-        evaluation,
-        num_examples=main["train"].num_examples,
-        init=source.stored if settings.init_checkpoint else None,
+        settings, plan, predictions.model, task.objective(main["train"]), batches, evaluation
     )
 
 
@@ -243,12 +267,6 @@ def check_settings(settings: Settings, source: ModelFolder, num_replicas: int) -
         )
     if settings.init_checkpoint:
         source.stored.check_fit(config)
-        if _overwrites(settings) and is_within(source.path, settings.output_dir):
-            raise ValueError(
-                "`--init_checkpoint` must not lie in `--output_dir` with "
-                f"`--overwrite_output_dir`, which deletes it. Received {source.path!r}; give "
-                "another `--output_dir`."
-            )
     if settings.train_batch_size % (num_replicas * settings.gradient_accumulation_steps):
         raise ValueError(
             f"`--train_batch_size` must be a multiple of the {num_replicas} devices times "
@@ -282,13 +300,16 @@ def open_folder(settings: Settings, source: ModelFolder, task: Mapping[str, Any]
     config, vocabulary = source.config, source.vocabulary
     folder = ModelFolder(settings.output_dir)
     make_folder(folder.path)
+    if settings.do_train:
+        _check_apart(settings)
+        folder.check_fillable(overwrites=_overwrites(settings))
     if not _overwrites(settings):
         folder.check_kept(config, vocabulary, task)
     labels = task.get("task", {}).get("labels")
     if labels and settings.init_checkpoint and not settings.do_train and not folder.find_weights():
         source.check_labels(labels)
     if settings.do_export:
-        check_saved_model(saved_model(settings))
+        check_saved_model(os.path.join(settings.output_dir, SAVED_MODEL))
     return folder
 
 
@@ -296,16 +317,29 @@ def _overwrites(settings: Settings) -> bool:
     return settings.overwrite_output_dir and settings.do_train
 
 
-def saved_model(settings: Settings) -> str:
-    """Returns the folder of what --do_export writes."""
-    return os.path.join(settings.output_dir, "saved_model")
+def _check_apart(settings: Settings) -> None:
+    """Checks that nothing that is read is a file that a training here deletes or replaces."""
+    for name in ("init_checkpoint", "train_file", "dev_file", "test_file", "predict_file"):
+        path = getattr(settings, name, None)
+        if path and own_files.is_own(settings.output_dir, path):
+            raise ValueError(
+                f"`--{name}` must not be of the run in `--output_dir`, which replaces its files. "
+                f"Received {path!r}; give another `--output_dir`."
+            )
 
 
 @contextlib.contextmanager
 def record_folder(settings: Settings, is_chief: bool) -> Iterator[str]:
-    """Gives the folder for the files of examples; workers that are not the chief keep theirs."""
+    """Gives the folder for the files of examples; workers that are not the chief keep theirs.
+
+    Raises:
+      ValueError: where another process trains in `--output_dir`.
+    """
+    if is_chief and settings.do_train:
+        with own_files.lock(settings.output_dir):
+            yield settings.output_dir
+        return
     if is_chief:
-        checkpoint.Checkpoints(settings.output_dir).remove_partial()
         yield settings.output_dir
         return
     with tempfile.TemporaryDirectory(prefix="bert-examples-") as folder:
@@ -314,13 +348,11 @@ def record_folder(settings: Settings, is_chief: bool) -> Iterator[str]:
 
 def train(
     settings: Settings,
+    plan: Plan,
     model: keras.Model,
     objective: loop.Objective,
     batches: Batches,
     evaluation: EarlyStopping | None = None,
-    *,
-    num_examples: int | None = None,
-    init: Stored | None = None,
 ) -> int:
     """Trains the model, saves its weights, and returns the step that they are from.
 
@@ -328,20 +360,19 @@ def train(
 
     Args:
       settings: Those of the script.
+      plan: What is to be done.
       model: As in `bert.tasks.heads`.
       objective: What is minimized.
       batches: Those to train on.
       evaluation: Called every `--save_checkpoints_steps` and at the end, or None.
-      num_examples: How many make an epoch, where that is not the number of records.
-      init: The weights to begin with, where there are none of this run, or None.
 
     Raises:
-      ValueError: where the folder is further than `--num_train_epochs` goes, or that is no step.
+      ValueError: where the folder is further than `--num_train_epochs` goes.
     """
-    num_train_steps = count_steps(settings, num_examples or len(batches.records))
+    num_train_steps = plan.num_train_steps
     freeze(model, settings.freeze_layers)
     trainer = make_trainer(settings, model, objective, batches, num_train_steps)
-    run = loop.Run(settings, trainer, init)
+    run = loop.Run(settings, trainer, plan)
     if run.first_step > num_train_steps:
         raise ValueError(
             f"`--num_train_epochs` must reach step {run.first_step}, where "
@@ -360,7 +391,7 @@ def train(
         if writes and run.first_step < num_train_steps:
             # They are of an earlier training: a prediction must not take them for this one's.
             checkpoint.remove(os.path.join(settings.output_dir, checkpoint.WEIGHTS))
-        run.train(batches, num_train_steps, observers)
+        run.train(batches, observers)
     return _keep_weights(settings, model, trainer.step, evaluation)
 
 
@@ -451,10 +482,11 @@ def load(settings: Settings, source: ModelFolder, model: keras.Model) -> int:
 
     They come from `--output_dir`, or else from `--init_checkpoint`, which must hold the head, too.
     """
-    trained = ModelFolder(settings.output_dir).find_weights()
-    if trained is None:
+    folder = ModelFolder(settings.output_dir)
+    if folder.find_weights() is None:
         source.stored.assign(model.weights, with_head=True)
         return 0
+    trained = folder.stored
     weights = {variable.path: variable for variable in model.weights}
     step = checkpoint.Checkpoints(settings.output_dir).restore(weights, trained.prefix)
     unread = "; --init_checkpoint is not read" if settings.init_checkpoint else ""

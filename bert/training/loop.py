@@ -20,7 +20,10 @@ import modeling
 import optimization
 from bert.command_line.console import clock
 from bert.command_line.flags import TrainingSettings
-from bert.weights import checkpoint
+from bert.files import own_files
+from bert.files.paths import paths_from
+from bert.training.plan import Plan
+from bert.weights import checkpoint, provenance
 from bert.weights.checkpoint import Stored
 
 Tensor = Any
@@ -260,7 +263,7 @@ class Trainer:
 def initialize(
     model: keras.Model,
     state: Mapping[str, keras.Variable],
-    checkpoints: checkpoint.Checkpoints,
+    checkpoints: checkpoint.Checkpoints | None,
     init: Stored | None,
 ) -> int:
     """Sets the variables and returns the step they are at.
@@ -271,11 +274,11 @@ def initialize(
     Args:
       model: Gets its weights.
       state: What is read from this run's own checkpoint: `Trainer.state()`, or the weights alone.
-      checkpoints: Those of this run.
+      checkpoints: Those of this run; None where those in its folder are of another.
       init: The weights to begin with, or None.
     """
-    latest = checkpoints.latest()
-    if latest:
+    latest = checkpoints.latest() if checkpoints else None
+    if checkpoints and latest:
         step = checkpoints.restore(state, latest)
         unread = f"; --init_checkpoint={init.path} is not read" if init else ""
         logging.info("Resuming from step %d in %s%s.", step, checkpoints.folder, unread)
@@ -322,10 +325,8 @@ def train(
         logging.warning("Nothing to train: step %d is reached already.", start)
         return
     saves = is_chief(trainer.strategy)
-    if saves:
-        checkpoints.remove_partial()
-        if checkpoints.latest() is None:
-            checkpoints.save(trainer.state(), start)
+    if saves and (start == 0 or checkpoints.latest() is None):
+        checkpoints.save(trainer.state(), start)
     for step, batch in enumerate(
         batches.iterate(start, num_train_steps, trainer.strategy), start=start + 1
     ):
@@ -345,7 +346,7 @@ def _check_finite(
     watched = ["loss"] if trainer.loss_scale else ["loss", "gradient_norm"]
     if all(np.isfinite(results[name]) for name in watched):
         return
-    path = os.path.join(folder, f"non_finite_step_{step}.tf_record")
+    path = own_files.claim(folder, f"non_finite_step_{step}.tf_record")
     with tf.io.TFRecordWriter(path) as writer:
         for record in batches.serialized(step - 1):
             writer.write(record)
@@ -374,7 +375,7 @@ class ProgressLog:
         self.num_train_steps = num_train_steps
         self.batch_size = batch_size
         self.every = every
-        self._writer = tf.summary.create_file_writer(folder)
+        self._writer = open_summaries(folder)
         self._first_step = self._last_step = first_step
         self._started = time.monotonic()
         self._results: list[Mapping[str, float]] = []
@@ -422,7 +423,7 @@ class Run:
     Args:
       settings: Those of the script.
       trainer: Gets its initial values.
-      init: The weights to begin with, where there are none of this run, or None.
+      plan: What is to be done.
 
     Attributes:
       trainer: As given.
@@ -430,18 +431,26 @@ class Run:
       first_step: The step that it begins at.
     """
 
-    def __init__(self, settings: TrainingSettings, trainer: Trainer, init: Stored | None) -> None:
+    def __init__(self, settings: TrainingSettings, trainer: Trainer, plan: Plan) -> None:
         self._settings = settings
+        self._plan = plan
         self.trainer = trainer
         folder, most = settings.output_dir, settings.keep_checkpoint_max
         self.checkpoints = checkpoint.Checkpoints(folder, most)
-        self.first_step = initialize(trainer.model, trainer.state(), self.checkpoints, init)
+        self.first_step = initialize(
+            trainer.model,
+            trainer.state(),
+            None if plan.begins_anew else self.checkpoints,
+            plan.init,
+        )
 
-    def train(self, batches: Any, num_train_steps: int, observers: Sequence[Observer] = ()) -> None:
-        """Trains as `train` does; the chief also logs how far it is."""
-        settings = self._settings
+    def train(self, batches: Any, observers: Sequence[Observer] = ()) -> None:
+        """Trains as `train` does; the chief also logs how far it is and keeps what it is."""
+        settings, num_train_steps = self._settings, self._plan.num_train_steps
         log: list[Observer] = []
-        if is_chief(self.trainer.strategy):
+        writes = is_chief(self.trainer.strategy)
+        if writes and self.first_step < num_train_steps:
+            self._plan.keep(settings.output_dir)
             log.append(
                 ProgressLog(
                     settings.output_dir,
@@ -459,6 +468,22 @@ class Run:
             save_checkpoints_steps=settings.save_checkpoints_steps,
             observers=[*log, *observers],
         )
+        if writes:
+            provenance.end(settings.output_dir)
+
+
+def open_summaries(folder: str, name: str = "") -> Any:
+    """Returns a writer of an event file for TensorBoard, in a folder of a run or one within it."""
+    place = os.path.join(folder, name)
+    before = _event_files(place)
+    writer = tf.summary.create_file_writer(place)
+    new = (os.path.basename(path) for path in _event_files(place) if path not in before)
+    own_files.adopt(folder, [os.path.join(name, each) for each in new])
+    return writer
+
+
+def _event_files(folder: str) -> list[str]:
+    return paths_from(os.path.join(folder, "events.out.tfevents."))
 
 
 def write_summaries(writer: Any, step: int, values: Mapping[str, float]) -> None:

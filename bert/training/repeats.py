@@ -14,7 +14,8 @@ import keras
 from absl import logging
 
 from bert.command_line import flags as common_flags
-from bert.files.paths import write_text
+from bert.files.own_files import claim, claim_folder
+from bert.files.paths import make_folder, write_text
 
 Settings = common_flags.FineTuningSettings
 SettingsType = TypeVar("SettingsType", bound=Settings)
@@ -36,9 +37,10 @@ def repeat(
       no better than guessing.
     """
     runs = []
+    make_folder(settings.output_dir)
     for index in range(settings.num_runs):
         seed = settings.seed + index
-        folder = os.path.join(settings.output_dir, f"run_{index + 1}")
+        folder = claim_folder(settings.output_dir, f"run_{index + 1}")
         logging.info("***** Run %d of %d, seed %d *****", index + 1, settings.num_runs, seed)
         keras.utils.clear_session()
         keras.utils.set_random_seed(seed)
@@ -46,7 +48,7 @@ def repeat(
         runs.append({"seed": seed, "folder": os.path.basename(folder), "scores": dict(scores)})
     summary = _summarize(runs, metric)
     text = json.dumps(summary, indent=2, ensure_ascii=False) + "\n"
-    write_text(os.path.join(settings.output_dir, "runs.json"), text)
+    write_text(claim(settings.output_dir, "runs.json"), text)
     return summary
 
 

@@ -6,6 +6,7 @@ slots `<name>/adam_m` and `<name>/adam_v`, and `global_step` (original: optimiza
 
 import functools
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -14,8 +15,9 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert.files.paths import LEFTOVER, paths_from, write_text
-from bert.weights import hub, huggingface
+from bert.files import own_files
+from bert.files.paths import paths_from, write_text
+from bert.weights import hub, huggingface, provenance
 from bert.weights.variables import encoder_shapes, find_differences
 from modeling import BertConfig
 
@@ -223,6 +225,7 @@ def _find_prefix(path: str, flag: str) -> str:
 
 def _only_checkpoint(folder: str, flag: str) -> str:
     if trained := find_trained(folder):
+        provenance.check_trained(folder, step_of(trained), flag)
         return trained
     found = [name for name in paths_from(os.path.join(folder, "")) if name.endswith(".index")]
     if not found and (weights_file := huggingface.find(folder, flag)):
@@ -233,6 +236,18 @@ def _only_checkpoint(folder: str, flag: str) -> str:
             f"{[os.path.basename(name) for name in found]}; give the prefix of one."
         )
     return found[0].removesuffix(".index")
+
+
+def step_of(prefix: str) -> int | None:
+    """Returns the step that the name of a checkpoint or of its index tells, or None."""
+    match = re.fullmatch(r"model\.ckpt-(\d+)(\.index)?", os.path.basename(prefix))
+    return int(match[1]) if match else None
+
+
+def weight_files(folder: str) -> list[str]:
+    """Returns the names of the files in a folder that are the heads of weights."""
+    names = (os.path.basename(path) for path in paths_from(os.path.join(folder, "")))
+    return [name for name in names if name.endswith(".index") or huggingface.is_weights(name)]
 
 
 def find_trained(folder: str) -> str | None:
@@ -257,17 +272,6 @@ class Checkpoints:
     def __init__(self, folder: str, keep_checkpoint_max: int = 5) -> None:
         self.folder = folder
         self.keep_checkpoint_max = keep_checkpoint_max
-
-    def remove_partial(self) -> None:
-        """Removes what a run that was killed while it wrote has left."""
-        for path in paths_from(os.path.join(self.folder, "")):
-            name = os.path.basename(path.rstrip("/"))
-            if not LEFTOVER.search(name):
-                continue
-            if tf.io.gfile.isdir(path):
-                tf.io.gfile.rmtree(path)
-            else:
-                tf.io.gfile.remove(path)
 
     def latest(self) -> str | None:
         """Returns the prefix of the latest checkpoint, or None where none was ever written.
@@ -311,7 +315,7 @@ class Checkpoints:
         lines += [("all_model_checkpoint_paths", path) for path in kept]
         # Relative paths, so that the folder may move.
         text = "".join(f'{key}: "{os.path.basename(path)}"\n' for key, path in lines)
-        write_text(os.path.join(self.folder, "checkpoint"), text)
+        write_text(own_files.claim(self.folder, "checkpoint"), text)
         for path in paths[: len(paths) - len(kept)]:
             remove(path)
 
@@ -343,13 +347,15 @@ class Checkpoints:
 
 
 def remove(prefix: str) -> None:
-    """Removes a checkpoint, if it is there: its index first, without which it is none."""
-    for name in sorted(paths_from(f"{prefix}."), key=lambda name: not name.endswith(".index")):
-        tf.io.gfile.remove(name)
+    """Removes a checkpoint of a run: its index first, without which it is none."""
+    paths = sorted(paths_from(f"{prefix}."), key=lambda path: not path.endswith(".index"))
+    own_files.remove(os.path.dirname(prefix), [os.path.basename(path) for path in paths])
 
 
 def save_variables(prefix: str, variables: Mapping[str, keras.Variable], step: int) -> None:
-    """Writes the variables under their names, with the step, as `save_tensors`."""
+    """Writes the variables of a run under their names, with the step, as `save_tensors`."""
+    folder, name = os.path.split(prefix)
+    own_files.claim_all(folder, [name + suffix for suffix in _SUFFIXES])
     tensors = {name: np.asarray(variable) for name, variable in variables.items()}
     save_tensors(prefix, {**tensors, GLOBAL_STEP: np.asarray(step, np.int64)})
 

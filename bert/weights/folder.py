@@ -6,17 +6,16 @@ It is the original's, one of transformers, or one that a run of this project fil
 import functools
 import json
 import os
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import tensorflow as tf
 from absl import logging
 
 import tokenization
+from bert.files import fingerprints, own_files
 from bert.files import huggingface as huggingface_files
 from bert.files.paths import find_file, is_file, open_file, read_file, replace_files
-from bert.weights import checkpoint
+from bert.weights import checkpoint, provenance
 from bert.weights.checkpoint import Stored
 from modeling import BertConfig
 
@@ -32,13 +31,10 @@ _NAMES = {
     "vocab_file": (VOCAB_FILE, TOKENIZER_FILE),
 }
 
-# What runs leave in their folder, for --overwrite_output_dir: nothing else is deleted.
-_OWN_FILES = re.compile(
-    r"(model|bert_model)\.ckpt.*|checkpoint|events\.out\.tfevents.*|.*\.tf_record|eval(_\w+)?|best"
-    r"|(train|eval)\.windows\.npz|nbest_predictions\.json|null_odds\.json"
-    r"|saved_model|submission|run_\d+|runs\.json|evaluations\.jsonl|task\.json|vocab\.txt"
-    r"|bert_config\.json|eval_results.*|test_results.*|predictions.*|.*\.features\.npy"
-)
+# What `ModelFolder.keep` writes.
+KEPT_FILES = (CONFIG_FILE, VOCAB_FILE, TASK_FILE)
+# By these names, in `task.json`, the bytes and digests of the files that it needs beside it.
+_KEPT = "files"
 
 
 class ModelFolder:
@@ -133,12 +129,27 @@ class ModelFolder:
 
     def _file(self, flag: str) -> str:
         if path := self.find(flag):
+            if not self._given[flag]:
+                self._check_whole(path)
             return path
         one, other = self._names(flag)
         raise ValueError(
             f"`--{flag}` must be given, for there is neither {one!r} nor {other!r} in "
             f"{self.path!r}."
         )
+
+    def _check_whole(self, path: str) -> None:
+        """Checks that a file is the one that was kept with the task."""
+        kept = self.task.get(_KEPT, {}).get(os.path.basename(path))
+        if kept is None:
+            return
+        text = read_file(path)
+        if fingerprints.of_bytes(text) != kept["sha256"]:
+            raise ValueError(
+                f"{path!r} must be the file that the model was trained with, of {kept['bytes']:,} "
+                f"bytes, as {TASK_FILE} beside it says. It is another one, of {len(text):,}. "
+                "Restore it, or train again."
+            )
 
     @functools.cached_property
     def bert_config_file(self) -> str:
@@ -292,6 +303,29 @@ class ModelFolder:
         prefix = checkpoint.find_trained(self.path)
         return Stored(prefix, self.flag) if prefix else None
 
+    def check_fillable(self, *, overwrites: bool) -> None:
+        """Checks that a training replaces no weights here that are of no training here.
+
+        Args:
+          overwrites: Whether what trainings have left is going to be deleted; else the checkpoints
+            of one that TensorFlow 1 has begun are gone on from.
+
+        Raises:
+          ValueError: where it would.
+        """
+        owned = own_files.read_names(self.path)
+        foreign = [
+            name
+            for name in checkpoint.weight_files(self.path)
+            if name not in owned and (overwrites or checkpoint.step_of(name) is None)
+        ]
+        if foreign:
+            raise ValueError(
+                f"`--{self.flag}` must not hold weights that were not trained there. "
+                f"{self.path!r} has {foreign[0]!r}. Give a new folder; the model to begin with is "
+                "the `--init_checkpoint`."
+            )
+
     @functools.cached_property
     def stored(self) -> Stored:
         """The weights: those that the folder is of, or what a training has left in it.
@@ -299,7 +333,10 @@ class ModelFolder:
         Raises:
           ValueError: where there are none.
         """
-        if found := self._stored or self.find_weights():
+        if self._stored:
+            return self._stored
+        if found := self.find_weights():
+            provenance.check_trained(self.path, checkpoint.step_of(found.prefix), self.flag)
             return found
         raise ValueError(
             f"`--{self.flag}` must hold trained weights. {self.path!r} has none; did the training "
@@ -320,8 +357,10 @@ class ModelFolder:
           task: What a fine-tuned model decides, or None to store nothing.
         """
         for name, text in kept_files(config, vocabulary, task).items():
-            with replace_files([os.path.join(self.path, name)]) as (file,):
-                file.write(text)
+            path = os.path.join(self.path, name)
+            if not is_file(path) or read_file(path) != text:
+                with replace_files([own_files.claim(self.path, name)]) as (file,):
+                    file.write(text)
 
     def check_kept(
         self,
@@ -373,18 +412,6 @@ class ModelFolder:
                 f"{'; '.join(differences)}. Give another `--output_dir`, or the old configuration."
             )
 
-    def clear(self) -> None:
-        """Deletes what earlier runs wrote here, and nothing else."""
-        for entry in tf.io.gfile.listdir(self.path):
-            name = entry.rstrip("/")
-            path = os.path.join(self.path, name)
-            if not _OWN_FILES.fullmatch(name):
-                continue
-            if tf.io.gfile.isdir(path):
-                tf.io.gfile.rmtree(path)
-            else:
-                tf.io.gfile.remove(path)
-
 
 def kept_files(
     config: BertConfig, vocabulary: bytes | None = None, task: Mapping[str, Any] | None = None
@@ -394,7 +421,11 @@ def kept_files(
     if vocabulary is not None:
         files[VOCAB_FILE] = vocabulary
     if task is not None:
-        files[TASK_FILE] = huggingface_files.json_text(task)
+        kept = {
+            name: {"bytes": len(text), "sha256": fingerprints.of_bytes(text)}
+            for name, text in files.items()
+        }
+        files[TASK_FILE] = huggingface_files.json_text({**task, _KEPT: kept})
     return files
 
 

@@ -11,6 +11,7 @@ from absl import logging
 
 import modeling
 import tokenization
+from bert.files.own_files import claim
 from bert.files.paths import make_folder
 from bert.tasks.classification import examples as classification_examples
 from bert.tasks.classification import results as classification_results
@@ -189,14 +190,14 @@ class Classification:
 
     def _write_predictions(self, folder: str, inputs: Inputs, logits: np.ndarray) -> None:
         suffix, examples = inputs.part.suffix, inputs.examples
-        results = os.path.join(folder, f"test_results{suffix}.tsv")
+        results = claim(folder, f"test_results{suffix}.tsv")
         classification_results.write_test_results(results, self.task, logits)
-        predictions = os.path.join(folder, f"predictions{suffix}.tsv")
+        predictions = claim(folder, f"predictions{suffix}.tsv")
         classification_results.write_predictions(predictions, self.task, examples, logits)
         logging.info("Wrote %d predictions to %s.", len(logits), predictions)
         assert self.data_set is not None
         if name := self.data_set.submission_names.get(suffix):
-            submission = os.path.join(folder, "submission", name)
+            submission = claim(folder, f"submission/{name}")
             make_folder(os.path.dirname(submission))
             classification_results.write_submission(submission, self.task, examples, logits)
             logging.info("Wrote %s, as GLUE wants it.", submission)

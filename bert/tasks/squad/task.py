@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import os
 import random
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -13,6 +12,7 @@ from absl import logging
 
 import modeling
 import tokenization
+from bert.files.own_files import claim
 from bert.files.processes import usable_cores
 from bert.tasks.heads import span_model, span_objective
 from bert.tasks.squad import answers as squad_answers
@@ -279,15 +279,15 @@ class QuestionAnswering:
         is_v2 = self.decoding.version_2_with_negative
         squad_answers.write_answers(
             predictions,
-            os.path.join(folder, "predictions.json"),
-            os.path.join(folder, "nbest_predictions.json"),
-            os.path.join(folder, "null_odds.json") if is_v2 else None,
+            claim(folder, "predictions.json"),
+            claim(folder, "nbest_predictions.json"),
+            claim(folder, "null_odds.json") if is_v2 else None,
         )
         # The files have the official scores alone.
         official = {name: value for name, value in scores.items() if name != "baseline"}
         if official:
             _write_scores(folder, step, official)
-        page = os.path.join(folder, "predictions.html")
+        page = claim(folder, "predictions.html")
         write_report(page, inputs.examples, predictions, official, version_2_with_negative=is_v2)
         logging.info("Wrote %s, to look through the answers.", page)
 

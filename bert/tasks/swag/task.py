@@ -1,7 +1,6 @@
 """The task of choosing which of some endings continues a text (paper, section 4.4)."""
 
 import dataclasses
-import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ from absl import logging
 
 import modeling
 import tokenization
+from bert.files.own_files import claim
 from bert.files.paths import describe_folder, find_file
 from bert.tasks.heads import choice_model, choice_objective
 from bert.tasks.swag import examples as swag_examples
@@ -147,7 +147,7 @@ class MultipleChoice:
         scores: Mapping[str, Any],
     ) -> None:
         if inputs.part.split == "test":
-            path = os.path.join(folder, "predictions.tsv")
+            path = claim(folder, "predictions.tsv")
             swag_examples.write_predictions(path, inputs.examples, inputs.arrays, predictions)
             logging.info("Wrote %d predictions to %s.", len(predictions), path)
             return

@@ -12,6 +12,7 @@ from absl import logging
 
 import modeling
 import tokenization
+from bert.files.own_files import claim
 from bert.files.paths import make_folder
 from bert.tasks.features import FeatureTagger
 from bert.tasks.heads import tagging_model, tagging_objective
@@ -211,7 +212,7 @@ class Tagging:
         self, folder: str, sentences: Sequence[Sentence], predictions: Predictions
     ) -> None:
         assert self.files is not None
-        path = os.path.join(folder, "predictions.txt")
+        path = claim(folder, "predictions.txt")
         tags = (each.tags for each in predictions.sentences)
         tagging_sentences.write_predictions(
             path,
@@ -268,9 +269,7 @@ class FeatureTagging(Tagging):
         run_folder, name = os.path.split(file.path)
         folder = (file.is_kept and self.features.folder) or run_folder
         make_folder(folder)
-        path = os.path.join(
-            folder, f"{name.removesuffix('.tf_record')}.{tagger.layers}.features.npy"
-        )
+        path = claim(folder, f"{name.removesuffix('.tf_record')}.{tagger.layers}.features.npy")
         words = compact(inputs.arrays)
         batches = FeatureBatches(
             WordFeatures(tagger.encoder, inputs.arrays, path),

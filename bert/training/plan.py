@@ -1,0 +1,90 @@
+"""A training as it is planned: how far it goes, what it is made of, and where it begins.
+
+Everything is checked before anything in its folder is touched.
+"""
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from absl import logging
+
+from bert.command_line.flags import TrainingSettings, training_flags
+from bert.files import fingerprints
+from bert.weights import checkpoint, provenance
+from bert.weights.checkpoint import Stored
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """A training.
+
+    Attributes:
+      num_train_steps: The step that it ends with.
+      made_of: By name; another value of any makes another model.
+      init: The weights to begin with; None for random ones.
+      begins_anew: Whether checkpoints in the folder are those of another training.
+    """
+
+    num_train_steps: int
+    made_of: Mapping[str, Any]
+    init: Stored | None
+    begins_anew: bool = False
+
+    def keep(self, folder: str) -> None:
+        """Keeps in a folder that this is the training there."""
+        provenance.begin(folder, self.made_of, self.num_train_steps, begins_anew=self.begins_anew)
+
+
+def make_plan(
+    settings: TrainingSettings,
+    num_train_steps: int,
+    init: Stored | None,
+    data: Mapping[str, Any],
+    *,
+    overwrites: bool = False,
+) -> Plan:
+    """Returns the plan, checked against the training in `--output_dir`, if there is one.
+
+    Args:
+      settings: Those of the script.
+      num_train_steps: The step to end with.
+      init: The weights to begin with, or None.
+      data: By name, with `sha256`, what is trained on.
+      overwrites: Whether what is there is going to be deleted.
+
+    Raises:
+      ValueError: where that training is made of something else, naming it.
+    """
+    made_of = {**training_flags(settings), "--init_checkpoint": _describe(init), **data}
+    if overwrites:
+        return Plan(num_train_steps, made_of, init, begins_anew=True)
+    folder = settings.output_dir
+    latest = checkpoint.Checkpoints(folder).latest()
+    if latest is None:
+        return Plan(num_train_steps, made_of, init)
+    differences = provenance.differences(folder, made_of)
+    if differences and checkpoint.step_of(latest) == 0:
+        logging.info("Nothing is trained yet in %s, so training begins anew there.", folder)
+        return Plan(num_train_steps, made_of, init, begins_anew=True)
+    if differences and not settings.resume_with_changes:
+        overwrite = hasattr(settings, "overwrite_output_dir")
+        raise ValueError(
+            f"`--output_dir` must hold the same training, if any. Of the one in {folder!r}, "
+            f"{'; '.join(differences)}. Go on with what it was made of; or give another "
+            "`--output_dir`"
+            f"{', or `--overwrite_output_dir` to delete what is there' if overwrite else ''}; or "
+            "`--resume_with_changes` to go on from its last checkpoint all the same."
+        )
+    if differences:
+        logging.warning("Going on with changes: %s.", "; ".join(differences))
+    return Plan(num_train_steps, made_of, init)
+
+
+def _describe(init: Stored | None) -> dict[str, str] | None:
+    if init is None:
+        return None
+    files = [init.prefix] if init.is_huggingface else [f"{init.prefix}.index"]
+    # An index holds checksums of all tensors.
+    return {"path": os.path.basename(init.path), "sha256": fingerprints.of_files(files)}

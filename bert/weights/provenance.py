@@ -1,0 +1,138 @@
+"""What the training in a folder is made of and how far it is, as `run.json` there tells.
+
+A training goes on only as what it began as: else its result would be of no flags at all.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from absl import logging
+
+from bert.files import own_files
+from bert.files.paths import is_file, read_file, write_text
+
+RUN_FILE = "run.json"
+
+# The name of what is compared by its fingerprint alone; the rest of it is for messages.
+_DIGEST = "sha256"
+
+
+def read(folder: str) -> dict[str, Any]:
+    """Returns what `run.json` holds, {} where there is none.
+
+    Raises:
+      ValueError: where it is damaged.
+    """
+    path = os.path.join(folder, RUN_FILE)
+    if not is_file(path):
+        return {}
+    try:
+        values = json.loads(read_file(path))
+    except (ValueError, RecursionError):
+        values = None
+    if not isinstance(values, dict) or not isinstance(values.get("made_of"), dict):
+        raise ValueError(
+            f"{path!r} must tell what the training there is made of. It is damaged; remove it to "
+            "go on without that check."
+        )
+    return values
+
+
+def begin(
+    folder: str, made_of: Mapping[str, Any], num_train_steps: int, *, begins_anew: bool
+) -> None:
+    """Keeps what a training is made of, and that it has not ended.
+
+    Args:
+      folder: That of the training.
+      made_of: As `differences`.
+      num_train_steps: The step that it is to end with.
+      begins_anew: Whether what is kept there is of another training.
+    """
+    before = {} if begins_anew else read(folder).get("made_of", {})
+    made_of = {
+        name: before[name] if _is_not_given(value, before.get(name)) else value
+        for name, value in made_of.items()
+    }
+    _write(folder, {"made_of": made_of, "num_train_steps": num_train_steps, "ended": False})
+
+
+def end(folder: str) -> None:
+    """Keeps that the training has ended."""
+    values = read(folder)
+    if values and not values.get("ended"):
+        _write(folder, {**values, "ended": True})
+
+
+def _write(folder: str, values: Mapping[str, Any]) -> None:
+    text = json.dumps(values, indent=2, ensure_ascii=False)
+    write_text(own_files.claim(folder, RUN_FILE), text + "\n")
+
+
+def differences(folder: str, made_of: Mapping[str, Any]) -> list[str]:
+    """Returns how a training differs from the one in a folder, an item for each thing.
+
+    Args:
+      folder: Nothing differs from one that does not tell, such as that of the original.
+      made_of: By flag or by name what a training is made of; what is compared by its fingerprint is
+        a mapping with `sha256`. What is not given again, as None, does not differ.
+    """
+    stored = read(folder).get("made_of", {})
+    lines = []
+    for name, value in made_of.items():
+        if name not in stored or _is_not_given(value, stored[name]):
+            continue
+        if _compared(stored[name]) == _compared(value):
+            continue
+        before, now = _described(stored[name]), _described(value)
+        if before == now:
+            now = "something else of that name"
+        lines.append(f"{name} is {before} there and {now} now")
+    return lines
+
+
+def _is_not_given(value: Any, before: Any) -> bool:
+    """Returns whether what a training began with is not named again, as it need not be."""
+    return value is None and isinstance(before, dict)
+
+
+def _compared(value: Any) -> Any:
+    return value.get(_DIGEST) if isinstance(value, Mapping) else value
+
+
+def _described(value: Any) -> str:
+    if value is None:
+        return "absent"
+    if not isinstance(value, Mapping):
+        return repr(value)
+    return ", ".join(str(each) for name, each in value.items() if name != _DIGEST)
+
+
+def check_trained(folder: str, step: int | None, flag: str) -> None:
+    """Checks that the weights to answer with are trained ones; warns where training has not ended.
+
+    Args:
+      folder: Theirs.
+      step: That of a checkpoint of a training; None for weights that a training has ended with.
+      flag: The flag that named the folder, for messages.
+
+    Raises:
+      ValueError: where they are those that a training began with.
+    """
+    run = read(folder)
+    if step is None or not run or run.get("ended"):
+        return
+    if step == 0:
+        raise ValueError(
+            f"`--{flag}` must hold trained weights. In {folder!r}, the training has not got beyond "
+            "step 0; run its command again."
+        )
+    logging.warning(
+        "The training in %r has not ended: the weights are those of step %d of %s. The command "
+        "that began it goes on.",
+        folder,
+        step,
+        run.get("num_train_steps"),
+    )
