@@ -96,9 +96,8 @@ def test_training_then_evaluation_alone(pretraining_run, tmp_path, log):
 
 def test_training_lowers_the_loss(pretraining_run):
     before = run_pretraining.run(pretraining_run(do_eval=True, num_train_steps=1))
-    after = run_pretraining.run(
-        pretraining_run(do_eval=True, num_train_steps=200, train_batch_size=20)
-    )
+    changes = {"num_train_steps": 200, "train_batch_size": 20, "resume_with_changes": True}
+    after = run_pretraining.run(pretraining_run(do_eval=True, **changes))
     assert after["loss"] < 0.6 * before["loss"]
 
 
@@ -134,7 +133,9 @@ def test_resumed_run_says_so_and_ends_bit_for_bit_the_same(pretraining_run, tmp_
             path.unlink()
     log.clear()
     initial = str(tmp_path / "whole" / "model.ckpt-3")
-    fresh("cut", num_train_steps=8, init_checkpoint=initial)
+    with pytest.raises(ValueError, match="--init_checkpoint is absent there and model.ckpt-3 now"):
+        fresh("cut", num_train_steps=8, init_checkpoint=initial)
+    fresh("cut", num_train_steps=8, init_checkpoint=initial, resume_with_changes=True)
     folder = tmp_path / "cut"
     message = f"Resuming from step 6 in {folder}; --init_checkpoint={initial} is not read."
     assert message in log.messages
@@ -318,11 +319,18 @@ WRONG = {
         "`--output_dir`.*`intermediate_size` is 12 there and 20 in `--bert_config_file`",
     ),
     "output further than asked": (
-        trained(lambda _: None, num_train_steps=3),
+        trained(lambda _: None, num_train_steps=3, resume_with_changes=True),
         "`--num_train_steps` must be at least 4",
     ),
+    "output of another training": (
+        trained(lambda _: None),
+        "`--output_dir` must hold the same training.*--learning_rate is 5e-05 there and 0.01 now",
+    ),
     "output with a damaged checkpoint": (
-        trained(lambda f: truncate(f / "output/model.ckpt-4.data-00000-of-00001")),
+        trained(
+            lambda f: truncate(f / "output/model.ckpt-4.data-00000-of-00001"),
+            resume_with_changes=True,
+        ),
         "`--output_dir` must name a whole checkpoint.*model.ckpt-4",
     ),
     "output with a broken list": (
