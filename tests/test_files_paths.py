@@ -1,9 +1,11 @@
 import gzip
 import os
+import resource
 
 import pytest
 import tensorflow as tf
 from conftest import run_python
+from power_loss import PowerLoss
 
 from bert.files.paths import (
     check_outputs,
@@ -15,6 +17,7 @@ from bert.files.paths import (
     list_folder,
     match_files,
     read_lines,
+    remove,
     replace_files,
 )
 from bert.files.records import write_records
@@ -94,6 +97,63 @@ def test_files_appear_together_when_all_are_whole(tmp_path):
         assert not (tmp_path / "b").exists()
     assert [(tmp_path / name).read_bytes() for name in "ab"] == [b"1", b"2"]
     assert sorted(os.listdir(tmp_path)) == ["a", "b"]
+
+
+def test_a_loss_of_power_leaves_whole_files(tmp_path, monkeypatch):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "a").write_bytes(b"before")
+    with monkeypatch.context() as patch, PowerLoss(folder, patch) as power:
+        with replace_files([str(folder / "a"), str(folder / "b")]) as [a, b]:
+            a.write(b"1" * 100)
+            b.write(b"2" * 100)
+        power.states.clear()
+        power.strike()
+        # When it has returned, nothing can be lost any more.
+        assert list(power.states.values()) == [{"a": b"1" * 100, "b": b"2" * 100}]
+    for state in power.states.values():
+        assert state["a"] in (b"before", b"1" * 100)
+        assert state.get("b", b"2" * 100) == b"2" * 100
+
+
+def write_two(folder):
+    with replace_files([str(folder / "a"), str(folder / "b")]) as [a, b]:
+        a.write(b"1")
+        b.write(b"2" * 20)
+
+
+def test_no_file_appears_before_all_are_closed(tmp_path):
+    (tmp_path / "a").write_bytes(b"before")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    # What is written waits in memory; that it is too much is seen when the file is closed.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            write_two(tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"a": b"before"}
+
+
+def test_what_is_removed_is_the_link(tmp_path):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "disk" / "file").write_text("kept")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "inner").symlink_to(tmp_path / "disk")
+    (tmp_path / "link").symlink_to(tmp_path / "disk")
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    for name in ("folder", "link", "dangling"):
+        remove(str(tmp_path / name))
+    assert os.listdir(tmp_path) == ["disk"]
+    assert os.listdir(tmp_path / "disk") == ["file"]
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="Whoever may do everything may read it, too.")
+def test_a_folder_that_cannot_be_read_is_written(tmp_path):
+    tmp_path.chmod(0o300)
+    with replace_files([str(tmp_path / "file")]) as [file]:
+        file.write(b"text")
+    assert (tmp_path / "file").read_bytes() == b"text"
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])

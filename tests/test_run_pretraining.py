@@ -133,7 +133,7 @@ def test_resumed_run_says_so_and_ends_bit_for_bit_the_same(pretraining_run, tmp_
             path.unlink()
     log.clear()
     initial = str(tmp_path / "whole" / "model.ckpt-3")
-    with pytest.raises(ValueError, match="--init_checkpoint is absent there and model.ckpt-3 now"):
+    with pytest.raises(ValueError, match=r"--init_checkpoint is absent there and model\.ckpt-3"):
         fresh("cut", num_train_steps=8, init_checkpoint=initial)
     fresh("cut", num_train_steps=8, init_checkpoint=initial, resume_with_changes=True)
     folder = tmp_path / "cut"

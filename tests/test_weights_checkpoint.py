@@ -1,11 +1,13 @@
 import itertools
 import os
+import re
 import shutil
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import GOLDEN, change
+from power_loss import PowerLoss
 
 import modeling
 import optimization
@@ -493,6 +495,75 @@ def test_lost_checkpoint_gives_way_to_the_one_before(tmp_path, trainer):
     assert checkpoints.latest() == str(tmp_path / "model.ckpt-1")
 
 
+@pytest.mark.parametrize("place", ["{}/thesis/model.ckpt-1", "../thesis/model.ckpt-1", "{}/link"])
+def test_nothing_outside_the_folder_is_read_or_removed(tmp_path, trainer, place):
+    """As in a folder of the original's that was copied: its list names the place it was in."""
+    thesis, copy = (checkpoint.Checkpoints(str(tmp_path / name), 1) for name in ("thesis", "copy"))
+    for each in (thesis, copy):
+        os.mkdir(each.folder)
+    thesis.save(trainer.state(), 1)
+    (tmp_path / "link").symlink_to(tmp_path / "thesis" / "model.ckpt-1")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "thesis").iterdir()}
+    listed = place.format(tmp_path)
+    (tmp_path / "copy" / "checkpoint").write_text(
+        f'model_checkpoint_path: "{listed}"\nall_model_checkpoint_paths: "{listed}"\n'
+    )
+    with pytest.raises(ValueError, match="none is there"):
+        copy.latest()
+    for step in (2, 3):
+        copy.save(trainer.state(), step)
+    assert {path.name: path.read_bytes() for path in (tmp_path / "thesis").iterdir()} == before
+    assert copy.latest() == str(tmp_path / "copy" / "model.ckpt-3")
+    # A copy with its files goes on in its own place.
+    for name in before.keys() - {"checkpoint"}:
+        shutil.copy(tmp_path / "thesis" / name, tmp_path / "copy" / name)
+    (tmp_path / "copy" / "checkpoint").write_text(f'model_checkpoint_path: "{listed}"\n')
+    if listed.endswith("model.ckpt-1"):
+        assert copy.latest() == str(tmp_path / "copy" / "model.ckpt-1")
+
+
+def test_only_the_files_of_a_checkpoint_are_removed(tmp_path, trainer):
+    kept = {"model.ckpt-1.notes", "model.ckpt-1.index.txt", "model.ckpt-10.index", "vocab.txt"}
+    for name in kept:
+        (tmp_path / name).write_text("a user's")
+    (tmp_path / "checkpoint").write_text(
+        'model_checkpoint_path: "vocab"\nall_model_checkpoint_paths: ".."\n'
+        'all_model_checkpoint_paths: "vocab"\n'
+    )
+    checkpoints = checkpoint.Checkpoints(str(tmp_path), keep_checkpoint_max=1)
+    for step in (1, 2):
+        checkpoints.save(trainer.state(), step)
+    assert {path.name for path in tmp_path.iterdir()} == kept | {
+        own_files.LIST_FILE,
+        "checkpoint",
+        "checkpoint.kept-1",
+        *(f"model.ckpt-2{suffix}" for suffix in (".index", ".meta", ".data-00000-of-00001")),
+    }
+
+
+def test_links_are_removed_and_never_what_they_lead_to(tmp_path, trainer):
+    disk, folder = tmp_path / "disk", tmp_path / "run"
+    for each in (disk, folder):
+        each.mkdir()
+    original = checkpoint.Checkpoints(str(disk))
+    original.save(trainer.state(), 1)
+    before = {path: path.read_bytes() for path in disk.rglob("*") if path.is_file()}
+    # A copy of links, as `cp -rs` makes it.
+    for path in disk.iterdir():
+        (folder / path.name).symlink_to(path)
+    copy = checkpoint.Checkpoints(str(folder), keep_checkpoint_max=1)
+    for step in (1, 2):
+        copy.save(trainer.state(), step)
+    assert {path: path.read_bytes() for path in disk.rglob("*") if path.is_file()} == before
+    assert copy.latest() == str(folder / "model.ckpt-2")
+    assert not (folder / "checkpoint").is_symlink()
+    # A folder that is a link is written into.
+    (tmp_path / "best").symlink_to(disk)
+    checkpoint.Checkpoints(str(tmp_path / "best")).save(trainer.state(), 5)
+    assert original.latest() == str(disk / "model.ckpt-5")
+    assert (tmp_path / "best").is_symlink()
+
+
 class _Killed(BaseException):
     pass
 
@@ -500,13 +571,13 @@ class _Killed(BaseException):
 class _DiesAt:
     """Lets a number of file operations pass and dies before or after the next one."""
 
-    def __init__(self, monkeypatch, count, *, after):
+    def __init__(self, monkeypatch, count, *, after, operations=None):
         self.left, self.after = count, after
-        for module, name in (
-            (tf.io.gfile, "rename"),
-            (tf.io.gfile, "remove"),
+        for module, name in operations or (
             (tf.raw_ops, "SaveV2"),
             (os, "replace"),
+            (os, "remove"),
+            (os, "fsync"),
         ):
             monkeypatch.setattr(module, name, self.wrap(getattr(module, name)))
 
@@ -531,7 +602,7 @@ def test_save_that_dies_anywhere_leaves_a_whole_checkpoint(
     """`again`: the checkpoint that is written has been there already, unlisted or not."""
     state = trainer.state()
     outcomes = []
-    for count in range(20):
+    for count in range(40):
         folder = tmp_path / str(count)
         folder.mkdir()
         checkpoints = checkpoint.Checkpoints(str(folder), keep_checkpoint_max=2)
@@ -565,11 +636,48 @@ def test_save_that_dies_anywhere_leaves_a_whole_checkpoint(
     assert changes <= 2
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_a_loss_of_power_leaves_a_whole_checkpoint(tmp_path, monkeypatch, trainer, again):
+    """`again`: the checkpoint that is written has been there already."""
+    state = trainer.state()
+    folder = tmp_path / "run"
+    folder.mkdir()
+    checkpoints = checkpoint.Checkpoints(str(folder), keep_checkpoint_max=2)
+    contents = []
+    for step in (1, 2, 3) if again else (1, 2):
+        state["cls/seq_relationship/output_bias"].assign([step, step])
+        checkpoints.save(state, step)
+        contents.append(values_of(state) | {"global_step": np.asarray(step)})
+    state["cls/seq_relationship/output_bias"].assign([7, 7])
+    with monkeypatch.context() as patch, PowerLoss(folder, patch) as power:
+        checkpoints.save(state, 3)
+    contents.append(values_of(state) | {"global_step": np.asarray(3)})
+    assert len(power.states) > 3
+    for place in power.write_states(tmp_path):
+        found = checkpoint.Checkpoints(str(place))
+        step = found.restore(state, found.latest())
+        assert any(
+            step == each["global_step"]
+            and all(np.array_equal(value, each[name]) for name, value in values_of(state).items())
+            for each in contents
+        )
+        listed = re.findall(r'^all.*: "(.*)"', (place / "checkpoint").read_text(), re.MULTILINE)
+        assert len(listed) == len(set(listed)) == 2
+        whole = [path.stem for path in place.glob("*.index")]
+        for name in whole:
+            assert read_tensors(str(place / name)).keys() == contents[0].keys()
+        # What is being written again is not there for a moment.
+        assert set(listed) - set(whole) <= ({"model.ckpt-3"} if again else set())
+    # Once it is saved, it stays.
+    assert step == 3
+    assert_same(values_of(state), {**contents[-1], "global_step": np.asarray(3)})
+
+
 def test_text_is_replaced_at_once(tmp_path, monkeypatch):
     path = tmp_path / "results.txt"
     write_text(str(path), "old")
     with monkeypatch.context() as patch:
-        _DiesAt(patch, 0, after=False)
+        _DiesAt(patch, 0, after=False, operations=[(os, "replace")])
         with pytest.raises(_Killed):
             write_text(str(path), "new, and longer")
     assert path.read_text() == "old"

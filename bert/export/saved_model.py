@@ -6,6 +6,7 @@ imports tensorflow and tensorflow_text, whose operations it uses.
 Dimension key: `B` batch, `S` sequence, `C` labels.
 """
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ import tensorflow as tf
 
 import tokenization
 from bert.export.tokenizer import GraphTokenizer
-from bert.files.paths import check_saved_model
+from bert.files.paths import check_saved_model, remove, rename, sync, sync_tree
 
 Tensor = Any
 
@@ -48,6 +49,7 @@ def save(folder: str, module: tf.Module, signatures: Mapping[str, Any]) -> None:
             partial,
             {name: function.get_concrete_function() for name, function in signatures.items()},
         )
+        sync_tree(partial)
         _exchange(partial, place, old)
     except BaseException:
         _remove(partial)
@@ -58,20 +60,21 @@ def save(folder: str, module: tf.Module, signatures: Mapping[str, Any]) -> None:
 def _exchange(partial: str, place: str, old: str) -> None:
     """Renames `partial` to `place` and what is there to `old`; or nothing, if it fails."""
     if not tf.io.gfile.exists(place):
-        tf.io.gfile.rename(partial, place)
-        return
-    _remove(old)
-    tf.io.gfile.rename(place, old)
-    try:
-        tf.io.gfile.rename(partial, place)
-    except BaseException:
-        tf.io.gfile.rename(old, place)
-        raise
+        rename(partial, place)
+    else:
+        _remove(old)
+        rename(place, old)
+        try:
+            rename(partial, place)
+        except BaseException:
+            rename(old, place)
+            raise
+    sync(os.path.dirname(place))
 
 
 def _remove(folder: str) -> None:
     if tf.io.gfile.exists(folder):
-        tf.io.gfile.rmtree(folder)
+        remove(folder)
 
 
 class ExportedModel(tf.Module):

@@ -14,6 +14,7 @@ from typing import Any, TextIO
 
 from absl import logging
 
+from bert.files import paths
 from bert.files.paths import file_system, is_remote, read_file, write_text
 
 try:
@@ -35,7 +36,8 @@ def read_names(folder: str) -> list[str]:
       ValueError: where the list is damaged.
     """
     path = os.path.join(folder, LIST_FILE)
-    if not file_system().exists(path):
+    # A link leads to the list of another folder, of which this one is a copy.
+    if os.path.islink(path) or not file_system().exists(path):
         return []
     try:
         names = json.loads(read_file(path))
@@ -82,7 +84,7 @@ def _set_aside(path: str) -> None:
     number = 1
     while gfile.exists(kept := f"{path}.kept-{number}"):
         number += 1
-    gfile.rename(path, kept)
+    paths.rename(path, kept)
     logging.warning("%r is of no run here, so it is kept, as %r.", path, kept)
 
 
@@ -90,7 +92,10 @@ def _write_names(folder: str, names: Collection[str]) -> None:
     if folder and not file_system().isdir(folder):
         file_system().makedirs(folder)
     text = json.dumps(sorted(names), indent=0, ensure_ascii=False)
-    write_text(os.path.join(folder, LIST_FILE), text + "\n")
+    path = os.path.join(folder, LIST_FILE)
+    if os.path.islink(path):
+        paths.remove(path)
+    write_text(path, text + "\n")
 
 
 def remove(folder: str, names: Collection[str]) -> None:
@@ -113,10 +118,8 @@ def _remove(folder: str, name: str) -> None:
     path = os.path.join(folder, name)
     if any(map(os.path.islink, places)):
         return
-    if os.path.islink(path):
-        os.unlink(path)
-    elif gfile.exists(path) and not gfile.isdir(path):
-        gfile.remove(path)
+    if os.path.islink(path) or (gfile.exists(path) and not gfile.isdir(path)):
+        paths.remove(path)
     for place in reversed(places):
         if gfile.isdir(place) and not gfile.listdir(place):
             gfile.rmtree(place)
@@ -223,12 +226,8 @@ def _remove_leftovers(folder: str) -> None:
         names |= {name.split("/")[0] for name in owned if "/" in name and not inner}
         for entry in (each.rstrip("/") for each in gfile.listdir(place)):
             path = os.path.join(place, entry)
-            if not _is_leftover(entry, names) or os.path.islink(path):
-                continue
-            if gfile.isdir(path):
-                gfile.rmtree(path)
-            else:
-                gfile.remove(path)
+            if _is_leftover(entry, names):
+                paths.remove(path)
 
 
 def _is_leftover(entry: str, names: Collection[str]) -> bool:

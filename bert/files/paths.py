@@ -5,8 +5,10 @@ for patterns only: that takes longer than the rest of a small corpus's preparati
 """
 
 import contextlib
+import errno
 import gzip
 import os
+import shutil
 import sys
 import uuid
 import zlib
@@ -168,19 +170,24 @@ def check_outputs(paths: Sequence[str], inputs: Sequence[str], flag: str) -> Non
 def replace_files(paths: Sequence[str]) -> Iterator[list[BinaryIO]]:
     """Opens files for bytes that take the place of `paths` when the block ends.
 
-    Where it ends with an exception, nothing of them remains, and what was there before does.
+    Where it ends with an exception, nothing of them remains, and what was there before does. The
+    same goes for a loss of power: they are on the disk before they have their names.
     """
     opened: list[tuple[str, BinaryIO]] = []
     try:
         for path in paths:
             opened.append(_open_beside(path))
         yield [file for _, file in opened]
-        for path, (_, file) in zip(paths, opened, strict=True):
-            with _os_errors(path):
+        # No file appears before all are whole on the disk.
+        for temporary, file in opened:
+            with _os_errors(temporary):
                 file.close()
+            sync(temporary)
         for path, (temporary, _) in zip(paths, opened, strict=True):
-            with _os_errors(path):
-                _rename(temporary, path)
+            # A link stays a link.
+            rename(temporary, path if is_remote(path) else os.path.realpath(path))
+        for folder in dict.fromkeys(os.path.dirname(temporary) for temporary, _ in opened):
+            sync(folder)
     except BaseException:
         _discard(opened)
         raise
@@ -202,11 +209,60 @@ def open_output(path: str, input_file: str) -> Iterator[BinaryIO]:
         yield file
 
 
-def _rename(temporary: str, path: str) -> None:
-    if is_remote(path):
-        _gfile().rename(temporary, path, overwrite=True)
+def rename(old: str, new: str) -> None:
+    """Gives a file, or a folder where there is none yet, another name.
+
+    A file or a link that has that name is replaced.
+    """
+    if is_remote(new):
+        with _os_errors(new):
+            _gfile().rename(old, new, overwrite=True)
     else:
-        os.replace(temporary, os.path.realpath(path))
+        os.replace(old, new)
+
+
+def sync(path: str) -> None:
+    """Waits until a file, or the names in a folder, would outlive a loss of power.
+
+    Other file systems than the local ones see to that themselves.
+    """
+    if is_remote(path):
+        return
+    try:
+        descriptor = os.open(path or ".", os.O_RDONLY)
+    except PermissionError:
+        # Who may write to a folder need not be allowed to read it.
+        return
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        # Some file systems cannot do it for a folder.
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def sync_tree(folder: str) -> None:
+    """Does as `sync` for a folder and all that is in it."""
+    if is_remote(folder):
+        return
+    for inner, _, names in os.walk(folder):
+        for name in names:
+            sync(os.path.join(inner, name))
+        sync(inner)
+
+
+def remove(path: str) -> None:
+    """Removes a file, or a folder with all that is in it; of a link, the link alone."""
+    if is_remote(path):
+        gfile = _gfile()
+        with _os_errors(path):
+            (gfile.rmtree if gfile.isdir(path) else gfile.remove)(path)
+    elif os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path)
+    else:
+        os.remove(path)
 
 
 def _open_beside(path: str) -> tuple[str, BinaryIO]:
@@ -230,8 +286,8 @@ def _discard(opened: Sequence[tuple[str, BinaryIO]]) -> None:
         # What went wrong is on its way already; clearing up must not hide it.
         with contextlib.suppress(OSError), _os_errors(temporary):
             file.close()
-        with contextlib.suppress(OSError), _os_errors(temporary):
-            (_gfile() if is_remote(temporary) else os).remove(temporary)
+        with contextlib.suppress(OSError):
+            remove(temporary)
 
 
 def is_file(path: str) -> bool:
@@ -300,7 +356,9 @@ def make_folder(output_dir: str) -> None:
     """
     tf = _tensorflow()
     try:
-        tf.io.gfile.makedirs(output_dir)
+        if not tf.io.gfile.isdir(output_dir):
+            tf.io.gfile.makedirs(output_dir)
+            sync(os.path.dirname(output_dir.rstrip("/")))
         check_outputs([os.path.join(output_dir, "checkpoint")], [], "output_dir")
     except tf.errors.OpError as error:
         raise ValueError(

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert.files import own_files
+from bert.files import own_files, paths
 from bert.files.paths import paths_from, write_text
 from bert.weights import hub, huggingface, provenance
 from bert.weights.variables import encoder_shapes, find_differences
@@ -28,6 +28,8 @@ WEIGHTS = "bert_model.ckpt"
 # Models that need no pooler, such as those that tag tokens, are also saved without it.
 _POOLER = ("bert/pooler/dense/kernel", "bert/pooler/dense/bias")
 _SUFFIXES = (".index", ".meta", ".data-00000-of-00001")
+# How the files of a checkpoint end, those of the original's with several devices included.
+_FILE = re.compile(r"\.(index|meta|data-\d{5}-of-\d{5})")
 
 
 class Stored:
@@ -261,8 +263,9 @@ def find_trained(folder: str) -> str | None:
 class Checkpoints:
     """The checkpoints `model.ckpt-<step>` of one folder, and its `checkpoint` file.
 
-    A checkpoint appears when it is whole: its files are written beside, then renamed, the index
-    last; `checkpoint` is written after that.
+    A checkpoint appears when it is whole and on the disk: its files are written beside, then
+    renamed, the index last; `checkpoint` is written after that, and old ones go when it is there.
+    Nothing outside the folder is read or removed, whatever `checkpoint` says.
 
     Args:
       folder: Any path that `tf.io.gfile` writes.
@@ -279,17 +282,21 @@ class Checkpoints:
         Raises:
           ValueError: where `checkpoint` names checkpoints of which none is left.
         """
-        paths = self._listed()
-        existing = [path for path in paths if tf.io.gfile.exists(path + ".index")]
-        if paths and not existing:
+        names = self._listed()
+        existing = [name for name in names if tf.io.gfile.exists(f"{self._prefix(name)}.index")]
+        if names and not existing:
             raise ValueError(
-                f"{os.path.join(self.folder, 'checkpoint')!r} names {_some(paths)}, but none is "
-                "there. Restore the files, or delete that file to begin anew."
+                f"{self._prefix('checkpoint')!r} names {_some(names)}, but none is there. Restore "
+                "the files, or delete that file to begin anew."
             )
-        return existing[-1] if existing else None
+        return self._prefix(existing[-1]) if existing else None
+
+    def _prefix(self, name: str) -> str:
+        return os.path.join(self.folder, name)
 
     def _listed(self) -> list[str]:
-        path = os.path.join(self.folder, "checkpoint")
+        """Returns the names in the file `checkpoint`, the latest at the end."""
+        path = self._prefix("checkpoint")
         if not tf.io.gfile.exists(path):
             return []
         try:
@@ -300,24 +307,39 @@ class Checkpoints:
             raise ValueError(
                 f"{path!r} must list checkpoints. It cannot be read; delete it to begin anew."
             )
-        return list(state.all_model_checkpoint_paths)
+        # TensorFlow 1 lists whole paths, which of a copied folder lead to where it was.
+        listed = [*state.all_model_checkpoint_paths, state.model_checkpoint_path]
+        names = [os.path.basename(path) for path in listed]
+        return [name for name in dict.fromkeys(reversed(names)) if name][::-1]
 
     def save(self, variables: Mapping[str, keras.Variable], step: int) -> str:
         """Writes the variables under their names and returns the prefix."""
-        prefix = os.path.join(self.folder, f"model.ckpt-{step}")
-        save_variables(prefix, variables, step)
-        self._keep([path for path in self._listed() if path != prefix] + [prefix])
-        return prefix
+        name = f"model.ckpt-{step}"
+        self._write(name, variables, step)
+        self._keep([other for other in self._listed() if other != name] + [name])
+        return self._prefix(name)
 
-    def _keep(self, paths: list[str]) -> None:
-        kept = paths[-self.keep_checkpoint_max :]
+    def _write(self, name: str, variables: Mapping[str, keras.Variable], step: int) -> None:
+        """Writes a checkpoint's files; nothing else here does."""
+        save_variables(self._prefix(name), variables, step)
+
+    def _keep(self, names: list[str]) -> None:
+        kept = names[-self.keep_checkpoint_max :]
         lines = [("model_checkpoint_path", kept[-1])]
-        lines += [("all_model_checkpoint_paths", path) for path in kept]
+        lines += [("all_model_checkpoint_paths", name) for name in kept]
         # Relative paths, so that the folder may move.
-        text = "".join(f'{key}: "{os.path.basename(path)}"\n' for key, path in lines)
-        write_text(own_files.claim(self.folder, "checkpoint"), text)
-        for path in paths[: len(paths) - len(kept)]:
-            remove(path)
+        text = "".join(f'{key}: "{name}"\n' for key, name in lines)
+        path = own_files.claim(self.folder, "checkpoint")
+        if os.path.islink(path):
+            # It would change the list of another folder.
+            paths.remove(path)
+        write_text(path, text)
+        for name in names[: len(names) - len(kept)]:
+            self._remove(name)
+
+    def _remove(self, name: str) -> None:
+        """Removes a checkpoint's files; nothing else here does."""
+        remove(self._prefix(name))
 
     def restore(self, variables: Mapping[str, keras.Variable], prefix: str) -> int:
         """Assigns every variable from the checkpoint at `prefix` and returns its step.
@@ -348,8 +370,15 @@ class Checkpoints:
 
 def remove(prefix: str) -> None:
     """Removes a checkpoint of a run: its index first, without which it is none."""
-    paths = sorted(paths_from(f"{prefix}."), key=lambda path: not path.endswith(".index"))
-    own_files.remove(os.path.dirname(prefix), [os.path.basename(path) for path in paths])
+    folder = os.path.dirname(prefix)
+    names = [os.path.basename(path) for path in paths_from(f"{prefix}.") if _is_part(path, prefix)]
+    own_files.remove(folder, [name for name in names if name.endswith(".index")])
+    paths.sync(folder)
+    own_files.remove(folder, names)
+
+
+def _is_part(path: str, prefix: str) -> bool:
+    return _FILE.fullmatch(path.removeprefix(prefix)) is not None
 
 
 def save_variables(prefix: str, variables: Mapping[str, keras.Variable], step: int) -> None:
@@ -361,24 +390,45 @@ def save_variables(prefix: str, variables: Mapping[str, keras.Variable], step: i
 
 
 def save_tensors(prefix: str, tensors: Mapping[str, np.ndarray]) -> None:
-    """Writes a TF1 checkpoint of these tensors, which appears at `prefix` only when whole."""
+    """Writes a TF1 checkpoint of these tensors, which appears at `prefix` only when whole.
+
+    A loss of power, too, leaves the one that was there, or none, or the new one.
+    """
     partial = f"{prefix}.partial"
+    try:
+        _write_files(partial, tensors)
+    except BaseException:
+        for path in paths_from(partial):
+            paths.remove(path)
+        raise
+    folder = os.path.dirname(prefix)
+    # Without its index a checkpoint does not exist: the old one goes first, the new one comes last.
+    if tf.io.gfile.exists(f"{prefix}.index"):
+        paths.remove(f"{prefix}.index")
+    paths.sync(folder)
+    index, *others = _SUFFIXES
+    for suffix in others:
+        paths.rename(partial + suffix, prefix + suffix)
+    paths.sync(folder)
+    paths.rename(partial + index, prefix + index)
+    paths.sync(folder)
+
+
+def _write_files(prefix: str, tensors: Mapping[str, np.ndarray]) -> None:
+    """Writes the files of a checkpoint, and waits until they are on the disk."""
     names = sorted(tensors)
     with tf.device("/CPU:0"):
         tf.raw_ops.SaveV2(
-            prefix=partial,
+            prefix=prefix,
             tensor_names=names,
             shape_and_slices=[""] * len(names),
             tensors=[tf.constant(tensors[name]) for name in names],
         )
     declarations = tuple((name, tensors[name].shape, tensors[name].dtype.name) for name in names)
-    with tf.io.gfile.GFile(f"{partial}.meta", "wb") as writer:
+    with tf.io.gfile.GFile(f"{prefix}.meta", "wb") as writer:
         writer.write(_meta_graph(declarations).SerializeToString(deterministic=True))
-    # Without its index a checkpoint does not exist: the old one goes first, the new one comes last.
-    if tf.io.gfile.exists(f"{prefix}.index"):
-        tf.io.gfile.remove(f"{prefix}.index")
     for suffix in reversed(_SUFFIXES):
-        tf.io.gfile.rename(partial + suffix, prefix + suffix, overwrite=True)
+        paths.sync(prefix + suffix)
 
 
 @functools.lru_cache(maxsize=4)
