@@ -256,7 +256,9 @@ class Dropout(keras.layers.Dropout):
         salt = ops.convert_to_tensor([zlib.crc32(self.path.encode()) & 0x7FFFFFFF, 0], "int32")
         # Each draw of 32 bits serves two elements; 16 bits meet the rate to within 1e-5, also in
         # half precision, whose own numbers are too coarse.
-        size = math.prod(inputs.shape) if None not in inputs.shape else ops.size(inputs)
+        sizes = ops.shape(inputs)
+        is_known = all(isinstance(each, int) for each in sizes)
+        size = math.prod(sizes) if is_known else ops.size(inputs)
         drawn = keras.random.randint(
             ((size + 1) // 2, 1), -(2**31), 2**31 - 1, "int32", seed=_FixedSeed(seed + salt)
         )
@@ -392,7 +394,7 @@ class SelfAttention(ConfiguredLayer):
         self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor, training: bool | None
     ) -> Tensor:
         """Returns the context [B·Q, H] of heads [B, N, Q, D] and [B, N, K, D] under [B, Q, K]."""
-        head_size = query.shape[-1]
+        head_size = self.config.hidden_size // self.config.num_attention_heads
         scores = ops.matmul(query * head_size**-0.5, ops.swapaxes(key, 2, 3))  # [B, N, Q, K]
         # Faithful: the original adds -10000 to padding rather than masking it exactly.
         padding = (1.0 - ops.cast(mask, scores.dtype)) * -10000.0
@@ -544,6 +546,10 @@ class Pooler(ConfiguredLayer):
         return self.dense(inputs)
 
 
+class NoOutputError(ValueError, AttributeError):
+    """A `BertModel` is asked for an output before it was called on anything."""
+
+
 @keras.saving.register_keras_serializable("bert")
 class BertModel(ConfiguredLayer):
     """The encoder with its pooler (paper, section 3; original: modeling.py, BertModel).
@@ -561,7 +567,8 @@ class BertModel(ConfiguredLayer):
     layer where few tokens are read.
 
     Made in the original's way, with `is_training` and `input_ids`, it is called at once, and the
-    getters give its outputs.
+    getters and attributes of the original give its outputs. So made in a graph of `tf.compat.v1`,
+    it has the outputs alone; the variables are those of the graph's scope `scope`.
 
     Args:
       config: The shape of the model.
@@ -598,6 +605,13 @@ class BertModel(ConfiguredLayer):
             config = dataclasses.replace(
                 config, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
             )
+        given = {"input_ids": input_ids, "input_mask": input_mask, "segment_ids": token_type_ids}
+        inputs = {name: tensor for name, tensor in given.items() if tensor is not None}
+        if input_ids is not None and _original("in_graph")():
+            super().__init__(config, name=name, **kwargs)
+            outputs = _original("encode_in_graph")(config, inputs, scope)
+            self._outputs = types.SimpleNamespace(**outputs)
+            return
         super().__init__(config, name=scope or name, **kwargs)
         self.embeddings = Embeddings(config, name="embeddings", dtype=self.dtype_policy)
         self.encoder = Encoder(config, name="encoder", dtype=self.dtype_policy)
@@ -605,11 +619,9 @@ class BertModel(ConfiguredLayer):
         # In an object that Keras does not search for weights.
         self._outputs = types.SimpleNamespace()
         if input_ids is not None:
-            given = (("input_mask", input_mask), ("segment_ids", token_type_ids))
-            inputs = {name: tensor for name, tensor in given if tensor is not None}
             # Symbolic outputs follow the phase of the functional model that they become part of.
             training = not isinstance(input_ids, keras.KerasTensor)
-            outputs = self({"input_ids": input_ids, **inputs}, training=training)
+            outputs = self(inputs, training=training)
             self._outputs = types.SimpleNamespace(**outputs)
 
     def get_pooled_output(self) -> Tensor:
@@ -627,9 +639,16 @@ class BertModel(ConfiguredLayer):
     def get_embedding_table(self) -> Tensor:
         return self._output("embedding_table")
 
+    # As attributes, too, as in the original.
+    pooled_output = property(get_pooled_output)
+    sequence_output = property(get_sequence_output)
+    all_encoder_layers = property(get_all_encoder_layers)
+    embedding_output = property(get_embedding_output)
+    embedding_table = property(get_embedding_table)
+
     def _output(self, name: str) -> Any:
         if not hasattr(self._outputs, name):
-            raise ValueError(
+            raise NoOutputError(
                 f"`input_ids` must be given to `BertModel` for it to keep its `{name}`. Without, "
                 "call it on a dictionary and take the output from the one that it gives."
             )
@@ -705,13 +724,18 @@ _ORIGINAL_NAMES = frozenset(
     }
 )
 
+
+def _original(name: str) -> Any:
+    return getattr(importlib.import_module("bert.original.modeling"), name)
+
+
 # The rest of the original's modeling.py, which the network does not need, is found here by its
 # readers and loaded when first asked for. Type checkers must still see misspelt names.
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
         if name in _ORIGINAL_NAMES:
-            return getattr(importlib.import_module("bert.original.modeling"), name)
+            return _original(name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
     def __dir__() -> list[str]:

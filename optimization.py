@@ -1,11 +1,13 @@
 """The optimizer and learning rate of the original release (paper, appendix A.2).
 
 Adam with decoupled weight decay and without bias correction, after clipping by the global norm,
-under linear warm-up and linear decay.
+under linear warm-up and linear decay. In graphs of `tf.compat.v1`, `create_optimizer` and
+`AdamWeightDecayOptimizer.apply_gradients` return operations, as the original's did.
 """
 
+import contextlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -17,6 +19,8 @@ Tensor = Any
 CLIP_NORM = 1.0  # original: optimization.py, create_optimizer
 
 EXCLUDED_FROM_WEIGHT_DECAY = ("LayerNorm", "layer_norm", "bias")
+
+_SLOTS = ("adam_m", "adam_v")
 
 
 @keras.saving.register_keras_serializable("bert")
@@ -60,7 +64,7 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
     """Adam without bias correction, with decoupled weight decay (original: optimization.py).
 
     Args:
-      learning_rate: A number or a schedule.
+      learning_rate: A number or a schedule; in a graph of `tf.compat.v1`, also a tensor.
       weight_decay_rate: Fraction of a weight, times the learning rate, taken off at each step.
       beta_1: Decay of the first moment.
       beta_2: Decay of the second moment.
@@ -85,7 +89,12 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
         name: str = "AdamWeightDecayOptimizer",
         **kwargs: Any,
     ) -> None:
-        super().__init__(learning_rate=learning_rate, name=name, **kwargs)
+        in_graph = _in_graph()
+        # Keras' own variables are not for the user's graph, where nothing would use them.
+        with tf.Graph().as_default() if in_graph else contextlib.nullcontext():
+            rate = 0.0 if in_graph else learning_rate
+            super().__init__(learning_rate=rate, name=name, **kwargs)
+        self.given_learning_rate = learning_rate
         self.weight_decay_rate = weight_decay_rate
         self.beta_1 = beta_1
         self.beta_2 = beta_2
@@ -98,7 +107,7 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
             return
         super().build(variables)
         self.first_moments, self.second_moments = self.add_optimizer_variables(
-            variables, ["adam_m", "adam_v"]
+            variables, list(_SLOTS)
         )
         self._decayed = [
             self._is_decayed(getattr(variable, "path", variable.name)) for variable in variables
@@ -112,6 +121,56 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
         return bool(self.weight_decay_rate) and not any(
             re.search(pattern, path) for pattern in self.excluded_patterns
         )
+
+    def apply_gradients(
+        self,
+        grads_and_vars: Iterable[tuple[Tensor | None, Any]],
+        global_step: Tensor | None = None,
+        name: str | None = None,
+    ) -> Any:
+        """Updates the variables; in a graph of `tf.compat.v1`, returns the operation that does.
+
+        Args:
+          grads_and_vars: Pairs of a gradient and its variable; None leaves a variable as it is.
+          global_step: In a graph, the step that a schedule is asked for. Faithful: it is not
+            increased, which is left to the caller, as `create_optimizer` does.
+          name: Name of the operation in a graph.
+        """
+        if not _in_graph():
+            return super().apply_gradients(grads_and_vars)
+        rate = self.given_learning_rate
+        if callable(rate):
+            step = tf.compat.v1.train.get_or_create_global_step()
+            rate = rate(tf.identity(step if global_step is None else global_step))
+        updates = []
+        for gradient, variable in grads_and_vars:
+            if gradient is not None and variable is not None:
+                updates += self._updates_in_graph(tf.convert_to_tensor(gradient), variable, rate)
+        return tf.group(*updates, name=name)
+
+    def _updates_in_graph(
+        self, gradient: Tensor, variable: tf.Variable, learning_rate: Tensor
+    ) -> list[Any]:
+        """Returns the operations that update a variable and its moments, which they make."""
+        path = re.sub(r":\d+$", "", variable.name)
+        moments = tuple(
+            tf.compat.v1.get_variable(
+                f"{path}/{slot}",
+                variable.shape.as_list(),
+                initializer=tf.compat.v1.zeros_initializer(),
+                trainable=False,
+            )
+            for slot in _SLOTS
+        )
+        constants = (self.beta_1, self.beta_2, self.epsilon)
+        decay = self.weight_decay_rate if self._is_decayed(path) else 0.0
+        m, v, change = _changes(variable, moments, gradient, constants, decay)
+        learning_rate *= self.learning_rate_scales.get(path, 1.0)
+        return [
+            moments[0].assign(m),
+            moments[1].assign(v),
+            variable.assign_sub(learning_rate * change),
+        ]
 
     def apply(
         self,
@@ -199,6 +258,11 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
         }
 
 
+def _in_graph() -> bool:
+    """Returns whether operations are added to a graph for a Session, and not run or traced."""
+    return not tf.compat.v1.executing_eagerly_outside_functions()
+
+
 def _update(
     variable: tf.Variable,
     moments: tuple[tf.Variable, tf.Variable],
@@ -208,18 +272,29 @@ def _update(
     constants: tuple[float, float, float],
     weight_decay_rate: float,
 ) -> None:
+    m, v, change = _changes(variable, moments, gradient * scale, constants, weight_decay_rate)
+    moments[0].assign(m)
+    moments[1].assign(v)
+    variable.assign_sub(learning_rate * change)
+
+
+def _changes(
+    variable: tf.Variable,
+    moments: tuple[tf.Variable, tf.Variable],
+    gradient: Tensor,
+    constants: tuple[float, float, float],
+    weight_decay_rate: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns the new moments, and what to take off the variable at a learning rate of 1."""
     # The original's order of operations. TensorFlow's own fused Adam is not used: it takes
     # 1 - beta_2 in float32, which is off by 1e-5.
     beta_1, beta_2, epsilon = constants
-    gradient *= scale
     m = beta_1 * moments[0] + (1.0 - beta_1) * gradient
     v = beta_2 * moments[1] + (1.0 - beta_2) * tf.square(gradient)
     change = m / (tf.sqrt(v) + epsilon)
     if weight_decay_rate:
         change += weight_decay_rate * variable
-    moments[0].assign(m)
-    moments[1].assign(v)
-    variable.assign_sub(learning_rate * change)
+    return m, v, change
 
 
 # Compiled, the update passes over memory once, in place. One kernel serves all variables of a
@@ -253,26 +328,32 @@ def clip_scale(norm: Tensor, clip_norm: float = CLIP_NORM) -> Tensor:
 
 
 def create_optimizer(
-    loss: Callable[[], Tensor],
+    loss: Callable[[], Tensor] | Tensor,
     init_lr: float,
     num_train_steps: int,
     num_warmup_steps: int | None,
     use_tpu: bool = False,
-) -> Callable[[], Tensor]:
+) -> Any:
     """Returns a function that takes one training step and returns the loss before it.
 
-    The original returned a graph operation; here `loss` is a function of no arguments, and the
-    variables trained are those that it reads.
+    The variables trained are those that `loss` reads. In a graph of `tf.compat.v1`, where `loss` is
+    a tensor, it returns the operation of a step, as the original did: it trains all trainable
+    variables and increases the global step.
 
     Args:
-      loss: Returns the scalar to minimize.
+      loss: A function of no arguments that returns the scalar to minimize; in a graph, the scalar.
       init_lr: Peak of the learning rate.
       num_train_steps: Step at which the rate reaches 0.
       num_warmup_steps: Length of warm-up in steps.
       use_tpu: Without effect; gradients are summed over replicas by `bert.training.loop`.
+
+    Raises:
+      ValueError: where `loss` is a tensor and there is no graph to differentiate.
     """
     del use_tpu
     optimizer = bert_optimizer(init_lr, num_train_steps, num_warmup_steps)
+    if not callable(loss):
+        return _train_op_in_graph(loss, optimizer)
 
     def train_op() -> Tensor:
         with tf.GradientTape() as tape:
@@ -284,3 +365,23 @@ def create_optimizer(
         return value
 
     return train_op
+
+
+def _train_op_in_graph(loss: Tensor, optimizer: AdamWeightDecayOptimizer) -> tf.Operation:
+    if not _in_graph():
+        raise ValueError(
+            "`loss` must be a function of no arguments that returns the loss, or a tensor in a "
+            f"graph of `tf.compat.v1`. Received {loss!r}. Give `lambda: ...` with what computes "
+            "it, or build the graph under `tf.Graph().as_default()`."
+        )
+    global_step = tf.compat.v1.train.get_or_create_global_step()
+    variables = tf.compat.v1.trainable_variables()
+    gradients = [
+        None if each is None else tf.convert_to_tensor(each)
+        for each in tf.gradients(loss, variables)
+    ]
+    scale = clip_scale(tf.linalg.global_norm(gradients))
+    clipped = [None if each is None else each * scale for each in gradients]
+    update = optimizer.apply_gradients(zip(clipped, variables, strict=True), global_step)
+    with tf.control_dependencies([update]):
+        return tf.group(tf.compat.v1.assign_add(global_step, 1))

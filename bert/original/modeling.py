@@ -2,19 +2,22 @@
 
 They keep the original's arguments, results and variable names, and are there for code written for
 it, which finds them as `modeling.<name>`. Where the original made variables, they make the Keras
-layers of `bert.original.layers`: on `keras.Input` tensors, layers of a functional model; on other
-tensors, fresh layers that are applied and gone. `keras.name_scope` takes the place of
+layers of `bert.original.layers`: on `keras.Input` tensors, layers of a functional model; in a graph
+of `tf.compat.v1`, layers with variables of its scopes (`bert.original.graph`); on other tensors,
+fresh layers that are applied and gone. Outside of graphs, `keras.name_scope` takes the place of
 `tf.variable_scope`. A saved model that has such layers loads where this module has been imported.
 """
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import keras
+import tensorflow as tf
 from keras import ops
 
 import modeling
+from bert.original import graph
 from bert.original.layers import (
     Activation,
     CrossAttention,
@@ -29,6 +32,25 @@ from bert.weights.checkpoint import Stored
 from modeling import BertConfig
 
 Tensor = Any
+
+in_graph = graph.in_graph
+
+
+def encode_in_graph(
+    config: BertConfig, inputs: Mapping[str, Tensor], scope: str | None
+) -> dict[str, Any]:
+    """Returns the outputs of `modeling.BertModel` with variables of a scope of the graph.
+
+    Without `scope`, it is "bert", or "bert_1" where there is one already, as in the original.
+    """
+    with tf.compat.v1.variable_scope(scope, default_name="bert"):
+        return graph.call_layer(
+            lambda: modeling.BertModel(config),
+            inputs,
+            training=True,
+            initializer_range=config.initializer_range,
+            scope="bert/",
+        )
 
 
 def _training(tensor: Tensor) -> bool:
@@ -47,16 +69,24 @@ def dropout(input_tensor: Tensor, dropout_prob: float | None) -> Tensor:
     """Returns the tensor with elements dropped at that probability; None is 0."""
     if not dropout_prob:
         return input_tensor
-    return modeling.Dropout(dropout_prob)(input_tensor, training=_training(input_tensor))
+    return graph.call_layer(
+        lambda: modeling.Dropout(dropout_prob), input_tensor, training=_training(input_tensor)
+    )
 
 
 def layer_norm(input_tensor: Tensor, name: str | None = None) -> Tensor:
     """Returns the tensor normalized over its last axis, with variables under `name`.
 
     Departs: without a name they are under "LayerNorm" each time; the original counts on from the
-    second of a scope.
+    second of a scope, as here in a graph.
     """
-    return LayerNorm(input_tensor.shape[-1], name or "LayerNorm")(input_tensor)
+    width = ops.shape(input_tensor)[-1]
+    if not in_graph():
+        return LayerNorm(width, name or "LayerNorm")(input_tensor)
+    with tf.compat.v1.variable_scope(name, default_name="LayerNorm"):
+        return graph.call_layer(
+            lambda: LayerNorm(width, "LayerNorm"), input_tensor, scope="LayerNorm/"
+        )
 
 
 def layer_norm_and_dropout(
@@ -87,8 +117,12 @@ def embedding_lookup(
     Returns:
       [B, S, embedding_size], or [B, S, n·embedding_size]; and [vocab_size, embedding_size].
     """
-    layer = TokenEmbeddings(vocab_size, embedding_size, initializer_range, word_embedding_name)
-    return layer(input_ids, one_hot=use_one_hot_embeddings)
+    return graph.call_layer(
+        lambda: TokenEmbeddings(vocab_size, embedding_size, initializer_range, word_embedding_name),
+        input_ids,
+        one_hot=use_one_hot_embeddings,
+        initializer_range=initializer_range,
+    )
 
 
 def embedding_postprocessor(  # noqa: PLR0913, PLR0917 (the original's arguments)
@@ -121,7 +155,7 @@ def embedding_postprocessor(  # noqa: PLR0913, PLR0917 (the original's arguments
       ValueError: where segments are asked for and not given, or the sequence is too long.
     """
     assert_rank(input_tensor, 3)
-    width = input_tensor.shape[-1]
+    width = ops.shape(input_tensor)[-1]
     if use_token_type:
         if token_type_ids is None:
             raise ValueError("`token_type_ids` must be given where `use_token_type` is true.")
@@ -135,9 +169,13 @@ def embedding_postprocessor(  # noqa: PLR0913, PLR0917 (the original's arguments
         )
         input_tensor = input_tensor + segments
     if use_position_embeddings:
-        input_tensor = PositionEmbeddings(
-            max_position_embeddings, width, initializer_range, position_embedding_name
-        )(input_tensor)
+        input_tensor = graph.call_layer(
+            lambda: PositionEmbeddings(
+                max_position_embeddings, width, initializer_range, position_embedding_name
+            ),
+            input_tensor,
+            initializer_range=initializer_range,
+        )
     return layer_norm_and_dropout(input_tensor, dropout_prob)
 
 
@@ -206,8 +244,14 @@ def attention_layer(  # noqa: PLR0913, PLR0917 (the original's arguments)
         initializer_range=initializer_range,
     )
     activations = [_activation_name(act) for act in (query_act, key_act, value_act)]
-    layer = CrossAttention(config, from_shape[-1], to_shape[-1], activations)
-    context = layer(from_tensor, to_tensor, attention_mask, training=_training(from_tensor))
+    context = graph.call_layer(
+        lambda: CrossAttention(config, from_shape[-1], to_shape[-1], activations),
+        from_tensor,
+        to_tensor,
+        attention_mask,
+        training=_training(from_tensor),
+        initializer_range=initializer_range,
+    )
     return context if do_return_2d_tensor else _reshape(context, [*from_shape[:2], width])
 
 
@@ -275,10 +319,12 @@ def transformer_model(  # noqa: PLR0913, PLR0917 (the original's arguments)
         attention_probs_dropout_prob=attention_probs_dropout_prob or 0.0,
         initializer_range=initializer_range,
     )
-    outputs = TransformerStack(config, _activation_name(intermediate_act_fn))(
+    outputs = graph.call_layer(
+        lambda: TransformerStack(config, _activation_name(intermediate_act_fn)),
         reshape_to_matrix(input_tensor),
         _ones(input_tensor) if attention_mask is None else attention_mask,
         training=_training(input_tensor),
+        initializer_range=initializer_range,
     )
     if do_return_all_layers:
         return [reshape_from_matrix(output, shape) for output in outputs]
@@ -308,14 +354,16 @@ def reshape_to_matrix(input_tensor: Tensor) -> Tensor:
     rank = len(input_tensor.shape)
     if rank < 2:
         raise ValueError(f"`input_tensor` must have rank 2 or more. Received {input_tensor.shape}.")
-    return input_tensor if rank == 2 else ops.reshape(input_tensor, (-1, input_tensor.shape[-1]))
+    return (
+        input_tensor if rank == 2 else ops.reshape(input_tensor, (-1, ops.shape(input_tensor)[-1]))
+    )
 
 
 def reshape_from_matrix(output_tensor: Tensor, orig_shape_list: Sequence[Tensor]) -> Tensor:
     """Returns a matrix in its original shape, of which the last dimension may be another by now."""
     if len(orig_shape_list) == 2:
         return output_tensor
-    return _reshape(output_tensor, [*orig_shape_list[:-1], output_tensor.shape[-1]])
+    return _reshape(output_tensor, [*orig_shape_list[:-1], ops.shape(output_tensor)[-1]])
 
 
 def _reshape(tensor: Tensor, dimensions: Sequence[Tensor]) -> Tensor:
@@ -344,7 +392,7 @@ def assert_rank(
 
 def get_assignment_map_from_checkpoint(
     tvars: Sequence[Any], init_checkpoint: str
-) -> tuple[dict[str, str], dict[str, int]]:
+) -> tuple[dict[str, Any], dict[str, int]]:
     """Returns which variables a checkpoint holds; `Stored.assign` also assigns them.
 
     Args:
@@ -352,13 +400,17 @@ def get_assignment_map_from_checkpoint(
       init_checkpoint: What `Stored.open` takes.
 
     Returns:
-      The names that both have, each mapped to itself; and each of them, with and without the
+      The names that both have, each mapped to itself, or in a graph to the variable, as
+      `tf.compat.v1.train.init_from_checkpoint` takes them; and each of them, with and without the
       ":0" of a TensorFlow name, mapped to 1.
 
     Raises:
       ValueError: where there is no checkpoint, or it does not store variables by name.
     """
-    names = {re.sub(r":\d+$", "", getattr(variable, "path", variable.name)) for variable in tvars}
-    found = sorted(names & Stored.open(init_checkpoint).shapes.keys())
+    variables = {
+        re.sub(r":\d+$", "", getattr(variable, "path", variable.name)): variable
+        for variable in tvars
+    }
+    found = sorted(variables.keys() & Stored.open(init_checkpoint).shapes.keys())
     initialized = {key: 1 for name in found for key in (name, f"{name}:0")}
-    return {name: name for name in found}, initialized
+    return {name: variables[name] if in_graph() else name for name in found}, initialized
