@@ -740,3 +740,6 @@ if not TYPE_CHECKING:
 
     def __dir__() -> list[str]:
         return sorted({*globals(), *_ORIGINAL_NAMES})
+
+    # What `from modeling import *` brings.
+    __all__ = [name for name in __dir__() if not name.startswith("_")]

@@ -1,3 +1,5 @@
+import importlib
+import os
 import subprocess
 import sys
 
@@ -14,6 +16,11 @@ def test_modules_of_the_root_are_found_as_the_same_objects():
     assert optimization is sys.modules["optimization"]
     assert bert.tokenization is tokenization
     assert bert.run_classifier is run_classifier
+    specification = tokenization.__spec__
+    for name in ("tokenization", "run_classifier"):
+        assert importlib.import_module(f"bert.{name}") is sys.modules[name]
+    # Importing a module again under its other name leaves it what it is.
+    assert tokenization.__spec__ is specification and specification.name == "tokenization"
 
 
 def test_names_are_listed():
@@ -32,6 +39,117 @@ def test_import_loads_nothing_else():
     )
     heavy = {"tensorflow", "keras", "numpy", "absl", *bert.LIBRARY, *bert.SCRIPTS}
     assert heavy & set(result.stdout.split()) == set()
+
+
+def test_other_modules_are_not_found_in_the_package():
+    for name in ("bert.tests", "bert.conftest", "tokenisation", "modeling.bert"):
+        with pytest.raises(ModuleNotFoundError):
+            importlib.import_module(name)
+
+
+# As google-research/language, the original's notebook, bluebert and BERT-NER import them.
+IMPORTS = """
+from bert import modeling, optimization, tokenization
+from bert import create_pretraining_data, extract_features, run_classifier
+from bert import run_classifier_with_tfhub, run_pretraining, run_squad
+import bert
+import bert.modeling
+import bert.optimization as other_optimization
+from bert.modeling import BertModel
+from bert.tokenization import FullTokenizer
+import sys
+for name in (*bert.LIBRARY, "extract_features", "run_classifier", "run_pretraining", "run_squad"):
+    assert getattr(bert, name) is sys.modules[name]
+assert bert.modeling is modeling and BertModel is modeling.BertModel
+assert other_optimization is optimization and bert.load.__module__ == "bert.loaded"
+print(bert.__file__)
+"""
+
+
+def run_in(folder, code, *arguments, **env):
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        cwd=folder,
+        env={**os.environ, **env},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.slow
+def test_modules_are_found_where_the_clone_is_first_on_the_path(tmp_path):
+    result = run_in(tmp_path, IMPORTS, PYTHONPATH=str(ROOT))
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.strip() == str(ROOT / "bert" / "__init__.py")
+
+
+@pytest.fixture
+def above(tmp_path):
+    """A folder with a clone in a folder `bert`, and with code of its own."""
+    (tmp_path / "bert").symlink_to(ROOT, target_is_directory=True)
+    (tmp_path / "predict.py").write_text("OWN = True\n")
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_modules_are_found_in_a_clone_that_is_a_folder_named_bert(above):
+    """`git clone ... bert`, and then from the folder above; whose own modules come first there."""
+    result = run_in(above, f"{IMPORTS}\nimport predict\nassert predict.OWN")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.strip() == str(ROOT / "bert" / "__init__.py")
+
+
+def test_a_clone_within_a_package_is_found(above):
+    (above / "project").mkdir()
+    (above / "bert").rename(above / "project" / "bert")
+    code = (
+        "from project.bert import tokenization\n"
+        "from project.bert.tokenization import FullTokenizer\n"
+        "import bert\nassert bert.tokenization is tokenization\n"
+        "assert tokenization.FullTokenizer is FullTokenizer"
+    )
+    result = run_in(above, code)
+    assert result.returncode == 0, result.stderr
+
+
+def test_the_command_runs_from_the_folder_above(above):
+    result = subprocess.run(
+        [sys.executable, "-m", "bert"], cwd=above, capture_output=True, text=True, check=False
+    )
+    assert "run_classifier" in result.stdout and result.stderr == ""
+
+
+@pytest.mark.parametrize("statement", ["from bert import tokenization", "import bert.tokenization"])
+def test_a_module_of_that_name_that_comes_first_is_refused(above, statement):
+    (above / "tokenization.py").write_text("OWN = True\n")
+    result = run_in(above, statement)
+    assert "ImportError: `tokenization` must be the module in " in result.stderr
+    assert "Rename that one." in result.stderr
+
+
+# The functions and classes of the original's files.
+ORIGINAL = {
+    "modeling": "BertConfig BertModel gelu get_activation get_assignment_map_from_checkpoint "
+    "dropout layer_norm layer_norm_and_dropout create_initializer embedding_lookup "
+    "embedding_postprocessor create_attention_mask_from_input_mask attention_layer "
+    "transformer_model get_shape_list reshape_to_matrix reshape_from_matrix assert_rank",
+    "tokenization": "validate_case_matches_checkpoint convert_to_unicode printable_text "
+    "load_vocab convert_by_vocab convert_tokens_to_ids convert_ids_to_tokens whitespace_tokenize "
+    "FullTokenizer BasicTokenizer WordpieceTokenizer _is_whitespace _is_control _is_punctuation",
+    "optimization": "create_optimizer AdamWeightDecayOptimizer",
+}
+
+
+@pytest.mark.parametrize("module", ORIGINAL)
+def test_all_names_of_the_original_are_there(module):
+    names = ORIGINAL[module].split()
+    imported: dict[str, object] = {}
+    exec(f"from {module} import *", imported)
+    for name in names:
+        value = getattr(importlib.import_module(module), name)
+        assert imported.get(name, value) is value
+    assert {name for name in names if name[0] != "_"} <= imported.keys()
 
 
 def test_every_script_and_module_of_the_library_is_named():

@@ -42,7 +42,9 @@ LOADED_BY_STRING = {
 
 
 def find_modules() -> dict[str, Path]:
-    paths = [*ROOT.glob("*.py"), *ROOT.glob("bert/**/*.py")]
+    # The root's own `__init__.py` is run by nobody but code above a clone in a folder `bert`.
+    root = [path for path in ROOT.glob("*.py") if path.stem != "__init__"]
+    paths = [*root, *ROOT.glob("bert/**/*.py")]
     names = {path: ".".join(path.relative_to(ROOT).with_suffix("").parts) for path in paths}
     return {name.removesuffix(".__init__"): path for path, name in sorted(names.items())}
 

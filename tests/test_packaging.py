@@ -1,4 +1,5 @@
 import configparser
+import os
 import shutil
 import subprocess
 import sys
@@ -50,12 +51,34 @@ def metadata(wheel, name):
 def test_wheel_holds_the_modules_and_what_lies_beside_them_and_nothing_else(wheel):
     paths = [PurePosixPath(name) for name in tracked_files()]
     roots = {str(path) for path in paths if path.parent == PurePosixPath() and path.suffix == ".py"}
+    roots -= {"__init__.py"}  # For clones in a folder `bert` alone.
     rooms = {str(path) for path in paths if path.parts[0] == "bert"}
     held = {name for name in wheel.namelist() if ".dist-info/" not in name}
     assert held == roots | rooms
     # Also of what pyproject.toml lists and is not there.
     top_level = metadata(wheel, "top_level.txt").split()
     assert sorted(top_level) == sorted({name.removesuffix(".py") for name in roots} | {"bert"})
+
+
+@pytest.mark.slow
+def test_modules_of_the_wheel_are_found_in_its_package(wheel, tmp_path):
+    wheel.extractall(tmp_path / "site")
+    code = (
+        "import bert, bert.modeling, modeling\nfrom bert import run_squad, tokenization\n"
+        "assert bert.modeling is modeling\n"
+        "print(bert.__file__, modeling.__file__, tokenization.__file__, run_squad.__file__)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path / "site")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    names = ("bert/__init__.py", "modeling.py", "tokenization.py", "run_squad.py")
+    assert result.stdout.split() == [str(tmp_path / "site" / name) for name in names]
 
 
 @pytest.mark.slow
