@@ -10,9 +10,11 @@ name in a checkpoint. The network is built of `keras.ops` alone.
 
 import contextlib
 import contextvars
+import copy
 import dataclasses
 import importlib
 import json
+import logging
 import math
 import os
 import types
@@ -55,9 +57,12 @@ _SIZES = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class BertConfig:
     """The shape of a model, as `bert_config.json` states it (original: modeling.py, BertConfig).
+
+    Any values are taken, and may be set later; layers `check` them when they are made. What is set
+    under other names stays, too, and has no effect.
 
     Attributes:
       vocab_size: Number of entries of the vocabulary, V.
@@ -71,9 +76,6 @@ class BertConfig:
       max_position_embeddings: Longest sequence that the position table can serve.
       type_vocab_size: Number of segment types.
       initializer_range: Standard deviation of the truncated normal initializer.
-
-    Raises:
-      ValueError: where a value cannot describe a model.
     """
 
     vocab_size: int
@@ -88,7 +90,64 @@ class BertConfig:
     type_vocab_size: int = 16
     initializer_range: float = 0.02
 
-    def __post_init__(self) -> None:
+    @classmethod
+    def from_dict(cls, json_object: Mapping[str, Any]) -> "BertConfig":
+        """Returns the config that a parsed `bert_config.json` describes.
+
+        Args:
+          json_object: May also be a `config.json` of transformers. Of keys that are not known, a
+            warning tells; they stay in the config, as in the original.
+
+        Raises:
+          ValueError: where transformers describes a model that is none of BERT's, or a key is the
+            name of a method.
+        """
+        if huggingface_files.is_config(json_object):
+            json_object = huggingface_files.to_bert(json_object)
+        known = {field.name for field in dataclasses.fields(cls)}
+        if unknown := sorted(json_object.keys() - known - UNUSED_KEYS):
+            logging.getLogger(__name__).warning(
+                "Keys %s of the configuration have no effect. Known are %s.", unknown, sorted(known)
+            )
+        if taken := [key for key in unknown if hasattr(cls, key)]:
+            raise ValueError(f"Keys must not be names of methods. Received {taken}.")
+        config = cls(vocab_size=json_object.get("vocab_size"))  # type: ignore[arg-type]
+        for key, value in json_object.items():
+            setattr(config, key, value)
+        return config
+
+    @classmethod
+    def from_json_file(cls, json_file: str) -> "BertConfig":
+        """Returns the config in `json_file`, a path that `tf.io.gfile` reads.
+
+        Raises:
+          ValueError: where the file is absent, not JSON, or does not describe a model.
+        """
+        try:
+            values = json.loads(read_file(os.fspath(json_file)))
+        except FileNotFoundError as error:
+            raise ValueError(f"`bert_config_file` must exist. Received {json_file!r}.") from error
+        except ValueError as error:
+            raise ValueError(f"{json_file!r} must be JSON: {error}.") from error
+        if not isinstance(values, dict):
+            raise ValueError(f"{json_file!r} must hold a JSON object. Received {values!r}.")
+        try:
+            config = cls.from_dict(values)
+            config.check()
+        except ValueError as error:
+            raise ValueError(f"{json_file!r}: {error}") from error
+        return config
+
+    def check(self) -> None:
+        """Checks that the values can describe a model.
+
+        Raises:
+          ValueError: naming the field that cannot.
+        """
+        if self.vocab_size is None:
+            raise ValueError(
+                "`vocab_size` must be given. It is the number of lines of `vocab.txt`."
+            )
         for name in _SIZES:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
@@ -110,50 +169,9 @@ class BertConfig:
             self.hidden_act if isinstance(self.hidden_act, str) else str(self.hidden_act)
         )
 
-    @classmethod
-    def from_dict(cls, json_object: Mapping[str, Any]) -> "BertConfig":
-        """Returns the config that a parsed `bert_config.json` describes.
-
-        Args:
-          json_object: May also be a `config.json` of transformers.
-
-        Raises:
-          ValueError: where a key is not known, `vocab_size` is absent or a value is not possible.
-        """
-        if huggingface_files.is_config(json_object):
-            json_object = huggingface_files.to_bert(json_object)
-        known = {field.name for field in dataclasses.fields(cls)}
-        if unknown := sorted(json_object.keys() - known - UNUSED_KEYS):
-            raise ValueError(f"Keys must be among {sorted(known)}. Received {unknown}.")
-        if json_object.get("vocab_size") is None:
-            raise ValueError(
-                "`vocab_size` must be given. It is the number of lines of `vocab.txt`."
-            )
-        return cls(**{key: value for key, value in json_object.items() if key in known})
-
-    @classmethod
-    def from_json_file(cls, json_file: str) -> "BertConfig":
-        """Returns the config in `json_file`, a path that `tf.io.gfile` reads.
-
-        Raises:
-          ValueError: where the file is absent, not JSON, or does not describe a model.
-        """
-        try:
-            values = json.loads(read_file(os.fspath(json_file)))
-        except FileNotFoundError as error:
-            raise ValueError(f"`bert_config_file` must exist. Received {json_file!r}.") from error
-        except ValueError as error:
-            raise ValueError(f"{json_file!r} must be JSON: {error}.") from error
-        if not isinstance(values, dict):
-            raise ValueError(f"{json_file!r} must hold a JSON object. Received {values!r}.")
-        try:
-            return cls.from_dict(values)
-        except ValueError as error:
-            raise ValueError(f"{json_file!r}: {error}") from error
-
     def to_dict(self) -> dict[str, Any]:
-        """Returns the fields by name."""
-        return dataclasses.asdict(self)
+        """Returns the fields by name, and what else was set."""
+        return copy.deepcopy(vars(self))
 
     def to_json_string(self) -> str:
         """Returns the text of a `bert_config.json`."""
@@ -272,6 +290,7 @@ class ConfiguredLayer(keras.layers.Layer):
 
     def __init__(self, config: BertConfig, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        config.check()
         self.config = config
 
     def get_config(self) -> dict[str, Any]:
@@ -601,10 +620,10 @@ class BertModel(ConfiguredLayer):
                 "`is_training` and `input_ids` must be given together, or neither. Received "
                 f"{is_training!r} and {input_ids!r}."
             )
+        # What becomes of the given one is no concern of the model.
+        config = copy.deepcopy(config)
         if input_ids is not None and not is_training:
-            config = dataclasses.replace(
-                config, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
-            )
+            config.hidden_dropout_prob = config.attention_probs_dropout_prob = 0.0
         given = {"input_ids": input_ids, "input_mask": input_mask, "segment_ids": token_type_ids}
         inputs = {name: tensor for name, tensor in given.items() if tensor is not None}
         if input_ids is not None and _original("in_graph")():

@@ -129,14 +129,63 @@ def test_losses_and_accuracies_equal_the_original(golden):
         ({"hidden_act": "swish"}, r"`hidden_act` must be among .*Received 'swish'"),
         ({"hidden_act": 3}, "`hidden_act` must be among"),
         ({"hidden_act": None}, "`hidden_act` must be among"),
-        ({"hiden_size": 8}, r"Keys must be among .*Received \['hiden_size'\]"),
-        ({"seq_length": 8, "layers": 2}, r"Received \['layers', 'seq_length'\]"),
     ],
 )
-def test_config_refuses_what_cannot_describe_a_model(values, message):
+def test_what_cannot_describe_a_model_is_refused_when_a_file_or_a_model_has_it(
+    tmp_path, values, message
+):
     base = {"vocab_size": 100} if values and "vocab_size" not in values else {}
+    config = modeling.BertConfig.from_dict({**base, **values})
     with pytest.raises(ValueError, match=message):
-        modeling.BertConfig.from_dict({**base, **values})
+        modeling.BertModel(config)
+    with pytest.raises(ValueError, match=message):
+        modeling.Pooler(config)
+    path = tmp_path / "bert_config.json"
+    path.write_text(json.dumps({**base, **values}))
+    with pytest.raises(ValueError, match=message):
+        modeling.BertConfig.from_json_file(str(path))
+
+
+def test_a_config_takes_any_values_and_gives_them_back():
+    config = modeling.BertConfig(vocab_size=99, hidden_size=37)
+    values = json.loads(config.to_json_string())
+    assert (values["vocab_size"], values["hidden_size"]) == (99, 37)
+    assert modeling.BertConfig.from_dict(values) == config
+
+
+def test_a_key_cannot_replace_a_method():
+    with pytest.raises(ValueError, match=r"names of methods. Received \['check'\]"):
+        modeling.BertConfig.from_dict({"vocab_size": 3, "check": 1})
+
+
+def test_a_field_that_is_set_counts(tiny_config):
+    config = modeling.BertConfig.from_dict(tiny_config.to_dict())
+    config.hidden_size = 20
+    config.num_hidden_layers = 1
+    model = modeling.BertModel(config)
+    model.build(None)
+    shapes = {variable.path: tuple(variable.shape) for variable in model.weights}
+    assert shapes["bert/embeddings/word_embeddings"] == (29, 20)
+    assert not any("layer_1" in path for path in shapes)
+    # What is set after that does not change the model.
+    config.hidden_size = 4
+    assert model.get_config()["config"]["hidden_size"] == 20
+
+
+def test_keys_that_are_not_known_stay_and_are_told(tmp_path, caplog):
+    values = {"vocab_size": 3, "hiden_size": 8, "pooler_type": "first_token_transform"}
+    config = modeling.BertConfig.from_dict(values)
+    (message,) = caplog.messages
+    assert "Keys ['hiden_size'] of the configuration have no effect" in message
+    assert config.to_dict() == {**modeling.BertConfig(3).to_dict(), **values}
+    path = tmp_path / "bert_config.json"
+    path.write_text(config.to_json_string())
+    again = modeling.BertConfig.from_json_file(str(path))
+    assert again.hiden_size == 8
+    assert json.loads(again.to_json_string()) == config.to_dict()
+    # A model is saved with them, too.
+    again.hidden_size, again.num_attention_heads = 8, 2
+    assert modeling.BertModel(again).get_config()["config"]["hiden_size"] == 8
 
 
 @pytest.mark.parametrize(
@@ -146,7 +195,7 @@ def test_config_refuses_what_cannot_describe_a_model(values, message):
         ("", "must be JSON"),
         ("{'vocab_size': 3}", "must be JSON"),
         ("[1, 2]", "must hold a JSON object"),
-        ('{"vocab_size": 3, "depth": 1}', r"Keys must be among .*\['depth'\]"),
+        ('{"vocab_size": 3, "hidden_size": 37}', "a multiple of `num_attention_heads`"),
         (b"\xff\xfe\x00", "must be JSON"),
     ],
 )
@@ -205,13 +254,12 @@ RELEASED_CONFIGS = {
 
 
 @pytest.mark.parametrize("name", RELEASED_CONFIGS)
-def test_released_configs_are_read(name):
+def test_released_configs_are_read_without_complaint(name, caplog):
     values = {"type_vocab_size": 2, **RELEASED_CONFIGS[name]}
     config = modeling.BertConfig.from_dict(values)
     read = config.to_dict()
-    assert {key: read[key] for key in values if key in read} == {
-        key: value for key, value in values.items() if key not in modeling.UNUSED_KEYS
-    }
+    assert {key: read[key] for key in values} == values
+    assert not caplog.records
 
 
 @pytest.mark.skipif(not RELEASED.exists(), reason="The released checkpoint's index is not there.")

@@ -404,7 +404,7 @@ class ModelFolder:
         differences = [
             f"`{key}` is {stored[key]!r} there and {value!r} in `--bert_config_file`"
             for key, value in config.to_dict().items()
-            if stored[key] != value
+            if key in stored and stored[key] != value
         ]
         if differences:
             raise ValueError(
