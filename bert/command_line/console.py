@@ -1,12 +1,14 @@
 """How a script starts, and how far its work is."""
 
+import itertools
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from absl import app, logging
+from absl import app, flags, logging
 
 _SECONDS_BETWEEN_LINES = 10
+_TRUTH_VALUES = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
 
 
 class Progress:
@@ -45,8 +47,9 @@ def run_script(main: Callable[[list[str]], None], *, takes_arguments: bool = Fal
     """
 
     def checked_main(arguments: list[str]) -> None:
-        if len(arguments) > 1 and not takes_arguments:
-            raise app.UsageError(f"Arguments must be flags. Received {arguments[1:]}.")
+        remedy = _remedy_for_spaces(arguments[1:])
+        if remedy or (len(arguments) > 1 and not takes_arguments):
+            raise app.UsageError(f"Arguments must be flags. Received {arguments[1:]}.{remedy}")
         try:
             main(arguments)
         except (ValueError, ArithmeticError, OSError) as error:
@@ -55,3 +58,19 @@ def run_script(main: Callable[[list[str]], None], *, takes_arguments: bool = Fal
             sys.exit(1)
 
     app.run(checked_main)
+
+
+def _remedy_for_spaces(arguments: Sequence[str]) -> str:
+    """Returns how to write `--flag False`: the value of a boolean flag is no argument of its own.
+
+    Args:
+      arguments: Those that are no flags.
+    """
+    for before, word in itertools.pairwise(sys.argv):
+        name, value = before.lstrip("-"), _TRUTH_VALUES.get(word.lower())
+        if word not in arguments or value is None or not before.startswith("-"):
+            continue
+        if name in flags.FLAGS and flags.FLAGS[name].boolean:
+            short = f"--{name}" if value else f"--no{name}"
+            return f" Write `{before} {word}` as `--{name}={word.lower()}` or `{short}`."
+    return ""
