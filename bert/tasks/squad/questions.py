@@ -87,7 +87,10 @@ class ReadingSummary:
         )
         for count, meaning in (
             (self.num_blank_contexts, "paragraphs are blank, so that nothing can be found there"),
-            (self.num_repeated_ids, "training questions have the id of an earlier one"),
+            (
+                self.num_repeated_ids,
+                "questions have the id of an earlier one; of the answers to these, the last stays",
+            ),
             (self.num_wrong_offsets, "answers are not where their `answer_start` says"),
             (self.num_several_answers, "training questions have several answers; the first counts"),
             (
@@ -265,14 +268,8 @@ class _Reader:
     def _read_id(self, question: Any) -> str:
         number = isinstance(question, dict) and type(question.get("id")) is int
         qas_id = str(question["id"]) if number else _field(question, "id", str, "text")
-        if qas_id in self._ids:
-            # In training no harm comes of it, and some repeat questions on purpose.
-            if not self._is_training:
-                raise _MalformedError(
-                    " must have an `id` of its own, since predictions are listed by it. An earlier "
-                    "question has the same."
-                )
-            self.summary.num_repeated_ids += 1
+        # Faithful: predictions are listed by id, so that the last one stays.
+        self.summary.num_repeated_ids += qas_id in self._ids
         self._ids.add(qas_id)
         return qas_id
 

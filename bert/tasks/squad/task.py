@@ -239,10 +239,12 @@ class QuestionAnswering:
     def golds(self, questions: Sequence[SquadExample]) -> dict[str, list[str]]:
         """Returns the gold answers of the questions that can be scored."""
         is_v2 = self.decoding.version_2_with_negative
+        # Of questions with the same id, the last counts, as among the predictions.
+        by_id = {question.qas_id: question.answers for question in questions}
         return {
-            question.qas_id: [answer.text for answer in question.answers]
-            for question in questions
-            if question.answers or (question.answers == () and is_v2)
+            qas_id: [answer.text for answer in answers]
+            for qas_id, answers in by_id.items()
+            if answers or (answers == () and is_v2)
         }
 
     def score(
@@ -250,11 +252,12 @@ class QuestionAnswering:
     ) -> dict[str, Any]:
         """Returns the official scores, and as `baseline` the F1 of giving one answer to all."""
         golds = self.golds(inputs.examples)
-        if golds and len(golds) < len(inputs.examples):
+        num_questions = len({example.qas_id for example in inputs.examples})
+        if golds and len(golds) < num_questions:
             logging.warning(
                 "%d questions are not scored, as the file has no answer to them; for those that "
                 "have none, as in SQuAD 2.0, pass --version_2_with_negative.",
-                len(inputs.examples) - len(golds),
+                num_questions - len(golds),
             )
         if not golds:
             return {}
