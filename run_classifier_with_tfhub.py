@@ -45,18 +45,29 @@ def define_flags() -> None:
     common_flags.define(Settings)
 
 
-def run(settings: run_classifier.Settings, bert_hub_module_handle: str) -> dict[str, Any]:
+def run(
+    settings: run_classifier.Settings,
+    bert_hub_module_handle: str,
+    do_lower_case: bool | None = None,
+) -> dict[str, Any]:
     """Does what `run_classifier.run` does, with the model of the module.
+
+    Args:
+      settings: The flags of run_classifier.py.
+      bert_hub_module_handle: The module.
+      do_lower_case: What the flag says, None where it was not given: it counts where the module
+        does not tell its casing.
 
     Raises:
       ValueError: before the expensive part, where settings, files and module do not fit.
     """
     with tempfile.TemporaryDirectory() as folder:
-        return run_classifier.run(_complete(settings, bert_hub_module_handle, folder))
+        complete = _complete(settings, bert_hub_module_handle, do_lower_case, folder)
+        return run_classifier.run(complete)
 
 
 def _complete(
-    settings: run_classifier.Settings, handle: str, folder: str
+    settings: run_classifier.Settings, handle: str, do_lower_case: bool | None, folder: str
 ) -> run_classifier.Settings:
     """Returns the settings with the module's files; `folder` is for those that it lacks."""
     found: dict[str, Any]
@@ -67,7 +78,7 @@ def _complete(
             "hub, such as google-bert/bert-base-uncased."
         )
     if tf_hub.is_module(handle):
-        module = tf_hub.Module(handle)
+        module = tf_hub.Module(handle, vocab_file=settings.vocab_file, do_lower_case=do_lower_case)
         ModelFolder(folder).keep(module.config)
         found = {
             "vocab_file": module.vocab_file,
@@ -95,13 +106,16 @@ def create_tokenizer_from_hub_module(bert_hub_module_handle: str) -> tokenizatio
 def main(_: list[str]) -> None:
     """Runs the script on its flags."""
     settings = common_flags.read_settings(run_classifier.Settings)
+    given = {name for name in (*_GIVEN, "do_lower") if flags.FLAGS[name].present}
     for name in _GIVEN:
-        if flags.FLAGS[name].present:
+        if name in given:
             logging.warning(
                 "--%s only counts where --bert_hub_module_handle does not tell it.", name
             )
     keras.utils.set_random_seed(settings.seed)
-    run(settings, common_flags.read_settings(Settings).bert_hub_module_handle)
+    handle = common_flags.read_settings(Settings).bert_hub_module_handle
+    casing = settings.do_lower_case if given & {"do_lower_case", "do_lower"} else None
+    run(settings, handle, casing)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import run_python
-from tensorflow.core.protobuf import saved_model_pb2
+from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
 import modeling
 import run_classifier
@@ -21,16 +21,21 @@ CONFIG = modeling.BertConfig(
 )
 
 
-def write_graph(folder, signature):
+def write_graph(folder, signature="tokenization_info", casing=lambda: tf.constant(False)):
     """Writes a `saved_model.pb` as tensorflow_hub does: with two graphs, constants and no init."""
     saved = saved_model_pb2.SavedModel(saved_model_schema_version=1)
     for tags in ([], ["train"]):
         with tf.Graph().as_default() as graph:
-            casing = tf.identity(tf.constant(False), name="casing")
+            output = tf.identity(casing(), name="casing")
+            vocab_file = tf.constant("/gone/vocab.txt", name="vocab_file")
         meta = saved.meta_graphs.add()
         meta.meta_info_def.tags.extend(tags)
         meta.graph_def.CopyFrom(graph.as_graph_def())
-        meta.signature_def[signature].outputs["do_lower_case"].name = casing.name
+        meta.signature_def[signature].outputs["do_lower_case"].name = output.name
+        meta.signature_def[signature].outputs["vocab_file"].name = vocab_file.name
+        asset = meta_graph_pb2.AssetFileDef(filename="vocab.txt")
+        asset.tensor_info.name = vocab_file.name
+        meta.collection_def["saved_model_assets"].any_list.value.add().Pack(asset)
     (folder / "saved_model.pb").write_bytes(saved.SerializeToString())
 
 
@@ -45,7 +50,7 @@ def module(tmp_path):
     bert.build(None)
     tensors = {variable.path: variable.numpy() for variable in bert.weights}
     checkpoint.save_tensors(str(folder / "variables/variables"), tensors)
-    write_graph(folder, "tokenization_info")
+    write_graph(folder)
     return folder
 
 
@@ -119,8 +124,8 @@ def test_module_tells_its_shape_and_its_tokenizer_its_casing(module):
     ("spoil", "message"),
     [
         (lambda module: write_graph(module, "tokens"), "a signature 'tokenization_info'"),
-        (lambda module: (module / "saved_model.pb").write_bytes(b"no"), "saved_model.pb' does not"),
-        (lambda module: (module / "assets/vocab.txt").unlink(), "SavedModel of another kind"),
+        (lambda module: (module / "saved_model.pb").write_bytes(b"no"), "is not a SavedModel"),
+        (lambda module: (module / "assets/vocab.txt").unlink(), "`--vocab_file` must be given"),
         (lambda module: (module / "saved_model.pb").unlink(), "`--bert_hub_module_handle` must"),
         (
             lambda module: checkpoint.save_tensors(
@@ -147,3 +152,62 @@ def test_script_needs_its_flag():
     result = run_python("run_classifier_with_tfhub.py", "--do_train", check=False)
     assert result.returncode == 1
     assert "bert_hub_module_handle" in result.stderr
+
+
+@pytest.mark.parametrize("given", [None, True])
+def test_the_graph_of_a_module_is_never_run(tmp_path, module, given):
+    """Whoever made the module may have put anything into its graph."""
+    target = tmp_path / "written"
+
+    def write_and_tell():
+        with tf.control_dependencies([tf.io.write_file(str(target), "the graph ran")]):
+            return tf.equal(tf.constant(1), tf.constant(1))
+
+    write_graph(module, casing=write_and_tell)
+    if given is None:
+        with pytest.raises(ValueError, match=r"`--do_lower_case` must be given.*is not run"):
+            run_classifier_with_tfhub.run(make_settings(tmp_path), str(module))
+    else:
+        settings = make_settings(tmp_path, do_eval=False)
+        run_classifier_with_tfhub.run(settings, str(module), do_lower_case=given)
+        assert '"do_lower_case": true' in (tmp_path / "out/task.json").read_text()
+    assert not target.exists()
+
+
+@pytest.mark.parametrize("casing", [False, True])
+def test_a_constant_is_read_behind_what_runs_before_it(tmp_path, module, casing):
+    def constant():
+        with tf.control_dependencies([tf.io.write_file(str(tmp_path / "written"), "it ran")]):
+            return tf.identity(tf.constant(casing))
+
+    write_graph(module, casing=constant)
+    assert tf_hub.Module(str(module), do_lower_case=not casing).do_lower_case is casing
+    assert not (tmp_path / "written").exists()
+
+
+@pytest.mark.parametrize("value", [[True, True], 1, "true"])
+def test_a_constant_that_is_no_truth_value_is_asked_for(module, value):
+    write_graph(module, casing=lambda: tf.constant(value))
+    with pytest.raises(ValueError, match="`--do_lower_case` must be given"):
+        _ = tf_hub.Module(str(module)).do_lower_case
+
+
+def test_a_circle_in_the_graph_ends(module):
+    content = saved_model_pb2.SavedModel.FromString((module / "saved_model.pb").read_bytes())
+    for meta in content.meta_graphs:
+        for node in meta.graph_def.node:
+            if node.name == "casing":
+                node.input[0] = "casing"
+    (module / "saved_model.pb").write_bytes(content.SerializeToString())
+    with pytest.raises(ValueError, match="`--do_lower_case` must be given"):
+        _ = tf_hub.Module(str(module)).do_lower_case
+
+
+def test_of_several_assets_the_one_counts_that_the_graph_names(tmp_path, module):
+    (module / "assets/other.txt").write_text("other")
+    assert tf_hub.Module(str(module)).vocab_file == str(module / "assets/vocab.txt")
+    write_graph(module, "tokens")
+    with pytest.raises(ValueError, match="`--vocab_file` must be given"):
+        tf_hub.Module(str(module))
+    given = tmp_path / "mine.txt"
+    assert tf_hub.Module(str(module), vocab_file=str(given)).vocab_file == str(given)

@@ -1,17 +1,23 @@
 """BERT modules of TensorFlow Hub in its first format, such as bert_uncased_L-12_H-768_A-12/1.
 
 A module is a folder, as its archive unpacks: `saved_model.pb`, `variables/` with the names of the
-original's checkpoints, and the vocabulary as the only file in `assets/`. Its configuration is told
-by the shapes of its variables, and its casing by its signature `tokenization_info`.
+original's checkpoints, and the vocabulary in `assets/`. Its configuration is told by the shapes of
+its variables. Casing and vocabulary are constants in its graph, behind the outputs of the signature
+`tokenization_info`: they are read as they are stored. The graph, which may do anything to the
+machine it runs on, is never run nor loaded.
 """
 
 import functools
 import os
 import re
+from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
-from tensorflow.core.protobuf import saved_model_pb2
+from google.protobuf.message import DecodeError
+from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
+from bert.files.paths import is_file, read_file
 from bert.weights.checkpoint import Stored
 from bert.weights.folder import ModelFolder
 from modeling import BertConfig
@@ -20,6 +26,7 @@ FLAG = "bert_hub_module_handle"
 # That of all released modules.
 HEAD_SIZE = 64
 _SIGNATURE = "tokenization_info"
+_ASSETS = "saved_model_assets"
 
 
 def is_module(folder: str) -> bool:
@@ -32,23 +39,44 @@ class Module(ModelFolder):
 
     Args:
       path: A folder that `is_module` knows.
+      vocab_file: The vocabulary, for a module that does not tell it.
+      do_lower_case: Whether the model is uncased, for a module that does not tell it.
 
     Raises:
       ValueError: where it is none of a BERT, with what to give instead.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(
+        self, path: str, *, vocab_file: str | None = None, do_lower_case: bool | None = None
+    ) -> None:
         stored = Stored(os.path.join(path, "variables", "variables"), FLAG)
-        assets = os.path.join(path, "assets")
-        files = tf.io.gfile.listdir(assets) if tf.io.gfile.isdir(assets) else []
-        if "bert/embeddings/word_embeddings" not in stored.shapes or len(files) != 1:
+        if "bert/embeddings/word_embeddings" not in stored.shapes:
             raise ValueError(
                 f"`--{FLAG}` must be a BERT module in the format of TensorFlow Hub 1, with the "
                 f"variables of the original and a vocabulary. {path!r} is a SavedModel of another "
                 "kind. What --init_checkpoint of run_classifier.py takes will do, too: a "
                 "checkpoint or its folder, or a Hugging Face model."
             )
-        super().__init__(path, FLAG, stored, vocab_file=os.path.join(assets, files[0]))
+        self._graphs = _read_graphs(path)
+        super().__init__(path, FLAG, stored, vocab_file=self._find_vocabulary(path, vocab_file))
+        self._casing = do_lower_case
+
+    def _find_vocabulary(self, path: str, given: str | None) -> str:
+        """Returns the only asset, or the one that the graph names, or else what is given."""
+        assets = os.path.join(path, "assets")
+        names = tf.io.gfile.listdir(assets) if tf.io.gfile.isdir(assets) else []
+        if len(names) > 1:
+            named = {name for graph in self._graphs for name in _named_assets(graph)}
+            names = sorted(named.intersection(names))
+        if len(names) == 1 and is_file(os.path.join(assets, names[0])):
+            return os.path.join(assets, names[0])
+        if given:
+            return given
+        raise ValueError(
+            f"`--vocab_file` must be given for a module that does not tell its vocabulary. "
+            f"{path!r} has none as the only file in its folder 'assets', or as the one that its "
+            f"signature {_SIGNATURE!r} names."
+        )
 
     @functools.cached_property
     def config(self) -> BertConfig:
@@ -68,23 +96,69 @@ class Module(ModelFolder):
 
     @functools.cached_property
     def do_lower_case(self) -> bool:
-        """Whether the model is uncased, by its signature; a `ValueError` where it has none."""
-        return _read_casing(self.path)
+        """Whether the model is uncased: by its graph, or else as given.
 
-
-def _read_casing(folder: str) -> bool:
-    path = os.path.join(folder, "saved_model.pb")
-    with tf.io.gfile.GFile(path, "rb") as file:
-        content = file.read()
-    try:
-        saved = saved_model_pb2.SavedModel.FromString(content)
-        graphs = [each for each in saved.meta_graphs if _SIGNATURE in each.signature_def]
-        output = graphs[0].signature_def[_SIGNATURE].outputs["do_lower_case"].name
-        with tf.Graph().as_default() as graph, tf.compat.v1.Session() as session:
-            tf.import_graph_def(graphs[0].graph_def, name="")
-            return bool(session.run(graph.get_tensor_by_name(output)))
-    except Exception as error:  # Whatever TensorFlow says of a graph that it cannot read.
+        Raises:
+          ValueError: where neither says so.
+        """
+        for graph in self._graphs:
+            casing = _constant_bool(_source(graph, "do_lower_case"))
+            if casing is not None:
+                return casing
+        if self._casing is not None:
+            return self._casing
         raise ValueError(
-            f"`--{FLAG}` must tell its casing by a signature {_SIGNATURE!r} with "
-            f"`do_lower_case`. {path!r} does not ({type(error).__name__}: {error})."
+            f"`--do_lower_case` must be given, as true or false, for a module that does not tell "
+            f"its casing. {self.path!r} has no plain constant as `do_lower_case` of a signature "
+            f"{_SIGNATURE!r}; its graph is not run to find out."
+        )
+
+
+def _read_graphs(folder: str) -> Sequence[meta_graph_pb2.MetaGraphDef]:
+    """Returns the graphs of a module that tell something of its texts, as messages."""
+    path = os.path.join(folder, "saved_model.pb")
+    try:
+        saved = saved_model_pb2.SavedModel.FromString(read_file(path))
+    except DecodeError as error:
+        raise ValueError(
+            f"`--{FLAG}` must be a whole module. {path!r} is not a SavedModel: {error}."
         ) from error
+    return [graph for graph in saved.meta_graphs if _SIGNATURE in graph.signature_def]
+
+
+def _source(graph: meta_graph_pb2.MetaGraphDef, output: str) -> Any:
+    """Returns the node from which an output of the signature comes unchanged, or None."""
+    outputs = graph.signature_def[_SIGNATURE].outputs
+    name = outputs[output].name if output in outputs else ""
+    nodes = {node.name: node for node in graph.graph_def.node}
+    seen: set[str] = set()
+    while (node := nodes.get(name.removesuffix(":0"))) and node.name not in seen:
+        seen.add(node.name)
+        if node.op != "Identity":
+            return node
+        name = node.input[0] if node.input else ""
+    return None
+
+
+def _constant_bool(node: Any) -> bool | None:
+    """Returns the value of a node that is a constant truth value, else None."""
+    if node is None or node.op != "Const":
+        return None
+    tensor = node.attr["value"].tensor
+    if tensor.dtype != tf.bool.as_datatype_enum or any(
+        d.size != 1 for d in tensor.tensor_shape.dim
+    ):
+        return None
+    stored = [*tensor.bool_val, *tensor.tensor_content]
+    return bool(stored[0]) if len(stored) == 1 else None
+
+
+def _named_assets(graph: meta_graph_pb2.MetaGraphDef) -> list[str]:
+    """Returns the names of the files in `assets/` that the signature gives as vocabulary."""
+    node = _source(graph, "vocab_file")
+    names = []
+    for stored in graph.collection_def[_ASSETS].any_list.value if node is not None else ():
+        asset = meta_graph_pb2.AssetFileDef()
+        if stored.Unpack(asset) and asset.tensor_info.name.removesuffix(":0") == node.name:
+            names.append(asset.filename)
+    return names
