@@ -20,6 +20,7 @@ from bert.command_line import flags as common_flags
 from bert.command_line.console import Progress, run_script
 from bert.command_line.flags import REQUIRED, flag
 from bert.files.paths import check_outputs, file_size, is_remote, match_files, open_file, read_lines
+from bert.files.records import has_feature
 from bert.tasks.pretraining.instances import InstanceTable, TrainingInstance, write_instances
 from bert.tasks.pretraining.statistics import describe_corpus, describe_instances
 
@@ -30,7 +31,9 @@ SHORTEST_SEQUENCE = 5
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(common_flags.VocabularySettings, common_flags.LengthSettings):
+class Settings(
+    common_flags.VocabularySettings, common_flags.LengthSettings, common_flags.OutputSettings
+):
     """The flags of this script, by name."""
 
     input_file: str = flag(
@@ -360,7 +363,13 @@ def run(settings: Settings) -> InstanceTable:
     logging.info("%s", settings)
     input_files = match_files(settings.input_file, "input_file")
     output_files = settings.output_file.split(",")
-    check_outputs(output_files, input_files, "output_file")
+    # Faithful: records of an earlier run are replaced.
+    check_outputs(
+        output_files,
+        [*input_files, settings.vocab_file],
+        "output_file",
+        lambda path: settings.overwrite or has_feature(path, "masked_lm_positions"),
+    )
     tokenizer = _load_tokenizer(settings.vocab_file, settings.do_lower_case)
     logging.info("*** Reading from input files ***")
     for input_file in input_files:

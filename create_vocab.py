@@ -31,7 +31,7 @@ MOST_UNKNOWN = 0.001
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings:
+class Settings(common_flags.OutputSettings):
     """The flags of this script, by name."""
 
     input_file: str = flag(
@@ -88,7 +88,7 @@ def run(settings: Settings) -> Summary:
             f"--num_unused={settings.num_unused}. Received {settings.vocab_size}."
         )
     input_files = match_files(settings.input_file, "input_file")
-    check_outputs([settings.output_file], input_files, "output_file")
+    check_outputs([settings.output_file], input_files, "output_file", settings.may_replace)
     counts = count_words(input_files, settings.do_lower_case, _num_processes(settings, input_files))
     logging.info(
         "Read %s words, %s different ones. Learning.", f"{counts.total():,}", f"{len(counts):,}"

@@ -25,7 +25,7 @@ from bert.command_line.console import Progress, run_script
 from bert.command_line.flags import REQUIRED, flag
 from bert.files.paths import check_outputs, match_files, read_lines, replace_files
 from bert.files.tables import clean_line, split_pair
-from bert.files.vectors import Features, write_jsonl, write_npz
+from bert.files.vectors import Features, is_features, write_jsonl, write_npz
 from bert.tasks.features import COMBINATIONS, Extractor, Line, parse_layers, read_line, width
 from bert.training.batches import cut_by_size
 from bert.weights.folder import ModelFolder
@@ -36,7 +36,9 @@ CHUNK_LINES = 1 << 12
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(common_flags.ModelSettings, common_flags.VocabularySettings):
+class Settings(
+    common_flags.ModelSettings, common_flags.VocabularySettings, common_flags.OutputSettings
+):
     """The flags of this script, by name."""
 
     input_file: str = flag(
@@ -147,7 +149,13 @@ def run(settings: Settings) -> None:
     _check(settings, config, layers)
     folder.stored.check_fit(config)
     files = match_files(settings.input_file, "input_file")
-    check_outputs([settings.output_file], files, "output_file")
+    # Faithful: features of an earlier run are replaced.
+    check_outputs(
+        [settings.output_file],
+        [*files, *folder.files],
+        "output_file",
+        lambda path: settings.overwrite or is_features(path),
+    )
     lines = Lines(files, folder.load_tokenizer(), settings.max_seq_length)
     lengths = survey(lines, config)
     extractor = Extractor(modeling.BertModel(config), layers, settings.pooling)

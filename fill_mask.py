@@ -18,7 +18,7 @@ from absl import flags, logging
 from bert.command_line import flags as common_flags
 from bert.command_line.console import run_script
 from bert.command_line.flags import REQUIRED, flag
-from bert.files.paths import match_files, open_output
+from bert.files.paths import check_outputs, match_files, open_output
 from bert.files.tables import clean_line, text_lines
 from bert.tasks.pretraining import masked_model
 from bert.tasks.pretraining.masked_model import MASK, Guess, Score, Text
@@ -27,7 +27,9 @@ from bert.weights.folder import ModelFolder
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(common_flags.ModelSettings, common_flags.VocabularySettings):
+class Settings(
+    common_flags.ModelSettings, common_flags.VocabularySettings, common_flags.OutputSettings
+):
     """The flags of this script, by name."""
 
     checkpoint: str = flag(
@@ -77,14 +79,17 @@ def run(settings: Settings, texts: Sequence[str] = ()) -> int:
     given = _number(texts) if texts else _read_lines(path)
     # Who types waits for each answer.
     waits = not texts and path == "-" and sys.stdin.isatty()
-    with open_output(settings.output_file, path) as output:
-        folder = ModelFolder.open(
-            settings.checkpoint,
-            "checkpoint",
-            bert_config_file=settings.bert_config_file,
-            vocab_file=settings.vocab_file,
-            do_lower_case=settings.do_lower_case,
-        )
+    folder = ModelFolder.open(
+        settings.checkpoint,
+        "checkpoint",
+        bert_config_file=settings.bert_config_file,
+        vocab_file=settings.vocab_file,
+        do_lower_case=settings.do_lower_case,
+    )
+    if settings.output_file != "-":
+        inputs = [path, *folder.files]
+        check_outputs([settings.output_file], inputs, "output_file", settings.may_replace)
+    with open_output(settings.output_file) as output:
         model = masked_model.load(folder, settings.batch_size)
         read = (model.read(text, place) for place, text in given)
         limit = 1 if waits else 64 * settings.batch_size

@@ -21,10 +21,11 @@ from absl import logging
 from bert.command_line import flags as common_flags
 from bert.command_line.console import run_script
 from bert.command_line.flags import REQUIRED, flag
-from bert.files.paths import match_files, open_output
+from bert.files.paths import check_outputs, match_files, open_output
 from bert.files.tables import read_csv, text_lines
 from bert.loaded import LoadedModel
 from bert.loaded import load_fine_tuned as load
+from bert.weights.folder import ModelFolder
 
 __all__ = ["LoadedModel", "load"]
 
@@ -32,7 +33,7 @@ FORMATS = ("lines", "tsv", "csv", "jsonl")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings:
+class Settings(common_flags.OutputSettings):
     """The flags of this script, by name."""
 
     model_dir: str = flag(REQUIRED, "The --output_dir of a fine-tuning script.")
@@ -69,6 +70,11 @@ def run(settings: Settings) -> int:
     is_file = settings.input_file != "-"
     if is_file:
         match_files(settings.input_file, "input_file")
+    if settings.output_file != "-":
+        folder = ModelFolder(settings.model_dir, "model_dir")
+        folder.read_task()
+        inputs = [settings.input_file, *folder.files]
+        check_outputs([settings.output_file], inputs, "output_file", settings.may_replace)
     model = load(settings.model_dir, batch_size=settings.batch_size, precision=settings.precision)
     names = settings.columns.split(",") if settings.columns else list(model.fields)
     if len(names) != len(model.fields):
@@ -80,7 +86,7 @@ def run(settings: Settings) -> int:
     # Who types, or pipes one line after the other, waits for each answer.
     size = 1 if not is_file and sys.stdin.isatty() else 16 * settings.batch_size
     count = 0
-    with open_output(settings.output_file, settings.input_file) as output:
+    with open_output(settings.output_file) as output:
         while chunk := list(itertools.islice(rows, size)):
             for row, answer in zip(chunk, model.predict(chunk), strict=True):
                 output.write(json.dumps({**row, **answer}, ensure_ascii=False).encode() + b"\n")

@@ -116,7 +116,7 @@ def join_short(documents: Iterable[list[str]], min_sentences: int) -> Iterator[l
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings:
+class Settings(common_flags.OutputSettings):
     """The flags of this script, by name."""
 
     input_file: str = flag(
@@ -149,10 +149,11 @@ def run(
     input_format: str = Settings.input_format,
     document_gap: int = Settings.document_gap,
     min_sentences: int = Settings.min_sentences,
+    overwrite: bool = Settings.overwrite,
 ) -> tuple[int, int]:
     """Writes the sentences of all files; returns the numbers of documents and of sentences."""
     input_files = match_files(input_file, "input_file")
-    check_outputs([output_file], input_files, "output_file")
+    check_outputs([output_file], input_files, "output_file", lambda _: overwrite)
     num_documents = num_sentences = 0
     with replace_files([output_file]) as [output]:
         for path in input_files:

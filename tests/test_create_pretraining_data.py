@@ -4,11 +4,12 @@ import json
 import os
 import random
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import GOLDEN, LARGE_GOLDEN, ROOT, run_python
+from conftest import GOLDEN, LARGE_GOLDEN, ROOT, run_python, serialize, write_records
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -460,3 +461,27 @@ def test_a_carriage_return_at_the_end_of_a_file_ends_no_document(settings, tmp_p
     documents = data.read_documents(files, tokenizer)
     assert [len(document) for document in documents] == [2, 1]
     assert documents[1][0][:1] == (the,)
+
+
+def test_records_are_replaced_and_other_files_are_not(settings, tmp_path):
+    """Old commands, which run again and again, go on doing so."""
+    made = settings(dupe_factor=1)
+    data.run(made)
+    once = Path(made.output_file).read_bytes()
+    data.run(settings(dupe_factor=2))
+    assert Path(made.output_file).read_bytes() != once
+    write_records(made.output_file, [serialize({"image": np.zeros(3)})])
+    theirs = Path(made.output_file).read_bytes()
+    with pytest.raises(ValueError, match=r"`--output_file` must name a new file.*`--overwrite`"):
+        data.run(made)
+    assert Path(made.output_file).read_bytes() == theirs
+    data.run(settings(dupe_factor=1, overwrite=True))
+    assert Path(made.output_file).read_bytes() == once
+
+
+def test_the_vocabulary_is_never_replaced(settings):
+    made = settings()
+    content = Path(made.vocab_file).read_bytes()
+    with pytest.raises(ValueError, match="`--output_file` must not name an input file"):
+        data.run(settings(output_file=made.vocab_file, overwrite=True))
+    assert Path(made.vocab_file).read_bytes() == content

@@ -29,7 +29,7 @@ def create(tmp_path, text=None, name="vocab.txt", **changes):
     if text is not None:
         (tmp_path / "text.txt").write_text(text, encoding="utf-8")
         input_file = str(tmp_path / "text.txt")
-    values = {"vocab_size": 600, "num_unused": 0, "num_processes": 1, **changes}
+    values = {"vocab_size": 600, "num_unused": 0, "num_processes": 1, "overwrite": True, **changes}
     settings = create_vocab.Settings(
         **{"input_file": input_file, "output_file": str(tmp_path / name), **values}
     )
@@ -208,3 +208,13 @@ def test_the_text_is_not_overwritten(tmp_path):
     with pytest.raises(ValueError, match="must not name an input file"):
         create(tmp_path, "some text\n", name="text.txt")
     assert (tmp_path / "text.txt").read_text(encoding="utf-8") == "some text\n"
+
+
+def test_a_vocabulary_that_is_there_stays(tmp_path):
+    (tmp_path / "vocab.txt").write_text("mine\n")
+    with pytest.raises(ValueError, match=r"`--output_file` must name a new file.*`--overwrite`"):
+        create(tmp_path, overwrite=False)
+    (tmp_path / "bert_model.ckpt.index").touch()
+    with pytest.raises(ValueError, match="`--output_file` must not name a file of a model"):
+        create(tmp_path, overwrite=True)
+    assert (tmp_path / "vocab.txt").read_text() == "mine\n"

@@ -263,3 +263,28 @@ def test_a_command_of_the_original_works_unchanged(tmp_path):
     )
     assert "Wrote features of 2 lines" in result.stderr
     assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    "name", ["vocab.txt", "bert_config.json", "bert_model.ckpt.data-00000-of-00001", "text.txt"]
+)
+def test_what_is_read_is_never_replaced(settings, tmp_path, name):
+    content = (tmp_path / name).read_bytes()
+    with pytest.raises(ValueError, match="`--output_file` must not name an input file"):
+        extract_features.run(settings(output_file=str(tmp_path / name), overwrite=True))
+    assert (tmp_path / name).read_bytes() == content
+
+
+@pytest.mark.parametrize("form", ["jsonl", "npz"])
+def test_features_are_replaced_and_other_files_are_not(settings, tmp_path, form):
+    """Old commands, which run again and again, go on doing so."""
+    extract_features.run(settings(format=form))
+    once = (tmp_path / "out").read_bytes()
+    extract_features.run(settings(format=form, layers="0"))
+    assert (tmp_path / "out").read_bytes() != once
+    (tmp_path / "out").write_text('{"mine": 1}\n')
+    with pytest.raises(ValueError, match=r"`--output_file` must name a new file.*`--overwrite`"):
+        extract_features.run(settings(format=form))
+    assert (tmp_path / "out").read_text() == '{"mine": 1}\n'
+    extract_features.run(settings(format=form, overwrite=True))
+    assert (tmp_path / "out").read_bytes() == once

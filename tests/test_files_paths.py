@@ -19,6 +19,7 @@ from bert.files.paths import (
     read_lines,
     remove,
     replace_files,
+    write_text,
 )
 from bert.files.records import write_records
 
@@ -281,3 +282,66 @@ def test_a_folder_holds_itself_and_what_is_in_it(tmp_path):
     assert not is_within(str(tmp_path / "ab"), str(tmp_path / "a"))
     assert is_within("gs://x/y", "gs://x")
     assert not is_within("gs://xy", "gs://x")
+
+
+@pytest.mark.parametrize(
+    ("name", "weights"),
+    [
+        ("vocab.txt", "bert_model.ckpt.index"),
+        ("bert_config.json", "model.ckpt-7.index"),
+        ("task.json", "bert_model.ckpt.data-00000-of-00001"),
+        ("tokenizer.json", "model.safetensors"),
+        ("config.json", "model-00001-of-00002.safetensors"),
+        ("checkpoint", "model.ckpt-7.index"),
+        ("bert_model.ckpt.meta", "bert_model.ckpt.index"),
+        ("model.safetensors", "model.safetensors"),
+        ("assets/vocab.txt", "saved_model.pb"),
+    ],
+)
+def test_a_file_of_a_model_never_goes(tmp_path, name, weights):
+    for each in (name, weights):
+        (tmp_path / each).parent.mkdir(exist_ok=True)
+        (tmp_path / each).write_text("x")
+    os.symlink(tmp_path / name, tmp_path / "link")
+    for path in (tmp_path / name, tmp_path / "link"):
+        with pytest.raises(
+            ValueError, match=r"`--out` must not name a file of a model.*belongs to"
+        ):
+            check_outputs([str(path)], [], "out", lambda _: True)
+    (tmp_path / "answers.jsonl").write_text("x")
+    check_outputs([str(tmp_path / "answers.jsonl")], [], "out", lambda _: True)
+
+
+def test_a_file_with_something_in_it_goes_only_where_it_may(tmp_path):
+    full, empty, new = (str(tmp_path / name) for name in ("vocab.txt", "empty", "new"))
+    write_text(full, "x")
+    write_text(empty, "")
+    check_outputs([empty, new], [], "out", lambda _: False)
+    check_outputs([full], [], "out", lambda path: path == full)
+    with pytest.raises(ValueError, match=r"`--out` must name a new file\. Received .*vocab\.txt"):
+        check_outputs([new, full], [], "out", lambda _: False)
+
+
+def test_what_a_killed_run_has_left_goes_and_nothing_else(tmp_path):
+    out = str(tmp_path / "out")
+    code = (
+        "import os, signal, sys\n"
+        "from bert.files.paths import replace_files\n"
+        "with replace_files(sys.argv[1:]) as files:\n"
+        "    files[0].write(b'half')\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    run_python("-c", code, out, str(tmp_path / "other"), check=False)
+    left = sorted(os.listdir(tmp_path))
+    assert [name.split(".")[0] for name in left] == ["other", "out"]
+    mine = {f"out.{'0' * 31}g.tmp", f"out.{'0' * 32}.tmp.bak", "out.tmp", f"outer.{'0' * 32}.tmp"}
+    for name in mine:
+        (tmp_path / name).write_text("mine")
+    with replace_files([out]) as [file]:
+        # That of a run that is at work.
+        at_work = set(os.listdir(tmp_path)) - mine - {left[0]}
+        check_outputs([out], [], "out")
+        assert at_work <= set(os.listdir(tmp_path))
+        file.write(b"whole")
+    assert set(os.listdir(tmp_path)) == mine | {left[0], "out"}
+    assert (tmp_path / "out").read_bytes() == b"whole"

@@ -1,5 +1,6 @@
 import io
 import json
+import shutil
 import sys
 
 import numpy as np
@@ -25,6 +26,7 @@ def settings(tmp_path):
                 "checkpoint": str(GOLDEN / "bert_model.ckpt"),
                 "output_file": str(tmp_path / "out"),
                 "format": "jsonl",
+                "overwrite": True,
                 **changes,
             }
         )
@@ -151,3 +153,24 @@ def test_texts_stand_on_the_command_line_among_flags():
     guesses = [line.split() for line in lines if line.startswith("  0.")]
     assert len(guesses) == 6
     assert all(token in vocab for _, token in guesses)
+
+
+def test_a_file_that_is_there_stays(settings, tmp_path):
+    (tmp_path / "out").write_text("mine")
+    with pytest.raises(ValueError, match=r"`--output_file` must name a new file.*`--overwrite`"):
+        fill_mask.run(settings(overwrite=False), [TEXT])
+    assert (tmp_path / "out").read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["vocab.txt", "bert_config.json", "bert_model.ckpt.index"])
+def test_the_model_is_no_place_for_answers(settings, tmp_path, name):
+    folder = tmp_path / "model"
+    shutil.copytree(GOLDEN, folder, ignore=lambda *_: ["squad_v1", "squad_v2", "cola"])
+    content = (folder / name).read_bytes()
+    made = settings(
+        checkpoint=str(folder / "bert_model.ckpt"), output_file=str(folder / "sub/../" / name)
+    )
+    (folder / "sub").mkdir()
+    with pytest.raises(ValueError, match="`--output_file` must not name an input file"):
+        fill_mask.run(made, [TEXT])
+    assert (folder / name).read_bytes() == content

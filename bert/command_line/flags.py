@@ -151,6 +151,18 @@ class VocabularySettings:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class OutputSettings:
+    """The flag of every script that writes one file."""
+
+    overwrite: bool = flag(False, "Replace an output file that is there.")
+
+    def may_replace(self, path: str) -> bool:
+        """Returns whether the file that is there may go, for `check_outputs`."""
+        del path
+        return self.overwrite
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class LengthSettings:
     """The flags that the records of pre-training and the training on them share."""
 

@@ -8,17 +8,28 @@ import contextlib
 import errno
 import gzip
 import os
+import re
 import shutil
 import sys
 import uuid
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
 _WILDCARDS = frozenset("*?[\\")
 
 # Names of a folder's content that fit into a message.
 _NAMES_SHOWN = 12
+
+# What follows the name of a file that is being written.
+_TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.tmp")
+
+# Names of a model's weights, and of the files beside them without which it is none.
+_WEIGHTS = r"saved_model\.pb|.+\.(index|data-\d{5}-of-\d{5}|safetensors|h5)"
+_MODEL_FILES = re.compile(
+    rf"{_WEIGHTS}|.+\.meta|.+\.index\.json|checkpoint|vocab\.txt|(bert_)?config\.json|task\.json"
+    r"|tokenizer(_config)?\.json|special_tokens_map\.json"
+)
 
 
 def _tensorflow() -> Any:
@@ -137,13 +148,20 @@ def read_lines(path: str) -> Iterator[tuple[bytes, int]]:
             raise ValueError(f"{path!r} must be a whole gzip file. Received: {error}.") from error
 
 
-def check_outputs(paths: Sequence[str], inputs: Sequence[str], flag: str) -> None:
+def check_outputs(
+    paths: Sequence[str],
+    inputs: Sequence[str],
+    flag: str,
+    may_replace: Callable[[str], bool] | None = None,
+) -> None:
     """Checks that files can be written, before what goes into them is made.
 
     Args:
       paths: The files to write.
       inputs: Files that must not be among them.
       flag: The flag that gave the paths, for the messages.
+      may_replace: Whether a file that is there may go. A model's never may, an empty one always;
+        None for files of a run's own folder.
 
     Raises:
       ValueError: naming the flag and the path.
@@ -161,9 +179,38 @@ def check_outputs(paths: Sequence[str], inputs: Sequence[str], flag: str) -> Non
         seen.add(place)
     try:
         for path in paths:
+            if may_replace and is_file(path) and file_size(path):
+                _check_replaced(path, flag, may_replace)
             _discard([_open_beside(path)])
     except OSError as error:
         raise ValueError(f"`--{flag}` must name files that can be written. {error}.") from error
+
+
+def _check_replaced(path: str, flag: str, may_replace: Callable[[str], bool]) -> None:
+    """Checks that the file at `path` may go."""
+    if weights := _model_of(path):
+        raise ValueError(
+            f"`--{flag}` must not name a file of a model. Received {path!r}, which belongs to "
+            f"{weights!r}. Give another name."
+        )
+    if not may_replace(path):
+        raise ValueError(
+            f"`--{flag}` must name a new file. Received {path!r}, which is there. Give another "
+            "name, or `--overwrite` to replace it."
+        )
+
+
+def _model_of(path: str) -> str | None:
+    """Returns weights to which a file belongs, by its name and place, or None."""
+    place = path if is_remote(path) else os.path.realpath(path)
+    folder, name = os.path.split(place)
+    if not _MODEL_FILES.fullmatch(name):
+        return None
+    if os.path.basename(folder) == "assets":
+        # Of a module of TensorFlow Hub.
+        folder = os.path.dirname(folder)
+    names = [each for each in list_folder(folder) if re.fullmatch(_WEIGHTS, each)]
+    return os.path.join(folder, name if name in names else names[0]) if names else None
 
 
 @contextlib.contextmanager
@@ -194,17 +241,11 @@ def replace_files(paths: Sequence[str]) -> Iterator[list[BinaryIO]]:
 
 
 @contextlib.contextmanager
-def open_output(path: str, input_file: str) -> Iterator[BinaryIO]:
-    """Opens `--output_file`: standard output for -, else a file that appears when it is whole.
-
-    Args:
-      path: The output.
-      input_file: What it must not replace.
-    """
+def open_output(path: str) -> Iterator[BinaryIO]:
+    """Opens `--output_file`: standard output for -, else a file that appears when it is whole."""
     if path == "-":
         yield sys.stdout.buffer
         return
-    check_outputs([path], [input_file], "output_file")
     with replace_files([path]) as (file,):
         yield file
 
@@ -277,8 +318,59 @@ def _open_beside(path: str) -> tuple[str, BinaryIO]:
     path = os.path.realpath(path)
     if os.path.exists(path) and not os.path.isfile(path):
         raise OSError(f"{path!r} is not a regular file")
-    temporary = f"{path}.{uuid.uuid4().hex}.tmp"
-    return temporary, open_file(temporary, "xb")
+    _remove_leftovers(path)
+    while True:
+        temporary = f"{path}.{uuid.uuid4().hex}.tmp"
+        file = open_file(temporary, "xb")
+        # Held while it is written, and no longer, however the process ends. Some file systems know
+        # no locks.
+        with contextlib.suppress(OSError):
+            lock(file)
+        # Another run may have taken it for a leftover just before.
+        if os.fstat(file.fileno()).st_nlink:
+            return temporary, file
+        file.close()
+
+
+def lock(file: BinaryIO, *, waits: bool = True) -> bool:
+    """Locks a local file until it is closed or the process ends.
+
+    Args:
+      file: Open.
+      waits: Whether to wait for another process that holds it.
+
+    Returns:
+      Whether it is locked; False where another process holds it.
+
+    Raises:
+      OSError: where there are no locks.
+    """
+    try:
+        import fcntl  # noqa: PLC0415 (not everywhere)
+    except ImportError as error:
+        raise OSError(str(error)) from error
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _remove_leftovers(path: str) -> None:
+    """Removes what runs have left that were killed while they wrote `path`.
+
+    Only files of the names that `_open_beside` gives, and which no process holds.
+    """
+    folder, name = os.path.split(path)
+    # What cannot be seen, opened or locked here is left alone.
+    with contextlib.suppress(OSError):
+        for each in os.listdir(folder):
+            if not each.startswith(name) or not _TEMPORARY.fullmatch(each, len(name)):
+                continue
+            temporary = os.path.join(folder, each)
+            with open_file(temporary, "r+b") as file:
+                if lock(file, waits=False):
+                    os.remove(temporary)
 
 
 def _discard(opened: Sequence[tuple[str, BinaryIO]]) -> None:

@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from bert.files.paths import replace_files
+from bert.files.paths import open_file, replace_files
 
 # A batch of records shares its arithmetic; these bound what waits for it.
 _BATCH_RECORDS = 1024
@@ -63,6 +63,16 @@ def write_records(paths: Sequence[str]) -> Iterator[list[RecordWriter]]:
         yield writers
         for writer in writers:
             writer.flush()
+
+
+def has_feature(path: str, name: str) -> bool:
+    """Returns whether a file begins with a record of the TFRecord format that has this feature."""
+    with open_file(path) as file:
+        head = file.read(12)
+        if len(head) < 12 or _masked_checksums([head[:8]]) != [head[8:]]:
+            return False
+        (length,) = struct.unpack("<Q", head[:8])
+        return _named(name) in file.read(min(length, _BATCH_BYTES))
 
 
 @functools.cache

@@ -13,6 +13,8 @@ from typing import BinaryIO
 
 import numpy as np
 
+from bert.files.paths import open_file
+
 # A line's tokens, and for each layer its values: float32 [tokens, W], or [1, W] if pooled.
 Features = tuple[Sequence[str], Sequence[np.ndarray]]
 
@@ -21,6 +23,13 @@ _GROUP = 1 << 20
 _BLOCK = 1 << 15
 # The tables of digits have three before the point.
 _LIMIT = 999.5
+
+
+def is_features(path: str) -> bool:
+    """Returns whether a file begins like one that is written here, in either form."""
+    with open_file(path) as file:
+        head = file.read(64)
+    return head.startswith(b'{"linex_index": ') or head[:4] + head[30:40] == b"PK\3\4values.npy"
 
 
 def write_jsonl(

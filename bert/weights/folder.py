@@ -14,7 +14,7 @@ from absl import logging
 import tokenization
 from bert.files import fingerprints, own_files
 from bert.files import huggingface as huggingface_files
-from bert.files.paths import find_file, is_file, open_file, read_file, replace_files
+from bert.files.paths import find_file, is_file, open_file, paths_from, read_file, replace_files
 from bert.weights import checkpoint, provenance
 from bert.weights.checkpoint import Stored
 from modeling import BertConfig
@@ -117,6 +117,15 @@ class ModelFolder:
           flag: That would name it, "bert_config_file" or "vocab_file".
         """
         return self._given[flag] or find_file(self.path, self._names(flag))
+
+    @property
+    def files(self) -> list[str]:
+        """The files of the model that a script reads, weights included."""
+        names = (TASK_FILE, TOKENIZER_FILE, huggingface_files.TOKENIZER_CONFIG_FILE)
+        files = [self.find(flag) for flag in _NAMES]
+        files += [find_file(self.path, [name]) for name in names]
+        weights = self.stored.prefix
+        return [*filter(None, files), weights, *paths_from(f"{weights}.")]
 
     def _names(self, flag: str) -> tuple[str, ...]:
         # Two configurations may lie side by side, those of two kinds of weights.
