@@ -3,26 +3,37 @@
     python predict.py --model_dir=mrpc --input_file=pairs.tsv > answers.jsonl
     echo 'A film to see twice.' | python predict.py --model_dir=sst
 
+A run that writes a file and ends early keeps its answers; the same command goes on behind them.
+
 In Python: `model = predict.load("mrpc")`, then `model.predict([("one text", "another")])` as often
 as wanted; only the first call builds the graph.
 """
 
+import contextlib
 import dataclasses
 import itertools
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from bert.command_line import quiet_import  # isort: skip  # noqa: F401
 
 from absl import logging
 
 from bert.command_line import flags as common_flags
-from bert.command_line.console import run_script
+from bert.command_line.console import Progress, run_script
 from bert.command_line.flags import REQUIRED, flag
-from bert.files.paths import check_outputs, match_files, open_output
-from bert.files.tables import read_csv, text_lines
+from bert.files.kept_lines import KeptLines, fingerprint, keep_lines
+from bert.files.paths import (
+    check_outputs,
+    file_size,
+    is_remote,
+    match_files,
+    open_output,
+    read_lines,
+)
+from bert.files.tables import decode_line, read_csv
 from bert.loaded import LoadedModel
 from bert.loaded import load_fine_tuned as load
 from bert.weights.folder import ModelFolder
@@ -30,6 +41,9 @@ from bert.weights.folder import ModelFolder
 __all__ = ["LoadedModel", "load"]
 
 FORMATS = ("lines", "tsv", "csv", "jsonl")
+
+# Inputs without an answer to tell of one by one.
+_PROBLEMS_SHOWN = 10
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,7 +53,9 @@ class Settings(common_flags.OutputSettings):
     model_dir: str = flag(REQUIRED, "The --output_dir of a fine-tuning script.")
     input_file: str = flag("-", "File to read; - for standard input.")
     output_file: str = flag(
-        "-", "File to write, which appears when it is whole; - for standard output."
+        "-",
+        "File to write, which appears when it is whole; - for standard output. Until then the "
+        "answers are in <output_file>.<digits>.unfinished, behind which the same command goes on.",
     )
     input_format: str | None = flag(
         None,
@@ -52,6 +68,12 @@ class Settings(common_flags.OutputSettings):
         "Comma-separated names of the columns or keys with the texts, in order, where they are not "
         "those that the task uses (text_a and text_b for classifiers).",
     )
+    on_error: str = flag(
+        "stop",
+        "What to do at an input that cannot be answered. stop: end there, those before it "
+        'answered. skip: write {"line": ..., "error": ...} in place of its answer, and go on.',
+        choices=("stop", "skip"),
+    )
     batch_size: int = flag(32, "Sequences that go through the model together.", low=1)
     precision: str = flag("float32", "Arithmetic of the network.", choices=common_flags.PRECISIONS)
 
@@ -59,6 +81,29 @@ class Settings(common_flags.OutputSettings):
 def define_flags() -> None:
     """Defines the flags."""
     common_flags.define(Settings)
+
+
+class Input(NamedTuple):
+    """What is asked on a line, or what is wrong with it.
+
+    Attributes:
+      line: Its number, from 1.
+      done: What part of the inputs is read with it, up to 1.
+      row: The fields of the task, None where they cannot be read.
+      problem: Why not.
+    """
+
+    line: int
+    done: float
+    row: dict[str, Any] | None
+    problem: str = ""
+
+
+class Answer(NamedTuple):
+    """A line to write; with a problem, there is none to the input."""
+
+    text: bytes
+    problem: str = ""
 
 
 def run(settings: Settings) -> int:
@@ -70,111 +115,235 @@ def run(settings: Settings) -> int:
     is_file = settings.input_file != "-"
     if is_file:
         match_files(settings.input_file, "input_file")
-    if settings.output_file != "-":
-        folder = ModelFolder(settings.model_dir, "model_dir")
-        folder.read_task()
-        inputs = [settings.input_file, *folder.files]
-        check_outputs([settings.output_file], inputs, "output_file", settings.may_replace)
+    made_of = _check_output(settings)
     model = load(settings.model_dir, batch_size=settings.batch_size, precision=settings.precision)
-    names = settings.columns.split(",") if settings.columns else list(model.fields)
-    if len(names) != len(model.fields):
-        raise ValueError(
-            f"`--columns` must name {len(model.fields)} columns, for {', '.join(model.fields)}. "
-            f"Received {settings.columns!r}."
-        )
-    rows = _read_rows(settings, model.fields, names)
+    inputs = _read_inputs(settings, model.fields)
     # Who types, or pipes one line after the other, waits for each answer.
     size = 1 if not is_file and sys.stdin.isatty() else 16 * settings.batch_size
-    count = 0
-    with open_output(settings.output_file) as output:
-        while chunk := list(itertools.islice(rows, size)):
-            for row, answer in zip(chunk, model.predict(chunk), strict=True):
-                output.write(json.dumps({**row, **answer}, ensure_ascii=False).encode() + b"\n")
+    num_answers = 0
+    problems: list[str] = []
+    with _open(settings, made_of) as output:
+        if isinstance(output, KeptLines):
+            inputs = output.pass_over(inputs, _belongs)
+            num_answers = output.count
+        progress = Progress("Answering", 1) if is_file else None
+        while chunk := list(itertools.islice(inputs, size)):
+            for answer in _answer(model, chunk, settings.input_file):
+                if answer.problem and settings.on_error == "stop":
+                    output.flush()
+                    raise ValueError(
+                        f"{answer.problem} --on_error=skip goes on behind what has no answer."
+                    )
+                output.write(answer.text)
+                problems += [answer.problem] * bool(answer.problem)
+                num_answers += 1
             output.flush()
-            count += len(chunk)
-            if is_file:
-                logging.info("Answered %d inputs.", count)
-    if not count:
-        raise ValueError(f"`--input_file` must hold inputs. {settings.input_file!r} is empty.")
-    return count
+            if progress:
+                progress(chunk[-1].done)
+        if not num_answers:
+            raise ValueError(f"`--input_file` must hold inputs. {settings.input_file!r} is empty.")
+    _report(num_answers, problems)
+    return num_answers
 
 
-def _read_rows(
-    settings: Settings, fields: tuple[str, ...], names: list[str]
-) -> Iterator[dict[str, Any]]:
-    """Yields the fields of each input."""
+def _check_output(settings: Settings) -> list[str]:
+    """Checks the output before the model is loaded, and returns the files that make the answers."""
+    if settings.output_file == "-":
+        return []
+    folder = ModelFolder(settings.model_dir, "model_dir")
+    folder.read_task()
+    inputs = [settings.input_file] * (settings.input_file != "-")
+    check_outputs(
+        [settings.output_file], [*inputs, *folder.files], "output_file", settings.may_replace
+    )
+    return folder.files
+
+
+def _open(settings: Settings, made_of: Iterable[str]) -> contextlib.AbstractContextManager[Any]:
+    if settings.output_file == "-" or is_remote(settings.output_file):
+        return open_output(settings.output_file)
+    return keep_lines(settings.output_file, fingerprint(made_of, settings.precision))
+
+
+def _belongs(line: bytes, asked: Input) -> bool:
+    """Returns whether a line of an earlier run is the answer to an input."""
+    try:
+        answer = json.loads(line)
+    except ValueError:
+        return False
+    if asked.row is None:
+        return bool(answer == {"line": asked.line, "error": asked.problem})
+    return isinstance(answer, dict) and answer | asked.row == answer
+
+
+def _answer(model: LoadedModel, inputs: Sequence[Input], path: str) -> Iterator[Answer]:
+    """Yields what to write for each input."""
+    rows = [each for each in inputs if each.row is not None]
+    answers = iter(_ask(model, rows, path))
+    for each in inputs:
+        yield _refuse(each.line, each.problem) if each.row is None else next(answers)
+
+
+def _refuse(line: int, problem: str) -> Answer:
+    text = json.dumps({"line": line, "error": problem}, ensure_ascii=False)
+    return Answer(text.encode("utf-8", "backslashreplace") + b"\n", problem)
+
+
+def _ask(model: LoadedModel, inputs: Sequence[Input], path: str) -> list[Answer]:
+    """Returns the answers; where the model refuses some inputs, it is asked about parts of them."""
+    try:
+        answers = model.predict([each.row for each in inputs])
+    except ValueError as error:
+        if len(inputs) > 1:
+            middle = len(inputs) // 2
+            parts = (inputs[:middle], inputs[middle:])
+            return [answer for part in parts for answer in _ask(model, part, path)]
+        # It was asked about a single one, whose place in the file is another.
+        reason = str(error).removeprefix("Input 0, counted from 0").lstrip(",: ")
+        return [_refuse(inputs[0].line, f"{path}:{inputs[0].line}: {reason}")]
+    texts = (
+        json.dumps({**(each.row or {}), **answer}, ensure_ascii=False)
+        for each, answer in zip(inputs, answers, strict=True)
+    )
+    return [Answer(text.encode() + b"\n") for text in texts]
+
+
+def _report(num_answers: int, problems: Sequence[str]) -> None:
+    for problem in problems[:_PROBLEMS_SHOWN]:
+        logging.warning("No answer: %s", problem)
+    if problems:
+        logging.warning("%d of %d inputs have no answer.", len(problems), num_answers)
+    if len(problems) == num_answers:
+        raise ValueError(f"`--input_file` must hold inputs of the task. {problems[0]}")
+    logging.info("Answered %d inputs.", num_answers - len(problems))
+
+
+Parser = Callable[[str, Any], dict[str, Any]]
+
+
+def _read_inputs(settings: Settings, fields: tuple[str, ...]) -> Iterator[Input]:
+    """Yields each input.
+
+    Raises:
+      ValueError: where `--columns` or the header of a table do not fit the task.
+    """
+    names = settings.columns.split(",") if settings.columns else list(fields)
+    if len(names) != len(fields):
+        raise ValueError(
+            f"`--columns` must name {len(fields)} columns, for {', '.join(fields)}. "
+            f"Received {settings.columns!r}."
+        )
     path = settings.input_file
     kind = settings.input_format
     if kind is None:
         ending = path.removesuffix(".gz").rpartition(".")[2]
         kind = ending if ending in FORMATS else "lines"
-    if kind == "csv":
-        lines: Iterable[tuple[int, Any]] = read_csv(path)
-    elif path == "-":
-        lines = enumerate((_decode(line) for line in sys.stdin.buffer), start=1)
-    else:
-        lines = text_lines(path)
-    parsers = {"lines": _parse_lines, "tsv": _parse_table, "csv": _parse_table}
-    return parsers.get(kind, _parse_json)(iter(lines), path, fields, names)
+    lines = _read_table(path) if kind == "csv" else _read_lines(path)
+    if kind == "lines":
+        return _parse(lines, path, _line_parser(fields))
+    if kind == "jsonl":
+        return _parse(lines, path, _json_parser(fields, names))
+    return _parse(lines, path, _table_parser(next(lines, None), path, fields, names))
 
 
-def _decode(line: bytes) -> str:
-    return line.decode("utf-8", "replace").rstrip("\r\n")
+def _read_table(path: str) -> Iterator[tuple[int, float, Any]]:
+    rows = read_csv(path)
+    for count, row in enumerate(rows, start=1):
+        yield row.line, count / len(rows), row.cells
 
 
-def _parse_lines(
-    lines: Iterator[tuple[int, str]], path: str, fields: tuple[str, ...], _: list[str]
-) -> Iterator[dict[str, Any]]:
-    for number, line in lines:
+def _read_lines(path: str) -> Iterator[tuple[int, float, Any]]:
+    """Yields number, part that is read, and bytes of each line."""
+    if path == "-":
+        for number, line in enumerate(sys.stdin.buffer, start=1):
+            yield number, 0.0, line.decode("utf-8", "replace").rstrip("\r\n")
+        return
+    size = max(file_size(path), 1)
+    for number, (line, count) in enumerate(read_lines(path), start=1):
+        yield number, count / size, line
+
+
+def _text(path: str, number: int, line: Any) -> Any:
+    return decode_line(path, number, line) if isinstance(line, bytes) else line
+
+
+def _parse(lines: Iterator[tuple[int, float, Any]], path: str, parse: Parser) -> Iterator[Input]:
+    for number, done, line in lines:
+        place = f"{path}:{number}"
+        try:
+            row = parse(place, _text(path, number, line))
+            _check_unicode(place, row)
+        except ValueError as error:
+            yield Input(number, done, None, str(error))
+        else:
+            yield Input(number, done, row)
+
+
+def _check_unicode(place: str, row: Mapping[str, Any]) -> None:
+    try:
+        json.dumps(row, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"{place}: text must be Unicode. Received {error.object[error.start : error.end]!r}, "
+            "which is half of a pair of surrogates."
+        ) from None
+
+
+def _line_parser(fields: tuple[str, ...]) -> Parser:
+    def parse(place: str, line: str) -> dict[str, Any]:
         cells = line.split("\t") if len(fields) > 1 else [line]
         if len(cells) != len(fields):
             raise ValueError(
-                f"{path}:{number}: must have {', '.join(fields)}, with a tab between them. "
+                f"{place}: must have {', '.join(fields)}, with a tab between them. "
                 f"Received {line!r}."
             )
-        yield dict(zip(fields, cells, strict=True))
+        return dict(zip(fields, cells, strict=True))
+
+    return parse
 
 
-def _parse_table(
-    lines: Iterator[tuple[int, Any]], path: str, fields: tuple[str, ...], names: list[str]
-) -> Iterator[dict[str, Any]]:
+def _table_parser(
+    first: tuple[int, float, Any] | None, path: str, fields: tuple[str, ...], names: list[str]
+) -> Parser:
+    """Returns a parser of rows below a header."""
+
     def split(cells: Any) -> list[str]:
         return cells.split("\t") if isinstance(cells, str) else cells
 
-    _, header = next(lines, (0, ""))
-    header = split(header)
+    header = split(_text(path, 1, first[2])) if first else [""]
     if missing := [name for name in names if name not in header]:
         raise ValueError(
             f"{path}:1: the header must name {missing}. Received {header}. Say with `--columns` "
             "which columns hold the texts, or with `--input_format=lines` that there is no header."
         )
     places = [header.index(name) for name in names]
-    for number, cells in lines:
+
+    def parse(place: str, cells: Any) -> dict[str, Any]:
         row = split(cells)
         if len(row) <= max(places):
             raise ValueError(
-                f"{path}:{number}: has {len(row)} columns, needs {max(places) + 1}. Received {row}."
+                f"{place}: has {len(row)} columns, needs {max(places) + 1}. Received {row}."
             )
-        yield {field: row[place] for field, place in zip(fields, places, strict=True)}
+        return {field: row[index] for field, index in zip(fields, places, strict=True)}
+
+    return parse
 
 
-def _parse_json(
-    lines: Iterator[tuple[int, str]], path: str, fields: tuple[str, ...], names: list[str]
-) -> Iterator[dict[str, Any]]:
-    for number, line in lines:
+def _json_parser(fields: tuple[str, ...], names: list[str]) -> Parser:
+    def parse(place: str, line: str) -> dict[str, Any]:
         try:
             value = json.loads(line)
-        except ValueError as error:
-            raise ValueError(
-                f"{path}:{number}: must be JSON. Received {line!r} ({error})."
-            ) from None
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"{place}: must be JSON. Received {line!r:.200} ({error}).") from None
         if isinstance(value, str) and len(names) == 1:
             value = {names[0]: value}
         if not isinstance(value, Mapping) or not all(name in value for name in names):
             raise ValueError(
-                f"{path}:{number}: must be an object with the keys {names}. Received {line!r}."
+                f"{place}: must be an object with the keys {names}. Received {line!r:.200}."
             )
-        yield {field: value[name] for field, name in zip(fields, names, strict=True)}
+        return {field: value[name] for field, name in zip(fields, names, strict=True)}
+
+    return parse
 
 
 def main(_: list[str]) -> None:

@@ -41,18 +41,23 @@ def text_lines(path: str) -> Iterator[tuple[int, str]]:
     """
     number = 0
     for number, (line, _) in enumerate(read_lines(path), start=1):
-        try:
-            text = line.decode("utf-8-sig" if number == 1 else "utf-8")
-        except UnicodeDecodeError as error:
-            known = "UTF-16" if line.startswith((b"\xff\xfe", b"\xfe\xff")) else "another encoding"
-            shown = line[max(error.start - 20, 0) : error.start + 10]
-            raise ValueError(
-                f"{path}:{number}: text must be UTF-8. Received bytes of {known}: {shown!r}. "
-                "Convert the file to UTF-8."
-            ) from None
-        yield number, text.removesuffix("\n").removesuffix("\r")
+        yield number, decode_line(path, number, line)
     if not number:
         raise ValueError(f"{path!r} must hold rows. Received an empty file.")
+
+
+def decode_line(path: str, number: int, line: bytes) -> str:
+    """Returns the text of a line, without its end, and of the first one without its mark."""
+    try:
+        text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+    except UnicodeDecodeError as error:
+        known = "UTF-16" if line.startswith((b"\xff\xfe", b"\xfe\xff")) else "another encoding"
+        shown = line[max(error.start - 20, 0) : error.start + 10]
+        raise ValueError(
+            f"{path}:{number}: text must be UTF-8. Received bytes of {known}: {shown!r}. "
+            "Convert the file to UTF-8."
+        ) from None
+    return text.removesuffix("\n").removesuffix("\r")
 
 
 def read_tsv(path: str) -> list[Row]:

@@ -1,0 +1,146 @@
+"""Lines that are kept from the first one on, so that a run that was stopped goes on behind them."""
+
+import contextlib
+import hashlib
+import itertools
+import os
+from collections.abc import Callable, Iterable, Iterator
+from typing import BinaryIO, TypeVar
+
+from absl import logging
+
+from bert.files.paths import is_file, lock, open_file
+
+_CHUNK = 1 << 20
+
+Input = TypeVar("Input")
+
+
+def fingerprint(files: Iterable[str], *others: str) -> str:
+    """Returns 12 digits that tell what lines are made of: the content of files, and other things.
+
+    Args:
+      files: Their paths; those that are not there count for nothing.
+      *others: Texts.
+    """
+    total = hashlib.sha256(repr(others).encode())
+    for path in files:
+        if is_file(path):
+            digest = hashlib.sha256()
+            with open_file(path) as file:
+                while chunk := file.read(_CHUNK):
+                    digest.update(chunk)
+            total.update(digest.digest())
+    return total.hexdigest()[:12]
+
+
+class KeptLines:
+    """A local file of lines that appears when it is whole; until then, it has another name.
+
+    Args:
+      path: Of the whole file.
+      key: What the lines are made of, as `fingerprint` gives it: part of the other name, so that
+        lines of another making are never gone on with.
+
+    Attributes:
+      unfinished: The other name.
+      count: Whole lines that are there.
+    """
+
+    def __init__(self, path: str, key: str) -> None:
+        self._path = os.path.realpath(path)
+        self.unfinished = f"{self._path}.{key}.unfinished"
+        self.count = 0
+        self._file = self._open()
+
+    def _open(self) -> BinaryIO:
+        while True:
+            # Neither cut nor moved to its end, whether it is there or not.
+            descriptor = os.open(self.unfinished, os.O_RDWR | os.O_CREAT, 0o666)
+            file = os.fdopen(descriptor, "r+b")
+            is_free = True
+            # Some file systems know no locks.
+            with contextlib.suppress(OSError):
+                is_free = lock(file, waits=False)
+            if not is_free:
+                file.close()
+                raise ValueError(
+                    f"`--output_file` must be written by one run at a time. Another one is at "
+                    f"work on {self.unfinished!r}."
+                )
+            # The other run may have ended in between, and given it its last name.
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(descriptor), os.stat(self.unfinished)):
+                    return file
+            file.close()
+
+    def pass_over(
+        self, inputs: Iterator[Input], answers: Callable[[bytes, Input], bool]
+    ) -> Iterator[Input]:
+        """Returns the inputs to which no line belongs yet.
+
+        Lines are kept up to the first one that does not belong to its input, or is not whole.
+
+        Args:
+          inputs: All of them, one to a line.
+          answers: Whether a line belongs to an input.
+        """
+        end = 0
+        for line in self._file:
+            each = next(inputs, None)
+            if each is None:
+                break
+            if not line.endswith(b"\n") or not answers(line, each):
+                inputs = itertools.chain([each], inputs)
+                break
+            end += len(line)
+            self.count += 1
+        self._file.seek(end)
+        self._file.truncate()
+        if self.count:
+            logging.info("Going on behind %d lines in %s.", self.count, self.unfinished)
+        return inputs
+
+    def write(self, line: bytes) -> None:
+        """Takes a line with its end."""
+        self._file.write(line)
+        self.count += 1
+
+    def flush(self) -> None:
+        """Hands the lines to the file."""
+        self._file.flush()
+
+    def finish(self) -> None:
+        """Gives the file its name."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        os.replace(self.unfinished, self._path)
+        self._file.close()
+
+    def leave(self) -> None:
+        """Keeps the lines under the other name, if there are any."""
+        with contextlib.suppress(OSError):
+            self._file.flush()
+        if self.count:
+            logging.warning(
+                "%d lines so far are kept in %s; the same command goes on behind them.",
+                self.count,
+                self.unfinished,
+            )
+        else:
+            with contextlib.suppress(OSError):
+                os.remove(self.unfinished)
+        with contextlib.suppress(OSError):
+            self._file.close()
+
+
+@contextlib.contextmanager
+def keep_lines(path: str, key: str) -> Iterator[KeptLines]:
+    """Opens a `KeptLines`, which is finished when the block ends, and else left."""
+    lines = KeptLines(path, key)
+    try:
+        yield lines
+    except BaseException:
+        lines.leave()
+        raise
+    lines.finish()

@@ -1,0 +1,94 @@
+import os
+import signal
+
+import pytest
+from conftest import run_python
+
+from bert.files.kept_lines import KeptLines, fingerprint, keep_lines
+
+
+def is_double(line, number):
+    return line == b"%d\n" % (2 * number)
+
+
+def write_doubles(path, numbers, key="key", stop_at=None):
+    """Writes the doubles, and returns those that were made for it."""
+    made = []
+    with keep_lines(str(path), key) as output:
+        for number in output.pass_over(iter(numbers), is_double):
+            if number == stop_at:
+                raise KeyboardInterrupt
+            made.append(number)
+            output.write(b"%d\n" % (2 * number))
+    return made
+
+
+def test_a_second_run_goes_on_behind_the_lines_of_the_first(tmp_path):
+    path = tmp_path / "out"
+    with pytest.raises(KeyboardInterrupt):
+        write_doubles(path, range(9), stop_at=4)
+    assert os.listdir(tmp_path) == ["out.key.unfinished"]
+    assert write_doubles(path, range(9)) == [4, 5, 6, 7, 8]
+    assert os.listdir(tmp_path) == ["out"]
+    assert path.read_text() == "".join(f"{2 * number}\n" for number in range(9))
+
+
+@pytest.mark.parametrize(
+    ("kept", "made"),
+    [
+        (b"0\n2\n4\n", [3, 4]),
+        (b"0\n2\n4", [2, 3, 4]),
+        (b"0\n5\n4\n", [1, 2, 3, 4]),
+        (b"0\n2\n4\n6\n8\n10\n", []),
+        (b"\xff", [0, 1, 2, 3, 4]),
+    ],
+)
+def test_lines_are_kept_up_to_the_first_that_does_not_belong(tmp_path, kept, made):
+    (tmp_path / "out.key.unfinished").write_bytes(kept)
+    assert write_doubles(tmp_path / "out", range(5)) == made
+    assert (tmp_path / "out").read_bytes() == b"0\n2\n4\n6\n8\n"
+
+
+def test_lines_of_another_making_are_left_alone(tmp_path):
+    (tmp_path / "out.other.unfinished").write_bytes(b"0\n")
+    assert write_doubles(tmp_path / "out", range(3)) == [0, 1, 2]
+    assert (tmp_path / "out.other.unfinished").read_bytes() == b"0\n"
+
+
+def test_a_run_without_a_line_leaves_nothing(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        write_doubles(tmp_path / "out", range(3), stop_at=0)
+    assert os.listdir(tmp_path) == []
+
+
+def test_two_runs_do_not_write_one_file(tmp_path):
+    lines = KeptLines(str(tmp_path / "out"), "key")
+    with pytest.raises(ValueError, match="must be written by one run at a time"):
+        KeptLines(str(tmp_path / "out"), "key")
+    lines.leave()
+    KeptLines(str(tmp_path / "out"), "key").leave()
+
+
+def test_lines_outlive_a_kill(tmp_path):
+    code = (
+        "import os, signal, sys\n"
+        "from bert.files.kept_lines import keep_lines\n"
+        "with keep_lines(sys.argv[1], 'key') as output:\n"
+        "    output.write(b'0\\n2\\n')\n"
+        "    output.flush()\n"
+        "    output.write(b'never')\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    result = run_python("-c", code, str(tmp_path / "out"), check=False)
+    assert result.returncode == -signal.SIGKILL
+    assert write_doubles(tmp_path / "out", range(4)) == [2, 3]
+
+
+def test_a_fingerprint_tells_contents_and_texts_apart(tmp_path):
+    a, b, c = (str(tmp_path / name) for name in "abc")
+    for path, text in ((a, "1"), (b, "2"), (c, "1")):
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+    assert fingerprint([a], "x") == fingerprint([c, "nowhere"], "x")
+    others = [fingerprint([b], "x"), fingerprint([a], "y"), fingerprint([a, c], "x")]
+    assert len({fingerprint([a], "x"), *others}) == 4

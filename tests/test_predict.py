@@ -1,0 +1,212 @@
+import json
+import os
+
+import numpy as np
+import pytest
+from conftest import change, run_python
+
+import predict
+import tokenization
+from bert.tasks.classification.examples import Task
+from bert.tasks.classification.task import Classification
+from bert.weights import checkpoint
+from bert.weights.folder import ModelFolder
+
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "red", "blue", "green", "round", "square"]
+
+
+@pytest.fixture
+def model_dir(tmp_path, still_config):
+    """The folder of a classifier that nobody has trained."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    config = change(still_config, vocab_size=len(WORDS))
+    vocabulary = "".join(f"{word}\n" for word in WORDS).encode()
+    (folder / "vocab.txt").write_bytes(vocabulary)
+    tokenizer = tokenization.FullTokenizer(str(folder / "vocab.txt"))
+    labels = Task(
+        name="custom",
+        task_type="classification",
+        labels=("yes", "no"),
+        is_pair=False,
+        metric="accuracy",
+    )
+    task = Classification(config, tokenizer, 12, labels)
+    ModelFolder(str(folder)).keep(config, vocabulary, task.stored())
+    model = task.make_model("float32")
+    rng = np.random.RandomState(0)
+    weights = {v.path: rng.normal(size=v.shape).astype(np.float32) for v in model.weights}
+    checkpoint.save_tensors(str(folder / "bert_model.ckpt"), weights)
+    return folder
+
+
+@pytest.fixture
+def settings(tmp_path, model_dir):
+    def make(lines, name="texts.jsonl", **changes):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
+        return predict.Settings(
+            **{
+                "model_dir": str(model_dir),
+                "input_file": str(tmp_path / name),
+                "output_file": str(tmp_path / "answers.jsonl"),
+                "batch_size": 2,
+                **changes,
+            }
+        )
+
+    return make
+
+
+def as_json(texts):
+    return [json.dumps({"text_a": text}) for text in texts]
+
+
+def read(path):
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+TEXTS = [f"{color} {shape}" for color in WORDS[4:7] for shape in WORDS[4:]] * 5
+# Not Unicode; no JSON; no object; no such key; no text; nested too deeply.
+BAD = [
+    ('{"text_a": "\\ud800"}', "text must be Unicode"),
+    ('{"text_a": "red"', "must be JSON"),
+    ("[1]", "must be an object with the keys"),
+    ('{"text": "red"}', "must be an object with the keys"),
+    ('{"text_a": 7}', "must have text as 'text_a'. Received 7"),
+    ('{"text_a": ' + "[" * 100_000, "must be JSON"),
+]
+
+
+@pytest.mark.parametrize(("bad", "problem"), BAD)
+def test_one_bad_line_is_named_and_loses_no_answer(settings, tmp_path, bad, problem):
+    """More lines than go through the model together, on either side of it."""
+    lines = as_json(TEXTS)
+    predict.run(settings(lines))
+    whole = read(tmp_path / "answers.jsonl")
+    os.remove(tmp_path / "answers.jsonl")
+    place = 41
+    spoilt = [*lines[:place], bad, *lines[place:]]
+    with pytest.raises(ValueError, match=rf"texts\.jsonl:{place + 1}: ") as caught:
+        predict.run(settings(spoilt))
+    assert problem in str(caught.value)
+    [kept] = [name for name in os.listdir(tmp_path) if name.endswith(".unfinished")]
+    assert_alike(read(tmp_path / kept), whole[:place])
+    count = predict.run(settings(spoilt, on_error="skip"))
+    assert count == len(spoilt)
+    answers = read(tmp_path / "answers.jsonl")
+    error = answers.pop(place)
+    assert error["line"] == place + 1
+    assert problem in error["error"]
+    assert_alike(answers, whole)
+    assert not [name for name in os.listdir(tmp_path) if name.endswith(".unfinished")]
+
+
+def assert_alike(answers, others):
+    """Sums of other sets of rows, computed together, may differ in their last bits."""
+    assert [answer["text_a"] for answer in answers] == [other["text_a"] for other in others]
+    assert [answer["label"] for answer in answers] == [other["label"] for other in others]
+    np.testing.assert_allclose(
+        [list(answer["probabilities"].values()) for answer in answers],
+        [list(other["probabilities"].values()) for other in others],
+        atol=1e-6,
+    )
+
+
+def test_a_mended_line_is_answered_behind_the_kept_ones(settings, tmp_path, log):
+    lines = as_json(TEXTS[:12])
+    spoilt = [*lines[:5], '{"text_a": 7}', *lines[6:]]
+    with pytest.raises(ValueError, match=":6: "):
+        predict.run(settings(spoilt))
+    assert "5 lines so far are kept in" in log.text
+    [kept] = tmp_path.glob("*.unfinished")
+    # Taken over as they are, rather than asked for again.
+    answers = read(kept)
+    answers[0]["label"] = "as it is kept"
+    kept.write_text("".join(json.dumps(answer) + "\n" for answer in answers))
+    assert predict.run(settings(lines)) == 12
+    assert [each["label"] for each in read(tmp_path / "answers.jsonl")[:2]] == [
+        "as it is kept",
+        answers[1]["label"],
+    ]
+    assert [each["text_a"] for each in read(tmp_path / "answers.jsonl")] == TEXTS[:12]
+
+
+@pytest.mark.parametrize("what", ["input", "weights", "vocabulary", "precision", "max_seq_length"])
+def test_answers_of_anything_else_are_not_gone_on_with(settings, tmp_path, model_dir, what):
+    lines = as_json(TEXTS[:8])
+    with pytest.raises(ValueError, match=":6: "):
+        predict.run(settings([*lines[:5], "?", *lines[6:]]))
+    [kept] = tmp_path.glob("*.unfinished")
+    answers = [{**answer, "label": "of another run"} for answer in read(kept)]
+    kept.write_text("".join(json.dumps(answer) + "\n" for answer in answers))
+    changes = {}
+    if what == "input":
+        lines = as_json(["square", *TEXTS[1:8]])
+    elif what == "weights":
+        prefix = str(model_dir / "bert_model.ckpt")
+        stored = checkpoint.Stored(prefix).read()
+        checkpoint.save_tensors(prefix, {name: value * 2 for name, value in stored.items()})
+    elif what == "vocabulary":
+        text = (model_dir / "vocab.txt").read_text()
+        (model_dir / "vocab.txt").write_text(text.replace("green", "black"))
+    elif what == "precision":
+        changes = {"precision": "mixed_bfloat16"}
+    else:
+        path = model_dir / "task.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "max_seq_length": 11}))
+    predict.run(settings(lines, **changes))
+    assert {each["label"] for each in read(tmp_path / "answers.jsonl")} <= {"yes", "no"}
+
+
+def test_the_answers_of_a_killed_run_are_gone_on_with(settings, tmp_path):
+    made = settings(as_json(TEXTS))
+    code = (
+        "import os, signal, sys, predict\n"
+        "from bert.command_line import flags\n"
+        "ask = predict.LoadedModel.predict\n"
+        "def die_at_the_second(self, rows):\n"
+        "    if rows[0]['text_a'] != 'red red':\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    return ask(self, rows)\n"
+        "predict.LoadedModel.predict = die_at_the_second\n"
+        "predict.run(predict.Settings(model_dir=sys.argv[1], input_file=sys.argv[2],\n"
+        "    output_file=sys.argv[3], batch_size=2))\n"
+    )
+    run_python("-c", code, made.model_dir, made.input_file, made.output_file, check=False)
+    [kept] = tmp_path.glob("*.unfinished")
+    assert [each["text_a"] for each in read(kept)] == TEXTS[:32]
+    assert predict.run(made) == len(TEXTS)
+    assert [each["text_a"] for each in read(tmp_path / "answers.jsonl")] == TEXTS
+    assert not list(tmp_path.glob("*.unfinished"))
+
+
+def test_where_nothing_can_be_answered_it_is_an_error(settings):
+    with pytest.raises(ValueError, match=r"must hold inputs of the task\. .*:1: must be JSON"):
+        predict.run(settings(["?", "??"], on_error="skip"))
+
+
+@pytest.mark.parametrize("name", ["vocab.txt", "task.json", "bert_config.json"])
+def test_the_model_is_no_place_for_answers(settings, model_dir, name):
+    content = (model_dir / name).read_bytes()
+    made = settings(as_json(TEXTS), output_file=str(model_dir / name), overwrite=True)
+    with pytest.raises(ValueError, match="`--output_file` must not name"):
+        predict.run(made)
+    assert (model_dir / name).read_bytes() == content
+
+
+def test_answers_that_are_there_stay_unless_they_may_go(settings, tmp_path):
+    (tmp_path / "answers.jsonl").write_text("mine")
+    with pytest.raises(ValueError, match=r"`--output_file` must name a new file.*`--overwrite`"):
+        predict.run(settings(as_json(TEXTS)))
+    assert (tmp_path / "answers.jsonl").read_text() == "mine"
+    assert predict.run(settings(as_json(TEXTS), overwrite=True)) == len(TEXTS)
+
+
+def test_bytes_that_are_no_text_are_a_bad_line_as_any_other(settings, tmp_path):
+    made = settings([], name="texts.txt", on_error="skip")
+    (tmp_path / "texts.txt").write_bytes(b"red\n\xff\xfe\nblue\n")
+    assert predict.run(made) == 3
+    answers = read(tmp_path / "answers.jsonl")
+    assert [answer.get("text_a") for answer in answers] == ["red", None, "blue"]
+    assert answers[1]["line"] == 2
+    assert "texts.txt:2: text must be UTF-8" in answers[1]["error"]
