@@ -1,4 +1,5 @@
 import gzip
+import re
 
 import pytest
 from conftest import run_python
@@ -145,3 +146,67 @@ def test_a_file_that_is_there_stays_unless_it_may_go(tmp_path):
         split_sentences.run(**flags)
     assert (tmp_path / "out").read_text() == "mine"
     assert split_sentences.run(**flags, overwrite=True) == (1, 2)
+
+
+# A stop, what closes after it, footnote marks, whitespace, and what comes next, looked for from its
+# beginning; and the last word before it.
+PLAIN_BOUNDARY = re.compile(
+    r"(?P<stop>\.(?:\s?\.)+|[.!?…]+)[\"'”’»)\]}_*』」）]*(?:\[\d+\])*\s+"  # noqa: RUF001
+    r"(?=[\"'“‘«(\[{_*—-]*(?P<next>\w))"  # noqa: RUF001
+    r"|[。！？]+[\"'”’»)\]}_*』」）]*\s*"  # noqa: RUF001
+)
+PLAIN_WORD = re.compile(r"[^\W\d_][\w.]*$")
+
+
+def plainly_ends(before, match):
+    if match["stop"] is None or (match["stop"] != "." and not match["next"].islower()):
+        return True
+    if match["next"].islower():
+        return False
+    word = (PLAIN_WORD.search(before) or [""])[0]
+    if not word:
+        return True
+    if "." in word or (len(word) == 1 and word.isupper() and word != "I"):
+        return word.lower() in ("a.m", "p.m")
+    is_counted = split_sentences._COUNTED.fullmatch(word)
+    following = match.string[match.start("next") :]
+    return not (
+        split_sentences._TITLE.fullmatch(word)
+        or (is_counted and split_sentences._NUMBER.match(following))
+    )
+
+
+PIECES = [*"aA1I.!?…\"')]» \n。」_(", "Mr", "No", "p.m", "e.g", ". . .", "[1]", "'' ", "? .", "é"]
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=30).map("".join))
+def test_boundaries_are_those_of_the_plain_definition(text):
+    """Which takes time that grows with the square of a text's length."""
+    text = " ".join(text.split())
+    sentences = []
+    start = 0
+    for match in PLAIN_BOUNDARY.finditer(text):
+        if plainly_ends(text[start : match.start()], match):
+            sentences.append(text[start : match.end()].strip())
+            start = match.end()
+    plain = [sentence for sentence in [*sentences, text[start:]] if sentence]
+    assert split_sentences.split_sentences(text) == plain
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("a. " * 300_000, 1),
+        ("Aa. " * 300_000, 300_000),
+        ("." * 1_000_000 + " A", 2),
+        (". " * 500_000 + "A", 2),
+        ("?." * 500_000 + "x A", 1),
+        ("a" * 1_000_000 + "(b. C", 2),
+        ("a.b" * 300_000 + ". A", 1),
+        ("No. " + "X" * 1_000_000, 1),
+        ("Go." + "[1]" * 300_000 + "'" * 300_000, 1),
+    ],
+)
+def test_a_long_line_takes_time_that_grows_with_its_length(text, count):
+    """Where it grew with its square, each of these would take hours."""
+    assert len(split_sentences.split_sentences(text)) == count
