@@ -241,3 +241,22 @@ def test_real_rows_are_read():
     assert {len(example.endings) for example in examples} == {4}
     assert examples[0].endings[1] == "A drum line has heard approaching them."
     assert [example.label for example in examples] == [0, 3, 1, 3, 0, 3, 0, 1, 3, 3]
+
+
+def test_a_column_of_a_large_number_takes_no_time(tmp_path):
+    """It used to stand for as many endings as its number says."""
+    rows = [official(1)]
+    path = write_csv(tmp_path / "train.csv", rows, [*HEADER[:-2], "ending999999999", "label"])
+    with pytest.raises(ValueError, match=r":2: every ending must have text\. Received None"):
+        swag_examples.read(path)
+    row = {"context": "A", "ending0": "x", "ending1": "y", f"ending{'9' * 5000}": "z", "label": 0}
+    with pytest.raises(ValueError, match=r":1: every ending must have text\. Received None"):
+        swag_examples.read(write_json(tmp_path / "train.jsonl", row))
+
+
+def test_a_label_of_many_digits_is_no_number_of_an_ending(tmp_path):
+    row = {"context": "A", "endings": ["x", "y"], "label": "9" * 5000}
+    with pytest.raises(ValueError, match=":1: the label must be the number of an ending"):
+        swag_examples.read(write_json(tmp_path / "train.jsonl", row))
+    row["label"] = "0" * 100 + "1"
+    assert swag_examples.read(write_json(tmp_path / "train.jsonl", row))[0].label == 1

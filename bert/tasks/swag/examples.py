@@ -27,7 +27,9 @@ FILES = {
     }.items()
 }
 
-_ENDING = re.compile("ending([0-9]+)")
+_ENDING = re.compile("ending(0|[1-9][0-9]*)")
+# Digits that Python makes a number of, in any text.
+_MOST_DIGITS = 4000
 # To what logits are lowered where there is no choice.
 _ABSENT = -1e9
 
@@ -118,8 +120,9 @@ def _find_endings(place: str, cells: Mapping[str, Any]) -> list[str]:
         if not isinstance(endings, list):
             raise ValueError(f"{place}: `endings` must be a list of texts. Received {endings!r}.")
     else:
-        numbers = [int(match[1]) for name in cells if (match := _ENDING.fullmatch(name))]
-        endings = [cells.get(f"ending{number}") for number in range(max(numbers, default=-1) + 1)]
+        # As many as there are, so that a number that is left out is missing among them.
+        count = sum(_ENDING.fullmatch(name) is not None for name in cells)
+        endings = [cells.get(f"ending{number}") for number in range(count)]
     if len(endings) < 2:
         raise ValueError(
             f"{place}: must have at least two endings, as `endings` or as ending0, ending1 and so "
@@ -143,7 +146,8 @@ def _read_label(place: str, label: Any, num_endings: int, with_labels: bool) -> 
             raise ValueError(f"{place}: must have a `label`. Received {label!r}.")
         return None
     text = str(label).strip() if isinstance(label, str | int) else ""
-    if not re.fullmatch("[0-9]+", text, re.ASCII) or int(text) >= num_endings:
+    is_number = len(text) <= _MOST_DIGITS and re.fullmatch("[0-9]+", text)
+    if not is_number or int(text) >= num_endings:
         raise ValueError(
             f"{place}: the label must be the number of an ending, from 0 to {num_endings - 1}. "
             f"Received {label!r}."
