@@ -2,6 +2,7 @@ import itertools
 import os
 import re
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -692,3 +693,24 @@ def test_output_folder_that_cannot_be_written_is_named(tmp_path, place):
     with pytest.raises(ValueError, match="`--output_dir` must be a folder") as caught:
         make_folder(str(tmp_path / place))
     assert place in str(caught.value)
+
+
+def test_every_flipped_bit_of_an_index_is_told_in_a_line_or_does_no_harm(tmp_path):
+    """Some make TensorFlow raise an `IndexError`, which is no error of this program's user."""
+    prefix = str(tmp_path / "model.ckpt")
+    tensors = {f"{name}/x": np.arange(9.0, dtype=np.float32) for name in ("a", "b")}
+    checkpoint.save_tensors(prefix, tensors)
+    index = Path(f"{prefix}.index")
+    whole = index.read_bytes()
+    for bit in range(8 * len(whole)):
+        damaged = bytearray(whole)
+        damaged[bit // 8] ^= 1 << bit % 8
+        index.write_bytes(damaged)
+        try:
+            stored = checkpoint.Stored(prefix).read()
+        except ValueError as error:
+            assert "must name a whole checkpoint" in str(error)  # noqa: PT017
+        else:
+            assert stored.keys() == tensors.keys()
+            for name, values in tensors.items():
+                np.testing.assert_array_equal(stored[name], values)

@@ -77,7 +77,7 @@ class Stored:
         try:
             # tf.train.load_checkpoint would take some prefixes on other file systems for folders.
             reader = tf.compat.v1.train.NewCheckpointReader(self.prefix)
-        except (tf.errors.OpError, RuntimeError, ValueError) as error:
+        except (tf.errors.OpError, RuntimeError, ValueError, IndexError) as error:
             raise self._broken(error) from error
         if reader.has_tensor("_CHECKPOINTABLE_OBJECT_GRAPH"):
             raise ValueError(
