@@ -196,3 +196,27 @@ def test_evaluations_come_at_their_steps_and_after_the_last(tmp_path, model):
     assert not any(observe(step, {}) for step in range(1, 8))
     lines = (tmp_path / "evaluations.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines] == [3, 6, 7]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"step": 2, "f1": 0.',
+        "[1, 2]",
+        '{"f1": 0.5}',
+        '{"step": 2}',
+        '{"step": "2", "f1": 0.5}',
+        '{"step": 2, "f1": null}',
+        "[" * 100_000,
+    ],
+)
+def test_a_damaged_history_is_told_with_its_line(tmp_path, tiny_config, line):
+    path = tmp_path / "evaluations.jsonl"
+    path.write_text(f'{{"step": 1, "f1": 0.25}}\n{line}\n')
+    model = pretraining_heads.pretraining_model(tiny_config)
+    stopping = EarlyStopping(lambda _: {"f1": 1.0}, "f1")
+    with pytest.raises(ValueError, match=r"evaluations\.jsonl:2: must be an object with `step`"):
+        stopping.open(str(tmp_path), model, 5, writes=True)
+    path.write_text('{"step": 1, "f1": 0.25}\n{"step": 7, "f1": 1}\n')
+    stopping.open(str(tmp_path), model, 5, writes=True)
+    assert stopping.best == {"step": 1, "f1": 0.25}

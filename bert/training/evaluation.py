@@ -12,7 +12,7 @@ from absl import logging
 
 from bert.command_line.console import Progress
 from bert.files.own_files import claim, claim_folder
-from bert.files.paths import open_file, write_text
+from bert.files.paths import read_file, write_text
 from bert.training import loop
 from bert.training.loop import Batch
 from bert.weights import checkpoint
@@ -121,6 +121,27 @@ def save_scores(
     write_text(claim(output_dir, f"{name}.json"), text)
 
 
+def _read_history(path: str, metric: str) -> list[dict[str, Any]]:
+    """Returns the scores on each line of a file, none where there is no file."""
+    if not tf.io.gfile.exists(path):
+        return []
+    history = []
+    for number, line in enumerate(read_file(path).splitlines(), start=1):
+        try:
+            scores = json.loads(line)
+        except (ValueError, RecursionError):
+            scores = None
+        is_whole = isinstance(scores, dict) and type(scores.get("step")) is int
+        if not is_whole or type(scores.get(metric)) not in (int, float):
+            raise ValueError(
+                f"{path}:{number}: must be an object with `step` and `{metric}`, numbers. Received "
+                f"{line!r:.80}. Restore the file; or delete it, to go on as if nothing had been "
+                "evaluated yet."
+            )
+        history.append(scores)
+    return history
+
+
 class EarlyStopping:
     """Evaluates during training, keeps the best weights, and tells when it no longer improves.
 
@@ -144,11 +165,7 @@ class EarlyStopping:
         """Starts at `step` of the training in `folder`; reads what came before."""
         self._folder, self._model, self._writes = folder, model, writes
         path = os.path.join(folder, HISTORY_FILE)
-        lines: list[bytes] = []
-        if step and tf.io.gfile.exists(path):
-            with open_file(path) as file:
-                lines = file.read().splitlines()
-        history = [json.loads(line) for line in lines]
+        history = _read_history(path, self.metric) if step else []
         self._history = [scores for scores in history if scores["step"] <= step]
         if writes:
             claim_folder(folder, BEST)
