@@ -127,10 +127,10 @@ class BertConfig:
             values = json.loads(read_file(os.fspath(json_file)))
         except FileNotFoundError as error:
             raise ValueError(f"`bert_config_file` must exist. Received {json_file!r}.") from error
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"{json_file!r} must be JSON: {error}.") from error
         if not isinstance(values, dict):
-            raise ValueError(f"{json_file!r} must hold a JSON object. Received {values!r}.")
+            raise ValueError(f"{json_file!r} must hold a JSON object. Received {values!r:.80}.")
         try:
             config = cls.from_dict(values)
             config.check()

@@ -23,7 +23,7 @@ from bert.tasks.swag.task import MultipleChoice
 from bert.tasks.tagging import task as tagging_task
 from bert.training.batches import round_up
 from bert.training.evaluation import Predictor
-from bert.training.task import Arrays, Part, Row, Task
+from bert.training.task import Arrays, Part, Row, Task, stored_field
 from bert.weights.folder import TASK_FILE, ModelFolder, require_segments
 
 # By the `kind` in `task.json`, what makes a task of it.
@@ -299,6 +299,15 @@ def load_fine_tuned(
     return _open_fine_tuned(ModelFolder(model_dir, "model_dir"), batch_size, precision)
 
 
+def _check_length(max_seq_length: int, config: modeling.BertConfig) -> None:
+    limit = config.max_position_embeddings
+    if max_seq_length > limit:
+        raise ValueError(
+            f"`max_seq_length` must be at most {limit}, the `max_position_embeddings` in "
+            f"bert_config.json. Received {max_seq_length}."
+        )
+
+
 def _open_fine_tuned(folder: ModelFolder, batch_size: int, precision: str) -> LoadedModel:
     stored = folder.read_task()
     kind = str(stored.get("kind"))
@@ -306,7 +315,13 @@ def _open_fine_tuned(folder: ModelFolder, batch_size: int, precision: str) -> Lo
         path = os.path.join(folder.path, TASK_FILE)
         raise ValueError(f"`kind` in {path!r} must be one of {sorted(KINDS)}. It is {kind!r}.")
     weights = folder.stored
-    task = KINDS[kind](stored, folder.config, folder.load_tokenizer())
+    try:
+        stored_field(stored, "do_lower_case", bool)
+        _check_length(stored_field(stored, "max_seq_length", int), folder.config)
+        task = KINDS[kind](stored, folder.config, folder.load_tokenizer())
+    except ValueError as error:
+        path = os.path.join(folder.path, TASK_FILE)
+        raise ValueError(f"{path!r} must be as a training has left it: {error}") from error
     model = task.whole_model(task.make_model(precision))
     weights.assign(model.weights, with_head=True)
     return LoadedModel(task, model, batch_size)

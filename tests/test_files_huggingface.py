@@ -65,7 +65,7 @@ def test_other_tokenizers_are_refused(tmp_path, changes, message):
     assert "tokenizer.json" in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"model": 3}'])
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"model": 3}', "[" * 100_000])
 def test_what_is_no_tokenizer_is_named(tmp_path, text):
     (tmp_path / "tokenizer.json").write_text(text)
     with pytest.raises(ValueError, match=r"tokenizer.json', whose `model` has no `vocab`"):
@@ -161,3 +161,10 @@ def test_labels_are_in_the_order_of_the_outputs(id2label, expected):
 def test_labels_without_their_numbers_are_refused(id2label):
     with pytest.raises(ValueError, match="`id2label` must number the labels from 0"):
         huggingface_files.labels({"id2label": id2label})
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", "[" * 100_000, "9" * 5000])
+def test_what_is_no_object_is_told_in_a_line(tmp_path, text):
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(ValueError, match=r"config\.json' must (be JSON|hold a JSON object)"):
+        huggingface_files.read_json(str(tmp_path / "config.json"))

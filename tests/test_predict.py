@@ -210,3 +210,56 @@ def test_bytes_that_are_no_text_are_a_bad_line_as_any_other(settings, tmp_path):
     assert [answer.get("text_a") for answer in answers] == ["red", None, "blue"]
     assert answers[1]["line"] == 2
     assert "texts.txt:2: text must be UTF-8" in answers[1]["error"]
+
+
+DEEP = "[" * 100_000 + "]" * 100_000
+
+
+def deep(path):
+    path.write_text(DEEP)
+
+
+def other(**changes):
+    """Returns what changes some keys of a JSON file; None removes one."""
+
+    def spoil(path):
+        values = {**json.loads(path.read_text()), **changes}
+        path.write_text(json.dumps({k: v for k, v in values.items() if v is not None}))
+
+    return spoil
+
+
+TASK = {"name": "x", "task_type": "classification", "labels": ["yes", "no"], "is_pair": False}
+
+
+@pytest.mark.parametrize(
+    ("name", "spoil", "message"),
+    [
+        ("task.json", deep, "task.json' must be JSON"),
+        ("task.json", lambda path: path.write_text("[1]"), "must hold a JSON object"),
+        ("task.json", lambda path: path.write_text("{"), "must be JSON"),
+        ("task.json", other(kind=None), "`kind` in .* must be one of"),
+        ("task.json", other(kind=["classification"]), r"`kind` in .* must be text\. It is \["),
+        ("task.json", other(task=None), "task.json' must be as .* `task` must be an object. It is"),
+        ("task.json", other(task=[1]), "`task` in .* must be an object"),
+        ("task.json", other(task=TASK), "A task must have the keys"),
+        ("task.json", other(task={**TASK, "metric": 1}), "`metric` of a task must be str"),
+        ("task.json", other(max_seq_length=None), "`max_seq_length` must be a whole number from 1"),
+        ("task.json", other(max_seq_length="12"), "must be a whole number from 1. Received 12"),
+        ("task.json", other(max_seq_length=True), "must be a whole number from 1. Received True"),
+        ("task.json", other(max_seq_length=10**30), "`max_seq_length` must be at most 16"),
+        ("task.json", other(do_lower_case="false"), "`do_lower_case` must be true or false"),
+        (
+            "task.json",
+            other(kind="question_answering"),
+            "`version_2_with_negative` must be",
+        ),
+        ("task.json", other(kind="tagging"), "A task must have the keys"),
+        ("bert_config.json", deep, "bert_config.json' must be JSON"),
+        ("bert_config.json", lambda path: path.write_text("[1]"), "must hold a JSON object"),
+    ],
+)
+def test_a_damaged_folder_is_told_in_a_line(settings, model_dir, name, spoil, message):
+    spoil(model_dir / name)
+    with pytest.raises(ValueError, match=message):
+        predict.run(settings(as_json(TEXTS)))

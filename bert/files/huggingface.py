@@ -199,7 +199,7 @@ def _parse_tokenizer(text: bytes, name: str) -> dict[str, Any]:
     try:
         values = json.loads(text)
         vocab = values["model"]["vocab"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         vocab = None
     if not isinstance(vocab, dict):
         raise ValueError(
@@ -223,10 +223,10 @@ def read_json(path: str) -> dict[str, Any]:
     try:
         with open_file(path) as file:
             values = json.loads(file.read())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path!r} must be JSON: {error}.") from error
     if not isinstance(values, dict):
-        raise ValueError(f"{path!r} must hold a JSON object. Received {values!r}.")
+        raise ValueError(f"{path!r} must hold a JSON object. Received {values!r:.80}.")
     return values
 
 

@@ -189,6 +189,37 @@ class Task(Protocol):
         ...
 
 
+_NOUNS = {
+    str: "text",
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    dict: "an object",
+    list: "a list",
+}
+
+
+def stored_field(stored: Mapping[str, Any], name: str, kind: type, low: int = 1) -> Any:
+    """Returns a value of `task.json`, which must be there and of a kind.
+
+    Args:
+      stored: What the file holds.
+      name: The key.
+      kind: One of the types of JSON's values.
+      low: The least that a whole number may be.
+
+    Raises:
+      ValueError: where it is not.
+    """
+    value: Any = stored.get(name)
+    kinds = (int, float) if kind is float else (kind,)
+    if type(value) not in kinds or (kind is int and value < low):
+        bound = f" from {low}" * (kind is int)
+        received = f"Received {value!s:.80}" if name in stored else "It is not there"
+        raise ValueError(f"`{name}` must be {_NOUNS[kind]}{bound}. {received}.")
+    return value
+
+
 def collect(outputs: Outputs) -> dict[str, np.ndarray]:
     """Returns the outputs for all rows, in their order; all rows must be of one shape."""
     numbers, rows = zip(*outputs, strict=True)

@@ -256,7 +256,12 @@ class ModelFolder:
     @property
     def task(self) -> dict[str, Any]:
         """What `task.json` holds, {} where there is none."""
-        return self._read_object(TASK_FILE)
+        stored = self._read_object(TASK_FILE)
+        for key, kind, noun in (("kind", str, "text"), ("task", dict, "an object")):
+            if not isinstance(stored.get(key, kind()), kind):
+                path = os.path.join(self.path, TASK_FILE)
+                raise ValueError(f"`{key}` in {path!r} must be {noun}. It is {stored[key]!r:.80}.")
+        return stored
 
     def read_task(self) -> dict[str, Any]:
         """Returns what `task.json` holds.
@@ -276,7 +281,10 @@ class ModelFolder:
     @property
     def labels(self) -> list[str] | None:
         """Names of the model's outputs, where a file has them."""
-        labels = self.task.get("task", {}).get("labels")
+        labels = self.task.get("task", {}).get("labels") or []
+        if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
+            path = os.path.join(self.path, TASK_FILE)
+            raise ValueError(f"`labels` in {path!r} must be a list of texts. It is {labels!r:.80}.")
         return labels or huggingface_files.labels(self.huggingface_config)
 
     def check_labels(self, labels: Sequence[str]) -> None:

@@ -20,7 +20,7 @@ from bert.tasks.heads import classification_objective, classifier_model
 from bert.training.batches import Feature, encoder_features
 from bert.training.evaluation import save_results, save_scores
 from bert.training.loop import Objective
-from bert.training.task import ExampleFile, Inputs, Outputs, Part, Row, collect
+from bert.training.task import ExampleFile, Inputs, Outputs, Part, Row, collect, stored_field
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,8 +60,8 @@ class Classification:
         tokenizer: tokenization.FullTokenizer,
     ) -> "Classification":
         """Returns the task that `task.json` describes."""
-        task = classification_examples.Task.from_dict(stored["task"])
-        return cls(config, tokenizer, stored["max_seq_length"], task)
+        task = classification_examples.Task.from_dict(stored_field(stored, "task", dict))
+        return cls(config, tokenizer, stored_field(stored, "max_seq_length", int), task)
 
     @property
     def metric(self) -> str:

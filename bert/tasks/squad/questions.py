@@ -163,6 +163,8 @@ def _read_articles(input_file: str) -> list[Any]:
             f"{input_file!r} must be JSON. {error.msg} at line {error.lineno}, column "
             f"{error.colno}."
         ) from error
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{input_file!r} must be JSON. {error}.") from error
     if not isinstance(content, dict):
         raise ValueError(
             f"{input_file!r} must hold an object with `data`, as SQuAD's files do. Received "

@@ -24,7 +24,7 @@ from bert.tasks.squad.window_table import WindowTable
 from bert.training.batches import Batches, Feature, Records, encoder_features
 from bert.training.evaluation import save_scores
 from bert.training.loop import Objective
-from bert.training.task import ExampleFile, Inputs, Outputs, Part, Row
+from bert.training.task import ExampleFile, Inputs, Outputs, Part, Row, stored_field
 
 # Faithful: whatever the seed of the run, the examples are shuffled with this one.
 SHUFFLE_SEED = 12345
@@ -110,10 +110,11 @@ class QuestionAnswering:
         tokenizer: tokenization.FullTokenizer,
     ) -> "QuestionAnswering":
         """Returns the task that `task.json` describes."""
+        kinds = {"do_lower_case": bool, **_DECODING}
         decoding = squad_answers.Decoding(
-            **{name: stored[name] for name in ("do_lower_case", *_DECODING)}
+            **{name: stored_field(stored, name, kind) for name, kind in kinds.items()}
         )
-        lengths = {name: stored[name] for name in _LENGTHS}
+        lengths = {name: stored_field(stored, name, int) for name in _LENGTHS}
         return cls(config, tokenizer, **lengths, decoding=decoding)
 
     def stored(self) -> dict[str, Any]:
@@ -311,12 +312,12 @@ class QuestionAnswering:
 
 # What `task.json` keeps of the windows and of the decoding.
 _LENGTHS = ("max_seq_length", "doc_stride", "max_query_length")
-_DECODING = (
-    "version_2_with_negative",
-    "n_best_size",
-    "max_answer_length",
-    "null_score_diff_threshold",
-)
+_DECODING: Mapping[str, type] = {
+    "version_2_with_negative": bool,
+    "n_best_size": int,
+    "max_answer_length": int,
+    "null_score_diff_threshold": float,
+}
 
 
 def _num_processes(examples: Sequence[SquadExample]) -> int:

@@ -17,7 +17,7 @@ from bert.tasks.swag import examples as swag_examples
 from bert.training.batches import Feature, encoder_features
 from bert.training.evaluation import save_results, save_scores
 from bert.training.loop import Objective
-from bert.training.task import ExampleFile, Inputs, Outputs, Part, Row, collect
+from bert.training.task import ExampleFile, Inputs, Outputs, Part, Row, collect, stored_field
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +48,7 @@ class MultipleChoice:
         tokenizer: tokenization.FullTokenizer,
     ) -> "MultipleChoice":
         """Returns the task that `task.json` describes."""
-        return cls(config, tokenizer, stored["max_seq_length"])
+        return cls(config, tokenizer, stored_field(stored, "max_seq_length", int))
 
     def stored(self) -> dict[str, Any]:
         return {

@@ -25,7 +25,7 @@ from bert.tasks.tagging.words import Span
 from bert.training.batches import Feature, encoder_features
 from bert.training.evaluation import save_results, save_scores
 from bert.training.loop import Objective
-from bert.training.task import ExampleFile, Inputs, Outputs, Part, Row, collect_padded
+from bert.training.task import ExampleFile, Inputs, Outputs, Part, Row, collect_padded, stored_field
 
 _SCORES = ("precision", "recall", "f1", "accuracy", "loss")
 
@@ -287,11 +287,12 @@ def from_stored(
     tokenizer: tokenization.FullTokenizer,
 ) -> Tagging:
     """Returns the task that `task.json` describes."""
-    task = tagging_windows.Task.from_dict(stored["task"])
-    common = (config, tokenizer, stored["max_seq_length"], task)
+    task = tagging_windows.Task.from_dict(stored_field(stored, "task", dict))
+    common = (config, tokenizer, stored_field(stored, "max_seq_length", int), task)
     if not stored.get("feature_based"):
         return Tagging(*common)
-    features = Features(stored["feature_layers"], stored["lstm_size"])
+    layers = stored_field(stored, "feature_layers", str)
+    features = Features(layers, stored_field(stored, "lstm_size", int))
     return FeatureTagging(*common, features=features)
 
 

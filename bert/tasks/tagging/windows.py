@@ -61,6 +61,9 @@ class Task:
         names = [field.name for field in dataclasses.fields(cls)]
         if sorted(values) != sorted(names):
             raise ValueError(f"A task must have the keys {names}. Received {list(values)}.")
+        labels = values["labels"]
+        if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
+            raise ValueError(f"`labels` of a task must be a list of tags. Received {labels!r:.80}.")
         return cls(**{**values, "labels": tuple(values["labels"])})
 
 
