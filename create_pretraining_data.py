@@ -12,6 +12,7 @@ import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
+from typing import Any
 
 from absl import logging
 
@@ -72,15 +73,20 @@ def write_instance_to_example_files(
     max_seq_length: int,
     max_predictions_per_seq: int,
     output_files: Sequence[str],
+    *,
+    made_with: Mapping[str, Any] | None = None,
 ) -> None:
-    """Writes instances to TFRecord files, dealt in turn; these appear when all are whole."""
+    """Writes instances to TFRecord files, dealt in turn; these appear when all are whole.
+
+    With `made_with`, how the instances were made, an index appears beside each file.
+    """
     if isinstance(instances, InstanceTable):
         table = instances
     else:
         table = InstanceTable(tokenizer, max_seq_length, max_predictions_per_seq)
         for instance in instances:
             table.append(instance)
-    write_instances(table, output_files)
+    write_instances(table, output_files, made_with)
 
 
 def create_training_instances(  # noqa: PLR0913, PLR0917
@@ -394,10 +400,21 @@ def run(settings: Settings) -> InstanceTable:
         settings.max_seq_length,
         settings.max_predictions_per_seq,
         output_files,
+        made_with=_describe(settings, tokenizer),
     )
     # Here rather than before: the first records, which writing logs, would hide it.
     describe_instances(instances, settings.masked_lm_prob)
     return instances
+
+
+# What is different from one copy of the same data to the next.
+_PATHS = ("input_file", "output_file", "vocab_file")
+
+
+def _describe(settings: Settings, tokenizer: tokenization.FullTokenizer) -> dict[str, Any]:
+    """Returns what the records depend on, the text apart."""
+    flags = {name: value for name, value in vars(settings).items() if name not in _PATHS}
+    return {**flags, "vocab_size": max(tokenizer.inv_vocab) + 1}
 
 
 def _load_tokenizer(vocab_file: str, do_lower_case: bool) -> tokenization.FullTokenizer:

@@ -150,14 +150,16 @@ def _open_batches(settings: Settings, config: modeling.BertConfig, num_replicas:
     train_batches = eval_batches = None
     if settings.do_train:
         train_batches = Batches(
-            _open_records(train_files, features),
+            _open_records(train_files, features, config.vocab_size),
             features,
             settings.train_batch_size,
             seed=settings.seed,
         )
     if settings.do_eval:
         eval_batches = Batches(
-            _open_records(eval_files, features), features, settings.eval_batch_size
+            _open_records(eval_files, features, config.vocab_size),
+            features,
+            settings.eval_batch_size,
         )
         if eval_files == train_files:
             logging.warning(
@@ -167,9 +169,19 @@ def _open_batches(settings: Settings, config: modeling.BertConfig, num_replicas:
     return train_batches, eval_batches
 
 
-def _open_records(files: list[str], features: Any) -> Records:
+def _open_records(files: list[str], features: Any, vocab_size: int) -> Records:
     records = Records(files)
     records.check_first(features)
+    for file in records.files:
+        made_with = file.made_with.get("vocab_size", vocab_size)
+        if made_with != vocab_size:
+            logging.warning(
+                "%s was made with a vocabulary of %d tokens, but `vocab_size` in "
+                "--bert_config_file is %d. Do they belong together?",
+                file.path,
+                made_with,
+                vocab_size,
+            )
     return records
 
 

@@ -162,7 +162,7 @@ def serialize(example: dict[str, np.ndarray]) -> bytes:
 
 
 def split_examples(examples: dict[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
-    count = len(examples["input_ids"])
+    count = len(next(iter(examples.values())))
     return [{name: values[i] for name, values in examples.items()} for i in range(count)]
 
 

@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 
 import create_pretraining_data as data
 import tokenization
+from bert.files.paths import index_path
+from bert.files.records import decode_index
 from bert.tasks.pretraining.instances import InstanceTable
 
 VOCAB = str(GOLDEN / "vocab.txt")
@@ -251,6 +253,25 @@ def test_instances_of_the_programming_interface_are_written_like_the_scripts(set
     assert read_records(made.output_file + ".2") == read_records(made.output_file)
 
 
+def test_the_index_tells_all_that_the_records_depend_on_but_the_text(settings, tokenizer):
+    made = settings()
+    data.run(made)
+    with open(index_path(made.output_file), "rb") as file:
+        content = file.read()
+    index = decode_index(content)
+    assert len(index.ends) == len(read_records(made.output_file))
+    flags = {field.name for field in dataclasses.fields(made)}
+    assert index.made_with.keys() == flags - {"input_file", "output_file", "vocab_file"} | {
+        "vocab_size"
+    }
+    assert index.made_with["max_seq_length"] == made.max_seq_length
+    assert index.made_with["vocab_size"] == len(tokenizer.vocab)
+    elsewhere = settings(output_file=made.output_file + ".2")
+    data.run(elsewhere)
+    with open(index_path(elsewhere.output_file), "rb") as file:
+        assert file.read() == content
+
+
 def test_records_are_dealt_to_the_outputs_in_turn(settings, tmp_path):
     data.run(settings())
     paths = [tmp_path / f"part{i}" for i in range(3)]
@@ -258,7 +279,9 @@ def test_records_are_dealt_to_the_outputs_in_turn(settings, tmp_path):
     parts = [read_records(path) for path in paths]
     whole = read_records(tmp_path / "out.tfrecord")
     assert whole == [parts[i % 3][i // 3] for i in range(len(whole))]
-    assert sorted(os.listdir(tmp_path)) == ["out.tfrecord", "part0", "part1", "part2", "text.txt"]
+    names = ["out.tfrecord", "part0", "part1", "part2"]
+    indexes = [f".{name}.index" for name in names]
+    assert sorted(os.listdir(tmp_path)) == sorted([*indexes, *names, "text.txt"])
 
 
 @pytest.mark.parametrize(

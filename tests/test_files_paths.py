@@ -12,6 +12,7 @@ from bert.files.paths import (
     describe_folder,
     file_size,
     find_file,
+    index_path,
     is_file,
     is_within,
     list_folder,
@@ -54,6 +55,16 @@ def test_patterns_name_files_in_their_order(folder, patterns, names):
     patterns = ",".join(str(folder / pattern) for pattern in patterns.split(","))
     expected = [str(folder / name) for name in names]
     assert match_files(patterns, "input_file") == expected
+
+
+def test_a_pattern_takes_no_index_of_a_file_for_a_file(tmp_path):
+    for name in ("a", ".a.index", ".b.index"):
+        (tmp_path / name).touch()
+    assert index_path(str(tmp_path / "a")) == str(tmp_path / ".a.index")
+    matched = match_files(str(tmp_path / "*"), "input_file")
+    assert matched == [str(tmp_path / name) for name in (".b.index", "a")]
+    named = str(tmp_path / ".a.index")
+    assert match_files(named, "input_file") == [named]
 
 
 @pytest.mark.parametrize("missing", ["none.txt", "none*.txt", "sub.txt", ""])

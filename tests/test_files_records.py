@@ -1,12 +1,22 @@
 import struct
+import zlib
 
 import numpy as np
+import pytest
 import tensorflow as tf
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bert.files import records as files_records
-from bert.files.records import encode_example, encode_examples, write_records
+from bert.files.paths import index_path
+from bert.files.records import (
+    Index,
+    decode_index,
+    encode_example,
+    encode_examples,
+    encode_index,
+    write_records,
+)
 
 feature_lists = st.one_of(
     st.lists(st.integers(-(2**63), 2**63 - 1), max_size=5),
@@ -77,3 +87,54 @@ def test_many_and_long_records_are_written_in_parts(tmp_path, monkeypatch):
             writer.write(record)
             assert len(writer._waiting) < 7
     assert list(tf.data.TFRecordDataset(path).as_numpy_iterator()) == records
+
+
+@given(st.lists(st.binary(max_size=70), max_size=40), st.integers(1, 3))
+def test_an_index_tells_where_the_records_end_and_how_they_were_made(
+    tmp_path_factory, records, count
+):
+    folder = tmp_path_factory.mktemp("records")
+    paths = [str(folder / str(number)) for number in range(count)]
+    made_with = {"seed": 5, "prob": 0.1, "name": "ä"}
+    with write_records(paths, made_with) as writers:
+        for number, record in enumerate(records):
+            writers[number % count].write(record)
+    plain = str(folder / "plain")
+    for number, path in enumerate(paths):
+        mine = records[number::count]
+        with write_records([plain]) as [writer]:
+            for record in mine:
+                writer.write(record)
+        assert _content(path) == _content(plain)
+        index = decode_index(_content(index_path(path)))
+        assert index.ends.tolist() == np.cumsum([len(each) + 16 for each in mine]).tolist()
+        assert index.made_with == made_with
+    assert {each.name for each in folder.iterdir()} == {
+        "plain",
+        *(f"{number}" for number in range(count)),
+        *(f".{number}.index" for number in range(count)),
+    }
+
+
+@given(st.integers(0, 10**6), st.integers(1, 255))
+def test_every_change_of_an_index_is_found(place, change):
+    content = bytearray(encode_index(Index(np.arange(9), {"seed": 1})))
+    content[place % len(content)] ^= change
+    with pytest.raises(ValueError, match="its checksum must be that of its content"):
+        decode_index(bytes(content))
+
+
+def test_an_index_of_a_later_form_is_refused():
+    content = b'{"form": 2}\n'
+    with pytest.raises(ValueError, match=r"its form must be 1\. Received 2"):
+        decode_index(content + struct.pack("<I", zlib.crc32(content)))
+
+
+def test_an_index_takes_eight_bytes_a_record():
+    sizes = [len(encode_index(Index(np.arange(count), {}))) for count in (1000, 2000)]
+    assert sizes[1] - sizes[0] == 8 * 1000
+
+
+def _content(path):
+    with open(path, "rb") as file:
+        return file.read()

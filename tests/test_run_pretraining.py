@@ -23,6 +23,7 @@ from script_runs import finish_beside_killed
 
 import modeling
 import run_pretraining
+from bert.files import records as files_records
 from bert.weights import checkpoint
 
 KEYS = [
@@ -116,6 +117,27 @@ def test_held_out_records_are_evaluated(pretraining_run, tmp_path, tiny_config):
     ]
     assert results[0] == results[1]
     assert results[0] != results[2]
+
+
+def test_indexed_records_are_whole_and_of_the_same_vocabulary(
+    pretraining_run, tmp_path, tiny_config, log
+):
+    path = str(tmp_path / "indexed.tfrecord")
+    records = [serialize(example) for example in split_examples(make_examples(tiny_config, 6))]
+    for vocab_size, expected in ((29, 0), (20, 1)):
+        with files_records.write_records([path], {"vocab_size": vocab_size}) as [writer]:
+            for record in records:
+                writer.write(record)
+        log.clear()
+        run_pretraining.run(
+            pretraining_run(input_file=path, num_train_steps=1, output_dir=str(tmp_path / "o"))
+        )
+        warnings = [m for m in log.messages if f"{path} was made with a vocabulary of 20" in m]
+        assert len(warnings) == expected
+    os.truncate(path, sum(len(record) + 16 for record in records[:4]))
+    with pytest.raises(ValueError, match="must hold all 6 records that were written"):
+        run_pretraining.run(pretraining_run(input_file=path, output_dir=str(tmp_path / "new")))
+    assert not (tmp_path / "new").exists()
 
 
 def test_resumed_run_says_so_and_ends_bit_for_bit_the_same(pretraining_run, tmp_path, log):

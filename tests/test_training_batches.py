@@ -1,4 +1,5 @@
 import gzip
+import os
 from itertools import chain
 
 import numpy as np
@@ -342,6 +343,17 @@ WRONG_RECORDS = {
         "`segment_ids` must be at least 0 and less than 3",
         "`type_vocab_size` in --bert_config_file",
     ),
+    "negative weight": (
+        change_at("masked_lm_weights", 0, -0.5),
+        "`masked_lm_weights` must be finite and at least 0. It has -0.5.",
+        "",
+    ),
+    "weight that is no number": (
+        change_at("masked_lm_weights", 2, np.nan),
+        "`masked_lm_weights` must be finite and at least 0. It has nan.",
+        "",
+    ),
+    "infinite weight": (change_at("masked_lm_weights", 1, np.inf), "It has inf.", ""),
     "mask of 2": (change_at("input_mask", 0, 2), "`input_mask`", ""),
     "label of 2": (change_at("next_sentence_labels", 0, 2), "`next_sentence_labels`", ""),
 }
@@ -371,6 +383,32 @@ def test_wrong_record_is_named_when_it_is_read(tmp_path, file, features, example
     with pytest.raises(ValueError, match="Record 0 of") as caught:
         Records([file, first]).check_first(features)
     assert first in str(caught.value)
+
+
+def test_floats_that_are_no_weights_may_be_negative_and_not_infinite(tmp_path, long_features):
+    path = make_long_file(tmp_path / "x", [5, 6, 7])
+    (batch,) = read_all(make_batches([path], long_features, 3), 0, 1)
+    assert batch["label"][:, 0].tolist() == [0, 1, 2]
+    for value, is_allowed in ((-3.5, True), (-np.inf, False), (np.nan, False)):
+        examples = {"label": np.float32([[1], [2], [value]])}
+        batches = make_batches(
+            [write_examples(tmp_path / "y", examples)], {"label": long_features["label"]}, 3
+        )
+        if is_allowed:
+            assert read_all(batches, 0, 1)[0]["label"][2, 0] == value
+        else:
+            with pytest.raises(ValueError, match=f"Record 2 of .* must be finite. It has {value}"):
+                read_all(batches, 0, 1)
+
+
+def test_a_file_cut_while_it_is_trained_on_is_named(file, features):
+    batches = make_batches([file], features, 4, seed=3)
+    iterator = batches.iterate(0, 100)
+    next(iterator)
+    os.truncate(file, 100)
+    with pytest.raises(ValueError, match="It was written to while it was read") as caught:
+        list(iterator)
+    assert file in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_more_features_than_needed_do_no_harm(tmp_path, features, examples):

@@ -97,7 +97,19 @@ def _match(pattern: str) -> list[str]:
             return []
     gfile = _gfile()
     with _os_errors(pattern):
-        return [path for path in gfile.glob(pattern) if not gfile.isdir(path)]
+        matched = [path for path in gfile.glob(pattern) if not gfile.isdir(path)]
+    indexes = set(map(index_path, matched))
+    return [path for path in matched if path not in indexes]
+
+
+def index_path(path: str) -> str:
+    """Returns where the index of a TFRecord file is, where it has one.
+
+    Its name begins with a dot, so that a pattern such as `train.tfrecord*` does not match it for
+    the original, which would read it as records.
+    """
+    folder, name = os.path.split(path)
+    return os.path.join(folder, f".{name}.index")
 
 
 def open_file(path: str, mode: str = "rb") -> BinaryIO:

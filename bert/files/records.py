@@ -4,15 +4,23 @@ Importing that takes longer than the rest of a small corpus's preparation, and n
 more than the few lines below.
 """
 
+import array
 import contextlib
+import dataclasses
 import functools
+import json
 import struct
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
-from bert.files.paths import open_file, replace_files
+from bert.files.paths import index_path, open_file, replace_files
+
+# A record in its file is its length (8 bytes), a checksum of that (4), the record, a checksum of it
+# (4).
+RECORD_HEADER, RECORD_FOOTER = 12, 4
 
 # A batch of records shares its arithmetic; these bound what waits for it.
 _BATCH_RECORDS = 1024
@@ -22,11 +30,14 @@ _BATCH_BYTES = 1 << 24
 class RecordWriter:
     """Writes records to a file in the TFRecord format.
 
-    A record is 8 bytes of length, a checksum of them, the record and its checksum. Checksums of
-    many records take hardly longer than one, so records wait until there are many.
+    Checksums of many records take hardly longer than one, so records wait until there are many.
+
+    Attributes:
+      sizes: Bytes that each record takes in the file.
     """
 
     def __init__(self, file: BinaryIO) -> None:
+        self.sizes = array.array("Q")
         self._file = file
         self._waiting: list[bytes] = []
         self._longest = 0
@@ -34,6 +45,7 @@ class RecordWriter:
     def write(self, record: bytes) -> None:
         """Takes one serialized record."""
         self._waiting.append(record)
+        self.sizes.append(RECORD_HEADER + len(record) + RECORD_FOOTER)
         self._longest = max(self._longest, len(record))
         if len(self._waiting) >= _BATCH_RECORDS or (
             len(self._waiting) * self._longest >= _BATCH_BYTES
@@ -56,13 +68,67 @@ class RecordWriter:
 
 
 @contextlib.contextmanager
-def write_records(paths: Sequence[str]) -> Iterator[list[RecordWriter]]:
-    """Opens TFRecord files that appear, all of them, when the block ends without an exception."""
-    with replace_files(paths) as files:
-        writers = [RecordWriter(file) for file in files]
+def write_records(
+    paths: Sequence[str], made_with: Mapping[str, Any] | None = None
+) -> Iterator[list[RecordWriter]]:
+    """Opens TFRecord files that appear, all of them, when the block ends without an exception.
+
+    Args:
+      paths: Of the files.
+      made_with: How the records are made, for the index that appears beside each; None for no
+        index.
+    """
+    indexed = paths if made_with is not None else []
+    with replace_files([*paths, *map(index_path, indexed)]) as files:
+        writers = [RecordWriter(file) for file in files[: len(paths)]]
         yield writers
         for writer in writers:
             writer.flush()
+        if made_with is not None:
+            for writer, file in zip(writers, files[len(paths) :], strict=True):
+                ends = np.cumsum(np.frombuffer(writer.sizes, np.uint64), dtype=np.int64)
+                file.write(encode_index(Index(ends, made_with)))
+
+
+# The form of an index; another one is not read.
+_INDEX_FORM = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Index:
+    """What a TFRecord file held when it was written.
+
+    It is stored as a line of JSON, `ends`, and a CRC-32 of both.
+
+    Attributes:
+      ends: Where each record ends, in bytes, its checksum included: int64 [records].
+      made_with: How the records were made.
+    """
+
+    ends: np.ndarray
+    made_with: Mapping[str, Any]
+
+
+def encode_index(index: Index) -> bytes:
+    """Returns the bytes of an index; the same for the same records and `made_with`."""
+    head = {"form": _INDEX_FORM, "records": len(index.ends), "made_with": index.made_with}
+    content = json.dumps(head, sort_keys=True).encode() + b"\n" + index.ends.astype("<i8").tobytes()
+    return content + struct.pack("<I", zlib.crc32(content))
+
+
+def decode_index(content: bytes) -> Index:
+    """Returns the index that `encode_index` made bytes of.
+
+    Raises:
+      ValueError: where it is damaged, or of another form.
+    """
+    if len(content) < 4 or zlib.crc32(content[:-4]) != struct.unpack("<I", content[-4:])[0]:
+        raise ValueError("its checksum must be that of its content.")
+    head, _, ends = content[:-4].partition(b"\n")
+    values = json.loads(head)
+    if values["form"] != _INDEX_FORM:
+        raise ValueError(f"its form must be {_INDEX_FORM}. Received {values['form']!r}.")
+    return Index(np.frombuffer(ends, "<i8"), values["made_with"])
 
 
 def has_feature(path: str, name: str) -> bool:

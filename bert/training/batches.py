@@ -5,11 +5,6 @@ A record is a serialized `tf.train.Example` in a TFRecord file (original: run_pr
 
 import dataclasses
 import functools
-import mmap
-import os
-import shutil
-import tempfile
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -19,6 +14,7 @@ from absl import logging
 from google.protobuf.message import DecodeError
 
 from bert.files.records import encode_examples, write_records
+from bert.training.record_file import RecordFile
 
 T = TypeVar("T")
 
@@ -33,11 +29,13 @@ class Feature:
     Attributes:
       length: Number of values.
       length_source: What sets the length, for messages, such as "--max_seq_length".
-      limit: Exclusive upper bound of the values, which are integers from 0; None for floats.
+      limit: Exclusive upper bound of the values, which are integers from 0; None for floats, which
+        are finite.
       limit_source: What sets the limit, for messages.
       per_token: Whether the values belong to tokens, padding included, so that a batch may be
         trimmed to its longest sequence.
       rows: Into how many equal rows the values are cut, such as one for each choice; 0 for none.
+      is_weight: Whether the values are floats from 0.
     """
 
     length: int
@@ -46,10 +44,25 @@ class Feature:
     limit_source: str = ""
     per_token: bool = False
     rows: int = 0
+    is_weight: bool = False
 
     @property
     def dtype(self) -> str:
         return "float32" if self.limit is None else "int64"
+
+    @property
+    def range(self) -> str:
+        """What the values must be, for messages."""
+        if self.limit is None:
+            return "finite" + " and at least 0" * self.is_weight
+        return f"at least 0 and less than {self.limit}, as {self.limit_source} says"
+
+    def allows(self, values: Any) -> Any:
+        """Returns which of the values, a tensor or an array, may be."""
+        if self.limit is not None:
+            return (values >= 0) & (values < self.limit)
+        finite = tf.math.is_finite(values)
+        return finite & (values >= 0) if self.is_weight else finite
 
 
 def encoder_features(
@@ -91,20 +104,15 @@ def check_record(serialized: bytes, features: Mapping[str, Feature], place: str)
                 f"{feature.length_source} says. It has {len(values)}; make the data and run with "
                 "the same flags."
             )
-        wrong = [v for v in values if feature.limit is not None and not 0 <= v < feature.limit]
-        if wrong:
-            raise ValueError(
-                f"{place}: `{name}` must be at least 0 and less than {feature.limit}, as "
-                f"{feature.limit_source} says. It has {wrong[0]}; was the data made for another "
-                "model?"
-            )
+        array = np.asarray(values)
+        wrong = array[~np.asarray(feature.allows(array))]
+        if len(wrong):
+            hint = "; was the data made for another model?" if feature.limit is not None else "."
+            raise ValueError(f"{place}: `{name}` must be {feature.range}. It has {wrong[0]}{hint}")
 
 
 class Records:
     """The records of some TFRecord files, each reachable by its number.
-
-    Opening reads every file once, checks its checksums, and keeps 8 bytes a record. Files that are
-    not local are copied to a temporary folder first.
 
     Args:
       files: Paths that `tf.io.gfile` reads.
@@ -114,27 +122,13 @@ class Records:
     """
 
     def __init__(self, files: Sequence[str]) -> None:
-        self.files = list(files)
-        self._maps: list[Any] = []
-        ends = []
-        for file in self.files:
-            local = self._local(file)
-            ends.append(_record_ends(local, file))
-            self._maps.append(_map_file(local))
-            logging.info("%s holds %d records.", file, len(ends[-1]))
-        self._ends = ends
-        self._first = np.cumsum([0, *(len(each) for each in ends)])
+        self.files = []
+        for file in files:
+            self.files.append(RecordFile(file))
+            logging.info("%s holds %d records.", file, len(self.files[-1]))
+        self._first = np.cumsum([0, *map(len, self.files)])
         if not len(self):
-            raise ValueError(f"The input files must hold records. There are none in {self.files}.")
-
-    def _local(self, file: str) -> str:
-        if "://" not in file:
-            return file
-        folder = tempfile.mkdtemp(prefix="bert-records-")
-        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-        copy = os.path.join(folder, os.path.basename(file))
-        tf.io.gfile.copy(file, copy)
-        return copy
+            raise ValueError(f"The input files must hold records. There are none in {[*files]}.")
 
     def __len__(self) -> int:
         return int(self._first[-1])
@@ -146,14 +140,12 @@ class Records:
 
     def __getitem__(self, number: int) -> bytes:
         index, record = self._locate(number)
-        ends = self._ends[index]
-        start = int(ends[record - 1]) if record else 0
-        return self._maps[index][start + _HEADER : int(ends[record]) - _FOOTER]
+        return self.files[index][record]
 
     def place(self, number: int) -> str:
         """Returns where a record is, for messages; records of a file count from 0."""
         index, record = self._locate(number)
-        return f"Record {record} of {self.files[index]!r}"
+        return f"Record {record} of {self.files[index].path!r}"
 
     def check_first(self, features: Mapping[str, Feature]) -> None:
         """Checks the first record of every file."""
@@ -163,33 +155,6 @@ class Records:
     def check(self, number: int, features: Mapping[str, Feature]) -> None:
         """Checks one record, as `check_record`."""
         check_record(self[number], features, self.place(number))
-
-
-# A TFRecord is its length (8 bytes), a checksum of that (4), the record, a checksum of it (4).
-_HEADER, _FOOTER = 12, 4
-
-
-def _record_ends(local: str, file: str) -> np.ndarray:
-    """Returns the offset in bytes at which each record ends, its checksum included."""
-    # TensorFlow takes a header that is cut short for the end of the file, so sizes are compared.
-    readable = tf.data.TFRecordDataset(local).ignore_errors()
-    lengths = readable.map(tf.strings.length).batch(4096)
-    chunks = [np.zeros(0, np.int64), *(chunk.numpy().astype(np.int64) for chunk in lengths)]
-    ends = np.cumsum(np.concatenate(chunks) + _HEADER + _FOOTER)
-    end, size = int(ends[-1]) if len(ends) else 0, os.path.getsize(local)
-    if end != size:
-        raise ValueError(
-            f"{file!r} must be a whole, uncompressed TFRecord file. It has {size} bytes, but after "
-            f"{len(ends)} records, at byte {end}, it is damaged or cut short."
-        )
-    return ends
-
-
-def _map_file(local: str) -> Any:
-    with open(local, "rb") as reader:
-        if not os.path.getsize(local):
-            return b""
-        return mmap.mmap(reader.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 # Out of how many batches' records one batch is formed by length: enough for hardly any padding, few
@@ -360,10 +325,10 @@ class Batches:
             },
         )
         for name, feature in self.features.items():
-            if feature.limit is not None:
-                inside = (parsed[name] >= 0) & (parsed[name] < feature.limit)
-                with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(inside), [name])]):
-                    parsed[name] = tf.cast(parsed[name], tf.int32)
+            inside = tf.reduce_all(feature.allows(parsed[name]))
+            with tf.control_dependencies([tf.debugging.Assert(inside, [name])]):
+                dtype = tf.float32 if feature.limit is None else tf.int32
+                parsed[name] = tf.cast(tf.identity(parsed[name]), dtype)
             if feature.rows:
                 shape = [-1, feature.rows, feature.length // feature.rows]
                 parsed[name] = tf.reshape(parsed[name], shape)

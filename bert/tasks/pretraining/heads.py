@@ -209,6 +209,6 @@ def pretraining_features(
         **encoder,
         "masked_lm_positions": Feature(*predictions, *sequence),
         "masked_lm_ids": Feature(*predictions, ids.limit, ids.limit_source),
-        "masked_lm_weights": Feature(*predictions),
+        "masked_lm_weights": Feature(*predictions, is_weight=True),
         "next_sentence_labels": Feature(1, "next-sentence prediction", 2, "a label"),
     }

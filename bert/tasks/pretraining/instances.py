@@ -8,8 +8,8 @@ import dataclasses
 import operator
 import random
 import struct
-from collections.abc import Sequence
-from typing import overload
+from collections.abc import Mapping, Sequence
+from typing import Any, overload
 
 import numpy as np
 from absl import logging
@@ -145,10 +145,18 @@ class InstanceTable(Sequence[TrainingInstance]):
         )
 
 
-def write_instances(table: InstanceTable, output_files: Sequence[str]) -> None:
-    """Writes records to TFRecord files, dealt in turn; these appear when all are whole."""
+def write_instances(
+    table: InstanceTable, output_files: Sequence[str], made_with: Mapping[str, Any] | None = None
+) -> None:
+    """Writes records to TFRecord files, dealt in turn; these appear when all are whole.
+
+    Args:
+      table: The instances.
+      output_files: Paths of the files.
+      made_with: As `write_records`.
+    """
     progress = Progress("Writing", len(table))
-    with write_records(output_files) as writers:
+    with write_records(output_files, made_with) as writers:
         for start in range(0, len(table), BATCH):
             features = table.features(start, start + BATCH)
             for offset, record in enumerate(encode_examples(features)):

@@ -1,0 +1,206 @@
+import os
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from conftest import write_records
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bert.files import records as files_records
+from bert.files.paths import index_path
+from bert.training.record_file import RecordFile
+
+RECORDS = [bytes([number]) * (number * 7 % 50) for number in range(20)]
+SIZES = [len(record) + 16 for record in RECORDS]
+
+
+def write_indexed(path, records=RECORDS):
+    with files_records.write_records([str(path)], {"seed": 5}) as [writer]:
+        for record in records:
+            writer.write(record)
+    return str(path)
+
+
+def _content(path):
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def read_all(path):
+    file = RecordFile(path)
+    return [file[number] for number in range(len(file))]
+
+
+@given(st.lists(st.binary(max_size=70), max_size=40), st.randoms())
+def test_each_record_is_reached_by_its_number(tmp_path_factory, records, rng):
+    path = str(tmp_path_factory.mktemp("records") / "x")
+    file = RecordFile(write_records(path, records))
+    numbers = list(range(len(records)))
+    rng.shuffle(numbers)
+    assert [file[number] for number in numbers] == [records[number] for number in numbers]
+
+
+@given(st.binary(max_size=200), st.integers(0, 20))
+def test_bytes_that_are_no_records_are_refused_wherever_they_begin(
+    tmp_path_factory, content, count
+):
+    path = tmp_path_factory.mktemp("records") / "x"
+    write_records(path, RECORDS[:count])
+    path.write_bytes(path.read_bytes() + content)
+    if content:
+        with pytest.raises(
+            ValueError, match=f"after {count} records, at byte {sum(SIZES[:count])}"
+        ):
+            RecordFile(str(path))
+    else:
+        assert read_all(str(path)) == RECORDS[:count]
+
+
+@given(st.integers(0, sum(SIZES) - 1), st.integers(0, 7))
+def test_every_flipped_bit_is_found(tmp_path_factory, place, bit):
+    path = tmp_path_factory.mktemp("records") / "x"
+    content = bytearray(_content(write_records(path, RECORDS)))
+    content[place] ^= 1 << bit
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="must be a whole, uncompressed TFRecord file"):
+        RecordFile(str(path))
+
+
+def test_damage_behind_many_records_is_counted_to_the_record(tmp_path, monkeypatch):
+    monkeypatch.setattr("bert.training.record_file._AT_ONCE", 8)
+    path = tmp_path / "x"
+    content = _content(write_records(path, RECORDS))
+    path.write_bytes(content[: sum(SIZES[:19]) + 3])
+    with pytest.raises(ValueError, match="after 19 records"):
+        RecordFile(str(path))
+
+
+@pytest.mark.parametrize("num_left", range(len(RECORDS)))
+def test_a_file_cut_where_a_record_ends_is_told_by_its_index(tmp_path, num_left):
+    path = write_indexed(tmp_path / "x")
+    os.truncate(path, sum(SIZES[:num_left]))
+    message = f"must hold all 20 records that were written. It has the first {num_left} and is cut"
+    with pytest.raises(ValueError, match=message) as caught:
+        RecordFile(path)
+    assert path in str(caught.value) and index_path(path) in str(caught.value)
+    os.remove(index_path(path))
+    assert read_all(path) == RECORDS[:num_left]
+
+
+def test_a_whole_file_says_how_it_was_made(tmp_path):
+    path = write_indexed(tmp_path / "x")
+    assert RecordFile(path).made_with == {"seed": 5}
+    assert RecordFile(write_records(tmp_path / "other", RECORDS)).made_with == {}
+    moved = tmp_path / "moved"
+    os.rename(path, moved)
+    assert RecordFile(str(moved)).made_with == {}
+
+
+def test_an_index_on_another_file_system_is_read():
+    path = write_indexed("ram://test_training_record_file/x")
+    assert RecordFile(path).made_with == {"seed": 5}
+    assert read_all(path) == RECORDS
+    tf.io.gfile.remove(path)
+    write_records(path, RECORDS[:7])
+    with pytest.raises(ValueError, match="It has the first 7 and is cut"):
+        RecordFile(path)
+
+
+@pytest.mark.parametrize("others", [[*RECORDS, b"more"], RECORDS[::-1], RECORDS[1:]])
+def test_the_index_of_another_file_does_no_harm(tmp_path, log, others):
+    path = write_indexed(tmp_path / "x")
+    write_records(path, others)
+    assert read_all(path) == others
+    assert RecordFile(path).made_with == {}
+    assert f"{path} is not the file that {index_path(path)} was written for." in log.messages
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda _: b"", lambda c: c[:-1], lambda c: c[:9] + b"x" + c[10:]]
+)
+def test_a_damaged_index_is_told_and_not_used(tmp_path, log, damage):
+    path = write_indexed(tmp_path / "x")
+    content = _content(index_path(path))
+    with open(index_path(path), "wb") as file:
+        file.write(damage(content))
+    assert read_all(path) == RECORDS
+    assert any(f"{index_path(path)} is not used" in message for message in log.messages)
+
+
+def test_what_cannot_be_opened_is_named(tmp_path):
+    for path, reason in (
+        (tmp_path, "Is a directory"),
+        (tmp_path / "missing", "No such file or directory"),
+    ):
+        with pytest.raises(ValueError, match="must be a file that can be read") as caught:
+            RecordFile(str(path))
+        assert repr(str(path)) in str(caught.value) and reason in str(caught.value)
+    with pytest.raises(ValueError, match="'ram://nowhere/x' must be a file that can be read"):
+        RecordFile("ram://nowhere/x")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="Nothing is forbidden to root.")
+def test_a_file_that_may_not_be_read_is_named(tmp_path):
+    path = write_records(tmp_path / "x", RECORDS)
+    os.chmod(path, 0)
+    with pytest.raises(ValueError, match=r"must be a file that can be read.*Permission denied"):
+        RecordFile(path)
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="Linux has files that open and fail to be read."
+)
+def test_a_device_that_fails_is_named():
+    with pytest.raises(ValueError, match="'/proc/self/mem' must be a file that can be read"):
+        RecordFile("/proc/self/mem")
+
+
+@pytest.mark.parametrize("size", [0, 5, sum(SIZES[:4]), sum(SIZES) - 1])
+def test_a_file_cut_while_it_is_read_is_an_error(tmp_path, size):
+    path = write_records(tmp_path / "x", RECORDS)
+    file = RecordFile(path)
+    assert file[19] == RECORDS[19]
+    os.truncate(path, size)
+    with pytest.raises(
+        ValueError, match=r"It was written to while it was read|must stay as it is"
+    ) as caught:
+        file[19]
+    assert path in str(caught.value)
+
+
+def test_a_file_rewritten_while_it_is_read_is_an_error(tmp_path):
+    path = write_records(tmp_path / "x", RECORDS)
+    file = RecordFile(path)
+    with open(path, "r+b") as other:
+        other.write(os.urandom(50))
+    with pytest.raises(ValueError, match=r"It was written to while it was read.*after 0 records"):
+        file[19]
+    write_records(tmp_path / "y", RECORDS[::-1])
+    with open(path, "r+b") as other:
+        other.write((tmp_path / "y").read_bytes())
+    with pytest.raises(ValueError, match="must stay as it is while it is read"):
+        file[3]
+
+
+def test_a_file_that_is_touched_or_replaced_is_read_on(tmp_path, log):
+    path = write_records(tmp_path / "x", RECORDS)
+    file = RecordFile(path)
+    os.utime(path, (0, 0))
+    assert [file[number] for number in range(20)] == RECORDS
+    assert [m for m in log.messages if "was written to" in m] == [
+        f"{path} was written to while it was read. It is whole, and its records have the lengths "
+        "that they had, so reading goes on."
+    ]
+    os.replace(write_records(tmp_path / "y", RECORDS[::-1]), path)
+    assert [file[number] for number in range(20)] == RECORDS
+
+
+def test_the_original_finds_no_index_by_the_name_of_a_file(tmp_path):
+    path = write_indexed(tmp_path / "train.tfrecord")
+    assert tf.io.gfile.exists(index_path(path))
+    assert tf.io.gfile.glob(f"{path}*") == [path]
+    np.testing.assert_array_equal(
+        files_records.decode_index(_content(index_path(path))).ends, np.cumsum(SIZES)
+    )
