@@ -4,6 +4,7 @@ What is wrong with the file is told when it is opened, and when it changes while
 """
 
 import os
+import re
 import shutil
 import tempfile
 import threading
@@ -105,7 +106,9 @@ class RecordFile:
 
 
 def _unreadable(path: str, error: Exception) -> ValueError:
-    reason = getattr(error, "strerror", None) or getattr(error, "message", None) or error
+    reason = getattr(error, "strerror", None) or getattr(error, "message", None) or str(error)
+    # TensorFlow adds the operation that failed.
+    reason = re.sub(r"^\{\{.*?\}\} ?| \[Op:.*", "", reason)
     return ValueError(f"{path!r} must be a file that can be read. Received: {reason}.")
 
 
