@@ -234,6 +234,26 @@ def test_a_damaged_file_is_made_anew(config, tmp_path, keep):
     assert np.load(path).shape == first.shape
 
 
+def test_a_flipped_bit_of_kept_features_is_found(config, tmp_path, log):
+    _, task, arrays = make_arrays()
+    tagger = make_tagger(config, task)
+    path = tmp_path / "x.features.npy"
+    rows = np.array(open_features(tagger, arrays, path))
+    whole = path.read_bytes()
+    start = whole.index(rows.tobytes())
+    end = start + rows.nbytes
+    message = f"{path} is damaged: its features are computed anew."
+    # Among values, and in the key and the checksum behind them.
+    for place in (start, end - 4, *range(end + 130, len(whole), 97)):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1
+        path.write_bytes(damaged)
+        log.clear()
+        np.testing.assert_array_equal(open_features(tagger, arrays, path), rows)
+        assert path.read_bytes() == whole
+        assert (message in log.messages) >= (place < end)
+
+
 def test_parts_change_nothing_and_what_fails_leaves_no_file(config, tmp_path, monkeypatch):
     _, task, arrays = make_arrays()
     tagger = make_tagger(config, task)

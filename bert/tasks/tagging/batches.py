@@ -8,6 +8,7 @@ import hashlib
 import os
 import tempfile
 import weakref
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
@@ -36,7 +37,7 @@ Arrays = Mapping[str, np.ndarray]
 
 
 # To be raised whenever the same key would give other features or another form of file.
-_VERSION = 1
+_VERSION = 2
 
 
 # A part ends where its words give so many values, of 4 bytes.
@@ -116,7 +117,8 @@ class WordFeatures:
     Args:
       encoder: A `bert.tasks.features.feature_model`.
       arrays: As `windows.make_features` gives them.
-      path: The file of the features: a NumPy file, after which comes the key it was made under.
+      path: The file of the features: a NumPy file, after which come the key it was made under and
+        a checksum.
     """
 
     def __init__(self, encoder: keras.Model, arrays: Arrays, path: str) -> None:
@@ -183,9 +185,12 @@ class WordFeatures:
         with replace_files([path]) as (file,):
             header = {"descr": "<f4", "fortran_order": False, "shape": shape}
             np.lib.format.write_array_header_1_0(file, header)
+            checksum = 0
             for rows in encode(self._encoder, self._arrays):
-                file.write(rows.astype("<f4").tobytes())
-            np.lib.format.write_array(file, np.array(key), version=(1, 0))
+                values = rows.astype("<f4").tobytes()
+                checksum = zlib.crc32(values, checksum)
+                file.write(values)
+            np.lib.format.write_array(file, np.array([key, str(checksum)]), version=(1, 0))
 
 
 def _remove_folder(folder: str) -> None:
@@ -202,14 +207,26 @@ def _read(path: str, key: str) -> np.ndarray | None:
         with open(path, "rb") as file:
             shape, start = _read_header(file)
             file.seek(start + 4 * int(np.prod(shape)))
-            stored = str(np.lib.format.read_array(file))
-    except (ValueError, EOFError, OSError) as error:
+            stored, checksum = map(str, np.lib.format.read_array(file))
+    except (ValueError, TypeError, EOFError, OSError) as error:
         logging.info("No features are kept in %s (%s).", path, type(error).__name__)
         return None
     if stored != key:
         logging.info("%s was made of other data, or with other weights or flags.", path)
         return None
-    return np.memmap(path, "<f4", "r", offset=start, shape=shape)
+    rows = np.memmap(path, "<f4", "r", offset=start, shape=shape)
+    if str(_checksum(rows)) != checksum:
+        logging.warning("%s is damaged: its features are computed anew.", path)
+        return None
+    return rows
+
+
+def _checksum(rows: np.ndarray) -> int:
+    checksum = 0
+    values = rows.reshape(-1)
+    for start in range(0, len(values), _PART_VALUES):
+        checksum = zlib.crc32(values[start : start + _PART_VALUES].tobytes(), checksum)
+    return checksum
 
 
 def _read_header(file: BinaryIO) -> tuple[tuple[int, ...], int]:
