@@ -122,6 +122,9 @@ def test_settings_are_those_of_the_command_line(arguments, changes):
         (["--switches=4"], r"--switches=4: 4 is not an integer in the range \[1, 3\]"),
         (["--switches=many"], "--switches=many: invalid literal for int"),
         (["--watts=-1"], "--watts=-1: -1.0 is not a non-negative number"),
+        (["--watts=nan"], "--watts=nan: it must be a finite number. Received 'nan'"),
+        (["--watts=1e999"], "--watts=1e999: it must be a finite number"),
+        (["--watts=-Infinity"], "--watts=-Infinity: it must be a finite number"),
         (["--color=blue"], "--color=blue: value should be one of <white|red>"),
         (["--is_on=perhaps"], r"--is_on=perhaps: \('Non-boolean argument"),
     ],
@@ -132,6 +135,19 @@ def test_what_a_flag_may_not_be_is_refused(kind, arguments, message):
     define(kind)
     with pytest.raises(flags.IllegalFlagValueError, match=message):
         flags.FLAGS(["script", *arguments])
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
+def test_no_flag_takes_what_is_not_a_finite_number(script, value, new_flags):
+    script.define_flags()
+    for each in new_flags().values():
+        if isinstance(each.parser, flags.FloatParser):
+            with pytest.raises(flags.IllegalFlagValueError, match="must be a finite number"):
+                each.parse(value)
+            assert each.flag_type() == "float"
+            each.parse("0.5")
+            assert each.value == 0.5
 
 
 def test_an_overridden_default_reaches_flag_alias_and_help(new_flags):

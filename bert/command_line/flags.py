@@ -11,7 +11,8 @@ The last one is a field of the base class with another default. `define` makes f
 """
 
 import dataclasses
-from collections.abc import Collection, Mapping
+import math
+from collections.abc import Callable, Collection, Mapping
 from types import NoneType
 from typing import Any, TypeVar, get_args
 
@@ -40,10 +41,27 @@ TPU_FLAGS = ("tpu_zone", "gcp_project", "master", "num_tpu_cores", "iterations_p
 
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 
-_DEFINE = {
+
+class _FiniteParser(flags.FloatParser):
+    """Takes numbers, and neither NaN, which no bound refuses, nor infinity."""
+
+    def convert(self, argument: Any) -> float:
+        value = super().convert(argument)
+        if not math.isfinite(value):
+            raise ValueError(f"it must be a finite number. Received {argument!r}")
+        return value
+
+
+def _define_float(
+    name: str, default: Any, help: str, required: bool = False, **bounds: Any
+) -> None:
+    flags.DEFINE(_FiniteParser(**bounds), name, default, help, required=required)
+
+
+_DEFINE: Mapping[type, Callable[..., Any]] = {
     str: flags.DEFINE_string,
     int: flags.DEFINE_integer,
-    float: flags.DEFINE_float,
+    float: _define_float,
     bool: flags.DEFINE_bool,
 }
 
