@@ -20,6 +20,7 @@ import tokenization
 from bert.command_line import flags as common_flags
 from bert.command_line.console import Progress, run_script
 from bert.command_line.flags import REQUIRED, flag
+from bert.files.casing import warn_of_casing
 from bert.files.paths import check_outputs, file_size, is_remote, match_files, open_file, read_lines
 from bert.files.records import has_feature
 from bert.tasks.pretraining.instances import InstanceTable, TrainingInstance, write_instances
@@ -377,6 +378,7 @@ def run(settings: Settings) -> InstanceTable:
         lambda path: settings.overwrite or has_feature(path, "masked_lm_positions"),
     )
     tokenizer = _load_tokenizer(settings.vocab_file, settings.do_lower_case)
+    warn_of_casing(tokenizer.vocab, settings.vocab_file, settings.do_lower_case)
     logging.info("*** Reading from input files ***")
     for input_file in input_files:
         logging.info("  %s", input_file)

@@ -192,6 +192,13 @@ def _train(
     batches: Batches,
     init: checkpoint.Stored | None,
 ) -> int:
+    if settings.num_warmup_steps >= settings.num_train_steps:
+        logging.warning(
+            "The learning rate never reaches --learning_rate: --num_warmup_steps=%d are not fewer "
+            "than --num_train_steps=%d. About a tenth is usual.",
+            settings.num_warmup_steps,
+            settings.num_train_steps,
+        )
     optimizer = optimization.bert_optimizer(
         settings.learning_rate, settings.num_train_steps, settings.num_warmup_steps
     )

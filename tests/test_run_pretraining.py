@@ -119,6 +119,13 @@ def test_held_out_records_are_evaluated(pretraining_run, tmp_path, tiny_config):
     assert results[0] != results[2]
 
 
+@pytest.mark.parametrize(("num_warmup_steps", "is_told"), [(1, False), (2, True), (10000, True)])
+def test_a_warm_up_without_end_is_told(pretraining_run, log, num_warmup_steps, is_told):
+    run_pretraining.run(pretraining_run(num_train_steps=2, num_warmup_steps=num_warmup_steps))
+    message = f"never reaches --learning_rate: --num_warmup_steps={num_warmup_steps} are not fewer"
+    assert any(message in each for each in log.messages) == is_told
+
+
 def test_indexed_records_are_whole_and_of_the_same_vocabulary(
     pretraining_run, tmp_path, tiny_config, log
 ):

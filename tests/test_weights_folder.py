@@ -69,6 +69,50 @@ def test_each_kind_of_weights_has_its_configuration(folder, encoder):
     assert settings.bert_config_file == str(folder / "bert_config.json")
 
 
+MARKS = {"model_type": "bert", "architectures": ["BertModel"], "layer_norm_eps": 1e-12}
+
+
+@pytest.mark.parametrize("marks", [{}, MARKS, {"architectures": None}, {"layer_norm_eps": 1e-12}])
+def test_the_form_of_the_weights_says_which_gelu_is_meant(tmp_path, encoder, tiny_config, marks):
+    values = {**tiny_config.to_dict(), **marks}
+    theirs, ours = tmp_path / "theirs", tmp_path / "ours"
+    write(theirs, encoder, "BertModel")
+    (theirs / "config.json").write_text(json.dumps(values))
+    assert values["hidden_act"] == "gelu"
+    assert ModelFolder.open(str(theirs)).config == change(tiny_config, hidden_act="gelu_erf")
+    ours.mkdir()
+    checkpoint.save_tensors(str(ours / "bert_model.ckpt"), encoder)
+    (ours / "bert_config.json").write_text(json.dumps(values))
+    assert ModelFolder.open(str(ours)).config == tiny_config
+    (ours / "bert_config.json").rename(ours / "config.json")
+    assert ModelFolder.open(str(ours)).config == tiny_config
+    # Given beside one or the other.
+    given = {"bert_config_file": str(theirs / "config.json"), "vocab_file": "v"}
+    assert complete(init_checkpoint=str(ours), **given).config == tiny_config
+    # Without weights, the keys are all there is to go by.
+    assert complete(**given).config.hidden_act == ("gelu_erf" if marks else "gelu")
+
+
+@pytest.mark.parametrize(
+    ("name", "ours"), [("relu", "relu"), ("gelu_new", "gelu"), ("gelu_python", "gelu_erf")]
+)
+def test_other_activations_are_the_same_in_all_forms(tmp_path, encoder, tiny_config, name, ours):
+    checkpoint.save_tensors(str(tmp_path / "bert_model.ckpt"), encoder)
+    values = {**tiny_config.to_dict(), **MARKS, "hidden_act": name}
+    (tmp_path / "bert_config.json").write_text(json.dumps(values))
+    assert ModelFolder.open(str(tmp_path)).config == change(tiny_config, hidden_act=ours)
+
+
+def test_the_vocabulary_tells_its_casing(tmp_path, tiny_config, log):
+    words = [f"Word{number}" for number in range(200)]
+    (tmp_path / "vocab.txt").write_text("\n".join(["[UNK]", "[CLS]", "[SEP]", *words]))
+    config = change(tiny_config, vocab_size=203)
+    (tmp_path / "bert_config.json").write_text(config.to_json_string())
+    for do_lower_case, count in ((False, 0), (True, 1), (None, 2)):
+        ModelFolder(str(tmp_path), do_lower_case=do_lower_case).load_tokenizer()
+        assert sum("is the vocabulary of a cased model" in m for m in log.messages) == count
+
+
 def test_a_trained_folder_has_its_files(folder):
     settings = complete(output_dir=str(folder))
     assert settings.vocab_file == str(folder / "vocab.txt")

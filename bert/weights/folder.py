@@ -14,6 +14,7 @@ from absl import logging
 import tokenization
 from bert.files import fingerprints, own_files
 from bert.files import huggingface as huggingface_files
+from bert.files.casing import warn_of_casing
 from bert.files.paths import find_file, is_file, open_file, paths_from, read_file, replace_files
 from bert.weights import checkpoint, provenance
 from bert.weights.checkpoint import Stored
@@ -172,8 +173,24 @@ class ModelFolder:
 
     @functools.cached_property
     def config(self) -> BertConfig:
-        """The shape of the model."""
-        return BertConfig.from_json_file(self.bert_config_file)
+        """The shape of the model.
+
+        The form of the weights says which "gelu" is meant, where there are weights: a
+        `bert_config.json` beside weights of the original may have keys of transformers.
+        """
+        config = BertConfig.from_json_file(self.bert_config_file)
+        values = huggingface_files.read_json(self.bert_config_file)
+        if values.get("hidden_act", "gelu") != "gelu":
+            return config
+        is_theirs = huggingface_files.is_config(values)
+        name = os.path.basename(self.bert_config_file)
+        if self._stored and not self._is_huggingface and is_theirs:
+            meant = "gelu"
+        elif self._is_huggingface and not is_theirs and name == huggingface_files.CONFIG_FILE:
+            meant = huggingface_files.to_bert(values)["hidden_act"]
+        else:
+            return config
+        return BertConfig.from_dict({**config.to_dict(), "hidden_act": meant})
 
     @functools.cached_property
     def huggingface_config(self) -> dict[str, Any]:
@@ -205,6 +222,7 @@ class ModelFolder:
         """
         tokenizer = tokenization.FullTokenizer(self.vocab_file, self.do_lower_case is not False)
         check_vocabulary(tokenizer.vocab, self.vocab_file, self.config.vocab_size, special_tokens)
+        warn_of_casing(tokenizer.vocab, self.vocab_file, self.do_lower_case is not False)
         return tokenizer
 
     @property

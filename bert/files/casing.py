@@ -1,0 +1,54 @@
+"""What a vocabulary tells of the casing of the texts that it was made of."""
+
+import re
+from collections.abc import Iterable
+
+from absl import logging
+
+# [CLS], [unused1], <S> and the like.
+_MARK = re.compile(r"\[.*\]|<.*>", re.DOTALL)
+# Of the released vocabularies, the cased ones have capitals in 31 % of their entries with letters
+# and more, the others in none. Smaller vocabularies, or those of scripts without casing, tell
+# nothing.
+_FEWEST_LETTERS = 1000
+_FEWEST_CAPITALS = 100
+_CASED_SHARE = 0.1
+_UNCASED_SHARE = 0.001
+
+
+def find_casing(vocab: Iterable[str]) -> bool | None:
+    """Returns whether a vocabulary is cased; None where that cannot be told for sure."""
+    letters = [token for token in vocab if token.lower() != token.upper()]
+    letters = [token for token in letters if not _MARK.fullmatch(token)]
+    capitals = sum(token != token.lower() for token in letters)
+    if capitals >= _FEWEST_CAPITALS and capitals >= _CASED_SHARE * len(letters):
+        return True
+    if len(letters) >= _FEWEST_LETTERS and capitals <= _UNCASED_SHARE * len(letters):
+        return False
+    return None
+
+
+def warn_of_casing(vocab: Iterable[str], vocab_file: str, do_lower_case: bool) -> None:
+    """Warns where texts are not lower-cased as the vocabulary needs it.
+
+    Args:
+      vocab: The tokens.
+      vocab_file: Where they are from, for the message.
+      do_lower_case: Whether texts are.
+    """
+    is_cased = find_casing(vocab)
+    if is_cased is None or is_cased != do_lower_case:
+        return
+    if is_cased:
+        lost = "are never used, for texts are lower-cased"
+    else:
+        lost = "are absent, so words that begin with one are unknown"
+    logging.warning(
+        "%s is the vocabulary of %s model, but --do_lower_case is %s: its entries with capitals "
+        "%s. Is --do_lower_case=%s meant?",
+        vocab_file,
+        "a cased" if is_cased else "an uncased",
+        do_lower_case,
+        lost,
+        not is_cased,
+    )
