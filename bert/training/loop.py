@@ -23,6 +23,7 @@ from bert.command_line.flags import TrainingSettings
 from bert.files import own_files
 from bert.files.paths import paths_from
 from bert.training.plan import Plan
+from bert.training.memory import tell_needs
 from bert.weights import checkpoint, provenance
 from bert.weights.checkpoint import Stored
 
@@ -451,6 +452,8 @@ class Run:
         writes = is_chief(self.trainer.strategy)
         if writes and self.first_step < num_train_steps:
             self._plan.keep(settings.output_dir)
+        if writes:
+            self._tell_needs(batches, num_train_steps)
             log.append(
                 ProgressLog(
                     settings.output_dir,
@@ -470,6 +473,17 @@ class Run:
         )
         if writes:
             provenance.end(settings.output_dir)
+
+    def _tell_needs(self, batches: Any, num_train_steps: int) -> None:
+        layers = self.trainer.model.layers
+        for bert in (layer for layer in layers if isinstance(layer, modeling.BertModel)):
+            tell_needs(
+                self._settings,
+                bert.config,
+                num_replicas=self.trainer.strategy.num_replicas_in_sync,
+                num_train_steps=num_train_steps,
+                rows=max(batches.features["input_ids"].rows, 1),
+            )
 
 
 def open_summaries(folder: str, name: str = "") -> Any:

@@ -18,6 +18,7 @@ from bert.files.casing import warn_of_casing
 from bert.files.paths import find_file, is_file, open_file, paths_from, read_file, replace_files
 from bert.weights import checkpoint, provenance
 from bert.weights.checkpoint import Stored
+from bert.weights.variables import check_size
 from modeling import BertConfig
 
 CONFIG_FILE = "bert_config.json"
@@ -179,6 +180,7 @@ class ModelFolder:
         `bert_config.json` beside weights of the original may have keys of transformers.
         """
         config = BertConfig.from_json_file(self.bert_config_file)
+        check_size(config, self.bert_config_file)
         values = huggingface_files.read_json(self.bert_config_file)
         if values.get("hidden_act", "gelu") != "gelu":
             return config

@@ -9,6 +9,7 @@ import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
+from bert.files.machine import gpu_memory, size_text, total_memory
 from modeling import BertConfig
 
 _LAYER = re.compile(r"(?:bert[./])?encoder[./]layer[._](\d+)[./]")
@@ -124,6 +125,46 @@ def encoder_shapes(config: BertConfig) -> dict[str, list[int]]:
         name: [sizes[key] for key in variable.keys if key]
         for name, variable in encoder_variables(config.num_hidden_layers).items()
     }
+
+
+def count_parameters(config: BertConfig) -> int:
+    """Returns the number of the encoder's parameters; quick for a model of any size."""
+    width, inner = config.hidden_size, config.intermediate_size
+    rows = config.vocab_size + config.type_vocab_size + config.max_position_embeddings
+    square, layer_norm = width * width + width, 2 * width
+    layer = 4 * square + 2 * width * inner + width + inner + 2 * layer_norm
+    return rows * width + layer_norm + config.num_hidden_layers * layer + square
+
+
+# Of memory for its objects, symbolic tensors and the like, for each layer of a model; measured.
+_LAYER_OBJECTS = 1_000_000
+
+
+def check_size(config: BertConfig, place: str) -> None:
+    """Checks that a model can be held by this machine, before memory is asked for.
+
+    Args:
+      config: The shape of the model.
+      place: Where it is from, for the message.
+
+    Raises:
+      ValueError: where its weights alone need more than there is, in use or not.
+    """
+    total = total_memory()
+    count = count_parameters(config)
+    needed = 4 * count + _LAYER_OBJECTS * config.num_hidden_layers
+    if total is None or needed <= total:
+        return
+    gpus = gpu_memory()
+    if needed > total + sum(gpus):
+        beside = f" and {size_text(sum(gpus))} on {len(gpus)} GPUs" if gpus else ""
+        keys = ("vocab_size", "hidden_size", "num_hidden_layers", "intermediate_size")
+        sizes = ", ".join(f"`{key}` {getattr(config, key)}" for key in keys)
+        raise ValueError(
+            f"{place!r} must describe a model that this machine can hold. With {sizes}, its "
+            f"{count:,} parameters and its layers take {needed:,} bytes ({size_text(needed)}); the "
+            f"machine has {total:,} ({size_text(total)}){beside}."
+        )
 
 
 def find_differences(

@@ -1,0 +1,117 @@
+"""What this machine has: memory, that of its GPUs, and room on its disks."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from bert.files.paths import is_remote
+
+_UNITS = ("bytes", "KB", "MB", "GB", "TB", "PB")
+
+
+def size_text(count: float) -> str:
+    """Returns a number of bytes for a message, such as 1.3 GB."""
+    unit = 0
+    while count >= 999.5 and unit < len(_UNITS) - 1:
+        count /= 1000
+        unit += 1
+    return f"{count:.3g} {_UNITS[unit]}"
+
+
+def total_memory(root: str = "/") -> int | None:
+    """Returns the bytes of memory, swap included, that this process may come to have.
+
+    Args:
+      root: Where `proc` and `sys` are.
+
+    Returns:
+      None where the system does not tell.
+    """
+    values = _read_meminfo(root)
+    if "MemTotal" not in values:
+        return _installed_memory()
+    limits = [limit for limit, _ in _cgroup_limits(root)]
+    return min([values["MemTotal"], *limits]) + values.get("SwapTotal", 0)
+
+
+def free_memory(root: str = "/") -> int | None:
+    """Returns the bytes of memory that are free, or can be made so, without swap.
+
+    As `total_memory`.
+    """
+    values = _read_meminfo(root)
+    if "MemAvailable" not in values:
+        return _installed_memory()
+    left = [max(limit - used, 0) for limit, used in _cgroup_limits(root)]
+    return min([values["MemAvailable"], *left])
+
+
+def _installed_memory() -> int | None:
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
+def _read_meminfo(root: str) -> dict[str, int]:
+    lines = _read(Path(root, "proc/meminfo")).splitlines()
+    rows = (line.split() for line in lines)
+    return {row[0].rstrip(":"): int(row[1]) * 1024 for row in rows if row[2:] == ["kB"]}
+
+
+def _cgroup_limits(root: str) -> Iterator[tuple[int, int]]:
+    """Yields what the groups of this process may use and what they use, in bytes."""
+    for line in _read(Path(root, "proc/self/cgroup")).splitlines():
+        _, controllers, path = line.split(":", 2)
+        if not controllers:
+            names, mount = ("memory.max", "memory.current", "inactive_file"), "sys/fs/cgroup"
+        elif "memory" in controllers.split(","):
+            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+            mount = "sys/fs/cgroup/memory"
+        else:
+            continue
+        group = Path(path.lstrip("/"))
+        for folder in (group, *group.parents):
+            yield from _limit(Path(root, mount, folder), *names)
+
+
+def _limit(folder: Path, limit: str, used: str, cached: str) -> Iterator[tuple[int, int]]:
+    allowed, taken = _read(folder / limit).strip(), _read(folder / used).strip()
+    if allowed.isdigit() and taken.isdigit():
+        rows = (line.split() for line in _read(folder / "memory.stat").splitlines())
+        stat = {row[0]: int(row[1]) for row in rows if len(row) == 2}
+        # What files are cached in is given back when it is asked for.
+        yield int(allowed), int(taken) - stat.get(cached, 0)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
+
+
+def gpu_memory() -> list[int]:
+    """Returns the bytes of memory of each GPU that `nvidia-smi` shows, [] without it."""
+    command = shutil.which("nvidia-smi")
+    if command is None:
+        return []
+    query = [command, "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+    try:
+        shown = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return [int(line) << 20 for line in shown.stdout.split() if line.isdigit()]
+
+
+def free_disk(folder: str) -> int | None:
+    """Returns the bytes that are free where a folder is or will be; None where that is unknown."""
+    if is_remote(folder):
+        return None
+    place = Path(os.path.realpath(folder))
+    for each in (place, *place.parents):
+        if each.exists():
+            return shutil.disk_usage(each).free
+    return None

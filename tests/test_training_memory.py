@@ -1,0 +1,140 @@
+import dataclasses
+
+import pytest
+from conftest import change
+from hypothesis import given
+from hypothesis import strategies as st
+
+import modeling
+import run_pretraining
+from bert.command_line.flags import EvaluatedSettings, FineTuningSettings
+from bert.training import memory
+from bert.training.memory import checkpoint_bytes, estimate_memory, tell_needs
+from bert.weights.folder import ModelFolder
+from bert.weights.variables import check_size, count_parameters, encoder_shapes
+
+BASE = modeling.BertConfig(30522, type_vocab_size=2)
+LARGE = modeling.BertConfig(30522, 1024, 24, 16, 4096, type_vocab_size=2)
+GB = 10**9
+
+
+@given(st.tuples(*[st.integers(1, 9)] * 6))
+def test_parameters_are_counted_without_a_list_of_them(sizes):
+    vocab, heads, size, inner, layers, types = sizes
+    config = modeling.BertConfig(vocab, heads * size, layers, heads, inner, type_vocab_size=types)
+    counts = []
+    for shape in encoder_shapes(config).values():
+        counts.append(shape[0] * (shape[1] if len(shape) > 1 else 1))
+    assert count_parameters(config) == sum(counts)
+
+
+def test_sizes_of_the_released_models_are_those_of_the_paper():
+    assert count_parameters(BASE) == 109_482_240
+    assert count_parameters(LARGE) == 335_141_888
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {"hidden_size": 10**9, "num_attention_heads": 1},
+        {"num_hidden_layers": 10**6},
+        {"vocab_size": 2**31, "hidden_size": 768, "num_attention_heads": 12},
+        {"intermediate_size": 10**12},
+        {"max_position_embeddings": 10**12},
+        {"type_vocab_size": 10**15},
+        {"hidden_size": 10**30, "num_attention_heads": 1},
+    ],
+)
+def test_absurd_configurations_are_refused_before_memory_is_asked_for(tmp_path, tiny_config, sizes):
+    path = tmp_path / "bert_config.json"
+    path.write_text(change(tiny_config, **sizes).to_json_string())
+    folder = ModelFolder(str(tmp_path))
+    with pytest.raises(ValueError, match="must describe a model that this machine can hold") as e:
+        folder.config  # noqa: B018
+    assert repr(str(path)) in str(e.value) and "the machine has" in str(e.value)
+    assert "\n" not in str(e.value)
+
+
+@pytest.mark.parametrize("config", [BASE, LARGE])
+def test_released_models_are_not_refused(config):
+    check_size(config, "x")
+
+
+@pytest.mark.parametrize(
+    ("config", "num_sequences", "length", "low", "high"),
+    # The first three are the largest batches that the original's README found to fit into 12 GB.
+    [
+        (BASE, 32, 128, 6, 12),
+        (BASE, 12, 384, 6, 12),
+        (LARGE, 2, 256, 6, 12),
+        (LARGE, 32, 384, 24, 99),
+    ],
+)
+def test_needs_are_of_the_size_that_the_original_tells(config, num_sequences, length, low, high):
+    needs = estimate_memory(config, num_sequences=num_sequences, length=length)
+    assert low * GB < needs.total < high * GB
+    assert needs.training == 3 * needs.weights == 12 * count_parameters(config)
+
+
+def test_more_of_anything_needs_more():
+    given = {"num_sequences": 8, "length": 128, "num_predictions": 20}
+    total = estimate_memory(BASE, **given).total
+    for name, value in given.items():
+        assert estimate_memory(BASE, **{**given, name: 2 * value}).total > total
+    assert estimate_memory(LARGE, **given).total > total
+    assert estimate_memory(BASE, **given, precision="mixed_bfloat16").total < total
+    assert estimate_memory(BASE, **given, is_training=False).total < total / 4
+
+
+def make_settings(folder, kind=EvaluatedSettings, **changes):
+    return kind(output_dir=str(folder), do_train=True, **changes)
+
+
+def tell(settings, config, log, **changes):
+    log.clear()
+    tell_needs(settings, config, **{"num_replicas": 1, "num_train_steps": 100, **changes})
+    return log.messages
+
+
+def test_needs_are_told_and_warned_of_where_there_is_less(tmp_path, tiny_config, log):
+    settings = make_settings(tmp_path)
+    told = tell(settings, tiny_config, log)
+    assert [line.split(":")[0] for line in told] == ["Memory", "Disk"]
+    huge = dataclasses.replace(settings, train_batch_size=10**9)
+    _, warning, _ = tell(huge, tiny_config, log)
+    assert "of memory will be needed" in warning and "Lower --train_batch_size" in warning
+    # As many parts as examples need what one needs.
+    parts = dataclasses.replace(huge, gradient_accumulation_steps=10**9)
+    assert len(tell(parts, tiny_config, log)) == 2
+    assert len(tell(huge, tiny_config, log, num_replicas=10**9)) == 2
+    assert len(tell(settings, tiny_config, log, rows=10**9)) == 3
+    many = dataclasses.replace(settings, keep_checkpoint_max=0, save_checkpoints_steps=1)
+    _, _, warning = tell(many, tiny_config, log, num_train_steps=10**12)
+    assert warning.startswith("The checkpoints to come take about")
+    assert "Lower --keep_checkpoint_max" in warning and str(tmp_path) in warning
+
+
+@pytest.mark.parametrize(
+    ("changes", "num_steps", "resumable", "others"),
+    [
+        ({}, 10, 2, 1),
+        ({}, 4999, 6, 1),
+        ({}, 10**6, 6, 1),
+        ({"keep_checkpoint_max": 0}, 10**4, 11, 1),
+        ({"keep_checkpoint_max": 1}, 10**4, 2, 1),
+        ({"do_eval": True}, 10**6, 6, 3),
+        ({"kind": FineTuningSettings, "early_stopping_patience": 2}, 10**6, 6, 3),
+    ],
+)
+def test_disk_is_for_what_is_kept_at_once(tmp_path, changes, num_steps, resumable, others):
+    weights = 4 * count_parameters(BASE)
+    settings = make_settings(tmp_path, **changes)
+    assert checkpoint_bytes(settings, BASE, num_steps) == weights * (3 * resumable + others)
+
+
+def test_estimate_of_disk_is_what_a_checkpoint_takes(tmp_path, pretraining_run, tiny_config):
+    settings = pretraining_run(keep_checkpoint_max=1, num_train_steps=1)
+    run_pretraining.run(settings)
+    size = sum(path.stat().st_size for path in (tmp_path / "output").glob("model.ckpt-1.data*"))
+    assert size == pytest.approx(3 * 4 * count_parameters(tiny_config), rel=0.5)
+    assert memory.checkpoint_bytes(settings, tiny_config, 1) >= size
