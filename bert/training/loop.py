@@ -22,8 +22,8 @@ from bert.command_line.console import clock
 from bert.command_line.flags import TrainingSettings
 from bert.files import own_files
 from bert.files.paths import paths_from
-from bert.training.plan import Plan
 from bert.training.memory import tell_needs
+from bert.training.plan import Plan
 from bert.weights import checkpoint, provenance
 from bert.weights.checkpoint import Stored
 
