@@ -23,8 +23,14 @@ from bert.command_line.flags import REQUIRED, flag
 from bert.files.casing import warn_of_casing
 from bert.files.paths import check_outputs, file_size, is_remote, match_files, open_file, read_lines
 from bert.files.records import has_feature
+from bert.original import instances as original_instances
 from bert.tasks.pretraining.instances import InstanceTable, TrainingInstance, write_instances
 from bert.tasks.pretraining.statistics import describe_corpus, describe_instances
+
+# What people import from the original's create_pretraining_data.py.
+MaskedLmInstance = original_instances.MaskedLmInstance
+create_int_feature = original_instances.create_int_feature
+create_float_feature = original_instances.create_float_feature
 
 Document = list[tuple[str, ...]]
 

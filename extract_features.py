@@ -26,9 +26,19 @@ from bert.command_line.flags import REQUIRED, flag
 from bert.files.paths import check_outputs, match_files, read_lines, replace_files
 from bert.files.tables import clean_line, split_pair
 from bert.files.vectors import Features, is_features, write_jsonl, write_npz
+from bert.original import extraction, processors
 from bert.tasks.features import COMBINATIONS, Extractor, Line, parse_layers, read_line, width
 from bert.training.batches import cut_by_size
 from bert.weights.folder import ModelFolder
+
+# What people import from the original's extract_features.py.
+InputExample = extraction.InputExample
+InputFeatures = extraction.InputFeatures
+read_examples = extraction.read_examples
+convert_examples_to_features = extraction.convert_examples_to_features
+input_fn_builder = extraction.input_fn_builder
+model_fn_builder = extraction.model_fn_builder
+_truncate_seq_pair = processors.truncate_seq_pair
 
 # A chunk ends where its lines give so many values (of 4 bytes), or are so many.
 CHUNK_VALUES = 1 << 25

@@ -18,6 +18,7 @@ from bert.command_line import quiet_import  # isort: skip  # noqa: F401
 import keras
 
 import modeling
+import optimization  # noqa: F401 (for code that has it from here, as in the original)
 import tokenization
 from bert.command_line import flags as common_flags
 from bert.command_line.console import run_script
@@ -48,6 +49,7 @@ file_based_input_fn_builder = original_classifier.file_based_input_fn_builder
 input_fn_builder = original_classifier.input_fn_builder
 create_model = original_classifier.create_model
 model_fn_builder = original_classifier.model_fn_builder
+_truncate_seq_pair = original_classifier.truncate_seq_pair
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

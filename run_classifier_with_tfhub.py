@@ -15,11 +15,13 @@ from typing import Any
 import keras
 from absl import flags, logging
 
+import optimization  # noqa: F401 (for code that has it from here, as in the original)
 import run_classifier
 import tokenization
 from bert.command_line import flags as common_flags
 from bert.command_line.console import run_script
 from bert.command_line.flags import REQUIRED, flag
+from bert.original import model_fn
 from bert.weights import tf_hub
 from bert.weights.folder import CONFIG_FILE, ModelFolder
 
@@ -101,6 +103,32 @@ def create_tokenizer_from_hub_module(bert_hub_module_handle: str) -> tokenizatio
       ValueError: where the folder is no such module.
     """
     return tf_hub.Module(bert_hub_module_handle).load_tokenizer()
+
+
+def model_fn_builder(
+    num_labels: int,
+    learning_rate: float,
+    num_train_steps: int | None,
+    num_warmup_steps: int | None,
+    use_tpu: bool,
+    bert_hub_module_handle: str,
+) -> model_fn.ModelFn:
+    """Returns what `run_classifier.model_fn_builder` does, with the model of the module.
+
+    Raises:
+      ValueError: where the folder is no such module.
+    """
+    module = tf_hub.Module(bert_hub_module_handle)
+    return run_classifier.model_fn_builder(
+        module.config,
+        num_labels,
+        module.stored.prefix,
+        learning_rate,
+        num_train_steps,
+        num_warmup_steps,
+        use_tpu,
+        use_one_hot_embeddings=False,
+    )
 
 
 def main(_: list[str]) -> None:

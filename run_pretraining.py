@@ -25,6 +25,7 @@ from bert.command_line.console import run_script
 from bert.command_line.flags import REQUIRED, flag
 from bert.files import fingerprints, own_files
 from bert.files.paths import make_folder, match_files
+from bert.original import pretraining as original_pretraining
 from bert.tasks.pretraining import heads as pretraining_heads
 from bert.tasks.pretraining.heads import pretraining_features
 from bert.training import loop
@@ -33,6 +34,14 @@ from bert.training.evaluation import evaluate, save_results
 from bert.training.plan import make_plan
 from bert.weights import checkpoint
 from bert.weights.folder import ModelFolder
+
+# What people import from the original's run_pretraining.py.
+model_fn_builder = original_pretraining.model_fn_builder
+get_masked_lm_output = original_pretraining.get_masked_lm_output
+get_next_sentence_output = original_pretraining.get_next_sentence_output
+gather_indexes = original_pretraining.gather_indexes
+input_fn_builder = original_pretraining.input_fn_builder
+_decode_record = original_pretraining.decode_record
 
 OBJECTIVE = loop.Objective(pretraining_heads.loss_weights, pretraining_heads.losses)
 

@@ -16,11 +16,13 @@ from bert.command_line import quiet_import  # isort: skip  # noqa: F401
 import keras
 
 import modeling
+import optimization  # noqa: F401 (for code that has it from here, as in the original)
 import tokenization
 from bert.command_line import flags as common_flags
 from bert.command_line.console import run_script
 from bert.command_line.flags import flag
 from bert.files.paths import open_file
+from bert.original import question_answering
 from bert.original import squad as original_squad
 from bert.tasks.squad import questions as squad_questions
 from bert.tasks.squad import windows as squad_windows
@@ -38,6 +40,13 @@ read_squad_examples = squad_questions.read_squad_examples
 convert_examples_to_features = original_squad.convert_examples_to_features
 write_predictions = original_squad.write_predictions
 get_final_text = original_squad.get_final_text
+create_model = question_answering.create_model
+input_fn_builder = question_answering.input_fn_builder
+model_fn_builder = question_answering.model_fn_builder
+_improve_answer_span = original_squad.improve_answer_span
+_check_is_max_context = original_squad.check_is_max_context
+_get_best_indexes = original_squad.get_best_indexes
+_compute_softmax = original_squad.compute_softmax
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

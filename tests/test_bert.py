@@ -138,6 +138,25 @@ ORIGINAL = {
     "load_vocab convert_by_vocab convert_tokens_to_ids convert_ids_to_tokens whitespace_tokenize "
     "FullTokenizer BasicTokenizer WordpieceTokenizer _is_whitespace _is_control _is_punctuation",
     "optimization": "create_optimizer AdamWeightDecayOptimizer",
+    "create_pretraining_data": "TrainingInstance write_instance_to_example_files "
+    "create_int_feature create_float_feature create_training_instances "
+    "create_instances_from_document MaskedLmInstance create_masked_lm_predictions "
+    "truncate_seq_pair main",
+    "run_pretraining": "model_fn_builder get_masked_lm_output get_next_sentence_output "
+    "gather_indexes input_fn_builder _decode_record main",
+    "run_classifier": "InputExample PaddingInputExample InputFeatures DataProcessor XnliProcessor "
+    "MnliProcessor MrpcProcessor ColaProcessor convert_single_example "
+    "file_based_convert_examples_to_features file_based_input_fn_builder _truncate_seq_pair "
+    "create_model model_fn_builder input_fn_builder convert_examples_to_features main "
+    "modeling optimization tokenization",
+    "run_classifier_with_tfhub": "model_fn_builder create_tokenizer_from_hub_module "
+    "main optimization run_classifier tokenization",
+    "run_squad": "SquadExample InputFeatures read_squad_examples convert_examples_to_features "
+    "_improve_answer_span _check_is_max_context create_model model_fn_builder input_fn_builder "
+    "RawResult write_predictions get_final_text _get_best_indexes _compute_softmax FeatureWriter "
+    "main modeling optimization tokenization",
+    "extract_features": "InputExample InputFeatures input_fn_builder model_fn_builder "
+    "convert_examples_to_features _truncate_seq_pair read_examples main modeling tokenization",
 }
 
 

@@ -150,7 +150,7 @@ def test_an_answer_is_found_at_whole_tokens_only(tokens, data):
     answer = tokens[begin : data.draw(st.integers(begin, len(tokens)))]
     answer = data.draw(st.sampled_from([answer, [1], [256, 1], [1, 0]]))
     places = [i for i in range(len(tokens)) if tokens[i : i + len(answer)] == answer and answer]
-    found = squad_windows._improve_answer_span(
+    found = squad_windows.improve_answer_span(
         np.array(tokens, np.int32), np.array(answer, np.int32)
     )
     assert found == ((places[0], len(answer)) if places else (0, len(tokens)))

@@ -136,6 +136,12 @@ class XnliProcessor(_GlueProcessor):
     task_name = "xnli"
 
 
+def truncate_seq_pair(tokens_a: list[str], tokens_b: list[str], max_length: int) -> None:
+    """Shortens the longer list at its end, again and again, until both fit; changes them."""
+    a, b = tokenization.truncate_pair(tokens_a, tokens_b, budget=max_length)
+    del tokens_a[len(a) :], tokens_b[len(b) :]
+
+
 def convert_single_example(
     ex_index: int,
     example: InputExample | PaddingInputExample,

@@ -4,6 +4,7 @@ They keep the original's arguments and results, and are there for code written f
 them as `run_squad.<name>`.
 """
 
+import collections
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -222,3 +223,57 @@ def get_final_text(
         pred_text, orig_text, do_lower_case, verbose_logging=verbose_logging
     )
     return orig_text[begin:end]
+
+
+def get_best_indexes(logits: Sequence[float], n_best_size: int) -> list[int]:
+    """Returns where the largest logits are, at most so many, the largest first."""
+    return squad_answers.best_places(np.asarray(logits), n_best_size).tolist()
+
+
+def compute_softmax(scores: Sequence[float]) -> list[float]:
+    """Returns the probability of each score; none of none."""
+    return squad_answers.softmax(scores) if len(scores) else []
+
+
+def improve_answer_span(
+    doc_tokens: Sequence[str],
+    input_start: int,
+    input_end: int,
+    tokenizer: tokenization.FullTokenizer,
+    orig_answer_text: str,
+) -> tuple[int, int]:
+    """Returns the first and last token that are the answer within a span, or else the span.
+
+    Args:
+      doc_tokens: Tokens of the paragraph.
+      input_start: First token of the words that hold the answer.
+      input_end: The last one.
+      tokenizer: Made the tokens.
+      orig_answer_text: The answer.
+    """
+    number: collections.defaultdict[str, int] = collections.defaultdict()
+    number.default_factory = number.__len__
+    tokens, answer = (
+        np.array([number[token] for token in part], np.int32)
+        for part in (doc_tokens[input_start : input_end + 1], tokenizer.tokenize(orig_answer_text))
+    )
+    start, length = squad_windows.improve_answer_span(tokens, answer)
+    return input_start + start, input_start + start + length - 1
+
+
+class DocSpan(NamedTuple):
+    """A part of a paragraph, in tokens."""
+
+    start: int
+    length: int
+
+
+def check_is_max_context(doc_spans: Sequence[DocSpan], cur_span_index: int, position: int) -> bool:
+    """Returns whether no other span shows the token at `position` of the paragraph better."""
+    scores = [
+        float(window_table.context_scores(np.array(position - span.start), span.length))
+        if 0 <= position - span.start < span.length
+        else -np.inf
+        for span in doc_spans
+    ]
+    return int(np.argmax(scores)) == cur_span_index

@@ -181,7 +181,7 @@ def decode_windows(
     null = _null_entry(rows) if decoding.version_2_with_negative else None
     nbest = _nbest(example, windows, rows, decoding, null)
     best = next((entry for entry in nbest if entry.text), None)
-    probabilities = _softmax([entry.score for entry in nbest])
+    probabilities = softmax([entry.score for entry in nbest])
     listed = tuple(
         Entry(entry.text, entry.start_logit, entry.end_logit, probability, entry.span)
         for entry, probability in zip(nbest, probabilities, strict=True)
@@ -250,7 +250,7 @@ def _best_spans(
     for number, (window, (start_logits, end_logits)) in enumerate(zip(windows, rows, strict=True)):
         # Faithful: the question and the padding compete for places among the n best, too.
         starts, ends = (
-            np.argsort(-logits, kind="stable")[: decoding.n_best_size] - window.first
+            best_places(logits, decoding.n_best_size) - window.first
             for logits in (start_logits, end_logits)
         )
         starts = starts[(starts >= 0) & (starts < len(window.tokens))]
@@ -270,6 +270,11 @@ def _best_spans(
         yield int(number), int(start), int(end)
 
 
+def best_places(logits: np.ndarray, count: int) -> np.ndarray:
+    """Returns where the largest are, the largest first; of equal ones, the first."""
+    return np.argsort(-logits, kind="stable")[:count]
+
+
 def _text(
     example: squad_questions.SquadExample, window: Window, start: int, end: int, decoding: Decoding
 ) -> tuple[str, Span]:
@@ -286,7 +291,8 @@ def _text(
     return words[begin:stop], Span(first, last, begin, stop)
 
 
-def _softmax(scores: Sequence[float]) -> list[float]:
+def softmax(scores: Sequence[float]) -> list[float]:
+    """Returns the probability of each score."""
     largest = max(scores)
     weights = [math.exp(score - largest) for score in scores]
     # In order, as the original adds them up; `sum` has its own way from Python 3.12 on.

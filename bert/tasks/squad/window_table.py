@@ -70,6 +70,15 @@ def slide(num_tokens: np.ndarray, room: np.ndarray, doc_stride: int) -> Ragged:
     return Ragged.of((number * np.repeat(step, counts)).astype(np.int32), counts)
 
 
+def context_scores(before: np.ndarray, length: int) -> np.ndarray:
+    """Returns how well a part of so many tokens shows those that have so many before them.
+
+    That is the smaller of the numbers of tokens before and after, and a little more in longer ones.
+    """
+    # Faithful: in this very arithmetic, since its rounding decides where windows are equal.
+    return np.minimum(before, length - 1 - before) + 0.01 * length
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WindowTable:
     """The windows of all examples, in order.
@@ -182,8 +191,7 @@ class WindowTable:
     def max_context(self, example: int) -> list[np.ndarray]:
         """Returns for each window which tokens of its part no other window shows better.
 
-        A token's context is the smaller of the numbers of tokens before and after it (original:
-        run_squad.py, _check_is_max_context). The first of equal windows wins.
+        The first of equal windows wins (original: run_squad.py, _check_is_max_context).
         """
         windows = self.windows_of(example)
         spans = self.parts[windows.start : windows.stop, 1:].tolist()
@@ -191,9 +199,7 @@ class WindowTable:
         best_scores = np.full(num_tokens, -np.inf)
         best_windows = np.zeros(num_tokens, np.int64)
         for index, (start, length) in enumerate(spans):
-            before = np.arange(length)
-            # Faithful: in this very arithmetic, since its rounding decides where windows are equal.
-            scores = np.minimum(before, length - 1 - before) + 0.01 * length
+            scores = context_scores(np.arange(length), length)
             better = np.flatnonzero(scores > best_scores[start : start + length])
             best_scores[start + better] = scores[better]
             best_windows[start + better] = index

@@ -144,7 +144,7 @@ class _Paragraphs:
         found = np.flatnonzero((positions[:, 0] >= 0) & (starts < ends))
         for index in found.tolist():
             start, end = int(starts[index]), int(ends[index])
-            better, length = _improve_answer_span(self.ids.values[start:end], answers[index])
+            better, length = improve_answer_span(self.ids.values[start:end], answers[index])
             spans[index] = start + better, start + better + length - 1
         spans[found] -= self.ids.starts[self.of_examples[found]][:, None].astype(np.int32)
         return spans
@@ -164,7 +164,7 @@ def _word_span(example: squad_questions.SquadExample) -> tuple[int, int]:
     return example.start_position, example.end_position
 
 
-def _improve_answer_span(tokens: np.ndarray, answer: np.ndarray) -> tuple[int, int]:
+def improve_answer_span(tokens: np.ndarray, answer: np.ndarray) -> tuple[int, int]:
     """Returns the start and length of the tokens that are the answer; else of all that are given.
 
     An answer may be less than the words that hold it, such as 1895 in `(1895-1943).` (original:

@@ -1,0 +1,204 @@
+"""A model as a function of a batch and a mode: what the original's `model_fn_builder`s return.
+
+Departs: there is no tf.estimator any more to call it, so the caller has the loop:
+
+    for batch in input_fn({"batch_size": 32}).take(num_train_steps):
+        loss = model_fn(batch, None, "train").train_op()
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import optimization
+from bert.original import graph
+from bert.training import loop
+from bert.weights.checkpoint import Stored
+
+Tensor = Any
+Features = Mapping[str, Tensor]
+Metrics = dict[str, tuple[Tensor, Tensor]]
+
+# The original's tf.estimator.ModeKeys.
+TRAIN, EVAL, PREDICT = "train", "eval", "infer"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelSpec:
+    """What a `ModelFn` gives for a batch; None where the mode does not ask for it.
+
+    Attributes:
+      mode: "train", "eval" or "infer".
+      loss: When evaluating, the mean over what counts, float32 [].
+      predictions: When predicting, tensors by name, each of B rows.
+      train_op: When training, a function that takes one step on the batch and returns the loss
+        before it.
+      eval_metrics: When evaluating, values and their weights by name, as
+        `keras.metrics.Mean.update_state` takes them. So a mean over batches of several sizes is one
+        over examples.
+    """
+
+    mode: str
+    loss: Tensor | None = None
+    predictions: dict[str, Tensor] | None = None
+    train_op: Callable[[], float] | None = None
+    eval_metrics: Metrics | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Ways:
+    """What a task does with a model; a mode whose function is None is refused.
+
+    Attributes:
+      targets: Returns what a batch has beside the model's inputs, of features and labels.
+      objective: What training minimizes.
+      evaluate: Returns the loss and the metrics, of the model's outputs and the batch.
+      predict: Returns the predictions, of the outputs and the features.
+      input_names: Names of features that are not those of the model's inputs, by the latter.
+    """
+
+    targets: Callable[[Features, Tensor | None], dict[str, Tensor]] | None = None
+    objective: loop.Objective | None = None
+    evaluate: Callable[[Features, Features], tuple[Tensor, Metrics]] | None = None
+    predict: Callable[[Features, Features], dict[str, Tensor]] | None = None
+    input_names: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def modes(self) -> list[str]:
+        """Returns the modes that there are."""
+        given = ((TRAIN, self.objective), (EVAL, self.evaluate), (PREDICT, self.predict))
+        return [mode for mode, way in given if way is not None]
+
+
+class ModelFn:
+    """A model as a function of a batch and a mode.
+
+    Args:
+      model: Its inputs are features, or `ways` tells their names.
+      ways: What the task does with it.
+      make_optimizer: Called before the first training step.
+
+    Attributes:
+      model: The same model in all calls; `bert.weights.checkpoint.save_variables` stores its
+        weights.
+      trainer: What trains it, once a batch was given for training; else None. Its `state()` is what
+        `bert.weights.checkpoint.Checkpoints` saves and restores to resume.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        ways: Ways,
+        make_optimizer: Callable[[], optimization.AdamWeightDecayOptimizer],
+    ) -> None:
+        self.model = model
+        self.trainer: loop.Trainer | None = None
+        self._ways = ways
+        self._make_optimizer = make_optimizer
+        self._outputs = tf.function(model, reduce_retracing=True)
+
+    def __call__(
+        self,
+        features: Features,
+        labels: Tensor | None,
+        mode: str,
+        params: Mapping[str, Any] | None = None,
+    ) -> ModelSpec:
+        """Returns what the mode asks for, of one batch of eager tensors.
+
+        Args:
+          features: As the dataset of the `input_fn` gives them.
+          labels: Labels that are not among the features, where the task has such.
+          mode: "train", "eval" or "infer".
+          params: Without effect, as in the original.
+
+        Raises:
+          ValueError: where a feature is missing or cannot be, or the task has no such mode.
+        """
+        ways = self._ways
+        if mode not in ways.modes():
+            raise ValueError(f"`mode` must be one of {ways.modes()}. Received {mode!r}.")
+        names = {name: ways.input_names.get(name, name) for name in self.model.input}
+        if missing := [name for name in names.values() if name not in features]:
+            raise ValueError(f"`features` must have {missing}. Received {sorted(features)}.")
+        inputs = {name: tf.cast(features[given], tf.int32) for name, given in names.items()}
+        if mode == PREDICT:
+            assert ways.predict is not None
+            predictions = ways.predict(self._outputs(inputs), features)
+            return ModelSpec(mode=mode, predictions=predictions)
+        assert ways.targets is not None
+        batch = {**inputs, **ways.targets(features, labels)}
+        if mode == TRAIN:
+            return self._prepare_training(batch)
+        assert ways.evaluate is not None
+        loss, metrics = ways.evaluate(self._outputs(inputs), batch)
+        return ModelSpec(mode=mode, loss=loss, eval_metrics=metrics)
+
+    def _prepare_training(self, batch: Features) -> ModelSpec:
+        objective = self._ways.objective
+        assert objective is not None
+        if not any(float(weight) for weight in objective.weights(batch).values()):
+            raise ValueError("A batch for training must have a real example. Received padding.")
+        if self.trainer is None:
+            self.trainer = loop.Trainer(self.model, self._make_optimizer(), objective)
+        trainer = self.trainer
+        tensors = {name: tf.convert_to_tensor(values) for name, values in batch.items()}
+
+        def train_op() -> float:
+            results = trainer.train_step(tensors)
+            if not np.isfinite(list(results.values())).all():
+                raise loop.NonFiniteLossError(
+                    f"The loss must stay finite. At step {trainer.step}: {results}. Try a smaller "
+                    "`learning_rate` or more `num_warmup_steps`."
+                )
+            return results["loss"]
+
+        return ModelSpec(mode=TRAIN, train_op=train_op)
+
+
+def build(
+    make_model: Callable[[], keras.Model],
+    ways: Ways,
+    init_checkpoint: str | None,
+    learning_rate: float = 0.0,
+    num_train_steps: int | None = None,
+    num_warmup_steps: int | None = None,
+) -> ModelFn:
+    """Returns a model that is made, and its checkpoint read, at once.
+
+    All calls share its weights, and training steps count on. Nothing is written to files.
+
+    Args:
+      make_model: Called once.
+      ways: What the task does with it.
+      init_checkpoint: Where weights come from, as in `Stored.open`; None for random ones.
+      learning_rate: Peak of the learning rate.
+      num_train_steps: Step at which the rate reaches 0; None where nothing is trained.
+      num_warmup_steps: Length of warm-up in steps.
+    """
+    if graph.in_graph():
+        raise ValueError(
+            "`model_fn_builder` must be called where TensorFlow runs eagerly, as there is no "
+            "tf.estimator any more to run its graph. Received a graph of `tf.compat.v1`; build it "
+            "there with `create_model` and `optimization.create_optimizer`."
+        )
+    model = make_model()
+    if init_checkpoint:
+        Stored.open(init_checkpoint).assign(model.weights)
+
+    def make_optimizer() -> optimization.AdamWeightDecayOptimizer:
+        if num_train_steps is None:
+            raise ValueError("`num_train_steps` must be given to train. Received None.")
+        return optimization.bert_optimizer(learning_rate, num_train_steps, num_warmup_steps)
+
+    return ModelFn(model, ways, make_optimizer)
+
+
+def column(features: Features, name: str) -> np.ndarray:
+    """Returns a feature of one integer an example as int32 [B, 1]."""
+    if name not in features:
+        raise ValueError(f"`features` must have ['{name}']. Received {sorted(features)}.")
+    return np.asarray(features[name], np.int32).reshape(-1, 1)

@@ -1,0 +1,198 @@
+"""The names of the original's run_pretraining.py that the script of today does not need.
+
+They keep the original's arguments and results, and are there for code written for it, which finds
+them as `run_pretraining.<name>`. As in `bert.original.modeling`, what makes variables makes layers
+of a functional model on `keras.Input` tensors, variables of the scopes in a graph of
+`tf.compat.v1`, and fresh ones elsewhere.
+"""
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras import ops
+
+import modeling
+from bert.original import graph, input_fn, model_fn
+from bert.tasks.pretraining import heads as pretraining_heads
+from bert.training import loop
+from bert.training.batches import Feature
+
+Tensor = Any
+
+
+def gather_indexes(sequence_tensor: Tensor, positions: Tensor) -> Tensor:
+    """Returns those of [B, S, H] at the positions, int [B, P], of each row: [B·P, H]."""
+    places = ops.expand_dims(ops.cast(positions, "int32"), 2)
+    rows = ops.take_along_axis(sequence_tensor, places, axis=1)  # [B, P, H]
+    return ops.reshape(rows, (-1, ops.shape(sequence_tensor)[-1]))
+
+
+def get_masked_lm_output(
+    bert_config: modeling.BertConfig,
+    input_tensor: Tensor,
+    output_weights: Tensor,
+    positions: Tensor,
+    label_ids: Tensor,
+    label_weights: Tensor,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns what the masked-LM head under "cls/predictions" gives, and its loss.
+
+    Args:
+      bert_config: The shape of the model.
+      input_tensor: `get_sequence_output()`, [B, S, H].
+      output_weights: `get_embedding_table()`, [V, H].
+      positions: int [B, P].
+      label_ids: int [B, P].
+      label_weights: float [B, P], 0 for padding.
+
+    Returns:
+      The mean loss over the masked tokens, []; the loss of each, [B·P]; and the logarithms of the
+      probabilities, [B·P, V].
+    """
+    gathered = gather_indexes(input_tensor, positions)
+    with _scope("cls"):
+        logits = graph.call_layer(
+            lambda: pretraining_heads.MaskedLanguageModel(bert_config, name="predictions"),
+            ops.expand_dims(gathered, 0),
+            output_weights,
+            initializer_range=bert_config.initializer_range,
+        )
+    log_probs = ops.log_softmax(ops.reshape(logits, (-1, bert_config.vocab_size)))
+    per_example_loss = _cross_entropy(log_probs, label_ids)
+    weights = ops.cast(ops.reshape(label_weights, (-1,)), "float32")
+    # Faithful: the original guards a batch without masked tokens by 1e-5.
+    loss = ops.sum(weights * per_example_loss) / (ops.sum(weights) + 1e-5)
+    return loss, per_example_loss, log_probs
+
+
+def get_next_sentence_output(
+    bert_config: modeling.BertConfig, input_tensor: Tensor, labels: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns what the next-sentence head under "cls/seq_relationship" gives, and its loss.
+
+    Args:
+      bert_config: The shape of the model.
+      input_tensor: `get_pooled_output()`, [B, H].
+      labels: int [B] or [B, 1], 0 where segment B follows A.
+
+    Returns:
+      The mean loss, []; the loss of each pair, [B]; and the logarithms of the probabilities,
+      [B, 2].
+    """
+    with _scope("cls"):
+        logits = graph.call_layer(
+            lambda: pretraining_heads.NextSentence(bert_config, name="seq_relationship"),
+            input_tensor,
+            initializer_range=bert_config.initializer_range,
+        )
+    log_probs = ops.log_softmax(logits)
+    per_example_loss = _cross_entropy(log_probs, labels)
+    return ops.mean(per_example_loss), per_example_loss, log_probs
+
+
+@contextlib.contextmanager
+def _scope(name: str) -> Iterator[None]:
+    scope = tf.compat.v1.variable_scope if graph.in_graph() else keras.name_scope
+    with scope(name):
+        yield
+
+
+def _cross_entropy(log_probs: Tensor, labels: Tensor) -> Tensor:
+    one_hot = ops.one_hot(ops.reshape(labels, (-1,)), log_probs.shape[-1], dtype="float32")
+    return -ops.sum(log_probs * one_hot, axis=-1)
+
+
+def decode_record(record: Tensor, name_to_features: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Returns the features of a record, integers as int32."""
+    return input_fn.decode(record, name_to_features)
+
+
+def input_fn_builder(
+    input_files: Sequence[str],
+    max_seq_length: int,
+    max_predictions_per_seq: int,
+    is_training: bool,
+    num_cpu_threads: int = 4,
+) -> input_fn.InputFn:
+    """Returns a function that opens the records of create_pretraining_data.py as whole batches.
+
+    Args:
+      input_files: Paths.
+      max_seq_length: S, that the records were written with.
+      max_predictions_per_seq: P, likewise.
+      is_training: Whether to shuffle and repeat.
+      num_cpu_threads: Without effect.
+    """
+    del num_cpu_threads
+    tokens, masked = (max_seq_length, "`max_seq_length`"), (max_predictions_per_seq,)
+    masked_source = "`max_predictions_per_seq`"
+    features = {
+        **{name: input_fn.integers(*tokens) for name in _ENCODER_INPUTS},
+        **{name: input_fn.integers(*masked, masked_source) for name in _MASKED},
+        "masked_lm_weights": Feature(*masked, masked_source),
+        "next_sentence_labels": input_fn.integers(1, "next-sentence prediction"),
+    }
+    return input_fn.from_records(
+        input_files, features, (), is_training=is_training, drop_remainder=True
+    )
+
+
+_ENCODER_INPUTS = ("input_ids", "input_mask", "segment_ids")
+_MASKED = ("masked_lm_positions", "masked_lm_ids")
+
+
+def model_fn_builder(
+    bert_config: modeling.BertConfig,
+    init_checkpoint: str | None,
+    learning_rate: float,
+    num_train_steps: int | None,
+    num_warmup_steps: int | None,
+    use_tpu: bool,
+    use_one_hot_embeddings: bool,
+) -> model_fn.ModelFn:
+    """Returns BERT with both heads, that trains and evaluates one batch a call.
+
+    Its metrics are `masked_lm_accuracy`, `masked_lm_loss`, `next_sentence_accuracy` and
+    `next_sentence_loss`. The arguments are as in `run_classifier.model_fn_builder`.
+    """
+    del use_tpu, use_one_hot_embeddings
+    ways = model_fn.Ways(
+        targets=_targets,
+        objective=loop.Objective(pretraining_heads.loss_weights, pretraining_heads.losses),
+        evaluate=_evaluate,
+    )
+    return model_fn.build(
+        lambda: pretraining_heads.pretraining_model(bert_config),
+        ways,
+        init_checkpoint,
+        learning_rate,
+        num_train_steps,
+        num_warmup_steps,
+    )
+
+
+def _targets(features: Mapping[str, Tensor], labels: Tensor | None) -> dict[str, Tensor]:
+    del labels
+    if missing := [name for name in ("masked_lm_ids", "masked_lm_weights") if name not in features]:
+        raise ValueError(f"`features` must have {missing}. Received {sorted(features)}.")
+    return {
+        "masked_lm_ids": np.asarray(features["masked_lm_ids"], np.int32),
+        "masked_lm_weights": np.asarray(features["masked_lm_weights"], np.float32),
+        "next_sentence_labels": model_fn.column(features, "next_sentence_labels"),
+    }
+
+
+def _evaluate(
+    outputs: Mapping[str, Tensor], batch: Mapping[str, Tensor]
+) -> tuple[Tensor, model_fn.Metrics]:
+    sums = pretraining_heads.metrics(outputs, batch)
+    means = {
+        name: (tf.math.divide_no_nan(total, weight), weight)
+        for name, (total, weight) in sums.items()
+    }
+    losses = pretraining_heads.losses(outputs, batch, pretraining_heads.loss_weights(batch))
+    return sum(losses.values()), means
