@@ -5,40 +5,27 @@ Two steps: `BasicTokenizer` cleans text and splits it at whitespace, punctuation
 `FullTokenizer` does both, and remembers the pieces of the words it has met.
 """
 
-import io
-import logging
 import os
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, TypeVar
 
-from bert.files import huggingface as huggingface_files
-from bert.files.paths import read_file
+from bert.text.added_tokens import AddedToken, Finder
+from bert.text.characters import CJK_RANGES, tables
+from bert.text.characters import is_control as _is_control
+from bert.text.characters import is_punctuation as _is_punctuation
+from bert.text.characters import is_whitespace as _is_whitespace
+from bert.text.memory import Memo, Vocabulary, Watched
+from bert.text.vocabulary import load_vocab
 
 K = TypeVar("K")
 V = TypeVar("V")
 
-# Bounds of what is remembered: about 40 MB for English, 120 MB for the worst text.
-MEMO_ENTRIES = 1 << 17
-MEMO_WORD_LENGTH = 48
-
 # Control characters that `str.split` takes for whitespace. The original deletes them instead, which
 # joins the words on both sides.
 _SPLITTING_CONTROLS = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
-
-# Original: tokenization.py, `_is_chinese_char`. Kana and Hangul are not in it: they form words.
-_CJK_RANGES = (
-    (0x4E00, 0x9FFF),
-    (0x3400, 0x4DBF),
-    (0x20000, 0x2A6DF),
-    (0x2A700, 0x2B73F),
-    (0x2B740, 0x2B81F),
-    (0x2B820, 0x2CEAF),
-    (0xF900, 0xFAFF),
-    (0x2F800, 0x2FA1F),
-)
 
 _FREQUENT_MARKS = [(mark, f" {mark} ") for mark in ",.\"';-_“”’"]  # noqa: RUF001
 
@@ -77,72 +64,27 @@ def printable_text(text: str | bytes) -> str:
     return convert_to_unicode(text)
 
 
-def load_vocab(vocab_file: str | os.PathLike[str] | Iterable[bytes]) -> dict[str, int]:
-    """Returns the id of every token, in the order of the file's lines.
+class UnknownTokenError(KeyError, ValueError):
+    """Says which token or id a vocabulary lacks."""
 
-    Args:
-      vocab_file: a path that `tf.io.gfile` reads, or a file open for reading bytes, with one token
-        a line. The id is the number of the line, from 0; blank lines have one too. A path that ends
-        in .json is that of a `tokenizer.json`.
-    """
-    if isinstance(vocab_file, str | os.PathLike):
-        path = os.fspath(vocab_file)
-        try:
-            content = read_file(path)
-        except OSError as error:
-            raise ValueError(
-                f"`vocab_file` must be a readable file. Received {path!r} "
-                f"({error.strerror or error})."
-            ) from error
-        if huggingface_files.is_tokenizer(path):
-            return huggingface_files.read_vocab(content, path)
-        return _number_tokens(io.BytesIO(content), path)
-    return _number_tokens(vocab_file, str(getattr(vocab_file, "name", "vocabulary")))
-
-
-def _number_tokens(lines: Iterable[bytes], name: str) -> dict[str, int]:
-    vocab: dict[str, int] = {}
-    repeated: list[str] = []
-    for index, line in enumerate(lines):
-        try:
-            text = line.decode("utf-8-sig" if index == 0 else "utf-8")
-        except UnicodeDecodeError as error:
-            raise ValueError(
-                f"`vocab_file` must be UTF-8 text. Received {name!r} with line {index + 1} = "
-                f"{line!r}."
-            ) from error
-        # Faithful: carriage returns vanish wherever they stand, as tf.gfile had it, and then
-        # nothing may be left of a last line.
-        text = text.replace("\r", "")
-        if not text:
-            break
-        token = text.strip()
-        if token in vocab:
-            repeated.append(f"{token!r} on lines {vocab[token] + 1} and {index + 1}")
-        # Faithful: of a token listed twice, the last line counts.
-        vocab[token] = index
-    if not vocab:
-        raise ValueError(
-            f"`vocab_file` must hold a token a line. Received {name!r}, which is empty."
-        )
-    if repeated:
-        logging.getLogger(__name__).warning(
-            "Vocabulary %r lists %d tokens again, and the last line counts: %s.",
-            name,
-            len(repeated),
-            "; ".join(repeated[:5]),
-        )
-    return vocab
+    def __str__(self) -> str:
+        # That of `KeyError` puts the message in quotes.
+        return str(self.args[0])
 
 
 def convert_by_vocab(vocab: Mapping[K, V], items: Iterable[K]) -> list[V]:
-    """Returns what `vocab` holds for each item."""
+    """Returns what `vocab` holds for each item.
+
+    Raises:
+      UnknownTokenError: a `KeyError`, where it lacks one.
+    """
     try:
-        return [vocab[item] for item in items]
+        return list(map(vocab.__getitem__, items))
     except KeyError as error:
-        raise ValueError(
+        raise UnknownTokenError(
             f"The vocabulary must hold every token or id. Received {error.args[0]!r}, which is not "
-            f"among its {len(vocab)}."
+            f"among its {len(vocab)}. `FullTokenizer.tokenize` gives none but its tokens; is the "
+            "text tokenized with another vocabulary, or a special token not in it?"
         ) from None
 
 
@@ -184,69 +126,128 @@ def pack(
     return first + second, [0] * len(first) + [1] * len(second)
 
 
-class _Memo(dict[Any, Any]):
-    """Computes a missing value and keeps it; begins anew when full, so that memory is bounded."""
-
-    def __init__(self, compute: Callable[[Any], Any]):
-        super().__init__()
-        self._compute = compute
-
-    def __missing__(self, key: str | int) -> Any:
-        value = self._compute(key)
-        # Long words seldom come back.
-        if isinstance(key, int) or len(key) <= MEMO_WORD_LENGTH:
-            if len(self) >= MEMO_ENTRIES:
-                self.clear()
-            self[key] = value
-        return value
-
-
-class FullTokenizer:
+class FullTokenizer(Watched):
     """Turns text into word pieces, and those into ids.
 
-    The pieces of a word depend on nothing outside it, so they are remembered: `vocab` must not
-    change after the first text.
+    The pieces of a word depend on nothing outside it, so they are remembered. Its attributes may be
+    changed or replaced at any time, `vocab` too; with tokenizers of another kind than those here,
+    nothing is remembered.
+
+    Args:
+      vocab_file: As `load_vocab` takes it.
+      do_lower_case: Whether the model is uncased.
+      strip_accents: Whether accents are removed; None for those of uncased models alone.
+      tokenize_chinese_chars: Whether CJK characters are words of their own.
+      added_tokens: Those that stay whole where a text has them. What `vocab_file` lacks of them
+        follows behind its tokens.
+
+    Attributes:
+      vocab: The id of each token.
+      inv_vocab: The token of each id.
+      basic_tokenizer: What splits texts into words.
+      wordpiece_tokenizer: What splits words into pieces.
+      added_tokens: As given.
     """
+
+    # What is remembered; None where nothing may be.
+    _pieces: Memo | None = None
+    _ids: Memo | None = None
+    _finders: tuple[Finder, Finder] | None = None
+    _seen = -1
+    _known: object = None
 
     def __init__(
         self,
-        vocab_file: str | os.PathLike[str] | Iterable[bytes],
+        vocab_file: str | bytes | os.PathLike[str] | Iterable[bytes],
         do_lower_case: bool = True,
+        **options: Any,
     ):
-        self._set_up(load_vocab(vocab_file), do_lower_case)
+        self._set_up(load_vocab(vocab_file), do_lower_case, **options)
 
     @classmethod
-    def from_vocab(cls, vocab: Mapping[str, int], do_lower_case: bool = True) -> "FullTokenizer":
+    def from_vocab(
+        cls, vocab: Mapping[str, int], do_lower_case: bool = True, **options: Any
+    ) -> "FullTokenizer":
         """Returns a tokenizer for a vocabulary that is already in memory."""
         tokenizer = cls.__new__(cls)
-        tokenizer._set_up(dict(vocab), do_lower_case)
+        tokenizer._set_up(vocab, do_lower_case, **options)
         return tokenizer
 
-    def _set_up(self, vocab: dict[str, int], do_lower_case: bool) -> None:
+    def _set_up(
+        self,
+        vocab: Mapping[str, int],
+        do_lower_case: bool,
+        *,
+        strip_accents: bool | None = None,
+        tokenize_chinese_chars: bool = True,
+        added_tokens: Iterable[AddedToken] = (),
+    ) -> None:
         if "[UNK]" not in vocab:
             raise ValueError(
                 "The vocabulary must hold '[UNK]', the token of unknown words. Received "
                 f"{len(vocab)} tokens from {next(iter(vocab), None)!r} on."
             )
-        self.vocab = vocab
-        self.inv_vocab = {index: token for token, index in vocab.items()}
-        self.basic_tokenizer = BasicTokenizer(do_lower_case)
-        self.wordpiece_tokenizer = WordpieceTokenizer(vocab)
+        self.added_tokens = tuple(added_tokens)
+        self.vocab = Vocabulary(vocab)
+        for token in self.added_tokens:
+            self.vocab.setdefault(token.content, max(self.vocab.values()) + 1)
+        self.inv_vocab = {index: token for token, index in self.vocab.items()}
+        self.basic_tokenizer = BasicTokenizer(
+            do_lower_case,
+            strip_accents=strip_accents,
+            tokenize_chinese_chars=tokenize_chinese_chars,
+        )
+        self.wordpiece_tokenizer = WordpieceTokenizer(self.vocab)
+
+    @property
+    def is_standard(self) -> bool:
+        """Whether the tokenizers are those of this module, with none of their methods replaced."""
+        basic, wordpiece = self.basic_tokenizer, self.wordpiece_tokenizer
+        return (
+            _is_unchanged(basic, BasicTokenizer)
+            and _is_unchanged(wordpiece, WordpieceTokenizer)
+            and isinstance(wordpiece.vocab, Vocabulary)
+            and isinstance(self.vocab, Vocabulary)
+        )
+
+    def _look_again(self) -> None:
+        """Makes anew what is remembered, where something has changed that it depends on."""
+        self.__dict__["_seen"] = Watched.changes
+        known: object = None
+        if self.is_standard:
+            basic, wordpiece = self.basic_tokenizer, self.wordpiece_tokenizer
+            vocabs = [
+                (id(each), vars(each).get("changes")) for each in (self.vocab, wordpiece.vocab)
+            ]
+            casing = (basic.do_lower_case, basic.strip_accents, basic.tokenize_chinese_chars)
+            known = (vocabs, casing, wordpiece.unk_token, self.added_tokens)
+            known = (known, wordpiece.max_input_chars_per_word, _is_unchanged(self, FullTokenizer))
+            if known == self._known:
+                return
+        self.__dict__.update(_known=known, _pieces=None, _ids=None, _finders=None)
+        if tokens := getattr(self, "added_tokens", ()):
+            normalize = getattr(self.basic_tokenizer, "normalize", convert_to_unicode)
+            self.__dict__["_finders"] = (
+                Finder(token for token in tokens if not token.normalized),
+                Finder((token for token in tokens if token.normalized), normalize),
+            )
+        if known is not None:
+            self._remember()
+
+    def _remember(self) -> None:
         # Most words are pieces themselves. Of the others, the pieces are remembered; so are those
         # of all words as they stand in the text, in any case, one step from the line.
-        fits = self.wordpiece_tokenizer.max_input_chars_per_word
-        split_pieces = _Memo(self.wordpiece_tokenizer.split_word)
-        split_ids = _Memo(lambda word: convert_by_vocab(vocab, split_pieces[word]))
-        whole_pieces = {token: token for token in vocab if len(token) <= fits}
-        whole_ids = {token: vocab[token] for token in whole_pieces}
-        self._pieces = _Memo(lambda text: self._split(text, whole_pieces, split_pieces))
-        self._ids = _Memo(lambda text: self._split(text, whole_ids, split_ids))
+        vocab, wordpiece = self.vocab, self.wordpiece_tokenizer
+        fits = wordpiece.max_input_chars_per_word
+        split_pieces = Memo(wordpiece.split_word)
+        split_ids = Memo(lambda word: convert_by_vocab(vocab, split_pieces[word]))
+        whole_pieces = {token: token for token in wordpiece.vocab if len(token) <= fits}
+        whole_ids = {token: vocab[token] for token in whole_pieces if token in vocab}
+        self.__dict__["_pieces"] = Memo(lambda text: self._split(text, whole_pieces, split_pieces))
+        if _is_unchanged(self, FullTokenizer):
+            self.__dict__["_ids"] = Memo(lambda text: self._split(text, whole_ids, split_ids))
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        # What is remembered stays behind.
-        return type(self).from_vocab, (self.vocab, self.basic_tokenizer.do_lower_case)
-
-    def _split(self, text: str, whole: Mapping[str, V], split: _Memo) -> tuple[V, ...]:
+    def _split(self, text: str, whole: Mapping[str, V], split: Memo) -> tuple[V, ...]:
         pieces: list[V] = []
         for word in self.basic_tokenizer.tokenize(text):
             piece = whole.get(word)
@@ -258,11 +259,44 @@ class FullTokenizer:
 
     def tokenize(self, text: str | bytes) -> list[str]:
         """Returns the word pieces of `text`."""
+        if self._seen != Watched.changes:
+            self._look_again()
+        if self._pieces is None or self._finders is not None:
+            return self._tokenize_parts(text)
         return list(chain.from_iterable(map(self._pieces.__getitem__, _words(text))))
 
     def tokenize_to_ids(self, text: str | bytes) -> list[int]:
         """Returns the ids of the word pieces of `text`, faster than in two steps."""
+        if self._seen != Watched.changes:
+            self._look_again()
+        if self._ids is None or self._finders is not None:
+            return self.convert_tokens_to_ids(self.tokenize(text))
         return list(chain.from_iterable(map(self._ids.__getitem__, _words(text))))
+
+    def _tokenize_parts(self, text: str | bytes) -> list[str]:
+        """Tokenizes what lies between the added tokens."""
+        pieces: list[str] = []
+        for part, token in self._cut(convert_to_unicode(text)):
+            if token is not None:
+                pieces.append(token.content)
+            elif self._pieces is not None:
+                pieces += chain.from_iterable(map(self._pieces.__getitem__, _words(part)))
+            else:
+                for word in self.basic_tokenizer.tokenize(part):
+                    pieces += self.wordpiece_tokenizer.tokenize(word)
+        return pieces
+
+    def _cut(self, text: str) -> Iterator[tuple[str, AddedToken | None]]:
+        """Yields the parts of a text, with the added token that each is, if it is one."""
+        if self._finders is None:
+            yield text, None
+            return
+        as_it_stands, normalized = self._finders
+        for part, token in as_it_stands.cut(text):
+            if token is None and normalized.tokens:
+                yield from normalized.cut(self.basic_tokenizer.normalize(part))
+            else:
+                yield part, token
 
     def convert_tokens_to_ids(self, tokens: Iterable[str]) -> list[int]:
         """Returns the id of each token."""
@@ -287,27 +321,119 @@ def _words(text: str | bytes) -> list[str]:
     return text.split()
 
 
-class BasicTokenizer:
-    """Cleans text, and splits it at whitespace, punctuation and around CJK characters."""
+class BasicTokenizer(Watched):
+    """Cleans text, and splits it at whitespace, punctuation and around CJK characters.
 
-    def __init__(self, do_lower_case: bool = True):
+    Its steps have the names that they have in the original: a subclass may do one of them in its
+    own way. Where none does, all are done at once.
+
+    Args:
+      do_lower_case: Whether the model is uncased.
+      strip_accents: Whether accents are removed; None for those of uncased models alone.
+      tokenize_chinese_chars: Whether CJK characters are words of their own.
+    """
+
+    strip_accents: bool | None = None
+    tokenize_chinese_chars = True
+
+    _seen = -1
+    _in_steps = _strips = False
+    _tables: tuple[Memo, Memo]
+
+    def __init__(
+        self,
+        do_lower_case: bool = True,
+        *,
+        strip_accents: bool | None = None,
+        tokenize_chinese_chars: bool = True,
+    ):
         self.do_lower_case = do_lower_case
+        self.strip_accents = strip_accents
+        self.tokenize_chinese_chars = tokenize_chinese_chars
+
+    @property
+    def strips_accents(self) -> bool:
+        """Whether accents are removed."""
+        return bool(self.do_lower_case if self.strip_accents is None else self.strip_accents)
 
     def tokenize(self, text: str | bytes) -> list[str]:
         """Returns the words of `text`, lower-cased and without accents for uncased models."""
-        text = convert_to_unicode(text)
-        if not self.do_lower_case:
-            return text.translate(_SPLIT).split()
+        if not isinstance(text, str):
+            text = convert_to_unicode(text)
+        if self._seen != Watched.changes:
+            self._look_again()
+        if self._in_steps:
+            return self._tokenize_in_steps(text)
+        return self._fold(text).translate(self._tables[1]).split()
+
+    def _look_again(self) -> None:
+        self.__dict__.update(
+            _seen=Watched.changes,
+            _in_steps=not _is_unchanged(self, BasicTokenizer),
+            _strips=self.strips_accents,
+            _tables=tables(self.strips_accents, self.tokenize_chinese_chars),
+        )
+
+    def _fold(self, text: str) -> str:
+        lower, strips = self.do_lower_case, self._strips
+        # What is ASCII alone is cleaned when it is split.
+        if text.isascii() or not (lower or strips):
+            return text.lower() if lower else text
         # Cleaning comes first: it can set apart a sigma, which has another lower case at the end.
-        if not text.isascii():
-            text = unicodedata.normalize("NFD", text.translate(_CLEANED).lower())
-        else:
-            text = text.lower()
-        return text.translate(_SPLIT_WITHOUT_ACCENTS).split()
+        text = text.translate(self._tables[0])
+        text = text.lower() if lower else text
+        return unicodedata.normalize("NFD", text) if strips else text
+
+    def normalize(self, text: str) -> str:
+        """Returns the text as it is before it is split: clean, and without case and accents."""
+        strips = self.strips_accents
+        text = text.translate(tables(strips, self.tokenize_chinese_chars)[0])
+        text = text.lower() if self.do_lower_case else text
+        if not strips:
+            return text
+        marked = unicodedata.normalize("NFD", text)
+        return "".join(char for char in marked if unicodedata.category(char) != "Mn")
+
+    def _tokenize_in_steps(self, text: str) -> list[str]:
+        text = self._clean_text(text)
+        if self.tokenize_chinese_chars:
+            text = self._tokenize_chinese_chars(text)
+        words: list[str] = []
+        for word in whitespace_tokenize(text):
+            folded = word.lower() if self.do_lower_case else word
+            if self.strips_accents:
+                folded = self._run_strip_accents(folded)
+            words += self._run_split_on_punc(folded)
+        return whitespace_tokenize(" ".join(words))
+
+    def _clean_text(self, text: str) -> str:
+        return "".join(
+            " " if _is_whitespace(char) else char
+            for char in text
+            if char not in "\0\ufffd" and not _is_control(char)
+        )
+
+    def _tokenize_chinese_chars(self, text: str) -> str:
+        return "".join(f" {c} " if self._is_chinese_char(ord(c)) else c for c in text)
+
+    def _is_chinese_char(self, cp: int) -> bool:
+        return any(low <= cp <= high for low, high in CJK_RANGES)
+
+    def _run_strip_accents(self, text: str) -> str:
+        marked = unicodedata.normalize("NFD", text)
+        return "".join(char for char in marked if unicodedata.category(char) != "Mn")
+
+    def _run_split_on_punc(self, text: str) -> list[str]:
+        return "".join(f" {c} " if _is_punctuation(c) else c for c in text).split(" ")
 
 
-class WordpieceTokenizer:
+class WordpieceTokenizer(Watched):
     """Splits words into pieces of the vocabulary, always taking the longest that fits."""
+
+    _seen = _size = -1
+    _longest = 0
+    _known: object = None
+    _lookup: Mapping[str, int]
 
     def __init__(
         self,
@@ -318,7 +444,6 @@ class WordpieceTokenizer:
         self.vocab = vocab
         self.unk_token = unk_token
         self.max_input_chars_per_word = max_input_chars_per_word
-        self._longest = max(map(len, vocab), default=0)
 
     def tokenize(self, text: str | bytes) -> list[str]:
         """Returns the pieces of words as `BasicTokenizer` leaves them, such as `un ##aff ##able`.
@@ -332,13 +457,14 @@ class WordpieceTokenizer:
         """Returns the pieces of a single word."""
         if len(word) > self.max_input_chars_per_word:
             return [self.unk_token]
-        pieces = []
-        start = 0
+        if self._seen != Watched.changes or len(self.vocab) != self._size:
+            self._look_again()
+        vocab, pieces, start = self._lookup, [], 0
         while start < len(word):
             prefix = "##" if start else ""
             for end in range(min(len(word), start + self._longest), start, -1):
                 piece = prefix + word[start:end]
-                if piece in self.vocab:
+                if piece in vocab:
                     break
             else:
                 return [self.unk_token]
@@ -346,42 +472,40 @@ class WordpieceTokenizer:
             start = end
         return pieces
 
-
-def _is_whitespace(char: str) -> bool:
-    return char in "\t\n\r" or unicodedata.category(char) == "Zs"
-
-
-def _is_control(char: str) -> bool:
-    return char not in "\t\n\r" and unicodedata.category(char) in ("Cc", "Cf")
-
-
-def _is_punctuation(char: str) -> bool:
-    # All that is neither letter, digit nor space in ASCII counts, also `$`, `+` and the like, which
-    # Unicode calls symbols.
-    if char.isascii():
-        return char.isprintable() and not char.isalnum() and char != " "
-    return unicodedata.category(char).startswith("P")
+    def _look_again(self) -> None:
+        self.__dict__["_seen"] = Watched.changes
+        vocab = self.vocab
+        known = (id(vocab), len(vocab), getattr(vocab, "changes", 0))
+        if known == self._known:
+            return
+        self.__dict__.update(
+            _known=known,
+            _size=len(vocab),
+            _longest=max(map(len, vocab), default=0),
+            # In a dictionary as such, tokens are found faster.
+            _lookup=dict(vocab) if isinstance(vocab, Vocabulary) else vocab,
+        )
 
 
-def _clean(code: int) -> str:
-    char = chr(code)
-    if code in (0, 0xFFFD) or _is_control(char):
-        return ""
-    if _is_whitespace(char):
-        return " "
-    return f" {char} " if any(low <= code <= high for low, high in _CJK_RANGES) else char
+# The methods that decide on tokens, as they are here.
+_METHODS = {
+    kind: {name: vars(kind)[name] for name in names.split()}
+    for kind, names in {
+        BasicTokenizer: (
+            "tokenize normalize _clean_text _tokenize_chinese_chars _is_chinese_char "
+            "_run_strip_accents _run_split_on_punc"
+        ),
+        WordpieceTokenizer: "tokenize split_word",
+        FullTokenizer: "tokenize convert_tokens_to_ids",
+    }.items()
+}
 
 
-def _split(code: int) -> str:
-    char = chr(code)
-    return f" {char} " if _is_punctuation(char) else _clean(code)
-
-
-def _split_without_accents(code: int) -> str:
-    return "" if unicodedata.category(chr(code)) == "Mn" else _split(code)
-
-
-# Tables for `str.translate`, filled as characters are met.
-_CLEANED = _Memo(_clean)
-_SPLIT = _Memo(_split)
-_SPLIT_WITHOUT_ACCENTS = _Memo(_split_without_accents)
+def _is_unchanged(tokenizer: object, kind: type) -> bool:
+    """Returns whether it is a `kind` with all of the methods that decide as they are here."""
+    if not isinstance(tokenizer, kind):
+        return False
+    own, its = vars(tokenizer), type(tokenizer)
+    return not any(
+        name in own or getattr(its, name) is not method for name, method in _METHODS[kind].items()
+    )

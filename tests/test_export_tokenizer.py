@@ -58,10 +58,23 @@ def every_character():
     return {token: index for index, token in enumerate(tokens)}
 
 
-@pytest.fixture(scope="module", params=[True, False], ids=["uncased", "cased"])
+WAYS = {
+    "uncased": (True, None, True),
+    "cased": (False, None, True),
+    "uncased with accents": (True, False, True),
+    "cased without accents": (False, True, True),
+    "uncased with chinese words": (True, None, False),
+    "cased with chinese words": (False, None, False),
+}
+
+
+@pytest.fixture(scope="module", params=WAYS.values(), ids=WAYS)
 def pair(request):
     """A tokenizer and its graph."""
-    tokenizer = tokenization.FullTokenizer.from_vocab(every_character(), request.param)
+    lower, strips, chinese = request.param
+    tokenizer = tokenization.FullTokenizer.from_vocab(
+        every_character(), lower, strip_accents=strips, tokenize_chinese_chars=chinese
+    )
     return tokenizer, graph(GraphTokenizer(tokenizer).tokenize)
 
 
@@ -176,6 +189,27 @@ def test_tokens_too_long_for_a_graph_are_named():
     tokenizer = tokenization.FullTokenizer.from_vocab(vocab)
     with pytest.raises(ValueError, match=r"at most 256 bytes .* with the id 5"):
         GraphTokenizer(tokenizer)
+
+
+def test_a_tokenizer_with_steps_of_its_own_is_not_put_into_a_graph():
+    class Own(tokenization.BasicTokenizer):
+        def _run_strip_accents(self, text):
+            return text
+
+    tokenizer = tokenization.FullTokenizer.from_vocab({t: i for i, t in enumerate(SPECIALS)})
+    tokenizer.basic_tokenizer = Own()
+    with pytest.raises(ValueError, match=r"with no method replaced\. Received .*Own"):
+        GraphTokenizer(tokenizer)
+
+
+def test_what_was_changed_goes_into_the_graph():
+    tokenizer = tokenization.FullTokenizer.from_vocab({t: i for i, t in enumerate(SPECIALS)})
+    tokenizer.vocab |= {"[?]": 5, "zwz": 6, "zwzw": 7}
+    tokenizer.wordpiece_tokenizer.max_input_chars_per_word = 3
+    tokenizer.wordpiece_tokenizer.unk_token = "[?]"
+    texts = ["zwz a zwzw"]
+    assert GraphTokenizer(tokenizer).tokenize(texts).to_list() == [[6, 5, 5]]
+    assert tokenizer.tokenize_to_ids(texts[0]) == [6, 5, 5]
 
 
 def test_the_special_tokens_must_be_in_the_vocabulary():

@@ -11,6 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import tokenization
+from bert.text import memory
 
 VOCABULARIES = ROOT.parent / "shared" / "data" / "vocab"
 
@@ -44,19 +45,22 @@ def is_cjk(char):
     )
 
 
-def slow_words(text, do_lower_case):
+def slow_words(text, do_lower_case, strip_accents=None, chinese=True):
     """What basic tokenization is, one character and one step at a time."""
+    strips = do_lower_case if strip_accents is None else strip_accents
     spaced = ""
     for char in text:
         category = unicodedata.category(char)
         if char in "\t\n\r" or category == "Zs":
             spaced += " "
         elif char != "\ufffd" and category not in ("Cc", "Cf"):
-            spaced += f" {char} " if is_cjk(char) else char
+            spaced += f" {char} " if chinese and is_cjk(char) else char
     words = []
     for word in spaced.split():
         if do_lower_case:
-            marked = unicodedata.normalize("NFD", word.lower())
+            word = word.lower()  # noqa: PLW2901
+        if strips:
+            marked = unicodedata.normalize("NFD", word)
             word = "".join(c for c in marked if unicodedata.category(c) != "Mn")  # noqa: PLW2901
         current = ""
         for char in word:
@@ -93,6 +97,237 @@ def test_tokenize_is_each_step_in_turn(tokenizer, text):
     assert tokenizer.basic_tokenizer.tokenize(text) == words
     expected = [piece for word in words for piece in slow_pieces(word, tokenizer.vocab)]
     assert tokenizer.tokenize(text) == expected
+
+
+ways = st.tuples(st.booleans(), st.sampled_from([None, True, False]), st.booleans())
+
+
+@given(texts, ways)
+@example("\u0391\u03a3\u4e2d \xc9\uf900\u0130", (True, False, False))
+@example("\uf900\xc9\u03a3 \u1e69", (False, True, False))
+def test_accents_and_chinese_characters_are_treated_as_asked(text, way):
+    lower, strips, chinese = way
+    tokenizer = tokenization.FullTokenizer(
+        str(GOLDEN / "vocab.txt"), lower, strip_accents=strips, tokenize_chinese_chars=chinese
+    )
+    words = slow_words(text, *way)
+    assert tokenizer.basic_tokenizer.tokenize(text) == words
+    assert tokenizer.basic_tokenizer._tokenize_in_steps(text) == words
+    expected = [piece for word in words for piece in slow_pieces(word, tokenizer.vocab)]
+    assert tokenizer.tokenize(text) == expected
+
+
+SIGMA_LETTERS = "\u03a3\u03c3\u03c2\u0391\u03b1a"
+SIGMA_MARKS = ",.\"';-_\u201c\u201d\u2019 \u0301\xad\u4e2d:"
+sigma_texts = st.text(SIGMA_LETTERS + SIGMA_MARKS, max_size=12)
+
+
+@given(sigma_texts, st.booleans())
+@example("\u0391\u03a3.\u0391", True)
+@example("\u0391\u03a3\u2019\u0391 a.b", True)
+@example("\u0391\u03a3\xad\u0391", True)
+def test_what_surrounds_a_sigma_decides_on_it_before_anything_is_set_apart(text, do_lower_case):
+    # No word hides behind [UNK].
+    chars = sorted(set(SIGMA_LETTERS + SIGMA_MARKS))
+    tokens = ["[UNK]", *chars, *("##" + char for char in chars)]
+    vocab = {token: index for index, token in enumerate(tokens)}
+    tokenizer = tokenization.FullTokenizer.from_vocab(vocab, do_lower_case)
+    words = slow_words(text, do_lower_case)
+    assert tokenizer.tokenize(text) == [p for word in words for p in slow_pieces(word, vocab)]
+
+
+CJK_BLOCKS = [
+    (0x3400, 0x4DBF),
+    (0x4E00, 0x9FFF),
+    (0xF900, 0xFAFF),
+    (0x20000, 0x2A6DF),
+    (0x2A700, 0x2CEAF),
+    (0x2F800, 0x2FA1F),
+]
+
+
+@pytest.mark.parametrize(("low", "high"), CJK_BLOCKS)
+def test_cjk_characters_are_words_to_the_ends_of_their_blocks(low, high):
+    cased, uncased = tokenization.BasicTokenizer(False), tokenization.BasicTokenizer()
+    codes = {low, low + 1, (low + high) // 2, high - 1, high}
+    codes |= set(range(low, high + 1)) if high - low < 1000 else set()
+    for char in map(chr, codes):
+        assert cased.tokenize(f"a{char}b") == ["a", char, "b"]
+        assert uncased.tokenize(f"a{char}b") == ["a", unicodedata.normalize("NFD", char), "b"]
+    for char in (chr(low - 1), chr(high + 1)):
+        if unicodedata.category(char)[0] != "P":
+            assert len(cased.tokenize(f"a{char}b")) == 1
+
+
+def test_a_path_may_be_bytes(tokenizer):
+    path = str(GOLDEN / "vocab.txt").encode()
+    assert tokenization.FullTokenizer(path).vocab == tokenizer.vocab
+
+
+class KeepsDots(tokenization.BasicTokenizer):
+    def _run_split_on_punc(self, text):
+        return [text]
+
+
+class NoCleaning(tokenization.BasicTokenizer):
+    def _clean_text(self, text):
+        return text.replace("#", " ")
+
+
+class Latin(tokenization.BasicTokenizer):
+    def _is_chinese_char(self, cp):
+        return chr(cp) == "x"
+
+
+class KeepsAccents(tokenization.BasicTokenizer):
+    def _run_strip_accents(self, text):
+        return text
+
+
+class Apart(tokenization.BasicTokenizer):
+    def _tokenize_chinese_chars(self, text):
+        return text.replace("o", " o ")
+
+
+class Letters(tokenization.WordpieceTokenizer):
+    def tokenize(self, text):
+        return list(text)
+
+
+OVERRIDDEN = [
+    (KeepsDots, "a.b \u4e2d", ["a.b", "\u4e2d"]),
+    (NoCleaning, "A#b\xad", ["a", "b\xad"]),
+    (Latin, "axb\u4e2d", ["a", "x", "b\u4e2d"]),
+    (KeepsAccents, "\xc9.", ["\xe9", "."]),
+    (Apart, "dog\u4e2d", ["d", "o", "g\u4e2d"]),
+]
+
+
+@pytest.mark.parametrize(("kind", "text", "words"), OVERRIDDEN)
+def test_a_step_that_a_subclass_overrides_counts(kind, text, words):
+    assert kind().tokenize(text) == words
+    assert kind().tokenize(text) != tokenization.BasicTokenizer().tokenize(text)
+    vocab = {token: index for index, token in enumerate(["[UNK]", *words])}
+    tokenizer = tokenization.FullTokenizer.from_vocab(vocab)
+    before = tokenizer.tokenize(text)
+    tokenizer.basic_tokenizer = kind()
+    assert tokenizer.tokenize(text) == words != before
+    assert tokenizer.tokenize_to_ids(text) == [vocab[word] for word in words]
+    # So does one that is set on an object, and it goes with it where that is copied.
+    assert copy.deepcopy(tokenizer).tokenize(text) == words
+    assert pickle.loads(pickle.dumps(tokenizer)).tokenize(text) == words
+    patched = tokenization.FullTokenizer.from_vocab(vocab)
+    assert patched.tokenize(text) == before
+    (name,) = (name for name in vars(kind) if name.startswith("_") and name[1] != "_")
+    setattr(patched.basic_tokenizer, name, getattr(kind(), name))
+    assert patched.tokenize(text) == words
+
+
+def test_a_replaced_method_of_the_class_counts_for_tokenizers_made_after_it(monkeypatch):
+    monkeypatch.setattr(
+        tokenization.BasicTokenizer, "_run_split_on_punc", KeepsDots._run_split_on_punc
+    )
+    assert tokenization.BasicTokenizer().tokenize("a.b") == ["a.b"]
+
+
+def test_another_wordpiece_tokenizer_counts(tokenizer):
+    copied = copy.deepcopy(tokenizer)
+    assert copied.tokenize("old") == ["old"]
+    copied.wordpiece_tokenizer = Letters(copied.vocab)
+    assert copied.tokenize("old") == ["o", "l", "d"]
+    assert copied.tokenize_to_ids("old") == copied.convert_tokens_to_ids(["o", "l", "d"])
+    copied.wordpiece_tokenizer = tokenization.WordpieceTokenizer(
+        copied.vocab, max_input_chars_per_word=2
+    )
+    assert copied.tokenize("old") == ["[UNK]"]
+    copied.wordpiece_tokenizer.max_input_chars_per_word = 3
+    assert copied.tokenize("old") == ["old"]
+    copied.wordpiece_tokenizer.tokenize = lambda text: ["a"]
+    assert copied.tokenize("old the") == ["a", "a"]
+    assert tokenizer.tokenize("old") == ["old"]
+
+
+def test_anything_that_tokenizes_may_be_put_in_place():
+    class Upper:
+        def tokenize(self, text):
+            return [text.upper()]
+
+    tokenizer = tokenization.FullTokenizer.from_vocab({"[UNK]": 0, "AB": 1})
+    tokenizer.basic_tokenizer = Upper()
+    assert tokenizer.tokenize("ab") == ["AB"]
+    tokenizer.wordpiece_tokenizer = Upper()
+    assert tokenizer.tokenize_to_ids(b"ab") == [1]
+
+
+def test_a_subclass_that_tokenizes_its_own_way_has_the_ids_of_its_tokens():
+    class Twice(tokenization.FullTokenizer):
+        def tokenize(self, text):
+            return 2 * super().tokenize(text)
+
+    tokenizer = Twice.from_vocab({"[UNK]": 0, "a": 1, "b": 2})
+    assert tokenizer.tokenize("a b") == ["a", "b", "a", "b"]
+    assert tokenizer.tokenize_to_ids("a b") == [1, 2, 1, 2]
+
+
+def test_another_casing_counts(tokenizer):
+    copied = copy.deepcopy(tokenizer)
+    for lower in (True, False, True):
+        copied.basic_tokenizer.do_lower_case = lower
+        fresh = tokenization.FullTokenizer.from_vocab(tokenizer.vocab, lower)
+        assert copied.tokenize("The OLD man") == fresh.tokenize("The OLD man")
+
+
+CHANGES = [
+    lambda vocab: vocab.__setitem__("zwz", 9),
+    lambda vocab: vocab.update(zwz=9),
+    lambda vocab: vocab.setdefault("zwz", 9),
+    lambda vocab: vocab.__ior__({"zwz": 9}),
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_entries_added_to_the_vocabulary_count(change):
+    tokenizer = tokenization.FullTokenizer.from_vocab({"[UNK]": 0, "a": 1, "z": 2})
+    assert tokenizer.tokenize("zwz a") == ["[UNK]", "a"]
+    change(tokenizer.vocab)
+    tokenizer.inv_vocab[9] = "zwz"
+    assert tokenizer.tokenize("zwz a") == ["zwz", "a"]
+    assert tokenizer.tokenize_to_ids("zwz a") == [9, 1]
+    assert tokenizer.convert_ids_to_tokens([9]) == ["zwz"]
+    tokenizer.vocab["zwz"] = 7
+    assert tokenizer.tokenize_to_ids("zwz a") == [7, 1]
+    del tokenizer.vocab["zwz"]
+    assert tokenizer.tokenize_to_ids("zwz a") == [0, 1]
+
+
+def test_a_wordpiece_tokenizer_looks_at_its_vocabulary():
+    vocab = {"a": 0}
+    tokenizer = tokenization.WordpieceTokenizer(vocab)
+    assert tokenizer.tokenize("aba") == ["[UNK]"]
+    vocab["##ba"] = 1
+    assert tokenizer.tokenize("aba") == ["a", "##ba"]
+    tokenizer.vocab = {"ab": 0, "##a": 1}
+    assert tokenizer.tokenize("aba") == ["ab", "##a"]
+
+
+def test_a_vocabulary_put_in_place_gives_other_ids():
+    tokenizer = tokenization.FullTokenizer.from_vocab({"[UNK]": 0, "a": 1})
+    assert tokenizer.tokenize_to_ids("a") == [1]
+    own = {"[UNK]": 5, "a": 6}
+    tokenizer.vocab = own
+    assert tokenizer.tokenize_to_ids("a b") == [6, 5]
+    own["a"] = 8
+    assert tokenizer.tokenize_to_ids("a b") == [8, 5]
+
+
+def test_what_is_remembered_survives_changes_of_others(tokenizer):
+    fresh = tokenization.FullTokenizer.from_vocab(tokenizer.vocab)
+    fresh.tokenize_to_ids("the old man")
+    kept = fresh._ids
+    tokenization.FullTokenizer.from_vocab({"[UNK]": 0}).vocab["x"] = 3
+    fresh.tokenize_to_ids("the old man")
+    assert fresh._ids is kept
+    assert set(kept) >= {"the", "old", "man"}
 
 
 @given(texts)
@@ -161,15 +396,15 @@ def test_words_of_more_than_200_characters_are_unknown(length, known):
 
 
 def test_memory_is_bounded(tokenizer, monkeypatch):
-    monkeypatch.setattr(tokenization, "MEMO_ENTRIES", 10)
+    monkeypatch.setattr(memory, "MEMO_ENTRIES", 10)
     fresh = pickle.loads(pickle.dumps(tokenizer))
     for number in range(100):
-        text = f"w{number} v{number} {'x' * (tokenization.MEMO_WORD_LENGTH + 1)}{number}"
+        text = f"w{number} v{number} {'x' * (memory.MEMO_WORD_LENGTH + 1)}{number}"
         assert fresh.tokenize(text) == tokenizer.tokenize(text)
         assert fresh.tokenize_to_ids(text) == tokenizer.tokenize_to_ids(text)
     assert 0 < len(fresh._pieces) <= 10
     assert 0 < len(fresh._ids) <= 10
-    assert max(map(len, fresh._pieces)) <= tokenization.MEMO_WORD_LENGTH
+    assert max(map(len, fresh._pieces)) <= memory.MEMO_WORD_LENGTH
 
 
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda t: pickle.loads(pickle.dumps(t))])
@@ -246,10 +481,15 @@ def test_what_is_no_vocabulary_is_named(tmp_path, content, message):
 
 
 def test_unknown_tokens_and_ids_are_named(tokenizer):
-    with pytest.raises(ValueError, match=r"Received '\[NOPE\]', which is not among its 406"):
-        tokenizer.convert_tokens_to_ids(["the", "[NOPE]"])
-    with pytest.raises(ValueError, match="Received 999"):
-        tokenizer.convert_ids_to_tokens([999])
+    # The original's callers wait for a `KeyError`; the scripts make a line of a `ValueError`.
+    for kind in (KeyError, ValueError):
+        with pytest.raises(
+            kind, match=r"Received '\[NOPE\]', which is not among its 406"
+        ) as caught:
+            tokenizer.convert_tokens_to_ids(["the", "[NOPE]"])
+        assert str(caught.value).startswith("The vocabulary must hold")
+        with pytest.raises(kind, match="Received 999"):
+            tokenization.convert_ids_to_tokens(tokenizer.inv_vocab, [999])
 
 
 def test_character_classes():

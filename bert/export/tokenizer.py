@@ -9,7 +9,7 @@ Dimension key: `B` texts, `C` characters, `W` words, `P` pieces, `S` sequence.
 
 import functools
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ import tensorflow as tf
 import tensorflow_text
 
 import tokenization
+from bert.text import characters
 
 Tensor = Any
 
@@ -95,31 +96,30 @@ def tabulate(replace: Callable[[str], Sequence[int]]) -> tuple[np.ndarray, ...]:
 
 
 @functools.cache
-def _cased_tables() -> dict[str, tuple[np.ndarray, ...]]:
-    return {"split": tabulate(lambda char: _codes(tokenization._split(ord(char))))}
-
-
-@functools.cache
-def _uncased_tables() -> dict[str, tuple[np.ndarray, ...]]:
-    """Returns the steps of uncased tokenization, and `all` of them for most characters."""
-    split = functools.cache(lambda char: tokenization._split_without_accents(ord(char)))
+def _tables(lower: bool, strips: bool, chinese: bool) -> dict[str, tuple[np.ndarray, ...]]:
+    """Returns the steps of a tokenizer, and `all` of them for most characters."""
+    clean = functools.partial(characters.clean, chinese=chinese)
+    split = functools.cache(functools.partial(characters.split, strips=strips, chinese=chinese))
 
     def fold(char: str) -> str:
-        return unicodedata.normalize("NFD", tokenization._clean(ord(char)).lower())
+        folded = clean(char).lower() if lower else clean(char)
+        return unicodedata.normalize("NFD", folded) if strips else folded
 
     def fold_and_split(char: str) -> Sequence[int]:
         folded = fold(char)
-        if char == _CAPITAL_SIGMA or any(map(_changes_place, folded)):
+        if (lower and char == _CAPITAL_SIGMA) or (strips and any(map(_changes_place, folded))):
             return [_DEPENDS]
         return _codes("".join(map(split, folded)))
 
-    return {
-        "all": tabulate(fold_and_split),
-        "context": tabulate(_sigma_context),
-        "fold": tabulate(lambda char: _codes(fold(char))),
-        "combining": tabulate(lambda char: [unicodedata.combining(char)]),
-        "split": tabulate(lambda char: _codes(split(char))),
-    }
+    made: dict[str, Callable[[str], Sequence[int]]] = {"all": fold_and_split}
+    if lower:
+        made["context"] = _sigma_context
+    if strips:
+        made["combining"] = lambda char: [unicodedata.combining(char)]
+    if lower or strips:
+        made["fold"] = lambda char: _codes(fold(char))
+        made["split"] = lambda char: _codes(split(char))
+    return {name: tabulate(replace) for name, replace in made.items()}
 
 
 def _codes(text: str) -> list[int]:
@@ -136,7 +136,7 @@ def _sigma_context(char: str) -> Sequence[int]:
     """Returns what `str.lower` takes the character for, once cleaned; nothing if it looks past."""
     if char == _CAPITAL_SIGMA:
         return [_SIGMA]
-    if not tokenization._clean(ord(char)):
+    if not characters.clean(char, chinese=False):
         return []
     if (char + _CAPITAL_SIGMA).lower().endswith(_FINAL_SIGMA):
         return [_CASED]
@@ -156,15 +156,25 @@ class GraphTokenizer(tf.Module):
 
     def __init__(self, tokenizer: tokenization.FullTokenizer) -> None:
         super().__init__()
-        self._lower = tokenizer.basic_tokenizer.do_lower_case
+        if not tokenizer.is_standard:
+            raise ValueError(
+                "`tokenizer` must be made of this project's `BasicTokenizer` and "
+                "`WordpieceTokenizer` to go into a graph, with no method replaced. Received "
+                f"{tokenizer.basic_tokenizer!r} and {tokenizer.wordpiece_tokenizer!r}."
+            )
+        basic = tokenizer.basic_tokenizer
+        self._lower = bool(basic.do_lower_case)
+        self._strips = basic.strips_accents
+        self._unknown = tokenizer.wordpiece_tokenizer.unk_token
         self._longest = tokenizer.wordpiece_tokenizer.max_input_chars_per_word
-        tables = _uncased_tables() if self._lower else _cased_tables()
+        tables = _tables(self._lower, self._strips, bool(basic.tokenize_chinese_chars))
         with tf.device("/CPU:0"):
             self._tables = {name: CharacterTable(arrays) for name, arrays in tables.items()}
-            self._add_vocabulary(tokenizer.vocab)
+            self._add_vocabulary(tokenizer)
         self._cls_id, self._sep_id = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
 
-    def _add_vocabulary(self, vocab: Mapping[str, int]) -> None:
+    def _add_vocabulary(self, tokenizer: tokenization.FullTokenizer) -> None:
+        vocab = tokenizer.wordpiece_tokenizer.vocab
         # A token that is empty or longer than any word is never found, and the builder refuses it.
         tokens = [t for t in vocab if 0 < len(t.removeprefix("##")) <= self._longest]
         if long := [t for t in tokens if len(t.removeprefix("##").encode()) > _LONGEST_TOKEN]:
@@ -172,11 +182,12 @@ class GraphTokenizer(tf.Module):
                 f"Tokens must have at most {_LONGEST_TOKEN} bytes in UTF-8 to be exported, `##` "
                 f"left aside. Received {long[0]!r} with the id {vocab[long[0]]}."
             )
-        self._ids = tf.constant([vocab[token] for token in tokens], tf.int32)
+        self._ids = tf.constant(tokenizer.convert_tokens_to_ids(tokens), tf.int32)
         self._wordpiece = tensorflow_text.FastWordpieceTokenizer(
             tokens,
             # No character has more than 4 bytes.
             max_bytes_per_word=4 * self._longest,
+            unknown_token=self._unknown,
             token_out_type=tf.int32,
             no_pretokenization=True,
         )
@@ -199,16 +210,14 @@ class GraphTokenizer(tf.Module):
         # becomes U+FFFD, which the tables drop.
         codes = tf.strings.unicode_decode(tf.strings.join([texts, " "]), "UTF-8", errors="replace")
         codes = codes.with_row_splits_dtype(tf.int32)
-        if self._lower:
-            done = self._tables["all"].translate(codes)
-            codes = tf.cond(
+        done = self._tables["all"].translate(codes)
+        if self._lower or self._strips:
+            done = tf.cond(
                 tf.reduce_any(done.values == _DEPENDS),
                 lambda: self._fold_and_split(codes),
                 lambda: done,
             )
-        else:
-            codes = self._tables["split"].translate(codes)
-        return tf.strings.split(tf.strings.unicode_encode(codes, "UTF-8"))
+        return tf.strings.split(tf.strings.unicode_encode(done, "UTF-8"))
 
     def tokenize_words(
         self, texts: Tensor
@@ -273,8 +282,10 @@ class GraphTokenizer(tf.Module):
 
     def _fold_and_split(self, codes: tf.RaggedTensor) -> tf.RaggedTensor:
         """Takes the steps that the table `all` takes at once, with an eye on the neighbours."""
-        folded = self._tables["fold"].translate(self._lower_sigmas(codes))
-        return self._tables["split"].translate(self._order_marks(folded))
+        codes = self._lower_sigmas(codes) if self._lower else codes
+        folded = self._tables["fold"].translate(codes)
+        folded = self._order_marks(folded) if self._strips else folded
+        return self._tables["split"].translate(folded)
 
     def _lower_sigmas(self, codes: tf.RaggedTensor) -> tf.RaggedTensor:
         """Lowers capital sigmas: to the final form behind a cased letter and before none."""
@@ -299,7 +310,7 @@ class GraphTokenizer(tf.Module):
     def _pieces(self, words: tf.RaggedTensor) -> tf.RaggedTensor:
         """Returns the ids of the pieces of words, int32 [B, (W), (P)]."""
         too_long = tf.strings.length(words.values, "UTF8_CHAR") > self._longest
-        words = words.with_values(tf.where(too_long, "[UNK]", words.values))
+        words = words.with_values(tf.where(too_long, self._unknown, words.values))
         pieces = self._wordpiece.tokenize(words)
         return pieces.with_flat_values(tf.gather(self._ids, pieces.flat_values))
 

@@ -1,0 +1,64 @@
+"""Characters as the original release tells them apart, and what becomes of each."""
+
+import functools
+import unicodedata
+
+from bert.text.memory import Memo
+
+# Original: tokenization.py, `_is_chinese_char`. Kana and Hangul are not in it: they form words.
+CJK_RANGES = (
+    (0x4E00, 0x9FFF),
+    (0x3400, 0x4DBF),
+    (0x20000, 0x2A6DF),
+    (0x2A700, 0x2B73F),
+    (0x2B740, 0x2B81F),
+    (0x2B820, 0x2CEAF),
+    (0xF900, 0xFAFF),
+    (0x2F800, 0x2FA1F),
+)
+
+
+def is_whitespace(char: str) -> bool:
+    """Returns whether cleaning makes a space of it."""
+    return char in "\t\n\r" or unicodedata.category(char) == "Zs"
+
+
+def is_control(char: str) -> bool:
+    """Returns whether cleaning deletes it."""
+    return char not in "\t\n\r" and unicodedata.category(char) in ("Cc", "Cf")
+
+
+def is_punctuation(char: str) -> bool:
+    """Returns whether it is a word of its own."""
+    # All that is neither letter, digit nor space in ASCII counts, also `$`, `+` and the like, which
+    # Unicode calls symbols.
+    if char.isascii():
+        return char.isprintable() and not char.isalnum() and char != " "
+    return unicodedata.category(char).startswith("P")
+
+
+def clean(char: str, *, chinese: bool) -> str:
+    """Returns what cleaning makes of a character, with `chinese` set apart if it is CJK."""
+    code = ord(char)
+    if code in (0, 0xFFFD) or is_control(char):
+        return ""
+    if is_whitespace(char):
+        return " "
+    is_apart = chinese and any(low <= code <= high for low, high in CJK_RANGES)
+    return f" {char} " if is_apart else char
+
+
+def split(char: str, *, strips: bool, chinese: bool) -> str:
+    """Returns what cleaning and splitting make of a character, which `strips` loses its marks."""
+    if strips and unicodedata.category(char) == "Mn":
+        return ""
+    return f" {char} " if is_punctuation(char) else clean(char, chinese=chinese)
+
+
+@functools.cache
+def tables(strips: bool, chinese: bool) -> tuple[Memo, Memo]:
+    """Returns tables for `str.translate`, filled as characters are met: cleaning, and splitting."""
+    return (
+        Memo(lambda code: clean(chr(code), chinese=chinese)),
+        Memo(lambda code: split(chr(code), strips=strips, chinese=chinese)),
+    )

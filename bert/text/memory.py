@@ -1,0 +1,71 @@
+"""What a tokenizer remembers of texts, and how it learns that it must forget."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+# Bounds of what is remembered: about 40 MB for English, 120 MB for the worst text.
+MEMO_ENTRIES = 1 << 17
+MEMO_WORD_LENGTH = 48
+
+
+class Memo(dict[Any, Any]):
+    """Computes a missing value and keeps it; begins anew when full, so that memory is bounded."""
+
+    def __init__(self, compute: Callable[[Any], Any]):
+        super().__init__()
+        self._compute = compute
+
+    def __missing__(self, key: str | int) -> Any:
+        value = self._compute(key)
+        # Long words seldom come back.
+        if isinstance(key, int) or len(key) <= MEMO_WORD_LENGTH:
+            if len(self) >= MEMO_ENTRIES:
+                self.clear()
+            self[key] = value
+        return value
+
+
+# Attributes of tokenizers that follow from the others.
+REMEMBERED = {
+    *("_seen", "_known", "_pieces", "_ids", "_finders", "_in_steps", "_strips", "_tables"),
+    *("_size", "_longest", "_lookup"),
+}
+
+
+class Watched:
+    """Counts what is set on tokenizers, and in their vocabularies, after which they look again."""
+
+    changes = 0
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        Watched.changes += 1
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What is remembered stays behind.
+        return {name: value for name, value in vars(self).items() if name not in REMEMBERED}
+
+
+class Vocabulary(dict[str, int]):
+    """A vocabulary whose changes are counted."""
+
+    changes = 0
+
+
+def _counting(name: str) -> Callable[..., Any]:
+    change = getattr(dict, name)
+
+    @functools.wraps(change)
+    def method(self: Vocabulary, *args: Any, **kwargs: Any) -> Any:
+        result = change(self, *args, **kwargs)
+        self.changes += 1
+        Watched.changes += 1
+        return result
+
+    return method
+
+
+_CHANGING = ("__setitem__", "__delitem__", "__ior__", "clear", "pop", "popitem", "setdefault")
+for _name in (*_CHANGING, "update"):
+    setattr(Vocabulary, _name, _counting(_name))
