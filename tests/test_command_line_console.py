@@ -1,7 +1,14 @@
-import pytest
-from conftest import run_python
+import errno
+import os
+import signal
+import subprocess
+import sys
 
-from bert.command_line.console import Progress, clock, time
+import pytest
+import tensorflow as tf
+from conftest import ROOT, run_python
+
+from bert.command_line.console import Progress, clock, deferred_stop, explain, time
 
 
 def test_progress_is_logged_with_the_time_to_go(monkeypatch, log):
@@ -65,3 +72,189 @@ def test_other_arguments_are_named_as_they_are():
     assert "Arguments must be flags. Received ['0'].\n" in result.stdout + result.stderr
     result = run_python("-c", SCRIPT.format(takes=True), "--do_train", "text", "0")
     assert result.stdout == "ran with ['text', '0']\n"
+
+
+# The work of a script, and what of it is to be whole.
+SCRIPTS = {
+    "waits": "time.sleep(60)",
+    "computes": "while True: pass",
+    "writes": """
+with replace_files([os.path.join(sys.argv[1], "half")]) as [file]:
+    file.write(b"half")
+    say("ready")
+    time.sleep(60)
+""",
+    "defers": """
+with deferred_stop():
+    say("ready")
+    end = time.monotonic() + 1.5
+    while time.monotonic() < end:
+        time.sleep(0.1)
+    say("whole")
+say("never")
+""",
+    "streams": """
+while True:
+    sys.stdout.buffer.write(b"0123456789" * 10 + b"\\n")
+""",
+}
+START = """
+import os, sys, time
+from bert.command_line.console import deferred_stop, run_script
+from bert.files.paths import replace_files
+
+def say(text):
+    print(text, flush=True)
+
+def main(_):
+    if {says}:
+        say("ready")
+    exec({work!r})
+
+run_script(main, takes_arguments=True)
+"""
+
+
+def start(name, folder, **options):
+    code = START.format(says=name not in ("writes", "defers"), work=SCRIPTS[name])
+    return subprocess.Popen(
+        [sys.executable, "-c", code, str(folder)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        # What is read of a line must not take more with it.
+        bufsize=0,
+        **options,
+    )
+
+
+def stop(process, *numbers):
+    """Sends signals when the work has begun; returns output and errors behind "ready"."""
+    try:
+        assert process.stdout.readline() == b"ready\n"
+        for number in numbers:
+            process.send_signal(number)
+            if number != numbers[-1]:
+                # Signals that come together count as one.
+                time.sleep(0.8)
+        return [each.decode() for each in process.communicate(timeout=30)]
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        ("waits", signal.SIGTERM),
+        ("waits", signal.SIGINT),
+        ("waits", signal.SIGHUP),
+        ("waits", signal.SIGUSR1),
+        ("computes", signal.SIGINT),
+        ("writes", signal.SIGTERM),
+    ],
+)
+def test_a_signal_ends_a_script_with_one_line(tmp_path, name, number):
+    process = start(name, tmp_path)
+    output, errors = stop(process, number)
+    assert process.returncode == 128 + number
+    assert output == ""
+    assert errors.splitlines()[-1].endswith(f"] Stopped by {number.name}.")
+    assert len(errors.splitlines()) == 1
+    assert os.listdir(tmp_path) == []
+
+
+def test_what_is_to_be_whole_is_ended_first(tmp_path):
+    process = start("defers", tmp_path)
+    output, errors = stop(process, signal.SIGTERM)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert output == "whole\n"
+    assert len(errors.splitlines()) == 1
+
+
+def test_a_second_signal_ends_it_at_once(tmp_path):
+    process = start("defers", tmp_path)
+    output, errors = stop(process, signal.SIGTERM, signal.SIGINT)
+    assert process.returncode == 128 + signal.SIGINT
+    assert (output, errors) == ("", "")
+
+
+def test_signals_that_are_ignored_stay_so(tmp_path):
+    """As nohup starts a script."""
+    process = start(
+        "defers", tmp_path, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    )
+    output, errors = stop(process, signal.SIGHUP)
+    assert process.returncode == 0
+    assert (output, errors) == ("whole\nnever\n", "")
+
+
+def test_what_is_streamed_ends_with_a_whole_line(tmp_path):
+    process = start("streams", tmp_path)
+    output, errors = stop(process, signal.SIGTERM)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert set(output.split("\n")) == {"0123456789" * 10, ""}
+    assert len(errors.splitlines()) == 1
+
+
+def test_a_reader_that_leaves_is_no_error(tmp_path):
+    process = start("streams", tmp_path)
+    assert process.stdout.readline() == b"ready\n"
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    assert process.wait() == 128 + signal.SIGPIPE
+
+
+def test_without_a_script_signals_are_left_alone():
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    with deferred_stop():
+        assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+    assert before == [signal.default_int_handler, signal.SIG_DFL]
+
+
+OUT_OF_MEMORY = """Graph execution error:
+
+Detected at node model/dense defined at (most recent call last):
+<stack traces unavailable>
+OOM when allocating tensor with shape[32,512,30522] and type float on /device:GPU:0
+\t [[{{node model/dense}}]]
+Hint: If you want to see a list of allocated tensors"""
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (ValueError("`--x` must be y."), r"^`--x` must be y\.$"),
+        (OSError(errno.EACCES, "Permission denied", "/a"), r"^Permission denied: '/a'$"),
+        (OSError("a sentence"), r"^a sentence$"),
+        (
+            OSError(errno.ENOSPC, "No space left on device", "/a"),
+            r"room.*device: '/a'\. Files.*whole",
+        ),
+        (OSError(errno.EFBIG, "File too large"), r"room.*File too large.*ulimit"),
+        (
+            tf.errors.ResourceExhaustedError(None, None, "/a/b.data; No space left on device"),
+            r"room for what is written\. /a/b.data; No space",
+        ),
+        (
+            tf.errors.ResourceExhaustedError(None, None, OUT_OF_MEMORY),
+            r"^There must be memory.* OOM when allocating tensor with shape\[32,512,30522\] and "
+            r"type float on /device:GPU:0\. Lower `--train_batch_size`",
+        ),
+        (MemoryError("Unable to allocate 3 GiB"), r"memory.*Unable to allocate 3 GiB\. Lower"),
+        (MemoryError(), r"memory for what is computed\. Lower"),
+        (RecursionError("maximum depth"), r"nested so deeply\. maximum depth"),
+        (tf.errors.UnavailableError(None, None, "Socket closed"), r"go on: Socket closed$"),
+    ],
+)
+def test_what_ends_a_script_is_told_in_one_line(error, line):
+    said = explain(error)
+    assert "\n" not in said
+    with pytest.raises(RuntimeError, match=line):
+        raise RuntimeError(said)
+
+
+@pytest.mark.parametrize("error", [KeyError("a"), TypeError("b"), AssertionError()])
+def test_a_bug_keeps_its_traceback(error):
+    assert explain(error) is None

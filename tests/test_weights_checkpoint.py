@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import GOLDEN, change
+from conftest import GOLDEN, change, make_examples
 from power_loss import PowerLoss
 
 import modeling
@@ -465,6 +465,7 @@ def test_folder_may_have_the_characters_of_a_pattern(tmp_path, trainer):
     checkpoints = checkpoint.Checkpoints(str(folder), keep_checkpoint_max=1)
     for step in (1, 2):
         checkpoints.save(trainer.state(), step)
+    assert checkpoints.resume(trainer.state()) == 2
     assert {path.name for path in folder.iterdir()} == {
         own_files.LIST_FILE,
         "checkpoint",
@@ -479,7 +480,7 @@ def test_checkpoint_file_that_lies_is_named(tmp_path, trainer):
     checkpoints = checkpoint.Checkpoints(str(tmp_path))
     checkpoints.save(trainer.state(), 1)
     os.remove(tmp_path / "model.ckpt-1.index")
-    with pytest.raises(ValueError, match=r"checkpoint' names .*model.ckpt-1, but none is there"):
+    with pytest.raises(ValueError, match=r"should have model.ckpt-1, but none is there"):
         checkpoints.latest()
     # TensorFlow takes a file it cannot parse for none, and the run would begin anew.
     for text in ("not a checkpoint file", ""):
@@ -494,6 +495,155 @@ def test_lost_checkpoint_gives_way_to_the_one_before(tmp_path, trainer):
         checkpoints.save(trainer.state(), step)
     os.remove(tmp_path / "model.ckpt-2.index")
     assert checkpoints.latest() == str(tmp_path / "model.ckpt-1")
+
+
+@pytest.mark.parametrize("damage", [os.remove, lambda p: p.write_bytes(b""), truncate, flip_a_bit])
+def test_a_list_that_is_lost_or_damaged_is_not_needed(tmp_path, trainer, damage):
+    state = trainer.state()
+    checkpoints = checkpoint.Checkpoints(str(tmp_path), 2)
+    for step in (9, 10):
+        state["global_step"].assign(step)
+        checkpoints.save(state, step)
+    (tmp_path / "model.ckpt-99.partial.index").touch()
+    if damage in (truncate, flip_a_bit):
+        (tmp_path / "checkpoint").write_bytes(os.urandom(300))
+    damage(tmp_path / "checkpoint")
+    assert checkpoints.latest() == str(tmp_path / "model.ckpt-10")
+    assert checkpoint.Stored.open(str(tmp_path)).prefix == str(tmp_path / "model.ckpt-10")
+    assert checkpoints.resume(state) == 10
+    checkpoints.save(state, 11)
+    names = re.findall(r'^all.*: "(.*)"', (tmp_path / "checkpoint").read_text(), re.MULTILINE)
+    assert names == ["model.ckpt-10", "model.ckpt-11"]
+
+
+def test_a_list_that_was_edited_goes_before_what_is_found(tmp_path, trainer):
+    checkpoints = checkpoint.Checkpoints(str(tmp_path))
+    for step in (1, 2, 3):
+        checkpoints.save(trainer.state(), step)
+    names = [f'all_model_checkpoint_paths: "model.ckpt-{step}"\n' for step in (1, 2, 3)]
+    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-2"\n' + names[0])
+    assert checkpoints.latest() == str(tmp_path / "model.ckpt-2")
+    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-1"\n' + "".join(names))
+    assert checkpoints.latest() == str(tmp_path / "model.ckpt-1")
+
+
+@pytest.mark.parametrize("suffix", [".data-00000-of-00001", ".index"])
+@pytest.mark.parametrize("damage", [truncate, flip_a_bit, os.remove, lambda p: p.write_bytes(b"")])
+def test_a_damaged_checkpoint_gives_way_to_the_latest_sound_one(
+    tmp_path, trainer, log, suffix, damage
+):
+    state = trainer.state()
+    checkpoints = checkpoint.Checkpoints(str(tmp_path))
+    contents = {}
+    for step in (1, 2, 3):
+        state["cls/seq_relationship/output_bias"].assign([step, step])
+        state["global_step"].assign(step)
+        checkpoints.save(state, step)
+        contents[step] = values_of(state)
+    damage(tmp_path / f"model.ckpt-3{suffix}")
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert checkpoints.resume(state) == 2
+    assert_same(values_of(state), contents[2])
+    warnings = [each.getMessage() for each in log.records if each.levelname == "WARNING"]
+    assert len(warnings) == 1
+    assert "model.ckpt-3" in warnings[0]
+    assert "nothing is deleted" in warnings[0]
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    # All but a flipped bit is seen without reading the weights.
+    seen = damage is not flip_a_bit or suffix == ".index"
+    assert checkpoints.latest() == str(tmp_path / f"model.ckpt-{2 if seen else 3}")
+    # The run goes on, and writes what was damaged anew.
+    checkpoints.save(state, 3)
+    assert checkpoints.resume(state) == 3
+
+
+def test_where_no_checkpoint_is_whole_the_run_does_not_begin_anew(tmp_path, trainer):
+    checkpoints = checkpoint.Checkpoints(str(tmp_path))
+    for step in (1, 2):
+        checkpoints.save(trainer.state(), step)
+        flip_a_bit(tmp_path / f"model.ckpt-{step}.data-00000-of-00001")
+    with pytest.raises(
+        ValueError, match=r"model\.ckpt-2, model\.ckpt-1, but none is there that is"
+    ):
+        checkpoints.resume(trainer.state())
+    assert len(list(tmp_path.iterdir())) == 7
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "float64", "bfloat16"])
+def test_what_is_not_finite_is_neither_saved_nor_read(tmp_path, value, dtype):
+    prefix = str(tmp_path / "model.ckpt-1")
+    tensors = {
+        "steps": np.full(3, 7),
+        "fine": np.full((2, 3), 3e38, "float32"),
+        "ruined": np.array([1, value, 2, value], tf.as_dtype(dtype).as_numpy_dtype),
+    }
+    message = "2 of 4 values of `ruined` are not finite"
+    with pytest.raises(checkpoint.UnsoundError, match=message):
+        checkpoint.save_tensors(prefix, tensors)
+    assert list(tmp_path.iterdir()) == []
+    save_by_tf1(prefix, tensors)
+    stored = checkpoint.Stored.open(prefix)
+    # A sum beyond the largest number is none of these.
+    assert stored.read(["fine", "steps"]).keys() == {"fine", "steps"}
+    with pytest.raises(checkpoint.UnsoundError, match=message):
+        stored.read()
+
+
+def test_a_ruined_checkpoint_is_not_resumed(tmp_path, trainer, log):
+    state = trainer.state()
+    checkpoints = checkpoint.Checkpoints(str(tmp_path))
+    checkpoints.save(state, 1)
+    tensors = {**values_of(state), "global_step": np.int64(2)}
+    name = "bert/pooler/dense/bias/adam_v"
+    save_by_tf1(str(tmp_path / "model.ckpt-2"), {**tensors, name: np.full(8, np.inf, np.float32)})
+    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-2"\n')
+    assert checkpoints.resume(state) == 1
+    assert f"8 of 8 values of `{name}` are not finite" in log.text
+
+
+def test_every_checkpoint_has_its_step(tmp_path, trainer):
+    weights = {variable.path: variable for variable in trainer.model.weights}
+    checkpoint.save_variables(str(tmp_path / "bert_model.ckpt"), weights, 7)
+    prefix = checkpoint.Checkpoints(str(tmp_path)).save(weights, 8)
+    for path, step in ((str(tmp_path / "bert_model.ckpt"), 7), (prefix, 8)):
+        stored = read_tensors(path)["global_step"]
+        assert (stored, stored.dtype, stored.shape) == (step, np.int64, ())
+
+
+def test_adams_slots_have_the_names_of_their_moments(tmp_path, tiny_config):
+    trainer = loop.Trainer(
+        pretraining_heads.pretraining_model(tiny_config),
+        optimization.bert_optimizer(0.1, 10, 0),
+        run_pretraining.OBJECTIVE,
+    )
+    trainer.train_step({n: tf.constant(v) for n, v in make_examples(tiny_config, 4).items()})
+    stored = read_tensors(checkpoint.Checkpoints(str(tmp_path)).save(trainer.state(), 1))
+    first = {name for name in stored if name.endswith("/adam_m")}
+    assert len(first) == len(trainer.model.trainable_variables)
+    for name in first:
+        # After one step, of a gradient g: m = 0.1 g and v = 0.001 g².
+        m, v = stored[name], stored[f"{name[:-1]}v"]
+        np.testing.assert_allclose(v, 0.1 * m**2, rtol=1e-4, atol=1e-12, err_msg=name)
+    assert any((stored[name] < 0).any() for name in first)
+
+
+def test_leftovers_of_a_killed_save_are_removed_and_never_read(tmp_path, trainer):
+    checkpoints = checkpoint.Checkpoints(str(tmp_path))
+    checkpoints.save(trainer.state(), 1)
+    kept = {path.name for path in tmp_path.iterdir()}
+    for name in (
+        "model.ckpt-2.partial.index",
+        "model.ckpt-2.partial.data-00000-of-00001",
+        "model.ckpt-2.partial_temp",
+        "checkpoint.partial",
+        "train.tf_record.0123456789abcdef0123456789abcdef.tmp",
+    ):
+        (tmp_path / name).write_bytes(b"half")
+    (tmp_path / "saved_model.partial" / "variables").mkdir(parents=True)
+    assert checkpoints.latest() == str(tmp_path / "model.ckpt-1")
+    checkpoints.remove_partial()
+    assert {path.name for path in tmp_path.iterdir()} == kept
 
 
 @pytest.mark.parametrize("place", ["{}/thesis/model.ckpt-1", "../thesis/model.ckpt-1", "{}/link"])

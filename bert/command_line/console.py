@@ -1,14 +1,30 @@
-"""How a script starts, and how far its work is."""
+"""How a script starts and ends, and how far its work is."""
 
+import contextlib
+import errno
 import itertools
+import os
+import signal
 import sys
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from absl import app, flags, logging
 
 _SECONDS_BETWEEN_LINES = 10
 _TRUTH_VALUES = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
+
+# What asks a script to end; not all systems have all of them.
+STOP_SIGNALS = tuple(
+    getattr(signal, name)
+    for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1")
+    if hasattr(signal, name)
+)
+
+# Some who stop a process send the signal to it and to its group, so that it comes twice.
+_SECONDS_OF_ONE_SIGNAL = 0.5
 
 
 class Progress:
@@ -40,22 +56,110 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{seconds:02}"
 
 
+class Stop(KeyboardInterrupt):
+    """A signal asks the script to end, which it does as after any exception.
+
+    Args:
+      number: Of the signal.
+      message: The last line to be seen.
+
+    Attributes:
+      number: As given.
+    """
+
+    def __init__(self, number: int, message: str = "") -> None:
+        super().__init__(message or f"Stopped by {signal.Signals(number).name}.")
+        self.number = number
+
+
+class _Signals:
+    """Turns the first signal of `STOP_SIGNALS` into `Stop`; a second one ends the process."""
+
+    def __init__(self) -> None:
+        self.first: int | None = None
+        self.num_deferring = 0
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[None]:
+        """Takes the signals over for a block, apart from those that are ignored, as nohup does."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        self.first = None
+        before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+        taken = [number for number, handler in before.items() if handler != signal.SIG_IGN]
+        reader, writer = os.pipe()
+        os.set_blocking(writer, False)
+        old_writer = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        for number in taken:
+            signal.signal(number, self._handle)
+        threading.Thread(target=_end_at_second, args=(reader, taken), daemon=True).start()
+        try:
+            yield
+        finally:
+            for number in taken:
+                # What is left to do once it is stopped is done in silence.
+                signal.signal(number, signal.SIG_DFL if self.first else before[number])
+            signal.set_wakeup_fd(old_writer)
+            os.close(writer)
+
+    def _handle(self, number: int, _: Any) -> None:
+        if self.first is None:
+            self.first = number
+            self.check()
+
+    def check(self) -> None:
+        """Raises `Stop` if a signal came, unless that is deferred."""
+        if self.first is not None and not self.num_deferring:
+            raise Stop(self.first)
+
+
+def _end_at_second(reader: int, numbers: list[int]) -> None:
+    """Ends the process at a second signal, even while it is busy in code that is not Python's."""
+    first = None
+    while byte := os.read(reader, 1):
+        if byte[0] not in numbers:
+            continue
+        now = time.monotonic()
+        first = first or now
+        if now - first > _SECONDS_OF_ONE_SIGNAL:
+            os._exit(128 + byte[0])
+    os.close(reader)
+
+
+_signals = _Signals()
+
+
+def stop_signal() -> int | None:
+    """Returns the signal that asked the script to stop, None while there was none."""
+    return _signals.first
+
+
+@contextlib.contextmanager
+def deferred_stop() -> Iterator[None]:
+    """Keeps a first signal from ending what is to be whole; `Stop` is raised behind it."""
+    _signals.num_deferring += 1
+    try:
+        yield
+    finally:
+        _signals.num_deferring -= 1
+    _signals.check()
+
+
 def run_script(main: Callable[[list[str]], None], *, takes_arguments: bool = False) -> None:
     """Runs `main`; what the user can mend ends as one line and exit status 1, not as a traceback.
 
-    With --verbosity=1 the traceback is shown, too. `takes_arguments` allows what is not a flag.
+    A first signal to end, such as Ctrl-C, ends it as `Stop` with 128 and the signal's number as
+    status; a second one ends it at once. With --verbosity=1 the traceback is shown, too.
+    `takes_arguments` allows what is not a flag.
     """
 
     def checked_main(arguments: list[str]) -> None:
         remedy = _remedy_for_spaces(arguments[1:])
         if remedy or (len(arguments) > 1 and not takes_arguments):
             raise app.UsageError(f"Arguments must be flags. Received {arguments[1:]}.{remedy}")
-        try:
-            main(arguments)
-        except (ValueError, ArithmeticError, OSError) as error:
-            logging.debug("The error arose here:", exc_info=True)
-            logging.error("%s", error)
-            sys.exit(1)
+        with _signals.watched():
+            _run(main, arguments)
 
     app.run(checked_main)
 
@@ -74,3 +178,76 @@ def _remedy_for_spaces(arguments: Sequence[str]) -> str:
             short = f"--{name}" if value else f"--no{name}"
             return f" Write `{before} {word}` as `--{name}={word.lower()}` or `{short}`."
     return ""
+
+
+def _run(main: Callable[[list[str]], None], arguments: list[str]) -> None:
+    try:
+        main(arguments)
+        sys.stdout.flush()
+    except KeyboardInterrupt as stop:
+        logging.debug("It was stopped here:", exc_info=True)
+        number = stop.number if isinstance(stop, Stop) else signal.SIGINT
+        logging.warning("%s", stop if isinstance(stop, Stop) else Stop(number))
+        sys.exit(128 + number)
+    except BrokenPipeError:
+        logging.debug("Nobody reads on:", exc_info=True)
+        # What Python would still write there at its end has no reader, either.
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(128 + signal.SIGPIPE)
+    except Exception as error:
+        line = explain(error)
+        if line is None:
+            raise
+        logging.debug("The error arose here:", exc_info=True)
+        logging.error("%s", line)
+        sys.exit(1)
+
+
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_NO_ROOM_MESSAGES = tuple(os.strerror(number) for number in _NO_ROOM)
+_ROOM = (
+    "Files that were there before are whole. Make room, give a folder on another disk, or write "
+    "less (`--keep_checkpoint_max`, `--dupe_factor`); a limit on the size of files is what "
+    "`ulimit -f` says."
+)
+_MEMORY = (
+    "Lower `--train_batch_size`, `--eval_batch_size` or `--max_seq_length`, or the number of "
+    "processes; `--gradient_accumulation_steps` trains the same in less memory."
+)
+
+
+def explain(error: Exception) -> str | None:
+    """Returns the line that tells a user what to mend, None for what only a bug can cause."""
+    tf = sys.modules.get("tensorflow")
+    errors = tf.errors if tf else None
+    text = str(error)
+    if errors and isinstance(error, errors.OpError):
+        text = _reason(error.message)
+    elif isinstance(error, OSError) and error.strerror:
+        text = ": ".join([error.strerror, *map(repr, filter(None, [error.filename]))])
+    if getattr(error, "errno", None) in _NO_ROOM or any(each in text for each in _NO_ROOM_MESSAGES):
+        return f"There must be room for what is written. {text}. {_ROOM}"
+    if isinstance(error, MemoryError) or (
+        errors and isinstance(error, errors.ResourceExhaustedError)
+    ):
+        needed = f" {text}." if text else ""
+        return f"There must be memory for what is computed.{needed} {_MEMORY}"
+    if isinstance(error, RecursionError):
+        return f"What is read must not be nested so deeply. {text}."
+    if isinstance(error, ValueError | ArithmeticError | OSError):
+        return text
+    if errors and isinstance(error, errors.OpError):
+        return f"TensorFlow could not go on: {text}"
+    return None
+
+
+# How lines of TensorFlow's begin that say where, and not what.
+_PLACES = ("Graph execution error", "Detected at node", "<stack traces", "Hint:", "[[", "File ")
+
+
+def _reason(message: str) -> str:
+    """Returns the line of an error of TensorFlow's that says what is wrong."""
+    lines = [line.strip() for line in message.splitlines()]
+    said = [line for line in lines if line and not line.startswith(_PLACES)]
+    return (said or lines or [""])[0].rstrip(".")

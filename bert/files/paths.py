@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
-_WILDCARDS = frozenset("*?[\\")
+WILDCARDS = frozenset("*?[\\")
 
 # Names of a folder's content that fit into a message.
 _NAMES_SHOWN = 12
@@ -93,7 +93,7 @@ def _match(pattern: str) -> list[str]:
     if not is_remote(pattern):
         if os.path.isfile(pattern):
             return [pattern]
-        if not _WILDCARDS & set(pattern):
+        if not WILDCARDS & set(pattern):
             return []
     gfile = _gfile()
     with _os_errors(pattern):

@@ -4,13 +4,17 @@ import collections
 import contextlib
 import multiprocessing
 import os
+import signal
 import sys
 import threading
 import types
 from collections.abc import Callable, Iterable, Iterator
 from concurrent import futures
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.connection import Connection, wait
 from typing import Any, TypeVar
+
+from bert.command_line.console import STOP_SIGNALS
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -30,7 +34,8 @@ class Workers:
     """Processes that each hold `state` and call functions on it and an item.
 
     With one process, this one does the work. Others import the modules of what they are sent, and
-    not the script that was started. They end with this process, however it ends.
+    not the script that was started. They end with this process, however it ends, and at once where
+    the block ends with an exception. Signals to stop are for this process to answer.
 
     Args:
       num_processes: From 1.
@@ -44,20 +49,26 @@ class Workers:
         self._limit = num_processes * _AHEAD
         self._executor = None
         if num_processes > 1:
+            # A copy of a process in which TensorFlow has begun its threads may hang.
+            context = multiprocessing.get_context("spawn")
+            self._end, self._ends = context.Pipe(duplex=False)
             self._executor = futures.ProcessPoolExecutor(
                 num_processes,
-                # A copy of a process in which TensorFlow has begun its threads may hang.
-                mp_context=multiprocessing.get_context("spawn"),
+                mp_context=context,
                 initializer=_set_up,
-                initargs=(state,),
+                initargs=(state, self._end),
             )
 
     def __enter__(self) -> "Workers":
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         if self._executor is not None:
+            if kind:
+                self._ends.close()
             self._executor.shutdown(cancel_futures=True)
+            self._ends.close()
+            self._end.close()
 
     def map(
         self, function: Callable[[Any, Item], Result], items: Iterable[Item]
@@ -87,7 +98,7 @@ class Workers:
     ) -> Iterator[Result]:
         waiting: collections.deque[futures.Future[Result]] = collections.deque()
         for item in items:
-            with _script_hidden():
+            with _script_hidden(), _signals_kept():
                 waiting.append(executor.submit(_call, function, item))
             if len(waiting) >= self._limit:
                 yield waiting.popleft().result()
@@ -106,20 +117,30 @@ def _script_hidden() -> Iterator[None]:
         sys.modules["__main__"] = script
 
 
+@contextlib.contextmanager
+def _signals_kept() -> Iterator[None]:
+    """Keeps signals to stop from a process that begins; here they wait until it has begun."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 _process_state: Any = None
 
 
-def _set_up(state: Any) -> None:
+def _set_up(state: Any, end: Connection) -> None:
     global _process_state  # noqa: PLW0603
     _process_state = state
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=_end_with_parent, args=(end,), daemon=True).start()
 
 
-def _end_with_parent() -> None:
-    """Ends this process when its parent is gone, even where that was killed."""
+def _end_with_parent(end: Connection) -> None:
+    """Ends this process when its parent is gone, even where that was killed, or wants no more."""
     parent = multiprocessing.parent_process()
     if parent is not None:
-        parent.join()
+        wait([parent.sentinel, end])
         os._exit(1)
 
 

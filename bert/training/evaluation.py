@@ -13,8 +13,8 @@ from absl import logging
 from bert.command_line.console import Progress
 from bert.files.own_files import claim, claim_folder
 from bert.files.paths import read_file, write_text
-from bert.training import loop
-from bert.training.loop import Batch
+from bert.training.loop import Batch, Observer
+from bert.training.progress import open_summaries, write_summaries
 from bert.weights import checkpoint
 
 Tensor = Any
@@ -108,8 +108,8 @@ def save_results(
         logging.info("  %s = %s", key, lines[key])
     path = claim(output_dir, f"{name}.txt")
     write_text(path, "".join(f"{key} = {lines[key]!s}\n" for key in sorted(lines)))
-    writer = loop.open_summaries(output_dir, name.replace("eval_results", "eval"))
-    loop.write_summaries(writer, step, results)
+    writer = open_summaries(output_dir, name.replace("eval_results", "eval"))
+    write_summaries(writer, step, results)
     writer.close()
 
 
@@ -167,9 +167,10 @@ class EarlyStopping:
         path = os.path.join(folder, HISTORY_FILE)
         history = _read_history(path, self.metric) if step else []
         self._history = [scores for scores in history if scores["step"] <= step]
+        self._step = step
         if writes:
             claim_folder(folder, BEST)
-            self._writer = loop.open_summaries(folder, "eval")
+            self._writer = open_summaries(folder, "eval")
 
     @property
     def best(self) -> dict[str, Any] | None:
@@ -205,7 +206,7 @@ class EarlyStopping:
             if is_best:
                 best = checkpoint.Checkpoints(os.path.join(self._folder, BEST), 1)
                 best.save({variable.path: variable for variable in self._model.weights}, step)
-            loop.write_summaries(self._writer, step, scores)
+            write_summaries(self._writer, step, scores)
             text = "".join(json.dumps(line) + "\n" for line in self._history)
             write_text(claim(self._folder, HISTORY_FILE), text)
         if self.is_over:
@@ -214,10 +215,19 @@ class EarlyStopping:
             )
         return self.is_over
 
-    def at_steps(self, every: int, last: int) -> loop.Observer:
-        """Returns an observer that evaluates every so many steps and after the last one."""
+    def at_steps(self, every: int, last: int) -> Observer:
+        """Returns an observer that evaluates every so many steps and after the last one.
+
+        Where the training was stopped before such a step's evaluation was done, that comes first.
+        """
+
+        def is_due(step: int) -> bool:
+            return step % every == 0 or step == last
 
         def observe(step: int, _: Mapping[str, float]) -> bool:
-            return (step % every == 0 or step == last) and self(step)
+            return is_due(step) and self(step)
 
+        is_done = self._step in (0, *(scores["step"] for scores in self._history))
+        if is_due(self._step) and not is_done:
+            self(self._step)
         return observe

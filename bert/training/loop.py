@@ -7,7 +7,6 @@ depend on the number of replicas or micro-batches, up to rounding (dropout masks
 
 import dataclasses
 import os
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,17 +17,21 @@ from absl import logging
 
 import modeling
 import optimization
-from bert.command_line.console import clock
+from bert.command_line.console import stop_signal
 from bert.command_line.flags import TrainingSettings
 from bert.files import own_files
-from bert.files.paths import paths_from
+from bert.training.keeper import REMEDY, Keeper, NonFiniteLossError
 from bert.training.memory import tell_needs
 from bert.training.plan import Plan
+from bert.training.progress import ProgressLog
 from bert.weights import checkpoint, provenance
 from bert.weights.checkpoint import Stored
 
 Tensor = Any
 Batch = Mapping[str, Tensor]
+
+# Among the results of a step, how many replicas were asked to stop.
+_STOP = "stop"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,6 +72,11 @@ def make_strategy(name: str, tpu_name: str | None = None) -> tf.distribute.Strat
             ) from error
         return tf.distribute.TPUStrategy(resolver)
     return tf.distribute.get_strategy()
+
+
+def has_several_workers(strategy: tf.distribute.Strategy) -> bool:
+    """Returns whether other processes take the same steps."""
+    return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
 
 
 def is_chief(strategy: tf.distribute.Strategy) -> bool:
@@ -112,6 +120,10 @@ class Trainer:
       loss_scale: For float16.
       signature: Shapes and dtypes of a batch where they differ between batches; without, the step
         is built for those of the first.
+
+    Attributes:
+      is_stop_agreed: Whether a signal has asked one of several workers to stop. They learn of it
+        with the same step, since none can take the next one alone.
     """
 
     def __init__(
@@ -139,6 +151,8 @@ class Trainer:
             )
         optimizer.build(model.trainable_variables)
         self._result_names: list[str] = []
+        self._has_several_workers = has_several_workers(self.strategy)
+        self.is_stop_agreed = False
         # The shares of several replicas are no tensors, so they have no such signature.
         one = signature is not None and self.strategy.num_replicas_in_sync == 1
         self._step_function = tf.function(
@@ -189,23 +203,27 @@ class Trainer:
 
     def train_step(self, batch: Batch) -> dict[str, float]:
         """Takes one step and returns its loss, the loss's parts, learning rate and norm."""
-        per_replica = self._step_function(batch)
+        asked = [tf.constant(float(stop_signal() is not None))] if self._has_several_workers else []
+        per_replica = self._step_function(batch, *asked)
         values = self.strategy.experimental_local_results(per_replica)[0].numpy()
-        return dict(zip(self._result_names, values.tolist(), strict=True))
+        results = dict(zip(self._result_names, values.tolist(), strict=True))
+        self.is_stop_agreed = results.pop(_STOP, 0.0) > 0
+        return results
 
-    def _distributed_step(self, batch: Batch) -> Tensor:
-        return self.strategy.run(self._replica_step, args=(batch,))
+    def _distributed_step(self, batch: Batch, *asked: Tensor) -> Tensor:
+        return self.strategy.run(self._replica_step, args=(batch, *asked))
 
-    def _replica_step(self, batch: Batch) -> Tensor:
+    def _replica_step(self, batch: Batch, *asked: Tensor) -> Tensor:
         learning_rate = tf.convert_to_tensor(self.optimizer.learning_rate)
         weights = self._all_reduce(self.objective.weights(batch))
         gradients, parts = self._gradients(batch, weights)
-        gradients, parts = self._all_reduce((gradients, parts))
+        gradients, parts, asked = self._all_reduce((gradients, parts, asked))
         unscale = 1.0 / self.loss_scale.scale if self.loss_scale else 1.0
         norm = tf.linalg.global_norm(gradients) * unscale
         self._apply(gradients, optimization.clip_scale(norm) * unscale)
         results = {"loss": sum(parts.values()), **parts}
         results |= {"learning_rate": learning_rate, "gradient_norm": norm}
+        results |= dict(zip([_STOP], asked, strict=False))
         self._result_names = list(results)
         return tf.stack(list(results.values()))
 
@@ -278,9 +296,8 @@ def initialize(
       checkpoints: Those of this run; None where those in its folder are of another.
       init: The weights to begin with, or None.
     """
-    latest = checkpoints.latest() if checkpoints else None
-    if checkpoints and latest:
-        step = checkpoints.restore(state, latest)
+    step = checkpoints.resume(state) if checkpoints else None
+    if checkpoints and step is not None:
         unread = f"; --init_checkpoint={init.path} is not read" if init else ""
         logging.info("Resuming from step %d in %s%s.", step, checkpoints.folder, unread)
         return step
@@ -289,10 +306,6 @@ def initialize(
     else:
         logging.warning("No checkpoint to start from: the weights are random.")
     return 0
-
-
-class NonFiniteLossError(ArithmeticError):
-    """The loss or the norm of its gradients is infinite or not a number."""
 
 
 # Gets the step and its results; a true value ends the training there.
@@ -318,8 +331,12 @@ def train(
       save_checkpoints_steps: Steps between checkpoints.
       observers: Called after each step with its number and results; any of them may end it.
 
+    However it ends, what it has reached is saved, if the weights are sound: `Stop` comes when that
+    is done. An exception in a step may have come in the midst of changing them.
+
     Raises:
       NonFiniteLossError: with the step and where its batch was written; nothing is saved after it.
+      Stop: where a signal asked for it, with the step.
     """
     start = trainer.step
     if start == num_train_steps:
@@ -328,17 +345,23 @@ def train(
     saves = is_chief(trainer.strategy)
     if saves and (start == 0 or checkpoints.latest() is None):
         checkpoints.save(trainer.state(), start)
-    for step, batch in enumerate(
-        batches.iterate(start, num_train_steps, trainer.strategy), start=start + 1
-    ):
-        results = trainer.train_step(batch)
-        _check_finite(results, step, trainer, batches, checkpoints.folder)
-        ends = [observe(step, results) for observe in observers]
-        end = step == num_train_steps or any(ends)
-        if saves and (step % save_checkpoints_steps == 0 or end):
-            logging.info("Saved %s.", checkpoints.save(trainer.state(), step))
-        if end:
-            return
+    with Keeper(
+        trainer,
+        checkpoints if saves else None,
+        has_several_workers=has_several_workers(trainer.strategy),
+    ) as keeper:
+        for step, batch in enumerate(
+            batches.iterate(start, num_train_steps, trainer.strategy), start=start + 1
+        ):
+            with keeper.taking_step():
+                results = trainer.train_step(batch)
+                _check_finite(results, step, trainer, batches, checkpoints.folder)
+            ends = [observe(step, results) for observe in observers]
+            end = step == num_train_steps or any(ends)
+            if step % save_checkpoints_steps == 0 or end:
+                keeper.save()
+            if end:
+                return
 
 
 def _check_finite(
@@ -354,68 +377,8 @@ def _check_finite(
     raise NonFiniteLossError(
         f"The loss must stay finite. At step {step}: "
         f"{', '.join(f'{name} {value:.6g}' for name, value in results.items())}. Its batch is in "
-        f"{path!r}; the checkpoints before it are kept. Try a smaller --learning_rate or more "
-        "--num_warmup_steps."
+        f"{path!r}; the checkpoints before it are kept. {REMEDY}"
     )
-
-
-class ProgressLog:
-    """Logs the mean results since the last line, the speed and the time left; TensorBoard, too.
-
-    Args:
-      folder: Where TensorBoard's event file goes.
-      first_step: The step before the first observed one.
-      num_train_steps: The step that training ends with.
-      batch_size: Examples per step.
-      every: Steps between lines.
-    """
-
-    def __init__(
-        self, folder: str, *, first_step: int, num_train_steps: int, batch_size: int, every: int
-    ) -> None:
-        self.num_train_steps = num_train_steps
-        self.batch_size = batch_size
-        self.every = every
-        self._writer = open_summaries(folder)
-        self._first_step = self._last_step = first_step
-        self._started = time.monotonic()
-        self._results: list[Mapping[str, float]] = []
-
-    def __call__(self, step: int, results: Mapping[str, float]) -> None:
-        self._results.append(results)
-        if step == self._first_step + 1:
-            # The first step compiles; it would spoil the speed and the time left.
-            logging.info(
-                "Step %d took %.1f s, most of it to build the graph; loss %.4f.",
-                step,
-                time.monotonic() - self._started,
-                results["loss"],
-            )
-            self._restart(step)
-        if step % self.every == 0 or step == self.num_train_steps:
-            self._write(step)
-
-    def _restart(self, step: int) -> None:
-        self._last_step = step
-        self._started = time.monotonic()
-
-    def _write(self, step: int) -> None:
-        means = {
-            name: float(np.mean([results[name] for results in self._results]))
-            for name in self._results[0]
-        }
-        means["learning_rate"] = self._results[-1]["learning_rate"]
-        self._results = []
-        if step > self._last_step:
-            seconds = (time.monotonic() - self._started) / (step - self._last_step)
-            means["examples_per_second"] = self.batch_size / seconds
-            left = f"  ETA {clock(seconds * (self.num_train_steps - step))}"
-            self._restart(step)
-        else:
-            left = ""
-        values = "  ".join(f"{name} {value:.4g}" for name, value in means.items())
-        logging.info("Step %d/%d  %s%s", step, self.num_train_steps, values, left)
-        write_summaries(self._writer, step, means)
 
 
 class Run:
@@ -484,28 +447,6 @@ class Run:
                 num_train_steps=num_train_steps,
                 rows=max(batches.features["input_ids"].rows, 1),
             )
-
-
-def open_summaries(folder: str, name: str = "") -> Any:
-    """Returns a writer of an event file for TensorBoard, in a folder of a run or one within it."""
-    place = os.path.join(folder, name)
-    before = _event_files(place)
-    writer = tf.summary.create_file_writer(place)
-    new = (os.path.basename(path) for path in _event_files(place) if path not in before)
-    own_files.adopt(folder, [os.path.join(name, each) for each in new])
-    return writer
-
-
-def _event_files(folder: str) -> list[str]:
-    return paths_from(os.path.join(folder, "events.out.tfevents."))
-
-
-def write_summaries(writer: Any, step: int, values: Mapping[str, float]) -> None:
-    """Writes scalars for TensorBoard."""
-    with writer.as_default(step=step):
-        for name, value in values.items():
-            tf.summary.scalar(name, value)
-    writer.flush()
 
 
 def log_set_up(model: keras.Model, strategy: tf.distribute.Strategy, settings: Any) -> None:

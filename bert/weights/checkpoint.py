@@ -5,9 +5,12 @@ slots `<name>/adam_m` and `<name>/adam_v`, and `global_step` (original: optimiza
 """
 
 import functools
+import math
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import tempfile
+import weakref
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -18,6 +21,7 @@ from absl import logging
 from bert.files import own_files, paths
 from bert.files.paths import paths_from, write_text
 from bert.weights import hub, huggingface, provenance
+from bert.weights.saving import SUFFIXES, UnsoundError, find_not_finite, remove, save_tensors
 from bert.weights.variables import encoder_shapes, find_differences
 from modeling import BertConfig
 
@@ -27,9 +31,7 @@ SLOTS = ("adam_m", "adam_v")
 WEIGHTS = "bert_model.ckpt"
 # Models that need no pooler, such as those that tag tokens, are also saved without it.
 _POOLER = ("bert/pooler/dense/kernel", "bert/pooler/dense/bias")
-_SUFFIXES = (".index", ".meta", ".data-00000-of-00001")
-# How the files of a checkpoint end, those of the original's with several devices included.
-_FILE = re.compile(r"\.(index|meta|data-\d{5}-of-\d{5})")
+_INDEX = re.compile(r"model\.ckpt-(\d+)\.index")
 
 
 class Stored:
@@ -76,7 +78,7 @@ class Stored:
             return huggingface.Reader(self.prefix, self.flag)
         try:
             # tf.train.load_checkpoint would take some prefixes on other file systems for folders.
-            reader = tf.compat.v1.train.NewCheckpointReader(self.prefix)
+            reader = tf.compat.v1.train.NewCheckpointReader(self._readable_prefix())
         except (tf.errors.OpError, RuntimeError, ValueError, IndexError) as error:
             raise self._broken(error) from error
         if reader.has_tensor("_CHECKPOINTABLE_OBJECT_GRAPH"):
@@ -87,8 +89,18 @@ class Stored:
             )
         return reader
 
-    def _broken(self, error: Exception) -> ValueError:
-        return ValueError(
+    def _readable_prefix(self) -> str:
+        """Returns the prefix, or where TensorFlow took it for a pattern, one through a link."""
+        if paths.is_remote(self.prefix) or not paths.WILDCARDS & set(self.folder):
+            return self.prefix
+        place = tempfile.TemporaryDirectory(prefix="bert-link-")
+        weakref.finalize(self, place.cleanup)
+        link = os.path.join(place.name, "folder")
+        os.symlink(os.path.abspath(self.folder), link)
+        return os.path.join(link, os.path.basename(self.prefix))
+
+    def _broken(self, error: Exception | str) -> UnsoundError:
+        return UnsoundError(
             f"`--{self.flag}` must name a whole checkpoint. {self.prefix!r} cannot be read: {error}"
         )
 
@@ -105,13 +117,34 @@ class Stored:
         """Returns the tensors of these names, all of them or none; without names, all there are.
 
         Raises:
-          ValueError: where the files are damaged.
+          UnsoundError: where the files are damaged, or a value is not finite.
         """
         names = self.shapes if names is None else names
         try:
-            return {name: self._reader.get_tensor(name) for name in names}
+            tensors = {name: self._reader.get_tensor(name) for name in names}
         except (tf.errors.OpError, RuntimeError, IndexError) as error:
             raise self._broken(error) from error
+        if problem := find_not_finite(tensors):
+            raise UnsoundError(
+                f"`--{self.flag}` must name a checkpoint of numbers that are finite. In "
+                f"{self.prefix!r}, {problem}: its training has diverged."
+            )
+        return tensors
+
+    def check_whole(self) -> None:
+        """Checks that the bytes of all tensors are there, without reading them.
+
+        Raises:
+          UnsoundError: where they are not.
+        """
+        needed = sum(
+            math.prod(self.shapes[name]) * kind.size
+            for name, kind in self._reader.get_variable_to_dtype_map().items()
+            if kind != tf.string
+        )
+        stored = sum(map(paths.file_size, paths_from(f"{self.prefix}.data-")))
+        if stored < needed:
+            raise self._broken(f"its data have {stored} bytes of {needed}")
 
     def check_fit(self, config: BertConfig) -> None:
         """Checks that there is an encoder of this shape; reads no weights.
@@ -209,7 +242,7 @@ def _some(names: Sequence[str], *, limit: int = 5, separator: str = ", ") -> str
 
 
 def _find_prefix(path: str, flag: str) -> str:
-    for suffix in _SUFFIXES:
+    for suffix in SUFFIXES:
         path = path.removesuffix(suffix)
     if tf.io.gfile.exists(path + ".index"):
         return path
@@ -277,46 +310,87 @@ class Checkpoints:
         self.keep_checkpoint_max = keep_checkpoint_max
 
     def latest(self) -> str | None:
-        """Returns the prefix of the latest checkpoint, or None where none was ever written.
+        """Returns the prefix of the latest whole checkpoint, or None where none was ever written.
 
         Raises:
-          ValueError: where `checkpoint` names checkpoints of which none is left.
+          ValueError: where there are some, or `checkpoint` says so, but none is whole.
         """
-        names = self._listed()
-        existing = [name for name in names if tf.io.gfile.exists(f"{self._prefix(name)}.index")]
-        if names and not existing:
+        return next((stored.prefix for stored in self._whole()), None)
+
+    def resume(self, variables: Mapping[str, keras.Variable]) -> int | None:
+        """Assigns every variable from the latest checkpoint that is sound.
+
+        Returns:
+          Its step, or None where no checkpoint was ever written.
+
+        Raises:
+          ValueError: where none is sound, or the latest one that is has other variables.
+        """
+        for stored in self._whole():
+            try:
+                return self.restore(variables, stored.prefix)
+            except UnsoundError as error:
+                _warn_of(error)
+        return None
+
+    def _whole(self) -> Iterator[Stored]:
+        """Yields the checkpoints that are whole, the latest first; at the end, fails if asked on.
+
+        Those that are listed come before others: who edits the list goes back by intention.
+        """
+        listed, found = self._listed(), self._found()
+        names = [*reversed(listed or []), *(name for name in found if name not in (listed or []))]
+        for name in names:
+            stored = Stored(self._prefix(name), "output_dir")
+            try:
+                stored.check_whole()
+            except UnsoundError as error:
+                _warn_of(error)
+            else:
+                yield stored
+        path = self._prefix("checkpoint")
+        if names:
             raise ValueError(
-                f"{self._prefix('checkpoint')!r} names {_some(names)}, but none is there. Restore "
-                "the files, or delete that file to begin anew."
+                f"`--output_dir` must hold a whole checkpoint of finite numbers. {self.folder!r} "
+                f"should have {_some(names)}, but none is there that is. Restore the files, or "
+                f"delete them and {path!r} to begin anew."
             )
-        return self._prefix(existing[-1]) if existing else None
+        if listed is None and tf.io.gfile.exists(path):
+            raise ValueError(
+                f"{path!r} must list checkpoints. It cannot be read, and none is there; delete it "
+                "to begin anew."
+            )
 
     def _prefix(self, name: str) -> str:
         return os.path.join(self.folder, name)
 
-    def _listed(self) -> list[str]:
-        """Returns the names in the file `checkpoint`, the latest at the end."""
-        path = self._prefix("checkpoint")
-        if not tf.io.gfile.exists(path):
-            return []
+    def _listed(self) -> list[str] | None:
+        """Returns the names in the file `checkpoint`, the latest at the end; None if it is lost."""
+        if not tf.io.gfile.exists(self._prefix("checkpoint")):
+            return None
         try:
             state = tf.train.get_checkpoint_state(self.folder)
         except (tf.errors.OpError, ValueError):
             state = None
         if state is None:
-            raise ValueError(
-                f"{path!r} must list checkpoints. It cannot be read; delete it to begin anew."
-            )
+            return None
         # TensorFlow 1 lists whole paths, which of a copied folder lead to where it was.
         listed = [*state.all_model_checkpoint_paths, state.model_checkpoint_path]
         names = [os.path.basename(path) for path in listed]
         return [name for name in dict.fromkeys(reversed(names)) if name][::-1]
 
+    def _found(self) -> list[str]:
+        """Returns the names of the checkpoints whose index is there, the latest first."""
+        indices = [os.path.basename(path) for path in paths_from(self._prefix("model.ckpt-"))]
+        steps = [int(match[1]) for name in indices if (match := _INDEX.fullmatch(name))]
+        return [f"model.ckpt-{step}" for step in sorted(steps, reverse=True)]
+
     def save(self, variables: Mapping[str, keras.Variable], step: int) -> str:
         """Writes the variables under their names and returns the prefix."""
         name = f"model.ckpt-{step}"
         self._write(name, variables, step)
-        self._keep([other for other in self._listed() if other != name] + [name])
+        others = self._listed() or self._found()[::-1]
+        self._keep([other for other in others if other != name] + [name])
         return self._prefix(name)
 
     def _write(self, name: str, variables: Mapping[str, keras.Variable], step: int) -> None:
@@ -368,79 +442,19 @@ class Checkpoints:
         return int(values[GLOBAL_STEP])
 
 
-def remove(prefix: str) -> None:
-    """Removes a checkpoint of a run: its index first, without which it is none."""
-    folder = os.path.dirname(prefix)
-    names = [os.path.basename(path) for path in paths_from(f"{prefix}.") if _is_part(path, prefix)]
-    own_files.remove(folder, [name for name in names if name.endswith(".index")])
-    paths.sync(folder)
-    own_files.remove(folder, names)
+@functools.lru_cache
+def _warn(message: str) -> None:
+    """Warns once, however often a folder is looked into."""
+    logging.warning(message)
 
 
-def _is_part(path: str, prefix: str) -> bool:
-    return _FILE.fullmatch(path.removeprefix(prefix)) is not None
+def _warn_of(error: UnsoundError) -> None:
+    _warn(f"{error} The latest one before it is looked for; nothing is deleted.")
 
 
 def save_variables(prefix: str, variables: Mapping[str, keras.Variable], step: int) -> None:
     """Writes the variables of a run under their names, with the step, as `save_tensors`."""
     folder, name = os.path.split(prefix)
-    own_files.claim_all(folder, [name + suffix for suffix in _SUFFIXES])
+    own_files.claim_all(folder, [name + suffix for suffix in SUFFIXES])
     tensors = {name: np.asarray(variable) for name, variable in variables.items()}
     save_tensors(prefix, {**tensors, GLOBAL_STEP: np.asarray(step, np.int64)})
-
-
-def save_tensors(prefix: str, tensors: Mapping[str, np.ndarray]) -> None:
-    """Writes a TF1 checkpoint of these tensors, which appears at `prefix` only when whole.
-
-    A loss of power, too, leaves the one that was there, or none, or the new one.
-    """
-    partial = f"{prefix}.partial"
-    try:
-        _write_files(partial, tensors)
-    except BaseException:
-        for path in paths_from(partial):
-            paths.remove(path)
-        raise
-    folder = os.path.dirname(prefix)
-    # Without its index a checkpoint does not exist: the old one goes first, the new one comes last.
-    if tf.io.gfile.exists(f"{prefix}.index"):
-        paths.remove(f"{prefix}.index")
-    paths.sync(folder)
-    index, *others = _SUFFIXES
-    for suffix in others:
-        paths.rename(partial + suffix, prefix + suffix)
-    paths.sync(folder)
-    paths.rename(partial + index, prefix + index)
-    paths.sync(folder)
-
-
-def _write_files(prefix: str, tensors: Mapping[str, np.ndarray]) -> None:
-    """Writes the files of a checkpoint, and waits until they are on the disk."""
-    names = sorted(tensors)
-    with tf.device("/CPU:0"):
-        tf.raw_ops.SaveV2(
-            prefix=prefix,
-            tensor_names=names,
-            shape_and_slices=[""] * len(names),
-            tensors=[tf.constant(tensors[name]) for name in names],
-        )
-    declarations = tuple((name, tensors[name].shape, tensors[name].dtype.name) for name in names)
-    with tf.io.gfile.GFile(f"{prefix}.meta", "wb") as writer:
-        writer.write(_meta_graph(declarations).SerializeToString(deterministic=True))
-    for suffix in reversed(_SUFFIXES):
-        paths.sync(prefix + suffix)
-
-
-@functools.lru_cache(maxsize=4)
-def _meta_graph(declarations: tuple[tuple[str, tuple[int, ...], str], ...]) -> Any:
-    """Returns what `tf.compat.v1.train.import_meta_graph` needs to restore the variables.
-
-    Departs: the original's `.meta` files hold the computation, too, as a TF1 graph.
-    """
-    with tf.Graph().as_default() as graph:
-        variables = [
-            tf.compat.v1.get_variable(name, shape, dtype, tf.compat.v1.zeros_initializer())
-            for name, shape, dtype in declarations
-        ]
-        saver = tf.compat.v1.train.Saver(variables)
-        return tf.compat.v1.train.export_meta_graph(graph=graph, saver_def=saver.as_saver_def())

@@ -1,0 +1,86 @@
+"""What a training has reached is saved, however it ends."""
+
+import contextlib
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+from absl import logging
+
+from bert.command_line.console import Stop, deferred_stop, stop_signal
+from bert.weights.checkpoint import Checkpoints, UnsoundError
+
+REMEDY = "Try a smaller --learning_rate or more --num_warmup_steps."
+
+
+class NonFiniteLossError(ArithmeticError):
+    """The loss or the norm of its gradients is infinite or not a number."""
+
+
+class Keeper:
+    """Saves the steps of a training, the last one however the training ends.
+
+    Args:
+      trainer: As `loop.Trainer`.
+      checkpoints: Where to save, None for nowhere.
+      has_several_workers: Whether other processes take the same steps.
+    """
+
+    def __init__(
+        self, trainer: Any, checkpoints: Checkpoints | None, *, has_several_workers: bool
+    ) -> None:
+        self._trainer = trainer
+        self._checkpoints = checkpoints
+        self._has_several_workers = has_several_workers
+        self._saved = trainer.step
+        # The step that the weights are of, None while they are changing.
+        self._reached: int | None = self._saved
+        self._together = contextlib.ExitStack()
+
+    def __enter__(self) -> "Keeper":
+        if self._has_several_workers:
+            # None may leave the others, who would wait for it.
+            self._together.enter_context(deferred_stop())
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, KeyboardInterrupt) and self._reached is None:
+            # It comes before a step or after it.
+            self._reached = self._trainer.step
+        if error and self._reached is not None:
+            try:
+                self.save()
+            except (OSError, ArithmeticError, tf.errors.OpError) as other:
+                logging.error("Step %d could not be saved: %s", self._trainer.step, other)
+        self._together.__exit__(kind, error, trace)
+        if isinstance(error, Stop):
+            step = self._trainer.step
+            raise Stop(error.number, f"Stopped at step {step}; the same command goes on.") from None
+
+    @contextlib.contextmanager
+    def taking_step(self) -> Iterator[None]:
+        """Lets a step end; then raises `Stop` if a signal asked for it, on all workers alike."""
+        with deferred_stop():
+            self._reached = None
+            yield
+            self._reached = self._trainer.step
+        if self._trainer.is_stop_agreed:
+            raise Stop(stop_signal() or signal.SIGTERM)
+
+    def save(self) -> None:
+        """Saves the step that is reached, unless it is saved."""
+        reached = self._reached
+        if reached in (self._saved, None) or self._checkpoints is None:
+            return
+        with deferred_stop():
+            self._reached = None
+            try:
+                prefix = self._checkpoints.save(self._trainer.state(), reached)
+            except UnsoundError as error:
+                raise NonFiniteLossError(
+                    f"The weights must stay finite. At step {reached}: {error} The checkpoints "
+                    f"before it are kept. {REMEDY}"
+                ) from error
+            logging.info("Saved %s.", prefix)
+            self._saved = self._reached = reached

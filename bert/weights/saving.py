@@ -1,0 +1,110 @@
+"""Checkpoints written and removed: files of tensors by name, which appear whole or not at all."""
+
+import functools
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bert.files import own_files, paths
+from bert.files.paths import paths_from
+
+SUFFIXES = (".index", ".meta", ".data-00000-of-00001")
+# How the files of a checkpoint end, those of the original's with several devices included.
+_FILE = re.compile(r"\.(index|meta|data-\d{5}-of-\d{5})")
+
+
+class UnsoundError(ValueError):
+    """A checkpoint is damaged, or there are values in it that are not finite."""
+
+
+def find_not_finite(tensors: Mapping[str, np.ndarray]) -> str | None:
+    """Returns what to say of the first tensor with a value that is not finite, if there is one."""
+    for name, values in tensors.items():
+        if values.dtype.kind not in "fV":
+            continue
+        with np.errstate(all="ignore"):
+            # A sum is found without another array of that size; it may be infinite of itself.
+            if np.isfinite(values.sum()):
+                continue
+        if count := values.size - int(np.isfinite(values).sum()):
+            return f"{count} of {values.size} values of `{name}` are not finite"
+    return None
+
+
+def remove(prefix: str) -> None:
+    """Removes a checkpoint of a run: its index first, without which it is none."""
+    folder = os.path.dirname(prefix)
+    files = [path for path in paths_from(f"{prefix}.") if _FILE.fullmatch(path[len(prefix) :])]
+    names = [os.path.basename(path) for path in files]
+    own_files.remove(folder, [name for name in names if name.endswith(".index")])
+    paths.sync(folder)
+    own_files.remove(folder, names)
+
+
+def save_tensors(prefix: str, tensors: Mapping[str, np.ndarray]) -> None:
+    """Writes a TF1 checkpoint of these tensors, which appears at `prefix` only when whole.
+
+    A loss of power, too, leaves the one that was there, or none, or the new one.
+
+    Raises:
+      UnsoundError: where a value is not finite; nothing is written.
+    """
+    if problem := find_not_finite(tensors):
+        raise UnsoundError(
+            f"Only finite numbers are saved. {problem[0].upper()}{problem[1:]}, so nothing was "
+            f"written to {prefix!r}."
+        )
+    partial = f"{prefix}.partial"
+    try:
+        _write_files(partial, tensors)
+    except BaseException:
+        for path in paths_from(partial):
+            paths.remove(path)
+        raise
+    folder = os.path.dirname(prefix)
+    # Without its index a checkpoint does not exist: the old one goes first, the new one comes last.
+    if tf.io.gfile.exists(f"{prefix}.index"):
+        paths.remove(f"{prefix}.index")
+    paths.sync(folder)
+    index, *others = SUFFIXES
+    for suffix in others:
+        paths.rename(partial + suffix, prefix + suffix)
+    paths.sync(folder)
+    paths.rename(partial + index, prefix + index)
+    paths.sync(folder)
+
+
+def _write_files(prefix: str, tensors: Mapping[str, np.ndarray]) -> None:
+    """Writes the files of a checkpoint, and waits until they are on the disk."""
+    names = sorted(tensors)
+    with tf.device("/CPU:0"):
+        tf.raw_ops.SaveV2(
+            prefix=prefix,
+            tensor_names=names,
+            shape_and_slices=[""] * len(names),
+            tensors=[tf.constant(tensors[name]) for name in names],
+        )
+    declarations = tuple((name, tensors[name].shape, tensors[name].dtype.name) for name in names)
+    with tf.io.gfile.GFile(f"{prefix}.meta", "wb") as writer:
+        writer.write(_meta_graph(declarations).SerializeToString(deterministic=True))
+    for suffix in reversed(SUFFIXES):
+        paths.sync(prefix + suffix)
+
+
+@functools.lru_cache(maxsize=4)
+def _meta_graph(declarations: tuple[tuple[str, tuple[int, ...], str], ...]) -> Any:
+    """Returns what `tf.compat.v1.train.import_meta_graph` needs to restore the variables.
+
+    Departs: the original's `.meta` files hold the computation, too, as a TF1 graph.
+    """
+    with tf.Graph().as_default() as graph:
+        variables = [
+            tf.compat.v1.get_variable(name, shape, dtype, tf.compat.v1.zeros_initializer())
+            for name, shape, dtype in declarations
+        ]
+        saver = tf.compat.v1.train.Saver(variables)
+        return tf.compat.v1.train.export_meta_graph(graph=graph, saver_def=saver.as_saver_def())
