@@ -2,6 +2,7 @@ from bert.command_line import quiet_import  # isort: skip  # noqa: F401
 
 import gc
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -212,6 +213,16 @@ def run_python(*arguments: str, check: bool = True, **env: str) -> subprocess.Co
     if check:
         assert result.returncode == 0, result.stderr
     return result
+
+
+def free_ports(count):
+    sockets = [socket.socket() for _ in range(count)]
+    for each in sockets:
+        each.bind(("localhost", 0))
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
 
 
 @pytest.fixture

@@ -1,5 +1,7 @@
 """Scripts in processes of their own, to be killed at chosen moments."""
 
+import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,12 +13,16 @@ from conftest import ROOT
 class ScriptRun:
     """A script in a process of its own, and what it has saved."""
 
-    def __init__(self, arguments, output):
+    def __init__(self, arguments, output, **env):
         self.output = output
         self.log = output.with_suffix(".log")
         with open(self.log, "w") as stderr:
             self.process = subprocess.Popen(
-                [sys.executable, *arguments], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=stderr
+                [sys.executable, *arguments],
+                cwd=ROOT,
+                env={**os.environ, **env},
+                stdout=subprocess.DEVNULL,
+                stderr=stderr,
             )
 
     def wait_for(self, condition):
@@ -37,6 +43,19 @@ class ScriptRun:
             if not self.wait_for(lambda before=before: self.saved() != before):
                 return False
         return True
+
+    def wait_for_steps(self):
+        """Returns when the first step is done, which is built slowly."""
+        assert self.wait_for(lambda: "Step 1 took" in self.log.read_text()), self.log.read_text()
+
+    def stopped_at(self, number):
+        """Returns the step at which a run that got the signal says that it stopped."""
+        assert self.process.wait() == 128 + number, self.log.read_text()
+        lines = self.log.read_text().splitlines()
+        assert not any(line.startswith("Traceback") for line in lines)
+        match = re.search(r"\] Stopped at step (\d+); the same command goes on\.$", lines[-1])
+        assert match, lines
+        return int(match[1])
 
     def kill(self):
         """Kills without warning; returns whether there was something left to kill."""

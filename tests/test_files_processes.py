@@ -1,6 +1,8 @@
 import operator
 import os
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -113,6 +115,47 @@ def test_processes_end_with_the_one_that_started_them_even_if_it_is_killed(tmp_p
     for each in running:
         os.kill(each, signal.SIGKILL)
     assert running == []
+
+
+STOPPED = """
+import work
+from bert.command_line.console import run_script
+from bert.files import processes
+
+def main(_):
+    with processes.Workers(2, None) as workers:
+        print(*set(workers.map(work.own_id, range(4))), flush=True)
+        for _ in workers.map(work.slow, [0, 1, 2]):
+            pass
+
+if __name__ == "__main__":
+    run_script(main)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_all_processes_ends_them_with_one_line(tmp_path, number):
+    """As Ctrl-C sends it."""
+    env = write_script(tmp_path, STOPPED)
+    process = subprocess.Popen(
+        [sys.executable, str(tmp_path / "script.py")],
+        env={**os.environ, **env},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        ids = [int(each) for each in process.stdout.readline().split()]
+        os.killpg(process.pid, number)
+        # The work would take a minute.
+        _, errors = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert process.returncode == 128 + number
+    assert errors.splitlines()[-1].endswith(f"] Stopped by {number.name}.")
+    assert len(errors.splitlines()) == 1
+    assert [each for each in ids if _runs(each)] == []
 
 
 def _runs(process_id):

@@ -3,6 +3,7 @@ import os
 import random
 import re
 import shutil
+import signal
 import time
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 import tensorflow as tf
 from conftest import (
     change,
+    free_ports,
     make_examples,
     run_python,
     serialize,
@@ -19,7 +21,8 @@ from conftest import (
     write_examples,
     write_records,
 )
-from script_runs import finish_beside_killed
+from power_loss import LEFTOVER
+from script_runs import ScriptRun, finish_beside_killed
 
 import modeling
 import run_pretraining
@@ -574,6 +577,70 @@ def assert_ends_like_an_uninterrupted_run(tmp_path, arguments_for, kills):
     one, other = (read_checkpoint(folder / last) for folder in (whole, cut))
     assert any(name.endswith("/adam_v") for name in one)
     assert_same(other, one)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_run_stopped_by_a_signal_ends_bit_for_bit_the_same(tmp_path, pretraining_run, number):
+    pretraining_run()
+
+    def arguments_for(output):
+        return script(
+            tmp_path,
+            "--do_train",
+            output_dir=output,
+            num_train_steps=1500,
+            num_warmup_steps=20,
+            save_checkpoints_steps=100000,
+        )
+
+    whole, cut = (ScriptRun(arguments_for(tmp_path / name), tmp_path / name) for name in "ab")
+    try:
+        cut.wait_for_steps()
+        cut.process.send_signal(number)
+        step = cut.stopped_at(number)
+        assert 1 <= step < 1500
+        assert read_checkpoint(cut.output / f"model.ckpt-{step}")["global_step"] == step
+        again = ScriptRun(arguments_for(cut.output), cut.output)
+        for run in (again, whole):
+            run.finish()
+    finally:
+        for run in (whole, cut):
+            run.kill()
+    assert f"Resuming from step {step} in" in again.log.read_text()
+    assert_same(*(read_checkpoint(run.output / "model.ckpt-1500") for run in (cut, whole)))
+    assert not [path for path in cut.output.iterdir() if LEFTOVER.search(path.name)]
+
+
+@pytest.mark.slow
+def test_workers_stop_together_where_a_signal_reaches_one(tmp_path, pretraining_run):
+    pretraining_run()
+    workers = [f"localhost:{port}" for port in free_ports(2)]
+    runs = []
+    for index in range(2):
+        # Each has a disk of its own; the second one's is never written to.
+        output = tmp_path / f"worker_{index}"
+        arguments = script(
+            tmp_path,
+            "--do_train",
+            "--strategy=multi_worker",
+            output_dir=output,
+            num_train_steps=100000,
+            save_checkpoints_steps=100000,
+        )
+        cluster = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": index}}
+        runs.append(ScriptRun(arguments, output, TF_CONFIG=json.dumps(cluster)))
+    try:
+        runs[0].wait_for_steps()
+        runs[1].process.send_signal(signal.SIGTERM)
+        steps = [run.stopped_at(signal.SIGTERM) for run in runs]
+    finally:
+        for run in runs:
+            run.kill()
+    assert steps[0] == steps[1] > 0
+    stored = read_checkpoint(runs[0].output / f"model.ckpt-{steps[0]}")
+    assert stored["global_step"] == steps[0]
+    assert not list(runs[1].output.glob("model.ckpt*"))
 
 
 @pytest.mark.slow

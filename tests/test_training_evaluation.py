@@ -220,3 +220,21 @@ def test_a_damaged_history_is_told_with_its_line(tmp_path, tiny_config, line):
     path.write_text('{"step": 1, "f1": 0.25}\n{"step": 7, "f1": 1}\n')
     stopping.open(str(tmp_path), model, 5, writes=True)
     assert stopping.best == {"step": 1, "f1": 0.25}
+
+
+def test_an_evaluation_that_was_cut_off_is_made_up_for(tmp_path, model):
+    _, evaluate_after = stopping(tmp_path, model, [0.1])
+    assert not evaluate_after(2)
+    # The weights of step 4 were saved, and then a signal came.
+    for done in (False, True):
+        early, _ = stopping(tmp_path, model, [] if done else [0.4], start=4)
+        model.weights[1].assign([4])
+        early.at_steps(2, 9)
+        assert early.best == {"step": 4, "f1": 0.4}
+        assert kept_bias(early) == 4
+    lines = (tmp_path / "evaluations.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [2, 4]
+    # The last step is one to evaluate after, others are not, and neither is the beginning.
+    for step, last, due in ((5, 9, []), (0, 9, []), (5, 5, [0.2])):
+        early, _ = stopping(tmp_path, model, due, start=step)
+        early.at_steps(2, last)

@@ -1,6 +1,7 @@
 import json
 import os
-import socket
+import shutil
+import signal
 import subprocess
 import sys
 
@@ -14,6 +15,7 @@ from conftest import (
     PREDICTIONS,
     ROOT,
     change,
+    free_ports,
     golden_batch,
     golden_model,
     make_examples,
@@ -25,8 +27,10 @@ from conftest import (
 import modeling
 import optimization
 import run_pretraining
+from bert.command_line.console import Stop, watched_signals
+from bert.command_line.flags import FineTuningSettings
 from bert.tasks.pretraining import heads as pretraining_heads
-from bert.training import loop
+from bert.training import finetuning, loop
 from bert.weights import checkpoint
 
 
@@ -217,16 +221,6 @@ def test_two_replicas_equal_one_device(tmp_path, still_config):
     assert_same_runs(one, cut, results[::2])
 
 
-def free_ports(count):
-    sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind(("localhost", 0))
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
-
-
 @pytest.mark.slow
 def test_two_workers_equal_one_device(tmp_path, still_config):
     one = strategy_settings(tmp_path, still_config, "one")
@@ -355,6 +349,64 @@ def test_overflow_skips_the_step_and_halves_the_scale(still_config):
     assert_same(after, {name: before[name] for name in after})
 
 
+@pytest.mark.parametrize("exponent", range(18, 60, 2))
+def test_an_overflow_changes_no_weight_whatever_the_scale(overflowing, exponent):
+    trainer, batch = overflowing
+    trainer.loss_scale.scale.assign(2.0**exponent)
+    before = values_of(trainer)
+    norm = trainer.train_step(batch)["gradient_norm"]
+    after = values_of(trainer)
+    for each in (before, after):
+        del each["global_step"], each["loss_scale"], each["loss_scale/good_steps"]
+    assert all(np.isfinite(values).all() for values in after.values())
+    if not np.isfinite(norm):
+        assert_same(after, before)
+
+
+@pytest.fixture(scope="module")
+def overflowing():
+    config = golden_config()
+    trainer = make_trainer(config, dtype="mixed_float16", loss_scale=loop.LossScale())
+    return trainer, to_tensors(golden_batch(GOLDEN))
+
+
+@pytest.mark.parametrize("kind", ["finite", "infinite", "nan"])
+def test_gradients_that_overflow_are_never_applied(still_config, kind):
+    """An infinite norm clips to a scale of 0, which is finite, and times infinity is none."""
+    trainer = make_trainer(still_config, loss_scale=loop.LossScale())
+    value = {"finite": 1.0, "infinite": np.inf, "nan": np.nan}[kind]
+    gradients = [tf.ones_like(v.value) * value for v in trainer.model.trainable_variables]
+    before = values_of(trainer)
+    scale = optimization.clip_scale(tf.linalg.global_norm(gradients))
+    trainer._apply(gradients, scale)
+    after = values_of(trainer)
+    assert after["global_step"] == before["global_step"] + 1
+    assert after["loss_scale"] == (2.0**15 if kind == "finite" else 2.0**14)
+    same = all(
+        np.array_equal(v, before[n]) for n, v in after.items() if n.startswith(("bert", "cls"))
+    )
+    assert same == (kind != "finite")
+
+
+@pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16", "mixed_float16"])
+def test_float16_and_nothing_else_has_a_loss_scale(make_batches, pretraining_run, precision):
+    batches = make_batches(4)
+    config = modeling.BertConfig.from_json_file(pretraining_run().bert_config_file)
+    model = pretraining_heads.pretraining_model(config)
+    tuning = FineTuningSettings(output_dir="unused", precision=precision)
+    trainers = [
+        loop.Trainer.of(
+            pretraining_run(precision=precision),
+            model,
+            run_pretraining.OBJECTIVE,
+            optimization.bert_optimizer(0.1, 10, 0),
+        ),
+        finetuning.make_trainer(tuning, model, run_pretraining.OBJECTIVE, batches, 10),
+    ]
+    for trainer in trainers:
+        assert ("loss_scale" in trainer.state()) == (precision == "mixed_float16")
+
+
 def test_scale_doubles_after_enough_good_steps(still_config):
     trainer = make_trainer(still_config, loss_scale=loop.LossScale())
     trainer.loss_scale.good_steps.assign(loop.LossScale.GROWTH_STEPS - 2)
@@ -434,6 +486,149 @@ def test_loss_that_is_not_finite_stops_the_run(tmp_path, tiny_config, make_batch
     written = [record.numpy() for record in tf.data.TFRecordDataset(str(path))]
     each = split_examples(examples)
     assert written == [serialize(each[number]) for number in batches.numbers(bad)]
+
+
+def test_a_norm_that_is_not_finite_stops_the_run(tmp_path, still_config, make_batches):
+    """The loss alone says nothing: a root is infinitely steep at zero."""
+    model = pretraining_heads.pretraining_model(still_config)
+
+    def losses(outputs, batch, weights):
+        first = next(iter(outputs.values()))
+        parts = run_pretraining.OBJECTIVE.losses(outputs, batch, weights)
+        return {**parts, "root": tf.sqrt(tf.reduce_sum(first - tf.stop_gradient(first)))}
+
+    objective = loop.Objective(run_pretraining.OBJECTIVE.weights, losses)
+    trainer = loop.Trainer(model, optimization.bert_optimizer(0.1, 10, 0), objective)
+    with pytest.raises(loop.NonFiniteLossError, match=r"loss \d.* root 0, .*norm (nan|inf)"):
+        train(trainer, make_batches(4), tmp_path, 3)
+    assert checkpoint.Checkpoints(str(tmp_path)).latest() == str(tmp_path / "model.ckpt-0")
+
+
+def test_weights_that_the_last_step_ruins_are_not_saved(tmp_path, tiny_config, make_batches):
+    """Their loss is found before they change, so that nobody sees what has become of it."""
+    trainer = make_trainer(tiny_config, learning_rate=1e38, steps=1)
+    initial = values_of(trainer)
+    with pytest.raises(loop.NonFiniteLossError, match=r"At step 1: .*--learning_rate"):
+        train(trainer, make_batches(4), tmp_path, 1)
+    assert {path.suffix for path in tmp_path.glob("model.ckpt-1*")} == set()
+    other = make_trainer(tiny_config)
+    assert (
+        loop.initialize(other.model, other.state(), checkpoint.Checkpoints(str(tmp_path)), None)
+        == 0
+    )
+    assert_same(values_of(other), initial)
+
+
+# How a training is ended before its time.
+
+
+def fail_at(step, error):
+    def observe(now, _):
+        if now == step:
+            raise error
+
+    return observe
+
+
+def signal_at(step, number=signal.SIGUSR1):
+    def observe(now, _):
+        if now == step:
+            os.kill(os.getpid(), number)
+
+    return observe
+
+
+def assert_goes_on(tmp_path, tiny_config, make_batches, initial, step):
+    """Checks that the run in "stopped" is at a step, and ends as if nothing had been."""
+    whole = make_trainer(tiny_config, seed=3)
+    whole.model.set_weights(initial)
+    train(whole, make_batches(6), tmp_path / "whole", 7)
+    second = make_trainer(tiny_config, seed=3)
+    checkpoints = checkpoint.Checkpoints(str(tmp_path / "stopped"))
+    assert loop.initialize(second.model, second.state(), checkpoints, None) == step
+    train(second, make_batches(6), tmp_path / "stopped", 7)
+    assert_same(values_of(second), values_of(whole))
+
+
+@pytest.mark.parametrize(
+    "error", [KeyboardInterrupt(), OSError("no room"), ValueError("a line"), MemoryError()]
+)
+def test_what_ends_a_training_saves_it_first(tmp_path, tiny_config, make_batches, error):
+    trainer = make_trainer(tiny_config, seed=3)
+    initial = trainer.model.get_weights()
+    with pytest.raises(type(error)) as caught:
+        train(trainer, make_batches(6), tmp_path / "stopped", 7, observers=[fail_at(4, error)])
+    assert caught.value is error
+    assert_goes_on(tmp_path, tiny_config, make_batches, initial, 4)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_a_training_with_its_step_saved(tmp_path, tiny_config, make_batches, number):
+    trainer = make_trainer(tiny_config, seed=3)
+    initial = trainer.model.get_weights()
+    seen = []
+    before = signal.getsignal(number)
+    observers = [signal_at(4, number), lambda step, _: seen.append(step)]
+    message = r"^Stopped at step 4; the same command goes on\.$"
+    with pytest.raises(Stop, match=message) as caught, watched_signals():
+        train(trainer, make_batches(6), tmp_path / "stopped", 7, observers=observers)
+    assert caught.value.number == number
+    assert seen == [1, 2, 3]
+    assert signal.getsignal(number) == before
+    assert_goes_on(tmp_path, tiny_config, make_batches, initial, 4)
+
+
+def test_a_signal_in_a_step_waits_for_its_end(tmp_path, tiny_config, make_batches):
+    """It comes while the first step is built, when Python asks for the objective's weights."""
+    model = pretraining_heads.pretraining_model(tiny_config)
+
+    def weights(batch):
+        os.kill(os.getpid(), signal.SIGUSR1)
+        return run_pretraining.OBJECTIVE.weights(batch)
+
+    objective = loop.Objective(weights, run_pretraining.OBJECTIVE.losses)
+    trainer = loop.Trainer(model, optimization.bert_optimizer(0.01, 10, 0), objective)
+    with pytest.raises(Stop, match="Stopped at step 1;"), watched_signals():
+        train(trainer, make_batches(6), tmp_path, 7)
+    assert trainer.step == 1
+    assert checkpoint.Checkpoints(str(tmp_path)).latest() == str(tmp_path / "model.ckpt-1")
+
+
+def test_weights_that_a_failed_step_may_have_changed_are_not_saved(
+    tmp_path, tiny_config, make_batches
+):
+    trainer = make_trainer(tiny_config)
+    batches = make_batches(6)
+
+    class Cut:
+        batch_size = 6
+
+        def iterate(self, first, last, strategy):
+            for step, batch in enumerate(batches.iterate(first, last, strategy), start=1):
+                # Ids that have no row: the step fails within the graph.
+                yield (
+                    batch if step < 3 else {**batch, "masked_lm_positions": batch["input_ids"][:2]}
+                )
+
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        train(trainer, Cut(), tmp_path, 7, save_every=2)
+    assert checkpoint.Checkpoints(str(tmp_path)).latest() == str(tmp_path / "model.ckpt-2")
+
+
+def test_a_save_that_fails_is_told_beside_what_ended_the_run(
+    tmp_path, tiny_config, make_batches, log
+):
+    trainer = make_trainer(tiny_config)
+
+    def observe(step, _):
+        if step == 2:
+            shutil.rmtree(tmp_path / "run")
+            (tmp_path / "run").write_text("in the way")
+            raise ValueError("a line")
+
+    with pytest.raises(ValueError, match="a line"):
+        train(trainer, make_batches(6), tmp_path / "run", 7, observers=[observe])
+    assert log.messages[-1].startswith("Step 2 could not be saved: ")
 
 
 def test_exploding_weights_stop_the_run(tmp_path, tiny_config, make_batches):

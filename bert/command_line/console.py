@@ -78,6 +78,7 @@ class _Signals:
     def __init__(self) -> None:
         self.first: int | None = None
         self.num_deferring = 0
+        self._is_raised = False
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
@@ -85,7 +86,7 @@ class _Signals:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        self.first = None
+        self.first, self._is_raised = None, False
         before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
         taken = [number for number, handler in before.items() if handler != signal.SIG_IGN]
         reader, writer = os.pipe()
@@ -98,8 +99,8 @@ class _Signals:
             yield
         finally:
             for number in taken:
-                # What is left to do once it is stopped is done in silence.
-                signal.signal(number, signal.SIG_DFL if self.first else before[number])
+                signal.signal(number, before[number])
+            self.first = None
             signal.set_wakeup_fd(old_writer)
             os.close(writer)
 
@@ -109,8 +110,9 @@ class _Signals:
             self.check()
 
     def check(self) -> None:
-        """Raises `Stop` if a signal came, unless that is deferred."""
-        if self.first is not None and not self.num_deferring:
+        """Raises `Stop`, once, if a signal came, unless that is deferred."""
+        if self.first is not None and not self._is_raised and not self.num_deferring:
+            self._is_raised = True
             raise Stop(self.first)
 
 
@@ -128,6 +130,11 @@ def _end_at_second(reader: int, numbers: list[int]) -> None:
 
 
 _signals = _Signals()
+
+
+def watched_signals() -> contextlib.AbstractContextManager[None]:
+    """Makes a first signal raise `Stop` in a block, and a second one end the process."""
+    return _signals.watched()
 
 
 def stop_signal() -> int | None:
@@ -158,8 +165,7 @@ def run_script(main: Callable[[list[str]], None], *, takes_arguments: bool = Fal
         remedy = _remedy_for_spaces(arguments[1:])
         if remedy or (len(arguments) > 1 and not takes_arguments):
             raise app.UsageError(f"Arguments must be flags. Received {arguments[1:]}.{remedy}")
-        with _signals.watched():
-            _run(main, arguments)
+        _run(main, arguments)
 
     app.run(checked_main)
 
@@ -182,11 +188,16 @@ def _remedy_for_spaces(arguments: Sequence[str]) -> str:
 
 def _run(main: Callable[[list[str]], None], arguments: list[str]) -> None:
     try:
-        main(arguments)
-        sys.stdout.flush()
+        with watched_signals():
+            main(arguments)
+            sys.stdout.flush()
     except KeyboardInterrupt as stop:
         logging.debug("It was stopped here:", exc_info=True)
         number = stop.number if isinstance(stop, Stop) else signal.SIGINT
+        for each in STOP_SIGNALS:
+            # What is left to do then ends at a second signal without a word.
+            if signal.getsignal(each) != signal.SIG_IGN:
+                signal.signal(each, signal.SIG_DFL)
         logging.warning("%s", stop if isinstance(stop, Stop) else Stop(number))
         sys.exit(128 + number)
     except BrokenPipeError:

@@ -217,6 +217,8 @@ class Trainer:
         learning_rate = tf.convert_to_tensor(self.optimizer.learning_rate)
         weights = self._all_reduce(self.objective.weights(batch))
         gradients, parts = self._gradients(batch, weights)
+        # What comes from outside belongs to no device, and so to no reduction.
+        asked = tuple(tf.identity(each) for each in asked)
         gradients, parts, asked = self._all_reduce((gradients, parts, asked))
         unscale = 1.0 / self.loss_scale.scale if self.loss_scale else 1.0
         norm = tf.linalg.global_norm(gradients) * unscale

@@ -22,15 +22,19 @@ class UnsoundError(ValueError):
 
 
 def find_not_finite(tensors: Mapping[str, np.ndarray]) -> str | None:
-    """Returns what to say of the first tensor with a value that is not finite, if there is one."""
+    """Returns what to say of the first tensor with a value that is not finite, if there is one.
+
+    Numbers whose squares are not finite count as well: of such weights, no loss can be found.
+    """
     for name, values in tensors.items():
         if values.dtype.kind not in "fV":
             continue
         with np.errstate(all="ignore"):
-            # A sum is found without another array of that size; it may be infinite of itself.
-            if np.isfinite(values.sum()):
+            # The sum of the squares needs no other array; it may be infinite of itself.
+            if values.dtype == np.float32 and np.isfinite(np.vdot(values, values)):
                 continue
-        if count := values.size - int(np.isfinite(values).sum()):
+            finite = np.isfinite(np.square(values, dtype=np.result_type(values, np.float32)))
+        if count := values.size - int(finite.sum()):
             return f"{count} of {values.size} values of `{name}` are not finite"
     return None
 
