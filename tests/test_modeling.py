@@ -575,6 +575,97 @@ def test_dropout_probabilities_act_in_training_alone(still_config, key):
     assert np.abs(still - training).max() > 1e-2
 
 
+def dropouts(model):
+    """Returns the dropout layers of a model by where they are."""
+    layers = [layer for layer in model._flatten_layers() if isinstance(layer, modeling.Dropout)]
+    return {layer.path.removesuffix("/dropout"): layer for layer in layers}
+
+
+def places_of_dropout(config):
+    layers = [f"bert/encoder/layer_{index}" for index in range(config.num_hidden_layers)]
+    parts = ("attention/self", "attention/output", "output")
+    return ["bert/embeddings", *(f"{layer}/{part}" for layer in layers for part in parts)]
+
+
+def test_each_place_of_dropout_has_its_rate(tiny_config):
+    config = change(tiny_config, hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.4)
+    for model in (modeling.BertModel(config), pretraining_heads.pretraining_model(config)):
+        model.build(None)
+        rates = {place: layer.rate for place, layer in dropouts(model).items()}
+        assert rates == {
+            place: 0.4 if place.endswith("self") else 0.2 for place in places_of_dropout(config)
+        }
+
+
+def test_every_place_of_dropout_acts_in_training_and_there_alone(tiny_config):
+    """Embeddings, attention weights, attention and feed-forward, one at a time."""
+    examples = model_inputs(make_examples(tiny_config, 4))
+    model = pretraining_heads.pretraining_model(tiny_config)
+    spread(model)
+    layers = dropouts(model)
+    assert sorted(layers) == sorted(places_of_dropout(tiny_config))
+    still = to_numpy(model(examples, training=False))
+    for place, layer in layers.items():
+        for other in layers.values():
+            other.rate = 0.5 if other is layer else 0.0
+        with modeling.dropout_seed(np.array([1, 2], np.int32)):
+            training = to_numpy(model(examples, training=True))
+        changes = [np.abs(training[name] - still[name]).max() for name in still]
+        assert min(changes) > 1e-3, place
+        np.testing.assert_array_equal(
+            model(examples, training=False)["masked_lm_logits"], still["masked_lm_logits"]
+        )
+
+
+def test_the_encoder_hands_its_phase_to_its_layers(tiny_config):
+    """Outside of functional models, too, where Keras keeps the phase of the outermost call."""
+    inputs = encoder_inputs(make_examples(tiny_config, 4))
+    model = modeling.BertModel(tiny_config)
+    model.build(None)
+    spread(model)
+    for place, layer in dropouts(model).items():
+        layer.rate = 0.0 if place == "bert/embeddings" else 0.5
+    outputs = [
+        np.asarray(model.call(inputs, training=flag)["sequence_output"]) for flag in (False, True)
+    ]
+    assert np.abs(outputs[0] - outputs[1]).max() > 1e-2
+
+
+def attention_scores(model, inputs):
+    """Returns the first layer's scores [B, N, Q, K] before padding is lowered, in NumPy."""
+    embedded = np.asarray(model(inputs)["embedding_output"])
+    attention = model.encoder.transformer_layers[0].attention.self_attention
+    batch, length, width = embedded.shape
+    query, key = (
+        (embedded @ each.kernel.numpy() + each.bias.numpy())
+        .reshape(batch, length, model.config.num_attention_heads, -1)
+        .transpose(0, 2, 1, 3)
+        for each in attention.projections[:2]
+    )
+    return query @ key.transpose(0, 1, 3, 2) / np.sqrt(width / model.config.num_attention_heads)
+
+
+def test_padding_has_no_weight_however_strong_its_score(still_config):
+    """The scores of the released models reach some tens, and users' ones more than 100."""
+    config = change(still_config, num_hidden_layers=1)
+    model = modeling.BertModel(config)
+    model.build(None)
+    spread(model)
+    projections = model.encoder.transformer_layers[0].attention.self_attention.projections
+    for projection in projections[:2]:
+        projection.kernel.assign(projection.kernel * 12)
+    inputs = encoder_inputs(make_examples(config, 5))
+    real = inputs["input_mask"].astype(bool)
+    changed = {**inputs, "input_ids": np.where(real, inputs["input_ids"], 9)}
+    outputs, others = (to_numpy(model(each))["sequence_output"] for each in (inputs, changed))
+    np.testing.assert_array_equal(outputs[real], others[real])
+    # Without a mask, the scores of what stands in the padding's place are large enough to matter.
+    seen = to_numpy(model({**inputs, "input_mask": np.ones_like(inputs["input_mask"])}))
+    assert np.abs(seen["sequence_output"] - outputs)[real].max() > 0.1
+    seen = attention_scores(model, inputs)
+    assert (seen.max(-1) - np.where(real[:, None, None], seen, -np.inf).max(-1)).max() > 200
+
+
 def test_initial_values_are_truncated_normal_without_twins():
     config = modeling.BertConfig(
         vocab_size=500, hidden_size=64, num_hidden_layers=2, num_attention_heads=2,
