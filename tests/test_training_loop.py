@@ -292,7 +292,7 @@ def test_micro_batches_and_steps_have_dropout_masks_of_their_own(tiny_config):
     # Nothing is learned: a step on the same examples twice differs by its masks alone, and has
     # those that two steps on them have.
     found = [trainer.train_step(to_tensors(twice))["loss"] for _ in range(3)]
-    assert found == pytest.approx(np.mean(np.reshape(each, (3, 2)), axis=1), abs=1e-5)
+    assert found == pytest.approx(np.mean(np.reshape(each, (3, 2)), axis=1).tolist(), abs=1e-5)
 
 
 REPLICAS = """
@@ -328,7 +328,7 @@ def test_replicas_have_dropout_masks_of_their_own(tmp_path, tiny_config):
     alone, found = json.loads(run_python("-c", REPLICAS, str(tmp_path)).stdout.splitlines()[-1])
     assert np.min(np.abs(np.diff(sorted(alone)))) > 1e-4
     # As with micro-batches: both replicas see the same examples.
-    assert found == pytest.approx(np.mean(np.reshape(alone, (3, 2)), axis=1), abs=1e-5)
+    assert found == pytest.approx(np.mean(np.reshape(alone, (3, 2)), axis=1).tolist(), abs=1e-5)
 
 
 def test_checkpoints_are_saved_at_their_steps(tmp_path, tiny_config, make_batches):
