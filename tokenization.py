@@ -5,6 +5,7 @@ Two steps: `BasicTokenizer` cleans text and splits it at whitespace, punctuation
 `FullTokenizer` does both, and remembers the pieces of the words it has met.
 """
 
+import itertools
 import os
 import re
 import unicodedata
@@ -149,6 +150,8 @@ class FullTokenizer(Watched):
       added_tokens: As given.
     """
 
+    added_tokens: tuple[AddedToken, ...] = ()
+
     # What is remembered; None where nothing may be.
     _pieces: Memo | None = None
     _ids: Memo | None = None
@@ -188,16 +191,20 @@ class FullTokenizer(Watched):
                 f"{len(vocab)} tokens from {next(iter(vocab), None)!r} on."
             )
         self.added_tokens = tuple(added_tokens)
-        self.vocab = Vocabulary(vocab)
-        for token in self.added_tokens:
-            self.vocab.setdefault(token.content, max(self.vocab.values()) + 1)
+        pieces = self.vocab = Vocabulary(vocab)
+        # No word is split into a token that is added alone.
+        if lacking := [each.content for each in self.added_tokens if each.content not in vocab]:
+            numbers = itertools.count(max(vocab.values()) + 1)
+            self.vocab = Vocabulary(
+                pieces | dict(zip(dict.fromkeys(lacking), numbers, strict=False))
+            )
         self.inv_vocab = {index: token for token, index in self.vocab.items()}
         self.basic_tokenizer = BasicTokenizer(
             do_lower_case,
             strip_accents=strip_accents,
             tokenize_chinese_chars=tokenize_chinese_chars,
         )
-        self.wordpiece_tokenizer = WordpieceTokenizer(self.vocab)
+        self.wordpiece_tokenizer = WordpieceTokenizer(pieces)
 
     @property
     def is_standard(self) -> bool:
@@ -208,6 +215,15 @@ class FullTokenizer(Watched):
             and _is_unchanged(wordpiece, WordpieceTokenizer)
             and isinstance(wordpiece.vocab, Vocabulary)
             and isinstance(self.vocab, Vocabulary)
+        )
+
+    @property
+    def added_finders(self) -> tuple[Finder, Finder]:
+        """What finds added tokens in texts as they stand, and in texts as they are cleaned."""
+        normalize = getattr(self.basic_tokenizer, "normalize", convert_to_unicode)
+        return (
+            Finder(token for token in self.added_tokens if not token.normalized),
+            Finder((token for token in self.added_tokens if token.normalized), normalize),
         )
 
     def _look_again(self) -> None:
@@ -225,12 +241,8 @@ class FullTokenizer(Watched):
             if known == self._known:
                 return
         self.__dict__.update(_known=known, _pieces=None, _ids=None, _finders=None)
-        if tokens := getattr(self, "added_tokens", ()):
-            normalize = getattr(self.basic_tokenizer, "normalize", convert_to_unicode)
-            self.__dict__["_finders"] = (
-                Finder(token for token in tokens if not token.normalized),
-                Finder((token for token in tokens if token.normalized), normalize),
-            )
+        if self.added_tokens:
+            self.__dict__["_finders"] = self.added_finders
         if known is not None:
             self._remember()
 
@@ -387,6 +399,8 @@ class BasicTokenizer(Watched):
     def normalize(self, text: str) -> str:
         """Returns the text as it is before it is split: clean, and without case and accents."""
         strips = self.strips_accents
+        # Splitting does it otherwise.
+        text = text.replace("\u2028", " ").replace("\u2029", " ")
         text = text.translate(tables(strips, self.tokenize_chinese_chars)[0])
         text = text.lower() if self.do_lower_case else text
         if not strips:

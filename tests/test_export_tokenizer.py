@@ -1,5 +1,6 @@
 import functools
 import gzip
+import itertools
 import json
 import unicodedata
 
@@ -112,6 +113,66 @@ def test_graph_tokenizes_any_text_as_python_does(pair, batch):
 )
 def test_bytes_that_are_not_utf8_are_dropped_as_in_python(pair, batch):
     assert_same(pair, batch)
+
+
+CONTENTS = ["<e1>", "</e1>", "<E2>", "[MASK]", "ab", "abc", "b", "\xc9", " a", "b ", "\u4e2d\u6587"]
+added_texts = st.lists(
+    st.one_of(
+        st.sampled_from(CONTENTS),
+        st.text("abABc xe1<>\xe9\u4e2d\u3000\u2028_", max_size=3),
+        characters,
+    ),
+    max_size=8,
+).map("".join)
+ADDED = [
+    # Each attribute for some of those that overlap.
+    {},
+    {"lstrip": CONTENTS},
+    {"rstrip": CONTENTS},
+    {"single_word": CONTENTS, "normalized": ["ab", "\xc9", "<E2>"]},
+    {"normalized": CONTENTS},
+    {
+        "normalized": CONTENTS[::2],
+        "lstrip": ["ab", "<e1>"],
+        "rstrip": ["abc", "b "],
+        "special": ["b"],
+    },
+]
+
+
+@pytest.fixture(scope="module", params=list(itertools.product(range(len(ADDED)), WAYS))[::5])
+def added_pair(request):
+    """A tokenizer with added tokens and its graph."""
+    number, way = request.param
+    lower, strips, chinese = WAYS[way]
+    names = {"normalized": [], **ADDED[number]}
+    tokenizer = tokenization.FullTokenizer.from_vocab(
+        every_character(),
+        lower,
+        strip_accents=strips,
+        tokenize_chinese_chars=chinese,
+        added_tokens=[
+            tokenization.AddedToken(content, **{name: content in of for name, of in names.items()})
+            for content in CONTENTS
+        ],
+    )
+    return tokenizer, graph(GraphTokenizer(tokenizer).tokenize)
+
+
+@given(st.lists(added_texts, min_size=BATCH, max_size=BATCH))
+@example(["x<e1>y", "<e1>", "", "  <e1>  ", "<E2>\xc9a", "abcab", "b b ab", "\u4e2d\u6587\u4e2d"])
+def test_added_tokens_stay_whole_in_the_graph_as_in_python(added_pair, batch):
+    assert_same(added_pair, batch)
+
+
+@given(st.lists(raw_texts, min_size=BATCH, max_size=BATCH))
+def test_broken_text_around_added_tokens_is_dropped_as_in_python(added_pair, batch):
+    assert_same(added_pair, [b"a\xffb".join([b"<e1>", text]) for text in batch])
+
+
+def test_no_text_has_no_added_tokens(added_pair):
+    assert_same(added_pair, [])
+    assert_same(added_pair, [""])
 
 
 @pytest.mark.slow

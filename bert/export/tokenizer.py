@@ -17,16 +17,14 @@ import tensorflow as tf
 import tensorflow_text
 
 import tokenization
+from bert.export.added_tokens import GraphFinder
+from bert.export.tables import CharacterTable, tabulate
 from bert.text import characters
 
 Tensor = Any
 
-# In a table: the character stays; what becomes of it depends on the characters around it.
-_ITSELF = -1
+# In a table: what becomes of the character depends on those around it.
 _DEPENDS = -2
-
-_CODES = 0x110000
-_BLOCK = 256
 
 _CAPITAL_SIGMA = "\N{GREEK CAPITAL LETTER SIGMA}"
 _FINAL_SIGMA = "\N{GREEK SMALL LETTER FINAL SIGMA}"
@@ -41,63 +39,14 @@ _LONGEST_TOKEN = 256
 _WORD_SEPARATORS = " \t\r\n\N{NARROW NO-BREAK SPACE}"
 
 
-class CharacterTable(tf.Module):
-    """What `str.translate` does: replaces each character by none, one or several.
+@functools.cache
+def _tables(
+    lower: bool, strips: bool, chinese: bool, in_steps: bool
+) -> dict[str, tuple[np.ndarray, ...]]:
+    """Returns the steps of a tokenizer, and `all` of them for most characters.
 
-    The rows of the table are patterns, of which there are few. Characters find theirs in two steps,
-    since most blocks of 256 characters are alike.
+    Those that nothing depends on are left out, unless `in_steps`.
     """
-
-    def __init__(self, arrays: tuple[np.ndarray, ...]) -> None:
-        super().__init__()
-        self._block_of, self._rows, self._values, self._splits = map(tf.constant, arrays)
-
-    def translate(self, codes: tf.RaggedTensor) -> tf.RaggedTensor:
-        """Returns the new code points of each text, int32 [B, (C)]."""
-        flat = codes.values
-        blocks = tf.gather(self._block_of, flat // _BLOCK)
-        rows = tf.gather(self._rows, blocks * _BLOCK + flat % _BLOCK)
-        patterns = tf.RaggedTensor.from_row_splits(self._values, self._splits, validate=False)
-        new = tf.gather(patterns, rows)
-        sources = tf.gather(flat, new.value_rowids())
-        return tf.RaggedTensor.from_row_splits(
-            tf.where(new.values == _ITSELF, sources, new.values),
-            tf.gather(new.row_splits, codes.row_splits),
-            validate=False,
-        )
-
-
-@functools.cache
-def _blocks() -> list[Sequence[int]]:
-    """Returns the code points to look at in each block: one will do where none is assigned."""
-    blocks = [range(start, start + _BLOCK) for start in range(0, _CODES, _BLOCK)]
-    empty = {"Cn", "Co", "Cs"}
-    return [
-        block[:1] if empty.issuperset(unicodedata.category(chr(code)) for code in block) else block
-        for block in blocks
-    ]
-
-
-def tabulate(replace: Callable[[str], Sequence[int]]) -> tuple[np.ndarray, ...]:
-    """Returns the arrays of a `CharacterTable` from a function of one character."""
-    patterns: dict[tuple[int, ...], int] = {}
-    rows = np.empty((_CODES // _BLOCK, _BLOCK), np.int32)
-    for row, block in zip(rows, _blocks(), strict=True):
-        news = [(code, replace(chr(code))) for code in block]
-        found = [tuple([_ITSELF if new == code else new for new in many]) for code, many in news]
-        row[:] = [patterns.setdefault(pattern, len(patterns)) for pattern in found]
-    blocks, block_of = np.unique(rows, axis=0, return_inverse=True)
-    return (
-        block_of.reshape(-1).astype(np.int32),
-        blocks.reshape(-1),
-        np.asarray([code for pattern in patterns for code in pattern], np.int32),
-        np.cumsum([0, *map(len, patterns)], dtype=np.int32),
-    )
-
-
-@functools.cache
-def _tables(lower: bool, strips: bool, chinese: bool) -> dict[str, tuple[np.ndarray, ...]]:
-    """Returns the steps of a tokenizer, and `all` of them for most characters."""
     clean = functools.partial(characters.clean, chinese=chinese)
     split = functools.cache(functools.partial(characters.split, strips=strips, chinese=chinese))
 
@@ -116,9 +65,11 @@ def _tables(lower: bool, strips: bool, chinese: bool) -> dict[str, tuple[np.ndar
         made["context"] = _sigma_context
     if strips:
         made["combining"] = lambda char: [unicodedata.combining(char)]
-    if lower or strips:
+    if lower or strips or in_steps:
         made["fold"] = lambda char: _codes(fold(char))
         made["split"] = lambda char: _codes(split(char))
+    if strips and in_steps:
+        made["unmark"] = lambda char: [] if unicodedata.category(char) == "Mn" else [ord(char)]
     return {name: tabulate(replace) for name, replace in made.items()}
 
 
@@ -167,10 +118,15 @@ class GraphTokenizer(tf.Module):
         self._strips = basic.strips_accents
         self._unknown = tokenizer.wordpiece_tokenizer.unk_token
         self._longest = tokenizer.wordpiece_tokenizer.max_input_chars_per_word
-        tables = _tables(self._lower, self._strips, bool(basic.tokenize_chinese_chars))
+        added, normalized = tokenizer.added_finders
+        chinese = bool(basic.tokenize_chinese_chars)
+        tables = _tables(self._lower, self._strips, chinese, bool(normalized.tokens))
         with tf.device("/CPU:0"):
             self._tables = {name: CharacterTable(arrays) for name, arrays in tables.items()}
             self._add_vocabulary(tokenizer)
+            ids = tokenizer.vocab
+            self._added = GraphFinder(added, ids) if added.tokens else None
+            self._normalized = GraphFinder(normalized, ids) if normalized.tokens else None
         self._cls_id, self._sep_id = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
 
     def _add_vocabulary(self, tokenizer: tokenization.FullTokenizer) -> None:
@@ -202,22 +158,48 @@ class GraphTokenizer(tf.Module):
           int32 [B, (P)].
         """
         with tf.device("/CPU:0"):
-            return self._pieces(self.split(texts)).merge_dims(1, 2)
+            if self._added is None and self._normalized is None:
+                return self._pieces(self.split(texts)).merge_dims(1, 2)
+            codes = tf.strings.unicode_decode(texts, "UTF-8", errors="ignore")
+            codes = codes.with_row_splits_dtype(tf.int32)
+            tokenize = self._tokenize_codes
+            if self._normalized is not None:
+                tokenize = self._tokenize_normalized
+            return self._added.tokenize(codes, tokenize) if self._added else tokenize(codes)
+
+    def _tokenize_codes(self, codes: tf.RaggedTensor) -> tf.RaggedTensor:
+        """Returns ids, int32 [B, (P)], of texts of code points, int32 [B, (C)]."""
+        return self._pieces(self._split_codes(_with_spaces(codes))).merge_dims(1, 2)
+
+    def _tokenize_normalized(self, codes: tf.RaggedTensor) -> tf.RaggedTensor:
+        """Does so with the added tokens that are found in cleaned text."""
+
+        def tokenize(parts: tf.RaggedTensor) -> tf.RaggedTensor:
+            split = self._tables["split"].translate(_with_spaces(parts))
+            return self._pieces(_words(split)).merge_dims(1, 2)
+
+        assert self._normalized is not None
+        folded = self._fold(_with_spaces(codes))[:, :-1]
+        folded = self._tables["unmark"].translate(folded) if self._strips else folded
+        return self._normalized.tokenize(folded, tokenize)
 
     def split(self, texts: Tensor) -> tf.RaggedTensor:
         """Returns the words of texts, string [B], as `BasicTokenizer` has them, string [B, (W)]."""
         # A space keeps the texts apart where neighbouring characters matter. What is no character
         # becomes U+FFFD, which the tables drop.
         codes = tf.strings.unicode_decode(tf.strings.join([texts, " "]), "UTF-8", errors="replace")
-        codes = codes.with_row_splits_dtype(tf.int32)
+        return self._split_codes(codes.with_row_splits_dtype(tf.int32))
+
+    def _split_codes(self, codes: tf.RaggedTensor) -> tf.RaggedTensor:
+        """Returns words, string [B, (W)], of texts that end with a space, int32 [B, (C)]."""
         done = self._tables["all"].translate(codes)
         if self._lower or self._strips:
             done = tf.cond(
                 tf.reduce_any(done.values == _DEPENDS),
-                lambda: self._fold_and_split(codes),
+                lambda: self._tables["split"].translate(self._fold(codes)),
                 lambda: done,
             )
-        return tf.strings.split(tf.strings.unicode_encode(done, "UTF-8"))
+        return _words(done)
 
     def tokenize_words(
         self, texts: Tensor
@@ -280,12 +262,11 @@ class GraphTokenizer(tf.Module):
             first = tf.concat([cls, a, sep], 1)
             return _pad(first, tf.concat([b, ends], 1))
 
-    def _fold_and_split(self, codes: tf.RaggedTensor) -> tf.RaggedTensor:
-        """Takes the steps that the table `all` takes at once, with an eye on the neighbours."""
+    def _fold(self, codes: tf.RaggedTensor) -> tf.RaggedTensor:
+        """Takes the steps before splitting one by one, with an eye on the neighbours."""
         codes = self._lower_sigmas(codes) if self._lower else codes
         folded = self._tables["fold"].translate(codes)
-        folded = self._order_marks(folded) if self._strips else folded
-        return self._tables["split"].translate(folded)
+        return self._order_marks(folded) if self._strips else folded
 
     def _lower_sigmas(self, codes: tf.RaggedTensor) -> tf.RaggedTensor:
         """Lowers capital sigmas: to the final form behind a cased letter and before none."""
@@ -313,6 +294,16 @@ class GraphTokenizer(tf.Module):
         words = words.with_values(tf.where(too_long, self._unknown, words.values))
         pieces = self._wordpiece.tokenize(words)
         return pieces.with_flat_values(tf.gather(self._ids, pieces.flat_values))
+
+
+def _with_spaces(codes: tf.RaggedTensor) -> tf.RaggedTensor:
+    """Returns texts with a space behind each, int32 [B, (C)]."""
+    spaces = _column(ord(" "), codes.nrows())
+    return tf.concat([codes, tf.RaggedTensor.from_tensor(spaces, row_splits_dtype=tf.int32)], 1)
+
+
+def _words(codes: tf.RaggedTensor) -> tf.RaggedTensor:
+    return tf.strings.split(tf.strings.unicode_encode(codes, "UTF-8"))
 
 
 def _split_at_separators(codes: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:

@@ -1,0 +1,144 @@
+import itertools
+import sys
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tokenization
+from bert.text.added_tokens import AddedToken, Finder, is_space, is_word_character
+
+VOCAB = {
+    token: index for index, token in enumerate(["[UNK]", *"abc<>1/", *("##" + c for c in "abc1")])
+}
+
+
+def tokenize(text, *tokens, **options):
+    return tokenization.FullTokenizer.from_vocab(VOCAB, added_tokens=tokens, **options).tokenize(
+        text
+    )
+
+
+@pytest.mark.parametrize(
+    ("token", "text", "pieces"),
+    [
+        (AddedToken("<a1>"), "b<a1>c", ["b", "<a1>", "c"]),
+        (AddedToken("<a1>"), "<a1", ["<", "a", "##1"]),
+        # As the text is cleaned, or as it stands.
+        (AddedToken("<A1>"), "<a1>\xad<\xc01>", ["<A1>", "<A1>"]),
+        (AddedToken("<A1>", normalized=False), "<a1><A1>", ["<", "a", "##1", ">", "<A1>"]),
+        (AddedToken("a b"), "a\tb a\u2028b a  b", ["a b", "a b", "a", "b"]),
+        (AddedToken("a b", normalized=False), "a\tb a b", ["a", "b", "a b"]),
+        # Within words, or not.
+        (AddedToken("ab"), "cabc", ["c", "ab", "c"]),
+        (AddedToken("ab", single_word=True), "cabc ab <ab>", "c ##a ##b ##c ab < ab >".split()),
+        (AddedToken("ab", single_word=True, normalized=False), "ab\u24b6 ab", ["[UNK]", "ab"]),
+        # A word is not split into a token that is added alone.
+        (AddedToken("ab", normalized=False), "AB ab", ["a", "##b", "ab"]),
+    ],
+)  # fmt: skip
+def test_an_added_token_stays_whole(token, text, pieces):
+    assert tokenize(text, token) == pieces
+
+
+@pytest.mark.parametrize(
+    ("sides", "parts"),
+    [
+        ({}, ["a ", "<1>", " ", "<1>", "\x1f b"]),
+        ({"lstrip": True}, ["a", " <1>", " <1>", "\x1f b"]),
+        ({"rstrip": True}, ["a ", "<1> ", "<1>", "\x1f b"]),
+        ({"lstrip": True, "rstrip": True}, ["a", " <1> ", "<1>", "\x1f b"]),
+    ],
+)
+def test_spaces_beside_a_token_may_belong_to_it(sides, parts):
+    token = AddedToken("<1>", **sides)
+    assert [part for part, _ in Finder([token]).cut("a <1> <1>\x1f b")] == parts
+
+
+def test_the_first_match_counts_and_then_the_longest():
+    tokens = [AddedToken("ab"), AddedToken("abc"), AddedToken("bcab"), AddedToken("ca")]
+    assert tokenize("abcab", *tokens) == ["abc", "ab"]
+    assert tokenize("bcabca", *tokens) == ["bcab", "ca"]
+
+
+def test_ids_of_added_tokens_follow_the_vocabulary():
+    tokens = [AddedToken("<a1>"), AddedToken("a"), AddedToken("<b1>"), AddedToken("<a1>")]
+    tokenizer = tokenization.FullTokenizer.from_vocab(VOCAB, added_tokens=tokens)
+    size = len(VOCAB)
+    assert tokenizer.tokenize_to_ids("<b1>a<a1>") == [size + 1, VOCAB["a"], size]
+    assert tokenizer.convert_ids_to_tokens([size + 1]) == ["<b1>"]
+    # What is read from a file may have them already.
+    again = tokenization.FullTokenizer.from_vocab(tokenizer.vocab, added_tokens=tokens)
+    assert again.vocab == tokenizer.vocab
+
+
+pieces_of_text = st.lists(
+    st.sampled_from(["<1>", "<1", ">", "ab", "abc", " ", "_", "\xe9", "b"]), max_size=8
+).map("".join)
+random_tokens = st.lists(
+    st.builds(
+        AddedToken,
+        st.sampled_from(["<1>", "ab", "abc", " b", "1>", "\xe9"]),
+        *[st.booleans()] * 3,
+        normalized=st.just(False),
+    ),
+    max_size=4,
+    unique_by=lambda token: token.content,
+)
+
+
+@given(random_tokens, pieces_of_text)
+def test_the_parts_are_the_text(tokens, text):
+    parts = list(Finder(tokens).cut(text))
+    assert "".join(part for part, _ in parts) == text or any(token.rstrip for token in tokens)
+    for part, token in parts:
+        if token is None:
+            allowed = [each for each in tokens if not each.single_word]
+            assert not any(each.content in part for each in allowed)
+        else:
+            assert token.content in part
+            assert part == token.content or token.lstrip or token.rstrip
+
+
+def test_word_characters_and_spaces_are_those_of_unicode():
+    marked = {
+        chr(code)
+        for code in range(sys.maxunicode + 1)
+        if unicodedata.category(chr(code))[0] in "LM"
+    }
+    for char in "a\xe91\u0663\u2163_\u203f\u0301\u0903\u24b6\u200d\U0001f130":
+        assert is_word_character(char)
+    for char in " -\xb2\u2460\u2603\xad\u2028":
+        assert not is_word_character(char)
+    assert all(map(is_word_character, marked))
+    # Python's white space has four separators more.
+    spaces = {chr(code) for code in range(0x3001) if is_space(chr(code))}
+    assert spaces == {chr(c) for c in range(0x3001) if chr(c).isspace()} - set("\x1c\x1d\x1e\x1f")
+
+
+@pytest.mark.parametrize(
+    "values", [{}, {"content": ""}, {"content": 3}, {"content": "a", "lstrip": "no"}]
+)
+def test_what_is_no_added_token_is_named(values):
+    with pytest.raises(ValueError, match=r"An added token must have text as `content`.*Received"):
+        AddedToken.from_dict(values)
+
+
+def test_an_added_token_survives_a_file():
+    token = AddedToken("<e1>", lstrip=True, special=True)
+    assert AddedToken.from_dict(token.to_dict()) == token
+    assert AddedToken.from_dict({"content": "<e1>", "id": 5, "__type": "AddedToken"}) == AddedToken(
+        "<e1>"
+    )
+
+
+def test_cleaning_twice_is_cleaning_once():
+    """So what was cleaned to find tokens in it may be tokenized as any text."""
+    for lower, strips, chinese in itertools.product([True, False], repeat=3):
+        basic = tokenization.BasicTokenizer(
+            lower, strip_accents=strips, tokenize_chinese_chars=chinese
+        )
+        for code in range(0x30000):
+            once = basic.normalize(chr(code))
+            assert basic.tokenize(once) == basic.tokenize(chr(code))
