@@ -319,3 +319,16 @@ def test_the_command_line_converts(tmp_path):
     )
     assert "Found 46 tensors, converted 46." in result.stderr
     assert os.path.exists(tmp_path / "hf/model.safetensors")
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_what_is_no_number_is_never_verified(tmp_path, still_config, tensors, value):
+    """Wherever it comes out: comparisons with it are false, and maxima may pass over it."""
+    names = ("bert/embeddings/LayerNorm/beta", "cls/predictions/output_bias")
+    for name in (*names, "cls/seq_relationship/output_bias"):
+        ruined = {**tensors, name: np.full_like(tensors[name], value)}
+        source = save(tmp_path / name.replace("/", "."), ruined, still_config)
+        out = tmp_path / "out"
+        with pytest.raises((ValueError, ArithmeticError)):
+            convert(source, out, "huggingface", do_lower_case=False)
+        assert not out.exists() or not list(out.iterdir())

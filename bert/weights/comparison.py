@@ -9,6 +9,8 @@ from modeling import BertConfig
 def find_difference(one: keras.Model, other: keras.Model, config: BertConfig) -> float:
     """Returns how far outputs of two models are apart at most on the same random input.
 
+    Where one of them is not a number, neither is the difference.
+
     Args:
       one: A functional model whose inputs and outputs are dictionaries.
       other: Another of the same inputs and outputs.
@@ -16,7 +18,8 @@ def find_difference(one: keras.Model, other: keras.Model, config: BertConfig) ->
     """
     inputs = _random_inputs(config, one)
     ours, others = (model(inputs, training=False) for model in (one, other))
-    return max(float(np.abs(ours[name] - others[name]).max()) for name in ours)
+    # `max` of Python would pass over what is not a number, unless it came first.
+    return float(np.max([np.abs(ours[name] - others[name]).max() for name in ours]))
 
 
 def _random_inputs(config: BertConfig, model: keras.Model) -> dict[str, np.ndarray]:
