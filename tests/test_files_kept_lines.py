@@ -8,7 +8,7 @@ from bert.files.kept_lines import KeptLines, fingerprint, keep_lines
 
 
 def is_double(line, number):
-    return line == b"%d\n" % (2 * number)
+    return line.strip() == b"%d" % (2 * number)
 
 
 def write_doubles(path, numbers, key="key", stop_at=None):
