@@ -106,7 +106,7 @@ def test_what_is_wrong_in_a_table_is_named_by_line(tmp_path, changes, message):
         ({"context": "A", "endings": ["x", "y"], "label": True}, r"Received True"),
         (
             {"sent1": "A", "ending0": "x", "ending1": "y", "ending3": "z", "label": 0},
-            r"Received None as ending 2 of 4",
+            r"Received None as ending 2 of 3",
         ),
         ({"sent1": "A", "sent2": 1, "endings": ["x", "y"], "label": 0}, r"`sent2` must be text"),
     ],
