@@ -15,6 +15,7 @@ from bert.loaded import LoadedModel
 from bert.tasks.heads import span_model
 from bert.tasks.squad import answers as squad_answers
 from bert.tasks.squad import questions as squad_questions
+from bert.tasks.squad import saved_model as squad_saved_model
 from bert.tasks.squad.saved_model import export_answerer
 from bert.tasks.squad.task import QuestionAnswering
 from bert.training import finetuning
@@ -215,3 +216,39 @@ def test_what_does_not_fit_is_named(tmp_path, changes, message):
             decoding=squad_answers.Decoding(**decoding),
         )
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("threshold", [-100.0, 0.0, 100.0])
+def test_one_best_answer_is_that_of_python(tmp_path, threshold):
+    """Such a span begins and ends at the best places, so that "there is no answer" is no better."""
+    tokenizer = make_tokenizer()
+    config, model = make_model(tokenizer)
+    decoding = squad_answers.Decoding(
+        n_best_size=1, version_2_with_negative=True, null_score_diff_threshold=threshold
+    )
+    folder = str(tmp_path / "saved_model")
+    export_answerer(folder, model, tokenizer, **LENGTHS, decoding=decoding)
+    loaded = LoadedModel(QuestionAnswering(config, tokenizer, **LENGTHS, decoding=decoding), model)
+    answer = tf.saved_model.load(folder).signatures["serving_default"]
+    rng = np.random.RandomState(2)
+    texts = ["".join(rng.choice(list("abAB.,  "), 12)).encode() for _ in range(60)]
+    rows = [(b"ab", text) for text in texts] + [(text[:5], b"ab") for text in texts]
+    found = compare(loaded, answer, rows)
+    answered = sum(each["start"] is not None for each in found)
+    assert answered == 0 if threshold < 0 else 0 < answered < len(rows)
+
+
+@pytest.mark.parametrize(
+    ("odds", "threshold", "is_null"),
+    [(0.0, 0.0, False), (2.5, 2.5, False), (-1.5, -1.5, False), (2.5000001, 2.5, True)],
+)
+def test_odds_that_equal_the_threshold_leave_the_answer(odds, threshold, is_null):
+    """As in Python, where they must be above it."""
+    tokenizer = make_tokenizer()
+    _, model = make_model(tokenizer)
+    decoding = squad_answers.Decoding(null_score_diff_threshold=threshold, **DECODINGS[2])
+    answerer = squad_saved_model._Answerer(model, tokenizer, *LENGTHS.values(), decoding)
+    one = tf.constant([1.0], tf.float64)
+    row = tf.constant([0], tf.int64)
+    spans = squad_saved_model._Spans(row, row, row, start_logits=one, end_logits=one)
+    assert answerer._is_null(tf.constant([2.0 + odds], tf.float64), spans).numpy() == [is_null]

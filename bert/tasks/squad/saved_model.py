@@ -265,11 +265,7 @@ class _Answerer(saved_model.ExportedModel):
           spans: The best spans.
         """
         odds = null - spans.start_logits - spans.end_logits
-        is_null = odds > self._decoding.null_score_diff_threshold
-        if self._decoding.n_best_size == 1:
-            # Faithful: where the only entry is that one, no span is looked at.
-            is_null |= null > spans.start_logits + spans.end_logits
-        return is_null
+        return odds > self._decoding.null_score_diff_threshold
 
     def _answers(self, paragraphs: _Paragraphs, spans: _Spans, scores: Tensor) -> dict[str, Tensor]:
         """Returns the answers; `scores`, float64 [B], are those of questions without a span."""
