@@ -17,7 +17,7 @@ import create_pretraining_data as data
 import tokenization
 from bert.files.paths import index_path
 from bert.files.records import decode_index
-from bert.tasks.pretraining.instances import InstanceTable
+from bert.tasks.pretraining.instances import BATCH, InstanceTable
 
 VOCAB = str(GOLDEN / "vocab.txt")
 LARGE_VOCAB = ROOT.parent / "shared" / "data" / "vocab" / "bert-base-uncased-vocab.txt"
@@ -508,3 +508,25 @@ def test_the_vocabulary_is_never_replaced(settings):
     with pytest.raises(ValueError, match="`--output_file` must not name an input file"):
         data.run(settings(output_file=made.vocab_file, overwrite=True))
     assert Path(made.vocab_file).read_bytes() == content
+
+
+@pytest.mark.parametrize("count", [BATCH - 1, BATCH, BATCH + 1, 2 * BATCH + 1])
+@pytest.mark.parametrize("num_files", [1, 3])
+def test_no_record_is_lost_where_a_batch_of_work_ends(tokenizer, tmp_path, count, num_files):
+    tokens = list(tokenizer.vocab)[5:15]
+    instances = [
+        data.TrainingInstance(
+            ["[CLS]", *(tokens[int(digit)] for digit in f"{number:04}"), "[SEP]"],
+            [0] * 6,
+            [1],
+            [tokens[0]],
+            False,
+        )
+        for number in range(count)
+    ]
+    paths = [str(tmp_path / str(number)) for number in range(num_files)]
+    data.write_instance_to_example_files(instances, tokenizer, 6, 1, paths)
+    expected = [tokenizer.convert_tokens_to_ids(instance.tokens) for instance in instances]
+    for number, path in enumerate(paths):
+        stored = [record["input_ids"] for record in read_records(path)]
+        assert stored == expected[number::num_files]

@@ -10,7 +10,10 @@ import convert_checkpoint
 import extract_features
 import modeling
 import run_classifier
+import tokenization
 from bert.loaded import LoadedModel, PretrainedModel
+from bert.tasks.classification.examples import Task
+from bert.tasks.classification.task import Classification
 from bert.weights import checkpoint
 from bert.weights.checkpoint import Stored
 
@@ -163,3 +166,38 @@ def test_a_name_of_a_cased_release_is_not_lower_cased(released, tmp_path):
     assert bert.load(str(cased), do_lower_case=False).config == modeling.BertConfig.from_dict(
         json.loads((cased / "bert_config.json").read_text())
     )
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 64])
+def test_a_text_is_answered_as_it_is_alone(batch_size):
+    """However long the others are with which it goes through the model."""
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *"abcdefgh"]
+    config = modeling.BertConfig(
+        vocab_size=len(words),
+        hidden_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=12,
+        max_position_embeddings=64,
+        type_vocab_size=2,
+        initializer_range=1.0,
+    )
+    tokenizer = tokenization.FullTokenizer.from_vocab({word: i for i, word in enumerate(words)})
+    task = Task(
+        name="custom",
+        task_type="classification",
+        labels=("yes", "no"),
+        is_pair=False,
+        metric="accuracy",
+    )
+    classification = Classification(config, tokenizer, 64, task)
+    loaded = LoadedModel(classification, classification.make_model("float32"), batch_size)
+    rng = np.random.RandomState(0)
+    texts = [" ".join(rng.choice(words[4:], length)) for length in (60, 1, 9, 17, 33, 2, 49, 62)]
+    together = loaded.predict(texts)
+    alone = [loaded.predict([text])[0] for text in texts]
+    for one, other in zip(together, alone, strict=True):
+        assert one["probabilities"] == pytest.approx(other["probabilities"], abs=1e-5)
+    # Their ends count.
+    cut = loaded.predict([" ".join(text.split()[:40]) for text in texts])
+    assert cut[0]["probabilities"] != pytest.approx(alone[0]["probabilities"], abs=1e-4)

@@ -9,9 +9,12 @@ from hypothesis import strategies as st
 
 import tokenization
 from bert.original import squad as original_squad
+from bert.tasks.squad import answers as squad_answers
 from bert.tasks.squad import questions as squad_questions
 from bert.tasks.squad import windows as squad_windows
 from bert.tasks.squad.questions import SquadExample
+from bert.tasks.squad.task import QuestionAnswering
+from bert.training.task import ExampleFile, Part
 
 WORDS = "un able ##able running the leader smith ( ) - , . 1895 1943 john was born in ##ing run"
 VOCAB = {token: i for i, token in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS.split()])}
@@ -280,3 +283,66 @@ def test_the_vocabulary_must_hold_the_special_tokens():
     tokenizer = tokenization.FullTokenizer.from_vocab({"[UNK]": 0, "[CLS]": 1})
     with pytest.raises(ValueError, match=r"without \['\[SEP\]'\]"):
         squad_windows.make_features([], tokenizer, 16, 4, 5, False)
+
+
+@given(
+    st.integers(1, 40),
+    st.integers(0, 39),
+    st.integers(1, 12),
+    st.integers(7, 16),
+    st.integers(1, 9),
+)
+def test_a_window_has_the_answer_if_it_has_all_of_its_tokens(count, first, length, size, stride):
+    """Whether it begins or ends one token beside the window, or at its border."""
+    first %= count
+    last = min(first + length, count) - 1
+    words = ["was"] * count
+    example = SquadExample("q", "the", words, " ".join(words[first : last + 1]), first, last)
+    table = make([example], size, stride, 2, is_training=True)
+    features = table.features(0, len(table))
+    for window, (begin, start, held) in enumerate(table.parts.tolist()):
+        has_all = start <= first and last < start + held
+        expected = [first - start + begin, last - start + begin] if has_all else [0, 0]
+        found = [features[f"{name}_positions"][window, 0] for name in ("start", "end")]
+        assert found == expected
+
+
+def stored_ids(path):
+    """Returns the ids in each record of a file."""
+    feature = {"input_ids": tf.io.FixedLenFeature([16], tf.int64)}
+    records = tf.data.TFRecordDataset(str(path)).batch(10_000)
+    return np.concatenate([tf.io.parse_example(each, feature)["input_ids"] for each in records])
+
+
+def test_no_text_and_no_window_is_lost_where_a_batch_of_work_ends(tmp_path):
+    count = 2 * max(squad_windows._TEXTS_AT_ONCE, squad_windows._WINDOWS_AT_ONCE) + 1
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *"0123456789", *(f"##{i}" for i in range(10))]
+    tokenizer = tokenization.FullTokenizer.from_vocab({t: i for i, t in enumerate(tokens)})
+    # Each has a question and a word of its own.
+    texts = [f"{number:05}" for number in range(count)]
+    examples = [SquadExample(text, text, [text[::-1]]) for text in texts]
+    table = squad_windows.make_features(examples, tokenizer, 16, 4, 5, is_training=False)
+    squad_windows.write_features(str(tmp_path / "all"), table)
+    expected = []
+    for text in texts:
+        first, *others = [text[0], *(f"##{digit}" for digit in text[1:])]
+        mirrored = [text[-1], *(f"##{digit}" for digit in text[-2::-1])]
+        window = ["[CLS]", first, *others, "[SEP]", *mirrored, "[SEP]"]
+        expected.append(tokenizer.convert_tokens_to_ids(window))
+    assert stored_ids(tmp_path / "all")[:, :13].tolist() == expected
+
+
+def test_windows_of_another_stride_are_never_read(tmp_path, tiny_config):
+    """Though they lie under the name that the run's records have."""
+    examples = [SquadExample("q", "was the", ["was", "the", "leader"] * 9)]
+    file = ExampleFile(str(tmp_path / "eval.tf_record"), batch_size=2)
+    decoding = squad_answers.Decoding()
+    counts = []
+    for stride in (2, 5, 2):
+        task = QuestionAnswering(tiny_config, TOKENIZER, 16, stride, 6, decoding)
+        inputs = task.make_inputs(Part("dev"), examples)
+        opened = task.open_inputs(inputs, file)
+        assert len(opened.batches.records) == len(make(examples, 16, stride, 6))
+        np.testing.assert_array_equal(stored_ids(file.path), inputs.arrays["input_ids"])
+        counts.append(len(stored_ids(file.path)))
+    assert counts[0] == counts[2] > counts[1]

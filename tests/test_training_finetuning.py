@@ -1,5 +1,6 @@
 import json
 import re
+import sys
 from pathlib import Path
 
 import keras
@@ -379,3 +380,14 @@ def test_several_runs_are_summed_up(make_settings, tmp_path, log):
     assert json.loads((tmp_path / "out/runs.json").read_text()) == summary
     assert "1 of 3 runs did not learn" in log.text
     assert "accuracy = 0.7333 ± 0.2082  (0.8000, 0.5000, 0.9000)" in log.text
+
+
+def test_weights_stay_where_nothing_is_left_to_train(make_settings, tiny_config, monkeypatch):
+    """Even if the run that finds so is killed at once."""
+    run(make_settings(), tiny_config)
+    folder = make_settings().output_dir
+    before = read_checkpoint(f"{folder}/bert_model.ckpt")
+    monkeypatch.setattr(finetuning, "_keep_weights", lambda *_: sys.exit())
+    with pytest.raises(SystemExit):
+        run(make_settings(), tiny_config)
+    assert_same(read_checkpoint(f"{folder}/bert_model.ckpt"), before)

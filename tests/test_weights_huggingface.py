@@ -203,6 +203,14 @@ def test_models_of_several_files_are_read_as_one(tmp_path, tensors):
     index.write_text(json.dumps({"weight_map": {"x": "../model.safetensors"}}))
     with pytest.raises(ValueError, match=r"must have all of the files.*'../model.safetensors'"):
         read(folder)
+    # Nor one that is there.
+    (tmp_path / "inner").mkdir()
+    inner = tmp_path / "inner" / index.name
+    for name in files:
+        files[name] = "../model-00001-of-00003.safetensors"
+    inner.write_text(json.dumps({"weight_map": files}))
+    with pytest.raises(ValueError, match=r"must have all of the files.*'../model-00001-of-"):
+        read(tmp_path / "inner")
     index.write_text("{}")
     with pytest.raises(ValueError, match=r"index.json' must have a `weight_map`"):
         read(folder)
