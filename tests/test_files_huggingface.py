@@ -168,3 +168,34 @@ def test_what_is_no_object_is_told_in_a_line(tmp_path, text):
     (tmp_path / "config.json").write_text(text)
     with pytest.raises(ValueError, match=r"config\.json' must (be JSON|hold a JSON object)"):
         huggingface_files.read_json(str(tmp_path / "config.json"))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"added_tokens": 3},
+        {"added_tokens": ["[PAD]"]},
+        {"added_tokens": [{"content": "[PAD]"}]},
+        {"added_tokens": [{"id": 0}]},
+        {"added_tokens": [{"id": "0", "content": "[PAD]"}]},
+        {"added_tokens": [{"id": 0, "content": ["[PAD]"]}]},
+        {"normalizer": True},
+        {"model": {"vocab": {"[UNK]": "0"}}},
+        {"model": {"vocab": {"[UNK]": [0]}}},
+    ],
+)
+def test_a_tokenizer_of_odd_types_is_told_in_a_line(changes):
+    whole = {"model": {"type": "WordPiece", "vocab": {"[UNK]": 0}}}
+    text = json.dumps({**whole, **changes}).encode()
+    for read in (huggingface_files.read_vocab, huggingface_files.read_casing):
+        with pytest.raises(ValueError, match=r"tokenizer\.json"):
+            read(text, "tokenizer.json")
+
+
+@pytest.mark.parametrize("value", [[1], {"a": 1}, 1.5, 7])
+def test_a_configuration_of_odd_types_is_told_in_a_line(value):
+    with pytest.raises(ValueError, match="`hidden_act` must be among"):
+        huggingface_files.to_bert({**CONFIG, "hidden_act": value})
+    with pytest.raises(ValueError, match="`id2label` must number the labels"):
+        huggingface_files.labels({"id2label": value})
+    assert huggingface_files.task_type({"problem_type": value}) is None

@@ -92,7 +92,7 @@ def to_bert(values: Mapping[str, Any]) -> dict[str, Any]:
             raise ValueError(f"`{key}` must be {only!r}, or absent. Received {value!r}.")
     shape = {key: values.get(key, default) for key, default in _SHAPE.items()}
     activation = shape["hidden_act"]
-    if activation not in _ACTIVATIONS:
+    if not isinstance(activation, str) or activation not in _ACTIVATIONS:
         raise ValueError(
             f"`hidden_act` must be among {sorted(_ACTIVATIONS)}. Received {activation!r}."
         )
@@ -130,7 +130,7 @@ def from_bert(
 def task_type(values: Mapping[str, Any]) -> str | None:
     """Returns the type of a classifier, as `task.json` has it, where a `config.json` tells it."""
     kinds = {theirs: ours for ours, theirs in _PROBLEM_TYPES.items()}
-    return kinds.get(values.get("problem_type") or "")
+    return kinds.get(str(values.get("problem_type")))
 
 
 def labels(values: Mapping[str, Any]) -> list[str] | None:
@@ -146,7 +146,7 @@ def labels(values: Mapping[str, Any]) -> list[str] | None:
         numbered = {int(number): str(label) for number, label in named.items()}
     except (AttributeError, ValueError):
         numbered = {}
-    if sorted(numbered) != list(range(len(named))):
+    if not numbered or sorted(numbered) != list(range(len(named))):
         raise ValueError(f"`id2label` must number the labels from 0. Received {named!r}.")
     return [numbered[number] for number in range(len(numbered))]
 
@@ -206,6 +206,18 @@ def _parse_tokenizer(text: bytes, name: str) -> dict[str, Any]:
             f"`vocab_file` must be a text of one token a line, or the `tokenizer.json` of a BERT "
             f"model. Received {name!r}, whose `model` has no `vocab`."
         )
+    added = values.get("added_tokens") or []
+    if not isinstance(added, list) or not all(isinstance(token, dict) for token in added):
+        raise ValueError(f"`added_tokens` in {name!r} must be a list of objects.")
+    tokens = [*vocab.items(), *((token.get("content"), token.get("id")) for token in added)]
+    for token, number in tokens:
+        if not isinstance(token, str) or type(number) is not int:
+            raise ValueError(
+                f"Every token in {name!r} must have a text and a number. Received {token!r:.80} "
+                f"with {number!r:.80}."
+            )
+    if not isinstance(values.get("normalizer") or {}, dict):
+        raise ValueError(f"`normalizer` in {name!r} must be an object.")
     return dict(values)
 
 
