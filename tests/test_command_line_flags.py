@@ -114,6 +114,17 @@ def test_settings_are_those_of_the_command_line(arguments, changes):
     assert read_settings(Switched) == Switched(name="desk", **changes)
 
 
+@pytest.mark.usefixtures("new_flags")
+def test_an_unset_shell_variable_is_no_path():
+    define(FineTuningSettings)
+    for name, other in (("output_dir", "init_checkpoint"), ("init_checkpoint", "output_dir")):
+        flags.FLAGS(["script", f"--{name}=", f"--{other}=there"])
+        with pytest.raises(ValueError, match=f"`--{name}` must not be empty"):
+            read_settings(FineTuningSettings)
+    flags.FLAGS(["script", "--output_dir=out", "--init_checkpoint=there", "--vocab_file="])
+    assert read_settings(FineTuningSettings).output_dir == "out"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -39,6 +39,9 @@ _WITHOUT_EFFECT: Mapping[str, Any] = {
 # Those of its scripts that train.
 TPU_FLAGS = ("tpu_zone", "gcp_project", "master", "num_tpu_cores", "iterations_per_loop")
 
+# How the names of flags end that give a path.
+_PATHS = ("_checkpoint", "_dir", "_file")
+
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 
 
@@ -132,9 +135,19 @@ SettingsType = TypeVar("SettingsType")
 
 
 def read_settings(kind: type[SettingsType]) -> SettingsType:
-    """Returns the values of the flags of `kind`; what is absent has the default of its field."""
-    names = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
-    values = {name: getattr(flags.FLAGS, name) for name in names}
+    """Returns the values of the flags of `kind`; what is absent has the default of its field.
+
+    Raises:
+      ValueError: where a path is given that is empty.
+    """
+    fields = dataclasses.fields(kind)  # type: ignore[arg-type]
+    values = {field.name: getattr(flags.FLAGS, field.name) for field in fields}
+    for field in fields:
+        is_path = field.default is REQUIRED or field.name.endswith(_PATHS)
+        if is_path and field.default != "" and values[field.name] == "":
+            raise ValueError(
+                f"`--{field.name}` must not be empty. Is the shell variable that gives it unset?"
+            )
     return kind(**{name: value for name, value in values.items() if value is not None})
 
 
