@@ -388,3 +388,44 @@ def test_programs_that_switch_to_graphs_run(switch):
         )
     assert report.pop("dropped") > 0.01
     assert report == {"variables": 39, "fell": True, "step": 5}
+
+
+def needed_by(outputs):
+    """Returns all operations that some outputs come from."""
+    needed, rest = set(), [output.op for output in outputs]
+    while rest:
+        operation = rest.pop()
+        if operation not in needed:
+            needed.add(operation)
+            rest += [each.op for each in operation.inputs] + list(operation.control_inputs)
+    return needed
+
+
+def test_all_that_the_graph_computes_is_needed(graph, tiny_config):
+    """Original: modeling_test.py, which asks whether each tensor is reachable."""
+    bert = modeling.BertModel(tiny_config, True, *placeholders())
+    outputs = [bert.pooled_output, bert.embedding_output, bert.embedding_table]
+    needed = needed_by([*outputs, *bert.all_encoder_layers])
+    operations = set(graph.get_operations())
+    # What variables have for their own, and the sizes that Keras asks for.
+    own = {"VarHandleOp", "VarIsInitializedOp", "ReadVariableOp", "AssignVariableOp", "NoOp"}
+    own |= {"Const", "Shape", "StridedSlice"}
+    initializers = {
+        operation
+        for variable in v1.global_variables()
+        for operation in needed_by([tf.identity(variable.initial_value)])
+    }
+    left = operations - needed - initializers
+    assert [each.name for each in left if each.type not in own] == []
+
+
+def test_shapes_are_those_of_the_configuration(graph, tiny_config):
+    """Original: modeling_test.py."""
+    del graph
+    ids = tf.ones((3, 7), tf.int32)
+    bert = modeling.BertModel(tiny_config, True, ids, tf.ones_like(ids), tf.zeros_like(ids))
+    shapes = [bert.embedding_output.shape, bert.sequence_output.shape, bert.pooled_output.shape]
+    assert shapes == [(3, 7, 8), (3, 7, 8), (3, 8)]
+    assert [layer.shape for layer in bert.all_encoder_layers] == [(3, 7, 8)] * 2
+    with start_session() as session:
+        assert session.run(bert.pooled_output).shape == (3, 8)
