@@ -530,3 +530,12 @@ def test_no_record_is_lost_where_a_batch_of_work_ends(tokenizer, tmp_path, count
     for number, path in enumerate(paths):
         stored = [record["input_ids"] for record in read_records(path)]
         assert stored == expected[number::num_files]
+
+
+def test_small_names_of_the_original_are_what_they_were():
+    masked = data.MaskedLmInstance(index=3, label="cat")
+    assert masked == (3, "cat") and masked.label == "cat"
+    integers = data.create_int_feature(iter([1, 2]))
+    assert list(integers.int64_list.value) == [1, 2]
+    floats = data.create_float_feature((0.5, 1.0))
+    assert list(floats.float_list.value) == [0.5, 1.0]

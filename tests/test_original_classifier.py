@@ -501,6 +501,30 @@ def test_create_model_gives_the_original_numbers_and_names(tokenizer, golden_con
     assert float(loss) == pytest.approx(expected.mean(), abs=1e-5)
 
 
+def test_create_model_in_a_graph_gives_the_original_numbers_and_names(tokenizer, golden_config):
+    batch = cola_batch(tokenizer, "test")
+    names = ("input_ids", "input_mask", "segment_ids")
+    checkpoint = str(GOLDEN / "classifier_cola" / "model.ckpt")
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        tensors = [tf.compat.v1.placeholder(tf.int32, (None, None)) for _ in names]
+        labels = tf.compat.v1.placeholder(tf.int32, (None,))
+        outputs = run_classifier.create_model(golden_config, False, *tensors, labels, 2, False)
+        variables = tf.compat.v1.global_variables()
+        assert [each.name for each in variables[-2:]] == ["output_weights:0", "output_bias:0"]
+        assignment_map, _ = modeling.get_assignment_map_from_checkpoint(variables, checkpoint)
+        assert len(assignment_map) == len(variables)
+        tf.compat.v1.train.init_from_checkpoint(checkpoint, assignment_map)
+        session.run(tf.compat.v1.global_variables_initializer())
+        feed = {tensor: batch[name].numpy() for tensor, name in zip(tensors, names, strict=True)}
+        label_ids = np.arange(20) % 2
+        loss, losses, _, probabilities = session.run(outputs, {**feed, labels: label_ids})
+    # The original's results are written in single precision.
+    np.testing.assert_allclose(probabilities, golden_probabilities(), rtol=0, atol=1e-5)
+    expected = -np.log(golden_probabilities()[np.arange(20), label_ids])
+    np.testing.assert_allclose(losses, expected, rtol=0, atol=1e-5)
+    assert float(loss) == pytest.approx(expected.mean(), abs=1e-5)
+
+
 def test_create_model_works_on_tensors_at_once(tiny_config):
     examples = make_examples(tiny_config, 3)
     arrays = [tf.constant(examples[n]) for n in ("input_ids", "input_mask", "segment_ids")]

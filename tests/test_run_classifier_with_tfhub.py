@@ -211,3 +211,12 @@ def test_of_several_assets_the_one_counts_that_the_graph_names(tmp_path, module)
         tf_hub.Module(str(module))
     given = tmp_path / "mine.txt"
     assert tf_hub.Module(str(module), vocab_file=str(given)).vocab_file == str(given)
+
+
+def test_model_fn_has_the_weights_of_the_module(module):
+    model_fn = run_classifier_with_tfhub.model_fn_builder(3, 1e-3, 10, 1, False, str(module))
+    reader = tf.train.load_checkpoint(str(module / "variables/variables"))
+    weights = {each.path: each.numpy() for each in model_fn.model.weights}
+    assert weights["output_weights"].shape == (3, CONFIG.hidden_size)
+    for name, _ in tf.train.list_variables(str(module / "variables/variables")):
+        np.testing.assert_array_equal(weights[name], reader.get_tensor(name))
