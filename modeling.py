@@ -269,7 +269,13 @@ class Dropout(keras.layers.Dropout):
 
     def call(self, inputs: Tensor, training: bool | None = False) -> Tensor:
         seed = _DROPOUT_SEED.get()
-        if seed is None or not training or not self.rate:
+        graph = getattr(inputs, "graph", None)
+        if not training or not self.rate:
+            return super().call(inputs, training=training)
+        if seed is None and graph is not None and not graph.building_function:
+            # In a graph for a Session, Keras' generators would give every run the same mask.
+            seed = _original("draw_seed")()
+        if seed is None:
             return super().call(inputs, training=training)
         salt = ops.convert_to_tensor([zlib.crc32(self.path.encode()) & 0x7FFFFFFF, 0], "int32")
         # Each draw of 32 bits serves two elements; 16 bits meet the rate to within 1e-5, also in

@@ -150,6 +150,16 @@ def test_every_run_of_a_session_drops_out_anew(tiny_config):
             assert (mask == other).mean() == pytest.approx(0.68, abs=0.03)
 
 
+@pytest.mark.usefixtures("graph")
+def test_layers_of_keras_drop_out_anew_in_every_run_too(tiny_config):
+    examples = make_examples(tiny_config, 2)
+    inputs = {name: tf.constant(examples[name]) for name in NAMES}
+    output = modeling.BertModel(tiny_config)(inputs, training=True)["sequence_output"]
+    with start_session() as session:
+        first, second = (session.run(output) for _ in range(2))
+    assert np.abs(first - second).max() > 0.1
+
+
 def initial_values(config, seed):
     with tf.Graph().as_default():
         v1.set_random_seed(seed)

@@ -34,6 +34,7 @@ from modeling import BertConfig
 Tensor = Any
 
 in_graph = graph.in_graph
+draw_seed = graph.draw_seed
 
 
 def encode_in_graph(
