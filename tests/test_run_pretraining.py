@@ -625,7 +625,7 @@ def test_workers_stop_together_where_a_signal_reaches_one(tmp_path, pretraining_
             "--do_train",
             "--strategy=multi_worker",
             output_dir=output,
-            num_train_steps=100000,
+            num_train_steps=6000,
             save_checkpoints_steps=100000,
         )
         cluster = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": index}}

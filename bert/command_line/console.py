@@ -79,6 +79,7 @@ class _Signals:
         self.first: int | None = None
         self.num_deferring = 0
         self._is_raised = False
+        self._taken: list[int] = []
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
@@ -88,21 +89,26 @@ class _Signals:
             return
         self.first, self._is_raised = None, False
         before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
-        taken = [number for number, handler in before.items() if handler != signal.SIG_IGN]
+        self._taken = [n for n, handler in before.items() if handler != signal.SIG_IGN]
         reader, writer = os.pipe()
         os.set_blocking(writer, False)
         old_writer = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-        for number in taken:
-            signal.signal(number, self._handle)
-        threading.Thread(target=_end_at_second, args=(reader, taken), daemon=True).start()
+        self.take()
+        arguments = (reader, list(self._taken))
+        threading.Thread(target=_end_at_second, args=arguments, daemon=True).start()
         try:
             yield
         finally:
-            for number in taken:
+            for number in self._taken:
                 signal.signal(number, before[number])
-            self.first = None
+            self.first, self._taken = None, []
             signal.set_wakeup_fd(old_writer)
             os.close(writer)
+
+    def take(self) -> None:
+        """Takes the signals, if they are watched; again where somebody else has taken them."""
+        for number in self._taken:
+            signal.signal(number, self._handle)
 
     def _handle(self, number: int, _: Any) -> None:
         if self.first is None:
@@ -135,6 +141,11 @@ _signals = _Signals()
 def watched_signals() -> contextlib.AbstractContextManager[None]:
     """Makes a first signal raise `Stop` in a block, and a second one end the process."""
     return _signals.watched()
+
+
+def take_signals_again() -> None:
+    """Takes back what TensorFlow, with several workers, takes for itself: SIGTERM."""
+    _signals.take()
 
 
 def stop_signal() -> int | None:

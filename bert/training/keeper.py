@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from bert.command_line.console import Stop, deferred_stop, stop_signal
+from bert.command_line.console import Stop, deferred_stop, stop_signal, take_signals_again
 from bert.weights.checkpoint import Checkpoints, UnsoundError
 
 REMEDY = "Try a smaller --learning_rate or more --num_warmup_steps."
@@ -40,6 +40,7 @@ class Keeper:
 
     def __enter__(self) -> "Keeper":
         if self._has_several_workers:
+            take_signals_again()
             # None may leave the others, who would wait for it.
             self._together.enter_context(deferred_stop())
         return self
