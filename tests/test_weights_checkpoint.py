@@ -1,6 +1,7 @@
 import itertools
 import os
 import re
+import resource
 import shutil
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from bert.files.paths import make_folder, write_text
 from bert.tasks.heads import classifier_model, span_model
 from bert.tasks.pretraining import heads as pretraining_heads
 from bert.training import loop
-from bert.weights import checkpoint
+from bert.weights import checkpoint, saving
 from bert.weights.variables import all_variables, encoder_shapes
 
 
@@ -609,6 +610,24 @@ def test_a_ruined_checkpoint_is_not_resumed(tmp_path, trainer, log):
     (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-2"\n')
     assert checkpoints.resume(state) == 1
     assert f"8 of 8 values of `{name}` are not finite" in log.text
+
+
+def test_a_save_without_room_leaves_what_was_there(tmp_path, trainer):
+    checkpoints = checkpoint.Checkpoints(str(tmp_path))
+    checkpoints.save(trainer.state(), 1)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        with pytest.raises(tf.errors.OpError, match="File too large"):
+            checkpoints.save(trainer.state(), 2)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    needed = 2 * shutil.disk_usage(tmp_path).total
+    message = rf"model.ckpt-2' needs {needed:,} bytes, and [\d,]+ are free"
+    with pytest.raises(OSError, match=message):
+        saving._check_room(str(tmp_path / "model.ckpt-2"), needed)
 
 
 def test_every_checkpoint_has_its_step(tmp_path, trainer):

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import itertools
 import os
+import re
 import signal
 import sys
 import threading
@@ -266,10 +267,11 @@ def explain(error: Exception) -> str | None:
 
 # How lines of TensorFlow's begin that say where, and not what.
 _PLACES = ("Graph execution error", "Detected at node", "<stack traces", "Hint:", "[[", "File ")
+_PLACE = re.compile(r"\{\{\w+ [^}]*\}\} ?| ?\[Op:\w+\]")
 
 
 def _reason(message: str) -> str:
     """Returns the line of an error of TensorFlow's that says what is wrong."""
     lines = [line.strip() for line in message.splitlines()]
     said = [line for line in lines if line and not line.startswith(_PLACES)]
-    return (said or lines or [""])[0].rstrip(".")
+    return _PLACE.sub("", (said or lines or [""])[0]).rstrip(".")

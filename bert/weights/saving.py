@@ -1,8 +1,10 @@
 """Checkpoints written and removed: files of tensors by name, which appear whole or not at all."""
 
+import errno
 import functools
 import os
 import re
+import shutil
 from collections.abc import Mapping
 from typing import Any
 
@@ -65,9 +67,11 @@ def save_tensors(prefix: str, tensors: Mapping[str, np.ndarray]) -> None:
     partial = f"{prefix}.partial"
     try:
         _write_files(partial, tensors)
-    except BaseException:
+    except BaseException as error:
         for path in paths_from(partial):
             paths.remove(path)
+        if isinstance(error, OSError | tf.errors.OpError):
+            _check_room(prefix, sum(values.nbytes for values in tensors.values()))
         raise
     folder = os.path.dirname(prefix)
     # Without its index a checkpoint does not exist: the old one goes first, the new one comes last.
@@ -80,6 +84,16 @@ def save_tensors(prefix: str, tensors: Mapping[str, np.ndarray]) -> None:
     paths.sync(folder)
     paths.rename(partial + index, prefix + index)
     paths.sync(folder)
+
+
+def _check_room(prefix: str, needed: int) -> None:
+    """Fails if the disk has not the room that a checkpoint needs."""
+    if paths.is_remote(prefix):
+        return
+    free = shutil.disk_usage(os.path.dirname(prefix) or ".").free
+    if free < needed:
+        said = f"{prefix!r} needs {needed:,} bytes, and {free:,} are free"
+        raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: {said}")
 
 
 def _write_files(prefix: str, tensors: Mapping[str, np.ndarray]) -> None:
