@@ -37,7 +37,7 @@ from bert.tasks.squad.task import QuestionAnswering
 from bert.tasks.swag.task import MultipleChoice
 from bert.tasks.tagging import windows as tagging_windows
 from bert.tasks.tagging.task import Tagging
-from bert.weights import checkpoint, huggingface
+from bert.weights import checkpoint, huggingface, tokenizers
 from bert.weights.comparison import find_difference
 from bert.weights.folder import CONFIG_FILE, ModelFolder, kept_files
 
@@ -299,7 +299,7 @@ def _texts(settings: Settings, source: ModelFolder, architecture: str) -> dict[s
         texts[huggingface_files.CONFIG_FILE] = huggingface_files.json_text(values)
     if source.do_lower_case is not None:
         values = huggingface_files.tokenizer_config(
-            source.do_lower_case, source.config.max_position_embeddings
+            source.do_lower_case, source.config.max_position_embeddings, _tokenizer_options(source)
         )
         texts[huggingface_files.TOKENIZER_CONFIG_FILE] = huggingface_files.json_text(values)
     elif settings.format == "huggingface" and vocabulary:
@@ -308,6 +308,16 @@ def _texts(settings: Settings, source: ModelFolder, architecture: str) -> dict[s
             f"{source.stored.prefix!r} says whether the model is uncased."
         )
     return texts
+
+
+def _tokenizer_options(source: ModelFolder) -> dict[str, Any]:
+    """Returns how the tokenizer differs from the original's, with the ids of added tokens."""
+    if not source.find("vocab_file"):
+        return source.tokenizer_options
+    casing = source.do_lower_case is not False
+    return tokenizers.options_of(
+        tokenizers.make(source.vocab_file, casing, source.tokenizer_options)
+    )
 
 
 def _huggingface_config(source: ModelFolder, architecture: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@ import json
 
 import numpy as np
 import pytest
+import tensorflow as tf
 import test_run_classifier
 from conftest import GOLDEN
 
@@ -16,6 +17,7 @@ from bert.tasks.classification.examples import Task
 from bert.tasks.classification.task import Classification
 from bert.weights import checkpoint
 from bert.weights.checkpoint import Stored
+from bert.weights.folder import ModelFolder
 
 
 @pytest.fixture(scope="module")
@@ -139,6 +141,46 @@ def test_a_fine_tuned_folder_answers(tmp_path):
     (tmp_path / "out/task.json").unlink()
     with pytest.raises(ValueError, match=r"must have a task\.json.*head 'output_weights'"):
         bert.load(str(tmp_path / "out"))
+
+
+def test_what_a_folder_says_of_its_tokenizer_goes_on(tmp_path):
+    """From pre-training to fine-tuning, prediction, export and conversion, there and back."""
+    test_run_classifier.write_task(tmp_path, lambda color: color, count=8)
+    make = test_run_classifier.settings_in(tmp_path)
+    model = modeling.BertModel(modeling.BertConfig.from_json_file(str(tmp_path / "config.json")))
+    model.build(None)
+    pretrained = tmp_path / "pretrained"
+    pretrained.mkdir()
+    tensors = {variable.path: variable.numpy() for variable in model.weights}
+    checkpoint.save_tensors(str(pretrained / "bert_model.ckpt"), tensors)
+    # An accent is seen, for the word with it is not in the vocabulary; `a` is taken whole in words.
+    listed = {"3": {"content": "[SEP]", "normalized": False}, "8": {"content": "a"}}
+    config = {"do_lower_case": True, "strip_accents": False, "added_tokens_decoder": listed}
+    (pretrained / "tokenizer_config.json").write_text(json.dumps(config))
+    run_classifier.run(
+        make(do_train=True, do_export=True, num_train_epochs=1.0, init_checkpoint=str(pretrained))
+    )
+    texts = ["r\xe9d blue", "redablue", "red[SEP] b", "RED"]
+    pieces = [["[UNK]", "blue"], ["red", "a", "blue"], ["red", "[SEP]", "b"], ["red"]]
+    convert = convert_checkpoint.Settings
+    for source, output, kind in (("out", "theirs", "huggingface"), ("theirs", "back", "tf")):
+        there = {"input": str(tmp_path / source), "output": str(tmp_path / output)}
+        convert_checkpoint.run(convert(**there, format=kind))
+    # What transformers knows is enough.
+    (tmp_path / "theirs/task.json").unlink()
+    answers = bert.load(str(tmp_path / "out")).predict(texts)
+    for name in ("out", "back", "theirs"):
+        folder = ModelFolder.open(str(tmp_path / name))
+        assert list(map(folder.load_tokenizer().tokenize, texts)) == pieces
+    assert bert.load(str(tmp_path / "back")).predict(texts) == answers
+    exported = tf.saved_model.load(str(tmp_path / "out/saved_model"))
+    outputs = exported.signatures["serving_default"](tf.constant(texts))
+    expected = [list(answer["probabilities"].values()) for answer in answers]
+    np.testing.assert_allclose(outputs["probabilities"], expected, rtol=0, atol=1e-5)
+    # Training does not go on with another tokenizer.
+    (pretrained / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": True}))
+    with pytest.raises(ValueError, match=r"`tokenizer` is \{'strip_accents': False.* and \{\} now"):
+        run_classifier.run(make(do_train=True, init_checkpoint=str(pretrained)))
 
 
 @pytest.mark.parametrize(

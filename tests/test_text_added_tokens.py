@@ -32,7 +32,7 @@ def tokenize(text, *tokens, **options):
         (AddedToken("a b", normalized=False), "a\tb a b", ["a", "b", "a b"]),
         # Within words, or not.
         (AddedToken("ab"), "cabc", ["c", "ab", "c"]),
-        (AddedToken("ab", single_word=True), "cabc ab <ab>", "c ##a ##b ##c ab < ab >".split()),
+        (AddedToken("ab", single_word=True), "cabc ab>", ["c", "##a", "##b", "##c", "ab", ">"]),
         (AddedToken("ab", single_word=True, normalized=False), "ab\u24b6 ab", ["[UNK]", "ab"]),
         # A word is not split into a token that is added alone.
         (AddedToken("ab", normalized=False), "AB ab", ["a", "##b", "ab"]),

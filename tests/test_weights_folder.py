@@ -11,7 +11,7 @@ from test_weights_huggingface import CONFIG, write
 import modeling
 from bert.files import own_files
 from bert.files.paths import make_folder
-from bert.weights import checkpoint
+from bert.weights import checkpoint, tokenizers
 from bert.weights.folder import ModelFolder, require_segments
 
 
@@ -161,12 +161,105 @@ def test_casing_of_the_normalizer_counts_where_nothing_else_says(folder):
     complete(init_checkpoint=str(folder), do_lower_case=False)
 
 
-def test_settings_that_the_tokenizer_does_not_know_are_told(folder, log):
-    values = {"do_lower_case": True, "strip_accents": False, "tokenize_chinese_chars": True}
-    (folder / "tokenizer_config.json").write_text(json.dumps(values))
-    complete(init_checkpoint=str(folder))
-    assert "`strip_accents` is False, but texts are tokenized with True" in log.messages[-1]
-    assert len(log.messages) == 2
+WORDS = ["[UNK]", "[CLS]", "[SEP]", "a", "##b", "\xc9", "e", "\u4e2d", "##\u4e2d"]
+E1 = {"content": "<e1>", "lstrip": True, "normalized": False, "special": True}
+
+
+@pytest.fixture
+def words(folder):
+    """Tokenizes with a vocabulary of some words and what the files of the folder say."""
+    (folder / "vocab.txt").write_text("\n".join(WORDS) + "\n", encoding="utf-8")
+
+    def tokenize(text, **files):
+        for name, values in files.items():
+            (folder / f"{name}.json").write_text(json.dumps(values))
+        tokenizer = complete(init_checkpoint=str(folder)).load_tokenizer()
+        tokens = tokenizer.tokenize(text)
+        assert tokenizer.convert_ids_to_tokens(tokenizer.tokenize_to_ids(text)) == tokens
+        return tokens
+
+    return tokenize
+
+
+def test_accents_and_chinese_characters_are_treated_as_the_folder_says(words, log):
+    text = "\xc9 a\u4e2d"
+    assert words(text) == ["e", "a", "\u4e2d"]
+    config = {"do_lower_case": True, "strip_accents": False, "tokenize_chinese_chars": False}
+    assert words(text, tokenizer_config=config) == ["[UNK]", "a", "##\u4e2d"]
+    assert words(text, tokenizer_config={"strip_accents": None}) == ["e", "a", "\u4e2d"]
+    normalizer = {"lowercase": True, "strip_accents": False, "handle_chinese_chars": False}
+    model = {"vocab": {"[UNK]": 0}}
+    tokenizer = {"normalizer": normalizer, "model": model}
+    assert words(text, tokenizer_config={}, tokenizer=tokenizer) == ["[UNK]", "a", "##\u4e2d"]
+    # Of two that differ, as in transformers, this one counts.
+    assert words(text, tokenizer_config={"strip_accents": True})[0] == "e"
+    assert not any("tokenized with" in message for message in log.messages)
+
+
+def test_added_tokens_are_those_of_the_folder(words, folder):
+    text = "a <e1>b[SEP]"
+    number = len(WORDS)
+    assert "<e1>" not in words(text)
+    listed = {"content": "[SEP]", "normalized": False, "special": True}
+    config = {"added_tokens_decoder": {str(number): E1, "2": listed}}
+    assert words(text, tokenizer_config=config) == ["a", "<e1>", "[UNK]", "[SEP]"]
+    tokenizer = complete(init_checkpoint=str(folder)).load_tokenizer()
+    assert tokenizer.vocab["<e1>"] == number
+    assert tokenizer.added_tokens[1].lstrip
+    # In the older files, too.
+    assert words(text, tokenizer_config={}, added_tokens={"<e1>": number}) == [
+        "a", "<e1>", "[UNK]", "[UNK]", "[UNK]", "[UNK]"
+    ]  # fmt: skip
+    special = {"additional_special_tokens": ["<e1>", {"content": "<e2>"}]}
+    assert words("<E1><e1><e2>", special_tokens_map=special)[-2:] == ["<e1>", "<e2>"]
+    assert words("<E1>")[-1] == "[UNK]"
+    (folder / "added_tokens.json").unlink()
+    (folder / "special_tokens_map.json").unlink()
+    model = {"vocab": {word: index for index, word in enumerate(WORDS)}}
+    tokens = [{**E1, "id": number}, {**listed, "id": 2}]
+    words(text, tokenizer={"model": model, "added_tokens": tokens})
+    (folder / "vocab.txt").unlink()
+    assert words(text) == ["a", "<e1>", "[UNK]", "[SEP]"]
+    # They are no word pieces, and come behind these.
+    source = complete(init_checkpoint=str(folder))
+    assert source.vocabulary.decode().splitlines() == WORDS
+
+
+def test_added_tokens_keep_their_numbers(words, folder):
+    config = {"added_tokens_decoder": {str(len(WORDS) + 5): E1}}
+    words("<e1>", tokenizer_config=config)
+    tokenizer = complete(init_checkpoint=str(folder)).load_tokenizer()
+    assert tokenizer.tokenize_to_ids("<e1>") == [len(WORDS) + 5]
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"strip_accents": "no"},
+        {"added_tokens_decoder": {"x": E1}},
+        {"added_tokens_decoder": {"5": "<e1>"}},
+        {"added_tokens_decoder": [E1]},
+        {"added_tokens_decoder": {"5": {}}},
+        {"additional_special_tokens": [3]},
+    ],
+)
+def test_tokenizer_files_that_say_something_else_are_named(words, folder, config):
+    with pytest.raises(ValueError, match="must be those of transformers") as caught:
+        words("a", tokenizer_config=config)
+    assert str(folder) in str(caught.value)
+
+
+def test_a_tokenizer_is_made_of_what_was_kept_of_it(words, folder):
+    config = {"strip_accents": False, "added_tokens_decoder": {"11": E1, "3": {"content": "a"}}}
+    words("a", tokenizer_config=config)
+    source = complete(init_checkpoint=str(folder))
+    first = source.load_tokenizer()
+    options = json.loads(json.dumps(tokenizers.options_of(first)))
+    again = tokenizers.make(source.vocab_file, True, options)
+    assert (again.vocab, again.added_tokens) == (first.vocab, first.added_tokens)
+    assert tokenizers.options_of(again) == options
+    plain = tokenizers.make(source.vocab_file, True, {})
+    assert tokenizers.options_of(plain) == {}
 
 
 def test_settings_need_no_vocabulary(folder):

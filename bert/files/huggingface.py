@@ -12,6 +12,9 @@ from bert.files.paths import open_file
 
 CONFIG_FILE = "config.json"
 TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
+TOKENIZER_FILE = "tokenizer.json"
+ADDED_TOKENS_FILE = "added_tokens.json"
+SPECIAL_TOKENS_FILE = "special_tokens_map.json"
 
 # Their "gelu" is the error-function form; Google's, and so this project's, is the tanh form.
 _ACTIVATIONS = {
@@ -164,12 +167,14 @@ def is_tokenizer(path: str) -> bool:
     return path.endswith(".json")
 
 
-def read_vocab(text: bytes, name: str) -> dict[str, int]:
+def read_vocab(text: bytes, name: str, *, with_added: bool = True) -> dict[str, int]:
     """Returns the id of every token, in the order of the ids.
 
     Args:
       text: Of the file.
       name: Its name, for messages.
+      with_added: Whether added tokens count whose ids follow those of the word pieces; those
+        between them always do.
 
     Raises:
       ValueError: where it does not hold the vocabulary of a WordPiece tokenizer.
@@ -182,7 +187,9 @@ def read_vocab(text: bytes, name: str) -> dict[str, int]:
                 f"`{key}` of the tokenizer in {name!r} must be {only!r}. Received {model[key]!r}."
             )
     ids = dict(model["vocab"])
-    ids |= {token["content"]: token["id"] for token in values.get("added_tokens") or []}
+    added = {token["content"]: token["id"] for token in values.get("added_tokens") or []}
+    if with_added or sorted(ids.values()) != list(range(len(ids))):
+        ids |= added
     ordered = sorted(ids.items(), key=lambda item: item[1])
     if [number for _, number in ordered] != list(range(len(ordered))):
         raise ValueError(f"The ids of the tokens in {name!r} must be 0, 1, 2 and so on.")
@@ -247,14 +254,98 @@ def json_text(values: Mapping[str, Any]) -> bytes:
     return (json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode()
 
 
-def tokenizer_config(do_lower_case: bool, max_length: int) -> dict[str, Any]:
-    """Returns a `tokenizer_config.json` for a vocabulary of this project."""
+def read_tokenizer_options(files: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Returns how a tokenizer differs from that of the original, {} where it does not.
+
+    Args:
+      files: By name what `TOKENIZER_CONFIG_FILE`, `TOKENIZER_FILE`, `ADDED_TOKENS_FILE` and
+        `SPECIAL_TOKENS_FILE` hold, {} where there is none.
+
+    Returns:
+      Some of `strip_accents`, `tokenize_chinese_chars` and `added_tokens`, a list of what
+      `AddedToken.from_dict` takes, each with its `id` if a file has it.
+
+    Raises:
+      ValueError: where a value is of the wrong type.
+    """
+    config = files[TOKENIZER_CONFIG_FILE]
+    normalizer = files[TOKENIZER_FILE].get("normalizer") or {}
+    options: dict[str, Any] = {}
+    for name, other in (
+        ("strip_accents", "strip_accents"),
+        ("tokenize_chinese_chars", "handle_chinese_chars"),
+    ):
+        value = config.get(name, normalizer.get(other))
+        if value is not None and not isinstance(value, bool):
+            raise ValueError(f"`{name}` of a tokenizer must be true or false. Received {value!r}.")
+        if value is not None and (name, value) != ("tokenize_chinese_chars", True):
+            options[name] = value
+    if added := _added_tokens(files):
+        options["added_tokens"] = added
+    return options
+
+
+def _added_tokens(files: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Returns added tokens in the order of their ids, those without one last."""
+    config = files[TOKENIZER_CONFIG_FILE]
+    special = _special_tokens(config) or _special_tokens(files[SPECIAL_TOKENS_FILE])
+    found: dict[str, dict[str, Any]] = {}
+    if listed := config.get("added_tokens_decoder"):
+        numbered = [{**token, "id": int(number)} for number, token in listed.items()]
+    else:
+        # As in transformers: nothing else is looked at where the list is there.
+        numbered = [
+            {
+                "content": content,
+                "id": number,
+                "normalized": content not in special,
+                "special": content in special,
+            }
+            for content, number in files[ADDED_TOKENS_FILE].items()
+        ]
+        numbered += files[TOKENIZER_FILE].get("added_tokens") or []
+    for token in sorted(numbered, key=lambda token: token["id"]):
+        found[token["content"]] = dict(token)
+    for content, token in special.items():
+        found.setdefault(content, token)
+    return list(found.values())
+
+
+def _special_tokens(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Returns by content the special tokens beyond those that every model has."""
+    listed = values.get("extra_special_tokens") or values.get("additional_special_tokens") or []
+    # Some files name them.
+    listed = list(listed.values()) if isinstance(listed, Mapping) else listed
+    plain = {"normalized": False, "special": True}
+    tokens: list[dict[str, Any]] = [
+        {**plain, "content": token} if isinstance(token, str) else {**token, "special": True}
+        for token in listed
+    ]
+    return {token["content"]: token for token in tokens}
+
+
+def tokenizer_config(
+    do_lower_case: bool, max_length: int, options: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Returns a `tokenizer_config.json` for a vocabulary of this project.
+
+    Args:
+      do_lower_case: Whether the model is uncased.
+      max_length: Of its inputs, in tokens.
+      options: As `read_tokenizer_options` gives them, with the `id` of every added token.
+    """
+    options = options or {}
+    added = {
+        str(token["id"]): {name: value for name, value in token.items() if name != "id"}
+        for token in options.get("added_tokens", ())
+    }
     special = ("unk", "cls", "sep", "mask", "pad")
     return {
         "tokenizer_class": "BertTokenizer",
         "do_lower_case": do_lower_case,
-        "strip_accents": None,
-        "tokenize_chinese_chars": True,
+        "strip_accents": options.get("strip_accents"),
+        "tokenize_chinese_chars": options.get("tokenize_chinese_chars", True),
         "model_max_length": max_length,
+        **({"added_tokens_decoder": added} if added else {}),
         **{f"{name}_token": f"[{name.upper()}]" for name in special},
     }

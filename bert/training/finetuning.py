@@ -28,8 +28,8 @@ from bert.training.batches import Batches
 from bert.training.evaluation import EarlyStopping, Predictor
 from bert.training.plan import Plan, make_plan
 from bert.training.task import Arrays, ExampleFile, Inputs, Part, Task
-from bert.weights import checkpoint
-from bert.weights.folder import KEPT_FILES, ModelFolder
+from bert.weights import checkpoint, tokenizers
+from bert.weights.folder import KEPT_FILES, TOKENIZER, ModelFolder
 
 Settings = common_flags.FineTuningSettings
 SettingsType = TypeVar("SettingsType", bound=Settings)
@@ -95,8 +95,9 @@ def _run(
     examples = task.read(splits)
     # Where there is no --init_checkpoint, the source may be the folder that is filled.
     kept = (source.config, source.vocabulary)
-    fixed = task.fixed(is_training=settings.do_train)
-    filled = open_folder(settings, source, {key: task.stored()[key] for key in fixed})
+    stored = {**task.stored(), TOKENIZER: tokenizers.options_of(task.tokenizer)}
+    fixed = (*task.fixed(is_training=settings.do_train), TOKENIZER)
+    filled = open_folder(settings, source, {key: stored[key] for key in fixed})
     is_chief = loop.is_chief(strategy)
     with record_folder(settings, is_chief) as folder, strategy.scope():
         # What is wrong with any part is said before a file is deleted or written.
@@ -110,7 +111,7 @@ def _run(
             for each in made
         ]
         if is_chief and settings.do_train:
-            filled.keep(*kept, task.stored())
+            filled.keep(*kept, stored)
         files = {name: getattr(source, name) for name in ("bert_config_file", "vocab_file")}
         loop.log_set_up(model, strategy, dataclasses.replace(settings, **files))
         return task.metric, _use_model(settings, source, task, model, inputs, plan)

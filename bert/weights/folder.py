@@ -16,7 +16,7 @@ from bert.files import fingerprints, own_files
 from bert.files import huggingface as huggingface_files
 from bert.files.casing import warn_of_casing
 from bert.files.paths import find_file, is_file, open_file, paths_from, read_file, replace_files
-from bert.weights import checkpoint, provenance
+from bert.weights import checkpoint, provenance, tokenizers
 from bert.weights.checkpoint import Stored
 from bert.weights.variables import check_size
 from modeling import BertConfig
@@ -25,7 +25,7 @@ CONFIG_FILE = "bert_config.json"
 VOCAB_FILE = "vocab.txt"
 # What a fine-tuned model decides.
 TASK_FILE = "task.json"
-TOKENIZER_FILE = "tokenizer.json"
+TOKENIZER_FILE = huggingface_files.TOKENIZER_FILE
 
 # By flag, the names that its file may have in the folder of a model.
 _NAMES = {
@@ -35,6 +35,8 @@ _NAMES = {
 
 # What `ModelFolder.keep` writes.
 KEPT_FILES = (CONFIG_FILE, VOCAB_FILE, TASK_FILE)
+# In `task.json`, how the tokenizer differs from the original's.
+TOKENIZER = "tokenizer"
 # By these names, in `task.json`, the bytes and digests of the files that it needs beside it.
 _KEPT = "files"
 
@@ -205,11 +207,12 @@ class ModelFolder:
 
     @functools.cached_property
     def vocabulary(self) -> bytes:
-        """The text of a `vocab.txt`."""
+        """The text of a `vocab.txt`, which has the word pieces; other tokens may be added."""
         text = read_file(self.vocab_file)
         if not huggingface_files.is_tokenizer(self.vocab_file):
             return text
-        return huggingface_files.vocab_text(huggingface_files.read_vocab(text, self.vocab_file))
+        vocab = huggingface_files.read_vocab(text, self.vocab_file, with_added=False)
+        return huggingface_files.vocab_text(vocab)
 
     def load_tokenizer(
         self, special_tokens: Sequence[str] = ("[CLS]", "[SEP]")
@@ -222,10 +225,17 @@ class ModelFolder:
         Raises:
           ValueError: where the vocabulary does not fit the model.
         """
-        tokenizer = tokenization.FullTokenizer(self.vocab_file, self.do_lower_case is not False)
+        casing = self.do_lower_case is not False
+        tokenizer = tokenizers.make(self.vocab_file, casing, self.tokenizer_options)
         check_vocabulary(tokenizer.vocab, self.vocab_file, self.config.vocab_size, special_tokens)
-        warn_of_casing(tokenizer.vocab, self.vocab_file, self.do_lower_case is not False)
+        warn_of_casing(tokenizer.vocab, self.vocab_file, casing)
         return tokenizer
+
+    @functools.cached_property
+    def tokenizer_options(self) -> dict[str, Any]:
+        """How the tokenizer differs from the original's, as `read_tokenizer_options` has it."""
+        kept = self.task.get(TOKENIZER)
+        return tokenizers.read_options(self.path, self._read_object) if kept is None else kept
 
     @property
     def do_lower_case(self) -> bool | None:
@@ -260,18 +270,6 @@ class ModelFolder:
                 f"`--do_lower_case` must be {self._stored_casing[0]} for this model, as "
                 f"{self._stored_casing[1]!r} says. Received {given}."
             )
-        values = self._read_object(huggingface_files.TOKENIZER_CONFIG_FILE)
-        for key, expected in (("strip_accents", given), ("tokenize_chinese_chars", True)):
-            value = values.get(key)
-            if value is not None and value != expected:
-                logging.warning(
-                    "%s says that `%s` is %s, but texts are tokenized with %s: the original's "
-                    "tokenizer knows nothing else.",
-                    os.path.join(self.path, huggingface_files.TOKENIZER_CONFIG_FILE),
-                    key,
-                    value,
-                    expected,
-                )
 
     @property
     def task(self) -> dict[str, Any]:

@@ -1,0 +1,83 @@
+"""Tokenizers of models that transformers has trained: how they differ from the original's."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tokenization
+from bert.files import huggingface as huggingface_files
+from bert.files.paths import read_file
+
+
+def read_options(folder: str, read_object: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
+    """Returns how a tokenizer differs from that of the original, {} where it does not.
+
+    Args:
+      folder: That of the model, for messages.
+      read_object: Returns what a JSON file of this name in the folder holds, {} where it is not.
+
+    Returns:
+      As `huggingface.read_tokenizer_options`.
+
+    Raises:
+      ValueError: where a file describes something else.
+    """
+    names = (
+        huggingface_files.TOKENIZER_CONFIG_FILE,
+        huggingface_files.TOKENIZER_FILE,
+        huggingface_files.ADDED_TOKENS_FILE,
+        huggingface_files.SPECIAL_TOKENS_FILE,
+    )
+    try:
+        return huggingface_files.read_tokenizer_options({name: read_object(name) for name in names})
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"The tokenizer's files in {folder!r} must be those of transformers. Received "
+            f"something else ({type(error).__name__}: {error})."
+        ) from error
+
+
+def make(
+    vocab_file: str, do_lower_case: bool, options: Mapping[str, Any]
+) -> tokenization.FullTokenizer:
+    """Returns the tokenizer of a model.
+
+    Args:
+      vocab_file: A `vocab.txt` or `tokenizer.json`.
+      do_lower_case: Whether the model is uncased.
+      options: How it differs from the original's.
+    """
+    if huggingface_files.is_tokenizer(vocab_file):
+        text = read_file(vocab_file)
+        vocab = huggingface_files.read_vocab(text, vocab_file, with_added=False)
+    else:
+        vocab = tokenization.load_vocab(vocab_file)
+    added = options.get("added_tokens", ())
+    tokenizer = tokenization.FullTokenizer.from_vocab(
+        vocab,
+        do_lower_case,
+        strip_accents=options.get("strip_accents"),
+        tokenize_chinese_chars=options.get("tokenize_chinese_chars", True),
+        added_tokens=[tokenization.AddedToken.from_dict(token) for token in added],
+    )
+    # Their rows are where the files say.
+    numbers = {token["content"]: token["id"] for token in added if "id" in token}
+    if lacking := {token: n for token, n in numbers.items() if token not in vocab}:
+        tokenizer.vocab |= lacking
+        tokenizer.inv_vocab = {number: token for token, number in tokenizer.vocab.items()}
+    return tokenizer
+
+
+def options_of(tokenizer: tokenization.FullTokenizer) -> dict[str, Any]:
+    """Returns what `make` takes to make it, {} for the original's; added tokens have an `id`."""
+    basic = tokenizer.basic_tokenizer
+    options: dict[str, Any] = {}
+    if basic.strip_accents is not None:
+        options["strip_accents"] = basic.strip_accents
+    if not basic.tokenize_chinese_chars:
+        options["tokenize_chinese_chars"] = False
+    if tokenizer.added_tokens:
+        options["added_tokens"] = [
+            {**token.to_dict(), "id": tokenizer.vocab[token.content]}
+            for token in tokenizer.added_tokens
+        ]
+    return options
