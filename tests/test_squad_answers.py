@@ -267,6 +267,15 @@ def test_words_are_always_projected_to_a_part_of_the_text(text, first, count, lo
         assert len(original[begin:end].replace(" ", "")) == len(predicted.replace(" ", ""))
 
 
+def test_words_are_projected_as_the_tokenizer_cuts_them():
+    text = "\xc9t\xe9 \u4e2d\u6587 x"
+    assert squad_answers.align("\xe9t\xe9", text, True) == (0, len(text))
+    assert squad_answers.align("\xe9t\xe9", text, True, strip_accents=False) == (0, 3)
+    assert squad_answers.align("\u6587", text, True, strip_accents=False) == (5, 6)
+    words = {"strip_accents": False, "tokenize_chinese_chars": False}
+    assert squad_answers.align("\u4e2d\u6587", text, True, **words) == (4, 6)
+
+
 def golden_files(golden, version):
     flags = json.loads((golden / f"squad_{version}_flags.json").read_text())
     vocab = golden / "vocab.txt"

@@ -234,7 +234,13 @@ class ModelFolder:
     @functools.cached_property
     def tokenizer_options(self) -> dict[str, Any]:
         """How the tokenizer differs from the original's, as `read_tokenizer_options` has it."""
-        kept = self.task.get(TOKENIZER)
+        try:
+            kept = self.task.get(TOKENIZER)
+        except ValueError:
+            # It may be about to be replaced. Where it counts, it is told.
+            if self._stored or not self._given["vocab_file"]:
+                raise
+            return {}
         return tokenizers.read_options(self.path, self._read_object) if kept is None else kept
 
     @property

@@ -121,6 +121,8 @@ class Window(NamedTuple):
 
 
 Logits = tuple[np.ndarray, np.ndarray]
+# `strip_accents` and `tokenize_chinese_chars` of the tokenizer.
+Cutting = tuple[bool | None, bool]
 
 
 def find_answers(
@@ -143,6 +145,8 @@ def find_answers(
     Raises:
       ValueError: where logits are missing, too short or not finite.
     """
+    basic = tokenizer.basic_tokenizer
+    cutting = (basic.strip_accents, basic.tokenize_chinese_chars)
     rows = iter(logits)
     progress = Progress("Finding answers", len(examples))
     for index, example in enumerate(examples):
@@ -157,7 +161,7 @@ def find_answers(
             for number, may_begin in zip(numbers, table.max_context(index), strict=True)
         ]
         yield decode_windows(
-            example, windows, [_next_row(rows, number) for number in numbers], decoding
+            example, windows, [_next_row(rows, number) for number in numbers], decoding, cutting
         )
         progress(index + 1)
 
@@ -174,12 +178,13 @@ def decode_windows(
     windows: Sequence[Window],
     rows: Sequence[Logits],
     decoding: Decoding,
+    cutting: Cutting = (None, True),
 ) -> Prediction:
     """Returns the answer to a question from the logits of its windows."""
     for window, row in zip(windows, rows, strict=True):
         _check_row(example, window, row)
     null = _null_entry(rows) if decoding.version_2_with_negative else None
-    nbest = _nbest(example, windows, rows, decoding, null)
+    nbest = _nbest(example, windows, rows, decoding, cutting, null)
     best = next((entry for entry in nbest if entry.text), None)
     probabilities = softmax([entry.score for entry in nbest])
     listed = tuple(
@@ -217,6 +222,7 @@ def _nbest(
     windows: Sequence[Window],
     rows: Sequence[Logits],
     decoding: Decoding,
+    cutting: Cutting,
     null: Entry | None,
 ) -> list[Entry]:
     """Returns the entries with different texts, best first, without their probabilities."""
@@ -230,7 +236,7 @@ def _nbest(
             entry = null
         else:
             start_logits, end_logits = rows[number]
-            text, span = _text(example, windows[number], start, end, decoding)
+            text, span = _text(example, windows[number], (start, end), decoding, cutting)
             first = windows[number].first
             entry = Entry(
                 text, float(start_logits[first + start]), float(end_logits[first + end]), span=span
@@ -276,9 +282,15 @@ def best_places(logits: np.ndarray, count: int) -> np.ndarray:
 
 
 def _text(
-    example: squad_questions.SquadExample, window: Window, start: int, end: int, decoding: Decoding
+    example: squad_questions.SquadExample,
+    window: Window,
+    tokens: tuple[int, int],
+    decoding: Decoding,
+    cutting: Cutting,
 ) -> tuple[str, Span]:
-    """Returns the paragraph's text for some tokens of a window, and where it stands."""
+    """Returns the paragraph's text from one token of a window to another, and where it stands."""
+    start, end = tokens
+    strip_accents, tokenize_chinese_chars = cutting
     joined = " ".join(window.tokens[start : end + 1]).replace(" ##", "").replace("##", "")
     first, last = int(window.words[start]), int(window.words[end])
     words = " ".join(example.doc_tokens[first : last + 1])
@@ -286,6 +298,8 @@ def _text(
         " ".join(joined.split()),
         words,
         decoding.do_lower_case,
+        strip_accents=strip_accents,
+        tokenize_chinese_chars=tokenize_chinese_chars,
         verbose_logging=decoding.verbose_logging,
     )
     return words[begin:stop], Span(first, last, begin, stop)
@@ -359,7 +373,13 @@ def _entry_json(entry: Entry) -> dict[str, str | float]:
 
 
 def align(
-    pred_text: str, orig_text: str, do_lower_case: bool, *, verbose_logging: bool = False
+    pred_text: str,
+    orig_text: str,
+    do_lower_case: bool,
+    *,
+    strip_accents: bool | None = None,
+    tokenize_chinese_chars: bool = True,
+    verbose_logging: bool = False,
 ) -> tuple[int, int]:
     """Returns which characters of a text a prediction was made of.
 
@@ -370,9 +390,12 @@ def align(
       pred_text: Words as `BasicTokenizer` leaves them, with single spaces.
       orig_text: Text that holds them.
       do_lower_case: Of the tokenizer.
+      strip_accents: Of the tokenizer.
+      tokenize_chinese_chars: Of the tokenizer.
       verbose_logging: Whether to log why it fails.
     """
-    split = " ".join(_basic_tokenizer(do_lower_case).tokenize(orig_text))
+    basic = _basic_tokenizer(do_lower_case, strip_accents, tokenize_chinese_chars)
+    split = " ".join(basic.tokenize(orig_text))
     begin = split.find(pred_text)
     end = begin + len(pred_text) - 1
     if begin < 0:
@@ -406,5 +429,9 @@ def _place(text: str, number: int) -> int:
 
 
 @functools.lru_cache(maxsize=2)
-def _basic_tokenizer(do_lower_case: bool) -> tokenization.BasicTokenizer:
-    return tokenization.BasicTokenizer(do_lower_case=do_lower_case)
+def _basic_tokenizer(
+    do_lower_case: bool, strip_accents: bool | None, tokenize_chinese_chars: bool
+) -> tokenization.BasicTokenizer:
+    return tokenization.BasicTokenizer(
+        do_lower_case, strip_accents=strip_accents, tokenize_chinese_chars=tokenize_chinese_chars
+    )
