@@ -35,6 +35,7 @@ from bert.tasks.pretraining import heads as pretraining_heads
 from bert.tasks.squad.answers import Decoding
 from bert.tasks.squad.task import QuestionAnswering
 from bert.tasks.swag.task import MultipleChoice
+from bert.tasks.tagging import entities as tagging_entities
 from bert.tasks.tagging import windows as tagging_windows
 from bert.tasks.tagging.task import Tagging
 from bert.weights import checkpoint, huggingface, tokenizers
@@ -357,10 +358,11 @@ def _new_task(source: ModelFolder, architecture: str, is_pair: bool) -> dict[str
     if architecture == "BertForSequenceClassification":
         return Classification(*model, _classes(source, is_pair)).stored()
     labels = source.labels
-    is_tagger = architecture == "BertForTokenClassification"
-    if not is_tagger or not labels or {label[:2] for label in labels} - {"O", "B-", "I-"}:
+    if architecture != "BertForTokenClassification" or not labels:
         return {}
-    return Tagging(*model, tagging_windows.Task(labels=tuple(labels), scheme="iob2")).stored()
+    scheme = tagging_entities.find_scheme(labels)
+    task = tagging_windows.Task(labels=tuple(labels), scheme=scheme)
+    return Tagging(*model, task).stored()
 
 
 def _classes(source: ModelFolder, is_pair: bool) -> classification_examples.Task:

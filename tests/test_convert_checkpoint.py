@@ -13,7 +13,7 @@ from test_weights_huggingface import tensors as tensors  # noqa: PLC0414 (a fixt
 import convert_checkpoint
 import modeling
 from bert.loaded import load
-from bert.tasks.heads import classifier_model
+from bert.tasks.heads import classifier_model, tagging_model
 from bert.weights import checkpoint, huggingface
 from bert.weights.variables import all_variables
 
@@ -121,11 +121,48 @@ def test_a_foreign_classifier_becomes_one_that_predicts(tmp_path, classifier):
     convert(hf, tmp_path / "back", "tf")
     stored = json.loads((tmp_path / "back/task.json").read_text())
     before = json.loads((classifier / "task.json").read_text())
+    assert stored.pop("files").keys() == {"bert_config.json", "vocab.txt"}
     assert stored == {**before, "max_seq_length": 16}
     answer = load(str(tmp_path / "back")).predict(["w7 w9"])
     assert answer == load(str(classifier)).predict(["w7 w9"])
     convert(hf, tmp_path / "pairs", "tf", is_pair=True)
     assert load(str(tmp_path / "pairs")).fields == ("text_a", "text_b")
+
+
+@pytest.mark.parametrize(
+    ("labels", "scheme"),
+    [
+        (["NOUN", "VERB", "O", "B-NP"], "words"),
+        (["LABEL_0", "LABEL_1", "LABEL_2", "LABEL_3"], "words"),
+        (["O", "S-PER", "B-PER", "E-PER"], "iobes"),
+        (["O", "I-PER", "I-LOC", "I"], "iob1"),
+        (["O", "B-PER", "I-PER", "B-LOC"], "iob2"),
+    ],
+)
+def test_a_foreign_tagger_of_any_labels_stays_one(tmp_path, still_config, labels, scheme):
+    model = tagging_model(still_config, len(labels))
+    rng = np.random.RandomState(4)
+    tensors = {v.path: rng.normal(size=v.shape).astype(np.float32) for v in model.weights}
+    # What these bytes mean to a run of ours is told by the file of transformers alone.
+    source = save(tmp_path / "source", tensors, still_config)
+    hf, back = tmp_path / "hf", tmp_path / "back"
+    kind = "BertForTokenClassification"
+    convert(source, hf, "huggingface", architecture=kind, do_lower_case=True, verify=False)
+    config = json.loads((hf / "config.json").read_text())
+    config["id2label"] = {str(number): label for number, label in enumerate(labels)}
+    (hf / "config.json").write_text(json.dumps(config))
+    (hf / "vocab.txt").write_text("".join(f"{w}\n" for w in ["[UNK]", "[CLS]", "[SEP]", "a", "b"]))
+    convert(hf, back, "tf", verify=False)
+    stored = json.loads((back / "task.json").read_text())
+    assert stored["task"] == {"labels": labels, "scheme": scheme, "unit": "word"}
+    answers = load(str(back)).predict(["a b c", "b a"])
+    types = {entity["type"] for answer in answers for entity in answer["entities"]}
+    assert types <= (set(labels) if scheme == "words" else {"PER", "LOC", ""})
+    assert types or scheme != "words"
+    convert(back, tmp_path / "again", "huggingface", verify=False)
+    again = json.loads((tmp_path / "again/config.json").read_text())
+    assert again["architectures"] == [kind]
+    assert again["id2label"] == config["id2label"]
 
 
 # Of Keras' own making, where it saves weights.

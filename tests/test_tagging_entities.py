@@ -196,3 +196,16 @@ def test_the_report_is_that_of_conlleval():
 def test_a_word_without_a_tag_is_an_error():
     with pytest.raises(ValueError, match="Received 1 for 2 words"):
         tagging_entities.score([["O", "O"]], [["O"]])
+
+
+def test_labels_of_any_name_are_those_of_words():
+    labels = ["NOUN", "O", "NOUN", "B-NP"]
+    assert tagging_entities.find_entities(labels, tagging_entities.WORDS) == [
+        ("NOUN", 0, 1),
+        ("NOUN", 2, 3),
+        ("B-NP", 3, 4),
+    ]
+    assert tagging_entities.convert(labels, tagging_entities.WORDS) == labels
+    assert tagging_entities.find_scheme(labels) == tagging_entities.WORDS
+    with pytest.raises(ValueError, match="A tag must be O"):
+        tagging_entities.find_entities(labels)

@@ -258,7 +258,7 @@ def test_entities_of_raw_text_have_their_characters():
     prediction = tagging_windows.Prediction(
         ["B-PER", "I-PER", "O", "O", "I-LOC", "I-LOC", "O"], [0.9, 0.7, 1, 1, 0.5, 0.25, 1]
     )
-    entities = tagging_windows.text_entities(text, spans, prediction)
+    entities = tagging_windows.text_entities(text, spans, prediction, "iob2")
     assert entities == [
         {"type": "PER", "start": 1, "end": 12, "text": "Frau Müller", "score": pytest.approx(0.8)},
         {"type": "LOC", "start": 20, "end": 28, "text": "New York", "score": 0.375},

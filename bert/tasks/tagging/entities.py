@@ -11,6 +11,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 SCHEMES = ("iob2", "iob1", "iobes")
+# Of models from elsewhere, such as those of parts of speech: each word has a label of any name, and
+# is an entity of that type, unless it is O.
+WORDS = "words"
 OUTSIDE = "O"
 
 _PREFIXES = {"iob1": "BI", "iob2": "BI", "iobes": "BIES"}
@@ -49,21 +52,40 @@ def split_tag(tag: str) -> tuple[str, str]:
     return match[1], match[2] or ""
 
 
+def split_label(label: str, scheme: str) -> tuple[str, str]:
+    """Returns what `split_tag` does, of a label of any scheme, `WORDS` among them."""
+    if scheme != WORDS or label == OUTSIDE:
+        return split_tag(label)
+    return "S", label
+
+
+def find_scheme(labels: Iterable[str]) -> str:
+    """Returns a scheme that has all of a model's labels."""
+    labels = list(labels)
+    if not all(map(is_tag, labels)):
+        return WORDS
+    prefixes = {split_tag(label)[0] for label in labels}
+    if prefixes & {"E", "S"}:
+        return "iobes"
+    return "iob2" if "B" in prefixes else "iob1"
+
+
 def is_tag(text: str) -> bool:
     """Returns whether `split_tag` takes it."""
     return text == OUTSIDE or _TAG.fullmatch(text) is not None
 
 
-def find_entities(tags: Sequence[str]) -> list[Entity]:
+def find_entities(tags: Sequence[str], scheme: str = "") -> list[Entity]:
     """Returns the entities, by rules that make sense of any order of tags of any scheme.
 
     They are those of conlleval: an entity goes on where I or E follows B or I of its type, and
-    every other tag but O begins one. So predictions need not be valid.
+    every other tag but O begins one. So predictions need not be valid. Only of `WORDS` the scheme
+    must be said.
     """
     entities: list[Entity] = []
     before = (OUTSIDE, "")
     for index, tag in enumerate(tags):
-        prefix, kind = split_tag(tag)
+        prefix, kind = split_label(tag, scheme)
         if prefix in "IE" and before in {("B", kind), ("I", kind)}:
             entities[-1] = entities[-1]._replace(end=index + 1)
         elif prefix != OUTSIDE:
@@ -94,6 +116,8 @@ def _join(prefix: str, kind: str) -> str:
 
 def convert(tags: Sequence[str], scheme: str) -> list[str]:
     """Returns tags of the same entities in another scheme."""
+    if scheme == WORDS:
+        return list(tags)
     return to_tags(find_entities(tags), len(tags), scheme)
 
 

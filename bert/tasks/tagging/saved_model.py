@@ -119,7 +119,7 @@ class _Tagger(saved_model.ExportedModel):
     ) -> None:
         super().__init__(model, tokenizer, max_seq_length)
         self._unknown = tokenizer.vocab["[UNK]"]
-        tags = [tagging_entities.split_tag(label) for label in task.labels]
+        tags = [tagging_entities.split_label(label, task.scheme) for label in task.labels]
         with tf.device("/CPU:0"):
             self._spans = GraphWordSpans(task.unit)
             self.labels = tf.constant(task.labels, tf.string)

@@ -183,7 +183,7 @@ class Tagging:
     def answers(self, inputs: Inputs, predictions: Predictions) -> list[dict[str, Any]]:
         """Returns for each text its `entities`, as `windows.text_entities` gives them."""
         return [
-            {"entities": tagging_windows.text_entities(raw.text, raw.spans, each)}
+            {"entities": tagging_windows.text_entities(raw.text, raw.spans, each, self.task.scheme)}
             for raw, each in zip(inputs.examples, predictions.sentences, strict=True)
         ]
 

@@ -30,7 +30,7 @@ class Task:
 
     Attributes:
       labels: Tags, in the order of the model's outputs.
-      scheme: That of the labels, one of `entities.SCHEMES`.
+      scheme: That of the labels, one of `entities.SCHEMES` or `entities.WORDS`.
       unit: What raw text is cut into, one of `words.UNITS`.
     """
 
@@ -39,7 +39,8 @@ class Task:
     unit: str = "word"
 
     def __post_init__(self) -> None:
-        for name, values in (("scheme", tagging_entities.SCHEMES), ("unit", tagging_words.UNITS)):
+        schemes = (*tagging_entities.SCHEMES, tagging_entities.WORDS)
+        for name, values in (("scheme", schemes), ("unit", tagging_words.UNITS)):
             if getattr(self, name) not in values:
                 raise ValueError(
                     f"`{name}` must be one of {list(values)}. Received {getattr(self, name)!r}."
@@ -49,7 +50,7 @@ class Task:
                 f"`labels` must be at least two, each once. Received {list(self.labels)}."
             )
         for label in self.labels:
-            tagging_entities.split_tag(label)
+            tagging_entities.split_label(label, self.scheme)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns what `from_dict` takes, fit for JSON."""
@@ -305,7 +306,9 @@ def _label_ids(sentences: Sequence[Sentence], task: Task) -> np.ndarray:
 
 
 def _list_types(task: Task) -> list[str]:
-    return sorted({tagging_entities.split_tag(label)[1] for label in task.labels} - {""})
+    return sorted(
+        {tagging_entities.split_label(label, task.scheme)[1] for label in task.labels} - {""}
+    )
 
 
 def _to_arrays(
@@ -389,16 +392,22 @@ def read_text(text: str, unit: str) -> tuple[Sentence, list[tagging_words.Span]]
 
 
 def text_entities(
-    text: str, spans: Sequence[tagging_words.Span], prediction: Prediction
+    text: str, spans: Sequence[tagging_words.Span], prediction: Prediction, scheme: str
 ) -> list[dict[str, Any]]:
     """Returns the entities in a text, fit for JSON.
+
+    Args:
+      text: The text.
+      spans: Where its words are.
+      prediction: Their tags.
+      scheme: That of the tags.
 
     Returns:
       For each, `type`; `start` and `end`, in characters; `text`, which stands there; and `score`,
       the mean probability of its words' labels.
     """
     entities = []
-    for entity in tagging_entities.find_entities(prediction.tags):
+    for entity in tagging_entities.find_entities(prediction.tags, scheme):
         start, end = spans[entity.start][0], spans[entity.end - 1][1]
         probabilities = prediction.probabilities[entity.start : entity.end]
         entities.append(
