@@ -1,7 +1,9 @@
 """Holds conversions in both directions to what transformers computes with the same weights."""
 
+import itertools
 import json
 import os
+import random
 import subprocess
 from pathlib import Path
 
@@ -12,7 +14,8 @@ import convert_checkpoint
 import modeling
 import tokenization
 from bert.files import huggingface as huggingface_files
-from bert.weights import checkpoint
+from bert.weights import checkpoint, tokenizers
+from bert.weights.folder import ModelFolder
 
 ROOT = Path(__file__).parents[1]
 PYTHON = Path(os.environ.get("INTEROP_PYTHON", ROOT / ".venv-interop/bin/python"))
@@ -268,3 +271,56 @@ def test_texts_have_the_same_ids(tmp_path, do_lower_case):
             parts = [tokenizer.tokenize_to_ids(part) for part in text.split("[MASK]")]
             ours = [*parts[0], *(i for part in parts[1:] for i in (mask, *part))]
             assert [cls, *ours, sep] == ids, text
+
+
+CONTENTS = ["<e1>", "</e1>", "foo", "Foo", "ab", "abc", "\xc9a", "\u4e2d\u6587", "a b"]
+# Of what both decide alike: `tokenizers` has an older Unicode, and no final sigma.
+CHARACTERS = (
+    "abcABCxy 019\t\n\r\x00\x1f\xa0\xad\u200b\u200d\u2028\u3000\ufeff\ufffd,.;:'\"_-#[]$^`~<>=+|"
+    "\xe9\xc9\xf1\xdf\u1e9e\u0130\u0131\u0301\u0323\u0345\u0416\u044f\u03b1\u0391\u4e2d\u6587\uf900"
+    "\U00020000\U0002f800\u3042\ud55c\u1e69\u09cb\u2019\u201c\xb7\u24b6\u2163\u203f\u2260"
+)
+WAYS = list(itertools.product([True, False], [None, True, False], [True, False]))
+
+
+def random_texts(count):
+    rng = random.Random(5)
+    parts = [*CONTENTS, *map(str.upper, CONTENTS), "[MASK]", "[SEP]", "[UNK]", *CHARACTERS]
+    weights = [4] * (len(parts) - len(CHARACTERS)) + [1] * len(CHARACTERS)
+    return ["".join(rng.choices(parts, weights, k=rng.randrange(12))) for _ in range(count)]
+
+
+def test_random_texts_have_the_same_ids_in_every_way(tmp_path):
+    """With all settings of a tokenizer, and added tokens of all attributes."""
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *CHARACTERS, "\u8c48", "\xe9t"]
+    tokens += ["##" + token for token in tokens[5:]]
+    tokens = [token for token in dict.fromkeys(tokens) if token.split() == [token]]
+    texts = random_texts(1000)
+    names = ("single_word", "lstrip", "rstrip", "normalized", "special")
+    jobs, folders = [], []
+    for number, (lower, strips, chinese) in enumerate(WAYS):
+        rng = random.Random(number)
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        (folder / "vocab.txt").write_text("\n".join(tokens) + "\n", encoding="utf-8")
+        values = huggingface_files.tokenizer_config(lower, 64)
+        values |= {"strip_accents": strips, "tokenize_chinese_chars": chinese}
+        (folder / "tokenizer_config.json").write_text(json.dumps(values), encoding="utf-8")
+        # Of several that are the same once they are cleaned, `tokenizers` takes any.
+        contents = rng.sample([each for each in CONTENTS if each != "Foo"], 5)
+        added = [
+            {"content": content, **{name: rng.random() < 0.4 for name in names}}
+            for content in contents
+        ]
+        job = {"kind": "tokenize", "folder": str(folder), "texts": texts, "added": added}
+        jobs.append({**job, "outputs": str(folder / "ids.json")})
+        folders.append(folder)
+    work(tmp_path, jobs)
+    for folder, (lower, *_) in zip(folders, WAYS, strict=True):
+        expected = json.loads((folder / "ids.json").read_text(encoding="utf-8"))
+        # What this version of transformers saves.
+        saved = ModelFolder(str(folder / "ids"))
+        tokenizer = tokenizers.make(saved.find("vocab_file"), lower, saved.tokenizer_options)
+        cls, sep = tokenizer.vocab["[CLS]"], tokenizer.vocab["[SEP]"]
+        for text, ids in zip(texts, expected, strict=True):
+            assert [cls, *tokenizer.tokenize_to_ids(text), sep] == ids, (folder.name, text)

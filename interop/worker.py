@@ -45,9 +45,15 @@ def run(folder: str, architecture: str, inputs: str, outputs: str) -> None:
     np.savez(outputs, **arrays)
 
 
-def tokenize(folder: str, texts: list[str], outputs: str) -> None:
+def tokenize(
+    folder: str, texts: list[str], outputs: str, added: list[dict[str, Any]] | None = None
+) -> None:
     """Writes the ids of texts, and the tokenizer as this version of transformers saves it."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    for token in added or []:
+        tokenizer.add_tokens(
+            [transformers.AddedToken(**token)], special_tokens=token.get("special", False)
+        )
     ids = [tokenizer(text)["input_ids"] for text in texts]
     Path(outputs).write_text(json.dumps(ids), encoding="utf-8")
     tokenizer.save_pretrained(str(Path(outputs).with_suffix("")))
