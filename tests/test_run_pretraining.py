@@ -398,6 +398,7 @@ WRONG = {
         "Record 7 of .*wrong.tfrecord.*`input_ids`.*It has 5000",
     ),
     "a TPU that is not there": (same(use_tpu=True), "`--use_tpu`"),
+    "a TPU of a wrong name": (same(use_tpu=True, tpu_name="local"), "`--use_tpu`.*'local'"),
 }
 
 

@@ -66,7 +66,7 @@ def make_strategy(name: str, tpu_name: str | None = None) -> tf.distribute.Strat
     if name == "tpu":
         try:
             resolver = tf.distribute.cluster_resolver.TPUClusterResolver.connect(tpu_name)
-        except ValueError as error:
+        except (ValueError, OSError, tf.errors.OpError) as error:
             raise ValueError(
                 f"`--use_tpu` needs a TPU, named by `--tpu_name`. Received {tpu_name!r}: {error}"
             ) from error

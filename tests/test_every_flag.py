@@ -1,0 +1,947 @@
+"""The law of flags: every field of every `Settings` changes something that can be seen.
+
+A field has one or several cases: the value that it is changed to, and what then differs between
+two runs that are otherwise the same. To add a flag is to add a line to the table of its script, or
+of `FINE_TUNING` where all scripts that fine-tune share it. What may be looked at leaves out the
+settings that a run logs or writes down, which differ whatever the flag reaches.
+"""
+
+import atexit
+import contextlib
+import dataclasses
+import functools
+import importlib
+import json
+import logging
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import test_run_classifier_with_tfhub
+import test_run_ner
+import test_run_squad
+import test_run_swag
+from conftest import GOLDEN, make_examples, write_examples, write_model_files
+
+import bert
+import modeling
+from bert.command_line.flags import EvaluatedSettings, FineTuningSettings
+from bert.files.processes import Workers
+from bert.files.records import decode_index
+from bert.loaded import LoadedModel
+from bert.tasks import features as tasks_features
+from bert.tasks.pretraining import masked_model
+from bert.training.batches import Batches
+from bert.weights import checkpoint
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What can be seen of a run."""
+
+    folder: Path
+    result: Any
+    error: str
+    messages: list[str]
+    work: list[Any]
+
+    @property
+    def out(self) -> Path:
+        return self.folder / "out"
+
+
+See = Callable[[Outcome], Any]
+
+
+class Case:
+    """A value to which a field is changed, or a function of a run's folder that gives it."""
+
+    def __init__(self, value: Any, see: See, *, fails: bool = False, **given: Any) -> None:
+        self.value = value
+        self.see = see
+        # Whether the run with the value, or the one without, ends with an error.
+        self.fails = fails
+        self.given = given
+
+
+# What to look at.
+
+
+def weights(outcome: Outcome) -> dict[str, bytes]:
+    """The weights that a training leaves, optimizer and step apart."""
+    stored = checkpoint.Stored.open(str(outcome.out))
+    tensors = stored.read()
+    slots = (*checkpoint.SLOTS, checkpoint.GLOBAL_STEP)
+    return {
+        name: (value.shape, value.tobytes())
+        for name, value in tensors.items()
+        if name.rpartition("/")[2] not in slots
+    }
+
+
+def checkpoints(outcome: Outcome) -> list[str]:
+    return sorted(path.name for path in outcome.out.glob("model.ckpt-*.index"))
+
+
+def names(outcome: Outcome) -> list[str]:
+    return sorted(path.name for path in outcome.out.iterdir() if "tfevents" not in path.name)
+
+
+def error(outcome: Outcome) -> str:
+    return outcome.error
+
+
+def result(outcome: Outcome) -> str:
+    return repr(outcome.result)
+
+
+def work(outcome: Outcome) -> list[Any]:
+    return outcome.work
+
+
+def content(name: str) -> See:
+    def see(outcome: Outcome) -> bytes:
+        return (outcome.folder / name).read_bytes()
+
+    return see
+
+
+def task(outcome: Outcome) -> Any:
+    return json.loads((outcome.out / "task.json").read_text())["task"]
+
+
+def told(pattern: str) -> See:
+    """The lines of the log that match."""
+
+    def see(outcome: Outcome) -> list[str]:
+        return [message for message in outcome.messages if re.search(pattern, message)]
+
+    return see
+
+
+def steps_told(outcome: Outcome) -> list[str]:
+    lines = (re.match(r"Step (\d+)/\d+ ", message) for message in outcome.messages)
+    return [line[1] for line in lines if line]
+
+
+TRAIN_RECORDS = content("out/train.tf_record")
+EVAL_RECORDS = content("out/eval.tf_record")
+
+
+def index_of(outcome: Outcome) -> Any:
+    return decode_index((outcome.folder / ".out.index").read_bytes())
+
+
+def names_of_tensors(outcome: Outcome) -> list[str]:
+    return sorted(checkpoint.Stored.open(str(outcome.out)).shapes)
+
+
+# The worlds in which scripts run: each writes its files and returns the settings of a run.
+
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh", "red", "green", "##s"]
+OTHER_WORDS = [*WORDS[:5], *reversed(WORDS[5:])]
+
+
+SMALL = {"num_hidden_layers": 1, "hidden_size": 8, "intermediate_size": 12}
+
+
+def write_config(folder: Path, name: str, **changes: Any) -> str:
+    values = json.loads((folder / "config.json").read_text())
+    (folder / name).write_text(json.dumps({**values, **changes}))
+    return str(folder / name)
+
+
+def smaller(folder: Path) -> str:
+    return write_config(folder, "other.json", intermediate_size=20)
+
+
+def with_dropout(folder: Path) -> str:
+    rates = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), 0.2)
+    return write_config(folder, "dropout.json", **rates)
+
+
+def other_vocabulary(folder: Path) -> str:
+    """Returns the path of a vocabulary with the words in another order."""
+    words = (folder / "vocab.txt").read_text().splitlines()
+    (folder / "other.txt").write_text("\n".join([*words[:4], *reversed(words[4:])]) + "\n")
+    return str(folder / "other.txt")
+
+
+def trained_weights(folder: Path) -> str:
+    """Returns the path of weights, of an encoder alone, that are no random ones."""
+    config = modeling.BertConfig.from_json_file(str(folder / "config.json"))
+    encoder = modeling.BertModel(config)
+    encoder.build(None)
+    rng = np.random.RandomState(3)
+    tensors = {v.path: rng.normal(0, 0.1, v.shape).astype(np.float32) for v in encoder.weights}
+    checkpoint.save_tensors(str(folder / "bert_model.ckpt"), tensors)
+    return str(folder / "bert_model.ckpt")
+
+
+def elsewhere(folder: Path) -> str:
+    return str(folder / "elsewhere")
+
+
+def classifier_world(folder: Path) -> dict[str, Any]:
+    write_model_files(folder, WORDS, max_position_embeddings=16)
+    write_config(folder, "config.json", **SMALL)
+    rng = np.random.RandomState(0)
+    for name, count in (("train", 20), ("dev", 10), ("test", 10)):
+        lines = ["text\tlabel\tother\tkind\ttags\tid"]
+        for number in range(count):
+            letters = [str(each) for each in rng.choice(list("abcdefgh"), rng.randint(1, 9))]
+            label = "yes" if number % 4 else "no"
+            kind = "no" if number % 3 else "yes"
+            row = " ".join(["Red", *letters]), label, letters[0], kind, "yes;no,x", f"r{number}"
+            lines.append("\t".join(row))
+        (folder / f"{name}.tsv").write_text("\n".join(lines) + "\n")
+    return {
+        **model_files(folder),
+        "data_dir": str(folder),
+        "task_name": "custom",
+        "max_seq_length": 8,
+        "train_batch_size": 8,
+        "num_train_epochs": 1.5,
+        "learning_rate": 0.01,
+        "do_train": True,
+    }
+
+
+def same_examples(folder: Path) -> str:
+    (folder / "same").mkdir()
+    rows = "".join("red a b c\tyes\nred a b c\tno\n" for _ in range(10))
+    (folder / "same/train.tsv").write_text(f"text\tlabel\n{rows}")
+    return str(folder / "same")
+
+
+def model_files(folder: Path) -> dict[str, Any]:
+    return {
+        "bert_config_file": str(folder / "config.json"),
+        "vocab_file": str(folder / "vocab.txt"),
+        "output_dir": str(folder / "out"),
+    }
+
+
+def other_data(folder: Path) -> str:
+    """Returns a folder with the same files, the first of the examples missing."""
+    (folder / "other").mkdir()
+    for path in (*folder.glob("*.tsv"), *folder.glob("*.jsonl")):
+        first, *lines = path.read_text().splitlines()
+        kept = lines[1:] if path.suffix == ".jsonl" else [first, *lines[1:]]
+        (folder / "other" / path.name).write_text("\n".join(kept) + "\n")
+    return str(folder / "other")
+
+
+def squad_world(folder: Path) -> dict[str, Any]:
+    test_run_squad.settings_in(folder)
+    write_config(folder, "config.json", **SMALL)
+    test_run_squad.write_task(folder, count=16)
+    return {
+        **model_files(folder),
+        "train_file": str(folder / "train.json"),
+        "predict_file": str(folder / "dev.json"),
+        "max_seq_length": 16,
+        "doc_stride": 4,
+        "max_query_length": 4,
+        "train_batch_size": 8,
+        "num_train_epochs": 1.0,
+        "learning_rate": 0.003,
+        "do_train": True,
+    }
+
+
+def other_questions(folder: Path) -> str:
+    rng = np.random.RandomState(5)
+    paragraphs = [test_run_squad.make_question(rng, f"dev-{i}") for i in range(16)]
+    test_run_squad.write_squad(folder / "other.json", paragraphs)
+    return str(folder / "other.json")
+
+
+def short_questions(folder: Path) -> str:
+    """Returns questions whose windows are short, and whose words have characters without width."""
+    question = {"question": "Which?", "answers": [{"text": "red", "answer_start": 0}]}
+    paragraphs = [
+        {"context": "red\u200b a\u200b", "qas": [{**question, "id": str(number)}]}
+        for number in range(4)
+    ]
+    test_run_squad.write_squad(folder / "short.json", paragraphs)
+    return str(folder / "short.json")
+
+
+def swag_world(folder: Path) -> dict[str, Any]:
+    test_run_swag.settings_in(folder)
+    write_config(folder, "config.json", **SMALL)
+    test_run_swag.write_task(folder, count=16)
+    return {
+        **model_files(folder),
+        "data_dir": str(folder),
+        "max_seq_length": 16,
+        "train_batch_size": 8,
+        "num_train_epochs": 1.0,
+        "do_train": True,
+    }
+
+
+def ner_world(folder: Path) -> dict[str, Any]:
+    test_run_ner.settings_in(folder)
+    write_config(folder, "config.json", **SMALL)
+    test_run_ner.write_task(folder, count=16)
+    return {
+        **model_files(folder),
+        "data_dir": str(folder),
+        "max_seq_length": 32,
+        "train_batch_size": 8,
+        "num_train_epochs": 1.0,
+        "do_train": True,
+    }
+
+
+def other_sentences(folder: Path) -> str:
+    test_run_ner.write_conll(folder / "other.txt", test_run_ner.make_sentences(16, 9))
+    return str(folder / "other.txt")
+
+
+def other_sentences_folder(folder: Path) -> str:
+    (folder / "other").mkdir()
+    for name in ("train", "dev", "test"):
+        sentences = test_run_ner.make_sentences(16, 9)
+        test_run_ner.write_conll(folder / f"other/{name}.txt", sentences)
+    return str(folder / "other")
+
+
+def tabbed(folder: Path) -> str:
+    """Returns sentences whose columns are words, words again, tags and other tags, with tabs."""
+    lines = []
+    for sentence in test_run_ner.make_sentences(16, 4):
+        tags = [tag for _, tag in sentence]
+        for (word, tag), other in zip(sentence, reversed(tags), strict=True):
+            shown = other if other.startswith("B") else "O"
+            lines.append(f"{word}\t{word.lower()}x\t{shown}\t{tag}")
+        lines.append("")
+    (folder / "tabbed.txt").write_text("\n".join(lines))
+    return str(folder / "tabbed.txt")
+
+
+def chinese(folder: Path) -> str:
+    """Returns sentences of words that have several characters."""
+    (folder / "chinese.txt").write_text("我 O\n北京 B-LOC\n在 O\n\n李明 B-PER\n在 O\n\n" * 4)
+    return str(folder / "chinese.txt")
+
+
+def deeper(folder: Path) -> str:
+    return write_config(folder, "deeper.json", num_hidden_layers=4)
+
+
+ON_FEATURES = {"feature_based": True, "feature_layers": "last"}
+
+
+def pretraining_world(folder: Path) -> dict[str, Any]:
+    write_model_files(folder, [str(number) for number in range(29)], max_position_embeddings=16)
+    write_config(folder, "config.json", **SMALL)
+    config = modeling.BertConfig.from_json_file(str(folder / "config.json"))
+    examples = make_examples(config, 20)
+    write_examples(folder / "train.tfrecord", examples)
+    write_examples(folder / "other.tfrecord", make_examples(config, 20, seed=3))
+    # In these, the order of examples makes no difference.
+    same = {name: np.repeat(values[:1], 20, axis=0) for name, values in examples.items()}
+    write_examples(folder / "same.tfrecord", same)
+    return {
+        "bert_config_file": str(folder / "config.json"),
+        "input_file": str(folder / "train.tfrecord"),
+        "output_dir": str(folder / "out"),
+        "do_train": True,
+        "max_seq_length": 12,
+        "max_predictions_per_seq": 3,
+        "train_batch_size": 4,
+        "eval_batch_size": 4,
+        "num_train_steps": 3,
+        "num_warmup_steps": 1,
+        "learning_rate": 0.01,
+    }
+
+
+def file_in(name: str) -> Callable[[Path], str]:
+    return lambda folder: str(folder / name)
+
+
+TEXT = """The cat sat here, there and everywhere. Nobody knew. It was unbelievably cold.
+She went to the sea, and it was cold.
+
+One day, a man came.
+He was old.
+
+
+
+Nobody knew his unbelievable name. He told nobody. He went away at once.
+"""
+
+
+def text_world(folder: Path) -> dict[str, Any]:
+    (folder / "text.txt").write_text(TEXT)
+    (folder / "other.txt").write_text(TEXT.upper() * 2)
+    return {"input_file": str(folder / "text.txt"), "output_file": str(folder / "out")}
+
+
+def records_world(folder: Path) -> dict[str, Any]:
+    words = (GOLDEN / "vocab.txt").read_text(encoding="utf-8").splitlines()
+    (folder / "vocab.txt").write_text("\n".join([*words, "He"]) + "\n")
+    lengths = {"max_seq_length": 32, "max_predictions_per_seq": 5, "dupe_factor": 3}
+    return {**text_world(folder), **lengths, "vocab_file": str(folder / "vocab.txt")}
+
+
+def vocabulary_world(folder: Path) -> dict[str, Any]:
+    return {**text_world(folder), "vocab_size": 60, "num_unused": 0, "num_processes": 1}
+
+
+def golden_world(folder: Path) -> dict[str, Any]:
+    """Files that are given in place of those beside the original's small model."""
+    for name in ("vocab.txt", "bert_config.json"):
+        (folder / name).write_bytes((GOLDEN / name).read_bytes())
+    (folder / "config.json").write_bytes((GOLDEN / "bert_config.json").read_bytes())
+    (folder / "text.txt").write_text("the Old man ||| told\nwho\nit was the old man who told\n")
+    (folder / "other.txt").write_text("it [MASK]\n")
+    return {}
+
+
+def another_activation(folder: Path) -> str:
+    return write_config(folder, "other.json", hidden_act="relu")
+
+
+def other_golden(folder: Path) -> str:
+    """Returns the prefix of the original's small model with all weights halved."""
+    tensors = checkpoint.Stored.open(str(GOLDEN / "bert_model.ckpt")).read()
+    halves = {name: value / np.asarray(2, value.dtype) for name, value in tensors.items()}
+    (folder / "halves").mkdir()
+    for name in ("vocab.txt", "bert_config.json"):
+        (folder / "halves" / name).write_bytes((GOLDEN / name).read_bytes())
+    checkpoint.save_tensors(str(folder / "halves/bert_model.ckpt"), halves)
+    return str(folder / "halves/bert_model.ckpt")
+
+
+def fill_world(folder: Path) -> dict[str, Any]:
+    golden_world(folder)
+    (folder / "text.txt").write_text("the Old [MASK] told a [MASK]\nwho heard it [MASK]\n")
+    return {
+        "checkpoint": str(GOLDEN / "bert_model.ckpt"),
+        "input_file": str(folder / "text.txt"),
+        "output_file": str(folder / "out"),
+        "format": "jsonl",
+    }
+
+
+def features_world(folder: Path) -> dict[str, Any]:
+    golden_world(folder)
+    return {
+        "init_checkpoint": str(GOLDEN / "bert_model.ckpt"),
+        "bert_config_file": str(folder / "bert_config.json"),
+        "vocab_file": str(folder / "vocab.txt"),
+        "input_file": str(folder / "text.txt"),
+        "output_file": str(folder / "out"),
+        "layers": "-1",
+        "max_seq_length": 16,
+    }
+
+
+def extension_world(folder: Path) -> dict[str, Any]:
+    golden_world(folder)
+    return {
+        "init_checkpoint": str(GOLDEN / "bert_model.ckpt"),
+        "new_words": "Kilogram",
+        "output_dir": str(folder / "out"),
+    }
+
+
+def conversion_world(folder: Path) -> dict[str, Any]:
+    golden_world(folder)
+    source = folder / "source"
+    source.mkdir()
+    for name in ("vocab.txt", "bert_config.json"):
+        (source / name).write_bytes((GOLDEN / name).read_bytes())
+    tensors = checkpoint.Stored.open(str(GOLDEN / "bert_model.ckpt")).read()
+    bias = tensors["cls/predictions/output_bias"]
+    slot = {"cls/predictions/output_bias/adam_m": bias}
+    checkpoint.save_tensors(str(source / "bert_model.ckpt"), {**tensors, **slot})
+    return {
+        "input": str(source),
+        "output": str(folder / "out"),
+        "format": "huggingface",
+        "do_lower_case": True,
+    }
+
+
+def classifier_source(folder: Path) -> str:
+    """Returns the folder of a classifier of transformers."""
+    tensors = checkpoint.Stored.open(str(GOLDEN / "bert_model.ckpt")).read()
+    tensors = {name: value for name, value in tensors.items() if name.startswith("bert/")}
+    width = len(tensors["bert/pooler/dense/bias"])
+    tensors |= {
+        "output_weights": np.ones((2, width), np.float32),
+        "output_bias": np.zeros(2, np.float32),
+    }
+    (folder / "tf").mkdir()
+    for name in ("vocab.txt", "bert_config.json"):
+        (folder / "tf" / name).write_bytes((GOLDEN / name).read_bytes())
+    checkpoint.save_tensors(str(folder / "tf/bert_model.ckpt"), tensors)
+    script = importlib.import_module("convert_checkpoint")
+    script.run(
+        script.Settings(
+            input=str(folder / "tf"),
+            output=str(folder / "hf"),
+            format="huggingface",
+            architecture="BertForSequenceClassification",
+            do_lower_case=True,
+        )
+    )
+    # transformers writes none.
+    (folder / "hf/task.json").unlink()
+    return str(folder / "hf")
+
+
+@functools.cache
+def trained_models() -> Path:
+    """Returns a folder with two classifiers, whose labels are of two columns."""
+    folder = Path(tempfile.mkdtemp(prefix="bert-test-"))
+    atexit.register(shutil.rmtree, folder)
+    script = importlib.import_module("run_classifier")
+    for name, column in (("model", "label"), ("other_model", "kind")):
+        (folder / name).mkdir()
+        values = {**classifier_world(folder / name), "label_column": column}
+        keras.utils.set_random_seed(7)
+        script.run(script.Settings(**values))
+    return folder
+
+
+def prediction_world(folder: Path) -> dict[str, Any]:
+    shutil.copytree(trained_models(), folder, dirs_exist_ok=True)
+    (folder / "text.txt").write_text("text\nred a b\nred c\ngreen d e f\n")
+    (folder / "other.txt").write_text("red\n")
+    (folder / "table.tsv").write_text("text_a\tother\nred a\tgreen b\nred c\tgreen d\n")
+    return {
+        "model_dir": str(folder / "model/out"),
+        "input_file": str(folder / "text.txt"),
+        "output_file": str(folder / "out"),
+    }
+
+
+def module_world(folder: Path) -> dict[str, Any]:
+    test_run_classifier_with_tfhub.make_settings(folder)
+    for name in ("module", "other_module"):
+        (folder / name).mkdir()
+        config = test_run_classifier_with_tfhub.CONFIG
+        (folder / name / "config.json").write_text(config.to_json_string())
+        write_config(folder / name, "bert_config.json")
+        words = test_run_classifier_with_tfhub.WORDS
+        swapped = [*words[:4], *reversed(words[4:])] if name == "other_module" else words
+        (folder / name / "vocab.txt").write_text("\n".join(swapped) + "\n")
+        trained_weights(folder / name)
+    return {"bert_hub_module_handle": str(folder / "module")}
+
+
+# The table: script, field, what to change it to and where to look.
+
+# Of the pre-training and the fine-tuning scripts.
+TRAINING = {
+    "bert_config_file": Case(smaller, weights),
+    "init_checkpoint": Case(trained_weights, weights, learning_rate=0.0),
+    "output_dir": Case(elsewhere, lambda o: (o.folder / "elsewhere/checkpoint").exists()),
+    "do_train": Case(False, error, fails=True),
+    "learning_rate": Case(0.02, weights),
+    "save_checkpoints_steps": Case(2, checkpoints),
+    "keep_checkpoint_max": Case(2, checkpoints, save_checkpoints_steps=1),
+    "log_every_steps": Case(1, steps_told),
+    # The masks of dropout depend on the number of parts.
+    "gradient_accumulation_steps": Case(2, weights, bert_config_file=with_dropout),
+    "precision": Case("mixed_bfloat16", weights),
+    "strategy": Case("mirrored", told("^Devices: .* used by strategy Mirrored")),
+    "use_tpu": Case(True, error, fails=True),
+    "tpu_name": Case("local", error, fails=True, use_tpu=True),
+    "train_batch_size": Case(2, weights),
+}
+
+FINE_TUNING = {
+    **TRAINING,
+    "seed": (
+        Case(5, weights),
+        # All examples are the same, so that their order is.
+        Case(5, weights, bert_config_file=with_dropout, data_dir=same_examples),
+    ),
+    "vocab_file": Case(other_vocabulary, TRAIN_RECORDS),
+    "do_lower_case": Case(False, TRAIN_RECORDS),
+    "max_seq_length": Case(10, TRAIN_RECORDS),
+    "do_predict": Case(True, names),
+    "do_export": Case(True, names),
+    "predict_batch_size": Case(3, work, do_predict=True),
+    "num_train_epochs": Case(2.0, checkpoints),
+    "warmup_proportion": Case(0.7, weights),
+    "early_stopping_patience": Case(
+        1,
+        checkpoints,
+        do_eval=True,
+        learning_rate=0.0,
+        save_checkpoints_steps=1,
+        keep_checkpoint_max=0,
+    ),
+    "num_runs": Case(2, names, do_eval=True),
+    "freeze_layers": Case(1, weights),
+    "layerwise_lr_decay": Case(0.5, weights),
+    "pad_to_max_length": Case(True, work, max_seq_length=16),
+    "overwrite_output_dir": Case(True, told("^(Resuming from|No checkpoint)"), runs_before=1),
+    "do_eval": Case(True, result),
+    "eval_batch_size": Case(3, work, do_eval=True),
+}
+
+TABLE: Mapping[str, Mapping[str, Any]] = {
+    "split_sentences": {
+        "input_file": Case(file_in("other.txt"), content("out")),
+        "output_file": Case(elsewhere, lambda o: (o.folder / "elsewhere").exists()),
+        "input_format": Case("paragraphs", content("out"), min_sentences=1),
+        "document_gap": Case(1, content("out"), min_sentences=1),
+        "min_sentences": Case(1, content("out")),
+    },
+    "create_pretraining_data": {
+        "input_file": Case(file_in("other.txt"), content("out")),
+        "output_file": Case(elsewhere, lambda o: (o.folder / "elsewhere").exists()),
+        "vocab_file": Case(other_vocabulary, content("out")),
+        "do_lower_case": Case(False, content("out")),
+        "max_seq_length": Case(24, content("out")),
+        "max_predictions_per_seq": Case(2, content("out")),
+        "do_whole_word_mask": Case(True, content("out")),
+        "random_seed": Case(5, content("out")),
+        "dupe_factor": Case(4, lambda o: len(index_of(o).ends)),
+        "masked_lm_prob": Case(0.05, content("out")),
+        "short_seq_prob": Case(1.0, content("out")),
+    },
+    "run_pretraining": {
+        **TRAINING,
+        "seed": (
+            Case(5, weights),
+            Case(5, weights, bert_config_file=with_dropout, input_file=file_in("same.tfrecord")),
+        ),
+        "max_seq_length": Case(11, error, fails=True),
+        "max_predictions_per_seq": Case(2, error, fails=True),
+        "input_file": Case(file_in("other.tfrecord"), weights),
+        "eval_input_file": Case(file_in("other.tfrecord"), result, do_eval=True),
+        "do_eval": Case(True, result),
+        "eval_batch_size": Case(5, work, do_eval=True),
+        "num_train_steps": Case(4, checkpoints),
+        "num_warmup_steps": Case(2, weights),
+        "max_eval_steps": Case(2, result, do_eval=True),
+    },
+    "fill_mask": {
+        "vocab_file": Case(other_vocabulary, content("out")),
+        "do_lower_case": Case(False, content("out")),
+        "bert_config_file": Case(another_activation, content("out")),
+        "checkpoint": Case(other_golden, content("out")),
+        "input_file": Case(file_in("other.txt"), content("out")),
+        "output_file": Case(elsewhere, lambda o: (o.folder / "elsewhere").exists()),
+        "format": Case("text", content("out")),
+        "top_k": Case(2, content("out")),
+        "score": Case(True, error, fails=True),
+        "batch_size": Case(1, work),
+    },
+    "create_vocab": {
+        "input_file": Case(file_in("other.txt"), content("out")),
+        "output_file": Case(elsewhere, lambda o: (o.folder / "elsewhere").exists()),
+        "vocab_size": Case(50, content("out")),
+        "do_lower_case": Case(False, content("out")),
+        "num_unused": Case(3, content("out")),
+        "coverage": Case(0.5, content("out")),
+        "limit_alphabet": Case(10, content("out")),
+        "min_frequency": Case(5, content("out")),
+        "num_processes": Case(2, work),
+    },
+    "extend_vocab": {
+        "vocab_file": Case(other_vocabulary, content("out/vocab.txt")),
+        "do_lower_case": Case(False, content("out/vocab.txt")),
+        "bert_config_file": Case(another_activation, content("out/bert_config.json")),
+        "init_checkpoint": Case(other_golden, weights),
+        "new_words": Case("kilogram,bookkeeper", content("out/vocab.txt")),
+        "output_dir": Case(elsewhere, lambda o: (o.folder / "elsewhere").exists()),
+        "use_unused": Case(False, content("out/vocab.txt")),
+    },
+    "run_classifier": {
+        "data_dir": Case(other_data, TRAIN_RECORDS),
+        "task_name": Case("cola", error, fails=True),
+        "xnli_language": Case("en", error, fails=True, task_name="xnli"),
+        "class_weights": Case("balanced", weights),
+        "task_type": Case("multi_label", task),
+        "labels": Case("yes,no", TRAIN_RECORDS),
+        "text_a_column": Case("other", TRAIN_RECORDS),
+        "text_b_column": Case("other", TRAIN_RECORDS),
+        "label_column": Case("kind", TRAIN_RECORDS),
+        "id_column": Case("id", content("out/predictions.tsv"), do_predict=True),
+        "label_separator": Case(";", task, task_type="multi_label", label_column="tags"),
+        "has_header": Case(True, error, fails=True, text_a_column="0", label_column="1"),
+    },
+    "run_classifier_with_tfhub": {
+        "bert_hub_module_handle": Case(file_in("other_module"), TRAIN_RECORDS),
+    },
+    "run_squad": {
+        "max_seq_length": Case(14, TRAIN_RECORDS),
+        "train_file": Case(other_questions, TRAIN_RECORDS),
+        "predict_file": Case(other_questions, EVAL_RECORDS, do_predict=True),
+        "doc_stride": Case(3, TRAIN_RECORDS),
+        "max_query_length": Case(1, TRAIN_RECORDS),
+        "n_best_size": Case(2, content("out/nbest_predictions.json"), do_predict=True),
+        "max_answer_length": Case(1, content("out/nbest_predictions.json"), do_predict=True),
+        "verbose_logging": Case(
+            True, told("(?i)length not equal"), predict_file=short_questions, do_predict=True
+        ),
+        "version_2_with_negative": Case(True, names, do_predict=True),
+        "null_score_diff_threshold": Case(
+            1000.0,
+            content("out/predictions.json"),
+            do_predict=True,
+            version_2_with_negative=True,
+            null_score_diff_threshold=-1000.0,
+        ),
+        "bucket_predictions": Case(True, work, predict_file=short_questions, do_predict=True),
+    },
+    "run_swag": {
+        "max_seq_length": Case(12, TRAIN_RECORDS),
+        "data_dir": Case(other_data, TRAIN_RECORDS),
+    },
+    "run_ner": {
+        "max_seq_length": Case(16, TRAIN_RECORDS),
+        "do_lower_case": Case(True, TRAIN_RECORDS),
+        "eval_batch_size": Case(3, work, do_eval=True),
+        "data_dir": Case(other_sentences_folder, TRAIN_RECORDS),
+        "train_file": Case(other_sentences, TRAIN_RECORDS),
+        "dev_file": Case(other_sentences, EVAL_RECORDS, do_eval=True),
+        "test_file": Case(other_sentences, content("out/predict.tf_record"), do_predict=True),
+        "text_column": Case(1, TRAIN_RECORDS, train_file=tabbed),
+        "label_column": Case(2, TRAIN_RECORDS, train_file=tabbed),
+        "separator": Case("comma", error, fails=True, train_file=tabbed),
+        "input_scheme": Case("iobes", error, fails=True),
+        "output_scheme": Case("iobes", content("out/predictions.txt"), do_predict=True),
+        "scheme": Case("iobes", task),
+        "unit": Case("character", TRAIN_RECORDS, train_file=chinese),
+        "document_context": Case(True, TRAIN_RECORDS),
+        "feature_based": Case(True, weights, bert_config_file=deeper),
+        "feature_layers": Case("embeddings", weights, **ON_FEATURES),
+        "lstm_size": Case(5, weights, **ON_FEATURES),
+        "features_dir": Case(elsewhere, names, **ON_FEATURES),
+    },
+    "predict": {
+        "model_dir": Case(file_in("other_model/out"), content("out")),
+        "input_file": Case(file_in("other.txt"), content("out")),
+        "output_file": Case(elsewhere, lambda o: (o.folder / "elsewhere").exists()),
+        "input_format": Case("tsv", error, fails=True),
+        "columns": Case("other", content("out"), input_file=file_in("table.tsv")),
+        "batch_size": Case(1, work),
+        "precision": Case("mixed_bfloat16", content("out")),
+    },
+    "extract_features": {
+        "vocab_file": Case(other_vocabulary, content("out")),
+        "do_lower_case": Case(False, content("out")),
+        "bert_config_file": Case(another_activation, content("out")),
+        "input_file": Case(file_in("other.txt"), content("out")),
+        "output_file": Case(elsewhere, lambda o: (o.folder / "elsewhere").exists()),
+        "init_checkpoint": Case(other_golden, content("out")),
+        "layers": Case("-2", content("out")),
+        "pooling": Case("mean", content("out")),
+        "format": Case("npz", content("out")),
+        "max_seq_length": Case(6, content("out")),
+        "batch_size": Case(1, work),
+        "use_tpu": Case(True, told("--use_tpu has no effect")),
+    },
+    "convert_checkpoint": {
+        "input": Case(classifier_source, names_of_tensors),
+        "output": Case(elsewhere, lambda o: (o.folder / "elsewhere").exists()),
+        "format": Case("tf", names),
+        "architecture": Case("BertModel", lambda o: len(content("out/model.safetensors")(o))),
+        "weights_only": Case(True, names_of_tensors, format="tf"),
+        "verify": Case(False, told("(?i)verif|same|differ")),
+        "bert_config_file": Case(another_activation, content("out/config.json")),
+        "vocab_file": Case(other_vocabulary, content("out/vocab.txt")),
+        "do_lower_case": Case(False, content("out/tokenizer_config.json")),
+        "is_pair": Case(True, task, input=classifier_source, format="tf"),
+    },
+}
+
+
+WORLDS: Mapping[str, Callable[[Path], dict[str, Any]]] = {
+    "split_sentences": text_world,
+    "create_pretraining_data": records_world,
+    "run_pretraining": pretraining_world,
+    "fill_mask": fill_world,
+    "create_vocab": vocabulary_world,
+    "extend_vocab": extension_world,
+    "run_classifier": classifier_world,
+    "run_classifier_with_tfhub": module_world,
+    "run_squad": squad_world,
+    "run_swag": swag_world,
+    "run_ner": ner_world,
+    "predict": prediction_world,
+    "extract_features": features_world,
+    "convert_checkpoint": conversion_world,
+}
+
+
+def run_with_module(script: Any, settings: Any, folder: Path) -> Any:
+    classifier = test_run_classifier_with_tfhub.make_settings(folder)
+    return script.run(classifier, settings.bert_hub_module_handle)
+
+
+# Where a script's `run` takes more or less than its settings.
+RUN: Mapping[str, Callable[[Any, Any, Path], Any]] = {
+    "split_sentences": lambda script, settings, _: script.run(**dataclasses.asdict(settings)),
+    "fill_mask": lambda script, settings, _: script.run(settings, ()),
+    "run_classifier_with_tfhub": run_with_module,
+}
+
+
+@contextlib.contextmanager
+def watch(messages: list[str], work: list[Any]) -> Iterator[None]:
+    """Collects what is logged and the sizes of the batches and of the groups that do the work."""
+
+    class Collector(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            messages.append(record.getMessage())
+
+    iterate, run_model, start = Batches.iterate, LoadedModel._run, Workers.__init__
+    pad = tasks_features.pad_sequences
+
+    def watched_batches(self: Batches, *arguments: Any) -> Iterator[Any]:
+        for batch in iterate(self, *arguments):
+            work.append([(name, str(values.shape)) for name, values in batch.items()])
+            yield batch
+
+    def watched_model(self: LoadedModel, arrays: Any) -> Iterator[Any]:
+        for numbers, outputs in run_model(self, arrays):
+            work.append(len(numbers))
+            yield numbers, outputs
+
+    def watched_padding(ids: Any, *arguments: Any) -> Any:
+        work.append(len(ids))
+        return pad(ids, *arguments)
+
+    def watched_start(self: Workers, num_processes: int, state: Any) -> None:
+        work.append(num_processes)
+        start(self, num_processes, state)
+
+    collector = Collector()
+    logger = logging.getLogger("absl")
+    level = logger.level
+    logger.addHandler(collector)
+    logger.setLevel("INFO")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Batches, "iterate", watched_batches)
+        patch.setattr(LoadedModel, "_run", watched_model)
+        patch.setattr(Workers, "__init__", watched_start)
+        for module in (tasks_features, masked_model):
+            patch.setattr(module, "pad_sequences", watched_padding)
+        yield
+    logger.removeHandler(collector)
+    logger.setLevel(level)
+
+
+def run(name: str, folder: Path, given: Mapping[str, Any], change: Mapping[str, Any]) -> Outcome:
+    """Runs a script in a new folder; functions among the values are asked for theirs."""
+    given = dict(given)
+    runs_before = given.pop("runs_before", 0)
+    script = importlib.import_module(name)
+    world = WORLDS[name](folder)
+    values = {
+        key: value(folder) if callable(value) else value
+        for key, value in {**world, **given, **change}.items()
+    }
+    before = {key: values[key] for key in (world.keys() | given.keys()) - change.keys()}
+    call = RUN.get(name, lambda script, settings, _: script.run(settings))
+    result, error = None, ""
+    messages: list[str] = []
+    work: list[Any] = []
+    for number in range(runs_before + 1):
+        settings = script.Settings(**(values if number == runs_before else before))
+        keras.utils.set_random_seed(7)
+        messages.clear()
+        work.clear()
+        with watch(messages, work):
+            try:
+                result = call(script, settings, folder)
+            except ValueError as caught:
+                error = str(caught)
+    return Outcome(
+        folder=folder,
+        result=result,
+        error=error.replace(str(folder), ""),
+        messages=[message.replace(str(folder), "") for message in messages],
+        work=work,
+    )
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory):
+    """A function that returns the outcome of a run, which is made once."""
+
+    @functools.cache
+    def find(name, given):
+        return run(name, tmp_path_factory.mktemp(name), dict(given), {})
+
+    return find
+
+
+def fields_of(script: str) -> set[str]:
+    settings = importlib.import_module(script).Settings
+    return {field.name for field in dataclasses.fields(settings)}
+
+
+def shared_by(script: str) -> Mapping[str, Any]:
+    """Returns the table of what a script shares with others, {} where it does not fine-tune."""
+    settings = importlib.import_module(script).Settings
+    return FINE_TUNING if issubclass(settings, FineTuningSettings) else {}
+
+
+@pytest.mark.parametrize("script", bert.SCRIPTS)
+def test_every_field_has_a_case_and_every_case_a_field(script):
+    fields, shared = fields_of(script), shared_by(script)
+    assert fields - TABLE[script].keys() - shared.keys() == set(), "They need a line in `TABLE`."
+    assert TABLE[script].keys() - fields == set()
+
+
+def test_what_fine_tuning_scripts_share_is_tried_with_one_of_them():
+    shown = TABLE["run_classifier"].keys() | FINE_TUNING.keys()
+    assert shown == fields_of("run_classifier")
+    assert FINE_TUNING.keys() == {field.name for field in dataclasses.fields(EvaluatedSettings)}
+
+
+CASES = [
+    pytest.param(
+        script, field, case, id=f"{script}-{field}-{number}" if number else f"{script}-{field}"
+    )
+    for script in bert.SCRIPTS
+    for field, cases in {
+        **(FINE_TUNING if script == "run_classifier" else {}),
+        **TABLE[script],
+    }.items()
+    for number, case in enumerate(cases if isinstance(cases, tuple) else (cases,))
+]
+
+
+@pytest.mark.parametrize(("script", "field", "case"), CASES)
+def test_every_field_changes_something_that_can_be_seen(outcomes, tmp_path, script, field, case):
+    given = tuple(case.given.items())
+    one = outcomes(script, given)
+    other = run(script, tmp_path, case.given, {field: case.value})
+    if case.fails:
+        assert one.error or other.error
+    else:
+        assert one.error + other.error == ""
+    changes = case.see(one) != case.see(other)
+    assert changes, f"--{field}={case.value} reaches nothing that is seen."
+
+
+@pytest.mark.parametrize("script", bert.SCRIPTS)
+def test_the_same_settings_show_the_same(outcomes, tmp_path, script):
+    """Without this, the test above would be passed by what differs from run to run."""
+    one, other = outcomes(script, ()), run(script, tmp_path, {}, {})
+    cases = [param.values[2] for param in CASES if param.values[0] == script]
+    for case in cases:
+        if not case.given:
+            assert case.see(one) == case.see(other)
