@@ -117,6 +117,19 @@ def test_processes_end_with_the_one_that_started_them_even_if_it_is_killed(tmp_p
     assert running == []
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_to_stop_are_not_for_the_processes_to_answer(number):
+    with Workers(2, None) as workers:
+        for process_id in set(workers.map(_own_id, range(4))):
+            os.kill(process_id, number)
+        assert len(list(workers.map(_own_id, range(4)))) == 4
+
+
+def _own_id(_, item):
+    time.sleep(0.1)
+    return os.getpid()
+
+
 STOPPED = """
 import work
 from bert.command_line.console import run_script
