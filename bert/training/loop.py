@@ -68,7 +68,8 @@ def make_strategy(name: str, tpu_name: str | None = None) -> tf.distribute.Strat
             resolver = tf.distribute.cluster_resolver.TPUClusterResolver.connect(tpu_name)
         except (ValueError, OSError, tf.errors.OpError) as error:
             raise ValueError(
-                f"`--use_tpu` needs a TPU, named by `--tpu_name`. Received {tpu_name!r}: {error}"
+                f"`--use_tpu` needs a TPU, named by `--tpu_name`. Received {tpu_name!r}: "
+                f"{str(error).partition(chr(10))[0]}"
             ) from error
         return tf.distribute.TPUStrategy(resolver)
     return tf.distribute.get_strategy()
