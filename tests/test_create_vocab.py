@@ -92,6 +92,31 @@ def test_order_of_the_counts_does_not_matter(counts):
     assert measure(entries, counts).unknown_rate == 0
 
 
+def test_pieces_meet_as_often_as_is_asked_before_they_are_joined(tmp_path):
+    text = "\n".join(["abab"] * 3 + ["cdcd"] * 5 + ["ef"] * 2)
+    entries = {n: set(create(tmp_path, text, f"{n}.txt", min_frequency=n)[0]) for n in (2, 3, 6)}
+    assert {"ef", "abab", "cdcd"} <= entries[2]
+    assert "ef" not in entries[3]
+    assert {"abab", "cdcd"} <= entries[3]
+    # Within a word they may meet twice.
+    assert "abab" not in entries[6]
+
+
+def test_the_alphabet_has_no_more_characters_than_is_asked(tmp_path):
+    text = "\n".join(["a"] * 4 + ["b"] * 3 + ["c"] * 2 + ["d"])
+    for limit in (1, 2, 3):
+        entries, _ = create(tmp_path, text, f"{limit}.txt", limit_alphabet=limit)
+        letters = [entry for entry in entries if len(entry) == 1]
+        assert letters == list("abcd")[:limit]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3])
+def test_of_characters_as_frequent_the_first_ones_of_unicode_are_taken(limit):
+    for order in ("abcd", "dcba", "cadb"):
+        counts = dict.fromkeys(order, 2)
+        assert choose_alphabet(counts, limit=limit) == set("abcd"[:limit])
+
+
 def test_frequent_words_become_pieces_and_rare_ones_are_split():
     counts = {"hugging": 50, "hug": 9, "pug": 2, "huh": 1}
     entries = learn(counts, vocab_size=5 + 12 + 2, do_lower_case=True)
