@@ -677,3 +677,26 @@ def test_checkpoint_of_another_model_is_refused_at_once(golden_config):
     config = change(golden_config, num_hidden_layers=3)
     with pytest.raises(ValueError, match="`--init_checkpoint` must hold the whole encoder"):
         golden_model_fn(config)
+
+
+class Grades(run_classifier.MrpcProcessor):
+    def get_labels(self):
+        return ["worse", "same", "better"]
+
+
+def test_a_subclass_of_a_processor_may_have_labels_of_its_own(tmp_path):
+    header = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
+    for name, label in (("train", "same"), ("dev", "better"), ("test", "0")):
+        (tmp_path / f"{name}.tsv").write_text(f"{header}{label}\t1\t2\tthe old\tthe man\n")
+    processor = Grades()
+    examples = [*processor.get_train_examples(tmp_path), *processor.get_dev_examples(tmp_path)]
+    examples += processor.get_test_examples(tmp_path)
+    assert [example.label for example in examples] == ["same", "better", "worse"]
+    tokenizer = tokenization.FullTokenizer(str(GOLDEN / "vocab.txt"))
+    features = run_classifier.convert_examples_to_features(
+        examples, processor.get_labels(), 16, tokenizer
+    )
+    assert [each.label_id for each in features] == [1, 2, 0]
+    # Those of the task stay as they are.
+    with pytest.raises(ValueError, match="Received 'same'"):
+        run_classifier.MrpcProcessor().get_train_examples(tmp_path)

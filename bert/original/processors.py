@@ -109,7 +109,11 @@ class _GlueProcessor(DataProcessor):
         return list(self._open("").task.labels)
 
     def _open(self, data_dir: str) -> DataSet:
-        return glue.open_data_set(self.task_name, data_dir, self.language)
+        data_set = glue.open_data_set(self.task_name, data_dir, self.language)
+        # A subclass may have labels of its own.
+        if data_dir and (labels := tuple(map(str, self.get_labels()))) != data_set.task.labels:
+            data_set.task = dataclasses.replace(data_set.task, labels=labels)
+        return data_set
 
 
 class ColaProcessor(_GlueProcessor):
