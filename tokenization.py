@@ -291,12 +291,24 @@ class FullTokenizer(Watched):
         for part, token in self._cut(convert_to_unicode(text)):
             if token is not None:
                 pieces.append(token.content)
-            elif self._pieces is not None:
+            elif self._pieces is not None and not self._is_unstable(part):
                 pieces += chain.from_iterable(map(self._pieces.__getitem__, _words(part)))
+            elif self._pieces is not None:
+                for word in self.basic_tokenizer.split(part):
+                    pieces += self.wordpiece_tokenizer.split_word(word)
             else:
                 for word in self.basic_tokenizer.tokenize(part):
                     pieces += self.wordpiece_tokenizer.tokenize(word)
         return pieces
+
+    def _is_unstable(self, part: str) -> bool:
+        """Returns whether a text that is clean already would change if it was cleaned again.
+
+        Marks that have been dropped no longer keep others apart, which would change places.
+        """
+        is_clean = self._finders is not None and self._finders[1].tokens
+        strips = self.basic_tokenizer.strips_accents
+        return bool(is_clean and strips and not unicodedata.is_normalized("NFD", part))
 
     def _cut(self, text: str) -> Iterator[tuple[str, AddedToken | None]]:
         """Yields the parts of a text, with the added token that each is, if it is one."""
@@ -407,6 +419,10 @@ class BasicTokenizer(Watched):
             return text
         marked = unicodedata.normalize("NFD", text)
         return "".join(char for char in marked if unicodedata.category(char) != "Mn")
+
+    def split(self, text: str) -> list[str]:
+        """Returns the words of a text as `normalize` leaves it."""
+        return text.translate(tables(self.strips_accents, self.tokenize_chinese_chars)[1]).split()
 
     def _tokenize_in_steps(self, text: str) -> list[str]:
         text = self._clean_text(text)

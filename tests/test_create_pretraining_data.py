@@ -168,6 +168,31 @@ def test_whole_words_are_masked_whole_or_not_at_all(a, limit, seed):
             assert (position in positions) == (position - 1 in positions)
 
 
+def test_the_flag_for_whole_words_reaches_the_records(settings, tokenizer):
+    def cut_words(**changes):
+        """Returns how many words are masked in part, and how many pieces are masked."""
+        made = settings(dupe_factor=40, masked_lm_prob=0.3, **changes)
+        data.run(made)
+        cut = masked = 0
+        for record in read_records(made.output_file):
+            real = [w > 0 for w in record["masked_lm_weights"]]
+            places = {p for p, r in zip(record["masked_lm_positions"], real, strict=True) if r}
+            ids = dict(zip(record["masked_lm_positions"], record["masked_lm_ids"], strict=True))
+            tokens = tokenizer.convert_ids_to_tokens(
+                ids[place] if place in places else number
+                for place, number in enumerate(record["input_ids"])
+            )
+            masked += len(places)
+            for place, token in enumerate(tokens):
+                if token.startswith("##") and not tokens[place - 1].startswith("["):
+                    cut += (place in places) != (place - 1 in places)
+        return cut, masked
+
+    assert cut_words(do_whole_word_mask=True)[0] == 0
+    cut, masked = cut_words()
+    assert 0 < cut < masked
+
+
 def test_four_fifths_become_masks_and_a_tenth_each_random_and_themselves():
     packed, _ = tokenization.pack(["a"] * 20000, max_length=20003)
     masked, _, _ = data.create_masked_lm_predictions(packed, 1.0, 20000, ["x"], random.Random(0))

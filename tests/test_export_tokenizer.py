@@ -161,6 +161,7 @@ def added_pair(request):
 
 @given(st.lists(added_texts, min_size=BATCH, max_size=BATCH))
 @example(["x<e1>y", "<e1>", "", "  <e1>  ", "<E2>\xc9a", "abcab", "b b ab", "\u4e2d\u6587\u4e2d"])
+@example(["ab\u302e\U000e01e5\U0001d165x", "", "", "", "", "", "", ""])
 def test_added_tokens_stay_whole_in_the_graph_as_in_python(added_pair, batch):
     assert_same(added_pair, batch)
 
