@@ -220,6 +220,20 @@ def same_examples(folder: Path) -> str:
     return str(folder / "same")
 
 
+def theirs(folder: Path) -> str:
+    """Returns the path of a file that is no output of a script."""
+    (folder / "theirs").write_text("mine")
+    return str(folder / "theirs")
+
+
+OVERWRITE = Case(True, error, fails=True, output_file=theirs)
+
+
+def half_a_character(folder: Path) -> str:
+    (folder / "half.jsonl").write_text('{"text_a": "red"}\n{"text_a": "\\ud800"}\n')
+    return str(folder / "half.jsonl")
+
+
 def model_files(folder: Path) -> dict[str, Any]:
     return {
         "bert_config_file": str(folder / "config.json"),
@@ -559,6 +573,7 @@ TRAINING = {
     "gradient_accumulation_steps": Case(2, weights, bert_config_file=with_dropout),
     "precision": Case("mixed_bfloat16", weights),
     "strategy": Case("mirrored", told("^Devices: .* used by strategy Mirrored")),
+    "resume_with_changes": Case(True, error, fails=True, run_before={"seed": 3}),
     "use_tpu": Case(True, error, fails=True),
     "tpu_name": Case("local", error, fails=True, use_tpu=True),
     "train_batch_size": Case(2, weights),
@@ -591,13 +606,14 @@ FINE_TUNING = {
     "freeze_layers": Case(1, weights),
     "layerwise_lr_decay": Case(0.5, weights),
     "pad_to_max_length": Case(True, work, max_seq_length=16),
-    "overwrite_output_dir": Case(True, told("^(Resuming from|No checkpoint)"), runs_before=1),
+    "overwrite_output_dir": Case(True, told("^(Resuming from|No checkpoint)"), run_before={}),
     "do_eval": Case(True, result),
     "eval_batch_size": Case(3, work, do_eval=True),
 }
 
 TABLE: Mapping[str, Mapping[str, Any]] = {
     "split_sentences": {
+        "overwrite": OVERWRITE,
         "input_file": Case(file_in("other.txt"), content("out")),
         "output_file": Case(elsewhere, lambda o: (o.folder / "elsewhere").exists()),
         "input_format": Case("paragraphs", content("out"), min_sentences=1),
@@ -605,6 +621,7 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "min_sentences": Case(1, content("out")),
     },
     "create_pretraining_data": {
+        "overwrite": OVERWRITE,
         "input_file": Case(file_in("other.txt"), content("out")),
         "output_file": Case(elsewhere, lambda o: (o.folder / "elsewhere").exists()),
         "vocab_file": Case(other_vocabulary, content("out")),
@@ -634,6 +651,7 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "max_eval_steps": Case(2, result, do_eval=True),
     },
     "fill_mask": {
+        "overwrite": OVERWRITE,
         "vocab_file": Case(other_vocabulary, content("out")),
         "do_lower_case": Case(False, content("out")),
         "bert_config_file": Case(another_activation, content("out")),
@@ -646,6 +664,7 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "batch_size": Case(1, work),
     },
     "create_vocab": {
+        "overwrite": OVERWRITE,
         "input_file": Case(file_in("other.txt"), content("out")),
         "output_file": Case(elsewhere, lambda o: (o.folder / "elsewhere").exists()),
         "vocab_size": Case(50, content("out")),
@@ -729,6 +748,8 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "features_dir": Case(elsewhere, names, **ON_FEATURES),
     },
     "predict": {
+        "overwrite": OVERWRITE,
+        "on_error": Case("skip", error, fails=True, input_file=half_a_character),
         "model_dir": Case(file_in("other_model/out"), content("out")),
         "input_file": Case(file_in("other.txt"), content("out")),
         "output_file": Case(elsewhere, lambda o: (o.folder / "elsewhere").exists()),
@@ -738,6 +759,7 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "precision": Case("mixed_bfloat16", content("out")),
     },
     "extract_features": {
+        "overwrite": OVERWRITE,
         "vocab_file": Case(other_vocabulary, content("out")),
         "do_lower_case": Case(False, content("out")),
         "bert_config_file": Case(another_activation, content("out")),
@@ -845,20 +867,23 @@ def watch(messages: list[str], work: list[Any]) -> Iterator[None]:
 def run(name: str, folder: Path, given: Mapping[str, Any], change: Mapping[str, Any]) -> Outcome:
     """Runs a script in a new folder; functions among the values are asked for theirs."""
     given = dict(given)
-    runs_before = given.pop("runs_before", 0)
+    run_before = given.pop("run_before", None)
     script = importlib.import_module(name)
     world = WORLDS[name](folder)
     values = {
         key: value(folder) if callable(value) else value
         for key, value in {**world, **given, **change}.items()
     }
-    before = {key: values[key] for key in (world.keys() | given.keys()) - change.keys()}
+    runs = [values]
+    if run_before is not None:
+        kept = (world.keys() | given.keys()) - change.keys()
+        runs.insert(0, {**{key: values[key] for key in kept}, **run_before})
     call = RUN.get(name, lambda script, settings, _: script.run(settings))
     result, error = None, ""
     messages: list[str] = []
     work: list[Any] = []
-    for number in range(runs_before + 1):
-        settings = script.Settings(**(values if number == runs_before else before))
+    for each in runs:
+        settings = script.Settings(**each)
         keras.utils.set_random_seed(7)
         messages.clear()
         work.clear()
@@ -880,9 +905,13 @@ def run(name: str, folder: Path, given: Mapping[str, Any], change: Mapping[str, 
 def outcomes(tmp_path_factory):
     """A function that returns the outcome of a run, which is made once."""
 
-    @functools.cache
+    found: dict[str, Outcome] = {}
+
     def find(name, given):
-        return run(name, tmp_path_factory.mktemp(name), dict(given), {})
+        key = repr((name, given))
+        if key not in found:
+            found[key] = run(name, tmp_path_factory.mktemp(name), dict(given), {})
+        return found[key]
 
     return find
 
@@ -926,8 +955,7 @@ CASES = [
 
 @pytest.mark.parametrize(("script", "field", "case"), CASES)
 def test_every_field_changes_something_that_can_be_seen(outcomes, tmp_path, script, field, case):
-    given = tuple(case.given.items())
-    one = outcomes(script, given)
+    one = outcomes(script, tuple(case.given.items()))
     other = run(script, tmp_path, case.given, {field: case.value})
     if case.fails:
         assert one.error or other.error
