@@ -24,10 +24,12 @@ from absl import logging
 from bert.command_line import flags as common_flags
 from bert.command_line.console import Progress, run_script
 from bert.command_line.flags import REQUIRED, flag
-from bert.files.kept_lines import KeptLines, fingerprint, keep_lines
+from bert.files import fingerprints
+from bert.files.kept_lines import KeptLines, keep_lines
 from bert.files.paths import (
     check_outputs,
     file_size,
+    is_file,
     is_remote,
     match_files,
     open_output,
@@ -44,6 +46,9 @@ FORMATS = ("lines", "tsv", "csv", "jsonl")
 
 # Inputs without an answer to tell of one by one.
 _PROBLEMS_SHOWN = 10
+
+# Digits of the fingerprint in the name of an unfinished file.
+_KEY_LENGTH = 12
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -112,21 +117,21 @@ def run(settings: Settings) -> int:
     Raises:
       ValueError: where the folder, a flag or an input is not what it must be.
     """
-    is_file = settings.input_file != "-"
-    if is_file:
+    reads_file = settings.input_file != "-"
+    if reads_file:
         match_files(settings.input_file, "input_file")
     made_of = _check_output(settings)
     model = load(settings.model_dir, batch_size=settings.batch_size, precision=settings.precision)
     inputs = _read_inputs(settings, model.fields)
     # Who types, or pipes one line after the other, waits for each answer.
-    size = 1 if not is_file and sys.stdin.isatty() else 16 * settings.batch_size
+    size = 1 if not reads_file and sys.stdin.isatty() else 16 * settings.batch_size
     num_answers = 0
     problems: list[str] = []
     with _open(settings, made_of) as output:
         if isinstance(output, KeptLines):
             inputs = output.pass_over(inputs, _belongs)
             num_answers = output.count
-        progress = Progress("Answering", 1) if is_file else None
+        progress = Progress("Answering", 1) if reads_file else None
         while chunk := list(itertools.islice(inputs, size)):
             for answer in _answer(model, chunk, settings.input_file):
                 if answer.problem and settings.on_error == "stop":
@@ -162,7 +167,10 @@ def _check_output(settings: Settings) -> list[str]:
 def _open(settings: Settings, made_of: Iterable[str]) -> contextlib.AbstractContextManager[Any]:
     if settings.output_file == "-" or is_remote(settings.output_file):
         return open_output(settings.output_file)
-    return keep_lines(settings.output_file, fingerprint(made_of, settings.precision))
+    made_with = (fingerprints.of_files([*filter(is_file, made_of)]), settings.precision)
+    return keep_lines(
+        settings.output_file, fingerprints.of_bytes(repr(made_with).encode())[:_KEY_LENGTH]
+    )
 
 
 def _belongs(line: bytes, asked: Input) -> bool:

@@ -4,7 +4,7 @@ import signal
 import pytest
 from conftest import run_python
 
-from bert.files.kept_lines import KeptLines, fingerprint, keep_lines
+from bert.files.kept_lines import KeptLines, keep_lines
 
 
 def is_double(line, number):
@@ -82,13 +82,3 @@ def test_lines_outlive_a_kill(tmp_path):
     result = run_python("-c", code, str(tmp_path / "out"), check=False)
     assert result.returncode == -signal.SIGKILL
     assert write_doubles(tmp_path / "out", range(4)) == [2, 3]
-
-
-def test_a_fingerprint_tells_contents_and_texts_apart(tmp_path):
-    a, b, c = (str(tmp_path / name) for name in "abc")
-    for path, text in ((a, "1"), (b, "2"), (c, "1")):
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
-    assert fingerprint([a], "x") == fingerprint([c, "nowhere"], "x")
-    others = [fingerprint([b], "x"), fingerprint([a], "y"), fingerprint([a, c], "x")]
-    assert len({fingerprint([a], "x"), *others}) == 4

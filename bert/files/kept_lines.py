@@ -1,37 +1,16 @@
 """Lines that are kept from the first one on, so that a run that was stopped goes on behind them."""
 
 import contextlib
-import hashlib
 import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import BinaryIO, TypeVar
 
 from absl import logging
 
-from bert.files.paths import is_file, lock, open_file
-
-_CHUNK = 1 << 20
+from bert.files.paths import lock, rename, sync
 
 Input = TypeVar("Input")
-
-
-def fingerprint(files: Iterable[str], *others: str) -> str:
-    """Returns 12 digits that tell what lines are made of: the content of files, and other things.
-
-    Args:
-      files: Their paths; those that are not there count for nothing.
-      *others: Texts.
-    """
-    total = hashlib.sha256(repr(others).encode())
-    for path in files:
-        if is_file(path):
-            digest = hashlib.sha256()
-            with open_file(path) as file:
-                while chunk := file.read(_CHUNK):
-                    digest.update(chunk)
-            total.update(digest.digest())
-    return total.hexdigest()[:12]
 
 
 class KeptLines:
@@ -39,8 +18,8 @@ class KeptLines:
 
     Args:
       path: Of the whole file.
-      key: What the lines are made of, as `fingerprint` gives it: part of the other name, so that
-        lines of another making are never gone on with.
+      key: Tells what the lines are made of: part of the other name, so that lines of another making
+        are never gone on with.
 
     Attributes:
       unfinished: The other name.
@@ -113,8 +92,9 @@ class KeptLines:
     def finish(self) -> None:
         """Gives the file its name."""
         self._file.flush()
-        os.fsync(self._file.fileno())
-        os.replace(self.unfinished, self._path)
+        sync(self.unfinished)
+        rename(self.unfinished, self._path)
+        sync(os.path.dirname(self._path))
         self._file.close()
 
     def leave(self) -> None:

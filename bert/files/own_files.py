@@ -17,11 +17,6 @@ from absl import logging
 from bert.files import paths
 from bert.files.paths import file_system, is_remote, read_file, write_text
 
-try:
-    import fcntl
-except ImportError:  # Not a system of that kind: folders are not locked there.
-    fcntl = None  # type: ignore[assignment]
-
 LIST_FILE = ".own_files.json"
 LOCK_FILE = ".lock"
 
@@ -249,7 +244,7 @@ def lock(folder: str) -> Iterator[None]:
     Raises:
       ValueError: where another process has it.
     """
-    if is_remote(folder) or fcntl is None:
+    if is_remote(folder):
         _remove_leftovers(folder)
         yield
         return
@@ -271,15 +266,15 @@ def _open_locked(path: str) -> TextIO:
     while True:
         file = open(path, "a+", encoding="utf-8")  # noqa: SIM115
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            file.seek(0)
-            holder = file.read()
-            file.close()
-            raise ValueError(_held(path, holder)) from error
+            is_held = not paths.lock(file, waits=False)
         except OSError as error:
             logging.warning("%r cannot be locked here (%s).", os.path.dirname(path), error)
             return file
+        if is_held:
+            file.seek(0)
+            holder = file.read()
+            file.close()
+            raise ValueError(_held(path, holder))
         # Who had it may have removed the file since it was opened; then a new one is needed.
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.stat(path), os.fstat(file.fileno())):

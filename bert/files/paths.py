@@ -14,7 +14,7 @@ import sys
 import uuid
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
 WILDCARDS = frozenset("*?[\\")
 
@@ -344,7 +344,7 @@ def _open_beside(path: str) -> tuple[str, BinaryIO]:
         file.close()
 
 
-def lock(file: BinaryIO, *, waits: bool = True) -> bool:
+def lock(file: IO[Any], *, waits: bool = True) -> bool:
     """Locks a local file until it is closed or the process ends.
 
     Args:
