@@ -227,7 +227,9 @@ class ModelFolder:
         """
         casing = self.do_lower_case is not False
         tokenizer = tokenizers.make(self.vocab_file, casing, self.tokenizer_options)
-        check_vocabulary(tokenizer.vocab, self.vocab_file, self.config.vocab_size, special_tokens)
+        tokenizers.check_vocabulary(
+            tokenizer.vocab, self.vocab_file, self.config.vocab_size, special_tokens
+        )
         warn_of_casing(tokenizer.vocab, self.vocab_file, casing)
         return tokenizer
 
@@ -468,40 +470,6 @@ def kept_files(
         }
         files[TASK_FILE] = huggingface_files.json_text({**task, _KEPT: kept})
     return files
-
-
-def check_vocabulary(
-    vocab: Mapping[str, int], vocab_file: str, vocab_size: int, special_tokens: Sequence[str]
-) -> None:
-    """Checks that a vocabulary has the special tokens and fits the model.
-
-    Args:
-      vocab: The id of every token.
-      vocab_file: Where it is from, for messages.
-      vocab_size: What `bert_config.json` says.
-      special_tokens: Tokens that it must hold.
-
-    Raises:
-      ValueError: where it does not.
-    """
-    if missing := [token for token in special_tokens if token not in vocab]:
-        raise ValueError(
-            f"`--vocab_file` must hold {list(special_tokens)}. {vocab_file!r} lacks {missing}."
-        )
-    size = max(vocab.values()) + 1
-    if size > vocab_size:
-        raise ValueError(
-            f"`--vocab_file` must have at most {vocab_size} tokens, the `vocab_size` in "
-            f"--bert_config_file. {vocab_file!r} has {size}; do they belong together?"
-        )
-    if size < vocab_size:
-        logging.warning(
-            "%r has %d tokens, but `vocab_size` in --bert_config_file is %d. Do they belong "
-            "together?",
-            vocab_file,
-            size,
-            vocab_size,
-        )
 
 
 def require_segments(config: BertConfig, what: str) -> None:

@@ -1,7 +1,9 @@
-"""Tokenizers of models that transformers has trained: how they differ from the original's."""
+"""Tokenizers of the folders of models: what they are made with, and whether they fit the model."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+from absl import logging
 
 import tokenization
 from bert.files import huggingface as huggingface_files
@@ -81,3 +83,37 @@ def options_of(tokenizer: tokenization.FullTokenizer) -> dict[str, Any]:
             for token in tokenizer.added_tokens
         ]
     return options
+
+
+def check_vocabulary(
+    vocab: Mapping[str, int], vocab_file: str, vocab_size: int, special_tokens: Sequence[str]
+) -> None:
+    """Checks that a vocabulary has the special tokens and fits the model.
+
+    Args:
+      vocab: The id of every token.
+      vocab_file: Where it is from, for messages.
+      vocab_size: What `bert_config.json` says.
+      special_tokens: Tokens that it must hold.
+
+    Raises:
+      ValueError: where it does not.
+    """
+    if missing := [token for token in special_tokens if token not in vocab]:
+        raise ValueError(
+            f"`--vocab_file` must hold {list(special_tokens)}. {vocab_file!r} lacks {missing}."
+        )
+    size = max(vocab.values()) + 1
+    if size > vocab_size:
+        raise ValueError(
+            f"`--vocab_file` must have at most {vocab_size} tokens, the `vocab_size` in "
+            f"--bert_config_file. {vocab_file!r} has {size}; do they belong together?"
+        )
+    if size < vocab_size:
+        logging.warning(
+            "%r has %d tokens, but `vocab_size` in --bert_config_file is %d. Do they belong "
+            "together?",
+            vocab_file,
+            size,
+            vocab_size,
+        )
