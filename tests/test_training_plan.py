@@ -1,0 +1,235 @@
+"""What is trained in a folder is one training, and what it writes replaces nothing but its own."""
+
+import dataclasses
+import json
+import shutil
+
+import numpy as np
+import pytest
+import test_run_classifier
+
+import modeling
+import run_classifier
+from bert.files import own_files
+from bert.loaded import load
+from bert.weights import checkpoint
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A folder with data, weights to begin with, and a training in `out`."""
+    folder = tmp_path_factory.mktemp("trained")
+    test_run_classifier.write_task(folder, lambda color: color, count=16)
+    make = test_run_classifier.settings_in(folder)
+    config = modeling.BertConfig.from_json_file(str(folder / "config.json"))
+    encoder = modeling.BertModel(config)
+    encoder.build(None)
+    for number in (1, 2):
+        tensors = {v.path: np.full(v.shape, 0.01 * number, np.float32) for v in encoder.weights}
+        checkpoint.save_tensors(str(folder / f"init_{number}.ckpt"), tensors)
+    run_classifier.run(
+        make(
+            do_train=True,
+            do_eval=True,
+            do_predict=True,
+            num_train_epochs=1.0,
+            init_checkpoint=str(folder / "init_1.ckpt"),
+        )
+    )
+    return folder
+
+
+@pytest.fixture
+def command(trained, tmp_path):
+    """A function that makes settings: those of the training, in a copy of its folder."""
+    shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
+    make = test_run_classifier.settings_in(tmp_path)
+
+    def change(**changes):
+        return make(
+            **{
+                "do_train": True,
+                "num_train_epochs": 1.0,
+                "init_checkpoint": str(tmp_path / "init_1.ckpt"),
+                **changes,
+            }
+        )
+
+    return change
+
+
+def content_of(folder):
+    return {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def drop_an_example(folder):
+    path = folder / "train.tsv"
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+
+
+@pytest.mark.parametrize(
+    ("changes", "difference"),
+    [
+        ({"learning_rate": 0.5}, "--learning_rate is 0.003 there and 0.5 now"),
+        ({"train_batch_size": 4}, "--train_batch_size is 8 there and 4 now"),
+        ({"seed": 5}, "--seed is 12345 there and 5 now"),
+        ({"num_train_epochs": 2.0}, "--num_train_epochs is 1.0 there and 2.0 now"),
+        ({"warmup_proportion": 0.5}, "--warmup_proportion is 0.1 there and 0.5 now"),
+        ({"freeze_layers": 1}, "--freeze_layers is absent there and 1 now"),
+        ({"layerwise_lr_decay": 0.5}, "--layerwise_lr_decay is 1.0 there and 0.5 now"),
+        ({"class_weights": "balanced"}, "--class_weights is 'none' there and 'balanced' now"),
+        ({"precision": "mixed_bfloat16"}, "--precision is 'float32' there and 'mixed_bfloat16'"),
+        ({"init_checkpoint": "init_2.ckpt"}, r"is init_1\.ckpt there and init_2\.ckpt now"),
+        (drop_an_example, "the train set is 16 records there and 15 records now"),
+    ],
+)
+def test_another_training_is_not_taken_for_the_one_in_the_folder(
+    command, tmp_path, changes, difference
+):
+    if callable(changes):
+        changes(tmp_path)
+        changes = {}
+    if "init_checkpoint" in changes:
+        changes = {"init_checkpoint": str(tmp_path / changes["init_checkpoint"])}
+    before = content_of(tmp_path)
+    with pytest.raises(ValueError, match=f"must hold the same training.*{difference}"):
+        run_classifier.run(command(**changes))
+    assert content_of(tmp_path) == before
+    # A prediction needs no training to be the same.
+    run_classifier.run(command(do_train=False, do_predict=True, **changes))
+
+
+def test_who_means_it_goes_on_with_changes(command, tmp_path, log):
+    changes = {"num_train_epochs": 2.0, "resume_with_changes": True}
+    run_classifier.run(command(**changes))
+    assert "Going on with changes: --num_train_epochs is 1.0 there and 2.0 now." in log.text
+    assert "Resuming from step 2" in log.text
+    # From then on, it is that training.
+    run_classifier.run(command(num_train_epochs=2.0))
+    with pytest.raises(ValueError, match=r"is 2\.0 there and 1\.0 now"):
+        run_classifier.run(command())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        # What it began with need not be named again, and may lie elsewhere.
+        {"init_checkpoint": None},
+        {"init_checkpoint": "copy"},
+        {"predict_batch_size": 3, "save_checkpoints_steps": 1, "pad_to_max_length": True},
+    ],
+)
+def test_the_same_training_goes_on(command, tmp_path, log, changes):
+    if changes.get("init_checkpoint"):
+        for path in tmp_path.glob("init_1.ckpt*"):
+            shutil.copy(path, tmp_path / path.name.replace("init_1", "copy"))
+        changes = {"init_checkpoint": str(tmp_path / "copy.ckpt")}
+    weights = (tmp_path / "out/bert_model.ckpt.index").read_bytes()
+    run_classifier.run(command(**changes))
+    assert "step 2 is reached already" in log.text
+    assert (tmp_path / "out/bert_model.ckpt.index").read_bytes() == weights
+
+
+def test_where_nothing_is_trained_yet_it_begins_anew(command, tmp_path, log):
+    out = tmp_path / "out"
+    for path in (out / "checkpoint", *out.glob("model.ckpt-2.*"), *out.glob("bert_model.ckpt*")):
+        path.unlink()
+    run_classifier.run(command(init_checkpoint=str(tmp_path / "init_2.ckpt"), learning_rate=0.0))
+    assert "training begins anew there" in log.text
+    stored = checkpoint.Stored.open(str(out)).read(["bert/embeddings/word_embeddings"])
+    assert (stored["bert/embeddings/word_embeddings"] == np.float32(0.02)).all()
+    assert json.loads((out / "run.json").read_text())["made_of"]["--learning_rate"] == 0.0
+
+
+def test_overwriting_leaves_the_users_files_and_none_of_the_runs(command, tmp_path):
+    out = tmp_path / "out"
+    mine = {"predictions.csv", "predictions_of_my_boss.xlsx", "run_1/a", "eval/b", "notes.partial"}
+    for name in mine:
+        (out / name).parent.mkdir(exist_ok=True)
+        (out / name).write_text("mine")
+    run_classifier.run(command(overwrite_output_dir=True, seed=7))
+    left = {str(path.relative_to(out)) for path in content_of(out)}
+    events = {name for name in left if "tfevents" in name}
+    checkpoints = {name for name in left if ".ckpt" in name}
+    assert left - events - checkpoints == mine | {
+        *("bert_config.json", "checkpoint", "run.json", "task.json", "train.tf_record"),
+        *("vocab.txt", own_files.LIST_FILE),
+    }
+    assert len(events) == 1
+    assert {name.partition(".ckpt")[0] for name in checkpoints} == {"model", "bert_model"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_train_epochs": 0.01}, "must give at least one step"),
+        ({"init_checkpoint": "out"}, "`--init_checkpoint` must not be of the run in"),
+        ({"init_checkpoint": "out/best"}, "`--init_checkpoint` must not be of the run in"),
+        ({"init_checkpoint": "out/model.ckpt-2"}, "`--init_checkpoint` must not be of the run in"),
+    ],
+)
+def test_what_cannot_be_done_deletes_nothing(command, tmp_path, changes, message):
+    if "init_checkpoint" in changes:
+        files = {"bert_config_file": "config.json", "vocab_file": "vocab.txt"}
+        changes = {name: str(tmp_path / value) for name, value in {**changes, **files}.items()}
+    before = content_of(tmp_path)
+    for overwrites in (True, False):
+        with pytest.raises(ValueError, match=message):
+            run_classifier.run(command(overwrite_output_dir=overwrites, **changes))
+    assert content_of(tmp_path) == before
+
+
+def test_the_vocabulary_of_the_folder_itself_may_be_given(command, tmp_path):
+    """It is read before anything is deleted, and is never absent."""
+    files = {"bert_config_file": "bert_config.json", "vocab_file": "vocab.txt"}
+    given = {name: str(tmp_path / "out" / value) for name, value in files.items()}
+    before = {path: (tmp_path / "out" / path).read_bytes() for path in files.values()}
+    run_classifier.run(command(overwrite_output_dir=True, **given))
+    assert {path: (tmp_path / "out" / path).read_bytes() for path in files.values()} == before
+
+
+@pytest.mark.parametrize("overwrites", [False, True])
+def test_a_released_model_is_no_place_for_a_training(command, tmp_path, overwrites):
+    released = tmp_path / "released"
+    released.mkdir()
+    for path in tmp_path.glob("init_1.ckpt*"):
+        shutil.copy(path, released / path.name.replace("init_1", "bert_model"))
+    shutil.copy(tmp_path / "vocab.txt", released)
+    before = content_of(released)
+    settings = command(
+        init_checkpoint=str(released),
+        output_dir=str(released),
+        overwrite_output_dir=overwrites,
+    )
+    with pytest.raises(ValueError, match="must not hold weights that were not trained there"):
+        run_classifier.run(settings)
+    assert content_of(released) == before
+
+
+def test_one_training_at_a_time_is_in_a_folder(command, tmp_path):
+    settings = command(overwrite_output_dir=True)
+    with own_files.lock(settings.output_dir):
+        before = content_of(tmp_path)
+        with pytest.raises(ValueError, match="must be a folder in which nothing else trains"):
+            run_classifier.run(settings)
+        assert content_of(tmp_path) == before
+        # Others may look at what it has reached.
+        run_classifier.run(dataclasses.replace(settings, do_train=False, do_predict=True))
+    run_classifier.run(settings)
+
+
+def test_a_training_that_has_not_ended_says_so(command, tmp_path, log):
+    out = tmp_path / "out"
+    for path in out.glob("bert_model.ckpt*"):
+        path.unlink()
+    run = json.loads((out / "run.json").read_text())
+    (out / "run.json").write_text(json.dumps({**run, "ended": False, "num_train_steps": 9}))
+    load(str(out))
+    assert "the weights are those of step 2 of 9" in log.text
+    for path in (out / "checkpoint", *out.glob("model.ckpt-2.*")):
+        path.unlink()
+    with pytest.raises(ValueError, match=r"must hold trained weights.*not got beyond step 0"):
+        load(str(out))
+    with pytest.raises(ValueError, match=r"must hold trained weights.*not got beyond step 0"):
+        run_classifier.run(command(do_train=False, do_predict=True))
