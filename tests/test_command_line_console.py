@@ -3,6 +3,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import tensorflow as tf
@@ -268,3 +269,18 @@ def test_what_ends_a_script_is_told_in_one_line(error, line):
 @pytest.mark.parametrize("error", [KeyError("a"), TypeError("b"), AssertionError()])
 def test_a_bug_keeps_its_traceback(error):
     assert explain(error) is None
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/maps"), reason="What is loaded is told there.")
+def test_a_signal_while_tensorflow_is_imported_leaves_no_trace():
+    process = subprocess.Popen(
+        [sys.executable, "run_squad.py", "--output_dir=nowhere"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    while "libtensorflow" not in Path(f"/proc/{process.pid}/maps").read_text(encoding="utf-8"):
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert (process.returncode, output) == (-signal.SIGINT, b"")
