@@ -442,3 +442,11 @@ def test_weights_that_were_not_trained_here_are_not_replaced(
         folder.check_fillable(overwrites=overwrites)
     own_files.adopt(str(tmp_path), [name])
     folder.check_fillable(overwrites=overwrites)
+
+
+def test_what_a_killed_run_was_writing_is_no_weights_of_others(tmp_path):
+    """Else the run could not go on."""
+    (tmp_path / "model.ckpt-8.partial.index").write_text("half")
+    ModelFolder(str(tmp_path)).check_fillable(overwrites=False)
+    ModelFolder(str(tmp_path)).check_fillable(overwrites=True)
+    assert checkpoint.weight_files(str(tmp_path)) == []

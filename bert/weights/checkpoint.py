@@ -21,7 +21,14 @@ from absl import logging
 from bert.files import own_files, paths
 from bert.files.paths import paths_from, write_text
 from bert.weights import hub, huggingface, provenance
-from bert.weights.saving import SUFFIXES, UnsoundError, find_not_finite, remove, save_tensors
+from bert.weights.saving import (
+    SUFFIXES,
+    UnsoundError,
+    find_not_finite,
+    is_index,
+    remove,
+    save_tensors,
+)
 from bert.weights.variables import encoder_shapes, find_differences
 from modeling import BertConfig
 
@@ -262,7 +269,7 @@ def _only_checkpoint(folder: str, flag: str) -> str:
     if trained := find_trained(folder):
         provenance.check_trained(folder, step_of(trained), flag)
         return trained
-    found = [name for name in paths_from(os.path.join(folder, "")) if name.endswith(".index")]
+    found = [name for name in paths_from(os.path.join(folder, "")) if is_index(name)]
     if not found and (weights_file := huggingface.find(folder, flag)):
         return weights_file
     if len(found) != 1:
@@ -282,7 +289,7 @@ def step_of(prefix: str) -> int | None:
 def weight_files(folder: str) -> list[str]:
     """Returns the names of the files in a folder that are the heads of weights."""
     names = (os.path.basename(path) for path in paths_from(os.path.join(folder, "")))
-    return [name for name in names if name.endswith(".index") or huggingface.is_weights(name)]
+    return [name for name in names if is_index(name) or huggingface.is_weights(name)]
 
 
 def find_trained(folder: str) -> str | None:

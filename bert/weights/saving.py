@@ -17,10 +17,17 @@ from bert.files.paths import paths_from
 SUFFIXES = (".index", ".meta", ".data-00000-of-00001")
 # How the files of a checkpoint end, those of the original's with several devices included.
 _FILE = re.compile(r"\.(index|meta|data-\d{5}-of-\d{5})")
+# In the names of a checkpoint that is being written, or was when its process was killed.
+_PARTIAL = ".partial"
 
 
 class UnsoundError(ValueError):
     """A checkpoint is damaged, or there are values in it that are not finite."""
+
+
+def is_index(path: str) -> bool:
+    """Returns whether a file's name is that of the index of a checkpoint that is whole."""
+    return path.endswith(".index") and not path.endswith(f"{_PARTIAL}.index")
 
 
 def find_not_finite(tensors: Mapping[str, np.ndarray]) -> str | None:
@@ -64,7 +71,7 @@ def save_tensors(prefix: str, tensors: Mapping[str, np.ndarray]) -> None:
             f"Only finite numbers are saved. {problem[0].upper()}{problem[1:]}, so nothing was "
             f"written to {prefix!r}."
         )
-    partial = f"{prefix}.partial"
+    partial = f"{prefix}{_PARTIAL}"
     try:
         _write_files(partial, tensors)
     except BaseException as error:
