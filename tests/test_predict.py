@@ -249,9 +249,9 @@ TASK = {"name": "x", "task_type": "classification", "labels": ["yes", "no"], "is
         ("task.json", other(task=TASK), "A task must have the keys"),
         ("task.json", other(task={**TASK, "metric": 1}), "`metric` of a task must be str"),
         ("task.json", other(max_seq_length=None), "`max_seq_length` must be a whole number from 1"),
-        ("task.json", other(max_seq_length="12"), "must be a whole number from 1. Received 12"),
-        ("task.json", other(max_seq_length=True), "must be a whole number from 1. Received True"),
-        ("task.json", other(max_seq_length=10**30), "`max_seq_length` must be at most 16"),
+        ("task.json", other(max_seq_length="12"), "from 1 to 2147483647. Received 12"),
+        ("task.json", other(max_seq_length=True), "from 1 to 2147483647. Received True"),
+        ("task.json", other(max_seq_length=2**30), "`max_seq_length` must be at most 16"),
         ("task.json", other(do_lower_case="false"), "`do_lower_case` must be true or false"),
         (
             "task.json",
@@ -259,7 +259,8 @@ TASK = {"name": "x", "task_type": "classification", "labels": ["yes", "no"], "is
             "`version_2_with_negative` must be",
         ),
         ("task.json", other(kind="tagging"), "A task must have the keys"),
-        ("bert_config.json", deep, "bert_config.json' must be the file that the model was trained"),
+        ("bert_config.json", deep, "bert_config.json' must be the file that the model was"),
+        ("bert_config.json", lambda path: path.write_text("[1]"), "must be the file that the mod"),
     ],
 )
 def test_a_damaged_folder_is_told_in_a_line(settings, model_dir, name, spoil, message):

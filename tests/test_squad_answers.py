@@ -135,6 +135,22 @@ def test_answers_are_those_of_the_definition(seed):
     ]
 
 
+def test_a_paragraph_that_is_one_word_is_looked_through_once():
+    """Else the time would grow with the square of its length."""
+    count = 400
+    example = SquadExample("q", "", ["[" * count])
+    windows = [
+        squad_answers.Window(0, ["["] * 8, np.zeros(8, int), np.ones(8, bool))
+        for _ in range(0, count, 8)
+    ]
+    rng = np.random.RandomState(0)
+    rows = [(rng.randn(9).astype("f"), rng.randn(9).astype("f")) for _ in windows]
+    squad_answers.align.cache_clear()
+    prediction = squad_answers.decode_windows(example, windows, rows, Decoding())
+    assert {entry.text for entry in prediction.nbest} == {"[" * n for n in range(1, 9)}
+    assert squad_answers.align.cache_info().misses == 8
+
+
 def test_no_more_than_the_n_best_are_listed():
     row = logits(the=4, leader=3, was=2, john=1)
     assert len(answer(row, row, n_best_size=4).nbest) == 4

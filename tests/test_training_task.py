@@ -19,7 +19,7 @@ import run_swag
 import tokenization
 from bert.loaded import KINDS, load
 from bert.training.evaluation import Predictor
-from bert.training.task import collect, collect_padded
+from bert.training.task import collect, collect_padded, stored_field
 
 RUNNERS = {
     "classification": (run_classifier, test_run_classifier),
@@ -182,3 +182,10 @@ def test_outputs_per_token_are_padded():
     whole = collect_padded(batches, (3, 4), "logits")
     assert whole.shape == (3, 4, 2)
     np.testing.assert_array_equal(whole[:, :, 0], [[7, 0, 0, 0], [5, 5, 5, 0], [7, 0, 0, 0]])
+
+
+@pytest.mark.parametrize("value", [0, 2**31, 10**30, -(10**30), 3.0, "3", None, True])
+def test_a_stored_length_must_be_one(value):
+    assert stored_field({"doc_stride": 3}, "doc_stride", int) == 3
+    with pytest.raises(ValueError, match=r"`doc_stride` must be a whole number from 1 to 2147"):
+        stored_field({"doc_stride": value}, "doc_stride", int)

@@ -199,6 +199,9 @@ _NOUNS = {
 }
 
 
+_MOST = 2**31 - 1
+
+
 def stored_field(stored: Mapping[str, Any], name: str, kind: type, low: int = 1) -> Any:
     """Returns a value of `task.json`, which must be there and of a kind.
 
@@ -206,15 +209,15 @@ def stored_field(stored: Mapping[str, Any], name: str, kind: type, low: int = 1)
       stored: What the file holds.
       name: The key.
       kind: One of the types of JSON's values.
-      low: The least that a whole number may be.
+      low: The least that a whole number may be; the most is what 32 bits hold.
 
     Raises:
       ValueError: where it is not.
     """
     value: Any = stored.get(name)
     kinds = (int, float) if kind is float else (kind,)
-    if type(value) not in kinds or (kind is int and value < low):
-        bound = f" from {low}" * (kind is int)
+    if type(value) not in kinds or (kind is int and not low <= value <= _MOST):
+        bound = f" from {low} to {_MOST}" * (kind is int)
         received = f"Received {value!s:.80}" if name in stored else "It is not there"
         raise ValueError(f"`{name}` must be {_NOUNS[kind]}{bound}. {received}.")
     return value

@@ -372,6 +372,8 @@ def _entry_json(entry: Entry) -> dict[str, str | float]:
     }
 
 
+# Of a paragraph without spaces, each of very many spans is looked for in all of it.
+@functools.lru_cache(maxsize=1024)
 def align(
     pred_text: str,
     orig_text: str,
@@ -394,8 +396,7 @@ def align(
       tokenize_chinese_chars: Of the tokenizer.
       verbose_logging: Whether to log why it fails.
     """
-    basic = _basic_tokenizer(do_lower_case, strip_accents, tokenize_chinese_chars)
-    split = " ".join(basic.tokenize(orig_text))
+    split = _split(orig_text, do_lower_case, strip_accents, tokenize_chinese_chars)
     begin = split.find(pred_text)
     end = begin + len(pred_text) - 1
     if begin < 0:
@@ -426,6 +427,11 @@ def _place(text: str, number: int) -> int:
         number -= len(word)
         place += 1
     return place
+
+
+@functools.lru_cache(maxsize=64)
+def _split(text: str, *options: Any) -> str:
+    return " ".join(_basic_tokenizer(*options).tokenize(text))
 
 
 @functools.lru_cache(maxsize=2)
