@@ -224,12 +224,15 @@ class _Document:
 
     def _share(self, words: range, ranges: Sequence[tuple[int, int]]) -> list[Sequence[int]]:
         """Returns for each window those words that have most context in it."""
-        if len(ranges) == 1:
-            return [words]
+        if len(ranges) < 2:
+            return [words] * len(ranges)
         owned: list[list[int]] = [[] for _ in ranges]
+        firsts, lasts = zip(*ranges, strict=True)
         for word in words:
-            contexts = [context(self._starts, *each, word) for each in ranges]
-            owned[contexts.index(max(contexts))].append(word)
+            # Both ends of the windows grow, so that only a few have it.
+            near, stop = (bisect.bisect_right(each, word) for each in (lasts, firsts))
+            contexts = [context(self._starts, *each, word) for each in ranges[near:stop]]
+            owned[near + contexts.index(max(contexts))].append(word)
         return list(owned)
 
     def _window(self, span: tuple[int, int], words: Sequence[int], budget: int) -> _Window:
