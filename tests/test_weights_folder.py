@@ -445,8 +445,9 @@ def test_weights_that_were_not_trained_here_are_not_replaced(
 
 
 def test_what_a_killed_run_was_writing_is_no_weights_of_others(tmp_path):
-    """Else the run could not go on."""
+    """Else the run could not go on. Nor is the index that lies beside records."""
     (tmp_path / "model.ckpt-8.partial.index").write_text("half")
+    (tmp_path / ".train.tfrecord.index").write_text("of records")
     ModelFolder(str(tmp_path)).check_fillable(overwrites=False)
     ModelFolder(str(tmp_path)).check_fillable(overwrites=True)
     assert checkpoint.weight_files(str(tmp_path)) == []

@@ -26,8 +26,13 @@ class UnsoundError(ValueError):
 
 
 def is_index(path: str) -> bool:
-    """Returns whether a file's name is that of the index of a checkpoint that is whole."""
-    return path.endswith(".index") and not path.endswith(f"{_PARTIAL}.index")
+    """Returns whether a file's name is that of the index of a checkpoint that is whole.
+
+    That of records is hidden.
+    """
+    name = os.path.basename(path)
+    is_hidden_or_partial = name.startswith(".") or name.endswith(f"{_PARTIAL}.index")
+    return name.endswith(".index") and not is_hidden_or_partial
 
 
 def find_not_finite(tensors: Mapping[str, np.ndarray]) -> str | None:
