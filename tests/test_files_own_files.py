@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from bert.files import own_files
+from bert.files import own_files, paths
 
 
 def write(path, text="mine"):
@@ -89,9 +89,13 @@ def test_a_list_that_leads_out_of_its_folder_is_refused(tmp_path, name):
 
 def test_only_leftovers_of_claimed_names_are_removed(tmp_path):
     tail = "." + "0" * 32 + ".tmp"
-    for name in ("vocab.txt", "model.ckpt-1.index", "saved_model/saved_model.pb"):
-        own_files.adopt(str(tmp_path), [name])
-    users = ["notes.partial.txt", "mine" + tail, "x.old", "notes.partial", "saved_model/a" + tail]
+    names = ["vocab.txt", "model.ckpt-1.index", "saved_model/", "best/.own_files.json"]
+    own_files.adopt(str(tmp_path), names)
+    users = [
+        *("notes.partial.txt", "mine" + tail, "x.old", "notes.partial", "saved_model/a" + tail),
+        *("vocab.txt.old", "vocab.txt.partial.txt", "model.ckpt-1.partial.notes", "best.old/a"),
+        "best.partial/a",
+    ]
     leftovers = [
         "vocab.txt" + tail,
         own_files.LIST_FILE + tail,
@@ -100,11 +104,65 @@ def test_only_leftovers_of_claimed_names_are_removed(tmp_path):
         "saved_model.partial/variables/a",
         "saved_model.old/saved_model.pb",
     ]
-    for name in (*users, *leftovers):
+    # One that is being written is none.
+    writing = open(tmp_path / ("vocab.txt" + tail.replace("0", "1")), "w")  # noqa: SIM115
+    assert paths.lock(writing)
+    users.append(os.path.basename(writing.name))
+    for name in (*users[:-1], *leftovers):
         write(tmp_path / name)
-    with own_files.lock(str(tmp_path)):
+    with writing, own_files.lock(str(tmp_path)):
         pass
     assert names_in(tmp_path) == sorted([*users, own_files.LIST_FILE])
+
+
+def test_a_folder_that_was_being_exchanged_is_not_lost(tmp_path):
+    own_files.claim_tree(str(tmp_path), "saved_model")
+    for name in ("saved_model.partial", "saved_model.old"):
+        write(tmp_path / name / "saved_model.pb", name)
+    with own_files.lock(str(tmp_path)):
+        pass
+    assert (tmp_path / "saved_model/saved_model.pb").read_text() == "saved_model.old"
+    assert names_in(tmp_path) == [own_files.LIST_FILE, "saved_model/saved_model.pb"]
+
+
+def test_a_lock_that_is_a_link_is_not_followed(tmp_path):
+    write(tmp_path / "thesis")
+    (tmp_path / own_files.LOCK_FILE).symlink_to(tmp_path / "thesis")
+    with pytest.raises(OSError, match="symbolic"), own_files.lock(str(tmp_path)):
+        pass
+    assert (tmp_path / "thesis").read_text() == "mine"
+
+
+CLAIM = """
+import sys
+from bert.files import own_files
+for number in range(40):
+    own_files.claim(sys.argv[1], f"{sys.argv[2]}-{number}")
+"""
+
+
+def test_no_claim_is_lost_where_processes_claim_at_once(tmp_path):
+    processes = [
+        subprocess.Popen([sys.executable, "-c", CLAIM, str(tmp_path), name]) for name in "abc"
+    ]
+    assert [process.wait() for process in processes] == [0, 0, 0]
+    assert set(own_files.read_names(str(tmp_path))) == {
+        f"{name}-{number}" for name in "abc" for number in range(40)
+    }
+
+
+def test_a_folder_in_which_another_process_trains_is_not_cleared(tmp_path):
+    inner = own_files.claim_folder(str(tmp_path), "run_1")
+    claim(tmp_path / "run_1", "checkpoint")
+    with own_files.lock(inner), pytest.raises(ValueError, match="nothing else trains"):
+        own_files.clear(str(tmp_path))
+    assert (tmp_path / "run_1/checkpoint").exists()
+
+
+def test_a_run_within_keeps_its_list_when_its_folder_is_claimed(tmp_path):
+    claim(tmp_path / "run_1", "checkpoint")
+    own_files.claim_folder(str(tmp_path), "run_1")
+    assert own_files.read_names(str(tmp_path / "run_1")) == ["checkpoint"]
 
 
 HOLD = """

@@ -14,7 +14,6 @@ from bert.files.paths import (
     find_file,
     index_path,
     is_file,
-    is_within,
     list_folder,
     match_files,
     read_lines,
@@ -283,16 +282,6 @@ def test_remote_files_are_found_whatever_their_names(name):
     assert is_file(f"{folder}/x")
     assert not is_file(folder)
     assert not is_file(f"{folder}/y")
-
-
-def test_a_folder_holds_itself_and_what_is_in_it(tmp_path):
-    (tmp_path / "link").symlink_to(tmp_path)
-    assert is_within(str(tmp_path), f"{tmp_path}/")
-    assert is_within(str(tmp_path / "a/b"), str(tmp_path / "a"))
-    assert is_within(str(tmp_path / "link/a"), str(tmp_path))
-    assert not is_within(str(tmp_path / "ab"), str(tmp_path / "a"))
-    assert is_within("gs://x/y", "gs://x")
-    assert not is_within("gs://xy", "gs://x")
 
 
 @pytest.mark.parametrize(

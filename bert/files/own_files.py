@@ -18,10 +18,10 @@ from bert.files import paths
 from bert.files.paths import file_system, is_remote, read_file, write_text
 
 LIST_FILE = ".own_files.json"
-LOCK_FILE = ".lock"
+LOCK_FILE = ".bert.lock"
 
-# What a process that was killed leaves beside a file or checkpoint that it was writing.
-_LEFTOVER = re.compile(r"(.+?)(?:\.[0-9a-f]{32}\.tmp|\.partial(?:[._].*)?|\.old)")
+# How the names of files end that a killed process leaves of a checkpoint that it was writing.
+_PARTIAL = re.compile(r"\.partial\.(index|meta|data-\d{5}-of-\d{5}(\.tempstate\d+)?)")
 
 
 def read_names(folder: str) -> list[str]:
@@ -64,12 +64,11 @@ def claim(folder: str, name: str) -> str:
 
 def claim_all(folder: str, names: Collection[str]) -> None:
     """Claims several names at once, as `claim`."""
-    owned = read_names(folder)
-    new = [name for name in dict.fromkeys(names) if name not in owned]
-    for name in new:
-        _set_aside(os.path.join(folder, name))
-    if new:
-        _write_names(folder, [*owned, *new])
+    with _list_of(folder) as owned:
+        for name in names:
+            if name not in owned:
+                _set_aside(os.path.join(folder, name))
+                owned.append(name)
 
 
 def _set_aside(path: str) -> None:
@@ -83,9 +82,20 @@ def _set_aside(path: str) -> None:
     logging.warning("%r is of no run here, so it is kept, as %r.", path, kept)
 
 
-def _write_names(folder: str, names: Collection[str]) -> None:
+@contextlib.contextmanager
+def _list_of(folder: str) -> Iterator[list[str]]:
+    """Gives the names, to be changed; evaluations and other workers change them, too."""
     if folder and not file_system().isdir(folder):
         file_system().makedirs(folder)
+    with paths.locked_folder(folder):
+        names = read_names(folder)
+        before = list(names)
+        yield names
+        if names != before:
+            _write_names(folder, names)
+
+
+def _write_names(folder: str, names: Collection[str]) -> None:
     text = json.dumps(sorted(names), indent=0, ensure_ascii=False)
     path = os.path.join(folder, LIST_FILE)
     if os.path.islink(path):
@@ -98,12 +108,11 @@ def remove(folder: str, names: Collection[str]) -> None:
 
     Of a link nothing but itself is deleted: where one leads to a file's folder, the file stays.
     """
-    owned = read_names(folder)
-    removed = [name for name in names if name in owned]
-    for name in removed:
-        _remove(folder, name)
-    if removed:
-        _write_names(folder, [name for name in owned if name not in removed])
+    with _list_of(folder) as owned:
+        for name in names:
+            if name in owned:
+                _remove(folder, name)
+                owned.remove(name)
 
 
 def _remove(folder: str, name: str) -> None:
@@ -135,9 +144,11 @@ def clear(folder: str, *, but: Collection[str] = ()) -> None:
             continue
         if os.path.islink(place):
             os.unlink(place)
-        else:
-            clear(place)
-    remove(folder, names)
+        elif file_system().isdir(place):
+            with lock(place):
+                clear(place)
+    # What makes others count goes first: without its index, a checkpoint is none.
+    remove(folder, sorted(names, key=lambda name: (name != "checkpoint", name[-6:] != ".index")))
     if not read_names(folder):
         path = os.path.join(folder, LIST_FILE)
         if file_system().exists(path):
@@ -146,7 +157,7 @@ def clear(folder: str, *, but: Collection[str] = ()) -> None:
 
 def claim_folder(folder: str, name: str) -> str:
     """Returns the path of a folder within, in which runs claim files of their own."""
-    claim(folder, f"{name}/{LIST_FILE}")
+    adopt(folder, [f"{name}/{LIST_FILE}"])
     path = os.path.join(folder, name)
     file_system().makedirs(path)
     return path
@@ -183,9 +194,8 @@ def claim_tree(folder: str, name: str) -> str:
     owned = read_names(folder)
     if any(each not in owned for each in _files_within(place, name)):
         _set_aside(place)
-    if f"{name}/" not in owned:
-        # What is left of it where this process is killed is then recognized.
-        _write_names(folder, [*owned, f"{name}/"])
+    # What is left of it where this process is killed is then recognized.
+    adopt(folder, [f"{name}/"])
     return place
 
 
@@ -204,32 +214,36 @@ def _files_within(place: str, name: str) -> list[str]:
 
 def adopt(folder: str, names: Collection[str]) -> None:
     """Claims files that this process has just made, whose names it could not know before."""
-    owned = read_names(folder)
-    if new := [name for name in names if name not in owned]:
-        _write_names(folder, [*owned, *new])
+    with _list_of(folder) as owned:
+        owned.extend(name for name in dict.fromkeys(names) if name not in owned)
 
 
 def _remove_leftovers(folder: str) -> None:
     """Removes what runs that were killed had begun to write; only who holds the lock may."""
-    gfile = file_system()
-    owned = {*read_names(folder), LIST_FILE}
-    for inner in sorted({os.path.dirname(name) for name in owned}):
-        place = os.path.join(folder, inner)
-        if not gfile.isdir(place) or os.path.islink(place):
+    for name in (*read_names(folder), LIST_FILE):
+        path = os.path.join(folder, name)
+        if os.path.islink(os.path.dirname(path)):
             continue
-        names = {os.path.basename(name) for name in owned if os.path.dirname(name) == inner}
-        names |= {name.split("/")[0] for name in owned if "/" in name and not inner}
-        for entry in (each.rstrip("/") for each in gfile.listdir(place)):
-            path = os.path.join(place, entry)
-            if _is_leftover(entry, names):
-                paths.remove(path)
+        if name.endswith("/"):
+            _finish_exchange(path.rstrip("/"))
+        else:
+            paths.remove_leftovers(path)
+        if name.endswith(".index"):
+            stem = path.removesuffix(".index")
+            for each in paths.paths_from(f"{stem}.partial."):
+                if _PARTIAL.fullmatch(each.removeprefix(stem)):
+                    paths.remove(each)
 
 
-def _is_leftover(entry: str, names: Collection[str]) -> bool:
-    """Returns whether something was to become, or has been, a file, checkpoint or folder."""
-    if match := _LEFTOVER.fullmatch(entry):
-        return match[1] in names or f"{match[1]}.index" in names
-    return False
+def _finish_exchange(place: str) -> None:
+    """Ends what a killed process had begun: a folder that took the place of an older one."""
+    gfile = file_system()
+    old, partial = f"{place}.old", f"{place}.partial"
+    if gfile.isdir(old) and not gfile.exists(place):
+        paths.rename(old, place)
+    for left in (old, partial):
+        if gfile.isdir(left):
+            paths.remove(left)
 
 
 @contextlib.contextmanager
@@ -245,11 +259,13 @@ def lock(folder: str) -> Iterator[None]:
       ValueError: where another process has it.
     """
     if is_remote(folder):
-        _remove_leftovers(folder)
         yield
         return
     path = os.path.join(folder, LOCK_FILE)
     file = _open_locked(path)
+    if file is None:
+        yield
+        return
     try:
         file.truncate(0)
         json.dump({"host": socket.gethostname(), "process": os.getpid()}, file)
@@ -262,16 +278,19 @@ def lock(folder: str) -> Iterator[None]:
         file.close()
 
 
-def _open_locked(path: str) -> TextIO:
+def _open_locked(path: str) -> TextIO | None:
+    """Returns the file of the lock, which this process has; None where there are no locks."""
     while True:
-        file = open(path, "a+", encoding="utf-8")  # noqa: SIM115
+        # A link is not followed to a file that is something else.
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
+        file = os.fdopen(descriptor, "r+", encoding="utf-8")
         try:
             is_held = not paths.lock(file, waits=False)
         except OSError as error:
             logging.warning("%r cannot be locked here (%s).", os.path.dirname(path), error)
-            return file
+            file.close()
+            return None
         if is_held:
-            file.seek(0)
             holder = file.read()
             file.close()
             raise ValueError(_held(path, holder))

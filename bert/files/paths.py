@@ -221,7 +221,12 @@ def _model_of(path: str) -> str | None:
     if os.path.basename(folder) == "assets":
         # Of a module of TensorFlow Hub.
         folder = os.path.dirname(folder)
-    names = [each for each in list_folder(folder) if re.fullmatch(_WEIGHTS, each)]
+    # Hidden is the index of records.
+    names = [
+        each
+        for each in list_folder(folder)
+        if re.fullmatch(_WEIGHTS, each) and not each.startswith(".")
+    ]
     return os.path.join(folder, name if name in names else names[0]) if names else None
 
 
@@ -237,19 +242,29 @@ def replace_files(paths: Sequence[str]) -> Iterator[list[BinaryIO]]:
         for path in paths:
             opened.append(_open_beside(path))
         yield [file for _, file in opened]
-        # No file appears before all are whole on the disk.
-        for temporary, file in opened:
-            with _os_errors(temporary):
-                file.close()
-            sync(temporary)
-        for path, (temporary, _) in zip(paths, opened, strict=True):
-            # A link stays a link.
-            rename(temporary, path if is_remote(path) else os.path.realpath(path))
-        for folder in dict.fromkeys(os.path.dirname(temporary) for temporary, _ in opened):
-            sync(folder)
+        _put_in_place(paths, opened)
     except BaseException:
         _discard(opened)
         raise
+
+
+def _put_in_place(paths: Sequence[str], opened: Sequence[tuple[str, BinaryIO]]) -> None:
+    """Gives written files their names, none before all are whole on the disk."""
+    for temporary, file in opened:
+        with _os_errors(temporary):
+            if is_remote(temporary):
+                file.close()
+            else:
+                file.flush()
+                os.fsync(file.fileno())
+    for path, (temporary, _) in zip(paths, opened, strict=True):
+        # A link stays a link.
+        rename(temporary, path if is_remote(path) else os.path.realpath(path))
+    # Not before: what is no longer locked is taken for a leftover.
+    for _, file in opened:
+        file.close()
+    for folder in dict.fromkeys(os.path.dirname(temporary) for temporary, _ in opened):
+        sync(folder)
 
 
 @contextlib.contextmanager
@@ -330,7 +345,7 @@ def _open_beside(path: str) -> tuple[str, BinaryIO]:
     path = os.path.realpath(path)
     if os.path.exists(path) and not os.path.isfile(path):
         raise OSError(f"{path!r} is not a regular file")
-    _remove_leftovers(path)
+    remove_leftovers(path)
     while True:
         temporary = f"{path}.{uuid.uuid4().hex}.tmp"
         file = open_file(temporary, "xb")
@@ -344,11 +359,11 @@ def _open_beside(path: str) -> tuple[str, BinaryIO]:
         file.close()
 
 
-def lock(file: IO[Any], *, waits: bool = True) -> bool:
+def lock(file: IO[Any] | int, *, waits: bool = True) -> bool:
     """Locks a local file until it is closed or the process ends.
 
     Args:
-      file: Open.
+      file: Open, or the number of what is open, such as a folder.
       waits: Whether to wait for another process that holds it.
 
     Returns:
@@ -368,7 +383,23 @@ def lock(file: IO[Any], *, waits: bool = True) -> bool:
     return True
 
 
-def _remove_leftovers(path: str) -> None:
+@contextlib.contextmanager
+def locked_folder(folder: str) -> Iterator[None]:
+    """Keeps other processes from doing what they do with the same folder under this lock.
+
+    Where there are no locks, they are not kept from it.
+    """
+    with contextlib.ExitStack() as stack:
+        # Windows does not open folders.
+        with contextlib.suppress(OSError):
+            if not is_remote(folder):
+                descriptor = os.open(folder or ".", os.O_RDONLY)
+                stack.callback(os.close, descriptor)
+                lock(descriptor)
+        yield
+
+
+def remove_leftovers(path: str) -> None:
     """Removes what runs have left that were killed while they wrote `path`.
 
     Only files of the names that `_open_beside` gives, and which no process holds.
@@ -401,13 +432,6 @@ def is_file(path: str) -> bool:
     gfile = _gfile()
     with _os_errors(path):
         return gfile.exists(path) and not gfile.isdir(path)
-
-
-def is_within(path: str, folder: str) -> bool:
-    """Returns whether a path is that of a folder or of something in it, links followed."""
-    places = [each if is_remote(each) else os.path.realpath(each) for each in (path, folder)]
-    inner, outer = (place.rstrip("/") + "/" for place in places)
-    return inner.startswith(outer)
 
 
 def list_folder(folder: str) -> list[str]:
