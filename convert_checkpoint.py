@@ -62,7 +62,7 @@ TOLERANCE = 1e-6
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings:
+class Settings(common_flags.CheckSettings):
     """The flags of this script, by name."""
 
     input: str = flag(

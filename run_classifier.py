@@ -21,6 +21,7 @@ import modeling
 import optimization  # noqa: F401 (for code that has it from here, as in the original)
 import tokenization
 from bert.command_line import flags as common_flags
+from bert.command_line.checks import Checks, start
 from bert.command_line.console import run_script
 from bert.command_line.flags import REQUIRED, flag
 from bert.original import classifier as original_classifier
@@ -29,6 +30,7 @@ from bert.tasks.classification import glue, own_files
 from bert.tasks.classification.examples import METRICS, DataSet
 from bert.tasks.classification.task import Classification
 from bert.training import finetuning
+from bert.training.checks import check_fine_tuning
 from bert.weights.folder import ModelFolder, require_segments
 
 # What people import from the original's run_classifier.py.
@@ -116,6 +118,11 @@ def run(settings: Settings) -> dict[str, Any]:
     return finetuning.run(settings, open_task)
 
 
+def check(settings: Settings, checks: Checks) -> None:
+    """Checks what `run` needs."""
+    check_fine_tuning(checks, settings, open_task)
+
+
 def open_task(
     settings: Settings, config: modeling.BertConfig, tokenizer: tokenization.FullTokenizer
 ) -> Classification:
@@ -155,7 +162,7 @@ def main(_: list[str]) -> None:
     """Runs the script on its flags."""
     settings = common_flags.read_settings(Settings)
     keras.utils.set_random_seed(settings.seed)
-    run(settings)
+    start(settings, run, check)
 
 
 if __name__ == "__main__":

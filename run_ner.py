@@ -19,6 +19,7 @@ from absl import flags
 import modeling
 import tokenization
 from bert.command_line import flags as common_flags
+from bert.command_line.checks import Checks, start
 from bert.command_line.console import run_script
 from bert.command_line.flags import flag
 from bert.tasks.features import FEATURE_LAYERS, check_layers
@@ -28,6 +29,7 @@ from bert.tasks.tagging.sentences import ENDINGS, Columns, Sentence, TaggedFiles
 from bert.tasks.tagging.task import Features, FeatureTagging, Tagging
 from bert.tasks.tagging.windows import Task, make_task
 from bert.training import finetuning
+from bert.training.checks import check_fine_tuning
 from bert.weights.folder import ModelFolder
 
 # What is not given is as the model in `--output_dir` was trained, or else this.
@@ -140,6 +142,11 @@ def run(settings: Settings) -> dict[str, Any]:
     return finetuning.run(settings, open_task)
 
 
+def check(settings: Settings, checks: Checks) -> None:
+    """Checks what `run` needs."""
+    check_fine_tuning(checks, settings, open_task, takes_steps=not settings.feature_based)
+
+
 def open_task(
     settings: Settings, config: modeling.BertConfig, tokenizer: tokenization.FullTokenizer
 ) -> Tagging:
@@ -245,7 +252,7 @@ def main(_: list[str]) -> None:
         flags.FLAGS.set_default("learning_rate", _LSTM_LEARNING_RATE)
     settings = common_flags.read_settings(Settings)
     keras.utils.set_random_seed(settings.seed)
-    run(settings)
+    start(settings, run, check)
 
 
 if __name__ == "__main__":

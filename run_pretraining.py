@@ -21,6 +21,7 @@ from absl import logging
 import modeling
 import optimization
 from bert.command_line import flags as common_flags
+from bert.command_line.checks import FAILED, Checks, start
 from bert.command_line.console import run_script
 from bert.command_line.flags import REQUIRED, flag
 from bert.files import fingerprints, own_files
@@ -28,10 +29,12 @@ from bert.files.paths import make_folder, match_files
 from bert.original import pretraining as original_pretraining
 from bert.tasks.pretraining import heads as pretraining_heads
 from bert.tasks.pretraining.heads import pretraining_features
+from bert.training import checks as training_checks
 from bert.training import loop
-from bert.training.batches import Batches, Records
+from bert.training.batches import Batches, Feature, Records
 from bert.training.evaluation import evaluate, save_results
-from bert.training.plan import make_plan
+from bert.training.fit import check_length
+from bert.training.plan import Plan, make_plan
 from bert.weights import checkpoint
 from bert.weights.folder import ModelFolder
 
@@ -90,33 +93,30 @@ def run(settings: Settings) -> dict[str, float]:
     Raises:
       ValueError: before the expensive part, where the settings, the data and the model do not fit.
     """
-    if not settings.do_train and not settings.do_eval:
-        raise ValueError("At least one of `--do_train` and `--do_eval` must be given.")
+    _check_verbs(settings)
     folder = ModelFolder.of(settings)
-    strategy = loop.make_strategy(
-        "tpu" if settings.use_tpu else settings.strategy, settings.tpu_name
-    )
+    strategy = loop.strategy_of(settings)
     config = folder.config
-    init = folder.stored if settings.init_checkpoint else None
-    if init:
-        init.check_fit(config)
-    train_batches, eval_batches = _open_batches(settings, config, strategy.num_replicas_in_sync)
-    filled = ModelFolder(settings.output_dir)
-    filled.check_kept(config)
-    make_folder(settings.output_dir)
-    if settings.do_train:
-        filled.check_fillable(overwrites=False)
+    init = _find_init(settings, folder, config)
+    check_length(settings.max_seq_length, config)
+    _check_batch_sizes(settings, strategy.num_replicas_in_sync)
+    features = _features(settings, config)
+    train_batches = _open_training(settings, features) if settings.do_train else None
+    eval_batches = _open_evaluation(settings, features) if settings.do_eval else None
+    filled = _open_folder(settings, config)
     writes = loop.is_chief(strategy)
     held = settings.do_train and writes
     with own_files.lock(filled.path) if held else contextlib.nullcontext(), strategy.scope():
         model = pretraining_heads.pretraining_model(config, dtype=settings.precision)
         loop.log_set_up(model, strategy, settings)
         if settings.do_train:
+            assert train_batches is not None
             step = _train(settings, config, model, train_batches, init)
         else:
             step = _restore(settings, model, init)
         if not settings.do_eval:
             return {}
+        assert eval_batches is not None
         results = evaluate(model, pretraining_heads.metrics, eval_batches, settings.max_eval_steps)
     # Departs: the original's `loss` is a mean over batches; this one does not depend on their size.
     results["loss"] = results["masked_lm_loss"] + results["next_sentence_loss"]
@@ -126,14 +126,81 @@ def run(settings: Settings) -> dict[str, float]:
     return results
 
 
-def _open_batches(settings: Settings, config: modeling.BertConfig, num_replicas: int) -> Any:
-    """Checks the settings against data and model; returns batches to train and evaluate on."""
-    limit = config.max_position_embeddings
-    if settings.max_seq_length > limit:
-        raise ValueError(
-            f"`--max_seq_length` must be at most {limit}, the `max_position_embeddings` in "
-            f"--bert_config_file. Received {settings.max_seq_length}."
-        )
+def check(settings: Settings, checks: Checks) -> None:
+    """Checks what `run` needs."""
+    checks("flags", _check_verbs, settings)
+    strategy, num_replicas = training_checks.check_devices(checks, settings)
+    source, config = training_checks.check_model(checks, settings)
+    init = checks("weights", _find_init, settings, source, config, tells=_describe_init)
+    length, size = settings.max_seq_length, settings.train_batch_size
+    checks("lengths", check_length, length, config, tells=lambda _: f"up to {length} tokens")
+    told = f"{size} sequences, in {settings.precision}"
+    checks("batch", _check_batch_sizes, settings, num_replicas, tells=lambda _: told)
+    features = FAILED if config is FAILED else _features(settings, config)
+    batches = None
+    if settings.do_train:
+        batches = checks("records", _open_training, settings, features, tells=_describe_records)
+    if settings.do_eval:
+        checks("held-out records", _open_evaluation, settings, features, tells=_describe_records)
+    opens = lambda: _open_folder(settings, config)  # noqa: E731
+    training_checks.check_folder(checks, settings, opens, (config,))
+    if not settings.do_train:
+        checks("model", _restore_model, settings, config, init, strategy, tells=_describe_step)
+        return
+    plan = checks("steps", _plan, settings, init, tells=training_checks.describe_plan)
+    if training_checks.check_needs(checks, settings, config, num_replicas, plan):
+        checks("time", _try, settings, config, batches, plan, strategy, tells=str)
+
+
+def _describe_init(init: checkpoint.Stored | None) -> str:
+    return "of the shape that the configuration asks for" if init else ""
+
+
+def _describe_records(batches: Batches) -> str:
+    return f"{len(batches.records):,}, of which the first of each file is as it should be"
+
+
+def _describe_step(step: int) -> str:
+    return f"step {step}"
+
+
+def _restore_model(
+    settings: Settings,
+    config: modeling.BertConfig,
+    init: checkpoint.Stored | None,
+    strategy: Any,
+) -> int:
+    with strategy.scope():
+        model = pretraining_heads.pretraining_model(config, dtype=settings.precision)
+        return _restore(settings, model, init)
+
+
+def _try(
+    settings: Settings, config: modeling.BertConfig, batches: Batches, plan: Plan, strategy: Any
+) -> str:
+    """Begins the training and takes a few steps; returns how long it takes."""
+    size = training_checks.rows_to_try(settings, config, strategy.num_replicas_in_sync)
+    few = Batches(batches.records, batches.features, size, settings.seed)
+    with strategy.scope():
+        model = pretraining_heads.pretraining_model(config, dtype=settings.precision)
+        return training_checks.time_text(settings, _begin(settings, model, plan), plan, few)
+
+
+def _check_verbs(settings: Settings) -> None:
+    if not settings.do_train and not settings.do_eval:
+        raise ValueError("At least one of `--do_train` and `--do_eval` must be given.")
+
+
+def _find_init(
+    settings: Settings, folder: ModelFolder, config: modeling.BertConfig
+) -> checkpoint.Stored | None:
+    if not settings.init_checkpoint:
+        return None
+    folder.stored.check_fit(config)
+    return folder.stored
+
+
+def _check_batch_sizes(settings: Settings, num_replicas: int) -> None:
     for name in ("train_batch_size", "eval_batch_size"):
         if getattr(settings, name) % num_replicas:
             raise ValueError(
@@ -146,41 +213,51 @@ def _open_batches(settings: Settings, config: modeling.BertConfig, num_replicas:
             f"device. Received {settings.train_batch_size} and "
             f"{settings.gradient_accumulation_steps}."
         )
-    features = pretraining_features(
+
+
+def _features(settings: Settings, config: modeling.BertConfig) -> dict[str, Feature]:
+    return pretraining_features(
         max_seq_length=settings.max_seq_length,
         max_predictions_per_seq=settings.max_predictions_per_seq,
         vocab_size=config.vocab_size,
         type_vocab_size=config.type_vocab_size,
     )
+
+
+def _open_training(settings: Settings, features: dict[str, Feature]) -> Batches:
+    files = match_files(settings.input_file, "input_file")
+    records = _open_records(files, features)
+    return Batches(records, features, settings.train_batch_size, seed=settings.seed)
+
+
+def _open_evaluation(settings: Settings, features: dict[str, Feature]) -> Batches:
     train_files = match_files(settings.input_file, "input_file")
-    eval_files = train_files
+    files = train_files
     if settings.eval_input_file:
-        eval_files = match_files(settings.eval_input_file, "eval_input_file")
-    train_batches = eval_batches = None
+        files = match_files(settings.eval_input_file, "eval_input_file")
+    batches = Batches(_open_records(files, features), features, settings.eval_batch_size)
+    if files == train_files:
+        logging.warning(
+            "Evaluation reads --input_file, as the original's did; --eval_input_file with text "
+            "that was not trained on tells how good the model is."
+        )
+    return batches
+
+
+def _open_folder(settings: Settings, config: modeling.BertConfig) -> ModelFolder:
+    """Makes `--output_dir`, or checks that what is there belongs to the same model."""
+    filled = ModelFolder(settings.output_dir)
+    filled.check_kept(config)
+    make_folder(settings.output_dir)
     if settings.do_train:
-        train_batches = Batches(
-            _open_records(train_files, features, config.vocab_size),
-            features,
-            settings.train_batch_size,
-            seed=settings.seed,
-        )
-    if settings.do_eval:
-        eval_batches = Batches(
-            _open_records(eval_files, features, config.vocab_size),
-            features,
-            settings.eval_batch_size,
-        )
-        if eval_files == train_files:
-            logging.warning(
-                "Evaluation reads --input_file, as the original's did; --eval_input_file with text "
-                "that was not trained on tells how good the model is."
-            )
-    return train_batches, eval_batches
+        filled.check_fillable(overwrites=False)
+    return filled
 
 
-def _open_records(files: list[str], features: Any, vocab_size: int) -> Records:
+def _open_records(files: list[str], features: dict[str, Feature]) -> Records:
     records = Records(files)
     records.check_first(features)
+    vocab_size = features["input_ids"].limit
     for file in records.files:
         made_with = file.made_with.get("vocab_size", vocab_size)
         if made_with != vocab_size:
@@ -194,13 +271,7 @@ def _open_records(files: list[str], features: Any, vocab_size: int) -> Records:
     return records
 
 
-def _train(
-    settings: Settings,
-    config: modeling.BertConfig,
-    model: keras.Model,
-    batches: Batches,
-    init: checkpoint.Stored | None,
-) -> int:
+def _plan(settings: Settings, init: checkpoint.Stored | None) -> Plan:
     if settings.num_warmup_steps >= settings.num_train_steps:
         logging.warning(
             "The learning rate never reaches --learning_rate: --num_warmup_steps=%d are not fewer "
@@ -208,11 +279,14 @@ def _train(
             settings.num_warmup_steps,
             settings.num_train_steps,
         )
+    data = {"--input_file": _describe(settings)}
+    return make_plan(settings, settings.num_train_steps, init, data)
+
+
+def _begin(settings: Settings, model: keras.Model, plan: Plan) -> loop.Run:
+    """Returns the training before its first step, its weights read."""
     optimizer = optimization.bert_optimizer(
         settings.learning_rate, settings.num_train_steps, settings.num_warmup_steps
-    )
-    plan = make_plan(
-        settings, settings.num_train_steps, init, {"--input_file": _describe(settings)}
     )
     run = loop.Run(settings, loop.Trainer.of(settings, model, OBJECTIVE, optimizer), plan)
     if run.first_step > settings.num_train_steps:
@@ -221,6 +295,17 @@ def _train(
             f"{settings.output_dir!r} is. Received {settings.num_train_steps}; give more steps or "
             "another `--output_dir`."
         )
+    return run
+
+
+def _train(
+    settings: Settings,
+    config: modeling.BertConfig,
+    model: keras.Model,
+    batches: Batches,
+    init: checkpoint.Stored | None,
+) -> int:
+    run = _begin(settings, model, _plan(settings, init))
     logging.info(
         "Training to step %d, %.1f epochs of %d records in batches of %d.",
         settings.num_train_steps,
@@ -279,7 +364,7 @@ def main(_: list[str]) -> None:
     """Runs the script on its flags."""
     settings = common_flags.read_settings(Settings)
     keras.utils.set_random_seed(settings.seed)
-    run(settings)
+    start(settings, run, check)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ import modeling
 import optimization  # noqa: F401 (for code that has it from here, as in the original)
 import tokenization
 from bert.command_line import flags as common_flags
+from bert.command_line.checks import Checks, start
 from bert.command_line.console import run_script
 from bert.command_line.flags import flag
 from bert.files.paths import open_file
@@ -29,6 +30,7 @@ from bert.tasks.squad import windows as squad_windows
 from bert.tasks.squad.answers import Decoding
 from bert.tasks.squad.task import QuestionAnswering
 from bert.training import finetuning
+from bert.training.checks import check_fine_tuning
 from bert.weights.folder import require_segments
 
 # What people import from the original's run_squad.py.
@@ -130,6 +132,12 @@ def _check_file(path: str | None, verb: str) -> None:
         ) from error
 
 
+def check(settings: Settings, checks: Checks) -> None:
+    """Checks what `run` needs."""
+    checks("files", _check_settings, settings, tells=lambda _: "can be read")
+    check_fine_tuning(checks, settings, open_task)
+
+
 def open_task(
     settings: Settings, config: modeling.BertConfig, tokenizer: tokenization.FullTokenizer
 ) -> QuestionAnswering:
@@ -158,7 +166,7 @@ def main(_: list[str]) -> None:
     """Runs the script on its flags."""
     settings = common_flags.read_settings(Settings)
     keras.utils.set_random_seed(settings.seed)
-    run(settings)
+    start(settings, run, check)
 
 
 if __name__ == "__main__":

@@ -18,10 +18,12 @@ import keras
 import modeling
 import tokenization
 from bert.command_line import flags as common_flags
+from bert.command_line.checks import Checks, start
 from bert.command_line.console import run_script
 from bert.command_line.flags import REQUIRED, flag
 from bert.tasks.swag.task import MultipleChoice
 from bert.training import finetuning
+from bert.training.checks import check_fine_tuning
 from bert.weights.folder import require_segments
 
 
@@ -56,6 +58,11 @@ def run(settings: Settings) -> dict[str, Any]:
     return finetuning.run(settings, open_task)
 
 
+def check(settings: Settings, checks: Checks) -> None:
+    """Checks what `run` needs."""
+    check_fine_tuning(checks, settings, open_task)
+
+
 def open_task(
     settings: Settings, config: modeling.BertConfig, tokenizer: tokenization.FullTokenizer
 ) -> MultipleChoice:
@@ -68,7 +75,7 @@ def main(_: list[str]) -> None:
     """Runs the script on its flags."""
     settings = common_flags.read_settings(Settings)
     keras.utils.set_random_seed(settings.seed)
-    run(settings)
+    start(settings, run, check)
 
 
 if __name__ == "__main__":

@@ -162,7 +162,18 @@ def training_flags(settings: Any) -> dict[str, Any]:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ModelSettings:
+class CheckSettings:
+    """The flag of every script."""
+
+    check: bool = flag(
+        False,
+        "Only show what the run needs and whether it is there, a line for each thing, with the "
+        "memory and the time it will take; nothing is written. Exits with 1 if it would fail.",
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelSettings(CheckSettings):
     """The flag of every script that has a model."""
 
     bert_config_file: str = flag("", f"The bert_config.json that gives the model's shape{BESIDE}.")
@@ -182,7 +193,7 @@ class VocabularySettings:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class OutputSettings:
+class OutputSettings(CheckSettings):
     """The flag of every script that writes one file."""
 
     overwrite: bool = flag(False, "Replace an output file that is there.")

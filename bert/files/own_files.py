@@ -278,6 +278,22 @@ def lock(folder: str) -> Iterator[None]:
         file.close()
 
 
+def check_lock(folder: str) -> None:
+    """Checks that no other process has the lock, without taking it.
+
+    Raises:
+      ValueError: where one has.
+    """
+    path = os.path.join(folder, LOCK_FILE)
+    if is_remote(folder) or fcntl is None or not os.path.isfile(path):
+        return
+    with open(path, encoding="utf-8") as file, contextlib.suppress(OSError):
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ValueError(_held(path, file.read())) from error
+
+
 def _open_locked(path: str) -> TextIO | None:
     """Returns the file of the lock, which this process has; None where there are no locks."""
     while True:

@@ -16,6 +16,9 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any, BinaryIO
 
+from bert.command_line.checks import is_checking
+from bert.files.places import check_folder, check_place, is_remote
+
 WILDCARDS = frozenset("*?[\\")
 
 # Names of a folder's content that fit into a message.
@@ -46,11 +49,6 @@ def _gfile() -> Any:
 def file_system() -> Any:
     """Returns `tf.io.gfile`."""
     return _gfile()
-
-
-def is_remote(path: str) -> bool:
-    """Returns whether a path needs `tf.io.gfile`."""
-    return "://" in path
 
 
 @contextlib.contextmanager
@@ -193,7 +191,10 @@ def check_outputs(
         for path in paths:
             if may_replace and is_file(path) and file_size(path):
                 _check_replaced(path, flag, may_replace)
-            _discard([_open_beside(path)])
+            if not is_checking():
+                _discard([_open_beside(path)])
+            else:
+                check_place(path)
     except OSError as error:
         raise ValueError(f"`--{flag}` must name files that can be written. {error}.") from error
 
@@ -483,6 +484,9 @@ def make_folder(output_dir: str) -> None:
       ValueError: where it cannot.
     """
     tf = _tensorflow()
+    if is_checking():
+        check_folder(output_dir)
+        return
     try:
         if not tf.io.gfile.isdir(output_dir):
             tf.io.gfile.makedirs(output_dir)

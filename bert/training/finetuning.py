@@ -23,7 +23,7 @@ import tokenization
 from bert.command_line import flags as common_flags
 from bert.files import fingerprints, own_files
 from bert.files.paths import check_saved_model, make_folder
-from bert.training import loop, repeats
+from bert.training import fit, loop, repeats
 from bert.training.batches import Batches
 from bert.training.evaluation import EarlyStopping, Predictor
 from bert.training.plan import Plan, make_plan
@@ -56,7 +56,7 @@ def run(settings: SettingsType, open_task: OpenTask[SettingsType]) -> dict[str, 
     Raises:
       ValueError: before the expensive part, where settings, files and model do not fit.
     """
-    _check_verbs(settings)
+    check_verbs(settings)
     source = ModelFolder.of(settings)
     if settings.num_runs == 1:
         _, scores = _run(settings, source, open_task)
@@ -64,7 +64,7 @@ def run(settings: SettingsType, open_task: OpenTask[SettingsType]) -> dict[str, 
     return repeats.repeat(settings, lambda each: _run(each, source, open_task))
 
 
-def _check_verbs(settings: Settings) -> None:
+def check_verbs(settings: Settings) -> None:
     """Checks that something is to be done, and that what goes by scores has some."""
     verbs = ("do_train", "do_eval", "do_predict", "do_export")
     *first, last = (verb for verb in verbs if hasattr(settings, verb))
@@ -86,23 +86,18 @@ def _run(
     settings: SettingsType, source: ModelFolder, open_task: OpenTask[SettingsType]
 ) -> tuple[str, dict[str, Any]]:
     """Runs once, from the model in a folder; returns the task's metric and the scores."""
-    strategy = loop.make_strategy(
-        "tpu" if settings.use_tpu else settings.strategy, settings.tpu_name
-    )
+    strategy = loop.strategy_of(settings)
     check_settings(settings, source, strategy.num_replicas_in_sync)
     task = open_task(settings, source.config, source.load_tokenizer())
-    splits = [split for split, is_wanted in settings.splits().items() if is_wanted]
-    examples = task.read(splits)
+    examples = task.read(wanted_splits(settings))
     # Where there is no --init_checkpoint, the source may be the folder that is filled.
     kept = (source.config, source.vocabulary)
-    stored = {**task.stored(), TOKENIZER: tokenizers.options_of(task.tokenizer)}
-    fixed = (*task.fixed(is_training=settings.do_train), TOKENIZER)
-    filled = open_folder(settings, source, {key: stored[key] for key in fixed})
+    filled = open_folder(settings, source, fixed(settings, task))
     is_chief = loop.is_chief(strategy)
     with record_folder(settings, is_chief) as folder, strategy.scope():
         # What is wrong with any part is said before a file is deleted or written.
         made = [task.make_inputs(part, each) for part, each in examples.items()]
-        plan = _plan(settings, source, made) if settings.do_train else None
+        plan = plan_of(settings, source, made) if settings.do_train else None
         if _overwrites(settings) and is_chief:
             own_files.clear(filled.path, but=KEPT_FILES)
         model = task.make_model(settings.precision)
@@ -111,13 +106,30 @@ def _run(
             for each in made
         ]
         if is_chief and settings.do_train:
-            filled.keep(*kept, stored)
+            filled.keep(*kept, stored_task(task))
         files = {name: getattr(source, name) for name in ("bert_config_file", "vocab_file")}
         loop.log_set_up(model, strategy, dataclasses.replace(settings, **files))
         return task.metric, _use_model(settings, source, task, model, inputs, plan)
 
 
-def _plan(settings: Settings, source: ModelFolder, made: Sequence[Inputs]) -> Plan:
+def wanted_splits(settings: Settings) -> list[str]:
+    """Returns the parts of the data that are asked for."""
+    return [split for split, is_wanted in settings.splits().items() if is_wanted]
+
+
+def fixed(settings: Settings, task: Task) -> dict[str, Any]:
+    """Returns what of `task.json` may not change from one run in a folder to the next."""
+    stored = stored_task(task)
+    keys = (*task.fixed(is_training=settings.do_train), TOKENIZER)
+    return {key: stored[key] for key in keys}
+
+
+def stored_task(task: Task) -> dict[str, Any]:
+    """Returns what `task.json` keeps."""
+    return {**task.stored(), TOKENIZER: tokenizers.options_of(task.tokenizer)}
+
+
+def plan_of(settings: Settings, source: ModelFolder, made: Sequence[Inputs]) -> Plan:
     """Returns the training that is asked for, checked against the one in the folder."""
     arrays = {each.part.split: each.arrays for each in made if not each.part.suffix}
     [train] = (each for each in made if each.part.split == "train")
@@ -259,32 +271,10 @@ def check_settings(settings: Settings, source: ModelFolder, num_replicas: int) -
     Raises:
       ValueError: naming the flag.
     """
-    config = source.config
-    limit = config.max_position_embeddings
-    if settings.max_seq_length > limit:
-        raise ValueError(
-            f"`--max_seq_length` must be at most {limit}, the `max_position_embeddings` in "
-            f"--bert_config_file. Received {settings.max_seq_length}."
-        )
-    if settings.init_checkpoint:
-        source.stored.check_fit(config)
-    if settings.train_batch_size % (num_replicas * settings.gradient_accumulation_steps):
-        raise ValueError(
-            f"`--train_batch_size` must be a multiple of the {num_replicas} devices times "
-            f"`--gradient_accumulation_steps`. Received {settings.train_batch_size} and "
-            f"{settings.gradient_accumulation_steps}."
-        )
-    if settings.freeze_layers is not None and settings.freeze_layers > config.num_hidden_layers:
-        raise ValueError(
-            f"`--freeze_layers` must be at most {config.num_hidden_layers}, the "
-            f"`num_hidden_layers` in --bert_config_file. Received {settings.freeze_layers}."
-        )
-    is_random = not settings.init_checkpoint and not settings.do_train
-    if is_random and ModelFolder(settings.output_dir).find_weights() is None:
-        raise ValueError(
-            "`--output_dir` must hold a trained model, or `--init_checkpoint` name one, unless "
-            f"`--do_train` is given. Received {settings.output_dir!r}, which holds none."
-        )
+    fit.check_length(settings.max_seq_length, source.config)
+    fit.check_weights(settings, source, source.config)
+    fit.check_batch_size(settings, num_replicas)
+    fit.check_frozen_layers(settings, source.config)
 
 
 def open_folder(settings: Settings, source: ModelFolder, task: Mapping[str, Any]) -> ModelFolder:
@@ -371,15 +361,8 @@ def train(
       ValueError: where the folder is further than `--num_train_epochs` goes.
     """
     num_train_steps = plan.num_train_steps
-    freeze(model, settings.freeze_layers)
-    trainer = make_trainer(settings, model, objective, batches, num_train_steps)
-    run = loop.Run(settings, trainer, plan)
-    if run.first_step > num_train_steps:
-        raise ValueError(
-            f"`--num_train_epochs` must reach step {run.first_step}, where "
-            f"{settings.output_dir!r} is. It gives {num_train_steps} steps; give more epochs or "
-            "`--overwrite_output_dir`."
-        )
+    run = begin(settings, plan, model, objective, batches)
+    trainer = run.trainer
     writes = loop.is_chief(trainer.strategy)
     observers: list[loop.Observer] = []
     if evaluation:
@@ -394,6 +377,26 @@ def train(
             checkpoint.remove(os.path.join(settings.output_dir, checkpoint.WEIGHTS))
         run.train(batches, observers)
     return _keep_weights(settings, model, trainer.step, evaluation)
+
+
+def begin(
+    settings: Settings,
+    plan: Plan,
+    model: keras.Model,
+    objective: loop.Objective,
+    batches: Batches,
+) -> loop.Run:
+    """Returns the training before its first step, its weights read; as `train`."""
+    freeze(model, settings.freeze_layers)
+    trainer = make_trainer(settings, model, objective, batches, plan.num_train_steps)
+    run = loop.Run(settings, trainer, plan)
+    if run.first_step > plan.num_train_steps:
+        raise ValueError(
+            f"`--num_train_epochs` must reach step {run.first_step}, where "
+            f"{settings.output_dir!r} is. It gives {plan.num_train_steps} steps; give more epochs "
+            "or `--overwrite_output_dir`."
+        )
+    return run
 
 
 def count_steps(settings: Settings, num_examples: int) -> int:

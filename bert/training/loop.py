@@ -75,6 +75,11 @@ def make_strategy(name: str, tpu_name: str | None = None) -> tf.distribute.Strat
     return tf.distribute.get_strategy()
 
 
+def strategy_of(settings: TrainingSettings) -> tf.distribute.Strategy:
+    """Returns the strategy that the flags of a script ask for."""
+    return make_strategy("tpu" if settings.use_tpu else settings.strategy, settings.tpu_name)
+
+
 def has_several_workers(strategy: tf.distribute.Strategy) -> bool:
     """Returns whether other processes take the same steps."""
     return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)

@@ -77,8 +77,8 @@ def estimate_memory(
     )
 
 
-def tell_memory(needs: MemoryNeeds, advice: str) -> None:
-    """Logs what is needed beside what is free, and warns where that will not do.
+def tell_memory(needs: MemoryNeeds, advice: str) -> bool:
+    """Logs what is needed beside what is free; returns whether that will do, and warns if not.
 
     Args:
       needs: On each device.
@@ -92,14 +92,16 @@ def tell_memory(needs: MemoryNeeds, advice: str) -> None:
         *map(size_text, (needs.weights, needs.training, needs.batch, needs.total)),
         f", of {size_text(free)} {place}" if free is not None else "",
     )
-    if free is not None and needs.total > free:
-        logging.warning(
-            "About %s of memory will be needed, and %s are %s: the run may be killed. %s",
-            size_text(needs.total),
-            size_text(free),
-            place,
-            advice,
-        )
+    if free is None or needs.total <= free:
+        return True
+    logging.warning(
+        "About %s of memory will be needed, and %s are %s: the run may be killed. %s",
+        size_text(needs.total),
+        size_text(free),
+        place,
+        advice,
+    )
+    return False
 
 
 def tell_needs(
@@ -119,8 +121,16 @@ def tell_needs(
       num_train_steps: Of the whole training.
       rows: Sequences that make an example.
     """
+    tell_training_memory(settings, config, num_replicas, rows)
+    tell_disk(settings, config, num_train_steps)
+
+
+def tell_training_memory(
+    settings: TrainingSettings, config: BertConfig, num_replicas: int, rows: int = 1
+) -> bool:
+    """Does the half of `tell_needs` that is about memory; returns whether there is enough."""
     parts = num_replicas * settings.gradient_accumulation_steps
-    tell_memory(
+    return tell_memory(
         estimate_memory(
             config,
             num_sequences=-(-settings.train_batch_size * rows // parts),  # type: ignore[attr-defined]
@@ -130,6 +140,10 @@ def tell_needs(
         ),
         "Lower --train_batch_size or --max_seq_length, or raise --gradient_accumulation_steps.",
     )
+
+
+def tell_disk(settings: TrainingSettings, config: BertConfig, num_train_steps: int) -> None:
+    """Does the half of `tell_needs` that is about the disk."""
     needed, free = (
         checkpoint_bytes(settings, config, num_train_steps),
         free_disk(settings.output_dir),

@@ -83,7 +83,7 @@ class ModelFolder:
         """
         stored = Stored.open(path, flag)
         folder = cls(stored.folder, flag, stored, **given)
-        folder._check_casing()
+        folder.check_casing()
         return folder
 
     @classmethod
@@ -100,19 +100,23 @@ class ModelFolder:
           ValueError: where a file is neither given nor there, or the casing is not that of the
             model.
         """
-        files = {flag: getattr(settings, flag) for flag in _NAMES if hasattr(settings, flag)}
-        casing = getattr(settings, "do_lower_case", None)
-        path = getattr(settings, "init_checkpoint", None)
-        stored = Stored.open(path) if path else None
-        if stored:
-            folder = cls(stored.folder, stored.flag, stored, **files, do_lower_case=casing)
-        else:
-            folder = cls(settings.output_dir, **files, do_lower_case=casing)
-        if found := [folder._file(flag) for flag, given in files.items() if not given]:
+        folder = cls.named_by(settings)
+        flags = [flag for flag in _NAMES if hasattr(settings, flag) and not folder._given[flag]]
+        if found := [folder._file(flag) for flag in flags]:
             logging.info("Not given, so taken from beside the weights: %s.", ", ".join(found))
-        if stored:
-            folder._check_casing()
+        folder.check_casing()
         return folder
+
+    @classmethod
+    def named_by(cls, settings: Any) -> "ModelFolder":
+        """Returns what `of` does, of which nothing but the weights has been looked for."""
+        given = {flag: getattr(settings, flag) for flag in _NAMES if hasattr(settings, flag)}
+        given["do_lower_case"] = getattr(settings, "do_lower_case", None)
+        path = getattr(settings, "init_checkpoint", None)
+        if not path:
+            return cls(settings.output_dir, **given)
+        stored = Stored.open(path)
+        return cls(stored.folder, stored.flag, stored, **given)
 
     def find(self, flag: str) -> str | None:
         """Returns the path of a file, given or in the folder, if there is one.
@@ -266,13 +270,12 @@ class ModelFolder:
             casing = huggingface_files.read_casing(file.read(), path)
         return None if casing is None else (casing, path)
 
-    def _check_casing(self) -> None:
-        """Checks the given casing of texts against what the folder says of its model."""
+    def check_casing(self) -> None:
+        """Checks the given casing of texts against what the folder of weights says of its model."""
         given = self._given_casing
-        if given is None:
+        if given is None or not self._stored:
             return
-        if self._stored:
-            tokenization.validate_case_matches_checkpoint(given, self._stored.path)
+        tokenization.validate_case_matches_checkpoint(given, self._stored.path)
         if self._stored_casing and self._stored_casing[0] != given:
             raise ValueError(
                 f"`--do_lower_case` must be {self._stored_casing[0]} for this model, as "

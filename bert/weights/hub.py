@@ -11,6 +11,7 @@ import re
 
 from absl import logging
 
+from bert.command_line.checks import is_checking
 from bert.files.paths import is_remote
 
 # What belongs to a model, as patterns.
@@ -86,7 +87,10 @@ def _fetch(model: str, revision: str) -> str:
         ) from None
     try:
         return huggingface_hub.snapshot_download(
-            model, revision=revision, allow_patterns=list(FILES)
+            model,
+            revision=revision,
+            allow_patterns=list(FILES),
+            local_files_only=is_checking(),
         )
     except errors.GatedRepoError as error:
         raise OSError(
@@ -95,7 +99,9 @@ def _fetch(model: str, revision: str) -> str:
     except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError) as error:
         raise OSError(f"The hub shows no such model or revision. {_first_line(error)}") from error
     except (OSError, ValueError, errors.HTTPError) as error:
-        raise OSError(f"It could not be fetched. {_first_line(error)}") from error
+        reason = "It is not here yet, and --check fetches nothing." if is_checking() else ""
+        reason = reason or f"It could not be fetched. {_first_line(error)}"
+        raise OSError(reason) from error
 
 
 def _refusal(model: str, revision: str, flag: str, reason: str) -> str:

@@ -1,0 +1,168 @@
+"""What `--check` shows: a line for each thing that a script needs, and nothing is written.
+
+Each thing is checked by the very function that the run calls, so that nothing is checked twice over
+and what is wrong is told in the same words.
+"""
+
+import contextlib
+import dataclasses
+import logging as standard_logging
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+from absl import logging
+
+from bert.command_line.console import explain
+
+SettingsType = TypeVar("SettingsType")
+
+GOOD, WARNED, WRONG, UNCHECKED = "✓", "!", "✗", "–"  # noqa: RUF001
+# For terminals that cannot show these.
+_PLAIN = {GOOD: "OK", WARNED: "!!", WRONG: "NO", UNCHECKED: "--"}
+_WIDTH = 16
+
+
+class _Failed:
+    """In place of the value of a check that failed, or was not made."""
+
+
+FAILED: Any = _Failed()
+
+_is_checking = False
+
+
+def is_checking() -> bool:
+    """Returns whether a script only checks, and so neither writes nor removes anything."""
+    return _is_checking
+
+
+@contextlib.contextmanager
+def checking() -> Iterator[None]:
+    """Makes what looks whether files can be written look at their folders, and try nothing."""
+    global _is_checking  # noqa: PLW0603
+    before, _is_checking = _is_checking, True
+    try:
+        yield
+    finally:
+        _is_checking = before
+
+
+class _Messages(standard_logging.Filter):
+    """Keeps what is logged, which is shown in the table instead."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[str] = []
+        self.warned: list[str] = []
+
+    def filter(self, record: standard_logging.LogRecord) -> bool:
+        if record.levelno >= standard_logging.WARNING:
+            self.warned.append(record.getMessage())
+        elif record.levelno >= standard_logging.INFO:
+            self.told.append(record.getMessage())
+        return False
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """A line of the table."""
+
+    mark: str
+    name: str
+    text: str
+
+
+class Checks:
+    """Makes checks, and shows a line for each as soon as it is made.
+
+    Attributes:
+      lines: Those shown so far.
+    """
+
+    def __init__(self) -> None:
+        self.lines: list[Line] = []
+
+    def __call__(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        *arguments: Any,
+        tells: Callable[[Any], str] | None = None,
+    ) -> Any:
+        """Calls a function, shows what came of it, and returns its value.
+
+        Args:
+          name: What is checked, to begin the line.
+          function: Raises where something is wrong; what it warns of is shown, too.
+          *arguments: For the function. Where one is `FAILED`, nothing is checked.
+          tells: From the value, what to show; absent, what the function logs.
+
+        Returns:
+          `FAILED` where there is no value.
+        """
+        if any(argument is FAILED for argument in arguments):
+            self.add(UNCHECKED, name, "not checked, for it needs what is wrong above")
+            return FAILED
+        messages = _Messages()
+        logger = logging.get_absl_logger()
+        logger.addFilter(messages)
+        try:
+            value = function(*arguments)
+            text = (
+                tells(value)
+                if tells
+                else " ".join(messages.told).removeprefix(f"{name.capitalize()}: ")
+            )
+        except Exception as error:
+            line = explain(error)
+            if line is None:
+                raise
+            self.add(WRONG, name, line)
+            return FAILED
+        finally:
+            logger.removeFilter(messages)
+        parts = [text, *messages.warned]
+        mark = WARNED if messages.warned else GOOD
+        self.add(mark, name, ". ".join(part.rstrip(".") for part in parts if part))
+        return value
+
+    def add(self, mark: str, name: str, text: str) -> None:
+        """Shows a line."""
+        line = Line(mark, name, " ".join(text.split()))
+        self.lines.append(line)
+        try:
+            line.mark.encode(sys.stdout.encoding or "utf-8")
+        except UnicodeEncodeError:
+            mark = _PLAIN[mark]
+        shown = f"{mark} {name:{_WIDTH}} {line.text}".rstrip()
+        encoding = sys.stdout.encoding or "utf-8"
+        shown = shown.encode(encoding, "backslashreplace").decode(encoding)
+        print(shown, flush=True)
+
+    @property
+    def num_wrong(self) -> int:
+        """How many things would end the run."""
+        return sum(line.mark == WRONG for line in self.lines)
+
+
+def start(
+    settings: SettingsType,
+    run: Callable[[SettingsType], Any],
+    check: Callable[[SettingsType, Checks], None],
+) -> None:
+    """Runs a script; with `--check`, only checks what it needs, and exits with 1 if it would fail.
+
+    Args:
+      settings: Those of the script, with `check`.
+      run: Does its work.
+      check: Checks what that needs.
+    """
+    if not settings.check:  # type: ignore[attr-defined]
+        run(settings)
+        return
+    checks = Checks()
+    with checking():
+        check(settings, checks)
+    if checks.num_wrong:
+        sys.exit(f"{checks.num_wrong} of {len(checks.lines)} would end the run.")

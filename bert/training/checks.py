@@ -1,0 +1,348 @@
+"""What `--check` shows before a training: whether its run would begin, and how long it would take.
+
+All is done by what the run calls, but that nothing is written but examples for a few steps, to a
+temporary folder.
+"""
+
+import dataclasses
+import json
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+from absl import logging
+
+from bert.command_line.checks import FAILED, UNCHECKED, Checks
+from bert.command_line.console import clock
+from bert.command_line.flags import TrainingSettings
+from bert.files import own_files
+from bert.files.paths import make_folder
+from bert.training import finetuning, fit, loop
+from bert.training.batches import Batches
+from bert.training.finetuning import OpenTask, Settings
+from bert.training.memory import tell_disk, tell_training_memory
+from bert.training.plan import Plan, make_plan
+from bert.training.task import ExampleFile, Inputs, Part, Task
+from bert.weights.folder import ModelFolder
+from bert.weights.variables import count_parameters
+from modeling import BertConfig
+
+# Inputs are made of so many examples of a set; the run makes them of all.
+_MOST_EXAMPLES = 20_000
+# Steps to try, the first of which builds the graph, and the seconds after which no other is tried.
+_STEPS = 6
+_SECONDS = 8.0
+# Without a GPU, a step is tried on as much of a batch as takes about so many operations.
+_OPERATIONS = 4e11
+
+
+@dataclasses.dataclass(frozen=True)
+class _Made:
+    """A part of the data, and inputs of as many of its examples as are looked at."""
+
+    inputs: Inputs
+    num_examples: int
+
+    @property
+    def share(self) -> float:
+        return len(self.inputs.examples) / self.num_examples
+
+
+def check_fine_tuning(
+    checks: Checks, settings: Settings, open_task: OpenTask[Any], *, takes_steps: bool = True
+) -> None:
+    """Checks what `finetuning.run` needs.
+
+    Args:
+      checks: Show what is found.
+      settings: Those of the script.
+      open_task: As `finetuning.run` takes it.
+      takes_steps: Whether a few steps are tried, to tell how long the training takes.
+    """
+    checks("flags", finetuning.check_verbs, settings, tells=lambda _: _describe_verbs(settings))
+    strategy, num_replicas = check_devices(checks, settings)
+    source, config = check_model(checks, settings)
+    tokenizer = check_vocabulary(checks, settings, source, config)
+    _check_fit(checks, settings, config, num_replicas)
+    if settings.num_runs > 1:
+        # The others differ from the first one by their seed.
+        folder = os.path.join(settings.output_dir, "run_1")
+        settings = dataclasses.replace(settings, output_dir=folder)
+    told = "of the shape that the configuration asks for" if settings.init_checkpoint else ""
+    checks("weights", fit.check_weights, settings, source, config, tells=lambda _: told)
+    task = checks("task", open_task, settings, config, tokenizer, tells=_describe_task)
+    made = [
+        checks(f"{split} set", _make_inputs, task, split, tells=_describe_made)
+        for split in finetuning.wanted_splits(settings)
+    ]
+    check_folder(checks, settings, lambda: _open_folder(settings, source, task), (source, task))
+    if not settings.do_train:
+        checks("model", _load, settings, source, task, strategy, tells=lambda step: f"step {step}")
+        return
+    parts = FAILED if FAILED in made else [each for parts in made for each in parts]
+    plan = checks("steps", _plan, settings, source, parts, tells=describe_plan)
+    rows = 1 if parts is FAILED else _count_rows(parts)
+    fits = check_needs(checks, settings, config, num_replicas, plan, rows)
+    if not takes_steps:
+        checks.add(UNCHECKED, "time", "not measured, for features are computed first")
+    elif fits:
+        arguments = (settings, task, plan, parts, strategy, config)
+        checks("time", _try, *arguments, tells=lambda text: f"{text}{_times(settings)}")
+
+
+def check_devices(checks: Checks, settings: TrainingSettings) -> tuple[Any, Any]:
+    """Shows the devices; returns their strategy and their number."""
+    strategy = checks("devices", _open_strategy, settings, tells=_describe_devices)
+    if strategy is FAILED:
+        return FAILED, FAILED
+    return strategy, strategy.num_replicas_in_sync
+
+
+def _open_strategy(settings: TrainingSettings) -> tf.distribute.Strategy:
+    if settings.strategy != "multi_worker" or settings.use_tpu:
+        return loop.strategy_of(settings)
+    workers = json.loads(os.environ.get("TF_CONFIG") or "{}").get("cluster", {})
+    logging.warning(
+        "Of the workers in TF_CONFIG (%s), only this one is checked, as if it were alone.", workers
+    )
+    return tf.distribute.get_strategy()
+
+
+def _describe_devices(strategy: tf.distribute.Strategy) -> str:
+    gpus = len(tf.config.list_physical_devices("GPU"))
+    used = strategy.num_replicas_in_sync
+    return f"{used} used, of {gpus} GPUs and {os.cpu_count()} CPU cores"
+
+
+def check_model(checks: Checks, settings: TrainingSettings) -> tuple[Any, Any]:
+    """Shows the weights to begin with and the configuration; returns their folder, and that."""
+    source = checks("checkpoint", ModelFolder.named_by, settings, tells=_describe_checkpoint)
+    folder = _folder_of("bert_config_file", settings, source)
+    config = checks("configuration", lambda found: found.config, folder, tells=_describe_config)
+    return source, config
+
+
+def check_vocabulary(checks: Checks, settings: Settings, source: Any, config: Any) -> Any:
+    """Shows casing and vocabulary; returns the tokenizer."""
+    checks("casing", ModelFolder.check_casing, source, tells=lambda _: _describe_casing(source))
+    folder = _folder_of("vocab_file", settings, source)
+    return checks(
+        "vocabulary",
+        lambda found, _: found.load_tokenizer(),
+        folder,
+        config,
+        tells=lambda tokenizer: f"{len(tokenizer.vocab):,} entries: {folder.vocab_file}",
+    )
+
+
+def _folder_of(flag: str, settings: TrainingSettings, source: Any) -> Any:
+    """Returns where a file is found; without weights, it must have been given."""
+    if source is not FAILED or not getattr(settings, flag):
+        return source
+    return ModelFolder.named_by(dataclasses.replace(settings, init_checkpoint=None))
+
+
+def _describe_verbs(settings: Settings) -> str:
+    verbs = ("do_train", "do_eval", "do_predict", "do_export")
+    return " ".join(f"--{verb}" for verb in verbs if getattr(settings, verb, False))
+
+
+def _describe_checkpoint(source: ModelFolder) -> str:
+    return source.stored.prefix if source.flag == "init_checkpoint" else "none is given"
+
+
+def _describe_config(config: BertConfig) -> str:
+    return (
+        f"{config.num_hidden_layers} layers of {config.hidden_size}, "
+        f"{count_parameters(config):,} parameters"
+    )
+
+
+def _describe_casing(source: ModelFolder) -> str:
+    return "cased" if source.do_lower_case is False else "texts are lower-cased"
+
+
+def _check_fit(checks: Checks, settings: Settings, config: Any, num_replicas: Any) -> None:
+    length, size = settings.max_seq_length, settings.train_batch_size
+    checks("lengths", fit.check_length, length, config, tells=lambda _: f"up to {length} tokens")
+    checks(
+        "batch",
+        fit.check_batch_size,
+        settings,
+        num_replicas,
+        tells=lambda _: f"{size} examples, in {settings.precision}",
+    )
+    if settings.freeze_layers is not None:
+        checks("frozen layers", fit.check_frozen_layers, settings, config)
+
+
+def _describe_task(task: Task) -> str:
+    labels = task.stored().get("task", {}).get("labels") or ()
+    return task.kind.replace("_", " ") + (f", labels: {', '.join(labels)}" if labels else "")
+
+
+def _make_inputs(task: Task, split: str) -> list[_Made]:
+    return [
+        _Made(task.make_inputs(part, examples[:_MOST_EXAMPLES]), len(examples))
+        for part, examples in task.read([split]).items()
+    ]
+
+
+def _describe_made(parts: Sequence[_Made]) -> str:
+    return "; ".join(_describe_part(each) for each in parts)
+
+
+def _describe_part(made: _Made) -> str:
+    part = made.inputs.part
+    text = f"{made.num_examples:,} examples{part.suffix.replace('_', ' ')}"
+    return text if made.share == 1 else f"{text}, of which {_MOST_EXAMPLES:,} are looked at"
+
+
+def check_folder(checks: Checks, settings: TrainingSettings, opens: Any, needs: Any) -> None:
+    """Shows the output folder and its lock.
+
+    Args:
+      checks: Show what is found.
+      settings: Those of the script.
+      opens: Checks all of the folder.
+      needs: Values for that; where one is `FAILED`, only whether it can be written is checked.
+    """
+    folder = settings.output_dir
+    function = (lambda: make_folder(folder)) if FAILED in needs else opens
+    there = "is there" if tf.io.gfile.isdir(folder) else "is new"
+    checks("output folder", function, tells=lambda _: f"{folder!r} {there}")
+    if settings.do_train:
+        checks("lock", own_files.check_lock, folder, tells=lambda _: "nothing else trains there")
+
+
+def _open_folder(settings: Settings, source: ModelFolder, task: Task) -> ModelFolder:
+    return finetuning.open_folder(settings, source, finetuning.fixed(settings, task))
+
+
+def _load(
+    settings: Settings, source: ModelFolder, task: Task, strategy: tf.distribute.Strategy
+) -> int:
+    with strategy.scope():
+        return finetuning.load(settings, source, task.make_model(settings.precision))
+
+
+def _plan(settings: Settings, source: ModelFolder, parts: Sequence[_Made]) -> Plan:
+    train = _training_part(parts)
+    if all(each.share == 1 for each in parts):
+        return finetuning.plan_of(settings, source, [each.inputs for each in parts])
+    count = train.inputs.num_examples or len(next(iter(train.inputs.arrays.values())))
+    return make_plan(
+        settings,
+        finetuning.count_steps(settings, int(count / train.share)),
+        source.stored if settings.init_checkpoint else None,
+        # What is not read as a whole is not compared.
+        {},
+        overwrites=settings.overwrite_output_dir,
+    )
+
+
+def _training_part(parts: Sequence[_Made]) -> _Made:
+    [train] = (each for each in parts if each.inputs.part == Part("train"))
+    return train
+
+
+def describe_plan(plan: Plan) -> str:
+    """Returns what a plan comes to."""
+    return f"{plan.num_train_steps:,} in all"
+
+
+def _count_rows(parts: Sequence[_Made]) -> int:
+    ids = _training_part(parts).inputs.arrays["input_ids"]
+    return ids.shape[1] if ids.ndim > 2 else 1
+
+
+def check_needs(
+    checks: Checks, settings: Any, config: Any, num_replicas: Any, plan: Any, rows: int = 1
+) -> bool:
+    """Shows memory and disk; returns whether steps may be tried, which may also be refused."""
+    fits = checks("memory", tell_training_memory, settings, config, num_replicas, rows)
+    checks(
+        "disk",
+        lambda config, plan: tell_disk(settings, config, plan.num_train_steps),
+        config,
+        plan,
+    )
+    if fits is False:
+        checks.add(UNCHECKED, "time", "not measured, for there is too little memory")
+    return fits is not False
+
+
+def _try(
+    settings: Settings,
+    task: Task,
+    plan: Plan,
+    parts: Sequence[_Made],
+    strategy: tf.distribute.Strategy,
+    config: BertConfig,
+) -> str:
+    """Begins the training and takes a few steps; returns how long it takes."""
+    inputs = _training_part(parts).inputs
+    size = rows_to_try(settings, config, strategy.num_replicas_in_sync, _count_rows(parts))
+    few = _few(task, inputs, _STEPS * size)
+    with tempfile.TemporaryDirectory(prefix="bert-check-") as folder, strategy.scope():
+        file = ExampleFile(
+            os.path.join(folder, "train.tf_record"),
+            size,
+            settings.seed,
+            trim=not settings.pad_to_max_length,
+        )
+        model = task.make_model(settings.precision)
+        batches = task.open_inputs(few, file).batches
+        assert batches is not None
+        run = finetuning.begin(settings, plan, model, task.objective(inputs), batches)
+        return time_text(settings, run, plan, batches)
+
+
+def _few(task: Task, inputs: Inputs, count: int) -> Inputs:
+    verbosity = logging.get_verbosity()
+    # What is wrong with them has been told.
+    logging.set_verbosity(logging.ERROR)
+    try:
+        return task.make_inputs(inputs.part, inputs.examples[:count])
+    finally:
+        logging.set_verbosity(verbosity)
+
+
+def _times(settings: Settings) -> str:
+    return f"; {settings.num_runs} runs take as much each" if settings.num_runs > 1 else ""
+
+
+def rows_to_try(settings: Any, config: BertConfig, num_replicas: int, rows: int = 1) -> int:
+    """Returns how many examples of a batch a step is tried on, so that it takes some seconds."""
+    size: int = settings.train_batch_size
+    if settings.use_tpu or tf.config.list_physical_devices("GPU"):
+        return size
+    # Two for a multiplication and an addition, three times: forward, and twice as much backward.
+    each = 6 * count_parameters(config) * settings.max_seq_length * rows
+    parts = num_replicas * settings.gradient_accumulation_steps
+    return min(size, max(int(_OPERATIONS / each) // parts, 1) * parts)
+
+
+def time_text(settings: Any, run: loop.Run, plan: Plan, batches: Batches) -> str:
+    """Takes a few steps, of which nothing is kept; returns how long the training may take."""
+    left = plan.num_train_steps - run.first_step
+    if not left:
+        return f"step {run.first_step:,} is reached already: nothing to train"
+    seconds: list[float] = []
+    for batch in batches.iterate(0, _STEPS, run.trainer.strategy):
+        start = time.monotonic()
+        run.trainer.train_step(batch)
+        seconds.append(time.monotonic() - start)
+        if len(seconds) > 1 and sum(seconds) > _SECONDS:
+            break
+    scale = settings.train_batch_size / batches.batch_size
+    each = scale * statistics.median(seconds[1:])
+    part = f" on {batches.batch_size} of {settings.train_batch_size} examples" if scale > 1 else ""
+    return (
+        f"about {clock(each * left)} from step {run.first_step:,} on, evaluations apart: "
+        f"{each:.3g} s a step, estimated by {len(seconds) - 1} steps{part}"
+    )

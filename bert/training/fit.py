@@ -1,0 +1,62 @@
+"""Whether the settings of a script that trains fit the model and the devices."""
+
+from bert.command_line.flags import FineTuningSettings
+from bert.weights.folder import ModelFolder
+from modeling import BertConfig
+
+
+def check_length(max_seq_length: int, config: BertConfig) -> None:
+    """Checks that the model has positions for the longest sequences.
+
+    Raises:
+      ValueError: where it has not.
+    """
+    limit = config.max_position_embeddings
+    if max_seq_length > limit:
+        raise ValueError(
+            f"`--max_seq_length` must be at most {limit}, the `max_position_embeddings` in "
+            f"--bert_config_file. Received {max_seq_length}."
+        )
+
+
+def check_batch_size(settings: FineTuningSettings, num_replicas: int) -> None:
+    """Checks that a batch can be cut into equal parts.
+
+    Raises:
+      ValueError: where it cannot.
+    """
+    if settings.train_batch_size % (num_replicas * settings.gradient_accumulation_steps):
+        raise ValueError(
+            f"`--train_batch_size` must be a multiple of the {num_replicas} devices times "
+            f"`--gradient_accumulation_steps`. Received {settings.train_batch_size} and "
+            f"{settings.gradient_accumulation_steps}."
+        )
+
+
+def check_frozen_layers(settings: FineTuningSettings, config: BertConfig) -> None:
+    """Checks that there are as many layers as are not to be trained.
+
+    Raises:
+      ValueError: where there are not.
+    """
+    if settings.freeze_layers is not None and settings.freeze_layers > config.num_hidden_layers:
+        raise ValueError(
+            f"`--freeze_layers` must be at most {config.num_hidden_layers}, the "
+            f"`num_hidden_layers` in --bert_config_file. Received {settings.freeze_layers}."
+        )
+
+
+def check_weights(settings: FineTuningSettings, source: ModelFolder, config: BertConfig) -> None:
+    """Checks that there are weights of this shape to begin with, or none are needed.
+
+    Raises:
+      ValueError: where they are of another shape, or absent and nothing is trained.
+    """
+    if settings.init_checkpoint:
+        source.stored.check_fit(config)
+    is_random = not settings.init_checkpoint and not settings.do_train
+    if is_random and ModelFolder(settings.output_dir).find_weights() is None:
+        raise ValueError(
+            "`--output_dir` must hold a trained model, or `--init_checkpoint` name one, unless "
+            f"`--do_train` is given. Received {settings.output_dir!r}, which holds none."
+        )
