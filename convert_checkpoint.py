@@ -24,6 +24,7 @@ from absl import logging
 import modeling
 import tokenization
 from bert.command_line import flags as common_flags
+from bert.command_line.checks import FAILED, Checks, start
 from bert.command_line.console import run_script
 from bert.command_line.flags import REQUIRED, flag
 from bert.files import huggingface as huggingface_files
@@ -232,14 +233,11 @@ def run(settings: Settings) -> Report:
         cannot be written.
       ArithmeticError: where the result does not compute what the original does.
     """
-    folder, name = _split_output(settings)
+    _split_output(settings)
     source = open_folder(settings)
     architecture = find_architecture(source, settings.architecture)
     logging.info("Converting %s, which is a %s.", source.stored.prefix, architecture)
-    texts = {} if name else _texts(settings, source, architecture)
-    name = name or FORMATS[settings.format][0]
-    _check_free(folder, name, texts, settings.output)
-    make_folder(folder)
+    folder, name, texts = _check_output(settings, source, architecture)
     # Beside the output, so that files are moved in one step; a killed run leaves a .partial.
     with tempfile.TemporaryDirectory(prefix="convert.partial", dir=folder) as staging:
         path = os.path.join(staging, name)
@@ -253,6 +251,36 @@ def run(settings: Settings) -> Report:
     report.log()
     logging.info("Wrote %s.", os.path.join(folder, name))
     return report
+
+
+def check(settings: Settings, checks: Checks) -> None:
+    """Checks what `run` needs."""
+    place = checks("output", _split_output, settings, tells=lambda place: place[0])
+    source = checks("input", open_folder, settings, tells=lambda each: each.stored.prefix)
+    given = settings.architecture
+    architecture = checks("architecture", find_architecture, source, given, tells=str)
+    arguments = (settings, source, architecture)
+    if place is not FAILED:
+        checks(
+            "files to write", _check_output, *arguments, tells=lambda made: ", ".join(_names(made))
+        )
+
+
+def _names(made: tuple[str, str, Mapping[str, bytes]]) -> list[str]:
+    _, name, texts = made
+    return [name, *texts]
+
+
+def _check_output(
+    settings: Settings, source: ModelFolder, architecture: str
+) -> tuple[str, str, dict[str, bytes]]:
+    """Returns the folder to write to, the name of the weights, and the other files by name."""
+    folder, name = _split_output(settings)
+    texts = {} if name else _texts(settings, source, architecture)
+    name = name or FORMATS[settings.format][0]
+    _check_free(folder, name, texts, settings.output)
+    make_folder(folder)
+    return folder, name, texts
 
 
 def _split_output(settings: Settings) -> tuple[str, str | None]:
@@ -439,7 +467,7 @@ def verify(
 
 def main(_: list[str]) -> None:
     """Runs the script on its flags."""
-    run(common_flags.read_settings(Settings))
+    start(common_flags.read_settings(Settings), run, check)
 
 
 if __name__ == "__main__":

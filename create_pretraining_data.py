@@ -18,11 +18,13 @@ from absl import logging
 
 import tokenization
 from bert.command_line import flags as common_flags
+from bert.command_line.checks import Checks, start
 from bert.command_line.console import Progress, run_script
 from bert.command_line.flags import REQUIRED, flag
 from bert.files.casing import warn_of_casing
-from bert.files.paths import check_outputs, file_size, is_remote, match_files, open_file, read_lines
+from bert.files.paths import check_outputs, file_size, is_remote, open_file, read_lines
 from bert.files.records import has_feature
+from bert.files.tables import describe_files, find_texts
 from bert.original import instances as original_instances
 from bert.tasks.pretraining.instances import InstanceTable, TrainingInstance, write_instances
 from bert.tasks.pretraining.statistics import describe_corpus, describe_instances
@@ -114,11 +116,13 @@ def create_training_instances(  # noqa: PLR0913, PLR0917
       ValueError: where a number is out of range, the vocabulary lacks a token that is needed, or
         there is no text.
     """
-    _check_range("max_seq_length", max_seq_length, SHORTEST_SEQUENCE)
-    _check_range("max_predictions_per_seq", max_predictions_per_seq, 1)
-    _check_range("dupe_factor", dupe_factor, 1)
-    _check_range("masked_lm_prob", masked_lm_prob, 0, 1)
-    _check_range("short_seq_prob", short_seq_prob, 0, 1)
+    _check_numbers(
+        max_seq_length=max_seq_length,
+        max_predictions_per_seq=max_predictions_per_seq,
+        dupe_factor=dupe_factor,
+        masked_lm_prob=masked_lm_prob,
+        short_seq_prob=short_seq_prob,
+    )
     _check_vocabulary(tokenizer.vocab)
     documents = read_documents(input_files, tokenizer)
     rng.shuffle(documents)
@@ -143,6 +147,21 @@ def create_training_instances(  # noqa: PLR0913, PLR0917
             progress(use * len(documents) + document_index)
     instances.shuffle(rng)
     return instances
+
+
+# What the numbers may be at least and, if anything, at most.
+_RANGES: Mapping[str, tuple[float, ...]] = {
+    "max_seq_length": (SHORTEST_SEQUENCE,),
+    "max_predictions_per_seq": (1,),
+    "dupe_factor": (1,),
+    "masked_lm_prob": (0, 1),
+    "short_seq_prob": (0, 1),
+}
+
+
+def _check_numbers(**values: float) -> None:
+    for name, bounds in _RANGES.items():
+        _check_range(name, values[name], *bounds)
 
 
 def _check_range(name: str, value: float, low: float, high: float = math.inf) -> None:
@@ -374,17 +393,9 @@ def run(settings: Settings) -> InstanceTable:
       ValueError: before the expensive part, where files or numbers are not as they must be.
     """
     logging.info("%s", settings)
-    input_files = match_files(settings.input_file, "input_file")
-    output_files = settings.output_file.split(",")
-    # Faithful: records of an earlier run are replaced.
-    check_outputs(
-        output_files,
-        [*input_files, settings.vocab_file],
-        "output_file",
-        lambda path: settings.overwrite or has_feature(path, "masked_lm_positions"),
-    )
-    tokenizer = _load_tokenizer(settings.vocab_file, settings.do_lower_case)
-    warn_of_casing(tokenizer.vocab, settings.vocab_file, settings.do_lower_case)
+    input_files = find_texts(settings.input_file)
+    output_files = _check_output(settings, input_files)
+    tokenizer = _open_tokenizer(settings)
     logging.info("*** Reading from input files ***")
     for input_file in input_files:
         logging.info("  %s", input_file)
@@ -415,14 +426,48 @@ def run(settings: Settings) -> InstanceTable:
     return instances
 
 
-# What is different from one copy of the same data to the next.
-_PATHS = ("input_file", "output_file", "vocab_file")
+def check(settings: Settings, checks: Checks) -> None:
+    """Checks what `run` needs."""
+    numbers = {name: getattr(settings, name) for name in _RANGES}
+    told = ", ".join(f"--{name}={value}" for name, value in numbers.items())
+    checks("flags", lambda: _check_numbers(**numbers), tells=lambda _: told)
+    files = checks("text", find_texts, settings.input_file, tells=describe_files)
+    checks("output files", _check_output, settings, files, tells=", ".join)
+    checks("vocabulary", _check_tokenizer, settings, tells=lambda count: f"{count:,} entries")
+
+
+def _check_output(settings: Settings, input_files: Sequence[str]) -> list[str]:
+    output_files = settings.output_file.split(",")
+    # Faithful: records of an earlier run are replaced.
+    check_outputs(
+        output_files,
+        [*input_files, settings.vocab_file],
+        "output_file",
+        lambda path: settings.overwrite or has_feature(path, "masked_lm_positions"),
+    )
+    return output_files
+
+
+def _check_tokenizer(settings: Settings) -> int:
+    vocab = _open_tokenizer(settings).vocab
+    _check_vocabulary(vocab)
+    return len(vocab)
+
+
+# What is different from one copy of the same data to the next, and what none depends on.
+_PATHS = ("input_file", "output_file", "vocab_file", "check")
 
 
 def _describe(settings: Settings, tokenizer: tokenization.FullTokenizer) -> dict[str, Any]:
     """Returns what the records depend on, the text apart."""
     flags = {name: value for name, value in vars(settings).items() if name not in _PATHS}
     return {**flags, "vocab_size": max(tokenizer.inv_vocab) + 1}
+
+
+def _open_tokenizer(settings: Settings) -> tokenization.FullTokenizer:
+    tokenizer = _load_tokenizer(settings.vocab_file, settings.do_lower_case)
+    warn_of_casing(tokenizer.vocab, settings.vocab_file, settings.do_lower_case)
+    return tokenizer
 
 
 def _load_tokenizer(vocab_file: str, do_lower_case: bool) -> tokenization.FullTokenizer:
@@ -434,7 +479,7 @@ def _load_tokenizer(vocab_file: str, do_lower_case: bool) -> tokenization.FullTo
 
 def main(_: list[str]) -> None:
     """Runs the script on its flags."""
-    run(common_flags.read_settings(Settings))
+    start(common_flags.read_settings(Settings), run, check)
 
 
 if __name__ == "__main__":

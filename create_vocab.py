@@ -11,10 +11,12 @@ import dataclasses
 from absl import logging
 
 from bert.command_line import flags as common_flags
+from bert.command_line.checks import Checks, start
 from bert.command_line.console import run_script
 from bert.command_line.flags import REQUIRED, flag
-from bert.files.paths import check_outputs, file_size, match_files, replace_files
+from bert.files.paths import check_outputs, file_size, replace_files
 from bert.files.processes import usable_cores
+from bert.files.tables import describe_files, find_texts
 from bert.tasks.pretraining.vocabulary import (
     BYTES_PER_PROCESS,
     LONGEST_WORD,
@@ -81,13 +83,8 @@ def run(settings: Settings) -> Summary:
     Raises:
       ValueError: where the settings, or the text and the settings, do not fit.
     """
-    smallest = len(special_entries(settings.num_unused)) + 1
-    if settings.vocab_size < smallest:
-        raise ValueError(
-            f"`--vocab_size` must be at least {smallest}, to hold more than the special tokens and "
-            f"--num_unused={settings.num_unused}. Received {settings.vocab_size}."
-        )
-    input_files = match_files(settings.input_file, "input_file")
+    _check_size(settings)
+    input_files = find_texts(settings.input_file)
     check_outputs([settings.output_file], input_files, "output_file", settings.may_replace)
     counts = count_words(input_files, settings.do_lower_case, _num_processes(settings, input_files))
     logging.info(
@@ -107,6 +104,25 @@ def run(settings: Settings) -> Summary:
         file.write("".join(f"{entry}\n" for entry in entries).encode())
     _report(settings, summary)
     return summary
+
+
+def check(settings: Settings, checks: Checks) -> None:
+    """Checks what `run` needs."""
+    size = settings.vocab_size
+    checks("size", _check_size, settings, tells=lambda _: f"{size:,} entries at most")
+    files = checks("text", find_texts, settings.input_file, tells=describe_files)
+    output = settings.output_file
+    arguments = ([output], files, "output_file", settings.may_replace)
+    checks("output file", check_outputs, *arguments, tells=lambda _: repr(output))
+
+
+def _check_size(settings: Settings) -> None:
+    smallest = len(special_entries(settings.num_unused)) + 1
+    if settings.vocab_size < smallest:
+        raise ValueError(
+            f"`--vocab_size` must be at least {smallest}, to hold more than the special tokens and "
+            f"--num_unused={settings.num_unused}. Received {settings.vocab_size}."
+        )
 
 
 def _num_processes(settings: Settings, input_files: list[str]) -> int:
@@ -146,7 +162,7 @@ def _report(settings: Settings, summary: Summary) -> None:
 
 def main(_: list[str]) -> None:
     """Runs the script on its flags."""
-    run(common_flags.read_settings(Settings))
+    start(common_flags.read_settings(Settings), run, check)
 
 
 if __name__ == "__main__":

@@ -23,11 +23,13 @@ from absl import logging
 import modeling
 import tokenization
 from bert.command_line import flags as common_flags
+from bert.command_line.checks import Checks, start
 from bert.command_line.console import run_script
 from bert.command_line.flags import REQUIRED, flag
 from bert.files.huggingface import vocab_text
 from bert.files.paths import check_outputs, is_file, make_folder, read_lines
 from bert.weights import checkpoint
+from bert.weights.checks import check_model
 from bert.weights.folder import CONFIG_FILE, VOCAB_FILE, ModelFolder
 
 EMBEDDINGS = "bert/embeddings/word_embeddings"
@@ -75,6 +77,7 @@ def run(settings: Settings) -> dict[str, int]:
     words = check_words(settings.new_words, vocab, settings.do_lower_case)
     places = place(words, vocab, use_unused=settings.use_unused)
     _check_output(settings.output_dir, folder)
+    _check_embeddings(folder, config)
     tokenizer = tokenization.WordpieceTokenizer(vocab)
     pieces = {word: tokenizer.split_word(word) for word in words}
     size = max(config.vocab_size, *(index + 1 for index in places.values()))
@@ -85,6 +88,25 @@ def run(settings: Settings) -> dict[str, int]:
         settings.output_dir, tensors, dataclasses.replace(config, vocab_size=size), places, vocab
     )
     return places
+
+
+def check(settings: Settings, checks: Checks) -> None:
+    """Checks what `run` needs."""
+    folder, config = check_model(checks, settings)
+    lower = settings.do_lower_case
+    casing = "texts are lower-cased" if lower else "cased"
+    checks("casing", ModelFolder.check_casing, folder, tells=lambda _: casing)
+    vocab = checks(
+        "vocabulary",
+        lambda folder, config: _load_vocab(folder.vocab_file, config.vocab_size),
+        folder,
+        config,
+        tells=lambda vocab: f"{len(vocab):,} entries",
+    )
+    told = "of the shape that the configuration asks for"
+    checks("weights", _check_embeddings, folder, config, tells=lambda _: told)
+    checks("words", check_words, settings.new_words, vocab, lower, tells=", ".join)
+    checks("output folder", _check_output, settings.output_dir, folder, tells=lambda _: "is free")
 
 
 def _load_vocab(vocab_file: str, vocab_size: int) -> dict[str, int]:
@@ -173,6 +195,17 @@ def _check_output(output_dir: str, folder: ModelFolder) -> None:
         )
 
 
+def _check_embeddings(folder: ModelFolder, config: modeling.BertConfig) -> None:
+    stored = folder.stored
+    expected = [config.vocab_size, config.hidden_size]
+    found = stored.shapes.get(EMBEDDINGS, ())
+    if list(found) != expected:
+        raise ValueError(
+            f"`--init_checkpoint` must hold `{EMBEDDINGS}` of the shape {expected} that "
+            f"`--bert_config_file` gives. {stored.prefix!r} has {found or 'none'}."
+        )
+
+
 def _extended_tensors(
     stored: checkpoint.Stored,
     config: modeling.BertConfig,
@@ -181,12 +214,6 @@ def _extended_tensors(
 ) -> dict[str, np.ndarray]:
     """Returns the weights of the checkpoint, those with a row for each entry extended."""
     shapes = stored.shapes
-    expected = [config.vocab_size, config.hidden_size]
-    if list(shapes.get(EMBEDDINGS, ())) != expected:
-        raise ValueError(
-            f"`--init_checkpoint` must hold `{EMBEDDINGS}` of the shape {expected} that "
-            f"`--bert_config_file` gives. {stored.prefix!r} has {shapes.get(EMBEDDINGS, 'none')}."
-        )
     slots = [name for name in shapes if checkpoint.is_slot(name)]
     if slots:
         logging.info("Weights only: %d optimizer slots are left out.", len(slots))
@@ -250,7 +277,7 @@ def _write(
 
 def main(_: list[str]) -> None:
     """Runs the script on its flags."""
-    run(common_flags.read_settings(Settings))
+    start(common_flags.read_settings(Settings), run, check)
 
 
 if __name__ == "__main__":

@@ -21,14 +21,16 @@ from absl import logging
 import modeling
 import tokenization
 from bert.command_line import flags as common_flags
+from bert.command_line.checks import Checks, start
 from bert.command_line.console import Progress, run_script
 from bert.command_line.flags import REQUIRED, flag
-from bert.files.paths import check_outputs, match_files, read_lines, replace_files
-from bert.files.tables import clean_line, split_pair
+from bert.files.paths import check_outputs, read_lines, replace_files
+from bert.files.tables import clean_line, describe_files, find_texts, split_pair
 from bert.files.vectors import Features, is_features, write_jsonl, write_npz
 from bert.original import extraction, processors
 from bert.tasks.features import COMBINATIONS, Extractor, Line, parse_layers, read_line, width
 from bert.training.batches import cut_by_size
+from bert.weights.checks import check_model, check_vocabulary
 from bert.weights.folder import ModelFolder
 
 # What people import from the original's extract_features.py.
@@ -155,17 +157,10 @@ def run(settings: Settings) -> None:
     logging.info("%s", settings)
     folder = ModelFolder.of(settings)
     config = folder.config
-    layers = parse_layers(settings.layers, config, flag="layers")
-    _check(settings, config, layers)
-    folder.stored.check_fit(config)
-    files = match_files(settings.input_file, "input_file")
-    # Faithful: features of an earlier run are replaced.
-    check_outputs(
-        [settings.output_file],
-        [*files, *folder.files],
-        "output_file",
-        lambda path: settings.overwrite or is_features(path),
-    )
+    layers = _find_layers(settings, config)
+    _check_weights(folder, config)
+    files = find_texts(settings.input_file)
+    _check_output(settings, files, folder)
     lines = Lines(files, folder.load_tokenizer(), settings.max_seq_length)
     lengths = survey(lines, config)
     extractor = Extractor(modeling.BertModel(config), layers, settings.pooling)
@@ -179,8 +174,35 @@ def run(settings: Settings) -> None:
     logging.info("Wrote features of %d lines to %s.", len(lengths), settings.output_file)
 
 
-def _check(settings: Settings, config: modeling.BertConfig, layers: Sequence[int | str]) -> None:
-    """Checks the settings against the model."""
+def check(settings: Settings, checks: Checks) -> None:
+    """Checks what `run` needs."""
+    folder, config = check_model(checks, settings)
+    check_vocabulary(checks, settings, folder, config)
+    checks("layers", _find_layers, settings, config, tells=lambda layers: settings.layers)
+    told = "of the shape that the configuration asks for"
+    checks("weights", _check_weights, folder, config, tells=lambda _: told)
+    files = checks("text", find_texts, settings.input_file, tells=describe_files)
+    output = repr(settings.output_file)
+    checks("output file", _check_output, settings, files, folder, tells=lambda _: output)
+
+
+def _check_weights(folder: ModelFolder, config: modeling.BertConfig) -> None:
+    folder.stored.check_fit(config)
+
+
+def _check_output(settings: Settings, files: Sequence[str], folder: ModelFolder) -> None:
+    # Faithful: features of an earlier run are replaced.
+    check_outputs(
+        [settings.output_file],
+        [*files, *folder.files],
+        "output_file",
+        lambda path: settings.overwrite or is_features(path),
+    )
+
+
+def _find_layers(settings: Settings, config: modeling.BertConfig) -> list[int | str]:
+    """Returns the layers to write, the settings checked against the model."""
+    layers = parse_layers(settings.layers, config, flag="layers")
     limit = config.max_position_embeddings
     if not 3 <= settings.max_seq_length <= limit:
         raise ValueError(
@@ -196,6 +218,7 @@ def _check(settings: Settings, config: modeling.BertConfig, layers: Sequence[int
         )
     if settings.use_tpu:
         logging.warning("--use_tpu has no effect: features are computed on a GPU or the CPU.")
+    return layers
 
 
 def extract(
@@ -253,7 +276,7 @@ def _write_npz(
 
 def main(_: list[str]) -> None:
     """Runs the script on its flags."""
-    run(common_flags.read_settings(Settings))
+    start(common_flags.read_settings(Settings), run, check)
 
 
 if __name__ == "__main__":

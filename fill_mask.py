@@ -16,6 +16,7 @@ from bert.command_line import quiet_import  # isort: skip  # noqa: F401
 from absl import flags, logging
 
 from bert.command_line import flags as common_flags
+from bert.command_line.checks import Checks, start
 from bert.command_line.console import run_script
 from bert.command_line.flags import REQUIRED, flag
 from bert.files.paths import check_outputs, match_files, open_output
@@ -71,24 +72,12 @@ def run(settings: Settings, texts: Sequence[str] = ()) -> int:
     Raises:
       ValueError: where the settings, the texts and the model do not fit.
     """
-    if texts and settings.input_file:
-        raise ValueError(f"`--input_file` must not be given beside texts. Received {list(texts)}.")
-    path = settings.input_file or "-"
-    if path != "-":
-        [path] = match_files(path, "input_file")
+    path = _find_input(settings, texts)
     given = _number(texts) if texts else _read_lines(path)
     # Who types waits for each answer.
     waits = not texts and path == "-" and sys.stdin.isatty()
-    folder = ModelFolder.open(
-        settings.checkpoint,
-        "checkpoint",
-        bert_config_file=settings.bert_config_file,
-        vocab_file=settings.vocab_file,
-        do_lower_case=settings.do_lower_case,
-    )
-    if settings.output_file != "-":
-        inputs = [path, *folder.files]
-        check_outputs([settings.output_file], inputs, "output_file", settings.may_replace)
+    folder = _open_folder(settings)
+    _check_output(settings, path, folder)
     with open_output(settings.output_file) as output:
         model = masked_model.load(folder, settings.batch_size)
         read = (model.read(text, place) for place, text in given)
@@ -111,6 +100,40 @@ def run(settings: Settings, texts: Sequence[str] = ()) -> int:
     if scores:
         logging.info("All %d texts: %s", count, _describe(scores[0]))
     return count
+
+
+def check(settings: Settings, checks: Checks, texts: Sequence[str] = ()) -> None:
+    """Checks what `run` needs."""
+    path = checks("text", _find_input, settings, texts, tells=str)
+    folder = checks("checkpoint", _open_folder, settings, tells=lambda each: each.stored.prefix)
+    checks("model", masked_model.load, folder, tells=lambda _: "fills masks")
+    output = settings.output_file
+    checks("output file", _check_output, settings, path, folder, tells=lambda _: output)
+
+
+def _find_input(settings: Settings, texts: Sequence[str]) -> str:
+    if texts and settings.input_file:
+        raise ValueError(f"`--input_file` must not be given beside texts. Received {list(texts)}.")
+    path = settings.input_file or "-"
+    if path != "-":
+        [path] = match_files(path, "input_file")
+    return path
+
+
+def _open_folder(settings: Settings) -> ModelFolder:
+    return ModelFolder.open(
+        settings.checkpoint,
+        "checkpoint",
+        bert_config_file=settings.bert_config_file,
+        vocab_file=settings.vocab_file,
+        do_lower_case=settings.do_lower_case,
+    )
+
+
+def _check_output(settings: Settings, path: str, folder: ModelFolder) -> None:
+    if settings.output_file != "-":
+        inputs = [path, *folder.files]
+        check_outputs([settings.output_file], inputs, "output_file", settings.may_replace)
 
 
 def _number(texts: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -175,7 +198,12 @@ _SCORE_FORMATS = {"text": _score_as_text, "jsonl": _score_as_json}
 
 def main(arguments: list[str]) -> None:
     """Runs the script on its flags and texts."""
-    run(common_flags.read_settings(Settings), arguments[1:])
+    texts = arguments[1:]
+    start(
+        common_flags.read_settings(Settings),
+        lambda settings: run(settings, texts),
+        lambda settings, checks: check(settings, checks, texts),
+    )
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from bert.command_line import quiet_import  # isort: skip  # noqa: F401
 from absl import logging
 
 from bert.command_line import flags as common_flags
+from bert.command_line.checks import Checks, start
 from bert.command_line.console import Progress, run_script
 from bert.command_line.flags import REQUIRED, flag
 from bert.files import fingerprints
@@ -118,10 +119,9 @@ def run(settings: Settings) -> int:
       ValueError: where the folder, a flag or an input is not what it must be.
     """
     reads_file = settings.input_file != "-"
-    if reads_file:
-        match_files(settings.input_file, "input_file")
+    _find_input(settings)
     made_of = _check_output(settings)
-    model = load(settings.model_dir, batch_size=settings.batch_size, precision=settings.precision)
+    model = _load(settings)
     inputs = _read_inputs(settings, model.fields)
     # Who types, or pipes one line after the other, waits for each answer.
     size = 1 if not reads_file and sys.stdin.isatty() else 16 * settings.batch_size
@@ -146,9 +146,40 @@ def run(settings: Settings) -> int:
             if progress:
                 progress(chunk[-1].done)
         if not num_answers:
-            raise ValueError(f"`--input_file` must hold inputs. {settings.input_file!r} is empty.")
+            raise _nothing_to_answer(settings)
     _report(num_answers, problems)
     return num_answers
+
+
+def check(settings: Settings, checks: Checks) -> None:
+    """Checks what `run` needs."""
+    checks("input file", _find_input, settings, tells=lambda _: settings.input_file)
+    checks("output file", _check_output, settings, tells=lambda _: settings.output_file)
+    model = checks("model", _load, settings, tells=lambda model: model.task.kind.replace("_", " "))
+    if settings.input_file != "-":
+        checks("first input", _check_first, settings, model, tells=lambda _: "can be asked")
+
+
+def _load(settings: Settings) -> LoadedModel:
+    return load(settings.model_dir, batch_size=settings.batch_size, precision=settings.precision)
+
+
+def _find_input(settings: Settings) -> None:
+    if settings.input_file != "-":
+        match_files(settings.input_file, "input_file")
+
+
+def _check_first(settings: Settings, model: LoadedModel) -> None:
+    """Checks the file's header, where it has one, and the first input."""
+    first = next(_read_inputs(settings, model.fields), None)
+    if first is None:
+        raise _nothing_to_answer(settings)
+    if first.problem and settings.on_error == "stop":
+        raise ValueError(first.problem)
+
+
+def _nothing_to_answer(settings: Settings) -> ValueError:
+    return ValueError(f"`--input_file` must hold inputs. {settings.input_file!r} is empty.")
 
 
 def _check_output(settings: Settings) -> list[str]:
@@ -356,7 +387,7 @@ def _json_parser(fields: tuple[str, ...], names: list[str]) -> Parser:
 
 def main(_: list[str]) -> None:
     """Runs the script on its flags."""
-    run(common_flags.read_settings(Settings))
+    start(common_flags.read_settings(Settings), run, check)
 
 
 if __name__ == "__main__":

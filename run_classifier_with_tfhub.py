@@ -19,6 +19,7 @@ import optimization  # noqa: F401 (for code that has it from here, as in the ori
 import run_classifier
 import tokenization
 from bert.command_line import flags as common_flags
+from bert.command_line.checks import FAILED, Checks, start
 from bert.command_line.console import run_script
 from bert.command_line.flags import REQUIRED, flag
 from bert.original import model_fn
@@ -66,6 +67,20 @@ def run(
     with tempfile.TemporaryDirectory() as folder:
         complete = _complete(settings, bert_hub_module_handle, do_lower_case, folder)
         return run_classifier.run(complete)
+
+
+def check(
+    settings: run_classifier.Settings,
+    checks: Checks,
+    bert_hub_module_handle: str,
+    do_lower_case: bool | None = None,
+) -> None:
+    """Checks what `run` needs."""
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = (settings, bert_hub_module_handle, do_lower_case, folder)
+        complete = checks("module", _complete, *arguments, tells=lambda _: bert_hub_module_handle)
+        if complete is not FAILED:
+            run_classifier.check(complete, checks)
 
 
 def _complete(
@@ -143,7 +158,11 @@ def main(_: list[str]) -> None:
     keras.utils.set_random_seed(settings.seed)
     handle = common_flags.read_settings(Settings).bert_hub_module_handle
     casing = settings.do_lower_case if given & {"do_lower_case", "do_lower"} else None
-    run(settings, handle, casing)
+    start(
+        settings,
+        lambda settings: run(settings, handle, casing),
+        lambda settings, checks: check(settings, checks, handle, casing),
+    )
 
 
 if __name__ == "__main__":

@@ -36,6 +36,7 @@ from bert.training.evaluation import evaluate, save_results
 from bert.training.fit import check_length
 from bert.training.plan import Plan, make_plan
 from bert.weights import checkpoint
+from bert.weights.checks import check_model
 from bert.weights.folder import ModelFolder
 
 # What people import from the original's run_pretraining.py.
@@ -130,7 +131,7 @@ def check(settings: Settings, checks: Checks) -> None:
     """Checks what `run` needs."""
     checks("flags", _check_verbs, settings)
     strategy, num_replicas = training_checks.check_devices(checks, settings)
-    source, config = training_checks.check_model(checks, settings)
+    source, config = check_model(checks, settings)
     init = checks("weights", _find_init, settings, source, config, tells=_describe_init)
     length, size = settings.max_seq_length, settings.train_batch_size
     checks("lengths", check_length, length, config, tells=lambda _: f"up to {length} tokens")

@@ -15,9 +15,11 @@ from absl import logging
 
 import tokenization
 from bert.command_line import flags as common_flags
+from bert.command_line.checks import Checks, start
 from bert.command_line.console import run_script
 from bert.command_line.flags import REQUIRED, flag
-from bert.files.paths import check_outputs, match_files, read_lines, replace_files
+from bert.files.paths import check_outputs, read_lines, replace_files
+from bert.files.tables import describe_files, find_texts
 
 # Words whose period ends no sentence.
 _TITLE = re.compile(
@@ -166,7 +168,7 @@ def run(
     overwrite: bool = Settings.overwrite,
 ) -> tuple[int, int]:
     """Writes the sentences of all files; returns the numbers of documents and of sentences."""
-    input_files = match_files(input_file, "input_file")
+    input_files = find_texts(input_file)
     check_outputs([output_file], input_files, "output_file", lambda _: overwrite)
     num_documents = num_sentences = 0
     with replace_files([output_file]) as [output]:
@@ -188,6 +190,14 @@ def run(
     return num_documents, num_sentences
 
 
+def check(settings: Settings, checks: Checks) -> None:
+    """Checks what `run` needs."""
+    files = checks("text", find_texts, settings.input_file, tells=describe_files)
+    output = settings.output_file
+    arguments = ([output], files, "output_file", settings.may_replace)
+    checks("output file", check_outputs, *arguments, tells=lambda _: repr(output))
+
+
 def _paragraphs(lines: Iterable[str], input_format: str, document_gap: int) -> Iterator[list[str]]:
     if input_format == "wrapped":
         yield from wrapped_paragraphs(lines, document_gap)
@@ -204,7 +214,13 @@ def _paragraphs(lines: Iterable[str], input_format: str, document_gap: int) -> I
 
 def main(_: list[str]) -> None:
     """Runs the script on its flags."""
-    run(**dataclasses.asdict(common_flags.read_settings(Settings)))
+
+    def split(settings: Settings) -> None:
+        values = dataclasses.asdict(settings)
+        del values["check"]
+        run(**values)
+
+    start(common_flags.read_settings(Settings), split, check)
 
 
 if __name__ == "__main__":

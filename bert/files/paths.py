@@ -194,7 +194,7 @@ def check_outputs(
             if not is_checking():
                 _discard([_open_beside(path)])
             else:
-                check_place(path)
+                check_place(path, within_new=may_replace is None)
     except OSError as error:
         raise ValueError(f"`--{flag}` must name files that can be written. {error}.") from error
 

@@ -12,8 +12,12 @@ def is_remote(path: str) -> bool:
     return "://" in path
 
 
-def check_place(path: str) -> None:
+def check_place(path: str, *, within_new: bool = False) -> None:
     """Checks that a file can be written.
+
+    Args:
+      path: The file.
+      within_new: Whether its folder is made for it.
 
     Raises:
       OSError: where it cannot.
@@ -24,7 +28,8 @@ def check_place(path: str) -> None:
     if os.path.exists(path) and not os.path.isfile(path):
         raise OSError(f"{path!r} is not a regular file")
     folder = os.path.dirname(path)
-    if problem := _problem(folder):
+    problem = _problem(folder)
+    if problem and not (within_new and problem == errno.ENOENT):
         raise OSError(problem, os.strerror(problem), folder)
 
 

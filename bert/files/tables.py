@@ -5,12 +5,13 @@ import itertools
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from absl import logging
 
-from bert.files.paths import read_lines, replace_files
+from bert.files.machine import size_text
+from bert.files.paths import file_size, match_files, read_lines, replace_files
 
 # Tabs, and all that some program takes for the end of a line.
 _BREAKS = re.compile("[\t\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]+")
@@ -44,6 +45,25 @@ def text_lines(path: str) -> Iterator[tuple[int, str]]:
         yield number, decode_line(path, number, line)
     if not number:
         raise ValueError(f"{path!r} must hold rows. Received an empty file.")
+
+
+def find_texts(patterns: str, flag: str = "input_file") -> list[str]:
+    """Returns the files that `match_files` does, of each of which the first line can be read.
+
+    Raises:
+      ValueError: where a pattern matches no file, or one of gzip is not whole.
+      OSError: where a file cannot be opened.
+    """
+    files = match_files(patterns, flag)
+    for path in files:
+        next(read_lines(path), None)
+    return files
+
+
+def describe_files(files: Sequence[str]) -> str:
+    """Returns what files there are, for a line."""
+    size = size_text(sum(map(file_size, files)))
+    return f"{files[0]!r}, {size}" if len(files) == 1 else f"{len(files)} files, {size} in all"
 
 
 def decode_line(path: str, number: int, line: bytes) -> str:

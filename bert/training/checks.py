@@ -27,6 +27,7 @@ from bert.training.finetuning import OpenTask, Settings
 from bert.training.memory import tell_disk, tell_training_memory
 from bert.training.plan import Plan, make_plan
 from bert.training.task import ExampleFile, Inputs, Part, Task
+from bert.weights.checks import check_model, check_vocabulary
 from bert.weights.folder import ModelFolder
 from bert.weights.variables import count_parameters
 from modeling import BertConfig
@@ -118,52 +119,9 @@ def _describe_devices(strategy: tf.distribute.Strategy) -> str:
     return f"{used} used, of {gpus} GPUs and {os.cpu_count()} CPU cores"
 
 
-def check_model(checks: Checks, settings: TrainingSettings) -> tuple[Any, Any]:
-    """Shows the weights to begin with and the configuration; returns their folder, and that."""
-    source = checks("checkpoint", ModelFolder.named_by, settings, tells=_describe_checkpoint)
-    folder = _folder_of("bert_config_file", settings, source)
-    config = checks("configuration", lambda found: found.config, folder, tells=_describe_config)
-    return source, config
-
-
-def check_vocabulary(checks: Checks, settings: Settings, source: Any, config: Any) -> Any:
-    """Shows casing and vocabulary; returns the tokenizer."""
-    checks("casing", ModelFolder.check_casing, source, tells=lambda _: _describe_casing(source))
-    folder = _folder_of("vocab_file", settings, source)
-    return checks(
-        "vocabulary",
-        lambda found, _: found.load_tokenizer(),
-        folder,
-        config,
-        tells=lambda tokenizer: f"{len(tokenizer.vocab):,} entries: {folder.vocab_file}",
-    )
-
-
-def _folder_of(flag: str, settings: TrainingSettings, source: Any) -> Any:
-    """Returns where a file is found; without weights, it must have been given."""
-    if source is not FAILED or not getattr(settings, flag):
-        return source
-    return ModelFolder.named_by(dataclasses.replace(settings, init_checkpoint=None))
-
-
 def _describe_verbs(settings: Settings) -> str:
     verbs = ("do_train", "do_eval", "do_predict", "do_export")
     return " ".join(f"--{verb}" for verb in verbs if getattr(settings, verb, False))
-
-
-def _describe_checkpoint(source: ModelFolder) -> str:
-    return source.stored.prefix if source.flag == "init_checkpoint" else "none is given"
-
-
-def _describe_config(config: BertConfig) -> str:
-    return (
-        f"{config.num_hidden_layers} layers of {config.hidden_size}, "
-        f"{count_parameters(config):,} parameters"
-    )
-
-
-def _describe_casing(source: ModelFolder) -> str:
-    return "cased" if source.do_lower_case is False else "texts are lower-cased"
 
 
 def _check_fit(checks: Checks, settings: Settings, config: Any, num_replicas: Any) -> None:
