@@ -19,7 +19,7 @@ import modeling
 import optimization  # noqa: F401 (for code that has it from here, as in the original)
 import tokenization
 from bert.command_line import flags as common_flags
-from bert.command_line.checks import Checks, start
+from bert.command_line.checks import FAILED, Checks, start
 from bert.command_line.console import run_script
 from bert.command_line.flags import flag
 from bert.files.paths import open_file
@@ -134,8 +134,8 @@ def _check_file(path: str | None, verb: str) -> None:
 
 def check(settings: Settings, checks: Checks) -> None:
     """Checks what `run` needs."""
-    checks("files", _check_settings, settings, tells=lambda _: "can be read")
-    check_fine_tuning(checks, settings, open_task)
+    files = checks("files", _check_settings, settings, tells=lambda _: "can be read")
+    check_fine_tuning(checks, settings, FAILED if files is FAILED else open_task)
 
 
 def open_task(

@@ -48,13 +48,26 @@ def checking() -> Iterator[None]:
         _is_checking = before
 
 
-class _Messages(standard_logging.Filter):
+class Messages(standard_logging.Filter):
     """Keeps what is logged, which is shown in the table instead."""
 
     def __init__(self) -> None:
         super().__init__()
         self.told: list[str] = []
         self.warned: list[str] = []
+
+    @contextlib.contextmanager
+    def kept(self) -> Iterator[None]:
+        """Keeps what is logged in a block."""
+        logger = logging.get_absl_logger()
+        level = logger.level
+        logger.addFilter(self)
+        logger.setLevel(standard_logging.INFO)
+        try:
+            yield
+        finally:
+            logger.setLevel(level)
+            logger.removeFilter(self)
 
     def filter(self, record: standard_logging.LogRecord) -> bool:
         if record.levelno >= standard_logging.WARNING:
@@ -104,11 +117,10 @@ class Checks:
         if any(argument is FAILED for argument in arguments):
             self.add(UNCHECKED, name, "not checked, for it needs what is wrong above")
             return FAILED
-        messages = _Messages()
-        logger = logging.get_absl_logger()
-        logger.addFilter(messages)
+        messages = Messages()
         try:
-            value = function(*arguments)
+            with messages.kept():
+                value = function(*arguments)
             text = (
                 tells(value)
                 if tells
@@ -120,8 +132,6 @@ class Checks:
                 raise
             self.add(WRONG, name, line)
             return FAILED
-        finally:
-            logger.removeFilter(messages)
         parts = [text, *messages.warned]
         mark = WARNED if messages.warned else GOOD
         self.add(mark, name, ". ".join(part.rstrip(".") for part in parts if part))

@@ -16,7 +16,7 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from bert.command_line.checks import FAILED, UNCHECKED, Checks
+from bert.command_line.checks import FAILED, UNCHECKED, Checks, Messages
 from bert.command_line.console import clock
 from bert.command_line.flags import TrainingSettings
 from bert.files import own_files
@@ -61,10 +61,10 @@ def check_fine_tuning(
     Args:
       checks: Show what is found.
       settings: Those of the script.
-      open_task: As `finetuning.run` takes it.
+      open_task: As `finetuning.run` takes it; `FAILED` where it cannot be called.
       takes_steps: Whether a few steps are tried, to tell how long the training takes.
     """
-    checks("flags", finetuning.check_verbs, settings, tells=lambda _: _describe_verbs(settings))
+    flags = checks("flags", finetuning.check_verbs, settings, tells=lambda _: _verbs(settings))
     strategy, num_replicas = check_devices(checks, settings)
     source, config = check_model(checks, settings)
     tokenizer = check_vocabulary(checks, settings, source, config)
@@ -75,7 +75,7 @@ def check_fine_tuning(
         settings = dataclasses.replace(settings, output_dir=folder)
     told = "of the shape that the configuration asks for" if settings.init_checkpoint else ""
     checks("weights", fit.check_weights, settings, source, config, tells=lambda _: told)
-    task = checks("task", open_task, settings, config, tokenizer, tells=_describe_task)
+    task = checks("task", _open, open_task, settings, config, tokenizer, tells=_describe_task)
     made = [
         checks(f"{split} set", _make_inputs, task, split, tells=_describe_made)
         for split in finetuning.wanted_splits(settings)
@@ -85,7 +85,7 @@ def check_fine_tuning(
         checks("model", _load, settings, source, task, strategy, tells=lambda step: f"step {step}")
         return
     parts = FAILED if FAILED in made else [each for parts in made for each in parts]
-    plan = checks("steps", _plan, settings, source, parts, tells=describe_plan)
+    plan = checks("steps", _plan, settings, source, parts, flags, tells=describe_plan)
     rows = 1 if parts is FAILED else _count_rows(parts)
     fits = check_needs(checks, settings, config, num_replicas, plan, rows)
     if not takes_steps:
@@ -119,7 +119,7 @@ def _describe_devices(strategy: tf.distribute.Strategy) -> str:
     return f"{used} used, of {gpus} GPUs and {os.cpu_count()} CPU cores"
 
 
-def _describe_verbs(settings: Settings) -> str:
+def _verbs(settings: Settings) -> str:
     verbs = ("do_train", "do_eval", "do_predict", "do_export")
     return " ".join(f"--{verb}" for verb in verbs if getattr(settings, verb, False))
 
@@ -136,6 +136,10 @@ def _check_fit(checks: Checks, settings: Settings, config: Any, num_replicas: An
     )
     if settings.freeze_layers is not None:
         checks("frozen layers", fit.check_frozen_layers, settings, config)
+
+
+def _open(open_task: OpenTask[Any], *arguments: Any) -> Task:
+    return open_task(*arguments)
 
 
 def _describe_task(task: Task) -> str:
@@ -188,7 +192,10 @@ def _load(
         return finetuning.load(settings, source, task.make_model(settings.precision))
 
 
-def _plan(settings: Settings, source: ModelFolder, parts: Sequence[_Made]) -> Plan:
+def _plan(
+    settings: Settings, source: ModelFolder, parts: Sequence[_Made], flags: None = None
+) -> Plan:
+    del flags  # They must be right.
     train = _training_part(parts)
     if all(each.share == 1 for each in parts):
         return finetuning.plan_of(settings, source, [each.inputs for each in parts])
@@ -261,13 +268,9 @@ def _try(
 
 
 def _few(task: Task, inputs: Inputs, count: int) -> Inputs:
-    verbosity = logging.get_verbosity()
     # What is wrong with them has been told.
-    logging.set_verbosity(logging.ERROR)
-    try:
+    with Messages().kept():
         return task.make_inputs(inputs.part, inputs.examples[:count])
-    finally:
-        logging.set_verbosity(verbosity)
 
 
 def _times(settings: Settings) -> str:

@@ -1,0 +1,204 @@
+import shutil
+
+import pytest
+import test_run_classifier
+import test_run_ner
+import test_run_pretraining
+import test_run_squad
+import test_run_swag
+from test_run_pretraining import finished  # noqa: F401 (a fixture)
+
+import run_classifier
+import run_ner
+import run_pretraining
+import run_squad
+import run_swag
+from bert.command_line.checks import UNCHECKED, WARNED, WRONG, Checks, checking
+from bert.command_line.console import explain
+from bert.files import own_files
+
+
+def check(script, settings):
+    """Returns the lines of `--check`."""
+    checks = Checks()
+    with checking():
+        script.check(settings, checks)
+    return checks.lines
+
+
+def content(folder):
+    """Returns all that a folder holds, and when it was written."""
+    paths = sorted(folder.rglob("*"))
+    return [(p, p.stat().st_mtime_ns, p.read_bytes() if p.is_file() else b"") for p in paths]
+
+
+def wrong_texts(lines):
+    return [line.text for line in lines if line.mark == WRONG]
+
+
+def refusal(script, settings):
+    """Returns the error that a run ends with, if any."""
+    try:
+        script.run(settings)
+    except (ValueError, ArithmeticError, OSError) as error:
+        return error
+    return None
+
+
+def assert_check_and_run_agree(script, settings, folder, *, same_words=True):
+    """Holds the law: what the run refuses is shown in the same words, and nothing else is."""
+    before = content(folder)
+    lines = check(script, settings)
+    assert content(folder) == before
+    error = refusal(script, settings)
+    assert (error is None) == (wrong_texts(lines) == [])
+    if error and same_words:
+        assert " ".join(str(explain(error)).split()) in wrong_texts(lines)
+
+
+# A record in the middle is found when it is read. Of a folder that cannot be made, the system has
+# words of its own.
+LATE = ("wrong record among others", "wrong record to evaluate")
+OTHER_WORDS = ("output is a file", "output within a file")
+
+
+@pytest.mark.parametrize("kind", [each for each in test_run_pretraining.WRONG if each not in LATE])
+def test_check_shows_what_pretraining_refuses(
+    tmp_path,
+    monkeypatch,
+    pretraining_run,
+    finished,  # noqa: F811
+    kind,
+):
+    prepare, _ = test_run_pretraining.WRONG[kind]
+    pretraining_run()
+    shutil.copytree(finished, tmp_path / "finished")
+    monkeypatch.chdir(tmp_path)
+    settings = pretraining_run(**prepare(tmp_path))
+    assert_check_and_run_agree(
+        run_pretraining, settings, tmp_path, same_words=kind not in OTHER_WORDS
+    )
+
+
+def refused(test):
+    """Returns the parameters of a test of what a script refuses."""
+    [marks] = [mark for mark in test.pytestmark if mark.name == "parametrize"]
+    return marks.args[1]
+
+
+CLASSIFIER = test_run_classifier.test_what_cannot_work_is_refused_before_anything_is_written
+SQUAD = test_run_squad.test_what_cannot_work_is_refused
+NER = test_run_ner.test_what_cannot_work_is_refused_before_anything_is_written
+SWAG = test_run_swag.test_what_cannot_work_is_refused
+
+
+@pytest.mark.parametrize(("changes", "message"), refused(CLASSIFIER))
+def test_check_shows_what_classification_refuses(tmp_path, changes, message):
+    del message
+    settings = test_run_classifier.settings_in(tmp_path)(**changes)
+    test_run_classifier.write_task(tmp_path, lambda color: color)
+    assert_check_and_run_agree(run_classifier, settings, tmp_path)
+
+
+@pytest.mark.parametrize(("changes", "message"), refused(SQUAD))
+def test_check_shows_what_question_answering_refuses(tmp_path, changes, message):
+    del message
+    make = test_run_squad.settings_in(tmp_path)
+    test_run_squad.write_task(tmp_path, count=8)
+    (tmp_path / "{}").write_text("{}")
+    question = {"id": "x", "question": "Which?"}
+    test_run_squad.write_squad(tmp_path / "blind", [{"context": "a b", "qas": [question]}])
+    if changes.get("predict_file") in ("{}", "blind"):
+        changes = {**changes, "predict_file": str(tmp_path / changes["predict_file"])}
+    assert_check_and_run_agree(run_squad, make(**changes), tmp_path)
+
+
+@pytest.mark.parametrize(("texts", "changes", "message"), refused(NER))
+def test_check_shows_what_tagging_refuses(tmp_path, texts, changes, message):
+    del message
+    make = test_run_ner.settings_in(tmp_path)
+    test_run_ner.write_texts(tmp_path, **texts)
+    assert_check_and_run_agree(run_ner, make(**{"do_train": True, **changes}), tmp_path)
+
+
+@pytest.mark.parametrize(("changes", "rows", "message"), refused(SWAG))
+def test_check_shows_what_choosing_refuses(tmp_path, changes, rows, message):
+    del message
+    make = test_run_swag.settings_in(tmp_path)
+    if rows is not None:
+        test_run_swag.write_rows(tmp_path / "train.jsonl", rows)
+    assert_check_and_run_agree(run_swag, make(**{"do_train": True, **changes}), tmp_path)
+
+
+def mark_of(lines, name):
+    [mark] = [line.mark for line in lines if line.name == name]
+    return mark
+
+
+@pytest.fixture
+def make_settings(tmp_path):
+    make = test_run_classifier.settings_in(tmp_path)
+    test_run_classifier.write_task(tmp_path, lambda color: color)
+    return make
+
+
+def test_all_that_is_wrong_is_shown_at_once(make_settings, tmp_path):
+    settings = make_settings(
+        do_train=True,
+        do_eval=True,
+        vocab_file="nowhere",
+        init_checkpoint="nothing",
+        freeze_layers=9,
+        output_dir=str(tmp_path / "train.tsv" / "out"),
+    )
+    lines = check(run_classifier, settings)
+    wrong = {line.name for line in lines if line.mark == WRONG}
+    assert wrong == {"checkpoint", "vocabulary", "frozen layers", "output folder"}
+    unchecked = {line.name for line in lines if line.mark == UNCHECKED}
+    assert {"casing", "weights", "task", "train set", "dev set", "time"} <= unchecked
+
+
+def test_check_passes_what_runs_and_tells_its_steps(make_settings, tmp_path):
+    settings = make_settings(do_train=True, do_eval=True, num_train_epochs=1.0)
+    before = content(tmp_path)
+    lines = check(run_classifier, settings)
+    assert content(tmp_path) == before
+    texts = {line.name: line.text for line in lines}
+    assert wrong_texts(lines) == []
+    assert "64 examples" in texts["train set"]
+    assert texts["steps"].startswith("8 ")
+    assert "from step 0" in texts["time"]
+    assert "No checkpoint to start from" in texts["time"]
+    run_classifier.run(settings)
+    before = content(tmp_path)
+    texts = {line.name: line.text for line in check(run_classifier, settings)}
+    assert "step 8 is reached already" in texts["time"]
+    only = make_settings(do_predict=True)
+    texts = {line.name: line.text for line in check(run_classifier, only)}
+    assert texts["model"] == "step 8"
+    other = make_settings(do_train=True, do_eval=True, num_train_epochs=1.0, learning_rate=0.1)
+    assert mark_of(check(run_classifier, other), "steps") == WRONG
+    assert content(tmp_path) == before
+
+
+def test_a_folder_in_which_another_trains_is_shown(make_settings, tmp_path):
+    (tmp_path / "out").mkdir()
+    with own_files.lock(str(tmp_path / "out")):
+        before = content(tmp_path)
+        assert mark_of(check(run_classifier, make_settings(do_train=True)), "lock") == WRONG
+        assert content(tmp_path) == before
+    assert mark_of(check(run_classifier, make_settings(do_train=True)), "lock") != WRONG
+
+
+def test_steps_are_not_tried_where_memory_is_short(make_settings, monkeypatch):
+    monkeypatch.setattr("bert.training.memory.free_memory", lambda: 1000)
+    lines = check(run_classifier, make_settings(do_train=True))
+    assert mark_of(lines, "memory") == WARNED
+    assert mark_of(lines, "time") == UNCHECKED
+
+
+def test_several_runs_are_checked_in_the_folder_of_the_first(make_settings):
+    lines = check(run_classifier, make_settings(do_train=True, do_eval=True, num_runs=2))
+    texts = {line.name: line.text for line in lines}
+    assert "run_1" in texts["output folder"]
+    assert "2 runs take as much each" in texts["time"]
