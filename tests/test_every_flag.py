@@ -31,6 +31,7 @@ from conftest import GOLDEN, make_examples, write_examples, write_model_files
 
 import bert
 import modeling
+from bert.command_line.checks import start
 from bert.command_line.flags import EvaluatedSettings, FineTuningSettings
 from bert.files.processes import Workers
 from bert.files.records import decode_index
@@ -226,6 +227,7 @@ def theirs(folder: Path) -> str:
     return str(folder / "theirs")
 
 
+CHECK = Case(True, lambda o: o.out.exists())
 OVERWRITE = Case(True, error, fails=True, output_file=theirs)
 
 
@@ -561,6 +563,7 @@ def module_world(folder: Path) -> dict[str, Any]:
 
 # Of the pre-training and the fine-tuning scripts.
 TRAINING = {
+    "check": CHECK,
     "bert_config_file": Case(smaller, weights),
     "init_checkpoint": Case(trained_weights, weights, learning_rate=0.0),
     "output_dir": Case(elsewhere, lambda o: (o.folder / "elsewhere/checkpoint").exists()),
@@ -613,6 +616,7 @@ FINE_TUNING = {
 
 TABLE: Mapping[str, Mapping[str, Any]] = {
     "split_sentences": {
+        "check": CHECK,
         "overwrite": OVERWRITE,
         "input_file": Case(file_in("other.txt"), content("out")),
         "output_file": Case(elsewhere, lambda o: (o.folder / "elsewhere").exists()),
@@ -621,6 +625,7 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "min_sentences": Case(1, content("out")),
     },
     "create_pretraining_data": {
+        "check": CHECK,
         "overwrite": OVERWRITE,
         "input_file": Case(file_in("other.txt"), content("out")),
         "output_file": Case(elsewhere, lambda o: (o.folder / "elsewhere").exists()),
@@ -651,6 +656,7 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "max_eval_steps": Case(2, result, do_eval=True),
     },
     "fill_mask": {
+        "check": CHECK,
         "overwrite": OVERWRITE,
         "vocab_file": Case(other_vocabulary, content("out")),
         "do_lower_case": Case(False, content("out")),
@@ -664,6 +670,7 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "batch_size": Case(1, work),
     },
     "create_vocab": {
+        "check": CHECK,
         "overwrite": OVERWRITE,
         "input_file": Case(file_in("other.txt"), content("out")),
         "output_file": Case(elsewhere, lambda o: (o.folder / "elsewhere").exists()),
@@ -676,6 +683,7 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "num_processes": Case(2, work),
     },
     "extend_vocab": {
+        "check": CHECK,
         "vocab_file": Case(other_vocabulary, content("out/vocab.txt")),
         "do_lower_case": Case(False, content("out/vocab.txt")),
         "bert_config_file": Case(another_activation, content("out/bert_config.json")),
@@ -748,6 +756,7 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "features_dir": Case(elsewhere, names, **ON_FEATURES),
     },
     "predict": {
+        "check": CHECK,
         "overwrite": OVERWRITE,
         "on_error": Case("skip", error, fails=True, input_file=half_a_character),
         "model_dir": Case(file_in("other_model/out"), content("out")),
@@ -759,6 +768,7 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "precision": Case("mixed_bfloat16", content("out")),
     },
     "extract_features": {
+        "check": CHECK,
         "overwrite": OVERWRITE,
         "vocab_file": Case(other_vocabulary, content("out")),
         "do_lower_case": Case(False, content("out")),
@@ -774,6 +784,7 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "use_tpu": Case(True, told("--use_tpu has no effect")),
     },
     "convert_checkpoint": {
+        "check": CHECK,
         "input": Case(classifier_source, names_of_tensors),
         "output": Case(elsewhere, lambda o: (o.folder / "elsewhere").exists()),
         "format": Case("tf", names),
@@ -813,7 +824,9 @@ def run_with_module(script: Any, settings: Any, folder: Path) -> Any:
 
 # Where a script's `run` takes more or less than its settings.
 RUN: Mapping[str, Callable[[Any, Any, Path], Any]] = {
-    "split_sentences": lambda script, settings, _: script.run(**dataclasses.asdict(settings)),
+    "split_sentences": lambda script, settings, _: script.run(
+        **{name: value for name, value in vars(settings).items() if name != "check"}
+    ),
     "fill_mask": lambda script, settings, _: script.run(settings, ()),
     "run_classifier_with_tfhub": run_with_module,
 }
@@ -889,7 +902,10 @@ def run(name: str, folder: Path, given: Mapping[str, Any], change: Mapping[str, 
         work.clear()
         with watch(messages, work):
             try:
-                result = call(script, settings, folder)
+                if getattr(settings, "check", False):
+                    start(settings, script.run, script.check)
+                else:
+                    result = call(script, settings, folder)
             except ValueError as caught:
                 error = str(caught)
     return Outcome(

@@ -285,13 +285,12 @@ def check_lock(folder: str) -> None:
       ValueError: where one has.
     """
     path = os.path.join(folder, LOCK_FILE)
-    if is_remote(folder) or fcntl is None or not os.path.isfile(path):
+    if is_remote(folder) or not os.path.isfile(path):
         return
     with open(path, encoding="utf-8") as file, contextlib.suppress(OSError):
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise ValueError(_held(path, file.read())) from error
+        # It is let go with the file.
+        if not paths.lock(file, waits=False):
+            raise ValueError(_held(path, file.read()))
 
 
 def _open_locked(path: str) -> TextIO | None:
