@@ -136,9 +136,7 @@ def run(settings: Settings) -> int:
             for answer in _answer(model, chunk, settings.input_file):
                 if answer.problem and settings.on_error == "stop":
                     output.flush()
-                    raise ValueError(
-                        f"{answer.problem} --on_error=skip goes on behind what has no answer."
-                    )
+                    raise _unanswered(answer.problem)
                 output.write(answer.text)
                 problems += [answer.problem] * bool(answer.problem)
                 num_answers += 1
@@ -175,7 +173,11 @@ def _check_first(settings: Settings, model: LoadedModel) -> None:
     if first is None:
         raise _nothing_to_answer(settings)
     if first.problem and settings.on_error == "stop":
-        raise ValueError(first.problem)
+        raise _unanswered(first.problem)
+
+
+def _unanswered(problem: str) -> ValueError:
+    return ValueError(f"{problem} --on_error=skip goes on behind what has no answer.")
 
 
 def _nothing_to_answer(settings: Settings) -> ValueError:

@@ -104,7 +104,8 @@ def run(settings: Settings) -> dict[str, float]:
     features = _features(settings, config)
     train_batches = _open_training(settings, features) if settings.do_train else None
     eval_batches = _open_evaluation(settings, features) if settings.do_eval else None
-    filled = _open_folder(settings, config)
+    _check_same(settings, config)
+    filled = _make_output(settings)
     writes = loop.is_chief(strategy)
     held = settings.do_train and writes
     with own_files.lock(filled.path) if held else contextlib.nullcontext(), strategy.scope():
@@ -129,7 +130,8 @@ def run(settings: Settings) -> dict[str, float]:
 
 def check(settings: Settings, checks: Checks) -> None:
     """Checks what `run` needs."""
-    checks("flags", _check_verbs, settings)
+    verbs = training_checks.verbs_text(settings)
+    checks("flags", _check_verbs, settings, tells=lambda _: verbs)
     strategy, num_replicas = training_checks.check_devices(checks, settings)
     source, config = check_model(checks, settings)
     init = checks("weights", _find_init, settings, source, config, tells=_describe_init)
@@ -143,8 +145,9 @@ def check(settings: Settings, checks: Checks) -> None:
         batches = checks("records", _open_training, settings, features, tells=_describe_records)
     if settings.do_eval:
         checks("held-out records", _open_evaluation, settings, features, tells=_describe_records)
-    opens = lambda: _open_folder(settings, config)  # noqa: E731
-    training_checks.check_folder(checks, settings, opens, (config,))
+    training_checks.check_folder(checks, settings, _make_output)
+    told = "of the same shape, if there is any"
+    checks("model there", _check_same, settings, config, tells=lambda _: told)
     if not settings.do_train:
         checks("model", _restore_model, settings, config, init, strategy, tells=_describe_step)
         return
@@ -245,10 +248,13 @@ def _open_evaluation(settings: Settings, features: dict[str, Feature]) -> Batche
     return batches
 
 
-def _open_folder(settings: Settings, config: modeling.BertConfig) -> ModelFolder:
-    """Makes `--output_dir`, or checks that what is there belongs to the same model."""
+def _check_same(settings: Settings, config: modeling.BertConfig) -> None:
+    """Checks that what is in `--output_dir` belongs to a model of this shape."""
+    ModelFolder(settings.output_dir).check_kept(config)
+
+
+def _make_output(settings: Settings) -> ModelFolder:
     filled = ModelFolder(settings.output_dir)
-    filled.check_kept(config)
     make_folder(settings.output_dir)
     if settings.do_train:
         filled.check_fillable(overwrites=False)

@@ -13,7 +13,7 @@ from bert.command_line import flags as common_flags
 from bert.files.paths import make_folder
 from bert.tasks import heads
 from bert.tasks.heads import classification_objective, classifier_model
-from bert.training import finetuning, loop, repeats
+from bert.training import finetuning, fit, loop, repeats
 from bert.training.batches import Feature, encoder_features
 from bert.training.evaluation import EarlyStopping
 from bert.training.plan import make_plan
@@ -345,7 +345,7 @@ def test_folder_of_another_task_is_refused(make_settings, tiny_config, tmp_path,
 def test_settings_that_cannot_work_are_refused(make_settings, changes, message):
     settings = make_settings(**changes)
     with pytest.raises(ValueError, match=message):
-        finetuning.check_settings(settings, ModelFolder.of(settings), 1)
+        fit.check_settings(settings, ModelFolder.of(settings), 1)
 
 
 def test_weights_are_never_random_where_nothing_is_trained(make_settings, tiny_config, tmp_path):

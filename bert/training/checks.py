@@ -20,7 +20,6 @@ from bert.command_line.checks import FAILED, UNCHECKED, Checks, Messages
 from bert.command_line.console import clock
 from bert.command_line.flags import TrainingSettings
 from bert.files import own_files
-from bert.files.paths import make_folder
 from bert.training import finetuning, fit, loop
 from bert.training.batches import Batches
 from bert.training.finetuning import OpenTask, Settings
@@ -64,7 +63,7 @@ def check_fine_tuning(
       open_task: As `finetuning.run` takes it; `FAILED` where it cannot be called.
       takes_steps: Whether a few steps are tried, to tell how long the training takes.
     """
-    flags = checks("flags", finetuning.check_verbs, settings, tells=lambda _: _verbs(settings))
+    flags = checks("flags", finetuning.check_verbs, settings, tells=lambda _: verbs_text(settings))
     strategy, num_replicas = check_devices(checks, settings)
     source, config = check_model(checks, settings)
     tokenizer = check_vocabulary(checks, settings, source, config)
@@ -80,7 +79,9 @@ def check_fine_tuning(
         checks(f"{split} set", _make_inputs, task, split, tells=_describe_made)
         for split in finetuning.wanted_splits(settings)
     ]
-    check_folder(checks, settings, lambda: _open_folder(settings, source, task), (source, task))
+    check_folder(checks, settings, finetuning.make_output)
+    told = "of the same task, if there is any"
+    checks("model there", _check_same, settings, source, task, tells=lambda _: told)
     if not settings.do_train:
         checks("model", _load, settings, source, task, strategy, tells=lambda step: f"step {step}")
         return
@@ -119,7 +120,8 @@ def _describe_devices(strategy: tf.distribute.Strategy) -> str:
     return f"{used} used, of {gpus} GPUs and {os.cpu_count()} CPU cores"
 
 
-def _verbs(settings: Settings) -> str:
+def verbs_text(settings: TrainingSettings) -> str:
+    """Returns what is to be done."""
     verbs = ("do_train", "do_eval", "do_predict", "do_export")
     return " ".join(f"--{verb}" for verb in verbs if getattr(settings, verb, False))
 
@@ -164,25 +166,23 @@ def _describe_part(made: _Made) -> str:
     return text if made.share == 1 else f"{text}, of which {_MOST_EXAMPLES:,} are looked at"
 
 
-def check_folder(checks: Checks, settings: TrainingSettings, opens: Any, needs: Any) -> None:
+def check_folder(checks: Checks, settings: TrainingSettings, opens: Any) -> None:
     """Shows the output folder and its lock.
 
     Args:
       checks: Show what is found.
       settings: Those of the script.
-      opens: Checks all of the folder.
-      needs: Values for that; where one is `FAILED`, only whether it can be written is checked.
+      opens: Checks the folder.
     """
     folder = settings.output_dir
-    function = (lambda: make_folder(folder)) if FAILED in needs else opens
     there = "is there" if tf.io.gfile.isdir(folder) else "is new"
-    checks("output folder", function, tells=lambda _: f"{folder!r} {there}")
+    checks("output folder", opens, settings, tells=lambda _: f"{folder!r} {there}")
     if settings.do_train:
         checks("lock", own_files.check_lock, folder, tells=lambda _: "nothing else trains there")
 
 
-def _open_folder(settings: Settings, source: ModelFolder, task: Task) -> ModelFolder:
-    return finetuning.open_folder(settings, source, finetuning.fixed(settings, task))
+def _check_same(settings: Settings, source: ModelFolder, task: Task) -> None:
+    finetuning.check_same(settings, source, finetuning.fixed(settings, task))
 
 
 def _load(

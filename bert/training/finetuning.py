@@ -87,7 +87,7 @@ def _run(
 ) -> tuple[str, dict[str, Any]]:
     """Runs once, from the model in a folder; returns the task's metric and the scores."""
     strategy = loop.strategy_of(settings)
-    check_settings(settings, source, strategy.num_replicas_in_sync)
+    fit.check_settings(settings, source, strategy.num_replicas_in_sync)
     task = open_task(settings, source.config, source.load_tokenizer())
     examples = task.read(wanted_splits(settings))
     # Where there is no --init_checkpoint, the source may be the folder that is filled.
@@ -260,23 +260,6 @@ def _train(
     )
 
 
-def check_settings(settings: Settings, source: ModelFolder, num_replicas: int) -> None:
-    """Checks what all fine-tuning scripts share, before any data is read.
-
-    Args:
-      settings: Those of the script.
-      source: The folder of the model to begin with.
-      num_replicas: Devices to train on.
-
-    Raises:
-      ValueError: naming the flag.
-    """
-    fit.check_length(settings.max_seq_length, source.config)
-    fit.check_weights(settings, source, source.config)
-    fit.check_batch_size(settings, num_replicas)
-    fit.check_frozen_layers(settings, source.config)
-
-
 def open_folder(settings: Settings, source: ModelFolder, task: Mapping[str, Any]) -> ModelFolder:
     """Makes `--output_dir`, or checks that what is to stay there belongs to the same task.
 
@@ -288,20 +271,31 @@ def open_folder(settings: Settings, source: ModelFolder, task: Mapping[str, Any]
     Raises:
       ValueError: where it cannot be written, or belongs to another task, naming the difference.
     """
-    config, vocabulary = source.config, source.vocabulary
+    folder = make_output(settings)
+    check_same(settings, source, task)
+    return folder
+
+
+def make_output(settings: Settings) -> ModelFolder:
+    """Does the part of `open_folder` that any model and task share."""
     folder = ModelFolder(settings.output_dir)
     make_folder(folder.path)
     if settings.do_train:
         _check_apart(settings)
         folder.check_fillable(overwrites=_overwrites(settings))
-    if not _overwrites(settings):
-        folder.check_kept(config, vocabulary, task)
-    labels = task.get("task", {}).get("labels")
-    if labels and settings.init_checkpoint and not settings.do_train and not folder.find_weights():
-        source.check_labels(labels)
     if settings.do_export:
         check_saved_model(os.path.join(settings.output_dir, SAVED_MODEL))
     return folder
+
+
+def check_same(settings: Settings, source: ModelFolder, task: Mapping[str, Any]) -> None:
+    """Does the part of `open_folder` that is about the task."""
+    folder = ModelFolder(settings.output_dir)
+    if not _overwrites(settings):
+        folder.check_kept(source.config, source.vocabulary, task)
+    labels = task.get("task", {}).get("labels")
+    if labels and settings.init_checkpoint and not settings.do_train and not folder.find_weights():
+        source.check_labels(labels)
 
 
 def _overwrites(settings: Settings) -> bool:

@@ -60,3 +60,20 @@ def check_weights(settings: FineTuningSettings, source: ModelFolder, config: Ber
             "`--output_dir` must hold a trained model, or `--init_checkpoint` name one, unless "
             f"`--do_train` is given. Received {settings.output_dir!r}, which holds none."
         )
+
+
+def check_settings(settings: FineTuningSettings, source: ModelFolder, num_replicas: int) -> None:
+    """Checks what all fine-tuning scripts share, before any data is read.
+
+    Args:
+      settings: Those of the script.
+      source: The folder of the model to begin with.
+      num_replicas: Devices to train on.
+
+    Raises:
+      ValueError: naming the flag.
+    """
+    check_length(settings.max_seq_length, source.config)
+    check_weights(settings, source, source.config)
+    check_batch_size(settings, num_replicas)
+    check_frozen_layers(settings, source.config)
