@@ -210,11 +210,14 @@ def _belongs(line: bytes, asked: Input) -> bool:
     """Returns whether a line of an earlier run is the answer to an input."""
     try:
         answer = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
-    if asked.row is None:
-        return bool(answer == {"line": asked.line, "error": asked.problem})
-    return isinstance(answer, dict) and answer | asked.row == answer
+    if not isinstance(answer, dict):
+        return False
+    if answer.keys() == {"line", "error"}:
+        # The reason may have been the reader's or the model's.
+        return bool(answer["line"] == asked.line)
+    return asked.row is not None and answer | asked.row == answer
 
 
 def _answer(model: LoadedModel, inputs: Sequence[Input], path: str) -> Iterator[Answer]:

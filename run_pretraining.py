@@ -35,7 +35,7 @@ from bert.training.batches import Batches, Feature, Records
 from bert.training.evaluation import evaluate, save_results
 from bert.training.fit import check_length
 from bert.training.plan import Plan, make_plan
-from bert.weights import checkpoint
+from bert.weights import checkpoint, provenance
 from bert.weights.checks import check_model
 from bert.weights.folder import ModelFolder
 
@@ -323,6 +323,7 @@ def _train(
     if loop.is_chief(run.trainer.strategy):
         ModelFolder(settings.output_dir).keep(config)
     run.train(batches)
+    run.end()
     return settings.num_train_steps
 
 
@@ -334,6 +335,14 @@ def _describe(settings: Settings) -> dict[str, str]:
 def _restore(settings: Settings, model: keras.Model, init: checkpoint.Stored | None) -> int:
     weights = {variable.path: variable for variable in model.weights}
     checkpoints = checkpoint.Checkpoints(settings.output_dir)
+    if latest := checkpoints.latest():
+        step = checkpoint.step_of(latest)
+        provenance.check_trained(settings.output_dir, step, "output_dir")
+    elif init is None:
+        raise ValueError(
+            "`--output_dir` must hold a trained model, or `--init_checkpoint` name one, unless "
+            f"`--do_train` is given. Received {settings.output_dir!r}, which holds none."
+        )
     return loop.initialize(model, weights, checkpoints, init)
 
 

@@ -105,6 +105,20 @@ def test_training_lowers_the_loss(pretraining_run):
     assert after["loss"] < 0.6 * before["loss"]
 
 
+def test_a_model_that_is_not_trained_is_not_evaluated(pretraining_run, tmp_path):
+    evaluates = {"do_train": False, "do_eval": True}
+    with pytest.raises(ValueError, match="must hold a trained model, or `--init_checkpoint`"):
+        run_pretraining.run(pretraining_run(**evaluates))
+    run_pretraining.run(pretraining_run())
+    output = tmp_path / "output"
+    for path in (output / "checkpoint", *output.glob("model.ckpt-[1-9]*")):
+        path.unlink()
+    run = json.loads((output / "run.json").read_text())
+    (output / "run.json").write_text(json.dumps({**run, "ended": False}))
+    with pytest.raises(ValueError, match=r"must hold trained weights.*not got beyond step 0"):
+        run_pretraining.run(pretraining_run(**evaluates))
+
+
 def test_held_out_records_are_evaluated(pretraining_run, tmp_path, tiny_config):
     held_out = write_examples(tmp_path / "held_out.tfrecord", make_examples(tiny_config, 6, seed=9))
     initial = str(tmp_path / "output")

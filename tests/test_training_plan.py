@@ -189,6 +189,46 @@ def test_the_vocabulary_of_the_folder_itself_may_be_given(command, tmp_path):
     assert {path: (tmp_path / "out" / path).read_bytes() for path in files.values()} == before
 
 
+def flip_a_bit(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def test_damaged_weights_to_begin_with_delete_nothing(command, tmp_path):
+    flip_a_bit(tmp_path / "init_1.ckpt.data-00000-of-00001")
+    before = content_of(tmp_path)
+    with pytest.raises(ValueError, match=r"init_1\.ckpt"):
+        run_classifier.run(command(overwrite_output_dir=True))
+    assert content_of(tmp_path) == before
+
+
+def test_of_several_runs_none_is_deleted_while_one_is_trained_from_it(command, tmp_path):
+    several = {"num_runs": 2, "do_eval": True, "output_dir": str(tmp_path / "several")}
+    run_classifier.run(command(**several))
+    before = content_of(tmp_path / "several")
+    changes = {"init_checkpoint": str(tmp_path / "several/run_2/bert_model.ckpt")}
+    with pytest.raises(ValueError, match="`--init_checkpoint` must not be of the run in"):
+        run_classifier.run(command(**several, **changes, overwrite_output_dir=True))
+    assert content_of(tmp_path / "several") == before
+    with own_files.lock(str(tmp_path / "several")):
+        before = content_of(tmp_path / "several")
+        with pytest.raises(ValueError, match="must be a folder in which nothing else trains"):
+            run_classifier.run(command(**several, overwrite_output_dir=True))
+        assert content_of(tmp_path / "several") == before
+
+
+def test_a_folder_whose_list_is_lost_loses_nothing_and_goes_on(command, tmp_path, log):
+    out = tmp_path / "out"
+    (out / own_files.LIST_FILE).unlink()
+    run_classifier.run(command())
+    assert "step 2 is reached already" in log.text
+    weights = content_of(out)
+    run_classifier.run(command(overwrite_output_dir=True, seed=7))
+    kept = {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()}
+    assert kept["model.ckpt-2.index.kept-1"] == weights[out / "model.ckpt-2.index"]
+
+
 @pytest.mark.parametrize("overwrites", [False, True])
 def test_a_released_model_is_no_place_for_a_training(command, tmp_path, overwrites):
     released = tmp_path / "released"

@@ -204,7 +204,7 @@ class EarlyStopping:
         logging.info("Evaluation at step %d  %s%s", step, values, "  (best)" if is_best else "")
         if self._writes:
             if is_best:
-                best = checkpoint.Checkpoints(os.path.join(self._folder, BEST), 1)
+                best = checkpoint.Checkpoints(os.path.join(self._folder, BEST), 2)
                 best.save({variable.path: variable for variable in self._model.weights}, step)
             write_summaries(self._writer, step, scores)
             text = "".join(json.dumps(line) + "\n" for line in self._history)

@@ -21,12 +21,13 @@ import modeling
 import optimization
 import tokenization
 from bert.command_line import flags as common_flags
+from bert.command_line.console import deferred_stop
 from bert.files import fingerprints, own_files
 from bert.files.paths import check_saved_model, make_folder
 from bert.training import fit, loop, repeats
 from bert.training.batches import Batches
 from bert.training.evaluation import EarlyStopping, Predictor
-from bert.training.plan import Plan, make_plan
+from bert.training.plan import Plan, check_apart, make_plan
 from bert.training.task import Arrays, ExampleFile, Inputs, Part, Task
 from bert.weights import checkpoint, tokenizers
 from bert.weights.folder import KEPT_FILES, TOKENIZER, ModelFolder
@@ -58,6 +59,8 @@ def run(settings: SettingsType, open_task: OpenTask[SettingsType]) -> dict[str, 
     """
     check_verbs(settings)
     source = ModelFolder.of(settings)
+    if settings.do_train:
+        check_apart(settings)
     if settings.num_runs == 1:
         _, scores = _run(settings, source, open_task)
         return scores
@@ -98,9 +101,9 @@ def _run(
         # What is wrong with any part is said before a file is deleted or written.
         made = [task.make_inputs(part, each) for part, each in examples.items()]
         plan = plan_of(settings, source, made) if settings.do_train else None
+        model = task.make_model(settings.precision)
         if _overwrites(settings) and is_chief:
             own_files.clear(filled.path, but=KEPT_FILES)
-        model = task.make_model(settings.precision)
         inputs = [
             task.open_inputs(each, _example_file(settings, each.part, folder, is_chief))
             for each in made
@@ -281,7 +284,6 @@ def make_output(settings: Settings) -> ModelFolder:
     folder = ModelFolder(settings.output_dir)
     make_folder(folder.path)
     if settings.do_train:
-        _check_apart(settings)
         folder.check_fillable(overwrites=_overwrites(settings))
     if settings.do_export:
         check_saved_model(os.path.join(settings.output_dir, SAVED_MODEL))
@@ -300,17 +302,6 @@ def check_same(settings: Settings, source: ModelFolder, task: Mapping[str, Any])
 
 def _overwrites(settings: Settings) -> bool:
     return settings.overwrite_output_dir and settings.do_train
-
-
-def _check_apart(settings: Settings) -> None:
-    """Checks that nothing that is read is a file that a training here deletes or replaces."""
-    for name in ("init_checkpoint", "train_file", "dev_file", "test_file", "predict_file"):
-        path = getattr(settings, name, None)
-        if path and own_files.is_own(settings.output_dir, path):
-            raise ValueError(
-                f"`--{name}` must not be of the run in `--output_dir`, which replaces its files. "
-                f"Received {path!r}; give another `--output_dir`."
-            )
 
 
 @contextlib.contextmanager
@@ -370,7 +361,10 @@ def train(
             # They are of an earlier training: a prediction must not take them for this one's.
             checkpoint.remove(os.path.join(settings.output_dir, checkpoint.WEIGHTS))
         run.train(batches, observers)
-    return _keep_weights(settings, model, trainer.step, evaluation)
+    with deferred_stop():
+        step = _keep_weights(settings, model, trainer.step, evaluation)
+        run.end()
+    return step
 
 
 def begin(

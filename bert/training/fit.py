@@ -19,6 +19,19 @@ def check_length(max_seq_length: int, config: BertConfig) -> None:
         )
 
 
+def check_precision(precision: str, num_replicas: int) -> None:
+    """Checks that so many devices can compute in it.
+
+    Raises:
+      ValueError: where they cannot.
+    """
+    if precision == "mixed_float16" and num_replicas > 1:
+        raise ValueError(
+            "`--precision=mixed_float16` needs `--strategy=one_device`: skipping a step that "
+            "overflows cannot be decided on several. mixed_bfloat16 needs no loss scale."
+        )
+
+
 def check_batch_size(settings: FineTuningSettings, num_replicas: int) -> None:
     """Checks that a batch can be cut into equal parts.
 
@@ -76,4 +89,6 @@ def check_settings(settings: FineTuningSettings, source: ModelFolder, num_replic
     check_length(settings.max_seq_length, source.config)
     check_weights(settings, source, source.config)
     check_batch_size(settings, num_replicas)
+    if settings.do_train:
+        check_precision(settings.precision, num_replicas)
     check_frozen_layers(settings, source.config)

@@ -17,9 +17,10 @@ from absl import logging
 
 import modeling
 import optimization
-from bert.command_line.console import stop_signal
+from bert.command_line.console import deferred_stop, stop_signal
 from bert.command_line.flags import TrainingSettings
 from bert.files import own_files
+from bert.training import fit
 from bert.training.keeper import REMEDY, Keeper, NonFiniteLossError
 from bert.training.memory import tell_needs
 from bert.training.plan import Plan
@@ -150,11 +151,8 @@ class Trainer:
         self.num_micro_batches = num_micro_batches
         self.loss_scale = loss_scale
         self.strategy = tf.distribute.get_strategy()
-        if loss_scale and self.strategy.num_replicas_in_sync > 1:
-            raise ValueError(
-                "`--precision=mixed_float16` needs `--strategy=one_device`: skipping a step that "
-                "overflows cannot be decided on several. mixed_bfloat16 needs no loss scale."
-            )
+        if loss_scale:
+            fit.check_precision("mixed_float16", self.strategy.num_replicas_in_sync)
         optimizer.build(model.trainable_variables)
         self._result_names: list[str] = []
         self._has_several_workers = has_several_workers(self.strategy)
@@ -352,7 +350,8 @@ def train(
         return
     saves = is_chief(trainer.strategy)
     if saves and (start == 0 or checkpoints.latest() is None):
-        checkpoints.save(trainer.state(), start)
+        with deferred_stop():
+            checkpoints.save(trainer.state(), start)
     with Keeper(
         trainer,
         checkpoints if saves else None,
@@ -363,7 +362,7 @@ def train(
         ):
             with keeper.taking_step():
                 results = trainer.train_step(batch)
-                _check_finite(results, step, trainer, batches, checkpoints.folder)
+                _check_finite(results, step, trainer, batches, checkpoints.folder if saves else "")
             ends = [observe(step, results) for observe in observers]
             end = step == num_train_steps or any(ends)
             if step % save_checkpoints_steps == 0 or end:
@@ -378,10 +377,12 @@ def _check_finite(
     watched = ["loss"] if trainer.loss_scale else ["loss", "gradient_norm"]
     if all(np.isfinite(results[name]) for name in watched):
         return
-    path = own_files.claim(folder, f"non_finite_step_{step}.tf_record")
-    with tf.io.TFRecordWriter(path) as writer:
-        for record in batches.serialized(step - 1):
-            writer.write(record)
+    name = f"non_finite_step_{step}.tf_record"
+    path = own_files.claim(folder, name) if folder else name
+    if folder:
+        with tf.io.TFRecordWriter(path) as writer:
+            for record in batches.serialized(step - 1):
+                writer.write(record)
     raise NonFiniteLossError(
         f"The loss must stay finite. At step {step}: "
         f"{', '.join(f'{name} {value:.6g}' for name, value in results.items())}. Its batch is in "
@@ -442,8 +443,11 @@ class Run:
             save_checkpoints_steps=settings.save_checkpoints_steps,
             observers=[*log, *observers],
         )
-        if writes:
-            provenance.end(settings.output_dir)
+
+    def end(self) -> None:
+        """Keeps that the training has ended, once all that it leaves is written."""
+        if is_chief(self.trainer.strategy):
+            provenance.end(self._settings.output_dir)
 
     def _tell_needs(self, batches: Any, num_train_steps: int) -> None:
         layers = self.trainer.model.layers

@@ -11,7 +11,8 @@ from typing import Any
 from absl import logging
 
 from bert.command_line.flags import TrainingSettings, training_flags
-from bert.files import fingerprints
+from bert.files import fingerprints, own_files
+from bert.files.paths import paths_from
 from bert.weights import checkpoint, provenance
 from bert.weights.checkpoint import Stored
 
@@ -37,6 +38,22 @@ class Plan:
         provenance.begin(folder, self.made_of, self.num_train_steps, begins_anew=self.begins_anew)
 
 
+def check_apart(settings: TrainingSettings) -> None:
+    """Checks that nothing that is read is a file that a training here deletes or replaces.
+
+    Raises:
+      ValueError: naming the flag.
+    """
+    for name in ("init_checkpoint", "input_file", "train_file", "dev_file", "test_file"):
+        path = getattr(settings, name, None)
+        if path and own_files.is_own(settings.output_dir, path):
+            raise ValueError(
+                f"`--{name}` must not be of the run in `--output_dir`, which replaces its files. "
+                f"Received {path!r}. To go on with that run, give what it began with, or nothing; "
+                "to begin another with it, give another `--output_dir`."
+            )
+
+
 def make_plan(
     settings: TrainingSettings,
     num_train_steps: int,
@@ -57,13 +74,17 @@ def make_plan(
     Raises:
       ValueError: where that training is made of something else, naming it.
     """
+    check_apart(settings)
     made_of = {**training_flags(settings), "--init_checkpoint": _describe(init), **data}
+    if overwrites and init:
+        # Damaged, it would be told when what is there is deleted already.
+        init.read()
     if overwrites:
         return Plan(num_train_steps, made_of, init, begins_anew=True)
     folder = settings.output_dir
     latest = checkpoint.Checkpoints(folder).latest()
     if latest is None:
-        return Plan(num_train_steps, made_of, init)
+        return Plan(num_train_steps, made_of, init, begins_anew=True)
     differences = provenance.differences(folder, made_of)
     if differences and checkpoint.step_of(latest) == 0:
         logging.info("Nothing is trained yet in %s, so training begins anew there.", folder)
@@ -85,6 +106,11 @@ def make_plan(
 def _describe(init: Stored | None) -> dict[str, str] | None:
     if init is None:
         return None
-    files = [init.prefix] if init.is_huggingface else [f"{init.prefix}.index"]
     # An index holds checksums of all tensors.
+    files = [f"{init.prefix}.index"]
+    if init.is_huggingface:
+        # There may be several.
+        beside = paths_from(os.path.join(init.folder, ""))
+        others = [path for path in beside if path.endswith(".safetensors") and path != init.prefix]
+        files = [init.prefix, *(others if init.prefix.endswith(".json") else [])]
     return {"path": os.path.basename(init.path), "sha256": fingerprints.of_files(files)}

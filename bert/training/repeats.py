@@ -3,6 +3,7 @@
 Small sets make BERT's fine-tuning unstable: some seeds learn nothing (paper, section 4.1).
 """
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -14,7 +15,7 @@ import keras
 from absl import logging
 
 from bert.command_line import flags as common_flags
-from bert.files.own_files import claim, claim_folder
+from bert.files.own_files import claim, claim_folder, lock
 from bert.files.paths import make_folder, write_text
 
 Settings = common_flags.FineTuningSettings
@@ -36,8 +37,17 @@ def repeat(
       `standard_deviation` (of the sample) of each score; and `failed`, the seeds whose runs are
       no better than guessing.
     """
-    runs = []
     make_folder(settings.output_dir)
+    # Of several workers, each would keep out the others.
+    alone = settings.strategy != "multi_worker"
+    with lock(settings.output_dir) if alone else contextlib.nullcontext():
+        return _repeat(settings, run)
+
+
+def _repeat(
+    settings: SettingsType, run: Callable[[SettingsType], tuple[str, Mapping[str, Any]]]
+) -> dict[str, Any]:
+    runs = []
     for index in range(settings.num_runs):
         seed = settings.seed + index
         folder = claim_folder(settings.output_dir, f"run_{index + 1}")

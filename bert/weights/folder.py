@@ -286,10 +286,17 @@ class ModelFolder:
     def task(self) -> dict[str, Any]:
         """What `task.json` holds, {} where there is none."""
         stored = self._read_object(TASK_FILE)
-        for key, kind, noun in (("kind", str, "text"), ("task", dict, "an object")):
+        path = os.path.join(self.path, TASK_FILE)
+        objects = dict.fromkeys(("task", TOKENIZER, _KEPT), (dict, "an object"))
+        for key, (kind, noun) in {"kind": (str, "text"), **objects}.items():
             if not isinstance(stored.get(key, kind()), kind):
-                path = os.path.join(self.path, TASK_FILE)
                 raise ValueError(f"`{key}` in {path!r} must be {noun}. It is {stored[key]!r:.80}.")
+        for name, kept in stored.get(_KEPT, {}).items():
+            if not isinstance(kept, dict) or kept.keys() < {"bytes", "sha256"}:
+                raise ValueError(
+                    f"`{_KEPT}` in {path!r} must have `bytes` and `sha256` of each file. Of "
+                    f"{name!r}, it has {kept!r:.80}."
+                )
         return stored
 
     def read_task(self) -> dict[str, Any]:
@@ -365,7 +372,8 @@ class ModelFolder:
             for name in checkpoint.weight_files(self.path)
             if name not in owned and (overwrites or checkpoint.step_of(name) is None)
         ]
-        if foreign:
+        # Of a training here whose list was lost, they are set aside rather than replaced.
+        if foreign and not provenance.read(self.path):
             raise ValueError(
                 f"`--{self.flag}` must not hold weights that were not trained there. "
                 f"{self.path!r} has {foreign[0]!r}. Give a new folder; the model to begin with is "

@@ -17,6 +17,7 @@ RUN_FILE = "run.json"
 
 # The name of what is compared by its fingerprint alone; the rest of it is for messages.
 _DIGEST = "sha256"
+_INIT = "--init_checkpoint"
 
 
 def read(folder: str) -> dict[str, Any]:
@@ -52,10 +53,8 @@ def begin(
       begins_anew: Whether what is kept there is of another training.
     """
     before = {} if begins_anew else read(folder).get("made_of", {})
-    made_of = {
-        name: before[name] if _is_not_given(value, before.get(name)) else value
-        for name, value in made_of.items()
-    }
+    # What a training goes on from is its own checkpoint, whatever else is named.
+    made_of = {**made_of, **{name: before[name] for name in [_INIT] if name in before}}
     _write(folder, {"made_of": made_of, "num_train_steps": num_train_steps, "ended": False})
 
 
