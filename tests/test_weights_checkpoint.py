@@ -702,6 +702,21 @@ def test_only_the_files_of_a_checkpoint_are_removed(tmp_path, trainer):
     }
 
 
+def test_a_removal_that_was_cut_off_is_ended(tmp_path, trainer):
+    """Behind the index, which goes first, the files of its checkpoint would stay for ever."""
+    checkpoints = checkpoint.Checkpoints(str(tmp_path), keep_checkpoint_max=1)
+    checkpoints.save(trainer.state(), 2)
+    names = ["model.ckpt-1.meta", "model.ckpt-1.data-00000-of-00001", "model.ckpt-9.meta"]
+    for name in [*names, "model.ckpt-0.meta"]:
+        (tmp_path / name).write_text("old")
+    # The last one is not of a run, and step 9 not of those that would have gone by now.
+    own_files.adopt(str(tmp_path), [*names, "model.ckpt-1.index"])
+    checkpoints.save(trainer.state(), 3)
+    others = {"checkpoint", ".own_files.json", "model.ckpt-0.meta", "model.ckpt-9.meta"}
+    assert set(os.listdir(tmp_path)) == others | {f"model.ckpt-3{each}" for each in saving.SUFFIXES}
+    assert not [name for name in own_files.read_names(str(tmp_path)) if "ckpt-1" in name]
+
+
 def test_links_are_removed_and_never_what_they_lead_to(tmp_path, trainer):
     disk, folder = tmp_path / "disk", tmp_path / "run"
     for each in (disk, folder):

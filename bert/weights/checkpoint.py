@@ -27,6 +27,7 @@ from bert.weights.saving import (
     find_not_finite,
     is_index,
     remove,
+    remove_remains,
     save_tensors,
 )
 from bert.weights.variables import encoder_shapes, find_differences
@@ -417,6 +418,8 @@ class Checkpoints:
         write_text(path, text)
         for name in names[: len(names) - len(kept)]:
             self._remove(name)
+        if self.keep_checkpoint_max:
+            remove_remains(self.folder, min(step_of(name) or 0 for name in kept))
 
     def _remove(self, name: str) -> None:
         """Removes a checkpoint's files; nothing else here does."""

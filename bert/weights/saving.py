@@ -17,6 +17,7 @@ from bert.files.paths import paths_from
 SUFFIXES = (".index", ".meta", ".data-00000-of-00001")
 # How the files of a checkpoint end, those of the original's with several devices included.
 _FILE = re.compile(r"\.(index|meta|data-\d{5}-of-\d{5})")
+_CHECKPOINT_FILE = re.compile(rf"(model\.ckpt-(\d+)){_FILE.pattern}")
 # In the names of a checkpoint that is being written, or was when its process was killed.
 _PARTIAL = ".partial"
 
@@ -61,6 +62,21 @@ def remove(prefix: str) -> None:
     own_files.remove(folder, [name for name in names if name.endswith(".index")])
     paths.sync(folder)
     own_files.remove(folder, names)
+
+
+def remove_remains(folder: str, before: int) -> None:
+    """Ends the removal of checkpoints of a run that was cut off: their indices are gone.
+
+    Args:
+      folder: Theirs.
+      before: Only those of earlier steps are meant.
+    """
+    matches = [_CHECKPOINT_FILE.fullmatch(name) for name in own_files.read_names(folder)]
+    names = [match[0] for match in matches if match and int(match[2]) < before]
+    steps = {name: _CHECKPOINT_FILE.sub(r"\1.index", name) for name in names}
+    gfile = tf.io.gfile
+    gone = [name for name, index in steps.items() if not gfile.exists(os.path.join(folder, index))]
+    own_files.remove(folder, gone)
 
 
 def save_tensors(prefix: str, tensors: Mapping[str, np.ndarray]) -> None:
