@@ -167,6 +167,45 @@ def test_a_signal_ends_a_script_with_one_line(tmp_path, name, number):
     assert os.listdir(tmp_path) == []
 
 
+LETS_GO = """
+import atexit, os, signal
+from bert.command_line.console import run_script
+
+class Reader:
+    def __del__(self):
+        print("let go")
+
+def read():
+    reader = Reader()
+    yield
+    del reader
+
+def work():
+    reading = read()
+    next(reading)
+    {fails}
+
+def main(_):
+    try:
+        work()
+    except ValueError as error:
+        raise OSError("no") from error
+
+atexit.register(print, "end")
+run_script(main)
+"""
+
+
+@pytest.mark.parametrize(
+    "fails", ["raise ValueError('no')", "os.kill(os.getpid(), signal.SIGTERM); signal.pause()"]
+)
+def test_what_reads_ahead_ends_before_python_does(fails):
+    """Else it would call Python while that ends, and the process would hang or crash."""
+    result = run_python("-c", LETS_GO.format(fails=fails), check=False)
+    assert result.returncode in (1, 128 + signal.SIGTERM)
+    assert result.stdout.split("\n") == ["let go", "end", ""]
+
+
 def test_what_is_to_be_whole_is_ended_first(tmp_path):
     process = start("defers", tmp_path)
     output, errors = stop(process, signal.SIGTERM)

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import gc
 import itertools
 import os
 import re
@@ -9,6 +10,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -205,6 +207,7 @@ def _run(main: Callable[[list[str]], None], arguments: list[str]) -> None:
             sys.stdout.flush()
     except KeyboardInterrupt as stop:
         logging.debug("It was stopped here:", exc_info=True)
+        _let_go(stop)
         number = stop.number if isinstance(stop, Stop) else signal.SIGINT
         for each in STOP_SIGNALS:
             # What is left to do then ends at a second signal without a word.
@@ -224,7 +227,21 @@ def _run(main: Callable[[list[str]], None], arguments: list[str]) -> None:
             raise
         logging.debug("The error arose here:", exc_info=True)
         logging.error("%s", line)
+        _let_go(error)
         sys.exit(1)
+
+
+def _let_go(error: BaseException) -> None:
+    """Drops what the functions that an exception came through still hold.
+
+    Threads of TensorFlow's that read ahead for them would else call Python while it ends, and the
+    process would hang or crash instead.
+    """
+    each: BaseException | None = error
+    while each is not None:
+        traceback.clear_frames(each.__traceback__)
+        each = each.__cause__ or each.__context__
+    gc.collect()
 
 
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
