@@ -1,4 +1,5 @@
 import itertools
+import json
 import os
 import re
 import resource
@@ -623,6 +624,10 @@ def test_a_save_without_room_leaves_what_was_there(tmp_path, trainer):
             checkpoints.save(trainer.state(), 2)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    # Names are claimed before anything is written.
+    claimed = tmp_path / own_files.LIST_FILE
+    assert set(json.loads(before.pop(claimed.name))) < set(json.loads(claimed.read_text()))
+    claimed.unlink()
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
     needed = 2 * shutil.disk_usage(tmp_path).total
     message = rf"model.ckpt-2' needs {needed:,} bytes, and [\d,]+ are free"
