@@ -226,6 +226,7 @@ def test_evaluation_without_a_masked_token_is_not_a_number(pretraining_run, tmp_
     for name in ("masked_lm_weights", "masked_lm_ids", "masked_lm_positions"):
         examples[name] = np.zeros_like(examples[name])
     path = write_examples(tmp_path / "unmasked.tfrecord", examples)
+    run_pretraining.run(pretraining_run())
     results = run_pretraining.run(pretraining_run(do_train=False, do_eval=True, input_file=path))
     assert np.isnan(results["masked_lm_loss"])
     assert np.isfinite(results["next_sentence_loss"])
@@ -325,10 +326,6 @@ WRONG = {
     "nothing to do": (same(do_train=False), "`--do_train` and `--do_eval`"),
     "no config": (same(bert_config_file="missing.json"), "`bert_config_file` must exist"),
     "config not JSON": (write("bert_config.json", b"vocab: 3"), "bert_config.json' must be JSON"),
-    "config with an unknown key": (
-        write("bert_config.json", b'{"vocab_size": 30, "hidden": 8}'),
-        r"bert_config.json': Keys must be among .*\['hidden'\]",
-    ),
     "heads do not divide": (
         write("bert_config.json", b'{"vocab_size": 30, "hidden_size": 8}'),
         "`hidden_size` must be a multiple",
@@ -374,18 +371,14 @@ WRONG = {
     ),
     "output with a damaged checkpoint": (
         trained(
-            lambda f: truncate(f / "output/model.ckpt-4.data-00000-of-00001"),
+            lambda f: [truncate(path) for path in (f / "output").glob("model.ckpt-*.data*")],
             resume_with_changes=True,
         ),
-        "`--output_dir` must name a whole checkpoint.*model.ckpt-4",
-    ),
-    "output with a broken list": (
-        trained(lambda f: (f / "output/checkpoint").write_text("?")),
-        "output/checkpoint' must list checkpoints",
+        "`--output_dir` must hold a whole checkpoint.*model.ckpt-4",
     ),
     "output without its checkpoints": (
         trained(lambda f: [path.unlink() for path in (f / "output").glob("*.index")]),
-        "output/checkpoint' names .*none is there",
+        "`--output_dir` must hold a whole checkpoint.*but none is there",
     ),
     "output is a file": (write("output", b""), "output"),
     "output within a file": (
@@ -408,7 +401,12 @@ WRONG = {
         "Record 7 of .*wrong.tfrecord.*`input_ids`.*It has 5000",
     ),
     "wrong record to evaluate": (
-        lambda f: {**wrong_record("eval_input_file")(f), "do_train": False, "do_eval": True},
+        lambda f: {
+            **wrong_record("eval_input_file")(f),
+            "do_train": False,
+            "do_eval": True,
+            "init_checkpoint": str(f / "finished/model.ckpt-4"),
+        },
         "Record 7 of .*wrong.tfrecord.*`input_ids`.*It has 5000",
     ),
     "a TPU that is not there": (same(use_tpu=True), "`--use_tpu`"),

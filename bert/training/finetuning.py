@@ -64,6 +64,8 @@ def run(settings: SettingsType, open_task: OpenTask[SettingsType]) -> dict[str, 
     if settings.num_runs == 1:
         _, scores = _run(settings, source, open_task)
         return scores
+    # What is wrong with task or data is said before a folder is made.
+    open_task(settings, source.config, source.load_tokenizer()).read(wanted_splits(settings))
     return repeats.repeat(settings, lambda each: _run(each, source, open_task))
 
 
