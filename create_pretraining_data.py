@@ -455,12 +455,12 @@ def _check_tokenizer(settings: Settings) -> int:
 
 
 # What is different from one copy of the same data to the next, and what none depends on.
-_PATHS = ("input_file", "output_file", "vocab_file", "check")
+_NO_PART = ("input_file", "output_file", "vocab_file", "overwrite", "check")
 
 
 def _describe(settings: Settings, tokenizer: tokenization.FullTokenizer) -> dict[str, Any]:
     """Returns what the records depend on, the text apart."""
-    flags = {name: value for name, value in vars(settings).items() if name not in _PATHS}
+    flags = {name: value for name, value in vars(settings).items() if name not in _NO_PART}
     return {**flags, "vocab_size": max(tokenizer.inv_vocab) + 1}
 
 

@@ -14,7 +14,7 @@ import convert_checkpoint
 import modeling
 from bert.loaded import load
 from bert.tasks.heads import classifier_model, tagging_model
-from bert.weights import checkpoint, huggingface
+from bert.weights import checkpoint, huggingface, saving
 from bert.weights.variables import all_variables
 
 # The index of a real release, and its configuration; its weights are not there.
@@ -359,12 +359,15 @@ def test_the_command_line_converts(tmp_path):
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_what_is_no_number_is_never_verified(tmp_path, still_config, tensors, value):
+def test_what_is_no_number_is_never_verified(tmp_path, still_config, tensors, value, monkeypatch):
     """Wherever it comes out: comparisons with it are false, and maxima may pass over it."""
     names = ("bert/embeddings/LayerNorm/beta", "cls/predictions/output_bias")
     for name in (*names, "cls/seq_relationship/output_bias"):
         ruined = {**tensors, name: np.full_like(tensors[name], value)}
-        source = save(tmp_path / name.replace("/", "."), ruined, still_config)
+        with monkeypatch.context() as patch:
+            # As others write it.
+            patch.setattr(saving, "find_not_finite", lambda _: None)
+            source = save(tmp_path / name.replace("/", "."), ruined, still_config)
         out = tmp_path / "out"
         with pytest.raises((ValueError, ArithmeticError)):
             convert(source, out, "huggingface", do_lower_case=False)

@@ -90,8 +90,11 @@ def tagger(request, tmp_path_factory):
         inputs = {name: features[name] for name in model.input}
         logits = run(inputs).numpy()
         predictions = tagging_windows.decode(task, sentences, features, logits)
-        entities = map(tagging_windows.text_entities, batch, spans, predictions)
-        return list(entities), as_lists(inputs), logits
+        entities = [
+            tagging_windows.text_entities(*each, task.scheme)
+            for each in zip(batch, spans, predictions, strict=True)
+        ]
+        return entities, as_lists(inputs), logits
 
     return find, folder
 

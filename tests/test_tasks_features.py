@@ -55,8 +55,9 @@ def make_arrays(count=12, seed=0):
 
 
 @functools.cache
-def built_tagger(config, num_labels, layers, **changes):
+def built_tagger(config_text, num_labels, layers, **changes):
     """Returns a tagger, which takes a while to build, and its initial weights."""
+    config = modeling.BertConfig.from_dict(json.loads(config_text))
     tagger = FeatureTagger(config, num_labels, layers=layers, lstm_size=6, **changes)
     rng = np.random.RandomState(3)
     for variable in tagger.tagger.weights:
@@ -67,7 +68,7 @@ def built_tagger(config, num_labels, layers, **changes):
 
 def make_tagger(config, task, layers="concat_last_four", **changes):
     """Returns a tagger whose weights are the same each time, whatever a test made of them."""
-    tagger, weights = built_tagger(config, len(task.labels), layers, **changes)
+    tagger, weights = built_tagger(config.to_json_string(), len(task.labels), layers, **changes)
     for variable, values in weights:
         variable.assign(values)
     return tagger
