@@ -12,11 +12,12 @@ requirements := requirements.txt requirements-dev.txt constraints.txt
 installed := .venv/requirements-installed
 interop_installed := .venv-interop/requirements-installed
 
-.PHONY: help setup demo test test-interop
+.PHONY: help setup demo test test-exhaustive test-interop
 
 help:
 	@echo "make demo    learns a vocabulary from the sample text, pre-trains a small BERT, fine-tunes and exports it"
 	@echo "make test    runs every check: ruff, mypy, pytest, test-interop"
+	@echo "make test-exhaustive   runs the cases of laws that make test leaves out for their number"
 	@echo "make test-interop   compares with transformers, in an environment of its own"
 	@echo "make setup   installs the pinned requirements into .venv; the other two do it when needed"
 
@@ -35,6 +36,9 @@ test: $(installed)
 	python -m mypy --exclude '^(tests|interop|build)/' .
 	python -m pytest -n $(TEST_PROCESSES) --dist worksteal
 	@$(MAKE) --no-print-directory test-interop
+
+test-exhaustive: $(installed)
+	python -m pytest -n $(TEST_PROCESSES) --dist worksteal -m exhaustive
 
 $(interop_installed): requirements-interop.txt constraints.txt .ci/make_interop_venv | $(installed)
 	@.ci/make_interop_venv

@@ -956,9 +956,21 @@ def test_what_fine_tuning_scripts_share_is_tried_with_one_of_them():
     assert FINE_TUNING.keys() == {field.name for field in dataclasses.fields(EvaluatedSettings)}
 
 
+# They take a minute, and what they share with run_classifier is tried with that.
+_MANY = ("run_ner", "run_squad", "run_swag")
+
+
+def _marks(script: str) -> Any:
+    return pytest.mark.exhaustive if script in _MANY else ()
+
+
 CASES = [
     pytest.param(
-        script, field, case, id=f"{script}-{field}-{number}" if number else f"{script}-{field}"
+        script,
+        field,
+        case,
+        id=f"{script}-{field}-{number}" if number else f"{script}-{field}",
+        marks=_marks(script),
     )
     for script in bert.SCRIPTS
     for field, cases in {
@@ -981,7 +993,9 @@ def test_every_field_changes_something_that_can_be_seen(outcomes, tmp_path, scri
     assert changes, f"--{field}={case.value} reaches nothing that is seen."
 
 
-@pytest.mark.parametrize("script", bert.SCRIPTS)
+@pytest.mark.parametrize(
+    "script", [pytest.param(script, marks=_marks(script)) for script in bert.SCRIPTS]
+)
 def test_the_same_settings_show_the_same(outcomes, tmp_path, script):
     """Without this, the test above would be passed by what differs from run to run."""
     one, other = outcomes(script, ()), run(script, tmp_path, {}, {})
