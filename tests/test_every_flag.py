@@ -956,8 +956,15 @@ def test_what_fine_tuning_scripts_share_is_tried_with_one_of_them():
     assert FINE_TUNING.keys() == {field.name for field in dataclasses.fields(EvaluatedSettings)}
 
 
-# They take a minute, and what they share with run_classifier is tried with that.
-_MANY = ("run_ner", "run_squad", "run_swag")
+# Each of their cases trains or loads a model, which takes some minutes in all.
+_MANY = (
+    "predict",
+    "run_classifier",
+    "run_classifier_with_tfhub",
+    "run_ner",
+    "run_squad",
+    "run_swag",
+)
 
 
 def _marks(script: str) -> Any:
