@@ -24,7 +24,7 @@ from bert.command_line import flags as common_flags
 from bert.command_line.checks import FAILED, Checks, start
 from bert.command_line.console import run_script
 from bert.command_line.flags import REQUIRED, flag
-from bert.files import fingerprints, own_files
+from bert.files import fingerprints, manifest
 from bert.files.paths import make_folder, match_files
 from bert.original import pretraining as original_pretraining
 from bert.tasks.pretraining import heads as pretraining_heads
@@ -108,7 +108,7 @@ def run(settings: Settings) -> dict[str, float]:
     filled = _make_output(settings)
     writes = loop.is_chief(strategy)
     held = settings.do_train and writes
-    with own_files.lock(filled.path) if held else contextlib.nullcontext(), strategy.scope():
+    with manifest.lock(filled.path) if held else contextlib.nullcontext(), strategy.scope():
         model = pretraining_heads.pretraining_model(config, dtype=settings.precision)
         loop.log_set_up(model, strategy, settings)
         if settings.do_train:

@@ -10,7 +10,7 @@ import test_run_classifier
 
 import modeling
 import run_classifier
-from bert.files import own_files
+from bert.files import manifest
 from bert.loaded import load
 from bert.weights import checkpoint
 
@@ -154,7 +154,7 @@ def test_overwriting_leaves_the_users_files_and_none_of_the_runs(command, tmp_pa
     checkpoints = {name for name in left if ".ckpt" in name}
     assert left - events - checkpoints == mine | {
         *("bert_config.json", "checkpoint", "run.json", "task.json", "train.tf_record"),
-        *("vocab.txt", own_files.LIST_FILE),
+        *("vocab.txt", manifest.LIST_FILE),
     }
     assert len(events) == 1
     assert {name.partition(".ckpt")[0] for name in checkpoints} == {"model", "bert_model"}
@@ -211,7 +211,7 @@ def test_of_several_runs_none_is_deleted_while_one_is_trained_from_it(command, t
     with pytest.raises(ValueError, match="`--init_checkpoint` must not be of the run in"):
         run_classifier.run(command(**several, **changes, overwrite_output_dir=True))
     assert content_of(tmp_path / "several") == before
-    with own_files.lock(str(tmp_path / "several")):
+    with manifest.lock(str(tmp_path / "several")):
         before = content_of(tmp_path / "several")
         with pytest.raises(ValueError, match="must be a folder in which nothing else trains"):
             run_classifier.run(command(**several, overwrite_output_dir=True))
@@ -220,7 +220,7 @@ def test_of_several_runs_none_is_deleted_while_one_is_trained_from_it(command, t
 
 def test_a_folder_whose_list_is_lost_loses_nothing_and_goes_on(command, tmp_path, log):
     out = tmp_path / "out"
-    (out / own_files.LIST_FILE).unlink()
+    (out / manifest.LIST_FILE).unlink()
     run_classifier.run(command())
     assert "step 2 is reached already" in log.text
     weights = content_of(out)
@@ -249,7 +249,7 @@ def test_a_released_model_is_no_place_for_a_training(command, tmp_path, overwrit
 
 def test_one_training_at_a_time_is_in_a_folder(command, tmp_path):
     settings = command(overwrite_output_dir=True)
-    with own_files.lock(settings.output_dir):
+    with manifest.lock(settings.output_dir):
         before = content_of(tmp_path)
         with pytest.raises(ValueError, match="must be a folder in which nothing else trains"):
             run_classifier.run(settings)

@@ -15,7 +15,7 @@ from power_loss import PowerLoss
 import modeling
 import optimization
 import run_pretraining
-from bert.files import own_files
+from bert.files import manifest
 from bert.files.paths import make_folder, write_text
 from bert.tasks.heads import classifier_model, span_model
 from bert.tasks.pretraining import heads as pretraining_heads
@@ -442,7 +442,7 @@ def test_only_the_latest_checkpoints_are_kept(tmp_path, trainer):
         checkpoints.save(trainer.state(), step)
     names = {"model.ckpt-11", "model.ckpt-100"}
     suffixes = (".index", ".meta", ".data-00000-of-00001")
-    listed = {"checkpoint", own_files.LIST_FILE}
+    listed = {"checkpoint", manifest.LIST_FILE}
     assert {path.name for path in tmp_path.iterdir()} == listed | {
         name + suffix for name in names for suffix in suffixes
     }
@@ -469,7 +469,7 @@ def test_folder_may_have_the_characters_of_a_pattern(tmp_path, trainer):
         checkpoints.save(trainer.state(), step)
     assert checkpoints.resume(trainer.state()) == 2
     assert {path.name for path in folder.iterdir()} == {
-        own_files.LIST_FILE,
+        manifest.LIST_FILE,
         "checkpoint",
         "model.ckpt-2.index",
         "model.ckpt-2.meta",
@@ -625,7 +625,7 @@ def test_a_save_without_room_leaves_what_was_there(tmp_path, trainer):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     # Names are claimed before anything is written.
-    claimed = tmp_path / own_files.LIST_FILE
+    claimed = tmp_path / manifest.LIST_FILE
     assert set(json.loads(before.pop(claimed.name))) < set(json.loads(claimed.read_text()))
     claimed.unlink()
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
@@ -700,7 +700,7 @@ def test_only_the_files_of_a_checkpoint_are_removed(tmp_path, trainer):
     for step in (1, 2):
         checkpoints.save(trainer.state(), step)
     assert {path.name for path in tmp_path.iterdir()} == kept | {
-        own_files.LIST_FILE,
+        manifest.LIST_FILE,
         "checkpoint",
         "checkpoint.kept-1",
         *(f"model.ckpt-2{suffix}" for suffix in (".index", ".meta", ".data-00000-of-00001")),
@@ -715,11 +715,11 @@ def test_a_removal_that_was_cut_off_is_ended(tmp_path, trainer):
     for name in [*names, "model.ckpt-0.meta"]:
         (tmp_path / name).write_text("old")
     # The last one is not of a run, and step 9 not of those that would have gone by now.
-    own_files.adopt(str(tmp_path), [*names, "model.ckpt-1.index"])
+    manifest.adopt(str(tmp_path), [*names, "model.ckpt-1.index"])
     checkpoints.save(trainer.state(), 3)
     others = {"checkpoint", ".own_files.json", "model.ckpt-0.meta", "model.ckpt-9.meta"}
     assert set(os.listdir(tmp_path)) == others | {f"model.ckpt-3{each}" for each in saving.SUFFIXES}
-    assert not [name for name in own_files.read_names(str(tmp_path)) if "ckpt-1" in name]
+    assert not [name for name in manifest.read_names(str(tmp_path)) if "ckpt-1" in name]
 
 
 def test_links_are_removed_and_never_what_they_lead_to(tmp_path, trainer):

@@ -19,7 +19,7 @@ from absl import logging
 from bert.command_line.checks import FAILED, UNCHECKED, Checks, Messages
 from bert.command_line.console import clock
 from bert.command_line.flags import TrainingSettings
-from bert.files import own_files
+from bert.files import manifest
 from bert.training import finetuning, fit, loop
 from bert.training.batches import Batches
 from bert.training.finetuning import OpenTask, Settings
@@ -178,7 +178,7 @@ def check_folder(checks: Checks, settings: TrainingSettings, opens: Any) -> None
     there = "is there" if tf.io.gfile.isdir(folder) else "is new"
     checks("output folder", opens, settings, tells=lambda _: f"{folder!r} {there}")
     if settings.do_train:
-        checks("lock", own_files.check_lock, folder, tells=lambda _: "nothing else trains there")
+        checks("lock", manifest.check_lock, folder, tells=lambda _: "nothing else trains there")
 
 
 def _check_same(settings: Settings, source: ModelFolder, task: Task) -> None:

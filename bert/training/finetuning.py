@@ -22,7 +22,7 @@ import optimization
 import tokenization
 from bert.command_line import flags as common_flags
 from bert.command_line.console import deferred_stop
-from bert.files import fingerprints, own_files
+from bert.files import fingerprints, manifest
 from bert.files.paths import check_saved_model, make_folder
 from bert.training import fit, loop, repeats
 from bert.training.batches import Batches
@@ -105,7 +105,7 @@ def _run(
         plan = plan_of(settings, source, made) if settings.do_train else None
         model = task.make_model(settings.precision)
         if _overwrites(settings) and is_chief:
-            own_files.clear(filled.path, but=KEPT_FILES)
+            manifest.clear(filled.path, but=KEPT_FILES)
         inputs = [
             task.open_inputs(each, _example_file(settings, each.part, folder, is_chief))
             for each in made
@@ -159,7 +159,7 @@ def _describe(arrays: Arrays) -> dict[str, Any]:
 def _example_file(settings: Settings, part: Part, folder: str, is_chief: bool) -> ExampleFile:
     name = f"{_FILE_NAMES[part.split]}{part.suffix}.tf_record"
     return ExampleFile(
-        own_files.claim(folder, name),
+        manifest.claim(folder, name),
         settings.batch_size(part.split),
         settings.seed if part.split == "train" else None,
         trim=not settings.pad_to_max_length,
@@ -190,9 +190,9 @@ def _use_model(
             task.write(settings.output_dir, step, each, predicted, scores)
         results |= _named(each.part, scores)
     if settings.do_export and is_chief:
-        folder = own_files.claim_tree(settings.output_dir, SAVED_MODEL)
+        folder = manifest.claim_tree(settings.output_dir, SAVED_MODEL)
         task.export(folder, task.whole_model(model))
-        own_files.adopt_tree(settings.output_dir, SAVED_MODEL)
+        manifest.adopt_tree(settings.output_dir, SAVED_MODEL)
     return results
 
 
@@ -314,7 +314,7 @@ def record_folder(settings: Settings, is_chief: bool) -> Iterator[str]:
       ValueError: where another process trains in `--output_dir`.
     """
     if is_chief and settings.do_train:
-        with own_files.lock(settings.output_dir):
+        with manifest.lock(settings.output_dir):
             yield settings.output_dir
         return
     if is_chief:

@@ -19,7 +19,7 @@ import modeling
 import optimization
 from bert.command_line.console import deferred_stop, stop_signal
 from bert.command_line.flags import TrainingSettings
-from bert.files import own_files
+from bert.files import manifest
 from bert.training import fit
 from bert.training.keeper import REMEDY, Keeper, NonFiniteLossError
 from bert.training.memory import tell_needs
@@ -378,7 +378,7 @@ def _check_finite(
     if all(np.isfinite(results[name]) for name in watched):
         return
     name = f"non_finite_step_{step}.tf_record"
-    path = own_files.claim(folder, name) if folder else name
+    path = manifest.claim(folder, name) if folder else name
     if folder:
         with tf.io.TFRecordWriter(path) as writer:
             for record in batches.serialized(step - 1):

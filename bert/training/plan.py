@@ -11,7 +11,7 @@ from typing import Any
 from absl import logging
 
 from bert.command_line.flags import TrainingSettings, training_flags
-from bert.files import fingerprints, own_files
+from bert.files import fingerprints, manifest
 from bert.files.paths import paths_from
 from bert.weights import checkpoint, provenance
 from bert.weights.checkpoint import Stored
@@ -46,7 +46,7 @@ def check_apart(settings: TrainingSettings) -> None:
     """
     for name in ("init_checkpoint", "input_file", "train_file", "dev_file", "test_file"):
         path = getattr(settings, name, None)
-        if path and own_files.is_own(settings.output_dir, path):
+        if path and manifest.is_own(settings.output_dir, path):
             raise ValueError(
                 f"`--{name}` must not be of the run in `--output_dir`, which replaces its files. "
                 f"Received {path!r}. To go on with that run, give what it began with, or nothing; "

@@ -10,7 +10,7 @@ import tensorflow as tf
 from absl import logging
 
 from bert.command_line.console import clock
-from bert.files import own_files
+from bert.files import manifest
 from bert.files.paths import paths_from
 
 
@@ -79,7 +79,7 @@ def open_summaries(folder: str, name: str = "") -> Any:
     before = _event_files(place)
     writer = tf.summary.create_file_writer(place)
     new = (os.path.basename(path) for path in _event_files(place) if path not in before)
-    own_files.adopt(folder, [os.path.join(name, each) for each in new])
+    manifest.adopt(folder, [os.path.join(name, each) for each in new])
     return writer
 
 

@@ -15,7 +15,7 @@ import keras
 from absl import logging
 
 from bert.command_line import flags as common_flags
-from bert.files.own_files import claim, claim_folder, lock
+from bert.files.manifest import claim, claim_folder, lock
 from bert.files.paths import make_folder, write_text
 
 Settings = common_flags.FineTuningSettings

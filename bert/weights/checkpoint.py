@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert.files import own_files, paths
+from bert.files import manifest, paths
 from bert.files.paths import paths_from, write_text
 from bert.weights import hub, huggingface, provenance
 from bert.weights.saving import (
@@ -411,7 +411,7 @@ class Checkpoints:
         lines += [("all_model_checkpoint_paths", name) for name in kept]
         # Relative paths, so that the folder may move.
         text = "".join(f'{key}: "{name}"\n' for key, name in lines)
-        path = own_files.claim(self.folder, "checkpoint")
+        path = manifest.claim(self.folder, "checkpoint")
         if os.path.islink(path):
             # It would change the list of another folder.
             paths.remove(path)
@@ -465,6 +465,6 @@ def _warn_of(error: UnsoundError) -> None:
 def save_variables(prefix: str, variables: Mapping[str, keras.Variable], step: int) -> None:
     """Writes the variables of a run under their names, with the step, as `save_tensors`."""
     folder, name = os.path.split(prefix)
-    own_files.claim_all(folder, [name + suffix for suffix in SUFFIXES])
+    manifest.claim_all(folder, [name + suffix for suffix in SUFFIXES])
     tensors = {name: np.asarray(variable) for name, variable in variables.items()}
     save_tensors(prefix, {**tensors, GLOBAL_STEP: np.asarray(step, np.int64)})

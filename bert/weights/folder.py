@@ -12,7 +12,7 @@ from typing import Any
 from absl import logging
 
 import tokenization
-from bert.files import fingerprints, own_files
+from bert.files import fingerprints, manifest
 from bert.files import huggingface as huggingface_files
 from bert.files.casing import warn_of_casing
 from bert.files.paths import find_file, is_file, open_file, paths_from, read_file, replace_files
@@ -366,7 +366,7 @@ class ModelFolder:
         Raises:
           ValueError: where it would.
         """
-        owned = own_files.read_names(self.path)
+        owned = manifest.read_names(self.path)
         foreign = [
             name
             for name in checkpoint.weight_files(self.path)
@@ -413,7 +413,7 @@ class ModelFolder:
         for name, text in kept_files(config, vocabulary, task).items():
             path = os.path.join(self.path, name)
             if not is_file(path) or read_file(path) != text:
-                with replace_files([own_files.claim(self.path, name)]) as (file,):
+                with replace_files([manifest.claim(self.path, name)]) as (file,):
                     file.write(text)
 
     def check_kept(

@@ -10,7 +10,7 @@ from typing import Any
 
 from absl import logging
 
-from bert.files import own_files
+from bert.files import manifest
 from bert.files.paths import is_file, read_file, write_text
 
 RUN_FILE = "run.json"
@@ -67,7 +67,7 @@ def end(folder: str) -> None:
 
 def _write(folder: str, values: Mapping[str, Any]) -> None:
     text = json.dumps(values, indent=2, ensure_ascii=False)
-    write_text(own_files.claim(folder, RUN_FILE), text + "\n")
+    write_text(manifest.claim(folder, RUN_FILE), text + "\n")
 
 
 def differences(folder: str, made_of: Mapping[str, Any]) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert.files import own_files, paths
+from bert.files import manifest, paths
 from bert.files.paths import paths_from
 
 SUFFIXES = (".index", ".meta", ".data-00000-of-00001")
@@ -59,9 +59,9 @@ def remove(prefix: str) -> None:
     folder = os.path.dirname(prefix)
     files = [path for path in paths_from(f"{prefix}.") if _FILE.fullmatch(path[len(prefix) :])]
     names = [os.path.basename(path) for path in files]
-    own_files.remove(folder, [name for name in names if name.endswith(".index")])
+    manifest.remove(folder, [name for name in names if name.endswith(".index")])
     paths.sync(folder)
-    own_files.remove(folder, names)
+    manifest.remove(folder, names)
 
 
 def remove_remains(folder: str, before: int) -> None:
@@ -71,12 +71,12 @@ def remove_remains(folder: str, before: int) -> None:
       folder: Theirs.
       before: Only those of earlier steps are meant.
     """
-    matches = [_CHECKPOINT_FILE.fullmatch(name) for name in own_files.read_names(folder)]
+    matches = [_CHECKPOINT_FILE.fullmatch(name) for name in manifest.read_names(folder)]
     names = [match[0] for match in matches if match and int(match[2]) < before]
     steps = {name: _CHECKPOINT_FILE.sub(r"\1.index", name) for name in names}
     gfile = tf.io.gfile
     gone = [name for name, index in steps.items() if not gfile.exists(os.path.join(folder, index))]
-    own_files.remove(folder, gone)
+    manifest.remove(folder, gone)
 
 
 def save_tensors(prefix: str, tensors: Mapping[str, np.ndarray]) -> None:

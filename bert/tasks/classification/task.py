@@ -11,7 +11,7 @@ from absl import logging
 
 import modeling
 import tokenization
-from bert.files.own_files import claim
+from bert.files.manifest import claim
 from bert.files.paths import make_folder
 from bert.tasks.classification import examples as classification_examples
 from bert.tasks.classification import results as classification_results

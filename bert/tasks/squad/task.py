@@ -12,7 +12,7 @@ from absl import logging
 
 import modeling
 import tokenization
-from bert.files.own_files import claim
+from bert.files.manifest import claim
 from bert.files.processes import usable_cores
 from bert.tasks.heads import span_model, span_objective
 from bert.tasks.squad import answers as squad_answers

@@ -10,7 +10,7 @@ from absl import logging
 
 import modeling
 import tokenization
-from bert.files.own_files import claim
+from bert.files.manifest import claim
 from bert.files.paths import describe_folder, find_file
 from bert.tasks.heads import choice_model, choice_objective
 from bert.tasks.swag import examples as swag_examples

@@ -12,7 +12,7 @@ from absl import logging
 
 import modeling
 import tokenization
-from bert.files.own_files import claim
+from bert.files.manifest import claim
 from bert.files.paths import make_folder
 from bert.tasks.features import FeatureTagger
 from bert.tasks.heads import tagging_model, tagging_objective

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from bert.files import own_files, paths
+from bert.files import manifest, paths
 
 
 def write(path, text="mine"):
@@ -17,7 +17,7 @@ def write(path, text="mine"):
 
 
 def claim(folder, name, text="run"):
-    write(folder / name, text) if own_files.claim(str(folder), name) else None
+    write(folder / name, text) if manifest.claim(str(folder), name) else None
 
 
 def names_in(folder):
@@ -34,16 +34,16 @@ def test_only_claimed_files_are_cleared(tmp_path):
         write(tmp_path / name)
     for name in ("predictions.tsv", "eval/events", "checkpoint"):
         claim(tmp_path, name)
-    own_files.clear(str(tmp_path))
+    manifest.clear(str(tmp_path))
     assert names_in(tmp_path) == sorted(users)
 
 
 def test_what_stays_is_still_claimed(tmp_path):
     claim(tmp_path, "vocab.txt")
     claim(tmp_path, "task.json")
-    own_files.clear(str(tmp_path), but=["vocab.txt"])
-    assert names_in(tmp_path) == [own_files.LIST_FILE, "vocab.txt"]
-    assert own_files.read_names(str(tmp_path)) == ["vocab.txt"]
+    manifest.clear(str(tmp_path), but=["vocab.txt"])
+    assert names_in(tmp_path) == [manifest.LIST_FILE, "vocab.txt"]
+    assert manifest.read_names(str(tmp_path)) == ["vocab.txt"]
 
 
 def test_a_file_that_is_no_runs_is_set_aside(tmp_path, log):
@@ -62,35 +62,35 @@ def test_links_are_unlinked_and_never_followed(tmp_path):
     write(disk / "model.ckpt-1.index")
     out.mkdir()
     (out / "best").symlink_to(disk)
-    best = own_files.claim_folder(str(out), "best")
-    own_files.adopt(best, ["model.ckpt-1.index"])
+    best = manifest.claim_folder(str(out), "best")
+    manifest.adopt(best, ["model.ckpt-1.index"])
     (out / "vocab.txt").symlink_to(disk / "model.ckpt-1.index")
-    own_files.adopt(str(out), ["vocab.txt", "best/model.ckpt-1.index"])
-    own_files.clear(str(out))
+    manifest.adopt(str(out), ["vocab.txt", "best/model.ckpt-1.index"])
+    manifest.clear(str(out))
     assert names_in(out) == []
     assert (disk / "model.ckpt-1.index").exists()
 
 
 def test_folders_within_are_cleared_by_their_own_list(tmp_path):
-    best = own_files.claim_folder(str(tmp_path), "best")
-    own_files.adopt(best, ["model.ckpt-1.index"])
+    best = manifest.claim_folder(str(tmp_path), "best")
+    manifest.adopt(best, ["model.ckpt-1.index"])
     write(tmp_path / "best/model.ckpt-1.index")
     write(tmp_path / "best/mine")
-    own_files.clear(str(tmp_path))
+    manifest.clear(str(tmp_path))
     assert names_in(tmp_path) == ["best/mine"]
 
 
 @pytest.mark.parametrize("name", ["../thesis", "/etc/passwd", "a/../../b", "", 7, None, "a\0"])
 def test_a_list_that_leads_out_of_its_folder_is_refused(tmp_path, name):
-    (tmp_path / own_files.LIST_FILE).write_text(json.dumps(["a", name]))
+    (tmp_path / manifest.LIST_FILE).write_text(json.dumps(["a", name]))
     with pytest.raises(ValueError, match="It is damaged"):
-        own_files.clear(str(tmp_path))
+        manifest.clear(str(tmp_path))
 
 
 def test_only_leftovers_of_claimed_names_are_removed(tmp_path):
     tail = "." + "0" * 32 + ".tmp"
     names = ["vocab.txt", "model.ckpt-1.index", "saved_model/", "best/.own_files.json"]
-    own_files.adopt(str(tmp_path), names)
+    manifest.adopt(str(tmp_path), names)
     users = [
         *("notes.partial.txt", "mine" + tail, "x.old", "notes.partial", "saved_model/a" + tail),
         *("vocab.txt.old", "vocab.txt.partial.txt", "model.ckpt-1.partial.notes", "best.old/a"),
@@ -98,7 +98,7 @@ def test_only_leftovers_of_claimed_names_are_removed(tmp_path):
     ]
     leftovers = [
         "vocab.txt" + tail,
-        own_files.LIST_FILE + tail,
+        manifest.LIST_FILE + tail,
         "model.ckpt-1.partial.index",
         "model.ckpt-1.partial.data-00000-of-00001.tempstate7",
         "saved_model.partial/variables/a",
@@ -110,34 +110,34 @@ def test_only_leftovers_of_claimed_names_are_removed(tmp_path):
     users.append(os.path.basename(writing.name))
     for name in (*users[:-1], *leftovers):
         write(tmp_path / name)
-    with writing, own_files.lock(str(tmp_path)):
+    with writing, manifest.lock(str(tmp_path)):
         pass
-    assert names_in(tmp_path) == sorted([*users, own_files.LIST_FILE])
+    assert names_in(tmp_path) == sorted([*users, manifest.LIST_FILE])
 
 
 def test_a_folder_that_was_being_exchanged_is_not_lost(tmp_path):
-    own_files.claim_tree(str(tmp_path), "saved_model")
+    manifest.claim_tree(str(tmp_path), "saved_model")
     for name in ("saved_model.partial", "saved_model.old"):
         write(tmp_path / name / "saved_model.pb", name)
-    with own_files.lock(str(tmp_path)):
+    with manifest.lock(str(tmp_path)):
         pass
     assert (tmp_path / "saved_model/saved_model.pb").read_text() == "saved_model.old"
-    assert names_in(tmp_path) == [own_files.LIST_FILE, "saved_model/saved_model.pb"]
+    assert names_in(tmp_path) == [manifest.LIST_FILE, "saved_model/saved_model.pb"]
 
 
 def test_a_lock_that_is_a_link_is_not_followed(tmp_path):
     write(tmp_path / "thesis")
-    (tmp_path / own_files.LOCK_FILE).symlink_to(tmp_path / "thesis")
-    with pytest.raises(OSError, match="symbolic"), own_files.lock(str(tmp_path)):
+    (tmp_path / manifest.LOCK_FILE).symlink_to(tmp_path / "thesis")
+    with pytest.raises(OSError, match="symbolic"), manifest.lock(str(tmp_path)):
         pass
     assert (tmp_path / "thesis").read_text() == "mine"
 
 
 CLAIM = """
 import sys
-from bert.files import own_files
+from bert.files import manifest
 for number in range(40):
-    own_files.claim(sys.argv[1], f"{sys.argv[2]}-{number}")
+    manifest.claim(sys.argv[1], f"{sys.argv[2]}-{number}")
 """
 
 
@@ -146,29 +146,29 @@ def test_no_claim_is_lost_where_processes_claim_at_once(tmp_path):
         subprocess.Popen([sys.executable, "-c", CLAIM, str(tmp_path), name]) for name in "abc"
     ]
     assert [process.wait() for process in processes] == [0, 0, 0]
-    assert set(own_files.read_names(str(tmp_path))) == {
+    assert set(manifest.read_names(str(tmp_path))) == {
         f"{name}-{number}" for name in "abc" for number in range(40)
     }
 
 
 def test_a_folder_in_which_another_process_trains_is_not_cleared(tmp_path):
-    inner = own_files.claim_folder(str(tmp_path), "run_1")
+    inner = manifest.claim_folder(str(tmp_path), "run_1")
     claim(tmp_path / "run_1", "checkpoint")
-    with own_files.lock(inner), pytest.raises(ValueError, match="nothing else trains"):
-        own_files.clear(str(tmp_path))
+    with manifest.lock(inner), pytest.raises(ValueError, match="nothing else trains"):
+        manifest.clear(str(tmp_path))
     assert (tmp_path / "run_1/checkpoint").exists()
 
 
 def test_a_run_within_keeps_its_list_when_its_folder_is_claimed(tmp_path):
     claim(tmp_path / "run_1", "checkpoint")
-    own_files.claim_folder(str(tmp_path), "run_1")
-    assert own_files.read_names(str(tmp_path / "run_1")) == ["checkpoint"]
+    manifest.claim_folder(str(tmp_path), "run_1")
+    assert manifest.read_names(str(tmp_path / "run_1")) == ["checkpoint"]
 
 
 HOLD = """
 import sys, time
-from bert.files import own_files
-with own_files.lock(sys.argv[1]):
+from bert.files import manifest
+with manifest.lock(sys.argv[1]):
     print("held", flush=True)
     time.sleep(60)
 """
@@ -180,12 +180,12 @@ def test_two_processes_do_not_share_a_folder(tmp_path):
     )
     assert other.stdout.readline() == "held\n"
     refused = pytest.raises(ValueError, match=f"process {other.pid} on .* does")
-    with refused, own_files.lock(str(tmp_path)):
+    with refused, manifest.lock(str(tmp_path)):
         pass
     other.send_signal(signal.SIGKILL)
     other.communicate()
     # What the killed process has left tells nothing.
-    assert (tmp_path / own_files.LOCK_FILE).exists()
-    with own_files.lock(str(tmp_path)):
+    assert (tmp_path / manifest.LOCK_FILE).exists()
+    with manifest.lock(str(tmp_path)):
         pass
     assert names_in(tmp_path) == []
