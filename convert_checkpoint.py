@@ -28,7 +28,9 @@ from bert.command_line.checks import FAILED, Checks, start
 from bert.command_line.console import run_script
 from bert.command_line.flags import REQUIRED, flag
 from bert.files import huggingface as huggingface_files
-from bert.files.paths import is_remote, make_folder, read_file
+from bert.files.outputs import make_folder
+from bert.files.paths import read_file
+from bert.files.places import is_remote
 from bert.tasks.classification import examples as classification_examples
 from bert.tasks.classification.task import Classification
 from bert.tasks.heads import choice_model, classifier_model, span_model, tagging_model

@@ -22,7 +22,9 @@ from bert.command_line.checks import Checks, start
 from bert.command_line.console import Progress, run_script
 from bert.command_line.flags import REQUIRED, flag
 from bert.files.casing import warn_of_casing
-from bert.files.paths import check_outputs, file_size, is_remote, open_file, read_lines
+from bert.files.outputs import check_outputs
+from bert.files.paths import file_size, open_file, read_lines
+from bert.files.places import is_remote
 from bert.files.records import has_feature
 from bert.files.tables import describe_files, find_texts
 from bert.original import instances as original_instances

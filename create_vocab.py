@@ -14,7 +14,9 @@ from bert.command_line import flags as common_flags
 from bert.command_line.checks import Checks, start
 from bert.command_line.console import run_script
 from bert.command_line.flags import REQUIRED, flag
-from bert.files.paths import check_outputs, file_size, replace_files
+from bert.files.durable import replace_files
+from bert.files.outputs import check_outputs
+from bert.files.paths import file_size
 from bert.files.processes import usable_cores
 from bert.files.tables import describe_files, find_texts
 from bert.tasks.pretraining.vocabulary import (

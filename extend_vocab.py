@@ -27,7 +27,8 @@ from bert.command_line.checks import Checks, start
 from bert.command_line.console import run_script
 from bert.command_line.flags import REQUIRED, flag
 from bert.files.huggingface import vocab_text
-from bert.files.paths import check_outputs, is_file, make_folder, read_lines
+from bert.files.outputs import check_outputs, make_folder
+from bert.files.paths import is_file, read_lines
 from bert.weights import checkpoint
 from bert.weights.checks import check_model
 from bert.weights.folder import CONFIG_FILE, VOCAB_FILE, ModelFolder

@@ -24,7 +24,9 @@ from bert.command_line import flags as common_flags
 from bert.command_line.checks import Checks, start
 from bert.command_line.console import Progress, run_script
 from bert.command_line.flags import REQUIRED, flag
-from bert.files.paths import check_outputs, read_lines, replace_files
+from bert.files.durable import replace_files
+from bert.files.outputs import check_outputs
+from bert.files.paths import read_lines
 from bert.files.tables import clean_line, describe_files, find_texts, split_pair
 from bert.files.vectors import Features, is_features, write_jsonl, write_npz
 from bert.original import extraction, processors

@@ -19,7 +19,8 @@ from bert.command_line import flags as common_flags
 from bert.command_line.checks import Checks, start
 from bert.command_line.console import run_script
 from bert.command_line.flags import REQUIRED, flag
-from bert.files.paths import check_outputs, match_files, open_output
+from bert.files.outputs import check_outputs, open_output
+from bert.files.paths import match_files
 from bert.files.tables import clean_line, text_lines
 from bert.tasks.pretraining import masked_model
 from bert.tasks.pretraining.masked_model import MASK, Guess, Score, Text

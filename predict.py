@@ -27,15 +27,9 @@ from bert.command_line.console import Progress, run_script
 from bert.command_line.flags import REQUIRED, flag
 from bert.files import fingerprints
 from bert.files.kept_lines import KeptLines, keep_lines
-from bert.files.paths import (
-    check_outputs,
-    file_size,
-    is_file,
-    is_remote,
-    match_files,
-    open_output,
-    read_lines,
-)
+from bert.files.outputs import check_outputs, open_output
+from bert.files.paths import file_size, is_file, match_files, read_lines
+from bert.files.places import is_remote
 from bert.files.tables import decode_line, read_csv
 from bert.loaded import LoadedModel
 from bert.loaded import load_fine_tuned as load

@@ -25,7 +25,8 @@ from bert.command_line.checks import FAILED, Checks, start
 from bert.command_line.console import run_script
 from bert.command_line.flags import REQUIRED, flag
 from bert.files import fingerprints, manifest
-from bert.files.paths import make_folder, match_files
+from bert.files.outputs import make_folder
+from bert.files.paths import match_files
 from bert.original import pretraining as original_pretraining
 from bert.tasks.pretraining import heads as pretraining_heads
 from bert.tasks.pretraining.heads import pretraining_features

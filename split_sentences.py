@@ -18,7 +18,9 @@ from bert.command_line import flags as common_flags
 from bert.command_line.checks import Checks, start
 from bert.command_line.console import run_script
 from bert.command_line.flags import REQUIRED, flag
-from bert.files.paths import check_outputs, read_lines, replace_files
+from bert.files.durable import replace_files
+from bert.files.outputs import check_outputs
+from bert.files.paths import read_lines
 from bert.files.tables import describe_files, find_texts
 
 # Words whose period ends no sentence.

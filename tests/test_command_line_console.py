@@ -104,7 +104,7 @@ for number in range(10**9):
 START = """
 import os, sys, time
 from bert.command_line.console import deferred_stop, run_script
-from bert.files.paths import replace_files
+from bert.files.durable import replace_files
 
 def say(text):
     print(text, flush=True)

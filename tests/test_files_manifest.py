@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from bert.files import manifest, paths
+from bert.files import durable, manifest
 
 
 def write(path, text="mine"):
@@ -106,7 +106,7 @@ def test_only_leftovers_of_claimed_names_are_removed(tmp_path):
     ]
     # One that is being written is none.
     writing = open(tmp_path / ("vocab.txt" + tail.replace("0", "1")), "w")  # noqa: SIM115
-    assert paths.lock(writing)
+    assert durable.lock(writing)
     users.append(os.path.basename(writing.name))
     for name in (*users[:-1], *leftovers):
         write(tmp_path / name)

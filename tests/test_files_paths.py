@@ -7,8 +7,9 @@ import tensorflow as tf
 from conftest import run_python
 from power_loss import PowerLoss
 
+from bert.files.durable import remove, replace_files, write_text
+from bert.files.outputs import check_outputs
 from bert.files.paths import (
-    check_outputs,
     describe_folder,
     file_size,
     find_file,
@@ -17,9 +18,6 @@ from bert.files.paths import (
     list_folder,
     match_files,
     read_lines,
-    remove,
-    replace_files,
-    write_text,
 )
 from bert.files.records import write_records
 
@@ -326,7 +324,7 @@ def test_what_a_killed_run_has_left_goes_and_nothing_else(tmp_path):
     out = str(tmp_path / "out")
     code = (
         "import os, signal, sys\n"
-        "from bert.files.paths import replace_files\n"
+        "from bert.files.durable import replace_files\n"
         "with replace_files(sys.argv[1:]) as files:\n"
         "    files[0].write(b'half')\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"

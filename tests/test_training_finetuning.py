@@ -10,7 +10,7 @@ import tensorflow as tf
 from conftest import change
 
 from bert.command_line import flags as common_flags
-from bert.files.paths import make_folder
+from bert.files.outputs import make_folder
 from bert.tasks import heads
 from bert.tasks.heads import classification_objective, classifier_model
 from bert.training import finetuning, fit, loop, repeats

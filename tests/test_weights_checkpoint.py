@@ -16,7 +16,8 @@ import modeling
 import optimization
 import run_pretraining
 from bert.files import manifest
-from bert.files.paths import make_folder, write_text
+from bert.files.durable import write_text
+from bert.files.outputs import make_folder
 from bert.tasks.heads import classifier_model, span_model
 from bert.tasks.pretraining import heads as pretraining_heads
 from bert.training import loop

@@ -10,7 +10,7 @@ from test_weights_huggingface import CONFIG, write
 
 import modeling
 from bert.files import manifest
-from bert.files.paths import make_folder
+from bert.files.outputs import make_folder
 from bert.weights import checkpoint, tokenizers
 from bert.weights.folder import ModelFolder, require_segments
 

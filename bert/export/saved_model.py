@@ -15,7 +15,8 @@ import tensorflow as tf
 
 import tokenization
 from bert.export.tokenizer import GraphTokenizer
-from bert.files.paths import check_saved_model, remove, rename, sync, sync_tree
+from bert.files.durable import remove, rename, sync, sync_tree
+from bert.files.outputs import check_saved_model
 
 Tensor = Any
 

@@ -8,7 +8,7 @@ from typing import BinaryIO, TypeVar
 
 from absl import logging
 
-from bert.files.paths import lock, rename, sync
+from bert.files.durable import lock, rename, sync
 
 Input = TypeVar("Input")
 

@@ -14,8 +14,10 @@ from typing import Any, TextIO
 
 from absl import logging
 
-from bert.files import paths
-from bert.files.paths import file_system, is_remote, read_file, write_text
+from bert.files import durable
+from bert.files.durable import write_text
+from bert.files.paths import file_system, paths_from, read_file
+from bert.files.places import is_remote
 
 LIST_FILE = ".own_files.json"
 LOCK_FILE = ".bert.lock"
@@ -78,16 +80,16 @@ def _set_aside(path: str) -> None:
     number = 1
     while gfile.exists(kept := f"{path}.kept-{number}"):
         number += 1
-    paths.rename(path, kept)
+    durable.rename(path, kept)
     logging.warning("%r is of no run here, so it is kept, as %r.", path, kept)
 
 
 @contextlib.contextmanager
 def _list_of(folder: str) -> Iterator[list[str]]:
     """Gives the names, to be changed; evaluations and other workers change them, too."""
-    if folder and not file_system().isdir(folder):
-        file_system().makedirs(folder)
-    with paths.locked_folder(folder):
+    if folder:
+        durable.make_folders(folder)
+    with durable.locked_folder(folder):
         names = read_names(folder)
         before = list(names)
         yield names
@@ -99,7 +101,7 @@ def _write_names(folder: str, names: Collection[str]) -> None:
     text = json.dumps(sorted(names), indent=0, ensure_ascii=False)
     path = os.path.join(folder, LIST_FILE)
     if os.path.islink(path):
-        paths.remove(path)
+        durable.remove(path)
     write_text(path, text + "\n")
 
 
@@ -123,7 +125,7 @@ def _remove(folder: str, name: str) -> None:
     if any(map(os.path.islink, places)):
         return
     if os.path.islink(path) or (gfile.exists(path) and not gfile.isdir(path)):
-        paths.remove(path)
+        durable.remove(path)
     for place in reversed(places):
         if gfile.isdir(place) and not gfile.listdir(place):
             gfile.rmtree(place)
@@ -143,7 +145,7 @@ def clear(folder: str, *, but: Collection[str] = ()) -> None:
         if last != LIST_FILE or not inner:
             continue
         if os.path.islink(place):
-            os.unlink(place)
+            durable.remove(place)
         elif file_system().isdir(place):
             with lock(place):
                 clear(place)
@@ -152,14 +154,14 @@ def clear(folder: str, *, but: Collection[str] = ()) -> None:
     if not read_names(folder):
         path = os.path.join(folder, LIST_FILE)
         if file_system().exists(path):
-            file_system().remove(path)
+            durable.remove(path)
 
 
 def claim_folder(folder: str, name: str) -> str:
     """Returns the path of a folder within, in which runs claim files of their own."""
     adopt(folder, [f"{name}/{LIST_FILE}"])
     path = os.path.join(folder, name)
-    file_system().makedirs(path)
+    durable.make_folders(path)
     return path
 
 
@@ -227,12 +229,12 @@ def _remove_leftovers(folder: str) -> None:
         if name.endswith("/"):
             _finish_exchange(path.rstrip("/"))
         else:
-            paths.remove_leftovers(path)
+            durable.remove_leftovers(path)
         if name.endswith(".index"):
             stem = path.removesuffix(".index")
-            for each in paths.paths_from(f"{stem}.partial."):
+            for each in paths_from(f"{stem}.partial."):
                 if _PARTIAL.fullmatch(each.removeprefix(stem)):
-                    paths.remove(each)
+                    durable.remove(each)
 
 
 def _finish_exchange(place: str) -> None:
@@ -240,10 +242,10 @@ def _finish_exchange(place: str) -> None:
     gfile = file_system()
     old, partial = f"{place}.old", f"{place}.partial"
     if gfile.isdir(old) and not gfile.exists(place):
-        paths.rename(old, place)
+        durable.rename(old, place)
     for left in (old, partial):
         if gfile.isdir(left):
-            paths.remove(left)
+            durable.remove(left)
 
 
 @contextlib.contextmanager
@@ -289,7 +291,7 @@ def check_lock(folder: str) -> None:
         return
     with open(path, encoding="utf-8") as file, contextlib.suppress(OSError):
         # It is let go with the file.
-        if not paths.lock(file, waits=False):
+        if not durable.lock(file, waits=False):
             raise ValueError(_held(path, file.read()))
 
 
@@ -300,7 +302,7 @@ def _open_locked(path: str) -> TextIO | None:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
         file = os.fdopen(descriptor, "r+", encoding="utf-8")
         try:
-            is_held = not paths.lock(file, waits=False)
+            is_held = not durable.lock(file, waits=False)
         except OSError as error:
             logging.warning("%r cannot be locked here (%s).", os.path.dirname(path), error)
             file.close()

@@ -16,7 +16,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from bert.files.paths import index_path, open_file, replace_files
+from bert.files.durable import replace_files
+from bert.files.paths import index_path, open_file
 
 # A record in its file is its length (8 bytes), a checksum of that (4), the record, a checksum of it
 # (4).

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 from absl import logging
 
+from bert.files.durable import replace_files
 from bert.files.machine import size_text
-from bert.files.paths import file_size, match_files, read_lines, replace_files
+from bert.files.paths import file_size, match_files, read_lines
 
 # Tabs, and all that some program takes for the end of a line.
 _BREAKS = re.compile("[\t\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]+")

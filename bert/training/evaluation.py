@@ -11,8 +11,9 @@ import tensorflow as tf
 from absl import logging
 
 from bert.command_line.console import Progress
+from bert.files.durable import write_text
 from bert.files.manifest import claim, claim_folder
-from bert.files.paths import read_file, write_text
+from bert.files.paths import read_file
 from bert.training.loop import Batch, Observer
 from bert.training.progress import open_summaries, write_summaries
 from bert.weights import checkpoint

@@ -23,7 +23,7 @@ import tokenization
 from bert.command_line import flags as common_flags
 from bert.command_line.console import deferred_stop
 from bert.files import fingerprints, manifest
-from bert.files.paths import check_saved_model, make_folder
+from bert.files.outputs import check_saved_model, make_folder
 from bert.training import fit, loop, repeats
 from bert.training.batches import Batches
 from bert.training.evaluation import EarlyStopping, Predictor

@@ -16,7 +16,8 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert.files.paths import index_path, is_file, is_remote, read_file
+from bert.files.paths import index_path, is_file, read_file
+from bert.files.places import is_remote
 from bert.files.records import RECORD_FOOTER, RECORD_HEADER, Index, decode_index
 
 

@@ -15,8 +15,9 @@ import keras
 from absl import logging
 
 from bert.command_line import flags as common_flags
+from bert.files.durable import write_text
 from bert.files.manifest import claim, claim_folder, lock
-from bert.files.paths import make_folder, write_text
+from bert.files.outputs import make_folder
 
 Settings = common_flags.FineTuningSettings
 SettingsType = TypeVar("SettingsType", bound=Settings)

@@ -18,8 +18,10 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert.files import manifest, paths
-from bert.files.paths import paths_from, write_text
+from bert.files import durable, manifest
+from bert.files.durable import write_text
+from bert.files.paths import WILDCARDS, file_size, paths_from
+from bert.files.places import is_remote
 from bert.weights import hub, huggingface, provenance
 from bert.weights.saving import (
     SUFFIXES,
@@ -99,7 +101,7 @@ class Stored:
 
     def _readable_prefix(self) -> str:
         """Returns the prefix, or where TensorFlow took it for a pattern, one through a link."""
-        if paths.is_remote(self.prefix) or not paths.WILDCARDS & set(self.folder):
+        if is_remote(self.prefix) or not WILDCARDS & set(self.folder):
             return self.prefix
         place = tempfile.TemporaryDirectory(prefix="bert-link-")
         weakref.finalize(self, place.cleanup)
@@ -150,7 +152,7 @@ class Stored:
             for name, kind in self._reader.get_variable_to_dtype_map().items()
             if kind != tf.string
         )
-        stored = sum(map(paths.file_size, paths_from(f"{self.prefix}.data-")))
+        stored = sum(map(file_size, paths_from(f"{self.prefix}.data-")))
         if stored < needed:
             raise self._broken(f"its data have {stored} bytes of {needed}")
 
@@ -414,7 +416,7 @@ class Checkpoints:
         path = manifest.claim(self.folder, "checkpoint")
         if os.path.islink(path):
             # It would change the list of another folder.
-            paths.remove(path)
+            durable.remove(path)
         write_text(path, text)
         for name in names[: len(names) - len(kept)]:
             self._remove(name)

@@ -15,7 +15,8 @@ import tokenization
 from bert.files import fingerprints, manifest
 from bert.files import huggingface as huggingface_files
 from bert.files.casing import warn_of_casing
-from bert.files.paths import find_file, is_file, open_file, paths_from, read_file, replace_files
+from bert.files.durable import replace_files
+from bert.files.paths import find_file, is_file, open_file, paths_from, read_file
 from bert.weights import checkpoint, provenance, tokenizers
 from bert.weights.checkpoint import Stored
 from bert.weights.variables import check_size

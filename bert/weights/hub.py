@@ -12,7 +12,7 @@ import re
 from absl import logging
 
 from bert.command_line.checks import is_checking
-from bert.files.paths import is_remote
+from bert.files.places import is_remote
 
 # What belongs to a model, as patterns.
 FILES = (

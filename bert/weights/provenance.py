@@ -11,7 +11,8 @@ from typing import Any
 from absl import logging
 
 from bert.files import manifest
-from bert.files.paths import is_file, read_file, write_text
+from bert.files.durable import write_text
+from bert.files.paths import is_file, read_file
 
 RUN_FILE = "run.json"
 

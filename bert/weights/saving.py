@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert.files import manifest, paths
+from bert.files import durable, manifest
 from bert.files.paths import paths_from
+from bert.files.places import is_remote
 
 SUFFIXES = (".index", ".meta", ".data-00000-of-00001")
 # How the files of a checkpoint end, those of the original's with several devices included.
@@ -60,7 +61,7 @@ def remove(prefix: str) -> None:
     files = [path for path in paths_from(f"{prefix}.") if _FILE.fullmatch(path[len(prefix) :])]
     names = [os.path.basename(path) for path in files]
     manifest.remove(folder, [name for name in names if name.endswith(".index")])
-    paths.sync(folder)
+    durable.sync(folder)
     manifest.remove(folder, names)
 
 
@@ -97,26 +98,26 @@ def save_tensors(prefix: str, tensors: Mapping[str, np.ndarray]) -> None:
         _write_files(partial, tensors)
     except BaseException as error:
         for path in paths_from(partial):
-            paths.remove(path)
+            durable.remove(path)
         if isinstance(error, OSError | tf.errors.OpError):
             _check_room(prefix, sum(values.nbytes for values in tensors.values()))
         raise
     folder = os.path.dirname(prefix)
     # Without its index a checkpoint does not exist: the old one goes first, the new one comes last.
     if tf.io.gfile.exists(f"{prefix}.index"):
-        paths.remove(f"{prefix}.index")
-    paths.sync(folder)
+        durable.remove(f"{prefix}.index")
+    durable.sync(folder)
     index, *others = SUFFIXES
     for suffix in others:
-        paths.rename(partial + suffix, prefix + suffix)
-    paths.sync(folder)
-    paths.rename(partial + index, prefix + index)
-    paths.sync(folder)
+        durable.rename(partial + suffix, prefix + suffix)
+    durable.sync(folder)
+    durable.rename(partial + index, prefix + index)
+    durable.sync(folder)
 
 
 def _check_room(prefix: str, needed: int) -> None:
     """Fails if the disk has not the room that a checkpoint needs."""
-    if paths.is_remote(prefix):
+    if is_remote(prefix):
         return
     free = shutil.disk_usage(os.path.dirname(prefix) or ".").free
     if free < needed:
@@ -138,7 +139,7 @@ def _write_files(prefix: str, tensors: Mapping[str, np.ndarray]) -> None:
     with tf.io.gfile.GFile(f"{prefix}.meta", "wb") as writer:
         writer.write(_meta_graph(declarations).SerializeToString(deterministic=True))
     for suffix in reversed(SUFFIXES):
-        paths.sync(prefix + suffix)
+        durable.sync(prefix + suffix)
 
 
 @functools.lru_cache(maxsize=4)

@@ -12,7 +12,7 @@ from absl import logging
 import modeling
 import tokenization
 from bert.files.manifest import claim
-from bert.files.paths import make_folder
+from bert.files.outputs import make_folder
 from bert.tasks.classification import examples as classification_examples
 from bert.tasks.classification import results as classification_results
 from bert.tasks.classification.examples import DataSet, InputExample

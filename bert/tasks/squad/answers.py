@@ -17,7 +17,7 @@ from absl import logging
 
 import tokenization
 from bert.command_line.console import Progress
-from bert.files.paths import replace_files
+from bert.files.durable import replace_files
 from bert.tasks.squad import questions as squad_questions
 from bert.tasks.squad.window_table import WindowTable
 

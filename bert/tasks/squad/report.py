@@ -14,7 +14,7 @@ from typing import Any
 
 from absl import logging
 
-from bert.files.paths import replace_files
+from bert.files.durable import replace_files
 from bert.tasks.squad import answers as squad_answers
 from bert.tasks.squad import questions as squad_questions
 from bert.tasks.squad import scores as squad_scores

@@ -16,7 +16,7 @@ from absl import logging
 
 import tokenization
 from bert.export import saved_model
-from bert.files.paths import check_saved_model
+from bert.files.outputs import check_saved_model
 from bert.tasks.squad import answers as squad_answers
 from bert.tasks.squad import window_table
 from bert.tasks.squad import windows as squad_windows

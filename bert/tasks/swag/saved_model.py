@@ -13,7 +13,7 @@ from absl import logging
 
 import tokenization
 from bert.export import saved_model
-from bert.files.paths import check_saved_model
+from bert.files.outputs import check_saved_model
 
 Tensor = Any
 

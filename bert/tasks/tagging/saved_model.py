@@ -20,7 +20,7 @@ from absl import logging
 import tokenization
 from bert.export import saved_model
 from bert.export.tokenizer import CharacterTable, tabulate
-from bert.files.paths import check_saved_model
+from bert.files.outputs import check_saved_model
 from bert.tasks.tagging import entities as tagging_entities
 from bert.tasks.tagging import windows as tagging_windows
 from bert.tasks.tagging import words as tagging_words

@@ -13,7 +13,7 @@ from absl import logging
 import modeling
 import tokenization
 from bert.files.manifest import claim
-from bert.files.paths import make_folder
+from bert.files.outputs import make_folder
 from bert.tasks.features import FeatureTagger
 from bert.tasks.heads import tagging_model, tagging_objective
 from bert.tasks.tagging import entities as tagging_entities

@@ -1,0 +1,220 @@
+"""Files written so that only whole ones appear, whatever ends the process or the power.
+
+They are local or anything else that `tf.io.gfile` writes, as in `bert.files.paths`.
+"""
+
+import contextlib
+import errno
+import os
+import re
+import shutil
+import uuid
+from collections.abc import Iterator, Sequence
+from typing import IO, Any, BinaryIO
+
+from bert.files.paths import file_system, open_file, os_errors
+from bert.files.places import is_remote
+
+# What follows the name of a file that is being written.
+_TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.tmp")
+
+
+@contextlib.contextmanager
+def replace_files(paths: Sequence[str]) -> Iterator[list[BinaryIO]]:
+    """Opens files for bytes that take the place of `paths` when the block ends.
+
+    Where it ends with an exception, nothing of them remains, and what was there before does. The
+    same goes for a loss of power: they are on the disk before they have their names.
+    """
+    opened: list[tuple[str, BinaryIO]] = []
+    try:
+        for path in paths:
+            opened.append(open_beside(path))
+        yield [file for _, file in opened]
+        _put_in_place(paths, opened)
+    except BaseException:
+        discard(opened)
+        raise
+
+
+def _put_in_place(paths: Sequence[str], opened: Sequence[tuple[str, BinaryIO]]) -> None:
+    """Gives written files their names, none before all are whole on the disk."""
+    for temporary, file in opened:
+        with os_errors(temporary):
+            if is_remote(temporary):
+                file.close()
+            else:
+                file.flush()
+                os.fsync(file.fileno())
+    for path, (temporary, _) in zip(paths, opened, strict=True):
+        # A link stays a link.
+        rename(temporary, path if is_remote(path) else os.path.realpath(path))
+    # Not before: what is no longer locked is taken for a leftover.
+    for _, file in opened:
+        file.close()
+    for folder in dict.fromkeys(os.path.dirname(temporary) for temporary, _ in opened):
+        sync(folder)
+
+
+def write_text(path: str, text: str) -> None:
+    """Writes `text` to `path`; whoever reads finds the old file or the whole new one."""
+    with replace_files([path]) as (file,):
+        file.write(text.encode())
+
+
+def open_beside(path: str) -> tuple[str, BinaryIO]:
+    """Opens a new file in the folder of `path`; returns its name, too."""
+    if is_remote(path):
+        temporary = f"{path}.{uuid.uuid4().hex}.tmp"
+        with os_errors(path):
+            file = open_file(temporary, "wb")
+            file.write(b"")
+            return temporary, file
+    # A link stays a link; a folder, a pipe or a device is no place for a file.
+    path = os.path.realpath(path)
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise OSError(f"{path!r} is not a regular file")
+    remove_leftovers(path)
+    while True:
+        temporary = f"{path}.{uuid.uuid4().hex}.tmp"
+        file = open_file(temporary, "xb")
+        # Held while it is written, and no longer, however the process ends. Some file systems know
+        # no locks.
+        with contextlib.suppress(OSError):
+            lock(file)
+        # Another run may have taken it for a leftover just before.
+        if os.fstat(file.fileno()).st_nlink:
+            return temporary, file
+        file.close()
+
+
+def discard(opened: Sequence[tuple[str, BinaryIO]]) -> None:
+    """Closes and removes what `open_beside` has opened."""
+    for temporary, file in opened:
+        # What went wrong is on its way already; clearing up must not hide it.
+        with contextlib.suppress(OSError), os_errors(temporary):
+            file.close()
+        with contextlib.suppress(OSError):
+            remove(temporary)
+
+
+def remove_leftovers(path: str) -> None:
+    """Removes what runs have left that were killed while they wrote `path`.
+
+    Only files of the names that `open_beside` gives, and which no process holds.
+    """
+    folder, name = os.path.split(path)
+    # What cannot be seen, opened or locked here is left alone.
+    with contextlib.suppress(OSError):
+        for each in os.listdir(folder):
+            if not each.startswith(name) or not _TEMPORARY.fullmatch(each, len(name)):
+                continue
+            temporary = os.path.join(folder, each)
+            with open_file(temporary, "r+b") as file:
+                if lock(file, waits=False):
+                    os.remove(temporary)
+
+
+def lock(file: IO[Any] | int, *, waits: bool = True) -> bool:
+    """Locks a local file until it is closed or the process ends.
+
+    Args:
+      file: Open, or the number of what is open, such as a folder.
+      waits: Whether to wait for another process that holds it.
+
+    Returns:
+      Whether it is locked; False where another process holds it.
+
+    Raises:
+      OSError: where there are no locks.
+    """
+    try:
+        import fcntl  # noqa: PLC0415 (not everywhere)
+    except ImportError as error:
+        raise OSError(str(error)) from error
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
+    except BlockingIOError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def locked_folder(folder: str) -> Iterator[None]:
+    """Keeps other processes from doing what they do with the same folder under this lock.
+
+    Where there are no locks, they are not kept from it.
+    """
+    with contextlib.ExitStack() as stack:
+        # Windows does not open folders.
+        with contextlib.suppress(OSError):
+            if not is_remote(folder):
+                descriptor = os.open(folder or ".", os.O_RDONLY)
+                stack.callback(os.close, descriptor)
+                lock(descriptor)
+        yield
+
+
+def rename(old: str, new: str) -> None:
+    """Gives a file, or a folder where there is none yet, another name.
+
+    A file or a link that has that name is replaced.
+    """
+    if is_remote(new):
+        with os_errors(new):
+            file_system().rename(old, new, overwrite=True)
+    else:
+        os.replace(old, new)
+
+
+def make_folders(path: str) -> None:
+    """Makes a folder, and those above it, as far as they are not there."""
+    if is_remote(path):
+        with os_errors(path):
+            file_system().makedirs(path)
+    else:
+        os.makedirs(path, exist_ok=True)
+
+
+def remove(path: str) -> None:
+    """Removes a file, or a folder with all that is in it; of a link, the link alone."""
+    if is_remote(path):
+        gfile = file_system()
+        with os_errors(path):
+            (gfile.rmtree if gfile.isdir(path) else gfile.remove)(path)
+    elif os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path)
+    else:
+        os.remove(path)
+
+
+def sync(path: str) -> None:
+    """Waits until a file, or the names in a folder, would outlive a loss of power.
+
+    Other file systems than the local ones see to that themselves.
+    """
+    if is_remote(path):
+        return
+    try:
+        descriptor = os.open(path or ".", os.O_RDONLY)
+    except PermissionError:
+        # Who may write to a folder need not be allowed to read it.
+        return
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        # Some file systems cannot do it for a folder.
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def sync_tree(folder: str) -> None:
+    """Does as `sync` for a folder and all that is in it."""
+    if is_remote(folder):
+        return
+    for inner, _, names in os.walk(folder):
+        for name in names:
+            sync(os.path.join(inner, name))
+        sync(inner)

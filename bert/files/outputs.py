@@ -1,0 +1,146 @@
+"""What a command is told to write: checked before anything is made."""
+
+import contextlib
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import BinaryIO
+
+from bert.command_line.checks import is_checking
+from bert.files.durable import discard, make_folders, open_beside, replace_files, sync
+from bert.files.paths import file_size, file_system, is_file, is_folder, list_folder
+from bert.files.places import check_folder, check_place, is_remote
+
+# Names of a model's weights, and of the files beside them without which it is none.
+_WEIGHTS = r"saved_model\.pb|.+\.(index|data-\d{5}-of-\d{5}|safetensors|h5)"
+_MODEL_FILES = re.compile(
+    rf"{_WEIGHTS}|.+\.meta|.+\.index\.json|checkpoint|vocab\.txt|(bert_)?config\.json|task\.json"
+    r"|tokenizer(_config)?\.json|special_tokens_map\.json"
+)
+
+# Without this file, a folder is none of ours to replace.
+_SAVED_GRAPH = "saved_model.pb"
+
+
+def check_outputs(
+    paths: Sequence[str],
+    inputs: Sequence[str],
+    flag: str,
+    may_replace: Callable[[str], bool] | None = None,
+) -> None:
+    """Checks that files can be written, before what goes into them is made.
+
+    Args:
+      paths: The files to write.
+      inputs: Files that must not be among them.
+      flag: The flag that gave the paths, for the messages.
+      may_replace: Whether a file that is there may go. A model's never may, an empty one always;
+        None for files of a run's own folder.
+
+    Raises:
+      ValueError: naming the flag and the path.
+    """
+    read = {os.path.realpath(path) for path in inputs}
+    seen: set[str] = set()
+    for path in paths:
+        place = path if is_remote(path) else os.path.realpath(path)
+        if not path:
+            raise ValueError(f"`--{flag}` must name files. Received an empty name among {paths}.")
+        if place in seen:
+            raise ValueError(f"`--{flag}` must name each file once. Received {path!r} again.")
+        if place in read:
+            raise ValueError(f"`--{flag}` must not name an input file. Received {path!r}.")
+        seen.add(place)
+    try:
+        for path in paths:
+            if may_replace and is_file(path) and file_size(path):
+                _check_replaced(path, flag, may_replace)
+            if not is_checking():
+                discard([open_beside(path)])
+            else:
+                check_place(path, within_new=may_replace is None)
+    except OSError as error:
+        raise ValueError(f"`--{flag}` must name files that can be written. {error}.") from error
+
+
+def _check_replaced(path: str, flag: str, may_replace: Callable[[str], bool]) -> None:
+    """Checks that the file at `path` may go."""
+    if weights := _model_of(path):
+        raise ValueError(
+            f"`--{flag}` must not name a file of a model. Received {path!r}, which belongs to "
+            f"{weights!r}. Give another name."
+        )
+    if not may_replace(path):
+        raise ValueError(
+            f"`--{flag}` must name a new file. Received {path!r}, which is there. Give another "
+            "name, or `--overwrite` to replace it."
+        )
+
+
+def _model_of(path: str) -> str | None:
+    """Returns weights to which a file belongs, by its name and place, or None."""
+    place = path if is_remote(path) else os.path.realpath(path)
+    folder, name = os.path.split(place)
+    if not _MODEL_FILES.fullmatch(name):
+        return None
+    if os.path.basename(folder) == "assets":
+        # Of a module of TensorFlow Hub.
+        folder = os.path.dirname(folder)
+    # Hidden is the index of records.
+    names = [
+        each
+        for each in list_folder(folder)
+        if re.fullmatch(_WEIGHTS, each) and not each.startswith(".")
+    ]
+    return os.path.join(folder, name if name in names else names[0]) if names else None
+
+
+@contextlib.contextmanager
+def open_output(path: str) -> Iterator[BinaryIO]:
+    """Opens `--output_file`: standard output for -, else a file that appears when it is whole."""
+    if path == "-":
+        yield sys.stdout.buffer
+        return
+    with replace_files([path]) as (file,):
+        yield file
+
+
+def make_folder(output_dir: str) -> None:
+    """Makes the folder if need be, and tries whether it can be written.
+
+    Raises:
+      ValueError: where it cannot.
+    """
+    if is_checking():
+        check_folder(output_dir)
+        return
+    try:
+        if not is_folder(output_dir):
+            make_folders(output_dir)
+            sync(os.path.dirname(output_dir.rstrip("/")))
+    except OSError as error:
+        raise ValueError(
+            f"`--output_dir` must be a folder that can be written. Received {output_dir!r}: {error}"
+        ) from error
+    check_outputs([os.path.join(output_dir, "checkpoint")], [], "output_dir")
+
+
+def check_saved_model(folder: str) -> str:
+    """Returns the place of `folder`, links followed, if a SavedModel may be written there.
+
+    Raises:
+      ValueError: where there is something else than a SavedModel.
+    """
+    place = folder if is_remote(folder) else os.path.realpath(folder)
+    place = place.rstrip("/")
+    gfile = file_system()
+    if gfile.exists(place) and not gfile.exists(os.path.join(place, _SAVED_GRAPH)):
+        if gfile.isdir(place) and not gfile.listdir(place):
+            return place
+        raise ValueError(
+            f"A SavedModel must be written to a new folder, or replace another SavedModel. "
+            f"Received {folder!r}, which holds no {_SAVED_GRAPH!r}. Give another folder, or remove "
+            "that one."
+        )
+    return place
