@@ -32,6 +32,7 @@ from bert.command_line.console import Stop, watched_signals
 from bert.command_line.flags import FineTuningSettings
 from bert.tasks.pretraining import heads as pretraining_heads
 from bert.training import finetuning, loop
+from bert.training.train_log import TrainLog
 from bert.weights import checkpoint
 
 
@@ -69,7 +70,14 @@ def train(trainer, batches, folder, steps, *, save_every=1000, observers=(), kee
         checkpoints=checkpoint.Checkpoints(str(folder), keep),
         save_checkpoints_steps=save_every,
         observers=observers,
+        log=TrainLog(str(folder), first_step=trainer.step, num_train_steps=steps),
     )
+
+
+def assert_same_log(folder):
+    """Checks that the training that was stopped tells of its steps what the other one tells."""
+    whole, stopped = (folder / name / "train_log.jsonl" for name in ("whole", "stopped"))
+    assert stopped.read_bytes() == whole.read_bytes()
 
 
 def test_trajectory_equals_the_original(golden):
@@ -278,6 +286,7 @@ def test_stopped_and_resumed_run_ends_where_it_would_have(
     assert loop.initialize(second.model, second.state(), checkpoints, None) == stop
     train(second, make_batches(6), tmp_path / "stopped", 7)
     assert_same(values_of(second), values_of(whole))
+    assert_same_log(tmp_path)
 
 
 def test_micro_batches_and_steps_have_dropout_masks_of_their_own(tiny_config):
@@ -595,6 +604,7 @@ def assert_goes_on(tmp_path, tiny_config, make_batches, initial, step):
     assert loop.initialize(second.model, second.state(), checkpoints, None) == step
     train(second, make_batches(6), tmp_path / "stopped", 7)
     assert_same(values_of(second), values_of(whole))
+    assert_same_log(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import tensorflow as tf
 from absl import logging
 
 from bert.command_line.console import Stop, deferred_stop, stop_signal, take_signals_again
+from bert.training.train_log import TrainLog
 from bert.weights.checkpoint import Checkpoints, UnsoundError
 
 REMEDY = "Try a smaller --learning_rate or more --num_warmup_steps."
@@ -25,13 +26,20 @@ class Keeper:
       trainer: As `loop.Trainer`.
       checkpoints: Where to save, None for nowhere.
       has_several_workers: Whether other processes take the same steps.
+      log: Written before the checkpoint that it belongs to, so that none is without it.
     """
 
     def __init__(
-        self, trainer: Any, checkpoints: Checkpoints | None, *, has_several_workers: bool
+        self,
+        trainer: Any,
+        checkpoints: Checkpoints | None,
+        *,
+        has_several_workers: bool,
+        log: TrainLog | None = None,
     ) -> None:
         self._trainer = trainer
         self._checkpoints = checkpoints
+        self._log = log
         self._has_several_workers = has_several_workers
         self._saved = trainer.step
         # The step that the weights are of, None while they are changing.
@@ -49,8 +57,10 @@ class Keeper:
         if isinstance(error, KeyboardInterrupt) and self._reached is None:
             # It comes before a step or after it.
             self._reached = self._trainer.step
-        if error and self._reached is not None:
+        if error:
             try:
+                # What led to the end is seen there even if that step is not to be saved.
+                self._write_log()
                 self.save()
             except (OSError, ArithmeticError, tf.errors.OpError) as other:
                 logging.error("Step %d could not be saved: %s", self._trainer.step, other)
@@ -76,6 +86,7 @@ class Keeper:
             return
         with deferred_stop():
             self._reached = None
+            self._write_log()
             try:
                 prefix = self._checkpoints.save(self._trainer.state(), reached)
             except UnsoundError as error:
@@ -85,3 +96,7 @@ class Keeper:
                 ) from error
             logging.info("Saved %s.", prefix)
             self._saved = self._reached = reached
+
+    def _write_log(self) -> None:
+        if self._log:
+            self._log.write()

@@ -25,6 +25,7 @@ from bert.training.keeper import REMEDY, Keeper, NonFiniteLossError
 from bert.training.memory import tell_needs
 from bert.training.plan import Plan
 from bert.training.progress import ProgressLog
+from bert.training.train_log import TrainLog
 from bert.weights import checkpoint, provenance
 from bert.weights.checkpoint import Stored
 
@@ -326,6 +327,7 @@ def train(
     checkpoints: checkpoint.Checkpoints,
     save_checkpoints_steps: int,
     observers: Sequence[Observer],
+    log: TrainLog | None = None,
 ) -> None:
     """Trains up to step `num_train_steps`, saving checkpoints on the way and at the end.
 
@@ -336,6 +338,7 @@ def train(
       checkpoints: Where to save; only the chief worker does.
       save_checkpoints_steps: Steps between checkpoints.
       observers: Called after each step with its number and results; any of them may end it.
+      log: Keeps the results of the steps that checkpoints are of.
 
     However it ends, what it has reached is saved, if the weights are sound: `Stop` comes when that
     is done. An exception in a step may have come in the midst of changing them.
@@ -356,6 +359,7 @@ def train(
         trainer,
         checkpoints if saves else None,
         has_several_workers=has_several_workers(trainer.strategy),
+        log=log,
     ) as keeper:
         for step, batch in enumerate(
             batches.iterate(start, num_train_steps, trainer.strategy), start=start + 1
@@ -363,6 +367,8 @@ def train(
             with keeper.taking_step():
                 results = trainer.train_step(batch)
                 _check_finite(results, step, trainer, batches, checkpoints.folder if saves else "")
+                if log:
+                    log.add(step, results)
             ends = [observe(step, results) for observe in observers]
             end = step == num_train_steps or any(ends)
             if step % save_checkpoints_steps == 0 or end:
@@ -420,17 +426,17 @@ class Run:
     def train(self, batches: Any, observers: Sequence[Observer] = ()) -> None:
         """Trains as `train` does; the chief also logs how far it is and keeps what it is."""
         settings, num_train_steps = self._settings, self._plan.num_train_steps
-        log: list[Observer] = []
+        told: list[Observer] = []
         writes = is_chief(self.trainer.strategy)
+        reach = {"first_step": self.first_step, "num_train_steps": num_train_steps}
         if writes and self.first_step < num_train_steps:
             self._plan.keep(settings.output_dir)
         if writes:
             self._tell_needs(batches, num_train_steps)
-            log.append(
+            told.append(
                 ProgressLog(
                     settings.output_dir,
-                    first_step=self.first_step,
-                    num_train_steps=num_train_steps,
+                    **reach,
                     batch_size=batches.batch_size,
                     every=settings.log_every_steps,
                 )
@@ -441,7 +447,8 @@ class Run:
             num_train_steps=num_train_steps,
             checkpoints=self.checkpoints,
             save_checkpoints_steps=settings.save_checkpoints_steps,
-            observers=[*log, *observers],
+            observers=[*told, *observers],
+            log=TrainLog(settings.output_dir, **reach) if writes else None,
         )
 
     def end(self) -> None:

@@ -1,0 +1,81 @@
+"""Losses, learning rate and gradient norm of a training, step by step, as `train_log.jsonl`.
+
+The file is made of the training alone, not of times: that of a training which was stopped and has
+gone on holds the same bytes as that of one which was left alone.
+"""
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from absl import logging
+
+from bert.files.durable import write_text
+from bert.files.manifest import claim
+from bert.files.paths import is_file, read_file
+
+TRAIN_LOG_FILE = "train_log.jsonl"
+
+# Of a longer training, every n-th step makes a line, so that there are at most so many.
+MOST_LINES = 10_000
+
+_NAMES = {"gradient_norm": "grad_norm"}
+
+
+class TrainLog:
+    """The results of single steps, on lines of JSON.
+
+    Args:
+      folder: That of the training.
+      first_step: The step that it goes on from; lines behind it are of what is trained again.
+      num_train_steps: The step that it ends with.
+    """
+
+    def __init__(self, folder: str, *, first_step: int, num_train_steps: int) -> None:
+        self._folder = folder
+        self._every = -(-num_train_steps // MOST_LINES)
+        self._lines = _read_lines(os.path.join(folder, TRAIN_LOG_FILE), first_step)
+        self._num_written = -1
+
+    def add(self, step: int, results: Mapping[str, float]) -> None:
+        """Takes the results of a step; `write` keeps them."""
+        if step % self._every == 0:
+            values = {_NAMES.get(name, name): _short(value) for name, value in results.items()}
+            self._lines.append(json.dumps({"step": step, **values}))
+
+    def write(self) -> None:
+        """Writes the file, which a checkpoint of the last step may then follow."""
+        if len(self._lines) != self._num_written:
+            text = "".join(f"{line}\n" for line in self._lines)
+            write_text(claim(self._folder, TRAIN_LOG_FILE), text)
+            self._num_written = len(self._lines)
+
+
+def _short(value: float) -> float | None:
+    """Returns a value with the digits that float32 has; None where it has overflowed."""
+    return float(f"{value:.7g}") if math.isfinite(value) else None
+
+
+def _read_lines(path: str, last: int) -> list[str]:
+    """Returns the lines up to a step, as they are in a file."""
+    if not last or not is_file(path):
+        return []
+    lines = []
+    for number, line in enumerate(read_file(path).splitlines(), start=1):
+        try:
+            step: Any = json.loads(line)["step"]
+        except (ValueError, TypeError, KeyError, RecursionError):
+            step = None
+        if type(step) is not int:
+            logging.warning(
+                "%s:%d is no step's results, so the file begins anew behind step %d.",
+                path,
+                number,
+                last,
+            )
+            return []
+        if step <= last:
+            lines.append(line.decode())
+    return lines
