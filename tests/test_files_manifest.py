@@ -115,6 +115,27 @@ def test_only_leftovers_of_claimed_names_are_removed(tmp_path):
     assert names_in(tmp_path) == sorted([*users, manifest.LIST_FILE])
 
 
+def test_leftovers_are_removed_from_a_folder_that_a_link_leads_to(tmp_path):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "run").symlink_to(tmp_path / "disk")
+    manifest.adopt(str(tmp_path / "run"), ["vocab.txt"])
+    write(tmp_path / f"disk/vocab.txt.{'0' * 32}.tmp")
+    with manifest.lock(str(tmp_path / "run")):
+        pass
+    assert names_in(tmp_path / "disk") == [manifest.LIST_FILE]
+
+
+def test_leftovers_are_looked_for_once_in_each_folder(tmp_path, monkeypatch):
+    manifest.adopt(str(tmp_path), [f"{inner}{n}.index" for inner in ("", "a/") for n in range(50)])
+    listed = []
+    listdir = os.listdir
+    monkeypatch.setattr(os, "listdir", lambda path: [listed.append(path), *listdir(path)][1:])
+    (tmp_path / "a").mkdir()
+    with manifest.lock(str(tmp_path)):
+        pass
+    assert len(listed) <= 4
+
+
 def test_a_folder_that_was_being_exchanged_is_not_lost(tmp_path):
     manifest.claim_tree(str(tmp_path), "saved_model")
     for name in ("saved_model.partial", "saved_model.old"):

@@ -9,14 +9,18 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import IO, Any, BinaryIO
 
 from bert.files.paths import file_system, open_file, os_errors
 from bert.files.places import is_remote
 
-# What follows the name of a file that is being written.
-_TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.tmp")
+# The name of a file that is being written, and behind it what tells one writing from the next.
+_TEMPORARY = re.compile(r"(.+)\.[0-9a-f]{32}\.tmp", re.DOTALL)
+
+
+class NoLocksError(OSError):
+    """Files cannot be locked here."""
 
 
 @contextlib.contextmanager
@@ -64,28 +68,21 @@ def write_text(path: str, text: str) -> None:
 
 def open_beside(path: str) -> tuple[str, BinaryIO]:
     """Opens a new file in the folder of `path`; returns its name, too."""
+    tail = f".{uuid.uuid4().hex}.tmp"
     if is_remote(path):
-        temporary = f"{path}.{uuid.uuid4().hex}.tmp"
         with os_errors(path):
-            file = open_file(temporary, "wb")
+            file = open_file(path + tail, "wb")
             file.write(b"")
-            return temporary, file
+            return path + tail, file
     # A link stays a link; a folder, a pipe or a device is no place for a file.
     path = os.path.realpath(path)
     if os.path.exists(path) and not os.path.isfile(path):
         raise OSError(f"{path!r} is not a regular file")
-    remove_leftovers(path)
-    while True:
-        temporary = f"{path}.{uuid.uuid4().hex}.tmp"
-        file = open_file(temporary, "xb")
-        # Held while it is written, and no longer, however the process ends. Some file systems know
-        # no locks.
-        with contextlib.suppress(OSError):
-            lock(file)
-        # Another run may have taken it for a leftover just before.
-        if os.fstat(file.fileno()).st_nlink:
-            return temporary, file
-        file.close()
+    folder, name = os.path.split(path)
+    remove_leftovers(folder, [name])
+    # Locked while it is written, and no longer, however the process ends. Another run that takes it
+    # for a leftover just before holds it for a moment.
+    return path + tail, open_locked(path + tail, waits=True)
 
 
 def discard(opened: Sequence[tuple[str, BinaryIO]]) -> None:
@@ -98,21 +95,52 @@ def discard(opened: Sequence[tuple[str, BinaryIO]]) -> None:
             remove(temporary)
 
 
-def remove_leftovers(path: str) -> None:
-    """Removes what runs have left that were killed while they wrote `path`.
+def remove_leftovers(folder: str, names: Collection[str]) -> None:
+    """Removes what runs have left that were killed while they wrote files of a local folder.
 
-    Only files of the names that `open_beside` gives, and which no process holds.
+    Only files of the names that `open_beside` gives for these, and which no process holds.
     """
-    folder, name = os.path.split(path)
     # What cannot be seen, opened or locked here is left alone.
     with contextlib.suppress(OSError):
         for each in os.listdir(folder):
-            if not each.startswith(name) or not _TEMPORARY.fullmatch(each, len(name)):
+            match = _TEMPORARY.fullmatch(each)
+            if not match or match[1] not in names:
                 continue
-            temporary = os.path.join(folder, each)
-            with open_file(temporary, "r+b") as file:
+            path = os.path.join(folder, each)
+            with contextlib.suppress(OSError), open_file(path, "r+b") as file:
                 if lock(file, waits=False):
-                    os.remove(temporary)
+                    os.remove(path)
+
+
+def open_locked(path: str, *, waits: bool = False, required: bool = False) -> BinaryIO:
+    """Opens a local file to read and to write, made if it is not there, with a lock on it.
+
+    Args:
+      path: A link is not followed to a file that is something else.
+      waits: Whether to wait for another process that holds it.
+      required: Whether to fail where there are no locks, rather than to go on without one.
+
+    Raises:
+      BlockingIOError: where another process holds it.
+      NoLocksError: as `required`.
+    """
+    while True:
+        # Neither cut nor moved to its end.
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
+        file = os.fdopen(descriptor, "r+b")
+        with contextlib.ExitStack() as stack:
+            stack.callback(file.close)
+            try:
+                if not lock(file, waits=waits):
+                    raise BlockingIOError(errno.EAGAIN, "Another process holds it", path)
+            except NoLocksError:
+                if required:
+                    raise
+            # Who held it may have removed or renamed it since it was opened: it is opened anew.
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.stat(path), os.fstat(descriptor)):
+                    stack.pop_all()
+                    return file
 
 
 def lock(file: IO[Any] | int, *, waits: bool = True) -> bool:
@@ -126,16 +154,18 @@ def lock(file: IO[Any] | int, *, waits: bool = True) -> bool:
       Whether it is locked; False where another process holds it.
 
     Raises:
-      OSError: where there are no locks.
+      NoLocksError: as its name says.
     """
     try:
         import fcntl  # noqa: PLC0415 (not everywhere)
     except ImportError as error:
-        raise OSError(str(error)) from error
+        raise NoLocksError(str(error)) from error
     try:
         fcntl.flock(file, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
     except BlockingIOError:
         return False
+    except OSError as error:
+        raise NoLocksError(*error.args) from error
     return True
 
 

@@ -8,7 +8,7 @@ from typing import BinaryIO, TypeVar
 
 from absl import logging
 
-from bert.files.durable import lock, rename, sync
+from bert.files.durable import open_locked, rename, sync
 
 Input = TypeVar("Input")
 
@@ -33,25 +33,13 @@ class KeptLines:
         self._file = self._open()
 
     def _open(self) -> BinaryIO:
-        while True:
-            # Neither cut nor moved to its end, whether it is there or not.
-            descriptor = os.open(self.unfinished, os.O_RDWR | os.O_CREAT, 0o666)
-            file = os.fdopen(descriptor, "r+b")
-            is_free = True
-            # Some file systems know no locks.
-            with contextlib.suppress(OSError):
-                is_free = lock(file, waits=False)
-            if not is_free:
-                file.close()
-                raise ValueError(
-                    f"`--output_file` must be written by one run at a time. Another one is at "
-                    f"work on {self.unfinished!r}."
-                )
-            # The other run may have ended in between, and given it its last name.
-            with contextlib.suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(descriptor), os.stat(self.unfinished)):
-                    return file
-            file.close()
+        try:
+            return open_locked(self.unfinished)
+        except BlockingIOError as error:
+            raise ValueError(
+                f"`--output_file` must be written by one run at a time. Another one is at "
+                f"work on {self.unfinished!r}."
+            ) from error
 
     def pass_over(
         self, inputs: Iterator[Input], answers: Callable[[bytes, Input], bool]

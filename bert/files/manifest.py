@@ -10,20 +10,20 @@ import os
 import re
 import socket
 from collections.abc import Collection, Iterator
-from typing import Any, TextIO
+from typing import Any, BinaryIO
 
 from absl import logging
 
 from bert.files import durable
-from bert.files.durable import write_text
-from bert.files.paths import file_system, paths_from, read_file
+from bert.files.durable import NoLocksError, write_text
+from bert.files.paths import file_system, list_folder, read_file
 from bert.files.places import is_remote
 
 LIST_FILE = ".own_files.json"
 LOCK_FILE = ".bert.lock"
 
 # How the names of files end that a killed process leaves of a checkpoint that it was writing.
-_PARTIAL = re.compile(r"\.partial\.(index|meta|data-\d{5}-of-\d{5}(\.tempstate\d+)?)")
+_PARTIAL = re.compile(r"(.+)\.partial\.(index|meta|data-\d{5}-of-\d{5}(\.tempstate\d+)?)")
 
 
 def read_names(folder: str) -> list[str]:
@@ -222,19 +222,22 @@ def adopt(folder: str, names: Collection[str]) -> None:
 
 def _remove_leftovers(folder: str) -> None:
     """Removes what runs that were killed had begun to write; only who holds the lock may."""
+    owned: dict[str, set[str]] = {}
     for name in (*read_names(folder), LIST_FILE):
-        path = os.path.join(folder, name)
-        if os.path.islink(os.path.dirname(path)):
+        inner, last = os.path.split(name)
+        owned.setdefault(inner, set()).add(last)
+    for inner, names in owned.items():
+        place = os.path.join(folder, inner)
+        if inner and os.path.islink(place):
             continue
-        if name.endswith("/"):
-            _finish_exchange(path.rstrip("/"))
-        else:
-            durable.remove_leftovers(path)
-        if name.endswith(".index"):
-            stem = path.removesuffix(".index")
-            for each in paths_from(f"{stem}.partial."):
-                if _PARTIAL.fullmatch(each.removeprefix(stem)):
-                    durable.remove(each)
+        if "" in names:
+            # Of a name that ends with a slash.
+            _finish_exchange(place)
+        durable.remove_leftovers(place, names)
+        for each in list_folder(place):
+            match = _PARTIAL.fullmatch(each)
+            if match and f"{match[1]}.index" in names:
+                durable.remove(os.path.join(place, each))
 
 
 def _finish_exchange(place: str) -> None:
@@ -270,7 +273,8 @@ def lock(folder: str) -> Iterator[None]:
         return
     try:
         file.truncate(0)
-        json.dump({"host": socket.gethostname(), "process": os.getpid()}, file)
+        holder = {"host": socket.gethostname(), "process": os.getpid()}
+        file.write(json.dumps(holder).encode())
         file.flush()
         _remove_leftovers(folder)
         yield
@@ -289,40 +293,29 @@ def check_lock(folder: str) -> None:
     path = os.path.join(folder, LOCK_FILE)
     if is_remote(folder) or not os.path.isfile(path):
         return
-    with open(path, encoding="utf-8") as file, contextlib.suppress(OSError):
+    # Its holder may remove it any time.
+    with contextlib.suppress(FileNotFoundError, NoLocksError), open(path, "rb") as file:
         # It is let go with the file.
         if not durable.lock(file, waits=False):
-            raise ValueError(_held(path, file.read()))
+            raise ValueError(_held(path))
 
 
-def _open_locked(path: str) -> TextIO | None:
+def _open_locked(path: str) -> BinaryIO | None:
     """Returns the file of the lock, which this process has; None where there are no locks."""
-    while True:
-        # A link is not followed to a file that is something else.
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
-        file = os.fdopen(descriptor, "r+", encoding="utf-8")
-        try:
-            is_held = not durable.lock(file, waits=False)
-        except OSError as error:
-            logging.warning("%r cannot be locked here (%s).", os.path.dirname(path), error)
-            file.close()
-            return None
-        if is_held:
-            holder = file.read()
-            file.close()
-            raise ValueError(_held(path, holder))
-        # Who had it may have removed the file since it was opened; then a new one is needed.
-        with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(os.stat(path), os.fstat(file.fileno())):
-                return file
-        file.close()
-
-
-def _held(path: str, holder: str) -> str:
     try:
-        values = json.loads(holder)
+        return durable.open_locked(path, required=True)
+    except BlockingIOError as error:
+        raise ValueError(_held(path)) from error
+    except NoLocksError as error:
+        logging.warning("%r cannot be locked here (%s).", os.path.dirname(path), error)
+        return None
+
+
+def _held(path: str) -> str:
+    try:
+        values = json.loads(read_file(path))
         who = f"process {values['process']} on {values['host']}"
-    except (ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError):
         who = "another process"
     return (
         f"`--output_dir` must be a folder in which nothing else trains. In "

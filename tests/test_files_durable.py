@@ -1,0 +1,220 @@
+import errno
+import fcntl
+import os
+import resource
+import threading
+
+import pytest
+import tensorflow as tf
+from conftest import run_python
+from power_loss import PowerLoss
+
+from bert.files.durable import NoLocksError, open_locked, remove, remove_leftovers, replace_files
+from bert.files.outputs import check_outputs
+from bert.files.paths import file_size, match_files, read_lines
+from bert.files.records import write_records
+
+RAM = "ram://test_files_durable"
+
+
+def write_half(paths, error):
+    with replace_files(paths) as files:
+        files[0].write(b"half")
+        raise error
+
+
+def test_files_appear_together_when_all_are_whole(tmp_path):
+    paths = [str(tmp_path / "a"), str(tmp_path / "b")]
+    (tmp_path / "a").write_bytes(b"before")
+    with replace_files(paths) as [a, b]:
+        a.write(b"1")
+        b.write(b"2")
+        assert (tmp_path / "a").read_bytes() == b"before"
+        assert not (tmp_path / "b").exists()
+    assert [(tmp_path / name).read_bytes() for name in "ab"] == [b"1", b"2"]
+    assert sorted(os.listdir(tmp_path)) == ["a", "b"]
+
+
+def test_a_loss_of_power_leaves_whole_files(tmp_path, monkeypatch):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "a").write_bytes(b"before")
+    with monkeypatch.context() as patch, PowerLoss(folder, patch) as power:
+        with replace_files([str(folder / "a"), str(folder / "b")]) as [a, b]:
+            a.write(b"1" * 100)
+            b.write(b"2" * 100)
+        power.states.clear()
+        power.strike()
+        # When it has returned, nothing can be lost any more.
+        assert list(power.states.values()) == [{"a": b"1" * 100, "b": b"2" * 100}]
+    for state in power.states.values():
+        assert state["a"] in (b"before", b"1" * 100)
+        assert state.get("b", b"2" * 100) == b"2" * 100
+
+
+def write_two(folder):
+    with replace_files([str(folder / "a"), str(folder / "b")]) as [a, b]:
+        a.write(b"1")
+        b.write(b"2" * 20)
+
+
+def test_no_file_appears_before_all_are_closed(tmp_path):
+    (tmp_path / "a").write_bytes(b"before")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    # What is written waits in memory; that it is too much is seen when the file is closed.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            write_two(tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"a": b"before"}
+
+
+def test_what_is_removed_is_the_link(tmp_path):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "disk" / "file").write_text("kept")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "inner").symlink_to(tmp_path / "disk")
+    (tmp_path / "link").symlink_to(tmp_path / "disk")
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    for name in ("folder", "link", "dangling"):
+        remove(str(tmp_path / name))
+    assert os.listdir(tmp_path) == ["disk"]
+    assert os.listdir(tmp_path / "disk") == ["file"]
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="Whoever may do everything may read it, too.")
+def test_a_folder_that_cannot_be_read_is_written(tmp_path):
+    tmp_path.chmod(0o300)
+    with replace_files([str(tmp_path / "file")]) as [file]:
+        file.write(b"text")
+    assert (tmp_path / "file").read_bytes() == b"text"
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_an_exception_leaves_files_as_they_were(tmp_path, error):
+    (tmp_path / "a").write_bytes(b"before")
+    with pytest.raises(error):
+        write_half([str(tmp_path / "a"), str(tmp_path / "b")], error)
+    assert os.listdir(tmp_path) == ["a"]
+    assert (tmp_path / "a").read_bytes() == b"before"
+
+
+def test_an_output_that_cannot_be_opened_takes_the_others_with_it(tmp_path):
+    with (
+        pytest.raises(FileNotFoundError),
+        replace_files([str(tmp_path / "a"), str(tmp_path / "nowhere" / "b")]),
+    ):
+        pass
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_link_stays_a_link(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "file").write_bytes(b"before")
+    (tmp_path / "link").symlink_to(tmp_path / "real" / "file")
+    with replace_files([str(tmp_path / "link")]) as [file]:
+        file.write(b"after")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real" / "file").read_bytes() == b"after"
+
+
+def test_what_a_killed_run_has_left_goes_and_nothing_else(tmp_path):
+    out = str(tmp_path / "out")
+    code = (
+        "import os, signal, sys\n"
+        "from bert.files.durable import replace_files\n"
+        "with replace_files(sys.argv[1:]) as files:\n"
+        "    files[0].write(b'half')\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    run_python("-c", code, out, str(tmp_path / "other"), check=False)
+    left = sorted(os.listdir(tmp_path))
+    assert [name.split(".")[0] for name in left] == ["other", "out"]
+    mine = {f"out.{'0' * 31}g.tmp", f"out.{'0' * 32}.tmp.bak", "out.tmp", f"outer.{'0' * 32}.tmp"}
+    for name in mine:
+        (tmp_path / name).write_text("mine")
+    with replace_files([out]) as [file]:
+        # That of a run that is at work.
+        at_work = set(os.listdir(tmp_path)) - mine - {left[0]}
+        check_outputs([out], [], "out")
+        assert at_work <= set(os.listdir(tmp_path))
+        file.write(b"whole")
+    assert set(os.listdir(tmp_path)) == mine | {left[0], "out"}
+    assert (tmp_path / "out").read_bytes() == b"whole"
+
+
+def test_paths_may_be_what_tensorflow_reads():
+    paths = [f"{RAM}/a.tfrecord", f"{RAM}/b.tfrecord"]
+    tf.io.gfile.makedirs(RAM)
+    check_outputs(paths, [], "out")
+    assert tf.io.gfile.listdir(RAM) == []
+    with write_records(paths) as writers:
+        for index, writer in enumerate(writers):
+            writer.write(b"record\n" * index)
+    with pytest.raises(KeyError):
+        write_half(paths, KeyError)
+    assert match_files(f"{RAM}/*", "in") == paths
+    assert list(tf.data.TFRecordDataset(paths).as_numpy_iterator()) == [b"", b"record\n"]
+    size = file_size(paths[1])
+    assert list(read_lines(paths[1]))[-1][1] == size
+    with pytest.raises(ValueError, match="`--in` must name existing files"):
+        match_files(f"{RAM}/none", "in")
+    with pytest.raises(ValueError, match="`--out` must name files that can be written"):
+        check_outputs(["gs-nowhere://x/y"], [], "out")
+
+
+def test_a_file_is_locked_by_one_at_a_time(tmp_path):
+    path = str(tmp_path / "file")
+    with open_locked(path) as file:
+        file.write(b"kept")
+        file.flush()
+        with pytest.raises(BlockingIOError):
+            open_locked(path)
+    with open_locked(path) as file:
+        assert file.read() == b"kept"
+
+
+@pytest.mark.parametrize("leave", [os.remove, lambda path: os.rename(path, path + ".whole")])
+def test_who_waits_for_a_file_that_goes_gets_a_new_one(tmp_path, leave):
+    path = str(tmp_path / "file")
+    first = open_locked(path)
+    got = []
+    other = threading.Thread(target=lambda: got.append(open_locked(path, waits=True)))
+    other.start()
+    leave(path)
+    first.close()
+    other.join()
+    with got[0] as file:
+        assert os.path.samestat(os.fstat(file.fileno()), os.stat(path))
+
+
+def test_a_link_is_not_locked_for_the_file_that_it_leads_to(tmp_path):
+    (tmp_path / "thesis").write_text("mine")
+    (tmp_path / "link").symlink_to(tmp_path / "thesis")
+    with pytest.raises(OSError, match="symbolic"):
+        open_locked(str(tmp_path / "link"))
+
+
+def test_where_there_are_no_locks_a_file_is_opened_unless_one_is_required(tmp_path, monkeypatch):
+    def fail(*_):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", fail)
+    with open_locked(str(tmp_path / "file")) as file:
+        file.write(b"text")
+    with pytest.raises(NoLocksError, match="No locks available"):
+        open_locked(str(tmp_path / "file"), required=True)
+    with replace_files([str(tmp_path / "file")]) as [file]:
+        file.write(b"more")
+    assert (tmp_path / "file").read_bytes() == b"more"
+
+
+def test_a_leftover_that_cannot_be_opened_keeps_no_other(tmp_path):
+    tail = "." + "0" * 32 + ".tmp"
+    (tmp_path / ("a" + tail)).mkdir()
+    (tmp_path / ("b" + tail)).touch()
+    (tmp_path / ("c" + tail)).touch()
+    remove_leftovers(str(tmp_path), ["a", "b"])
+    assert sorted(os.listdir(tmp_path)) == ["a" + tail, "c" + tail]

@@ -1,0 +1,73 @@
+import os
+
+import pytest
+
+from bert.files.durable import write_text
+from bert.files.outputs import check_outputs
+
+
+@pytest.mark.parametrize(
+    ("outputs", "message"),
+    [
+        (["out", "out"], r"must name each file once\. Received '.*out' again"),
+        (["out", "./out"], r"must name each file once\. Received '.*out' again"),
+        (["out", None], r"must name files\. Received an empty name among"),
+        (["in"], r"must not name an input file\. Received '.*in'"),
+        (["nowhere/out"], r"must name files that can be written\. .*No such file or directory"),
+        (["in/out"], r"must name files that can be written\. .*Not a directory"),
+        (["folder"], r"must name files that can be written\. .*folder' is not a regular file"),
+        (["out", "/dev/null"], r"must name files that can be written\. .* is not a regular file"),
+    ],
+)
+def test_outputs_that_cannot_be_are_refused_and_nothing_remains(tmp_path, outputs, message):
+    (tmp_path / "in").touch()
+    (tmp_path / "folder").mkdir()
+    paths = [os.path.join(tmp_path, name) if name else "" for name in outputs]
+    with pytest.raises(ValueError, match="^`--out` " + message):
+        check_outputs(paths, [str(tmp_path / "in")], "out")
+    assert sorted(os.listdir(tmp_path)) == ["folder", "in"]
+
+
+def test_checking_outputs_changes_nothing(tmp_path):
+    (tmp_path / "a").write_bytes(b"before")
+    check_outputs([str(tmp_path / "a"), str(tmp_path / "b")], [], "out")
+    assert os.listdir(tmp_path) == ["a"]
+    assert (tmp_path / "a").read_bytes() == b"before"
+
+
+@pytest.mark.parametrize(
+    ("name", "weights"),
+    [
+        ("vocab.txt", "bert_model.ckpt.index"),
+        ("bert_config.json", "model.ckpt-7.index"),
+        ("task.json", "bert_model.ckpt.data-00000-of-00001"),
+        ("tokenizer.json", "model.safetensors"),
+        ("config.json", "model-00001-of-00002.safetensors"),
+        ("checkpoint", "model.ckpt-7.index"),
+        ("bert_model.ckpt.meta", "bert_model.ckpt.index"),
+        ("model.safetensors", "model.safetensors"),
+        ("assets/vocab.txt", "saved_model.pb"),
+    ],
+)
+def test_a_file_of_a_model_never_goes(tmp_path, name, weights):
+    for each in (name, weights):
+        (tmp_path / each).parent.mkdir(exist_ok=True)
+        (tmp_path / each).write_text("x")
+    os.symlink(tmp_path / name, tmp_path / "link")
+    for path in (tmp_path / name, tmp_path / "link"):
+        with pytest.raises(
+            ValueError, match=r"`--out` must not name a file of a model.*belongs to"
+        ):
+            check_outputs([str(path)], [], "out", lambda _: True)
+    (tmp_path / "answers.jsonl").write_text("x")
+    check_outputs([str(tmp_path / "answers.jsonl")], [], "out", lambda _: True)
+
+
+def test_a_file_with_something_in_it_goes_only_where_it_may(tmp_path):
+    full, empty, new = (str(tmp_path / name) for name in ("vocab.txt", "empty", "new"))
+    write_text(full, "x")
+    write_text(empty, "")
+    check_outputs([empty, new], [], "out", lambda _: False)
+    check_outputs([full], [], "out", lambda path: path == full)
+    with pytest.raises(ValueError, match=r"`--out` must name a new file\. Received .*vocab\.txt"):
+        check_outputs([new, full], [], "out", lambda _: False)
