@@ -8,7 +8,6 @@ original on the same input.
 """
 
 import dataclasses
-import io
 import os
 import shutil
 import tempfile
@@ -22,7 +21,6 @@ import numpy as np
 from absl import logging
 
 import modeling
-import tokenization
 from bert.command_line import flags as common_flags
 from bert.command_line.checks import FAILED, Checks, start
 from bert.command_line.console import run_script
@@ -31,16 +29,9 @@ from bert.files import huggingface as huggingface_files
 from bert.files.outputs import make_folder
 from bert.files.paths import read_file
 from bert.files.places import is_remote
-from bert.tasks.classification import examples as classification_examples
-from bert.tasks.classification.task import Classification
+from bert.kinds import Told, find_architecture, labels_of, make_task, num_labels
 from bert.tasks.heads import choice_model, classifier_model, span_model, tagging_model
 from bert.tasks.pretraining import heads as pretraining_heads
-from bert.tasks.squad.answers import Decoding
-from bert.tasks.squad.task import QuestionAnswering
-from bert.tasks.swag.task import MultipleChoice
-from bert.tasks.tagging import entities as tagging_entities
-from bert.tasks.tagging import windows as tagging_windows
-from bert.tasks.tagging.task import Tagging
 from bert.weights import checkpoint, huggingface, tokenizers
 from bert.weights.comparison import find_difference
 from bert.weights.folder import CONFIG_FILE, ModelFolder, kept_files
@@ -50,14 +41,6 @@ FORMATS = {
     "tf": (checkpoint.WEIGHTS, ".ckpt"),
     "huggingface": (huggingface.WEIGHTS_FILE, ".safetensors"),
     "keras": (KERAS_FILE, ".weights.h5"),
-}
-
-# By the `kind` in `task.json`.
-_KINDS = {
-    "classification": "BertForSequenceClassification",
-    "question_answering": "BertForQuestionAnswering",
-    "tagging": "BertForTokenClassification",
-    "multiple_choice": "BertForMultipleChoice",
 }
 
 # How far outputs of the same weights may be apart. They are computed by the same code.
@@ -122,37 +105,6 @@ def open_folder(settings: Settings) -> ModelFolder:
     )
     folder.stored.check_fit(folder.config)
     return folder
-
-
-def find_architecture(folder: ModelFolder, given: str | None) -> str:
-    """Returns what the model is, one of `huggingface.ARCHITECTURES`.
-
-    Args:
-      folder: That of the model.
-      given: What --architecture says; None for what its files say, or else by its heads.
-
-    Raises:
-      ValueError: where its head is not there.
-    """
-    shapes = folder.stored.shapes
-    named = (folder.huggingface_config.get("architectures") or [None])[0]
-    architecture = given or _KINDS.get(folder.task.get("kind", ""))
-    if architecture is None and named in huggingface.ARCHITECTURES:
-        architecture = named
-    if architecture is None:
-        architecture = huggingface.architecture_of(list(shapes))
-        if "output_weights" in shapes:
-            logging.warning(
-                "Nothing says what the head `output_weights` is for, so it is taken for a "
-                "classifier's; else give --architecture."
-            )
-    if missing := [n for n in huggingface.ARCHITECTURES[architecture] if n not in shapes]:
-        raise ValueError(
-            f"`--architecture` must be one whose head is there. {architecture} needs {missing}, "
-            f"which {folder.stored.path!r} lacks. By its heads, it is "
-            f"{huggingface.architecture_of(list(shapes))}."
-        )
-    return architecture
 
 
 def make_model(architecture: str, config: modeling.BertConfig, num_labels: int = 2) -> keras.Model:
@@ -356,63 +308,22 @@ def _huggingface_config(source: ModelFolder, architecture: str) -> dict[str, Any
     return huggingface_files.from_bert(
         source.config.to_dict(),
         architecture,
-        labels=_labels(source) if has_labels else None,
+        labels=labels_of(source) if has_labels else None,
         task_type=source.task.get("task", {}).get("task_type"),
     )
-
-
-def _num_labels(source: ModelFolder) -> int:
-    return source.stored.shapes.get("output_weights", [2])[0]
-
-
-def _labels(source: ModelFolder) -> list[str]:
-    """Returns names of the outputs, those that transformers gives where nobody has named them."""
-    return source.labels or [f"LABEL_{number}" for number in range(_num_labels(source))]
 
 
 def _new_task(source: ModelFolder, architecture: str, is_pair: bool) -> dict[str, Any]:
     """Returns a `task.json` for a model that brings none, or {} where its files tell too little."""
     if source.do_lower_case is None or not source.find("vocab_file"):
         return {}
-    vocabulary = io.BytesIO(source.vocabulary)
-    tokenizer = tokenization.FullTokenizer(vocabulary, source.do_lower_case)
-    limit = source.config.max_position_embeddings
-    model = (source.config, tokenizer, min(limit, 128))
-    if architecture == "BertForMultipleChoice":
-        return MultipleChoice(*model).stored()
-    if architecture == "BertForQuestionAnswering":
-        # As run_squad.py's flags are by default.
-        decoding = Decoding(do_lower_case=source.do_lower_case)
-        lengths = (min(limit, 384), 128, 64)
-        return QuestionAnswering(source.config, tokenizer, *lengths, decoding).stored()
-    if architecture == "BertForSequenceClassification":
-        return Classification(*model, _classes(source, is_pair)).stored()
-    labels = source.labels
-    if architecture != "BertForTokenClassification" or not labels:
-        return {}
-    scheme = tagging_entities.find_scheme(labels)
-    task = tagging_windows.Task(labels=tuple(labels), scheme=scheme)
-    return Tagging(*model, task).stored()
-
-
-def _classes(source: ModelFolder, is_pair: bool) -> classification_examples.Task:
-    task_type = huggingface_files.task_type(source.huggingface_config)
-    if task_type is None:
-        task_type = "classification" if _num_labels(source) > 1 else "regression"
-    is_regression = task_type == "regression"
-    return classification_examples.Task(
-        name="custom",
-        task_type=task_type,
-        labels=() if is_regression else tuple(_labels(source)),
-        is_pair=is_pair,
-        metric="pearson" if is_regression else "accuracy",
-    )
+    return make_task(source, architecture, Told(is_pair=is_pair))
 
 
 def _write(settings: Settings, source: ModelFolder, architecture: str, path: str) -> Report:
     """Writes the weights to `path`, verifies them, and returns what to report."""
     names = sorted(source.stored.shapes)
-    model = make_model(architecture, source.config, _num_labels(source))
+    model = make_model(architecture, source.config, num_labels(source))
     missing = _assign(model, source.stored)
     if settings.format == "keras":
         converted = [variable.path for variable in model.weights if variable.path in names]
@@ -449,7 +360,7 @@ def verify(
     Raises:
       ArithmeticError: where that is too far.
     """
-    other = make_model(architecture, source.config, _num_labels(source))
+    other = make_model(architecture, source.config, num_labels(source))
     if path.endswith(FORMATS["keras"][1]):
         other.load_weights(path)
     else:

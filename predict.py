@@ -31,7 +31,8 @@ from bert.files.outputs import check_outputs, open_output
 from bert.files.paths import file_size, is_file, match_files, read_lines
 from bert.files.places import is_remote
 from bert.files.tables import decode_line, read_csv
-from bert.loaded import LoadedModel
+from bert.kinds import ARCHITECTURES, Told, read_task
+from bert.loaded import LoadedModel, find_folder, open_fine_tuned
 from bert.loaded import load_fine_tuned as load
 from bert.weights.folder import ModelFolder
 
@@ -50,7 +51,11 @@ _KEY_LENGTH = 12
 class Settings(common_flags.OutputSettings):
     """The flags of this script, by name."""
 
-    model_dir: str = flag(REQUIRED, "The --output_dir of a fine-tuning script.")
+    model_dir: str = flag(
+        REQUIRED,
+        "The --output_dir of a fine-tuning script; or a fine-tuned model of others: a Hugging Face "
+        "folder, the name of one on the hub, owner/model, or a checkpoint of the original.",
+    )
     input_file: str = flag("-", "File to read; - for standard input.")
     output_file: str = flag(
         "-",
@@ -76,6 +81,40 @@ class Settings(common_flags.OutputSettings):
     )
     batch_size: int = flag(32, "Sequences that go through the model together.", low=1)
     precision: str = flag("float32", "Arithmetic of the network.", choices=common_flags.PRECISIONS)
+    # What the folder of a model of others may not say.
+    bert_config_file: str | None = flag(None, f"The model's configuration{common_flags.BESIDE}.")
+    vocab_file: str | None = flag(None, f"The model's vocabulary{common_flags.BESIDE}.")
+    do_lower_case: bool | None = flag(
+        None, "Whether the model is uncased; absent, what its folder says."
+    )
+    architecture: str | None = flag(
+        None,
+        "What a model without task.json is, in the terms of transformers; absent, what its files "
+        "say, or else by its head.",
+        choices=tuple(ARCHITECTURES.values()),
+    )
+    task_name: str | None = flag(
+        None,
+        "The task of GLUE, or xnli, for which the original has trained a classifier, which gives "
+        "its labels and number of texts.",
+    )
+    labels: str | None = flag(
+        None,
+        "Labels of a model without task.json, comma-separated, in the order of its outputs; "
+        "absent, those in config.json.",
+    )
+    is_pair: bool | None = flag(None, "A classifier without task.json takes pairs of texts.")
+    max_seq_length: int | None = flag(
+        None,
+        "Where texts are cut, in tokens; absent, as the model was trained, or where nothing says "
+        "so, as long as it takes them.",
+        low=5,
+    )
+
+    @property
+    def told(self) -> Told:
+        """What the folder may not say."""
+        return Told(**{field.name: getattr(self, field.name) for field in dataclasses.fields(Told)})
 
 
 def define_flags() -> None:
@@ -114,8 +153,9 @@ def run(settings: Settings) -> int:
     """
     reads_file = settings.input_file != "-"
     _find_input(settings)
-    made_of = _check_output(settings)
-    model = _load(settings)
+    folder = _open_folder(settings)
+    made_of = _check_output(settings, folder)
+    model = _load(settings, folder)
     inputs = _read_inputs(settings, model.fields)
     # Who types, or pipes one line after the other, waits for each answer.
     size = 1 if not reads_file and sys.stdin.isatty() else 16 * settings.batch_size
@@ -146,14 +186,32 @@ def run(settings: Settings) -> int:
 def check(settings: Settings, checks: Checks) -> None:
     """Checks what `run` needs."""
     checks("input file", _find_input, settings, tells=lambda _: settings.input_file)
-    checks("output file", _check_output, settings, tells=lambda _: settings.output_file)
-    model = checks("model", _load, settings, tells=lambda model: model.task.kind.replace("_", " "))
+    folder = checks("folder", _open_folder, settings, tells=lambda each: each.path)
+    checks("output file", _check_output, settings, folder, tells=lambda _: settings.output_file)
+    model = checks(
+        "model", _load, settings, folder, tells=lambda model: model.task.kind.replace("_", " ")
+    )
     if settings.input_file != "-":
         checks("first input", _check_first, settings, model, tells=lambda _: "can be asked")
 
 
-def _load(settings: Settings) -> LoadedModel:
-    return load(settings.model_dir, batch_size=settings.batch_size, precision=settings.precision)
+def _open_folder(settings: Settings) -> ModelFolder:
+    """Returns the folder of the model, which is known to decide something."""
+    folder = find_folder(
+        settings.model_dir,
+        "model_dir",
+        bert_config_file=settings.bert_config_file,
+        vocab_file=settings.vocab_file,
+        do_lower_case=settings.do_lower_case,
+    )
+    read_task(folder, settings.told)
+    return folder
+
+
+def _load(settings: Settings, folder: ModelFolder) -> LoadedModel:
+    return open_fine_tuned(
+        folder, settings.told, batch_size=settings.batch_size, precision=settings.precision
+    )
 
 
 def _find_input(settings: Settings) -> None:
@@ -178,12 +236,10 @@ def _nothing_to_answer(settings: Settings) -> ValueError:
     return ValueError(f"`--input_file` must hold inputs. {settings.input_file!r} is empty.")
 
 
-def _check_output(settings: Settings) -> list[str]:
+def _check_output(settings: Settings, folder: ModelFolder) -> list[str]:
     """Checks the output before the model is loaded, and returns the files that make the answers."""
     if settings.output_file == "-":
         return []
-    folder = ModelFolder(settings.model_dir, "model_dir")
-    folder.read_task()
     inputs = [settings.input_file] * (settings.input_file != "-")
     check_outputs(
         [settings.output_file], [*inputs, *folder.files], "output_file", settings.may_replace
@@ -194,7 +250,12 @@ def _check_output(settings: Settings) -> list[str]:
 def _open(settings: Settings, made_of: Iterable[str]) -> contextlib.AbstractContextManager[Any]:
     if settings.output_file == "-" or is_remote(settings.output_file):
         return open_output(settings.output_file)
-    made_with = (fingerprints.of_files([*filter(is_file, made_of)]), settings.precision)
+    made_with: tuple[Any, ...] = (
+        fingerprints.of_files([*filter(is_file, made_of)]),
+        settings.precision,
+    )
+    if (settings.told, settings.do_lower_case) != (Told(), None):
+        made_with += (settings.told, settings.do_lower_case)
     return keep_lines(
         settings.output_file, fingerprints.of_bytes(repr(made_with).encode())[:_KEY_LENGTH]
     )

@@ -1,7 +1,8 @@
 """A model in memory: loaded once, used often; what `bert.load` gives."""
 
+import dataclasses
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from bert.command_line import quiet_import  # isort: skip  # noqa: F401
@@ -13,28 +14,16 @@ from absl import logging
 
 import modeling
 import tokenization
-from bert.tasks.classification.task import Classification
+from bert.kinds import ARCHITECTURES, KINDS, Told, find_architecture, read_task
 from bert.tasks.features import Extractor, parse_layers, read_line, width
 from bert.tasks.pretraining.masked_model import HEAD, Guess, MaskedModel, Score
 from bert.tasks.pretraining.masked_model import Text as MaskedText
 from bert.tasks.pretraining.masked_model import load as load_masked_model
-from bert.tasks.squad.task import QuestionAnswering
-from bert.tasks.swag.task import MultipleChoice
-from bert.tasks.tagging import task as tagging_task
 from bert.training.batches import round_up
 from bert.training.evaluation import Predictor
 from bert.training.task import Arrays, Part, Row, Task, stored_field
+from bert.weights import huggingface
 from bert.weights.folder import TASK_FILE, ModelFolder, require_segments
-
-# By the `kind` in `task.json`, what makes a task of it.
-KINDS: Mapping[
-    str, Callable[[Mapping[str, Any], modeling.BertConfig, tokenization.FullTokenizer], Task]
-] = {
-    "classification": Classification.from_stored,
-    "question_answering": QuestionAnswering.from_stored,
-    "tagging": tagging_task.from_stored,
-    "multiple_choice": MultipleChoice.from_stored,
-}
 
 
 class LoadedModel:
@@ -120,9 +109,6 @@ class LoadedModel:
 
 
 Text = str | Sequence[str]
-
-# Those of fine-tuned models.
-_HEADS = ("output_weights", "cls/squad/output_weights")
 
 
 class PretrainedModel:
@@ -241,31 +227,30 @@ def _pair(text: Text) -> tuple[str, str]:
 
 
 def load(
-    model: str,
-    *,
-    batch_size: int = 32,
-    precision: str = "float32",
-    do_lower_case: bool | None = None,
+    model: str, *, batch_size: int = 32, precision: str = "float32", **told: Any
 ) -> LoadedModel | PretrainedModel:
     """Returns a model that answers, if it is fine-tuned, or one that fills masks and encodes texts.
 
     Args:
-      model: The `--output_dir` of a script; a released checkpoint with its configuration and its
-        vocabulary; a Hugging Face folder; or the name of a BERT on the hub, owner/model.
+      model: The `--output_dir` of a script; a checkpoint of the original with its configuration and
+        its vocabulary; a Hugging Face folder; or the name of a BERT on the hub, owner/model.
       batch_size: Sequences that go through the model together.
       precision: Name of a dtype policy: "float32", "mixed_bfloat16" or "mixed_float16".
-      do_lower_case: Whether a pre-trained model is uncased, where its folder does not say; None
-        takes it for uncased then, but not against the name of a released model.
+      **told: What is not there, or not to be taken from there: `bert_config_file` and `vocab_file`,
+        paths; `do_lower_case`, whether the model is uncased, for which it is taken by default where
+        it is not fine-tuned, but not against the name of a released model; and for a fine-tuned
+        model that does not say what it decides, the fields of `bert.kinds.Told`.
 
     Raises:
       ValueError: where something is missing there, or does not fit.
     """
-    folder = ModelFolder(model, "model")
-    if not folder.task or not folder.find_weights():
-        # Not the folder of a run of ours.
-        folder = ModelFolder.open(model, "model", do_lower_case=do_lower_case)
-    if folder.task:
-        return _open_fine_tuned(folder, batch_size, precision)
+    given, others = _divide(told)
+    folder = find_folder(model, "model", **given)
+    if not folder.task:
+        architecture = find_architecture(folder, others.architecture)
+        others = dataclasses.replace(others, architecture=architecture)
+    if folder.task or others.architecture in ARCHITECTURES.values():
+        return open_fine_tuned(folder, others, batch_size=batch_size, precision=precision)
     if folder.do_lower_case is None:
         logging.warning(
             "Nothing in %s says whether the model is uncased: it is taken for that. For a cased "
@@ -274,29 +259,40 @@ def load(
         )
         # Not against the name of a released model.
         tokenization.validate_case_matches_checkpoint(True, folder.stored.path)
-    if head := next((name for name in _HEADS if name in folder.stored.shapes), None):
-        raise ValueError(
-            f"A fine-tuned model must have a {TASK_FILE} that says what it decides. "
-            f"{folder.path!r} has none, but the head {head!r}. convert_checkpoint.py makes a "
-            "folder with it of a fine-tuned Hugging Face model."
-        )
     return PretrainedModel(folder, batch_size, precision)
 
 
 def load_fine_tuned(
-    model_dir: str, *, batch_size: int = 32, precision: str = "float32"
+    model_dir: str, *, batch_size: int = 32, precision: str = "float32", **told: Any
 ) -> LoadedModel:
-    """Returns the model in the `--output_dir` of a fine-tuning script.
+    """Returns a model that answers, as `load` does; any other is refused."""
+    given, others = _divide(told)
+    folder = find_folder(model_dir, "model_dir", **given)
+    return open_fine_tuned(folder, others, batch_size=batch_size, precision=precision)
+
+
+def _divide(told: Mapping[str, Any]) -> tuple[dict[str, Any], Told]:
+    """Returns what is told of a folder's files, and of what its model decides."""
+    files = ("bert_config_file", "vocab_file", "do_lower_case")
+    others = {name: value for name, value in told.items() if name not in files}
+    return {name: told[name] for name in files if name in told}, Told(**others)
+
+
+def find_folder(model: str, flag: str, **given: Any) -> ModelFolder:
+    """Returns the folder of a model: that of a run of ours, or any other that has weights.
 
     Args:
-      model_dir: That folder; it needs `task.json`, `vocab.txt`, `bert_config.json` and weights.
-      batch_size: Sequences that go through the model together.
-      precision: Name of a dtype policy.
+      model: As `load` takes it.
+      flag: The flag that gave it, for messages.
+      **given: As for `ModelFolder`: what is not to be taken from the folder.
 
     Raises:
-      ValueError: where something is missing there.
+      ValueError: where there are no weights.
     """
-    return _open_fine_tuned(ModelFolder(model_dir, "model_dir"), batch_size, precision)
+    folder = ModelFolder(model, flag, **given)
+    if folder.task and (folder.find_weights() or not huggingface.find(model, flag)):
+        return folder
+    return ModelFolder.open(model, flag, **given)
 
 
 def _check_length(max_seq_length: int, config: modeling.BertConfig) -> None:
@@ -308,8 +304,21 @@ def _check_length(max_seq_length: int, config: modeling.BertConfig) -> None:
         )
 
 
-def _open_fine_tuned(folder: ModelFolder, batch_size: int, precision: str) -> LoadedModel:
-    stored = folder.read_task()
+def open_fine_tuned(
+    folder: ModelFolder, told: Told, *, batch_size: int = 32, precision: str = "float32"
+) -> LoadedModel:
+    """Returns the model of a folder.
+
+    Args:
+      folder: That of a fine-tuned model.
+      told: What it does not say of it.
+      batch_size: Sequences that go through the model together.
+      precision: Name of a dtype policy.
+
+    Raises:
+      ValueError: where something is missing there.
+    """
+    stored = read_task(folder, told)
     kind = str(stored.get("kind"))
     if kind not in KINDS:
         path = os.path.join(folder.path, TASK_FILE)

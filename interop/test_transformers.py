@@ -13,6 +13,7 @@ import pytest
 import convert_checkpoint
 import modeling
 import tokenization
+from bert import kinds
 from bert.files import huggingface as huggingface_files
 from bert.weights import checkpoint, tokenizers
 from bert.weights.folder import ModelFolder
@@ -209,8 +210,8 @@ def converted(tmp_path_factory):
 
 
 def task_of(architecture):
-    kinds = {name: kind for kind, name in convert_checkpoint._KINDS.items()}
-    return {"kind": kinds.get(architecture, ""), "do_lower_case": True}
+    names = {name: kind for kind, name in kinds.ARCHITECTURES.items()}
+    return {"kind": names.get(architecture, ""), "do_lower_case": True}
 
 
 @pytest.mark.xdist_group("saved")

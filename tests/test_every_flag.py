@@ -545,6 +545,16 @@ def prediction_world(folder: Path) -> dict[str, Any]:
     }
 
 
+def untold(folder: Path) -> str:
+    """Returns a Hugging Face folder of the model, without what this project says of it."""
+    script = importlib.import_module("convert_checkpoint")
+    output = folder / "untold"
+    values = {"input": str(folder / "model/out"), "output": str(output), "format": "huggingface"}
+    script.run(script.Settings(**values, verify=False))
+    (output / "task.json").unlink()
+    return str(output)
+
+
 def module_world(folder: Path) -> dict[str, Any]:
     test_run_classifier_with_tfhub.make_settings(folder)
     for name in ("module", "other_module"):
@@ -766,6 +776,16 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "columns": Case("other", content("out"), input_file=file_in("table.tsv")),
         "batch_size": Case(1, work),
         "precision": Case("mixed_bfloat16", content("out")),
+        "bert_config_file": Case(
+            lambda folder: another_activation(folder / "model"), content("out")
+        ),
+        "vocab_file": Case(lambda folder: other_vocabulary(folder / "model"), content("out")),
+        "do_lower_case": Case(False, error, fails=True, model_dir=untold),
+        "architecture": Case("BertForQuestionAnswering", error, fails=True, model_dir=untold),
+        "task_name": Case("cola", content("out"), model_dir=untold),
+        "labels": Case("one", error, fails=True, model_dir=untold),
+        "is_pair": Case(True, error, fails=True, model_dir=untold),
+        "max_seq_length": Case(5, content("out")),
     },
     "extract_features": {
         "check": CHECK,

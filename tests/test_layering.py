@@ -20,6 +20,7 @@ FLOORS = (
     {"bert.training"},
     {"bert.export"},
     {"bert.tasks"},
+    {"bert.kinds"},
     {"bert.loaded"},
     {"bert.original"},
 )

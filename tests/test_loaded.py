@@ -139,7 +139,7 @@ def test_a_fine_tuned_folder_answers(tmp_path):
     assert bert.load(converted["output"]).predict(["red"]) == [answer]
     # Without what says what it decides, it is refused rather than taken for an encoder.
     (tmp_path / "out/task.json").unlink()
-    with pytest.raises(ValueError, match=r"must have a task\.json.*head 'output_weights'"):
+    with pytest.raises(ValueError, match=r"has no task\.json, but by its head .*--labels"):
         bert.load(str(tmp_path / "out"))
 
 

@@ -17,7 +17,8 @@ import run_ner
 import run_squad
 import run_swag
 import tokenization
-from bert.loaded import KINDS, load
+from bert.kinds import KINDS
+from bert.loaded import load
 from bert.training.evaluation import Predictor
 from bert.training.task import collect, collect_padded, stored_field
 

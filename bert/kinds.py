@@ -1,0 +1,229 @@
+"""What a fine-tuned model decides, whoever has trained it.
+
+The folder of a run of this project says it in `task.json`. One of transformers says most of it in
+`config.json`; one that the original has left says nothing, so that it is told with flags.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from absl import logging
+
+import modeling
+import tokenization
+from bert.files import huggingface as huggingface_files
+from bert.tasks.classification import examples as classification_examples
+from bert.tasks.classification import glue
+from bert.tasks.classification.task import Classification
+from bert.tasks.squad.answers import Decoding
+from bert.tasks.squad.task import QuestionAnswering
+from bert.tasks.swag.task import MultipleChoice
+from bert.tasks.tagging import entities as tagging_entities
+from bert.tasks.tagging import task as tagging_task
+from bert.tasks.tagging import windows as tagging_windows
+from bert.training.task import Task
+from bert.weights import huggingface
+from bert.weights.folder import TASK_FILE, ModelFolder
+
+# By the `kind` in `task.json`, what makes a task of it.
+KINDS: Mapping[
+    str, Callable[[Mapping[str, Any], modeling.BertConfig, tokenization.FullTokenizer], Task]
+] = {
+    "classification": Classification.from_stored,
+    "question_answering": QuestionAnswering.from_stored,
+    "tagging": tagging_task.from_stored,
+    "multiple_choice": MultipleChoice.from_stored,
+}
+
+# By the same, the names of transformers.
+ARCHITECTURES = {
+    "classification": "BertForSequenceClassification",
+    "question_answering": "BertForQuestionAnswering",
+    "tagging": "BertForTokenClassification",
+    "multiple_choice": "BertForMultipleChoice",
+}
+
+# The head of a classifier, of a tagger, and of what chooses.
+_HEAD = "output_weights"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Told:
+    """What a folder may not say of its model; each field has the name of a flag.
+
+    Attributes:
+      architecture: What the model is, in the terms of transformers.
+      task_name: A task of GLUE, or XNLI, whose labels and number of texts it has.
+      labels: Names of the outputs in their order, in a sequence or separated by commas.
+      is_pair: Whether a classifier takes two texts.
+      max_seq_length: Where texts are cut, in tokens, with specials.
+    """
+
+    architecture: str | None = None
+    task_name: str | None = None
+    labels: str | Sequence[str] | None = None
+    is_pair: bool | None = None
+    max_seq_length: int | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """The labels."""
+        labels = self.labels.split(",") if isinstance(self.labels, str) else self.labels or ()
+        return [label.strip() for label in labels]
+
+
+def find_architecture(folder: ModelFolder, given: str | None = None) -> str:
+    """Returns what the model is, one of `huggingface.ARCHITECTURES`.
+
+    Args:
+      folder: That of the model.
+      given: What --architecture says; None for what its files say, or else by its heads.
+
+    Raises:
+      ValueError: where its head is not there.
+    """
+    shapes = folder.stored.shapes
+    named = (folder.huggingface_config.get("architectures") or [None])[0]
+    architecture = given or ARCHITECTURES.get(folder.task.get("kind", ""))
+    if architecture is None and named in huggingface.ARCHITECTURES:
+        architecture = named
+    if architecture is None:
+        architecture = huggingface.architecture_of(list(shapes))
+        if _HEAD in shapes:
+            logging.warning(
+                "Nothing says what the head `output_weights` is for, so it is taken for a "
+                "classifier's; else give --architecture."
+            )
+    if missing := [n for n in huggingface.ARCHITECTURES[architecture] if n not in shapes]:
+        raise ValueError(
+            f"`--architecture` must be one whose head is there. {architecture} needs {missing}, "
+            f"which {folder.stored.path!r} lacks. By its heads, it is "
+            f"{huggingface.architecture_of(list(shapes))}."
+        )
+    return architecture
+
+
+def num_labels(folder: ModelFolder) -> int:
+    """Returns the number of outputs of a classifier or tagger."""
+    return int(folder.stored.shapes.get(_HEAD, [2])[0])
+
+
+def labels_of(folder: ModelFolder) -> list[str]:
+    """Returns names of the outputs, those that transformers gives where nobody has named them."""
+    return folder.labels or [f"LABEL_{number}" for number in range(num_labels(folder))]
+
+
+def make_task(folder: ModelFolder, architecture: str, told: Told) -> dict[str, Any]:
+    """Returns a `task.json` for a model that brings none, or {} where it decides nothing known.
+
+    Args:
+      folder: That of the model, with vocabulary and casing.
+      architecture: What it is.
+      told: What the folder does not say.
+
+    Raises:
+      ValueError: where what is told does not fit the model.
+    """
+    limit = folder.config.max_position_embeddings
+    model = (folder.config, folder.load_tokenizer(), told.max_seq_length or limit)
+    if architecture == "BertForMultipleChoice":
+        return MultipleChoice(*model).stored()
+    if architecture == "BertForQuestionAnswering":
+        # As run_squad.py's flags are by default.
+        decoding = Decoding(do_lower_case=model[1].basic_tokenizer.do_lower_case)
+        lengths = (told.max_seq_length or min(limit, 384), 128, 64)
+        return QuestionAnswering(*model[:2], *lengths, decoding).stored()
+    if architecture == "BertForSequenceClassification":
+        return Classification(*model, _classes(folder, told)).stored()
+    labels = told.names or folder.labels
+    if architecture != "BertForTokenClassification" or not labels:
+        return {}
+    scheme = tagging_entities.find_scheme(labels)
+    task = tagging_windows.Task(labels=tuple(labels), scheme=scheme)
+    return tagging_task.Tagging(*model, task).stored()
+
+
+def _classes(folder: ModelFolder, told: Told) -> classification_examples.Task:
+    if told.task_name:
+        return _check_outputs(folder, glue.open_data_set(told.task_name, "").task)
+    task_type = huggingface_files.task_type(folder.huggingface_config)
+    if task_type is None:
+        task_type = "classification" if num_labels(folder) > 1 else "regression"
+    is_regression = task_type == "regression"
+    task = classification_examples.Task(
+        name="custom",
+        task_type=task_type,
+        labels=() if is_regression else tuple(told.names or labels_of(folder)),
+        is_pair=bool(told.is_pair),
+        metric="pearson" if is_regression else "accuracy",
+    )
+    return _check_outputs(folder, task)
+
+
+def _check_outputs(
+    folder: ModelFolder, task: classification_examples.Task
+) -> classification_examples.Task:
+    if task.num_outputs != num_labels(folder):
+        raise ValueError(
+            f"`--labels` must name each of the model's {num_labels(folder)} outputs, in their "
+            f"order. Received {list(task.labels)} for {folder.stored.path!r}."
+        )
+    return task
+
+
+def read_task(folder: ModelFolder, told: Told) -> dict[str, Any]:
+    """Returns the `task.json` of a fine-tuned model, made of what is known where there is none.
+
+    Raises:
+      ValueError: where the model decides nothing, or what it decides is neither there nor told.
+    """
+    if folder.task:
+        return _check_untold(folder, told)
+    folder.stored.check_fit(folder.config)
+    architecture = find_architecture(folder, told.architecture)
+    if architecture not in ARCHITECTURES.values():
+        return folder.read_task()
+    _check_told(folder, architecture, told)
+    task = make_task(folder, architecture, told)
+    is_open = told.is_pair is None and not told.task_name
+    if architecture == "BertForSequenceClassification" and is_open:
+        logging.warning(
+            "Nothing says whether %s takes one text or two: it is taken to take one. For pairs of "
+            "texts, give --is_pair.",
+            folder.stored.path,
+        )
+    return task
+
+
+def _check_untold(folder: ModelFolder, told: Told) -> dict[str, Any]:
+    """Returns the `task.json` that is there, against which nothing may be told but the length."""
+    for field in dataclasses.fields(Told):
+        if field.name != "max_seq_length" and getattr(told, field.name) is not None:
+            raise ValueError(
+                f"`--{field.name}` must not be given for a model whose {TASK_FILE} says what it "
+                f"decides. Received {getattr(told, field.name)!r} for {folder.path!r}."
+            )
+    length = told.max_seq_length
+    return {**folder.task, **({} if length is None else {"max_seq_length": length})}
+
+
+def _check_told(folder: ModelFolder, architecture: str, told: Told) -> None:
+    """Checks that what nothing in the folder says is told, all of it in one message."""
+    missing = []
+    if folder.do_lower_case is None:
+        missing.append("--do_lower_case (true for an uncased model, false for a cased one)")
+    has_labels = _HEAD in folder.stored.shapes and architecture != "BertForMultipleChoice"
+    is_named = folder.labels or told.names or told.task_name
+    if has_labels and num_labels(folder) > 1 and not is_named:
+        missing.append(
+            f"--labels, {num_labels(folder)} names in the order of the outputs, such as "
+            "--labels=no,yes, with --is_pair for pairs of texts; or --task_name for a task of "
+            f"GLUE ({', '.join(glue.TASK_NAMES)})"
+        )
+    if missing:
+        raise ValueError(
+            f"`--{folder.flag}` must be the `--output_dir` of a fine-tuning script, or what it "
+            f"does not say must be told. {folder.path!r} has no {TASK_FILE}, but by its head it is "
+            f"a {architecture}. Give {'; and '.join(missing)}."
+        )

@@ -1,0 +1,150 @@
+import shutil
+
+import numpy as np
+import pytest
+from conftest import change
+
+import bert
+import convert_checkpoint
+import predict
+import tokenization
+from bert.tasks.classification.examples import Task
+from bert.tasks.classification.task import Classification
+from bert.tasks.squad.answers import Decoding
+from bert.tasks.squad.task import QuestionAnswering
+from bert.tasks.swag.task import MultipleChoice
+from bert.tasks.tagging import task as tagging_task
+from bert.tasks.tagging import windows as tagging_windows
+from bert.weights import checkpoint
+from bert.weights.folder import ModelFolder
+
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "red", "blue", "green", "round", "square"]
+KINDS = ("classification", "question_answering", "tagging", "multiple_choice")
+LABELS = ("no", "maybe", "yes")
+INPUTS = {
+    "classification": ["red round", "blue"],
+    "question_answering": [("red", "round red square"), ("blue", "green")],
+    "tagging": ["red round", "blue"],
+    "multiple_choice": [("red", ["round", "blue square"])],
+}
+
+
+def make_task(kind, config, vocab_file):
+    model = (config, tokenization.FullTokenizer(vocab_file), 32)
+    if kind == "classification":
+        task = Task(
+            name="custom",
+            task_type="classification",
+            labels=LABELS,
+            is_pair=False,
+            metric="accuracy",
+        )
+        return Classification(*model, task)
+    if kind == "question_answering":
+        return QuestionAnswering(*model[:2], 384, 128, 64, Decoding())
+    if kind == "tagging":
+        labels = tagging_windows.Task(labels=("O", "B-X", "I-X"), scheme="iob2")
+        return tagging_task.Tagging(*model, labels)
+    return MultipleChoice(*model)
+
+
+@pytest.fixture
+def model_dir(tmp_path, still_config):
+    """A function that writes the folder of a model of a kind, as a run of this project does."""
+
+    def write(kind):
+        folder = tmp_path / kind
+        folder.mkdir()
+        config = change(still_config, vocab_size=len(WORDS), max_position_embeddings=512)
+        vocabulary = "".join(f"{word}\n" for word in WORDS).encode()
+        (folder / "vocab.txt").write_bytes(vocabulary)
+        task = make_task(kind, config, str(folder / "vocab.txt"))
+        ModelFolder(str(folder)).keep(config, vocabulary, task.stored())
+        rng = np.random.RandomState(0)
+        weights = {
+            v.path: rng.normal(size=v.shape).astype(np.float32)
+            for v in task.make_model("float32").weights
+        }
+        checkpoint.save_tensors(str(folder / "bert_model.ckpt"), weights)
+        return folder
+
+    return write
+
+
+def convert(folder):
+    output = folder.parent / "huggingface"
+    settings = convert_checkpoint.Settings(
+        input=str(folder), output=str(output), format="huggingface", verify=False
+    )
+    convert_checkpoint.run(settings)
+    return output
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_folder_of_transformers_answers_as_the_one_it_is_made_of(model_dir, kind, log):
+    folder = model_dir(kind)
+    expected = bert.load(str(folder)).predict(INPUTS[kind])
+    converted = convert(folder)
+    assert bert.load(str(converted)).predict(INPUTS[kind]) == expected
+    # As others write it.
+    (converted / "task.json").unlink()
+    assert bert.load(str(converted)).predict(INPUTS[kind]) == expected
+    assert predict.load(str(converted)).task.max_seq_length == (
+        384 if kind == "question_answering" else 512
+    )
+    told = "Nothing says whether" in log.text
+    assert told == (kind == "classification")
+
+
+@pytest.fixture
+def original(model_dir):
+    """A folder as the original's run_classifier.py leaves it: nothing but a checkpoint."""
+    folder = model_dir("classification")
+    tensors = checkpoint.Stored.open(str(folder / "bert_model.ckpt")).read()
+    left = folder.parent / "left"
+    left.mkdir()
+    step = {"global_step": np.asarray(7, np.int64)}
+    checkpoint.save_tensors(str(left / "model.ckpt-7"), {**tensors, **step})
+    (left / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-7"\n')
+    return left
+
+
+def test_what_the_original_left_unsaid_is_told(original):
+    folder = original.parent / "classification"
+    expected = bert.load(str(folder)).predict(INPUTS["classification"])
+    files = {"bert_config_file": str(folder / "bert_config.json")}
+    files["vocab_file"] = str(folder / "vocab.txt")
+    told = {**files, "do_lower_case": True, "labels": "no,maybe, yes"}
+    assert bert.load(str(original), **told).predict(INPUTS["classification"]) == expected
+    model = bert.load(str(original), **files, do_lower_case=True, task_name="MNLI")
+    assert model.fields == ("text_a", "text_b")
+    assert model.task.task.labels == ("contradiction", "entailment", "neutral")
+    with pytest.raises(ValueError, match="must name each of the model's 3 outputs"):
+        bert.load(str(original), **files, do_lower_case=True, task_name="mrpc")
+
+
+def test_all_that_must_be_told_is_asked_for_at_once(original):
+    folder = original.parent / "classification"
+    with pytest.raises(ValueError, match="`--bert_config_file` must be given"):
+        predict.load(str(original))
+    files = {"bert_config_file": str(folder / "bert_config.json")}
+    files["vocab_file"] = str(folder / "vocab.txt")
+    with pytest.raises(ValueError, match=r"Give --do_lower_case .*; and --labels, 3 names .*mrpc"):
+        predict.load(str(original), **files)
+    with pytest.raises(ValueError, match=r"`--labels` must not be given for a model whose task"):
+        predict.load(str(folder), labels="a,b,c")
+    assert predict.load(str(folder), max_seq_length=9).task.max_seq_length == 9
+
+
+def test_a_pre_trained_model_is_no_model_to_predict_with(original):
+    folder = original.parent / "classification"
+    tensors = checkpoint.Stored.open(str(original)).read()
+    tensors = {name: value for name, value in tensors.items() if name.startswith("bert/")}
+    plain = original.parent / "plain"
+    plain.mkdir()
+    checkpoint.save_tensors(str(plain / "bert_model.ckpt"), tensors)
+    for name in ("vocab.txt", "bert_config.json"):
+        shutil.copy(folder / name, plain)
+    with pytest.raises(ValueError, match=r"has no task\.json.*fill_mask"):
+        predict.load(str(plain))
+    assert bert.load(str(plain)).encode(["red"]).shape == (1, 8)
