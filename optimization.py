@@ -6,6 +6,7 @@ under linear warm-up and linear decay. In graphs of `tf.compat.v1`, `create_opti
 """
 
 import contextlib
+import numbers
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -64,7 +65,8 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
     """Adam without bias correction, with decoupled weight decay (original: optimization.py).
 
     Args:
-      learning_rate: A number or a schedule; in a graph of `tf.compat.v1`, also a tensor.
+      learning_rate: A number, a schedule, or a function of no arguments that returns a number; in a
+        graph of `tf.compat.v1`, also a tensor, and the function is asked with the step.
       weight_decay_rate: Fraction of a weight, times the learning rate, taken off at each step.
       beta_1: Decay of the first moment.
       beta_2: Decay of the second moment.
@@ -93,6 +95,8 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
         # Keras' own variables are not for the user's graph, where nothing would use them.
         with tf.Graph().as_default() if in_graph else contextlib.nullcontext():
             rate = 0.0 if in_graph else learning_rate
+            # Keras takes no other numbers than Python's float.
+            rate = float(rate) if isinstance(rate, numbers.Real) else rate
             super().__init__(learning_rate=rate, name=name, **kwargs)
         self.given_learning_rate = learning_rate
         self.weight_decay_rate = weight_decay_rate
@@ -164,7 +168,7 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
         )
         constants = (self.beta_1, self.beta_2, self.epsilon)
         decay = self.weight_decay_rate if self._is_decayed(path) else 0.0
-        m, v, change = _changes(variable, moments, gradient, constants, decay)
+        m, v, change = _changes((variable, *moments), gradient, constants, decay)
         learning_rate *= self.learning_rate_scales.get(path, 1.0)
         return [
             moments[0].assign(m),
@@ -272,28 +276,45 @@ def _update(
     constants: tuple[float, float, float],
     weight_decay_rate: float,
 ) -> None:
-    m, v, change = _changes(variable, moments, gradient * scale, constants, weight_decay_rate)
-    moments[0].assign(m)
-    moments[1].assign(v)
-    variable.assign_sub(learning_rate * change)
+    values = (_read(variable), _read(moments[0]), _read(moments[1]))
+    m, v, change = _changes(values, gradient * scale, constants, weight_decay_rate)
+    moments[0].assign(m, read_value=False)
+    moments[1].assign(v, read_value=False)
+    variable.assign_sub(learning_rate * change, read_value=False)
+
+
+def _read(variable: tf.Variable) -> Tensor:
+    """Returns the value of a variable, which the trace that asks for it then does not know.
+
+    A trace is called again with variables of other optimizers, when those of the first one may be
+    gone; TensorFlow refuses to call one that knows of such.
+    """
+    return tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=variable.dtype)
 
 
 def _changes(
-    variable: tf.Variable,
-    moments: tuple[tf.Variable, tf.Variable],
+    values: tuple[Tensor, Tensor, Tensor],
     gradient: Tensor,
     constants: tuple[float, float, float],
     weight_decay_rate: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns the new moments, and what to take off the variable at a learning rate of 1."""
+    """Returns the new moments, and what to take off the variable at a learning rate of 1.
+
+    Args:
+      values: The variable and its moments.
+      gradient: That of the variable.
+      constants: beta_1, beta_2 and epsilon.
+      weight_decay_rate: 0 where the variable is not decayed.
+    """
     # The original's order of operations. TensorFlow's own fused Adam is not used: it takes
     # 1 - beta_2 in float32, which is off by 1e-5.
     beta_1, beta_2, epsilon = constants
-    m = beta_1 * moments[0] + (1.0 - beta_1) * gradient
-    v = beta_2 * moments[1] + (1.0 - beta_2) * tf.square(gradient)
+    weight, m, v = values
+    m = beta_1 * m + (1.0 - beta_1) * gradient
+    v = beta_2 * v + (1.0 - beta_2) * tf.square(gradient)
     change = m / (tf.sqrt(v) + epsilon)
     if weight_decay_rate:
-        change += weight_decay_rate * variable
+        change += weight_decay_rate * weight
     return m, v, change
 
 

@@ -1,3 +1,4 @@
+import gc
 import json
 import math
 
@@ -263,6 +264,33 @@ def test_fit_trains_with_the_optimizer():
     losses = model.fit(inputs, labels, batch_size=64, epochs=60, verbose=0).history["loss"]
     assert losses[0] > 1.0
     assert losses[-1] < 1e-2
+
+
+@pytest.mark.parametrize(
+    ("rate", "given"),
+    [
+        ("a number", 0.5),
+        ("a whole number", 1),
+        ("one of NumPy's", np.float32(0.5)),
+        ("a schedule", optimization.WarmupLinearDecay(0.5, 8, 0)),
+        ("a function", lambda: 0.5),
+    ],
+)
+def test_fit_trains_models_of_a_process_one_after_the_other(rate, given):
+    """Variables of the same shapes are updated by the same trace, when the first ones are gone."""
+    steps = []
+    for weight in (1.0, 3.0):
+        model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, use_bias=False)])
+        model.set_weights([np.array([[weight]])])
+        model.compile(optimization.AdamWeightDecayOptimizer(given, 0.1), "mse")
+        model.fit(np.ones((4, 1)), np.zeros((4, 1)), batch_size=4, verbose=0)
+        steps.append(weight - float(model.get_weights()[0][0, 0]))
+        del model
+        gc.collect()
+    # A first step of 0.1 / sqrt(0.001) whatever the gradient, and a tenth of the weight.
+    first = float(given(0) if rate == "a schedule" else given() if callable(given) else given)
+    expected = [first * (0.1 / math.sqrt(0.001) + 0.1 * weight) for weight in (1.0, 3.0)]
+    np.testing.assert_allclose(steps, expected, rtol=1e-4)
 
 
 def test_optimizer_and_schedule_survive_their_configuration():
