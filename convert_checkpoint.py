@@ -29,6 +29,7 @@ from bert.files import huggingface as huggingface_files
 from bert.files.outputs import make_folder
 from bert.files.paths import read_file
 from bert.files.places import is_remote
+from bert.files.weight_names import SAFETENSORS_FILE, WEIGHTS
 from bert.kinds import Told, find_architecture, labels_of, make_task, num_labels
 from bert.tasks.heads import choice_model, classifier_model, span_model, tagging_model
 from bert.tasks.pretraining import heads as pretraining_heads
@@ -38,8 +39,8 @@ from bert.weights.folder import CONFIG_FILE, ModelFolder, kept_files
 
 KERAS_FILE = "bert_model.weights.h5"
 FORMATS = {
-    "tf": (checkpoint.WEIGHTS, ".ckpt"),
-    "huggingface": (huggingface.WEIGHTS_FILE, ".safetensors"),
+    "tf": (WEIGHTS, ".ckpt"),
+    "huggingface": (SAFETENSORS_FILE, ".safetensors"),
     "keras": (KERAS_FILE, ".weights.h5"),
 }
 

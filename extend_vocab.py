@@ -29,6 +29,7 @@ from bert.command_line.flags import REQUIRED, flag
 from bert.files.huggingface import vocab_text
 from bert.files.outputs import check_outputs, make_folder
 from bert.files.paths import is_file, read_lines
+from bert.files.weight_names import WEIGHTS
 from bert.weights import checkpoint
 from bert.weights.checks import check_model
 from bert.weights.folder import CONFIG_FILE, VOCAB_FILE, ModelFolder
@@ -184,8 +185,7 @@ def place(words: Sequence[str], vocab: Mapping[str, int], *, use_unused: bool) -
 def _check_output(output_dir: str, folder: ModelFolder) -> None:
     make_folder(output_dir)
     written = [
-        os.path.join(output_dir, name)
-        for name in (CONFIG_FILE, VOCAB_FILE, f"{checkpoint.WEIGHTS}.index")
+        os.path.join(output_dir, name) for name in (CONFIG_FILE, VOCAB_FILE, f"{WEIGHTS}.index")
     ]
     read = [folder.bert_config_file, folder.vocab_file, f"{folder.stored.prefix}.index"]
     check_outputs(written, read, "output_dir")
@@ -269,7 +269,7 @@ def _write(
     vocabulary = vocab_text(entries[index] for index in range(len(entries)))
     ModelFolder(output_dir).keep(config, vocabulary)
     # Last, for without its weights the folder is no model.
-    prefix = os.path.join(output_dir, checkpoint.WEIGHTS)
+    prefix = os.path.join(output_dir, WEIGHTS)
     checkpoint.save_tensors(prefix, tensors)
     logging.info(
         "Wrote %s with %d entries. `vocab_size` is %d.", prefix, len(entries), config.vocab_size

@@ -27,6 +27,7 @@ from bert.command_line.flags import REQUIRED, flag
 from bert.files import fingerprints, manifest
 from bert.files.outputs import make_folder
 from bert.files.paths import match_files
+from bert.files.weight_names import step_of
 from bert.original import pretraining as original_pretraining
 from bert.tasks.pretraining import heads as pretraining_heads
 from bert.tasks.pretraining.heads import pretraining_features
@@ -337,7 +338,7 @@ def _restore(settings: Settings, model: keras.Model, init: checkpoint.Stored | N
     weights = {variable.path: variable for variable in model.weights}
     checkpoints = checkpoint.Checkpoints(settings.output_dir)
     if latest := checkpoints.latest():
-        step = checkpoint.step_of(latest)
+        step = step_of(latest)
         provenance.check_trained(settings.output_dir, step, "output_dir")
     elif init is None:
         raise ValueError(

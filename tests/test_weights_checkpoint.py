@@ -18,6 +18,7 @@ import run_pretraining
 from bert.files import manifest
 from bert.files.durable import write_text
 from bert.files.outputs import make_folder
+from bert.files.weight_names import SUFFIXES
 from bert.tasks.heads import classifier_model, span_model
 from bert.tasks.pretraining import heads as pretraining_heads
 from bert.training import loop
@@ -719,7 +720,7 @@ def test_a_removal_that_was_cut_off_is_ended(tmp_path, trainer):
     manifest.adopt(str(tmp_path), [*names, "model.ckpt-1.index"])
     checkpoints.save(trainer.state(), 3)
     others = {"checkpoint", ".own_files.json", "model.ckpt-0.meta", "model.ckpt-9.meta"}
-    assert set(os.listdir(tmp_path)) == others | {f"model.ckpt-3{each}" for each in saving.SUFFIXES}
+    assert set(os.listdir(tmp_path)) == others | {f"model.ckpt-3{each}" for each in SUFFIXES}
     assert not [name for name in manifest.read_names(str(tmp_path)) if "ckpt-1" in name]
 
 

@@ -7,7 +7,6 @@ somebody else has put there stays, and where it has a name that a run needs, it 
 import contextlib
 import json
 import os
-import re
 import socket
 from collections.abc import Collection, Iterator
 from typing import Any, BinaryIO
@@ -18,12 +17,10 @@ from bert.files import durable
 from bert.files.durable import NoLocksError, write_text
 from bert.files.paths import file_system, list_folder, read_file
 from bert.files.places import is_remote
+from bert.files.weight_names import unfinished_prefix_of
 
 LIST_FILE = ".own_files.json"
 LOCK_FILE = ".bert.lock"
-
-# How the names of files end that a killed process leaves of a checkpoint that it was writing.
-_PARTIAL = re.compile(r"(.+)\.partial\.(index|meta|data-\d{5}-of-\d{5}(\.tempstate\d+)?)")
 
 
 def read_names(folder: str) -> list[str]:
@@ -235,8 +232,8 @@ def _remove_leftovers(folder: str) -> None:
             _finish_exchange(place)
         durable.remove_leftovers(place, names)
         for each in list_folder(place):
-            match = _PARTIAL.fullmatch(each)
-            if match and f"{match[1]}.index" in names:
+            prefix = unfinished_prefix_of(each)
+            if prefix and f"{prefix}.index" in names:
                 durable.remove(os.path.join(place, each))
 
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO
@@ -11,16 +10,7 @@ from bert.command_line.checks import is_checking
 from bert.files.durable import discard, make_folders, open_beside, replace_files, sync
 from bert.files.paths import file_size, file_system, is_file, is_folder, list_folder
 from bert.files.places import check_folder, check_place, is_remote
-
-# Names of a model's weights, and of the files beside them without which it is none.
-_WEIGHTS = r"saved_model\.pb|.+\.(index|data-\d{5}-of-\d{5}|safetensors|h5)"
-_MODEL_FILES = re.compile(
-    rf"{_WEIGHTS}|.+\.meta|.+\.index\.json|checkpoint|vocab\.txt|(bert_)?config\.json|task\.json"
-    r"|tokenizer(_config)?\.json|special_tokens_map\.json"
-)
-
-# Without this file, a folder is none of ours to replace.
-_SAVED_GRAPH = "saved_model.pb"
+from bert.files.weight_names import SAVED_MODEL_FILE, is_of_model, is_weights
 
 
 def check_outputs(
@@ -82,17 +72,12 @@ def _model_of(path: str) -> str | None:
     """Returns weights to which a file belongs, by its name and place, or None."""
     place = path if is_remote(path) else os.path.realpath(path)
     folder, name = os.path.split(place)
-    if not _MODEL_FILES.fullmatch(name):
+    if not is_of_model(name):
         return None
     if os.path.basename(folder) == "assets":
         # Of a module of TensorFlow Hub.
         folder = os.path.dirname(folder)
-    # Hidden is the index of records.
-    names = [
-        each
-        for each in list_folder(folder)
-        if re.fullmatch(_WEIGHTS, each) and not each.startswith(".")
-    ]
+    names = list(filter(is_weights, list_folder(folder)))
     return os.path.join(folder, name if name in names else names[0]) if names else None
 
 
@@ -135,12 +120,12 @@ def check_saved_model(folder: str) -> str:
     place = folder if is_remote(folder) else os.path.realpath(folder)
     place = place.rstrip("/")
     gfile = file_system()
-    if gfile.exists(place) and not gfile.exists(os.path.join(place, _SAVED_GRAPH)):
+    if gfile.exists(place) and not gfile.exists(os.path.join(place, SAVED_MODEL_FILE)):
         if gfile.isdir(place) and not gfile.listdir(place):
             return place
         raise ValueError(
             f"A SavedModel must be written to a new folder, or replace another SavedModel. "
-            f"Received {folder!r}, which holds no {_SAVED_GRAPH!r}. Give another folder, or remove "
-            "that one."
+            f"Received {folder!r}, which holds no {SAVED_MODEL_FILE!r}. Give another folder, or "
+            "remove that one."
         )
     return place

@@ -14,6 +14,7 @@ from bert.command_line.console import Progress
 from bert.files.durable import write_text
 from bert.files.manifest import claim, claim_folder
 from bert.files.paths import read_file
+from bert.files.weight_names import of_step
 from bert.training.loop import Batch, Observer
 from bert.training.progress import open_summaries, write_summaries
 from bert.weights import checkpoint
@@ -183,7 +184,7 @@ class EarlyStopping:
         """The prefix of the weights of the best evaluation."""
         if self.best is None:
             return None
-        return os.path.join(self._folder, BEST, f"model.ckpt-{self.best['step']}")
+        return os.path.join(self._folder, BEST, of_step(self.best["step"]))
 
     @property
     def is_over(self) -> bool:

@@ -24,6 +24,7 @@ from bert.command_line import flags as common_flags
 from bert.command_line.console import deferred_stop
 from bert.files import fingerprints, manifest
 from bert.files.outputs import check_saved_model, make_folder
+from bert.files.weight_names import WEIGHTS
 from bert.training import fit, loop, repeats
 from bert.training.batches import Batches
 from bert.training.evaluation import EarlyStopping, Predictor
@@ -361,7 +362,7 @@ def train(
         _log_plan(settings, len(batches.records), num_train_steps)
         if writes and run.first_step < num_train_steps:
             # They are of an earlier training: a prediction must not take them for this one's.
-            checkpoint.remove(os.path.join(settings.output_dir, checkpoint.WEIGHTS))
+            checkpoint.remove(os.path.join(settings.output_dir, WEIGHTS))
         run.train(batches, observers)
     with deferred_stop():
         step = _keep_weights(settings, model, trainer.step, evaluation)
@@ -465,7 +466,7 @@ def _keep_weights(
         step = folder.restore(weights, evaluation.best_weights)
         logging.info("The weights are those of step %d, the best.", step)
     if loop.is_chief(tf.distribute.get_strategy()):
-        prefix = os.path.join(settings.output_dir, checkpoint.WEIGHTS)
+        prefix = os.path.join(settings.output_dir, WEIGHTS)
         checkpoint.save_variables(prefix, weights, step)
         logging.info("Saved the weights without the optimizer's slots to %s.", prefix)
     return step

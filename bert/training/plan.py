@@ -13,6 +13,7 @@ from absl import logging
 from bert.command_line.flags import TrainingSettings, training_flags
 from bert.files import fingerprints, manifest
 from bert.files.paths import paths_from
+from bert.files.weight_names import step_of
 from bert.weights import checkpoint, provenance
 from bert.weights.checkpoint import Stored
 
@@ -86,7 +87,7 @@ def make_plan(
     if latest is None:
         return Plan(num_train_steps, made_of, init, begins_anew=True)
     differences = provenance.differences(folder, made_of)
-    if differences and checkpoint.step_of(latest) == 0:
+    if differences and step_of(latest) == 0:
         logging.info("Nothing is trained yet in %s, so training begins anew there.", folder)
         return Plan(num_train_steps, made_of, init, begins_anew=True)
     if differences and not settings.resume_with_changes:

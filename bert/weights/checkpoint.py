@@ -7,7 +7,6 @@ slots `<name>/adam_m` and `<name>/adam_v`, and `global_step` (original: optimiza
 import functools
 import math
 import os
-import re
 import tempfile
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,12 +21,19 @@ from bert.files import durable, manifest
 from bert.files.durable import write_text
 from bert.files.paths import WILDCARDS, file_size, paths_from
 from bert.files.places import is_remote
+from bert.files.weight_names import (
+    SUFFIXES,
+    WEIGHTS,
+    is_index,
+    is_safetensors,
+    of_step,
+    prefix_of,
+    step_of,
+)
 from bert.weights import hub, huggingface, provenance
 from bert.weights.saving import (
-    SUFFIXES,
     UnsoundError,
     find_not_finite,
-    is_index,
     remove,
     remove_remains,
     save_tensors,
@@ -37,11 +43,8 @@ from modeling import BertConfig
 
 GLOBAL_STEP = "global_step"
 SLOTS = ("adam_m", "adam_v")
-# The weights alone, under the name of the released checkpoints.
-WEIGHTS = "bert_model.ckpt"
 # Models that need no pooler, such as those that tag tokens, are also saved without it.
 _POOLER = ("bert/pooler/dense/kernel", "bert/pooler/dense/bias")
-_INDEX = re.compile(r"model\.ckpt-(\d+)\.index")
 
 
 class Stored:
@@ -65,7 +68,7 @@ class Stored:
         self.flag = flag
         self.path = path or prefix
         self.folder = os.path.dirname(prefix)
-        self.is_huggingface = huggingface.is_weights(prefix)
+        self.is_huggingface = is_safetensors(prefix)
 
     @classmethod
     def open(cls, path: str, flag: str = "init_checkpoint") -> "Stored":
@@ -252,8 +255,7 @@ def _some(names: Sequence[str], *, limit: int = 5, separator: str = ", ") -> str
 
 
 def _find_prefix(path: str, flag: str) -> str:
-    for suffix in SUFFIXES:
-        path = path.removesuffix(suffix)
+    path = prefix_of(path) or path
     if tf.io.gfile.exists(path + ".index"):
         return path
     if tf.io.gfile.isdir(path):
@@ -283,16 +285,10 @@ def _only_checkpoint(folder: str, flag: str) -> str:
     return found[0].removesuffix(".index")
 
 
-def step_of(prefix: str) -> int | None:
-    """Returns the step that the name of a checkpoint or of its index tells, or None."""
-    match = re.fullmatch(r"model\.ckpt-(\d+)(\.index)?", os.path.basename(prefix))
-    return int(match[1]) if match else None
-
-
 def weight_files(folder: str) -> list[str]:
     """Returns the names of the files in a folder that are the heads of weights."""
     names = (os.path.basename(path) for path in paths_from(os.path.join(folder, "")))
-    return [name for name in names if is_index(name) or huggingface.is_weights(name)]
+    return [name for name in names if is_index(name) or is_safetensors(name)]
 
 
 def find_trained(folder: str) -> str | None:
@@ -391,13 +387,13 @@ class Checkpoints:
 
     def _found(self) -> list[str]:
         """Returns the names of the checkpoints whose index is there, the latest first."""
-        indices = [os.path.basename(path) for path in paths_from(self._prefix("model.ckpt-"))]
-        steps = [int(match[1]) for name in indices if (match := _INDEX.fullmatch(name))]
-        return [f"model.ckpt-{step}" for step in sorted(steps, reverse=True)]
+        indices = filter(is_index, paths_from(self._prefix("model.ckpt-")))
+        steps = [step for path in indices if (step := step_of(path)) is not None]
+        return [of_step(step) for step in sorted(steps, reverse=True)]
 
     def save(self, variables: Mapping[str, keras.Variable], step: int) -> str:
         """Writes the variables under their names and returns the prefix."""
-        name = f"model.ckpt-{step}"
+        name = of_step(step)
         self._write(name, variables, step)
         others = self._listed() or self._found()[::-1]
         self._keep([other for other in others if other != name] + [name])

@@ -17,6 +17,7 @@ from bert.files import huggingface as huggingface_files
 from bert.files.casing import warn_of_casing
 from bert.files.durable import replace_files
 from bert.files.paths import find_file, is_file, open_file, paths_from, read_file
+from bert.files.weight_names import step_of
 from bert.weights import checkpoint, provenance, tokenizers
 from bert.weights.checkpoint import Stored
 from bert.weights.variables import check_size
@@ -371,7 +372,7 @@ class ModelFolder:
         foreign = [
             name
             for name in checkpoint.weight_files(self.path)
-            if name not in owned and (overwrites or checkpoint.step_of(name) is None)
+            if name not in owned and (overwrites or step_of(name) is None)
         ]
         # Of a training here whose list was lost, they are set aside rather than replaced.
         if foreign and not provenance.read(self.path):
@@ -391,7 +392,7 @@ class ModelFolder:
         if self._stored:
             return self._stored
         if found := self.find_weights():
-            provenance.check_trained(self.path, checkpoint.step_of(found.prefix), self.flag)
+            provenance.check_trained(self.path, step_of(found.prefix), self.flag)
             return found
         raise ValueError(
             f"`--{self.flag}` must hold trained weights. {self.path!r} has none; did the training "

@@ -13,6 +13,7 @@ from absl import logging
 
 from bert.command_line.checks import is_checking
 from bert.files.places import is_remote
+from bert.files.weight_names import SAFETENSORS_FILE, SAFETENSORS_INDEX_FILE
 
 # What belongs to a model, as patterns.
 FILES = (
@@ -20,11 +21,11 @@ FILES = (
     "vocab.txt",
     "tokenizer.json",
     "tokenizer_config.json",
-    "model.safetensors",
-    "model.safetensors.index.json",
+    SAFETENSORS_FILE,
+    SAFETENSORS_INDEX_FILE,
     "model-*-of-*.safetensors",
 )
-_WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
+_WEIGHTS = (SAFETENSORS_FILE, SAFETENSORS_INDEX_FILE)
 
 _NAME = re.compile(r"(?P<name>[\w-][\w.-]*/[\w-][\w.-]*?)(?:@(?P<revision>[\w-][\w./-]*))?")
 # How the paths of checkpoints end; a name may as well, but none of a BERT is known to.

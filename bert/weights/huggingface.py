@@ -15,10 +15,9 @@ import safetensors.numpy
 
 from bert.files import huggingface as huggingface_files
 from bert.files.paths import open_file
+from bert.files.weight_names import SAFETENSORS_FILE, SAFETENSORS_INDEX_FILE, is_safetensors
 from bert.weights.variables import Table, find_variables
 
-WEIGHTS_FILE = "model.safetensors"
-INDEX_FILE = "model.safetensors.index.json"
 GLOBAL_STEP = "global_step"
 
 # Architectures of transformers by their heads, as these are named in a TF1 checkpoint; the first
@@ -56,11 +55,6 @@ _TIED = {
 _BUFFERS = ("bert.embeddings.position_ids", "bert.embeddings.token_type_ids")
 
 
-def is_weights(path: str) -> bool:
-    """Returns whether the path names a file that `Reader` takes."""
-    return os.path.basename(path) == INDEX_FILE or path.endswith(".safetensors")
-
-
 def find(path: str, flag: str) -> str | None:
     """Returns the file of weights that `path` names or its folder holds, or None.
 
@@ -72,11 +66,11 @@ def find(path: str, flag: str) -> str | None:
       ValueError: where there are weights in files of other kinds alone.
     """
     if os.path.isfile(path):
-        if is_weights(path):
+        if is_safetensors(path):
             return path
         others = [path]
     elif os.path.isdir(path):
-        for name in (WEIGHTS_FILE, INDEX_FILE):
+        for name in (SAFETENSORS_FILE, SAFETENSORS_INDEX_FILE):
             if os.path.isfile(os.path.join(path, name)):
                 return os.path.join(path, name)
         others = [os.path.join(path, name) for name in sorted(os.listdir(path))]
@@ -86,8 +80,8 @@ def find(path: str, flag: str) -> str | None:
         if reason := _REFUSED.get(os.path.splitext(other)[1]):
             raise ValueError(
                 f"`--{flag}` must name weights in a safetensors file. {other!r} {reason}. To have "
-                f"{WEIGHTS_FILE}, let somebody who trusts the file load it with transformers, and "
-                "call `model.save_pretrained(folder, safe_serialization=True)`."
+                f"{SAFETENSORS_FILE}, let somebody who trusts the file load it with transformers, "
+                "and call `model.save_pretrained(folder, safe_serialization=True)`."
             )
     return None
 

@@ -3,7 +3,6 @@
 import errno
 import functools
 import os
-import re
 import shutil
 from collections.abc import Mapping
 from typing import Any
@@ -12,29 +11,13 @@ import numpy as np
 import tensorflow as tf
 
 from bert.files import durable, manifest
-from bert.files.paths import paths_from
+from bert.files.paths import is_file, paths_from
 from bert.files.places import is_remote
-
-SUFFIXES = (".index", ".meta", ".data-00000-of-00001")
-# How the files of a checkpoint end, those of the original's with several devices included.
-_FILE = re.compile(r"\.(index|meta|data-\d{5}-of-\d{5})")
-_CHECKPOINT_FILE = re.compile(rf"(model\.ckpt-(\d+)){_FILE.pattern}")
-# In the names of a checkpoint that is being written, or was when its process was killed.
-_PARTIAL = ".partial"
+from bert.files.weight_names import PARTIAL, SUFFIXES, prefix_of, step_of
 
 
 class UnsoundError(ValueError):
     """A checkpoint is damaged, or there are values in it that are not finite."""
-
-
-def is_index(path: str) -> bool:
-    """Returns whether a file's name is that of the index of a checkpoint that is whole.
-
-    That of records is hidden.
-    """
-    name = os.path.basename(path)
-    is_hidden_or_partial = name.startswith(".") or name.endswith(f"{_PARTIAL}.index")
-    return name.endswith(".index") and not is_hidden_or_partial
 
 
 def find_not_finite(tensors: Mapping[str, np.ndarray]) -> str | None:
@@ -58,7 +41,7 @@ def find_not_finite(tensors: Mapping[str, np.ndarray]) -> str | None:
 def remove(prefix: str) -> None:
     """Removes a checkpoint of a run: its index first, without which it is none."""
     folder = os.path.dirname(prefix)
-    files = [path for path in paths_from(f"{prefix}.") if _FILE.fullmatch(path[len(prefix) :])]
+    files = [path for path in paths_from(f"{prefix}.") if prefix_of(path) == prefix]
     names = [os.path.basename(path) for path in files]
     manifest.remove(folder, [name for name in names if name.endswith(".index")])
     durable.sync(folder)
@@ -72,12 +55,13 @@ def remove_remains(folder: str, before: int) -> None:
       folder: Theirs.
       before: Only those of earlier steps are meant.
     """
-    matches = [_CHECKPOINT_FILE.fullmatch(name) for name in manifest.read_names(folder)]
-    names = [match[0] for match in matches if match and int(match[2]) < before]
-    steps = {name: _CHECKPOINT_FILE.sub(r"\1.index", name) for name in names}
-    gfile = tf.io.gfile
-    gone = [name for name, index in steps.items() if not gfile.exists(os.path.join(folder, index))]
-    manifest.remove(folder, gone)
+    names = []
+    for name in manifest.read_names(folder):
+        prefix, step = prefix_of(name), step_of(name)
+        is_earlier = prefix is not None and step is not None and step < before
+        if is_earlier and not is_file(os.path.join(folder, f"{prefix}.index")):
+            names.append(name)
+    manifest.remove(folder, names)
 
 
 def save_tensors(prefix: str, tensors: Mapping[str, np.ndarray]) -> None:
@@ -93,7 +77,7 @@ def save_tensors(prefix: str, tensors: Mapping[str, np.ndarray]) -> None:
             f"Only finite numbers are saved. {problem[0].upper()}{problem[1:]}, so nothing was "
             f"written to {prefix!r}."
         )
-    partial = f"{prefix}{_PARTIAL}"
+    partial = f"{prefix}{PARTIAL}"
     try:
         _write_files(partial, tensors)
     except BaseException as error:

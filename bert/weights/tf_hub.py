@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
 from bert.files.paths import is_file, read_file
+from bert.files.weight_names import SAVED_MODEL_FILE
 from bert.weights.checkpoint import Stored
 from bert.weights.folder import ModelFolder
 from modeling import BertConfig
@@ -31,7 +32,7 @@ _ASSETS = "saved_model_assets"
 
 def is_module(folder: str) -> bool:
     """Returns whether a folder holds a module, or another SavedModel."""
-    return tf.io.gfile.exists(os.path.join(folder, "saved_model.pb"))
+    return tf.io.gfile.exists(os.path.join(folder, SAVED_MODEL_FILE))
 
 
 class Module(ModelFolder):
@@ -116,7 +117,7 @@ class Module(ModelFolder):
 
 def _read_graphs(folder: str) -> Sequence[meta_graph_pb2.MetaGraphDef]:
     """Returns the graphs of a module that tell something of its texts, as messages."""
-    path = os.path.join(folder, "saved_model.pb")
+    path = os.path.join(folder, SAVED_MODEL_FILE)
     try:
         saved = saved_model_pb2.SavedModel.FromString(read_file(path))
     except DecodeError as error:

@@ -1,0 +1,78 @@
+"""What the files of a model's weights are called.
+
+The checkpoint of a prefix is the file `<prefix>.index` and those beside it. Where the name begins
+with a dot, it is the index of records (`bert.files.paths.index_path`).
+"""
+
+import os
+import re
+
+# The weights alone, under the name of the released checkpoints.
+WEIGHTS = "bert_model.ckpt"
+# Of a checkpoint as it is written here. Without the first one, it is none.
+SUFFIXES = (".index", ".meta", ".data-00000-of-00001")
+# Ends the prefix of one that is being written, or was when its process was killed.
+PARTIAL = ".partial"
+
+SAFETENSORS_FILE = "model.safetensors"
+# Of a model in several files.
+SAFETENSORS_INDEX_FILE = "model.safetensors.index.json"
+SAVED_MODEL_FILE = "saved_model.pb"
+
+_OF_STEP = re.compile(r"model\.ckpt-(\d+)")
+# Those of the original's with several devices included.
+_SUFFIX = r"\.(?:index|meta|data-\d{5}-of-\d{5})"
+_OF_CHECKPOINT = re.compile(rf"(.+){_SUFFIX}", re.DOTALL)
+# While it is open, TensorFlow adds a number.
+_OF_PARTIAL = re.compile(rf"(.+){re.escape(PARTIAL)}{_SUFFIX}(?:\.tempstate\d+)?", re.DOTALL)
+
+_WEIGHTS = re.compile(r"saved_model\.pb|[^.].*\.(index|data-\d{5}-of-\d{5}|safetensors|h5)")
+# What makes a model of weights, beside them.
+_BESIDE = re.compile(
+    r".+\.meta|.+\.index\.json|checkpoint|vocab\.txt|(bert_)?config\.json|task\.json"
+    r"|tokenizer(_config)?\.json|special_tokens_map\.json"
+)
+
+
+def of_step(step: int) -> str:
+    """Returns the name of a training's checkpoint."""
+    return f"model.ckpt-{step}"
+
+
+def step_of(path: str) -> int | None:
+    """Returns the step that the name of a checkpoint, or of one of its files, tells, or None."""
+    match = _OF_STEP.fullmatch(os.path.basename(prefix_of(path) or path))
+    return int(match[1]) if match else None
+
+
+def prefix_of(path: str) -> str | None:
+    """Returns the prefix of the checkpoint to which a file belongs, or None."""
+    match = _OF_CHECKPOINT.fullmatch(path)
+    return match[1] if match else None
+
+
+def unfinished_prefix_of(path: str) -> str | None:
+    """Returns the prefix of the checkpoint that a file which is not finished is for, or None."""
+    match = _OF_PARTIAL.fullmatch(path)
+    return match[1] if match else None
+
+
+def is_index(path: str) -> bool:
+    """Returns whether a path is that of the index of a checkpoint that is whole."""
+    is_hidden = os.path.basename(path).startswith(".")
+    return path.endswith(".index") and not is_hidden and not unfinished_prefix_of(path)
+
+
+def is_safetensors(path: str) -> bool:
+    """Returns whether a path is that of safetensors, or of the index of several such files."""
+    return path.endswith(".safetensors") or os.path.basename(path) == SAFETENSORS_INDEX_FILE
+
+
+def is_weights(name: str) -> bool:
+    """Returns whether a file of that name holds weights, of any kind."""
+    return bool(_WEIGHTS.fullmatch(name))
+
+
+def is_of_model(name: str) -> bool:
+    """Returns whether a file of that name is a model's, if there are weights in its folder."""
+    return is_weights(name) or bool(_BESIDE.fullmatch(name))
