@@ -12,15 +12,11 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bert.command_line import quiet_import  # isort: skip  # noqa: F401
-
-import keras
 import numpy as np
 from absl import logging
 
-import modeling
 from bert.command_line import flags as common_flags
 from bert.command_line.checks import FAILED, Checks, start
 from bert.command_line.console import run_script
@@ -30,12 +26,13 @@ from bert.files.outputs import make_folder
 from bert.files.paths import read_file
 from bert.files.places import is_remote
 from bert.files.weight_names import SAFETENSORS_FILE, WEIGHTS
-from bert.kinds import Told, find_architecture, labels_of, make_task, num_labels
-from bert.tasks.heads import choice_model, classifier_model, span_model, tagging_model
-from bert.tasks.pretraining import heads as pretraining_heads
-from bert.weights import checkpoint, huggingface, tokenizers
-from bert.weights.comparison import find_difference
-from bert.weights.folder import CONFIG_FILE, ModelFolder, kept_files
+
+if TYPE_CHECKING:
+    import keras
+
+    import modeling
+    from bert.weights import checkpoint
+    from bert.weights.folder import ModelFolder
 
 KERAS_FILE = "bert_model.weights.h5"
 FORMATS = {
@@ -72,7 +69,7 @@ class Settings(common_flags.CheckSettings):
         None,
         "What the model is, in the terms of transformers; absent, what its files say, or else by "
         "the heads that it has. What another head needs is left out.",
-        choices=tuple(huggingface.ARCHITECTURES),
+        choices=tuple(huggingface_files.ARCHITECTURES),
     )
     weights_only: bool = flag(False, "Leave out the optimizer's slots.")
     verify: bool = flag(True, "Run the original and the result on the same input, and compare.")
@@ -91,12 +88,14 @@ def define_flags() -> None:
     common_flags.define(Settings)
 
 
-def open_folder(settings: Settings) -> ModelFolder:
+def open_folder(settings: Settings) -> "ModelFolder":
     """Returns what is to be converted.
 
     Raises:
       ValueError: where its parts are missing or do not fit.
     """
+    from bert.weights.folder import ModelFolder
+
     folder = ModelFolder.open(
         settings.input,
         "input",
@@ -108,14 +107,21 @@ def open_folder(settings: Settings) -> ModelFolder:
     return folder
 
 
-def make_model(architecture: str, config: modeling.BertConfig, num_labels: int = 2) -> keras.Model:
+def make_model(
+    architecture: str, config: "modeling.BertConfig", num_labels: int = 2
+) -> "keras.Model":
     """Returns a model with the variables of an architecture; Keras' load_weights fits it.
 
     Args:
-      architecture: One of `huggingface.ARCHITECTURES`.
+      architecture: One of `bert.files.huggingface.ARCHITECTURES`.
       config: The shape of the encoder.
       num_labels: Outputs of a classifier or tagger.
     """
+    from bert.command_line.quiet_import import keras  # isort: skip
+    import modeling
+    from bert.tasks.heads import choice_model, classifier_model, span_model, tagging_model
+    from bert.tasks.pretraining.heads import pretraining_model
+
     if architecture == "BertModel":
         inputs = modeling.encoder_inputs()
         encoded = modeling.BertModel(config)(inputs)
@@ -127,10 +133,10 @@ def make_model(architecture: str, config: modeling.BertConfig, num_labels: int =
         "BertForQuestionAnswering": lambda: span_model(config),
         "BertForMultipleChoice": lambda: choice_model(config),
     }
-    return makers.get(architecture, lambda: pretraining_heads.pretraining_model(config))()
+    return makers.get(architecture, lambda: pretraining_model(config))()
 
 
-def _assign(model: keras.Model, stored: checkpoint.Stored) -> list[str]:
+def _assign(model: "keras.Model", stored: "checkpoint.Stored") -> list[str]:
     """Sets the variables that are stored; returns the names of the others."""
     values = stored.read(v.path for v in model.weights if v.path in stored.shapes)
     for variable in model.weights:
@@ -158,12 +164,16 @@ class Report:
     @property
     def left_out(self) -> list[str]:
         """Those that the result has not, optimizer slots apart."""
-        return [n for n in self.found if n not in self.converted and not checkpoint.is_slot(n)]
+        from bert.weights.checkpoint import is_slot
+
+        return [n for n in self.found if n not in self.converted and not is_slot(n)]
 
     @property
     def num_slots(self) -> int:
         """How many optimizer slots the result has not."""
-        return sum(n not in self.converted and checkpoint.is_slot(n) for n in self.found)
+        from bert.weights.checkpoint import is_slot
+
+        return sum(n not in self.converted and is_slot(n) for n in self.found)
 
     def log(self) -> None:
         """Logs what is worth knowing."""
@@ -188,6 +198,8 @@ def run(settings: Settings) -> Report:
         cannot be written.
       ArithmeticError: where the result does not compute what the original does.
     """
+    from bert.kinds import find_architecture
+
     _split_output(settings)
     source = open_folder(settings)
     architecture = find_architecture(source, settings.architecture)
@@ -210,6 +222,8 @@ def run(settings: Settings) -> Report:
 
 def check(settings: Settings, checks: Checks) -> None:
     """Checks what `run` needs."""
+    from bert.kinds import find_architecture
+
     place = checks("output", _split_output, settings, tells=lambda place: place[0])
     source = checks("input", open_folder, settings, tells=lambda each: each.stored.prefix)
     given = settings.architecture
@@ -227,7 +241,7 @@ def _names(made: tuple[str, str, Mapping[str, bytes]]) -> list[str]:
 
 
 def _check_output(
-    settings: Settings, source: ModelFolder, architecture: str
+    settings: Settings, source: "ModelFolder", architecture: str
 ) -> tuple[str, str, dict[str, bytes]]:
     """Returns the folder to write to, the name of the weights, and the other files by name."""
     folder, name = _split_output(settings)
@@ -268,8 +282,10 @@ def _check_free(folder: str, name: str, texts: Mapping[str, bytes], output: str)
         )
 
 
-def _texts(settings: Settings, source: ModelFolder, architecture: str) -> dict[str, bytes]:
+def _texts(settings: Settings, source: "ModelFolder", architecture: str) -> dict[str, bytes]:
     """Returns the other files of the result by name."""
+    from bert.weights.folder import CONFIG_FILE, kept_files
+
     vocabulary = None
     if source.find("vocab_file"):
         vocabulary = source.vocabulary
@@ -294,8 +310,10 @@ def _texts(settings: Settings, source: ModelFolder, architecture: str) -> dict[s
     return texts
 
 
-def _tokenizer_options(source: ModelFolder) -> dict[str, Any]:
+def _tokenizer_options(source: "ModelFolder") -> dict[str, Any]:
     """Returns how the tokenizer differs from the original's, with the ids of added tokens."""
+    from bert.weights import tokenizers
+
     if not source.find("vocab_file"):
         return source.tokenizer_options
     casing = source.do_lower_case is not False
@@ -304,7 +322,9 @@ def _tokenizer_options(source: ModelFolder) -> dict[str, Any]:
     )
 
 
-def _huggingface_config(source: ModelFolder, architecture: str) -> dict[str, Any]:
+def _huggingface_config(source: "ModelFolder", architecture: str) -> dict[str, Any]:
+    from bert.kinds import labels_of
+
     has_labels = source.labels or "output_weights" in source.stored.shapes
     return huggingface_files.from_bert(
         source.config.to_dict(),
@@ -314,15 +334,20 @@ def _huggingface_config(source: ModelFolder, architecture: str) -> dict[str, Any
     )
 
 
-def _new_task(source: ModelFolder, architecture: str, is_pair: bool) -> dict[str, Any]:
+def _new_task(source: "ModelFolder", architecture: str, is_pair: bool) -> dict[str, Any]:
     """Returns a `task.json` for a model that brings none, or {} where its files tell too little."""
+    from bert.kinds import Told, make_task
+
     if source.do_lower_case is None or not source.find("vocab_file"):
         return {}
     return make_task(source, architecture, Told(is_pair=is_pair))
 
 
-def _write(settings: Settings, source: ModelFolder, architecture: str, path: str) -> Report:
+def _write(settings: Settings, source: "ModelFolder", architecture: str, path: str) -> Report:
     """Writes the weights to `path`, verifies them, and returns what to report."""
+    from bert.kinds import num_labels
+    from bert.weights import checkpoint, huggingface
+
     names = sorted(source.stored.shapes)
     model = make_model(architecture, source.config, num_labels(source))
     missing = _assign(model, source.stored)
@@ -344,7 +369,7 @@ def _write(settings: Settings, source: ModelFolder, architecture: str, path: str
 
 
 def verify(
-    source: ModelFolder, architecture: str, model: keras.Model, missing: list[str], path: str
+    source: "ModelFolder", architecture: str, model: "keras.Model", missing: list[str], path: str
 ) -> float:
     """Runs the model and what is read from `path` on the same input.
 
@@ -361,6 +386,10 @@ def verify(
     Raises:
       ArithmeticError: where that is too far.
     """
+    from bert.kinds import num_labels
+    from bert.weights import checkpoint
+    from bert.weights.comparison import find_difference
+
     other = make_model(architecture, source.config, num_labels(source))
     if path.endswith(FORMATS["keras"][1]):
         other.load_weights(path)

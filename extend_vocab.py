@@ -14,13 +14,11 @@ import dataclasses
 import os
 import re
 from collections.abc import Mapping, Sequence
-
-from bert.command_line import quiet_import  # isort: skip  # noqa: F401
+from typing import TYPE_CHECKING
 
 import numpy as np
 from absl import logging
 
-import modeling
 import tokenization
 from bert.command_line import flags as common_flags
 from bert.command_line.checks import Checks, start
@@ -30,9 +28,11 @@ from bert.files.huggingface import vocab_text
 from bert.files.outputs import check_outputs, make_folder
 from bert.files.paths import is_file, read_lines
 from bert.files.weight_names import WEIGHTS
-from bert.weights import checkpoint
-from bert.weights.checks import check_model
-from bert.weights.folder import CONFIG_FILE, VOCAB_FILE, ModelFolder
+
+if TYPE_CHECKING:
+    import modeling
+    from bert.weights import checkpoint
+    from bert.weights.folder import ModelFolder
 
 EMBEDDINGS = "bert/embeddings/word_embeddings"
 # A row for each entry of the vocabulary; a fine-tuned model has no masked-LM head.
@@ -73,6 +73,8 @@ def run(settings: Settings) -> dict[str, int]:
     Raises:
       ValueError: where words cannot be added, or files do not fit each other; nothing is written.
     """
+    from bert.weights.folder import ModelFolder
+
     folder = ModelFolder.of(settings)
     config = folder.config
     vocab = _load_vocab(folder.vocab_file, config.vocab_size)
@@ -94,6 +96,9 @@ def run(settings: Settings) -> dict[str, int]:
 
 def check(settings: Settings, checks: Checks) -> None:
     """Checks what `run` needs."""
+    from bert.weights.checks import check_model
+    from bert.weights.folder import ModelFolder
+
     folder, config = check_model(checks, settings)
     lower = settings.do_lower_case
     casing = "texts are lower-cased" if lower else "cased"
@@ -182,7 +187,9 @@ def place(words: Sequence[str], vocab: Mapping[str, int], *, use_unused: bool) -
     return dict(zip(words, ids, strict=True))
 
 
-def _check_output(output_dir: str, folder: ModelFolder) -> None:
+def _check_output(output_dir: str, folder: "ModelFolder") -> None:
+    from bert.weights.folder import CONFIG_FILE, VOCAB_FILE
+
     make_folder(output_dir)
     written = [
         os.path.join(output_dir, name) for name in (CONFIG_FILE, VOCAB_FILE, f"{WEIGHTS}.index")
@@ -196,7 +203,7 @@ def _check_output(output_dir: str, folder: ModelFolder) -> None:
         )
 
 
-def _check_embeddings(folder: ModelFolder, config: modeling.BertConfig) -> None:
+def _check_embeddings(folder: "ModelFolder", config: "modeling.BertConfig") -> None:
     stored = folder.stored
     expected = [config.vocab_size, config.hidden_size]
     found = stored.shapes.get(EMBEDDINGS, ())
@@ -208,14 +215,16 @@ def _check_embeddings(folder: ModelFolder, config: modeling.BertConfig) -> None:
 
 
 def _extended_tensors(
-    stored: checkpoint.Stored,
-    config: modeling.BertConfig,
+    stored: "checkpoint.Stored",
+    config: "modeling.BertConfig",
     rows: Mapping[int, Sequence[int]],
     size: int,
 ) -> dict[str, np.ndarray]:
     """Returns the weights of the checkpoint, those with a row for each entry extended."""
+    from bert.weights.checkpoint import is_slot
+
     shapes = stored.shapes
-    slots = [name for name in shapes if checkpoint.is_slot(name)]
+    slots = [name for name in shapes if is_slot(name)]
     if slots:
         logging.info("Weights only: %d optimizer slots are left out.", len(slots))
     tensors = stored.read(sorted(shapes.keys() - set(slots)))
@@ -260,10 +269,13 @@ def _log_words(
 def _write(
     output_dir: str,
     tensors: Mapping[str, np.ndarray],
-    config: modeling.BertConfig,
+    config: "modeling.BertConfig",
     places: Mapping[str, int],
     vocab: Mapping[str, int],
 ) -> None:
+    from bert.weights import checkpoint
+    from bert.weights.folder import ModelFolder
+
     entries = {index: token for token, index in vocab.items()}
     entries |= {index: word for word, index in places.items()}
     vocabulary = vocab_text(entries[index] for index in range(len(entries)))

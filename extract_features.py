@@ -11,38 +11,28 @@ commands of the original's extract_features.py work unchanged.
 import array
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import BinaryIO
-
-from bert.command_line import quiet_import  # isort: skip  # noqa: F401
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 from absl import logging
 
-import modeling
 import tokenization
 from bert.command_line import flags as common_flags
 from bert.command_line.checks import Checks, start
 from bert.command_line.console import Progress, run_script
 from bert.command_line.flags import REQUIRED, flag
+from bert.command_line.names import serve
 from bert.files.durable import replace_files
 from bert.files.outputs import check_outputs
 from bert.files.paths import read_lines
 from bert.files.tables import clean_line, describe_files, find_texts, split_pair
 from bert.files.vectors import Features, is_features, write_jsonl, write_npz
-from bert.original import extraction, processors
-from bert.tasks.features import COMBINATIONS, Extractor, Line, parse_layers, read_line, width
-from bert.training.batches import cut_by_size
-from bert.weights.checks import check_model, check_vocabulary
-from bert.weights.folder import ModelFolder
+from bert.tasks.layers import COMBINATIONS, parse_layers, width
 
-# What people import from the original's extract_features.py.
-InputExample = extraction.InputExample
-InputFeatures = extraction.InputFeatures
-read_examples = extraction.read_examples
-convert_examples_to_features = extraction.convert_examples_to_features
-input_fn_builder = extraction.input_fn_builder
-model_fn_builder = extraction.model_fn_builder
-_truncate_seq_pair = processors.truncate_seq_pair
+if TYPE_CHECKING:
+    import modeling
+    from bert.tasks.features import Extractor, Line
+    from bert.weights.folder import ModelFolder
 
 # A chunk ends where its lines give so many values (of 4 bytes), or are so many.
 CHUNK_VALUES = 1 << 25
@@ -108,14 +98,16 @@ class Lines:
         self._tokenizer = tokenizer
         self._max_seq_length = max_seq_length
 
-    def __iter__(self) -> Iterator[Line]:
+    def __iter__(self) -> Iterator["Line"]:
+        from bert.tasks.features import read_line
+
         for path in self.files:
             for text, _ in read_lines(path):
                 texts = split_pair(clean_line(text))
                 yield read_line(texts, self._tokenizer, self._max_seq_length)
 
 
-def survey(lines: Lines, config: modeling.BertConfig) -> array.array:
+def survey(lines: Lines, config: "modeling.BertConfig") -> array.array:
     """Returns the number of tokens of every line, and warns of what looks wrong.
 
     Raises:
@@ -156,6 +148,11 @@ def run(settings: Settings) -> None:
     Raises:
       ValueError: before the expensive part, where the settings, the text and the model do not fit.
     """
+    from bert.command_line import quiet_import  # noqa: F401
+    from bert.tasks.features import Extractor
+    from bert.weights.folder import ModelFolder
+    from modeling import BertModel
+
     logging.info("%s", settings)
     folder = ModelFolder.of(settings)
     config = folder.config
@@ -165,7 +162,7 @@ def run(settings: Settings) -> None:
     _check_output(settings, files, folder)
     lines = Lines(files, folder.load_tokenizer(), settings.max_seq_length)
     lengths = survey(lines, config)
-    extractor = Extractor(modeling.BertModel(config), layers, settings.pooling)
+    extractor = Extractor(BertModel(config), layers, settings.pooling)
     folder.stored.assign(extractor.model.weights)
     features = extract(extractor, lines, settings, sum(lengths))
     with replace_files([settings.output_file]) as [file]:
@@ -178,6 +175,8 @@ def run(settings: Settings) -> None:
 
 def check(settings: Settings, checks: Checks) -> None:
     """Checks what `run` needs."""
+    from bert.weights.checks import check_model, check_vocabulary
+
     folder, config = check_model(checks, settings)
     check_vocabulary(checks, settings, folder, config)
     checks("layers", _find_layers, settings, config, tells=lambda layers: settings.layers)
@@ -188,11 +187,11 @@ def check(settings: Settings, checks: Checks) -> None:
     checks("output file", _check_output, settings, files, folder, tells=lambda _: output)
 
 
-def _check_weights(folder: ModelFolder, config: modeling.BertConfig) -> None:
+def _check_weights(folder: "ModelFolder", config: "modeling.BertConfig") -> None:
     folder.stored.check_fit(config)
 
 
-def _check_output(settings: Settings, files: Sequence[str], folder: ModelFolder) -> None:
+def _check_output(settings: Settings, files: Sequence[str], folder: "ModelFolder") -> None:
     # Faithful: features of an earlier run are replaced.
     check_outputs(
         [settings.output_file],
@@ -202,7 +201,7 @@ def _check_output(settings: Settings, files: Sequence[str], folder: ModelFolder)
     )
 
 
-def _find_layers(settings: Settings, config: modeling.BertConfig) -> list[int | str]:
+def _find_layers(settings: Settings, config: "modeling.BertConfig") -> list[int | str]:
     """Returns the layers to write, the settings checked against the model."""
     layers = parse_layers(settings.layers, config, flag="layers")
     limit = config.max_position_embeddings
@@ -224,17 +223,19 @@ def _find_layers(settings: Settings, config: modeling.BertConfig) -> list[int | 
 
 
 def extract(
-    extractor: Extractor, lines: Lines, settings: Settings, num_tokens: int
+    extractor: "Extractor", lines: Lines, settings: Settings, num_tokens: int
 ) -> Iterator[Features]:
     """Yields the tokens and features of each line, in order.
 
     Raises:
       ArithmeticError: where features are not finite.
     """
+    from bert.training.batches import cut_by_size
+
     progress = Progress("Extracting features", num_tokens)
     values_per_row = sum(output.shape[-1] for output in extractor.model.outputs)
 
-    def size(line: Line) -> int:
+    def size(line: "Line") -> int:
         num_values = extractor.num_rows(len(line.tokens)) * values_per_row
         return max(num_values, CHUNK_VALUES // CHUNK_LINES)
 
@@ -256,7 +257,7 @@ def extract(
 def _write_npz(
     file: BinaryIO,
     features: Iterator[Features],
-    extractor: Extractor,
+    extractor: "Extractor",
     lines: Lines,
     lengths: array.array,
 ) -> None:
@@ -280,6 +281,24 @@ def main(_: list[str]) -> None:
     """Runs the script on its flags."""
     start(common_flags.read_settings(Settings), run, check)
 
+
+# What people import from the original's extract_features.py.
+if not TYPE_CHECKING:
+    __getattr__, __dir__, __all__ = serve(
+        globals(),
+        {
+            "modeling": (),
+            "bert.original.extraction": (
+                "InputExample",
+                "InputFeatures",
+                "read_examples",
+                "convert_examples_to_features",
+                "input_fn_builder",
+                "model_fn_builder",
+            ),
+            "bert.original.processors": ("truncate_seq_pair as _truncate_seq_pair",),
+        },
+    )
 
 if __name__ == "__main__":
     define_flags()

@@ -10,8 +10,7 @@ import dataclasses
 import json
 import sys
 from collections.abc import Iterator, Sequence
-
-from bert.command_line import quiet_import  # isort: skip  # noqa: F401
+from typing import TYPE_CHECKING
 
 from absl import flags, logging
 
@@ -22,10 +21,10 @@ from bert.command_line.flags import REQUIRED, flag
 from bert.files.outputs import check_outputs, open_output
 from bert.files.paths import match_files
 from bert.files.tables import clean_line, text_lines
-from bert.tasks.pretraining import masked_model
-from bert.tasks.pretraining.masked_model import MASK, Guess, Score, Text
-from bert.training.batches import cut_by_size
-from bert.weights.folder import ModelFolder
+
+if TYPE_CHECKING:
+    from bert.tasks.pretraining.masked_model import Guess, Score, Text
+    from bert.weights.folder import ModelFolder
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -73,6 +72,10 @@ def run(settings: Settings, texts: Sequence[str] = ()) -> int:
     Raises:
       ValueError: where the settings, the texts and the model do not fit.
     """
+    from bert.command_line import quiet_import  # noqa: F401
+    from bert.tasks.pretraining import masked_model
+    from bert.training.batches import cut_by_size
+
     path = _find_input(settings, texts)
     given = _number(texts) if texts else _read_lines(path)
     # Who types waits for each answer.
@@ -105,6 +108,9 @@ def run(settings: Settings, texts: Sequence[str] = ()) -> int:
 
 def check(settings: Settings, checks: Checks, texts: Sequence[str] = ()) -> None:
     """Checks what `run` needs."""
+    from bert.command_line import quiet_import  # noqa: F401
+    from bert.tasks.pretraining import masked_model
+
     path = checks("text", _find_input, settings, texts, tells=str)
     folder = checks("checkpoint", _open_folder, settings, tells=lambda each: each.stored.prefix)
     checks("model", masked_model.load, folder, tells=lambda _: "fills masks")
@@ -121,7 +127,9 @@ def _find_input(settings: Settings, texts: Sequence[str]) -> str:
     return path
 
 
-def _open_folder(settings: Settings) -> ModelFolder:
+def _open_folder(settings: Settings) -> "ModelFolder":
+    from bert.weights.folder import ModelFolder
+
     return ModelFolder.open(
         settings.checkpoint,
         "checkpoint",
@@ -131,7 +139,7 @@ def _open_folder(settings: Settings) -> ModelFolder:
     )
 
 
-def _check_output(settings: Settings, path: str, folder: ModelFolder) -> None:
+def _check_output(settings: Settings, path: str, folder: "ModelFolder") -> None:
     if settings.output_file != "-":
         inputs = [path, *folder.files]
         check_outputs([settings.output_file], inputs, "output_file", settings.may_replace)
@@ -156,39 +164,41 @@ def _read_lines(path: str) -> Iterator[tuple[str, str]]:
         logging.warning("%s: skipped %d blank lines.", path, blank)
 
 
-def _total(scores: Sequence[Score]) -> Score:
+def _total(scores: Sequence["Score"]) -> "Score":
+    from bert.tasks.pretraining.masked_model import Score
+
     return Score(
         sum(score.pseudo_log_likelihood for score in scores),
         sum(score.num_tokens for score in scores),
     )
 
 
-def _describe(score: Score) -> str:
+def _describe(score: "Score") -> str:
     return (
         f"perplexity {score.perplexity:.6g}  "
         f"pseudo-log-likelihood {score.pseudo_log_likelihood:.4f}  tokens {score.num_tokens}"
     )
 
 
-def _guesses_as_text(text: Text, masks: Sequence[Sequence[Guess]]) -> str:
+def _guesses_as_text(text: "Text", masks: Sequence[Sequence["Guess"]]) -> str:
     lines = [text.text]
     for number, guesses in enumerate(masks, start=1):
         if len(masks) > 1:
-            lines.append(f"{MASK} {number}")
+            lines.append(f"[MASK] {number}")
         lines += [f"{guess.probability:8.4f}  {guess.token}" for guess in guesses]
     return "\n".join([*lines, ""])
 
 
-def _guesses_as_json(text: Text, masks: Sequence[Sequence[Guess]]) -> str:
+def _guesses_as_json(text: "Text", masks: Sequence[Sequence["Guess"]]) -> str:
     values = [[dataclasses.asdict(guess) for guess in guesses] for guesses in masks]
     return json.dumps({"text": text.text, "masks": values}, ensure_ascii=False)
 
 
-def _score_as_text(text: Text, score: Score) -> str:
+def _score_as_text(text: "Text", score: "Score") -> str:
     return f"{_describe(score)}  {text.text}"
 
 
-def _score_as_json(text: Text, score: Score) -> str:
+def _score_as_json(text: "Text", score: "Score") -> str:
     values = {**dataclasses.asdict(score), "perplexity": score.perplexity}
     return json.dumps({"text": text.text, **values}, ensure_ascii=False)
 

@@ -15,9 +15,7 @@ import itertools
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
-
-from bert.command_line import quiet_import  # isort: skip  # noqa: F401
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from absl import logging
 
@@ -25,18 +23,19 @@ from bert.command_line import flags as common_flags
 from bert.command_line.checks import Checks, start
 from bert.command_line.console import Progress, run_script
 from bert.command_line.flags import REQUIRED, flag
+from bert.command_line.names import serve
 from bert.files import fingerprints
+from bert.files.huggingface import FINE_TUNED
 from bert.files.kept_lines import KeptLines, keep_lines
 from bert.files.outputs import check_outputs, open_output
 from bert.files.paths import file_size, is_file, match_files, read_lines
 from bert.files.places import is_remote
 from bert.files.tables import decode_line, read_csv
-from bert.kinds import ARCHITECTURES, Told, read_task
-from bert.loaded import LoadedModel, find_folder, open_fine_tuned
-from bert.loaded import load_fine_tuned as load
-from bert.weights.folder import ModelFolder
 
-__all__ = ["LoadedModel", "load"]
+if TYPE_CHECKING:
+    from bert.kinds import Told
+    from bert.loaded import LoadedModel
+    from bert.weights.folder import ModelFolder
 
 FORMATS = ("lines", "tsv", "csv", "jsonl")
 
@@ -91,7 +90,7 @@ class Settings(common_flags.OutputSettings):
         None,
         "What a model without task.json is, in the terms of transformers; absent, what its files "
         "say, or else by its head.",
-        choices=tuple(ARCHITECTURES.values()),
+        choices=tuple(FINE_TUNED.values()),
     )
     task_name: str | None = flag(
         None,
@@ -112,8 +111,10 @@ class Settings(common_flags.OutputSettings):
     )
 
     @property
-    def told(self) -> Told:
+    def told(self) -> "Told":
         """What the folder may not say."""
+        from bert.kinds import Told
+
         return Told(**{field.name: getattr(self, field.name) for field in dataclasses.fields(Told)})
 
 
@@ -195,8 +196,11 @@ def check(settings: Settings, checks: Checks) -> None:
         checks("first input", _check_first, settings, model, tells=lambda _: "can be asked")
 
 
-def _open_folder(settings: Settings) -> ModelFolder:
+def _open_folder(settings: Settings) -> "ModelFolder":
     """Returns the folder of the model, which is known to decide something."""
+    from bert.kinds import read_task
+    from bert.loaded import find_folder
+
     folder = find_folder(
         settings.model_dir,
         "model_dir",
@@ -208,7 +212,9 @@ def _open_folder(settings: Settings) -> ModelFolder:
     return folder
 
 
-def _load(settings: Settings, folder: ModelFolder) -> LoadedModel:
+def _load(settings: Settings, folder: "ModelFolder") -> "LoadedModel":
+    from bert.loaded import open_fine_tuned
+
     return open_fine_tuned(
         folder, settings.told, batch_size=settings.batch_size, precision=settings.precision
     )
@@ -219,7 +225,7 @@ def _find_input(settings: Settings) -> None:
         match_files(settings.input_file, "input_file")
 
 
-def _check_first(settings: Settings, model: LoadedModel) -> None:
+def _check_first(settings: Settings, model: "LoadedModel") -> None:
     """Checks the file's header, where it has one, and the first input."""
     first = next(_read_inputs(settings, model.fields), None)
     if first is None:
@@ -236,7 +242,7 @@ def _nothing_to_answer(settings: Settings) -> ValueError:
     return ValueError(f"`--input_file` must hold inputs. {settings.input_file!r} is empty.")
 
 
-def _check_output(settings: Settings, folder: ModelFolder) -> list[str]:
+def _check_output(settings: Settings, folder: "ModelFolder") -> list[str]:
     """Checks the output before the model is loaded, and returns the files that make the answers."""
     if settings.output_file == "-":
         return []
@@ -275,7 +281,7 @@ def _belongs(line: bytes, asked: Input) -> bool:
     return asked.row is not None and answer | asked.row == answer
 
 
-def _answer(model: LoadedModel, inputs: Sequence[Input], path: str) -> Iterator[Answer]:
+def _answer(model: "LoadedModel", inputs: Sequence[Input], path: str) -> Iterator[Answer]:
     """Yields what to write for each input."""
     rows = [each for each in inputs if each.row is not None]
     answers = iter(_ask(model, rows, path))
@@ -288,7 +294,7 @@ def _refuse(line: int, problem: str) -> Answer:
     return Answer(text.encode("utf-8", "backslashreplace") + b"\n", problem)
 
 
-def _ask(model: LoadedModel, inputs: Sequence[Input], path: str) -> list[Answer]:
+def _ask(model: "LoadedModel", inputs: Sequence[Input], path: str) -> list[Answer]:
     """Returns the answers; where the model refuses some inputs, it is asked about parts of them."""
     try:
         answers = model.predict([each.row for each in inputs])
@@ -449,6 +455,14 @@ def main(_: list[str]) -> None:
     """Runs the script on its flags."""
     start(common_flags.read_settings(Settings), run, check)
 
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__, __all__ = serve(
+        globals(),
+        {
+            "bert.loaded": ("LoadedModel", "load_fine_tuned as load"),
+        },
+    )
 
 if __name__ == "__main__":
     define_flags()

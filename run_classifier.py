@@ -11,47 +11,20 @@ unchanged.
 
 import contextlib
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bert.command_line import quiet_import  # isort: skip  # noqa: F401
-
-import keras
-
-import modeling
-import optimization  # noqa: F401 (for code that has it from here, as in the original)
 import tokenization
 from bert.command_line import flags as common_flags
 from bert.command_line.checks import Checks, start
 from bert.command_line.console import run_script
 from bert.command_line.flags import REQUIRED, flag
-from bert.original import classifier as original_classifier
-from bert.tasks.classification import examples as classification_examples
+from bert.command_line.names import serve
 from bert.tasks.classification import glue, own_files
 from bert.tasks.classification.examples import METRICS, DataSet
-from bert.tasks.classification.task import Classification
-from bert.training import finetuning
-from bert.training.checks import check_fine_tuning
-from bert.weights.folder import ModelFolder, require_segments
 
-# What people import from the original's run_classifier.py.
-InputExample = classification_examples.InputExample
-PaddingInputExample = original_classifier.PaddingInputExample
-InputFeatures = original_classifier.InputFeatures
-DataProcessor = original_classifier.DataProcessor
-ColaProcessor = original_classifier.ColaProcessor
-MnliProcessor = original_classifier.MnliProcessor
-MrpcProcessor = original_classifier.MrpcProcessor
-XnliProcessor = original_classifier.XnliProcessor
-convert_single_example = original_classifier.convert_single_example
-convert_examples_to_features = original_classifier.convert_examples_to_features
-file_based_convert_examples_to_features = (
-    original_classifier.file_based_convert_examples_to_features
-)
-file_based_input_fn_builder = original_classifier.file_based_input_fn_builder
-input_fn_builder = original_classifier.input_fn_builder
-create_model = original_classifier.create_model
-model_fn_builder = original_classifier.model_fn_builder
-_truncate_seq_pair = original_classifier.truncate_seq_pair
+if TYPE_CHECKING:
+    import modeling
+    from bert.tasks.classification.task import Classification
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -115,18 +88,25 @@ def run(settings: Settings) -> dict[str, Any]:
     Raises:
       ValueError: before the expensive part, where settings, files and model do not fit.
     """
+    from bert.training import finetuning
+
     return finetuning.run(settings, open_task)
 
 
 def check(settings: Settings, checks: Checks) -> None:
     """Checks what `run` needs."""
+    from bert.training.checks import check_fine_tuning
+
     check_fine_tuning(checks, settings, open_task)
 
 
 def open_task(
-    settings: Settings, config: modeling.BertConfig, tokenizer: tokenization.FullTokenizer
-) -> Classification:
+    settings: Settings, config: "modeling.BertConfig", tokenizer: tokenization.FullTokenizer
+) -> "Classification":
     """Returns the task that the settings name, for a model of this shape."""
+    from bert.tasks.classification.task import Classification
+    from bert.weights.folder import require_segments
+
     data_set = _open_data_set(settings)
     if data_set.task.is_pair:
         require_segments(config, "a pair of texts")
@@ -150,6 +130,8 @@ def _open_data_set(settings: Settings) -> DataSet:
         if hasattr(settings, field.name)
     }
     if options["labels"] is None and not settings.do_train:
+        from bert.weights.folder import ModelFolder
+
         # Those that the model was trained for; its training file need not be there any more.
         with contextlib.suppress(ValueError):
             options["labels"] = (
@@ -160,10 +142,40 @@ def _open_data_set(settings: Settings) -> DataSet:
 
 def main(_: list[str]) -> None:
     """Runs the script on its flags."""
+    from bert.command_line.quiet_import import keras
+
     settings = common_flags.read_settings(Settings)
     keras.utils.set_random_seed(settings.seed)
     start(settings, run, check)
 
+
+# What people import from the original's run_classifier.py.
+if not TYPE_CHECKING:
+    __getattr__, __dir__, __all__ = serve(
+        globals(),
+        {
+            "modeling": (),
+            "optimization": (),
+            "bert.original.classifier": (
+                "PaddingInputExample",
+                "InputFeatures",
+                "DataProcessor",
+                "ColaProcessor",
+                "MnliProcessor",
+                "MrpcProcessor",
+                "XnliProcessor",
+                "convert_single_example",
+                "convert_examples_to_features",
+                "file_based_convert_examples_to_features",
+                "file_based_input_fn_builder",
+                "input_fn_builder",
+                "create_model",
+                "model_fn_builder",
+                "truncate_seq_pair as _truncate_seq_pair",
+            ),
+            "bert.tasks.classification.examples": ("InputExample",),
+        },
+    )
 
 if __name__ == "__main__":
     define_flags()

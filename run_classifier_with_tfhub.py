@@ -10,21 +10,20 @@ weights are those of the module.
 import dataclasses
 import os
 import tempfile
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import keras
 from absl import flags, logging
 
-import optimization  # noqa: F401 (for code that has it from here, as in the original)
 import run_classifier
 import tokenization
 from bert.command_line import flags as common_flags
 from bert.command_line.checks import FAILED, Checks, start
 from bert.command_line.console import run_script
 from bert.command_line.flags import REQUIRED, flag
-from bert.original import model_fn
-from bert.weights import tf_hub
-from bert.weights.folder import CONFIG_FILE, ModelFolder
+from bert.command_line.names import serve
+
+if TYPE_CHECKING:
+    from bert.original import model_fn
 
 # What the module gives, whatever the flags of that name say.
 _GIVEN = ("vocab_file", "do_lower_case", "bert_config_file", "init_checkpoint")
@@ -87,6 +86,9 @@ def _complete(
     settings: run_classifier.Settings, handle: str, do_lower_case: bool | None, folder: str
 ) -> run_classifier.Settings:
     """Returns the settings with the module's files; `folder` is for those that it lacks."""
+    from bert.weights import tf_hub
+    from bert.weights.folder import CONFIG_FILE, ModelFolder
+
     found: dict[str, Any]
     if handle.startswith(("http:", "https:")):
         raise ValueError(
@@ -117,6 +119,8 @@ def create_tokenizer_from_hub_module(bert_hub_module_handle: str) -> tokenizatio
     Raises:
       ValueError: where the folder is no such module.
     """
+    from bert.weights import tf_hub
+
     return tf_hub.Module(bert_hub_module_handle).load_tokenizer()
 
 
@@ -127,14 +131,17 @@ def model_fn_builder(
     num_warmup_steps: int | None,
     use_tpu: bool,
     bert_hub_module_handle: str,
-) -> model_fn.ModelFn:
+) -> "model_fn.ModelFn":
     """Returns what `run_classifier.model_fn_builder` does, with the model of the module.
 
     Raises:
       ValueError: where the folder is no such module.
     """
+    from bert.original.classifier import model_fn_builder
+    from bert.weights import tf_hub
+
     module = tf_hub.Module(bert_hub_module_handle)
-    return run_classifier.model_fn_builder(
+    return model_fn_builder(
         module.config,
         num_labels,
         module.stored.prefix,
@@ -148,6 +155,8 @@ def model_fn_builder(
 
 def main(_: list[str]) -> None:
     """Runs the script on its flags."""
+    from bert.command_line.quiet_import import keras
+
     settings = common_flags.read_settings(run_classifier.Settings)
     given = {name for name in (*_GIVEN, "do_lower") if flags.FLAGS[name].present}
     for name in _GIVEN:
@@ -164,6 +173,15 @@ def main(_: list[str]) -> None:
         lambda settings, checks: check(settings, checks, handle, casing),
     )
 
+
+# What people have from the original's run_classifier_with_tfhub.py.
+if not TYPE_CHECKING:
+    __getattr__, __dir__, __all__ = serve(
+        globals(),
+        {
+            "optimization": (),
+        },
+    )
 
 if __name__ == "__main__":
     define_flags()

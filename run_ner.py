@@ -9,28 +9,23 @@ taken for cased ones unless --do_lower_case is given.
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bert.command_line import quiet_import  # isort: skip  # noqa: F401
-
-import keras
 from absl import flags
 
-import modeling
 import tokenization
 from bert.command_line import flags as common_flags
 from bert.command_line.checks import Checks, start
 from bert.command_line.console import run_script
 from bert.command_line.flags import flag
-from bert.tasks.features import FEATURE_LAYERS, check_layers
+from bert.tasks.layers import FEATURE_LAYERS, check_layers
 from bert.tasks.tagging import entities as tagging_entities
 from bert.tasks.tagging import words as tagging_words
 from bert.tasks.tagging.sentences import ENDINGS, Columns, Sentence, TaggedFiles
-from bert.tasks.tagging.task import Features, FeatureTagging, Tagging
-from bert.tasks.tagging.windows import Task, make_task
-from bert.training import finetuning
-from bert.training.checks import check_fine_tuning
-from bert.weights.folder import ModelFolder
+
+if TYPE_CHECKING:
+    import modeling
+    from bert.tasks.tagging.task import Tagging
 
 # What is not given is as the model in `--output_dir` was trained, or else this.
 _DEFAULTS: Mapping[str, Any] = {
@@ -137,6 +132,8 @@ def run(settings: Settings) -> dict[str, Any]:
     Raises:
       ValueError: before the expensive part, where settings, files and model do not fit.
     """
+    from bert.training import finetuning
+
     if settings.num_runs > 1 and settings.feature_based and settings.features_dir is None:
         settings = dataclasses.replace(settings, features_dir=settings.output_dir)
     return finetuning.run(settings, open_task)
@@ -144,16 +141,21 @@ def run(settings: Settings) -> dict[str, Any]:
 
 def check(settings: Settings, checks: Checks) -> None:
     """Checks what `run` needs."""
+    from bert.training.checks import check_fine_tuning
+
     check_fine_tuning(checks, settings, open_task, takes_steps=not settings.feature_based)
 
 
 def open_task(
-    settings: Settings, config: modeling.BertConfig, tokenizer: tokenization.FullTokenizer
-) -> Tagging:
+    settings: Settings, config: "modeling.BertConfig", tokenizer: tokenization.FullTokenizer
+) -> "Tagging":
     """Returns the task that the settings name, for a model of this shape.
 
     What is not given is as the model in `--output_dir` was trained.
     """
+    from bert.tasks.tagging.task import Features, FeatureTagging, Tagging
+    from bert.tasks.tagging.windows import Task, make_task
+
     stored = _read_stored_task(settings)
     settings, given = _complete(settings, stored), settings
     _check_features(settings, given, config)
@@ -184,6 +186,9 @@ def open_task(
 
 def _read_stored_task(settings: Settings) -> dict[str, Any] | None:
     """Returns the `task.json` of the model to use, or None where one is to be trained."""
+    from bert.tasks.tagging.task import Tagging
+    from bert.weights.folder import ModelFolder
+
     stored = {} if settings.do_train else ModelFolder(settings.output_dir).task
     if not stored:
         return None
@@ -202,7 +207,7 @@ def _complete(settings: Settings, stored: Mapping[str, Any] | None) -> Settings:
     return dataclasses.replace(settings, **{name: known[name] for name in missing})
 
 
-def _check_features(settings: Settings, given: Settings, config: modeling.BertConfig) -> None:
+def _check_features(settings: Settings, given: Settings, config: "modeling.BertConfig") -> None:
     """Checks the flags of feature-based tagging, as they were given and as they are completed."""
     names = ("feature_layers", "lstm_size", "features_dir")
     if not settings.feature_based:
@@ -248,6 +253,8 @@ def _read_sentences(
 
 def main(_: list[str]) -> None:
     """Runs the script on its flags."""
+    from bert.command_line.quiet_import import keras
+
     if flags.FLAGS.feature_based:
         flags.FLAGS.set_default("learning_rate", _LSTM_LEARNING_RATE)
     settings = common_flags.read_settings(Settings)

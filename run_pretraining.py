@@ -10,46 +10,30 @@ Reads the records of create_pretraining_data.py. Run again, it goes on from the 
 import contextlib
 import dataclasses
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bert.command_line import quiet_import  # isort: skip  # noqa: F401
-
-import keras
 import numpy as np
 from absl import logging
 
-import modeling
-import optimization
 from bert.command_line import flags as common_flags
 from bert.command_line.checks import FAILED, Checks, start
 from bert.command_line.console import run_script
 from bert.command_line.flags import REQUIRED, flag
+from bert.command_line.names import serve
 from bert.files import fingerprints, manifest
 from bert.files.outputs import make_folder
 from bert.files.paths import match_files
 from bert.files.weight_names import step_of
-from bert.original import pretraining as original_pretraining
-from bert.tasks.pretraining import heads as pretraining_heads
-from bert.tasks.pretraining.heads import pretraining_features
-from bert.training import checks as training_checks
-from bert.training import loop
-from bert.training.batches import Batches, Feature, Records
-from bert.training.evaluation import evaluate, save_results
-from bert.training.fit import check_length
-from bert.training.plan import Plan, make_plan
-from bert.weights import checkpoint, provenance
-from bert.weights.checks import check_model
-from bert.weights.folder import ModelFolder
 
-# What people import from the original's run_pretraining.py.
-model_fn_builder = original_pretraining.model_fn_builder
-get_masked_lm_output = original_pretraining.get_masked_lm_output
-get_next_sentence_output = original_pretraining.get_next_sentence_output
-gather_indexes = original_pretraining.gather_indexes
-input_fn_builder = original_pretraining.input_fn_builder
-_decode_record = original_pretraining.decode_record
+if TYPE_CHECKING:
+    import keras
 
-OBJECTIVE = loop.Objective(pretraining_heads.loss_weights, pretraining_heads.losses)
+    import modeling
+    from bert.training import loop
+    from bert.training.batches import Batches, Feature, Records
+    from bert.training.plan import Plan
+    from bert.weights import checkpoint
+    from bert.weights.folder import ModelFolder
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -96,6 +80,13 @@ def run(settings: Settings) -> dict[str, float]:
     Raises:
       ValueError: before the expensive part, where the settings, the data and the model do not fit.
     """
+    from bert.command_line import quiet_import  # noqa: F401
+    from bert.tasks.pretraining import heads as pretraining_heads
+    from bert.training import loop
+    from bert.training.evaluation import evaluate, save_results
+    from bert.training.fit import check_length
+    from bert.weights.folder import ModelFolder
+
     _check_verbs(settings)
     folder = ModelFolder.of(settings)
     strategy = loop.strategy_of(settings)
@@ -132,6 +123,10 @@ def run(settings: Settings) -> dict[str, float]:
 
 def check(settings: Settings, checks: Checks) -> None:
     """Checks what `run` needs."""
+    from bert.training import checks as training_checks
+    from bert.training.fit import check_length
+    from bert.weights.checks import check_model
+
     verbs = training_checks.verbs_text(settings)
     checks("flags", _check_verbs, settings, tells=lambda _: verbs)
     strategy, num_replicas = training_checks.check_devices(checks, settings)
@@ -158,11 +153,11 @@ def check(settings: Settings, checks: Checks) -> None:
         checks("time", _try, settings, config, batches, plan, strategy, tells=str)
 
 
-def _describe_init(init: checkpoint.Stored | None) -> str:
+def _describe_init(init: "checkpoint.Stored | None") -> str:
     return "of the shape that the configuration asks for" if init else ""
 
 
-def _describe_records(batches: Batches) -> str:
+def _describe_records(batches: "Batches") -> str:
     return f"{len(batches.records):,}, of which the first of each file is as it should be"
 
 
@@ -172,19 +167,29 @@ def _describe_step(step: int) -> str:
 
 def _restore_model(
     settings: Settings,
-    config: modeling.BertConfig,
-    init: checkpoint.Stored | None,
+    config: "modeling.BertConfig",
+    init: "checkpoint.Stored | None",
     strategy: Any,
 ) -> int:
+    from bert.tasks.pretraining import heads as pretraining_heads
+
     with strategy.scope():
         model = pretraining_heads.pretraining_model(config, dtype=settings.precision)
         return _restore(settings, model, init)
 
 
 def _try(
-    settings: Settings, config: modeling.BertConfig, batches: Batches, plan: Plan, strategy: Any
+    settings: Settings,
+    config: "modeling.BertConfig",
+    batches: "Batches",
+    plan: "Plan",
+    strategy: Any,
 ) -> str:
     """Begins the training and takes a few steps; returns how long it takes."""
+    from bert.tasks.pretraining import heads as pretraining_heads
+    from bert.training import checks as training_checks
+    from bert.training.batches import Batches
+
     size = training_checks.rows_to_try(settings, config, strategy.num_replicas_in_sync)
     few = Batches(batches.records, batches.features, size, settings.seed)
     with strategy.scope():
@@ -198,8 +203,8 @@ def _check_verbs(settings: Settings) -> None:
 
 
 def _find_init(
-    settings: Settings, folder: ModelFolder, config: modeling.BertConfig
-) -> checkpoint.Stored | None:
+    settings: Settings, folder: "ModelFolder", config: "modeling.BertConfig"
+) -> "checkpoint.Stored | None":
     if not settings.init_checkpoint:
         return None
     folder.stored.check_fit(config)
@@ -221,7 +226,9 @@ def _check_batch_sizes(settings: Settings, num_replicas: int) -> None:
         )
 
 
-def _features(settings: Settings, config: modeling.BertConfig) -> dict[str, Feature]:
+def _features(settings: Settings, config: "modeling.BertConfig") -> dict[str, "Feature"]:
+    from bert.tasks.pretraining.heads import pretraining_features
+
     return pretraining_features(
         max_seq_length=settings.max_seq_length,
         max_predictions_per_seq=settings.max_predictions_per_seq,
@@ -230,13 +237,17 @@ def _features(settings: Settings, config: modeling.BertConfig) -> dict[str, Feat
     )
 
 
-def _open_training(settings: Settings, features: dict[str, Feature]) -> Batches:
+def _open_training(settings: Settings, features: dict[str, "Feature"]) -> "Batches":
+    from bert.training.batches import Batches
+
     files = match_files(settings.input_file, "input_file")
     records = _open_records(files, features)
     return Batches(records, features, settings.train_batch_size, seed=settings.seed)
 
 
-def _open_evaluation(settings: Settings, features: dict[str, Feature]) -> Batches:
+def _open_evaluation(settings: Settings, features: dict[str, "Feature"]) -> "Batches":
+    from bert.training.batches import Batches
+
     train_files = match_files(settings.input_file, "input_file")
     files = train_files
     if settings.eval_input_file:
@@ -250,12 +261,16 @@ def _open_evaluation(settings: Settings, features: dict[str, Feature]) -> Batche
     return batches
 
 
-def _check_same(settings: Settings, config: modeling.BertConfig) -> None:
+def _check_same(settings: Settings, config: "modeling.BertConfig") -> None:
     """Checks that what is in `--output_dir` belongs to a model of this shape."""
+    from bert.weights.folder import ModelFolder
+
     ModelFolder(settings.output_dir).check_kept(config)
 
 
-def _make_output(settings: Settings) -> ModelFolder:
+def _make_output(settings: Settings) -> "ModelFolder":
+    from bert.weights.folder import ModelFolder
+
     filled = ModelFolder(settings.output_dir)
     make_folder(settings.output_dir)
     if settings.do_train:
@@ -263,7 +278,9 @@ def _make_output(settings: Settings) -> ModelFolder:
     return filled
 
 
-def _open_records(files: list[str], features: dict[str, Feature]) -> Records:
+def _open_records(files: list[str], features: dict[str, "Feature"]) -> "Records":
+    from bert.training.batches import Records
+
     records = Records(files)
     records.check_first(features)
     vocab_size = features["input_ids"].limit
@@ -280,7 +297,9 @@ def _open_records(files: list[str], features: dict[str, Feature]) -> Records:
     return records
 
 
-def _plan(settings: Settings, init: checkpoint.Stored | None) -> Plan:
+def _plan(settings: Settings, init: "checkpoint.Stored | None") -> "Plan":
+    from bert.training.plan import make_plan
+
     if settings.num_warmup_steps >= settings.num_train_steps:
         logging.warning(
             "The learning rate never reaches --learning_rate: --num_warmup_steps=%d are not fewer "
@@ -292,12 +311,18 @@ def _plan(settings: Settings, init: checkpoint.Stored | None) -> Plan:
     return make_plan(settings, settings.num_train_steps, init, data)
 
 
-def _begin(settings: Settings, model: keras.Model, plan: Plan) -> loop.Run:
+def _begin(settings: Settings, model: "keras.Model", plan: "Plan") -> "loop.Run":
     """Returns the training before its first step, its weights read."""
+    import optimization
+    from bert.tasks.pretraining import heads as pretraining_heads
+    from bert.training import loop
+
     optimizer = optimization.bert_optimizer(
         settings.learning_rate, settings.num_train_steps, settings.num_warmup_steps
     )
-    run = loop.Run(settings, loop.Trainer.of(settings, model, OBJECTIVE, optimizer), plan)
+    run = loop.Run(
+        settings, loop.Trainer.of(settings, model, pretraining_heads.OBJECTIVE, optimizer), plan
+    )
     if run.first_step > settings.num_train_steps:
         raise ValueError(
             f"`--num_train_steps` must be at least {run.first_step}, where "
@@ -309,11 +334,14 @@ def _begin(settings: Settings, model: keras.Model, plan: Plan) -> loop.Run:
 
 def _train(
     settings: Settings,
-    config: modeling.BertConfig,
-    model: keras.Model,
-    batches: Batches,
-    init: checkpoint.Stored | None,
+    config: "modeling.BertConfig",
+    model: "keras.Model",
+    batches: "Batches",
+    init: "checkpoint.Stored | None",
 ) -> int:
+    from bert.training import loop
+    from bert.weights.folder import ModelFolder
+
     run = _begin(settings, model, _plan(settings, init))
     logging.info(
         "Training to step %d, %.1f epochs of %d records in batches of %d.",
@@ -334,7 +362,10 @@ def _describe(settings: Settings) -> dict[str, str]:
     return {"files": settings.input_file, "sha256": fingerprints.of_files(files)}
 
 
-def _restore(settings: Settings, model: keras.Model, init: checkpoint.Stored | None) -> int:
+def _restore(settings: Settings, model: "keras.Model", init: "checkpoint.Stored | None") -> int:
+    from bert.training import loop
+    from bert.weights import checkpoint, provenance
+
     weights = {variable.path: variable for variable in model.weights}
     checkpoints = checkpoint.Checkpoints(settings.output_dir)
     if latest := checkpoints.latest():
@@ -348,7 +379,7 @@ def _restore(settings: Settings, model: keras.Model, init: checkpoint.Stored | N
     return loop.initialize(model, weights, checkpoints, init)
 
 
-def _explain(results: dict[str, float], batches: Batches, max_eval_steps: int) -> None:
+def _explain(results: dict[str, float], batches: "Batches", max_eval_steps: int) -> None:
     """Logs what the figures mean, beside what guessing would reach."""
     tokens, pairs = [], []
     for batch in batches.iterate(0, min(max_eval_steps, batches.num_batches)):
@@ -380,10 +411,31 @@ def _explain(results: dict[str, float], batches: Batches, max_eval_steps: int) -
 
 def main(_: list[str]) -> None:
     """Runs the script on its flags."""
+    from bert.command_line.quiet_import import keras
+
     settings = common_flags.read_settings(Settings)
     keras.utils.set_random_seed(settings.seed)
     start(settings, run, check)
 
+
+# What people import from the original's run_pretraining.py.
+if not TYPE_CHECKING:
+    __getattr__, __dir__, __all__ = serve(
+        globals(),
+        {
+            "modeling": (),
+            "optimization": (),
+            "bert.original.pretraining": (
+                "model_fn_builder",
+                "get_masked_lm_output",
+                "get_next_sentence_output",
+                "gather_indexes",
+                "input_fn_builder",
+                "decode_record as _decode_record",
+            ),
+            "bert.tasks.pretraining.heads": ("OBJECTIVE",),
+        },
+    )
 
 if __name__ == "__main__":
     define_flags()

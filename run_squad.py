@@ -9,46 +9,21 @@ commands of the original's run_squad.py work unchanged.
 """
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bert.command_line import quiet_import  # isort: skip  # noqa: F401
-
-import keras
-
-import modeling
-import optimization  # noqa: F401 (for code that has it from here, as in the original)
 import tokenization
 from bert.command_line import flags as common_flags
 from bert.command_line.checks import FAILED, Checks, start
 from bert.command_line.console import run_script
 from bert.command_line.flags import flag
+from bert.command_line.names import serve
 from bert.files.paths import open_file
-from bert.original import question_answering
-from bert.original import squad as original_squad
-from bert.tasks.squad import questions as squad_questions
 from bert.tasks.squad import windows as squad_windows
 from bert.tasks.squad.answers import Decoding
-from bert.tasks.squad.task import QuestionAnswering
-from bert.training import finetuning
-from bert.training.checks import check_fine_tuning
-from bert.weights.folder import require_segments
 
-# What people import from the original's run_squad.py.
-SquadExample = squad_questions.SquadExample
-InputFeatures = original_squad.InputFeatures
-RawResult = original_squad.RawResult
-FeatureWriter = original_squad.FeatureWriter
-read_squad_examples = squad_questions.read_squad_examples
-convert_examples_to_features = original_squad.convert_examples_to_features
-write_predictions = original_squad.write_predictions
-get_final_text = original_squad.get_final_text
-create_model = question_answering.create_model
-input_fn_builder = question_answering.input_fn_builder
-model_fn_builder = question_answering.model_fn_builder
-_improve_answer_span = original_squad.improve_answer_span
-_check_is_max_context = original_squad.check_is_max_context
-_get_best_indexes = original_squad.get_best_indexes
-_compute_softmax = original_squad.compute_softmax
+if TYPE_CHECKING:
+    import modeling
+    from bert.tasks.squad.task import QuestionAnswering
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -100,6 +75,8 @@ def run(settings: Settings) -> dict[str, Any]:
     Raises:
       ValueError: before the expensive part, where settings, files and model do not fit.
     """
+    from bert.training import finetuning
+
     _check_settings(settings)
     results = finetuning.run(settings, open_task)
     # What guessing would reach is no official score.
@@ -134,14 +111,19 @@ def _check_file(path: str | None, verb: str) -> None:
 
 def check(settings: Settings, checks: Checks) -> None:
     """Checks what `run` needs."""
+    from bert.training.checks import check_fine_tuning
+
     files = checks("files", _check_settings, settings, tells=lambda _: "can be read")
     check_fine_tuning(checks, settings, FAILED if files is FAILED else open_task)
 
 
 def open_task(
-    settings: Settings, config: modeling.BertConfig, tokenizer: tokenization.FullTokenizer
-) -> QuestionAnswering:
+    settings: Settings, config: "modeling.BertConfig", tokenizer: tokenization.FullTokenizer
+) -> "QuestionAnswering":
     """Returns the task that the settings name, for a model of this shape."""
+    from bert.tasks.squad.task import QuestionAnswering
+    from bert.weights.folder import require_segments
+
     require_segments(config, "a question and its paragraph")
     names = [field.name for field in dataclasses.fields(Decoding)]
     files = {"train": settings.train_file, "dev": settings.predict_file}
@@ -164,10 +146,43 @@ def open_task(
 
 def main(_: list[str]) -> None:
     """Runs the script on its flags."""
+    from bert.command_line.quiet_import import keras
+
     settings = common_flags.read_settings(Settings)
     keras.utils.set_random_seed(settings.seed)
     start(settings, run, check)
 
+
+# What people import from the original's run_squad.py.
+if not TYPE_CHECKING:
+    __getattr__, __dir__, __all__ = serve(
+        globals(),
+        {
+            "modeling": (),
+            "optimization": (),
+            "bert.original.question_answering": (
+                "create_model",
+                "input_fn_builder",
+                "model_fn_builder",
+            ),
+            "bert.original.squad": (
+                "InputFeatures",
+                "RawResult",
+                "FeatureWriter",
+                "convert_examples_to_features",
+                "write_predictions",
+                "get_final_text",
+                "improve_answer_span as _improve_answer_span",
+                "check_is_max_context as _check_is_max_context",
+                "get_best_indexes as _get_best_indexes",
+                "compute_softmax as _compute_softmax",
+            ),
+            "bert.tasks.squad.questions": (
+                "SquadExample",
+                "read_squad_examples",
+            ),
+        },
+    )
 
 if __name__ == "__main__":
     define_flags()

@@ -9,22 +9,17 @@ endings.
 """
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bert.command_line import quiet_import  # isort: skip  # noqa: F401
-
-import keras
-
-import modeling
 import tokenization
 from bert.command_line import flags as common_flags
 from bert.command_line.checks import Checks, start
 from bert.command_line.console import run_script
 from bert.command_line.flags import REQUIRED, flag
-from bert.tasks.swag.task import MultipleChoice
-from bert.training import finetuning
-from bert.training.checks import check_fine_tuning
-from bert.weights.folder import require_segments
+
+if TYPE_CHECKING:
+    import modeling
+    from bert.tasks.swag.task import MultipleChoice
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -55,24 +50,33 @@ def run(settings: Settings) -> dict[str, Any]:
     Raises:
       ValueError: before the expensive part, where settings, files and model do not fit.
     """
+    from bert.training import finetuning
+
     return finetuning.run(settings, open_task)
 
 
 def check(settings: Settings, checks: Checks) -> None:
     """Checks what `run` needs."""
+    from bert.training.checks import check_fine_tuning
+
     check_fine_tuning(checks, settings, open_task)
 
 
 def open_task(
-    settings: Settings, config: modeling.BertConfig, tokenizer: tokenization.FullTokenizer
-) -> MultipleChoice:
+    settings: Settings, config: "modeling.BertConfig", tokenizer: tokenization.FullTokenizer
+) -> "MultipleChoice":
     """Returns the task that the settings name, for a model of this shape."""
+    from bert.tasks.swag.task import MultipleChoice
+    from bert.weights.folder import require_segments
+
     require_segments(config, "a text and its ending")
     return MultipleChoice(config, tokenizer, settings.max_seq_length, settings.data_dir)
 
 
 def main(_: list[str]) -> None:
     """Runs the script on its flags."""
+    from bert.command_line.quiet_import import keras
+
     settings = common_flags.read_settings(Settings)
     keras.utils.set_random_seed(settings.seed)
     start(settings, run, check)

@@ -13,6 +13,7 @@ from absl import logging
 import modeling
 import tokenization
 from bert.files import huggingface as huggingface_files
+from bert.files.huggingface import ARCHITECTURES, FINE_TUNED
 from bert.tasks.classification import examples as classification_examples
 from bert.tasks.classification import glue
 from bert.tasks.classification.task import Classification
@@ -34,14 +35,6 @@ KINDS: Mapping[
     "question_answering": QuestionAnswering.from_stored,
     "tagging": tagging_task.from_stored,
     "multiple_choice": MultipleChoice.from_stored,
-}
-
-# By the same, the names of transformers.
-ARCHITECTURES = {
-    "classification": "BertForSequenceClassification",
-    "question_answering": "BertForQuestionAnswering",
-    "tagging": "BertForTokenClassification",
-    "multiple_choice": "BertForMultipleChoice",
 }
 
 # The head of a classifier, of a tagger, and of what chooses.
@@ -74,7 +67,7 @@ class Told:
 
 
 def find_architecture(folder: ModelFolder, given: str | None = None) -> str:
-    """Returns what the model is, one of `huggingface.ARCHITECTURES`.
+    """Returns what the model is, one of `bert.files.huggingface.ARCHITECTURES`.
 
     Args:
       folder: That of the model.
@@ -85,8 +78,8 @@ def find_architecture(folder: ModelFolder, given: str | None = None) -> str:
     """
     shapes = folder.stored.shapes
     named = (folder.huggingface_config.get("architectures") or [None])[0]
-    architecture = given or ARCHITECTURES.get(folder.task.get("kind", ""))
-    if architecture is None and named in huggingface.ARCHITECTURES:
+    architecture = given or FINE_TUNED.get(folder.task.get("kind", ""))
+    if architecture is None and named in ARCHITECTURES:
         architecture = named
     if architecture is None:
         architecture = huggingface.architecture_of(list(shapes))
@@ -95,7 +88,7 @@ def find_architecture(folder: ModelFolder, given: str | None = None) -> str:
                 "Nothing says what the head `output_weights` is for, so it is taken for a "
                 "classifier's; else give --architecture."
             )
-    if missing := [n for n in huggingface.ARCHITECTURES[architecture] if n not in shapes]:
+    if missing := [n for n in ARCHITECTURES[architecture] if n not in shapes]:
         raise ValueError(
             f"`--architecture` must be one whose head is there. {architecture} needs {missing}, "
             f"which {folder.stored.path!r} lacks. By its heads, it is "
@@ -182,7 +175,7 @@ def read_task(folder: ModelFolder, told: Told) -> dict[str, Any]:
         return _check_untold(folder, told)
     folder.stored.check_fit(folder.config)
     architecture = find_architecture(folder, told.architecture)
-    if architecture not in ARCHITECTURES.values():
+    if architecture not in FINE_TUNED.values():
         return folder.read_task()
     _check_told(folder, architecture, told)
     task = make_task(folder, architecture, told)

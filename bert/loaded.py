@@ -14,8 +14,10 @@ from absl import logging
 
 import modeling
 import tokenization
-from bert.kinds import ARCHITECTURES, KINDS, Told, find_architecture, read_task
-from bert.tasks.features import Extractor, parse_layers, read_line, width
+from bert.files.huggingface import FINE_TUNED
+from bert.kinds import KINDS, Told, find_architecture, read_task
+from bert.tasks.features import Extractor, read_line
+from bert.tasks.layers import parse_layers, width
 from bert.tasks.pretraining.masked_model import HEAD, Guess, MaskedModel, Score
 from bert.tasks.pretraining.masked_model import Text as MaskedText
 from bert.tasks.pretraining.masked_model import load as load_masked_model
@@ -176,7 +178,7 @@ class PretrainedModel:
         Args:
           texts: The texts; what is longer than the model takes is cut.
           layer: A number, from 0 or from the end with -1, or one of
-            `bert.tasks.features.COMBINATIONS`.
+            `bert.tasks.layers.COMBINATIONS`.
           pooling: "mean" or "max" over tokens, or "cls".
 
         Raises:
@@ -249,7 +251,7 @@ def load(
     if not folder.task:
         architecture = find_architecture(folder, others.architecture)
         others = dataclasses.replace(others, architecture=architecture)
-    if folder.task or others.architecture in ARCHITECTURES.values():
+    if folder.task or others.architecture in FINE_TUNED.values():
         return open_fine_tuned(folder, others, batch_size=batch_size, precision=precision)
     if folder.do_lower_case is None:
         logging.warning(

@@ -210,7 +210,7 @@ def converted(tmp_path_factory):
 
 
 def task_of(architecture):
-    names = {name: kind for kind, name in kinds.ARCHITECTURES.items()}
+    names = {name: kind for kind, name in kinds.FINE_TUNED.items()}
     return {"kind": names.get(architecture, ""), "do_lower_case": True}
 
 

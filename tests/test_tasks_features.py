@@ -13,16 +13,8 @@ import run_ner
 import tokenization
 from bert.loaded import load
 from bert.tasks import features as tasks_features
-from bert.tasks.features import (
-    FEATURE_LAYERS,
-    Extractor,
-    FeatureTagger,
-    LayerMix,
-    WordTagger,
-    combine,
-    parse_layers,
-    width,
-)
+from bert.tasks.features import Extractor, FeatureTagger, LayerMix, WordTagger
+from bert.tasks.layers import FEATURE_LAYERS, combine, parse_layers, width
 from bert.tasks.tagging import batches as tagging_batches
 from bert.tasks.tagging import entities as tagging_entities
 from bert.tasks.tagging import windows as tagging_windows

@@ -1,1 +1,3 @@
 """SavedModels that take text."""
+
+from bert.command_line import quiet_import  # noqa: F401

@@ -16,6 +16,27 @@ TOKENIZER_FILE = "tokenizer.json"
 ADDED_TOKENS_FILE = "added_tokens.json"
 SPECIAL_TOKENS_FILE = "special_tokens_map.json"
 
+# Architectures of transformers by their heads, as these are named in a TF1 checkpoint; the first
+# one of which a checkpoint has all. A head of the name `output_weights` has several meanings.
+ARCHITECTURES = {
+    "BertForPreTraining": ("cls/predictions/output_bias", "cls/seq_relationship/output_weights"),
+    "BertForMaskedLM": ("cls/predictions/output_bias",),
+    "BertForNextSentencePrediction": ("cls/seq_relationship/output_weights",),
+    "BertForQuestionAnswering": ("cls/squad/output_weights",),
+    "BertForSequenceClassification": ("output_weights",),
+    "BertForTokenClassification": ("output_weights",),
+    "BertForMultipleChoice": ("output_weights",),
+    "BertModel": (),
+}
+
+# Of a fine-tuned model, by the `kind` in `task.json`.
+FINE_TUNED = {
+    "classification": "BertForSequenceClassification",
+    "question_answering": "BertForQuestionAnswering",
+    "tagging": "BertForTokenClassification",
+    "multiple_choice": "BertForMultipleChoice",
+}
+
 # Their "gelu" is the error-function form; Google's, and so this project's, is the tanh form.
 _ACTIVATIONS = {
     "gelu": "gelu_erf",

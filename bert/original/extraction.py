@@ -19,6 +19,7 @@ from bert.files.paths import read_lines
 from bert.files.tables import clean_line, split_pair
 from bert.original import input_fn, model_fn
 from bert.tasks import features as layer_features
+from bert.tasks import layers as layers_by_name
 
 Tensor = Any
 
@@ -110,13 +111,13 @@ def model_fn_builder(
     """
     del use_tpu, use_one_hot_embeddings
     names = ",".join(map(str, layer_indexes))
-    layers = layer_features.parse_layers(names, bert_config, flag="layers")
+    layers = layers_by_name.parse_layers(names, bert_config, flag="layers")
 
     def make_model() -> keras.Model:
         inputs = modeling.encoder_inputs()
         encoded = modeling.BertModel(bert_config)(inputs)
         outputs = {
-            f"layer_output_{number}": layer_features.combine(encoded, layer)
+            f"layer_output_{number}": layers_by_name.combine(encoded, layer)
             for number, layer in enumerate(layers)
         }
         return keras.Model(inputs, outputs)

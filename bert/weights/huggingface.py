@@ -14,24 +14,12 @@ import safetensors
 import safetensors.numpy
 
 from bert.files import huggingface as huggingface_files
+from bert.files.huggingface import ARCHITECTURES
 from bert.files.paths import open_file
 from bert.files.weight_names import SAFETENSORS_FILE, SAFETENSORS_INDEX_FILE, is_safetensors
 from bert.weights.variables import Table, find_variables
 
 GLOBAL_STEP = "global_step"
-
-# Architectures of transformers by their heads, as these are named in a TF1 checkpoint; the first
-# one of which a checkpoint has all. A head of the name `output_weights` has several meanings.
-ARCHITECTURES = {
-    "BertForPreTraining": ("cls/predictions/output_bias", "cls/seq_relationship/output_weights"),
-    "BertForMaskedLM": ("cls/predictions/output_bias",),
-    "BertForNextSentencePrediction": ("cls/seq_relationship/output_weights",),
-    "BertForQuestionAnswering": ("cls/squad/output_weights",),
-    "BertForSequenceClassification": ("output_weights",),
-    "BertForTokenClassification": ("output_weights",),
-    "BertForMultipleChoice": ("output_weights",),
-    "BertModel": (),
-}
 
 # Why other files of weights are not read.
 _PICKLE = "is a pickle: loading it could run code that is hidden in it"

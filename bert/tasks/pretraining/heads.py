@@ -12,6 +12,7 @@ from keras import ops
 import modeling
 from bert.tasks.heads import cross_entropy
 from bert.training.batches import Feature, encoder_features
+from bert.training.loop import Objective
 
 Tensor = Any
 
@@ -156,6 +157,9 @@ def losses(
         "masked_lm_loss": ops.sum(masked_lm) / (weights["masked_lm_loss"] + 1e-5),
         "next_sentence_loss": ops.sum(next_sentence) / weights["next_sentence_loss"],
     }
+
+
+OBJECTIVE = Objective(loss_weights, losses)
 
 
 def metrics(

@@ -56,7 +56,7 @@ class Features:
     """The layers of a frozen BERT that a tagger reads.
 
     Attributes:
-      layers: One of `bert.tasks.features.FEATURE_LAYERS`.
+      layers: One of `bert.tasks.layers.FEATURE_LAYERS`.
       lstm_size: Units of each LSTM in each direction.
       folder: Where the features are kept, which runs may share; None for that of the run.
     """

@@ -1,0 +1,90 @@
+"""Layers of an encoder and their combinations, by the names that flags give (paper, table 7)."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import modeling
+
+Tensor = Any
+
+# The combinations of table 7. Sums and `sum_all` are over Transformer layers, the embeddings apart.
+COMBINATIONS: dict[str, Callable[[Tensor, Sequence[Tensor]], Tensor]] = {
+    "embeddings": lambda embeddings, layers: embeddings,
+    "last": lambda embeddings, layers: layers[-1],
+    "second_to_last": lambda embeddings, layers: layers[-2],
+    "sum_last_four": lambda embeddings, layers: sum(layers[-3:], layers[-4]),
+    "concat_last_four": lambda embeddings, layers: _concatenate(layers[-4:]),
+    "sum_all": lambda embeddings, layers: sum(layers[1:], layers[0]),
+}
+_LAYERS_NEEDED = {"second_to_last": 2, "sum_last_four": 4, "concat_last_four": 4}
+
+# Weights for the layers, which are learned with the tagger.
+WEIGHTED = "weighted"
+FEATURE_LAYERS = (*COMBINATIONS, WEIGHTED)
+
+
+def _concatenate(layers: Sequence[Tensor]) -> Tensor:
+    from keras import ops  # noqa: PLC0415
+
+    return ops.concatenate(layers, axis=-1)
+
+
+def parse_layers(text: str, config: "modeling.BertConfig", *, flag: str) -> list[int | str]:
+    """Returns the layers that a comma-separated list names, in its order.
+
+    Args:
+      text: Numbers and names of `COMBINATIONS`. Layers count from 0, or from the end with -1.
+      config: The model that must have them.
+      flag: The flag that gave the list, for the message.
+
+    Raises:
+      ValueError: where the model has no such layer.
+    """
+    return [_parse_layer(name.strip(), config.num_hidden_layers, flag) for name in text.split(",")]
+
+
+def _parse_layer(name: str, num_layers: int, flag: str) -> int | str:
+    try:
+        index = int(name)
+    except ValueError:
+        if name not in COMBINATIONS:
+            raise ValueError(
+                f"`--{flag}` must list numbers of layers or names among {list(COMBINATIONS)}. "
+                f"Received {name!r}."
+            ) from None
+        if num_layers < _LAYERS_NEEDED.get(name, 1):
+            raise ValueError(
+                f"`--{flag}` must name what the model has: {name!r} needs {_LAYERS_NEEDED[name]} "
+                f"layers, and `num_hidden_layers` is {num_layers}."
+            ) from None
+        return name
+    if not -num_layers <= index < num_layers:
+        raise ValueError(
+            f"`--{flag}` must be at least {-num_layers} and less than {num_layers}, the "
+            f"`num_hidden_layers` in --bert_config_file. Received {index}."
+        )
+    return index
+
+
+def check_layers(name: str, config: "modeling.BertConfig", *, flag: str = "feature_layers") -> None:
+    """Checks that a model has the layers that one of `FEATURE_LAYERS` needs.
+
+    Raises:
+      ValueError: naming the flag.
+    """
+    if name != WEIGHTED:
+        parse_layers(name, config, flag=flag)
+
+
+def combine(encoded: Mapping[str, Any], layer: int | str) -> Tensor:
+    """Returns one layer or combination, [B, S, `width`], of what `BertModel` gives."""
+    layers = encoded["encoder_layers"]
+    if isinstance(layer, int):
+        return layers[layer]
+    return COMBINATIONS[layer](encoded["embedding_output"], layers)
+
+
+def width(layer: int | str, config: "modeling.BertConfig") -> int:
+    """Returns the number of values a token has in that layer or combination."""
+    return config.hidden_size * (4 if layer == "concat_last_four" else 1)
