@@ -8,6 +8,8 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from bert.command_line import quiet_import  # isort: skip  # noqa: F401
+
 from absl import logging
 
 import modeling
