@@ -26,6 +26,7 @@ import keras
 from keras import ops
 
 from bert.files import huggingface as huggingface_files
+from bert.files.json_text import parse_json
 from bert.files.paths import read_file
 
 Tensor = Any
@@ -124,10 +125,10 @@ class BertConfig:
           ValueError: where the file is absent, not JSON, or does not describe a model.
         """
         try:
-            values = json.loads(read_file(os.fspath(json_file)))
+            values = parse_json(read_file(os.fspath(json_file)))
         except FileNotFoundError as error:
             raise ValueError(f"`bert_config_file` must exist. Received {json_file!r}.") from error
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             raise ValueError(f"{json_file!r} must be JSON: {error}.") from error
         if not isinstance(values, dict):
             raise ValueError(f"{json_file!r} must hold a JSON object. Received {values!r:.80}.")

@@ -26,6 +26,7 @@ from bert.command_line.flags import REQUIRED, flag
 from bert.command_line.names import serve
 from bert.files import fingerprints
 from bert.files.huggingface import FINE_TUNED
+from bert.files.json_text import parse_json
 from bert.files.kept_lines import KeptLines, keep_lines
 from bert.files.outputs import check_outputs, open_output
 from bert.files.paths import file_size, is_file, match_files, read_lines
@@ -270,8 +271,8 @@ def _open(settings: Settings, made_of: Iterable[str]) -> contextlib.AbstractCont
 def _belongs(line: bytes, asked: Input) -> bool:
     """Returns whether a line of an earlier run is the answer to an input."""
     try:
-        answer = json.loads(line)
-    except (ValueError, RecursionError):
+        answer = parse_json(line)
+    except ValueError:
         return False
     if not isinstance(answer, dict):
         return False
@@ -437,8 +438,8 @@ def _table_parser(
 def _json_parser(fields: tuple[str, ...], names: list[str]) -> Parser:
     def parse(place: str, line: str) -> dict[str, Any]:
         try:
-            value = json.loads(line)
-        except (ValueError, RecursionError) as error:
+            value = parse_json(line)
+        except ValueError as error:
             raise ValueError(f"{place}: must be JSON. Received {line!r:.200} ({error}).") from None
         if isinstance(value, str) and len(names) == 1:
             value = {names[0]: value}

@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from bert.files.json_text import parse_json
 from bert.files.paths import open_file
 
 CONFIG_FILE = "config.json"
@@ -225,9 +226,9 @@ def read_casing(text: bytes, name: str) -> bool | None:
 
 def _parse_tokenizer(text: bytes, name: str) -> dict[str, Any]:
     try:
-        values = json.loads(text)
+        values = parse_json(text)
         vocab = values["model"]["vocab"]
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError):
         vocab = None
     if not isinstance(vocab, dict):
         raise ValueError(
@@ -262,8 +263,8 @@ def read_json(path: str) -> dict[str, Any]:
     """
     try:
         with open_file(path) as file:
-            values = json.loads(file.read())
-    except (ValueError, RecursionError) as error:
+            values = parse_json(file.read())
+    except ValueError as error:
         raise ValueError(f"{path!r} must be JSON: {error}.") from error
     if not isinstance(values, dict):
         raise ValueError(f"{path!r} must hold a JSON object. Received {values!r:.80}.")

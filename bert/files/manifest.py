@@ -15,6 +15,7 @@ from absl import logging
 
 from bert.files import durable
 from bert.files.durable import NoLocksError, write_text
+from bert.files.json_text import parse_json
 from bert.files.paths import file_system, list_folder, read_file
 from bert.files.places import is_remote
 from bert.files.weight_names import unfinished_prefix_of
@@ -34,8 +35,8 @@ def read_names(folder: str) -> list[str]:
     if os.path.islink(path) or not file_system().exists(path):
         return []
     try:
-        names = json.loads(read_file(path))
-    except (ValueError, RecursionError):
+        names = parse_json(read_file(path))
+    except ValueError:
         names = None
     if not isinstance(names, list) or not all(map(_is_inside, names)):
         raise ValueError(
@@ -310,7 +311,7 @@ def _open_locked(path: str) -> BinaryIO | None:
 
 def _held(path: str) -> str:
     try:
-        values = json.loads(read_file(path))
+        values = parse_json(read_file(path))
         who = f"process {values['process']} on {values['host']}"
     except (OSError, ValueError, TypeError, KeyError):
         who = "another process"

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from absl import logging
 
 from bert.files.durable import replace_files
+from bert.files.json_text import parse_json
 from bert.files.machine import size_text
 from bert.files.paths import file_size, match_files, read_lines
 
@@ -151,8 +152,8 @@ def read_json_lines(path: str) -> list[JsonRow]:
             blank.append(number)
             continue
         try:
-            value = json.loads(line)
-        except (ValueError, RecursionError) as error:
+            value = parse_json(line)
+        except ValueError as error:
             reason = str(error)
             if isinstance(error, json.JSONDecodeError):
                 reason = f"{error.msg} at column {error.colno}"

@@ -12,6 +12,7 @@ from absl import logging
 
 from bert.command_line.console import Progress
 from bert.files.durable import write_text
+from bert.files.json_text import parse_json
 from bert.files.manifest import claim, claim_folder
 from bert.files.paths import read_file
 from bert.files.weight_names import of_step
@@ -130,8 +131,8 @@ def _read_history(path: str, metric: str) -> list[dict[str, Any]]:
     history = []
     for number, line in enumerate(read_file(path).splitlines(), start=1):
         try:
-            scores = json.loads(line)
-        except (ValueError, RecursionError):
+            scores = parse_json(line)
+        except ValueError:
             scores = None
         is_whole = isinstance(scores, dict) and type(scores.get("step")) is int
         if not is_whole or type(scores.get(metric)) not in (int, float):

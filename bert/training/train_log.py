@@ -13,6 +13,7 @@ from typing import Any
 from absl import logging
 
 from bert.files.durable import write_text
+from bert.files.json_text import parse_json
 from bert.files.manifest import claim
 from bert.files.paths import is_file, read_file
 
@@ -65,8 +66,8 @@ def _read_lines(path: str, last: int) -> list[str]:
     lines = []
     for number, line in enumerate(read_file(path).splitlines(), start=1):
         try:
-            step: Any = json.loads(line)["step"]
-        except (ValueError, TypeError, KeyError, RecursionError):
+            step: Any = parse_json(line)["step"]
+        except (ValueError, TypeError, KeyError):
             step = None
         if type(step) is not int:
             logging.warning(

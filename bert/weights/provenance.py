@@ -12,6 +12,7 @@ from absl import logging
 
 from bert.files import manifest
 from bert.files.durable import write_text
+from bert.files.json_text import parse_json
 from bert.files.paths import is_file, read_file
 
 RUN_FILE = "run.json"
@@ -31,8 +32,8 @@ def read(folder: str) -> dict[str, Any]:
     if not is_file(path):
         return {}
     try:
-        values = json.loads(read_file(path))
-    except (ValueError, RecursionError):
+        values = parse_json(read_file(path))
+    except ValueError:
         values = None
     if not isinstance(values, dict) or not isinstance(values.get("made_of"), dict):
         raise ValueError(

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from absl import logging
 
+from bert.files.json_text import parse_json
 from bert.files.paths import read_file
 
 # Original: run_squad.py, is_whitespace. Other spaces, such as U+00A0, belong to words.
@@ -152,7 +153,7 @@ def _read_articles(input_file: str) -> list[Any]:
       ValueError: naming the file, where it cannot be read, is not JSON, or has no such list.
     """
     try:
-        content = json.loads(read_file(input_file).decode("utf-8-sig"))
+        content = parse_json(read_file(input_file).decode("utf-8-sig"))
     except OSError as error:
         reason = error.strerror or error
         raise ValueError(f"{input_file!r} must be a readable file ({reason}).") from error
@@ -163,7 +164,7 @@ def _read_articles(input_file: str) -> list[Any]:
             f"{input_file!r} must be JSON. {error.msg} at line {error.lineno}, column "
             f"{error.colno}."
         ) from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise ValueError(f"{input_file!r} must be JSON. {error}.") from error
     if not isinstance(content, dict):
         raise ValueError(
