@@ -302,8 +302,10 @@ def time_text(settings: Any, run: loop.Run, plan: Plan, batches: Batches) -> str
             break
     scale = settings.train_batch_size / batches.batch_size
     each = scale * statistics.median(seconds[1:])
+    count = len(seconds) - 1
+    steps = "1 step" if count == 1 else f"{count} steps"
     part = f" on {batches.batch_size} of {settings.train_batch_size} examples" if scale > 1 else ""
     return (
         f"about {clock(each * left)} from step {run.first_step:,} on, evaluations apart: "
-        f"{each:.3g} s a step, estimated by {len(seconds) - 1} steps{part}"
+        f"{each:.3g} s a step, estimated by {steps}{part}"
     )

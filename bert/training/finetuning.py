@@ -61,6 +61,7 @@ def run(settings: SettingsType, open_task: OpenTask[SettingsType]) -> dict[str, 
     check_verbs(settings)
     source = ModelFolder.of(settings)
     if settings.do_train:
+        # As the plan will, but that of each of several runs knows its own folder alone.
         check_apart(settings)
     if settings.num_runs == 1:
         _, scores = _run(settings, source, open_task)

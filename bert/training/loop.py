@@ -352,6 +352,7 @@ def train(
         logging.warning("Nothing to train: step %d is reached already.", start)
         return
     saves = is_chief(trainer.strategy)
+    folder = checkpoints.folder if saves else None
     if saves and (start == 0 or checkpoints.latest() is None):
         with deferred_stop():
             checkpoints.save(trainer.state(), start)
@@ -366,7 +367,7 @@ def train(
         ):
             with keeper.taking_step():
                 results = trainer.train_step(batch)
-                _check_finite(results, step, trainer, batches, checkpoints.folder if saves else "")
+                _check_finite(results, step, trainer, batches, folder)
                 if log:
                     log.add(step, results)
             ends = [observe(step, results) for observe in observers]
@@ -378,14 +379,14 @@ def train(
 
 
 def _check_finite(
-    results: Mapping[str, float], step: int, trainer: Trainer, batches: Any, folder: str
+    results: Mapping[str, float], step: int, trainer: Trainer, batches: Any, folder: str | None
 ) -> None:
     watched = ["loss"] if trainer.loss_scale else ["loss", "gradient_norm"]
     if all(np.isfinite(results[name]) for name in watched):
         return
-    name = f"non_finite_step_{step}.tf_record"
-    path = manifest.claim(folder, name) if folder else name
-    if folder:
+    path = f"non_finite_step_{step}.tf_record"
+    if folder is not None:
+        path = manifest.claim(folder, path)
         with tf.io.TFRecordWriter(path) as writer:
             for record in batches.serialized(step - 1):
                 writer.write(record)

@@ -56,7 +56,8 @@ def begin(
     """
     before = {} if begins_anew else read(folder).get("made_of", {})
     # What a training goes on from is its own checkpoint, whatever else is named.
-    made_of = {**made_of, **{name: before[name] for name in [_INIT] if name in before}}
+    if _INIT in before:
+        made_of = {**made_of, _INIT: before[_INIT]}
     _write(folder, {"made_of": made_of, "num_train_steps": num_train_steps, "ended": False})
 
 
