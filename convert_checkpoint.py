@@ -21,6 +21,7 @@ from bert.command_line import flags as common_flags
 from bert.command_line.checks import FAILED, Checks, start
 from bert.command_line.console import run_script
 from bert.command_line.flags import REQUIRED, flag
+from bert.command_line.lines import show_lines
 from bert.files import huggingface as huggingface_files
 from bert.files.outputs import make_folder
 from bert.files.paths import read_file
@@ -200,6 +201,7 @@ def run(settings: Settings) -> Report:
     """
     from bert.kinds import find_architecture
 
+    show_lines()
     _split_output(settings)
     source = open_folder(settings)
     architecture = find_architecture(source, settings.architecture)

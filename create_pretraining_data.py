@@ -21,6 +21,7 @@ from bert.command_line import flags as common_flags
 from bert.command_line.checks import Checks, start
 from bert.command_line.console import Progress, run_script
 from bert.command_line.flags import REQUIRED, flag
+from bert.command_line.lines import show_lines
 from bert.files.casing import warn_of_casing
 from bert.files.outputs import check_outputs
 from bert.files.paths import file_size, open_file, read_lines
@@ -394,6 +395,7 @@ def run(settings: Settings) -> InstanceTable:
     Raises:
       ValueError: before the expensive part, where files or numbers are not as they must be.
     """
+    show_lines()
     logging.info("%s", settings)
     input_files = find_texts(settings.input_file)
     output_files = _check_output(settings, input_files)

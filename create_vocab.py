@@ -14,6 +14,7 @@ from bert.command_line import flags as common_flags
 from bert.command_line.checks import Checks, start
 from bert.command_line.console import run_script
 from bert.command_line.flags import REQUIRED, flag
+from bert.command_line.lines import show_lines
 from bert.files.durable import replace_files
 from bert.files.outputs import check_outputs
 from bert.files.paths import file_size
@@ -85,6 +86,7 @@ def run(settings: Settings) -> Summary:
     Raises:
       ValueError: where the settings, or the text and the settings, do not fit.
     """
+    show_lines()
     _check_size(settings)
     input_files = find_texts(settings.input_file)
     check_outputs([settings.output_file], input_files, "output_file", settings.may_replace)

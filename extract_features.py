@@ -21,6 +21,7 @@ from bert.command_line import flags as common_flags
 from bert.command_line.checks import Checks, start
 from bert.command_line.console import Progress, run_script
 from bert.command_line.flags import REQUIRED, flag
+from bert.command_line.lines import show_lines
 from bert.command_line.names import serve
 from bert.files.durable import replace_files
 from bert.files.outputs import check_outputs
@@ -153,6 +154,7 @@ def run(settings: Settings) -> None:
     from bert.weights.folder import ModelFolder
     from modeling import BertModel
 
+    show_lines()
     logging.info("%s", settings)
     folder = ModelFolder.of(settings)
     config = folder.config

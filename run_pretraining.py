@@ -19,6 +19,7 @@ from bert.command_line import flags as common_flags
 from bert.command_line.checks import FAILED, Checks, start
 from bert.command_line.console import run_script
 from bert.command_line.flags import REQUIRED, flag
+from bert.command_line.lines import show_lines
 from bert.command_line.names import serve
 from bert.files import fingerprints, manifest
 from bert.files.outputs import make_folder
@@ -87,6 +88,7 @@ def run(settings: Settings) -> dict[str, float]:
     from bert.training.fit import check_length
     from bert.weights.folder import ModelFolder
 
+    show_lines()
     _check_verbs(settings)
     folder = ModelFolder.of(settings)
     strategy = loop.strategy_of(settings)

@@ -53,7 +53,9 @@ class ScriptRun:
         assert self.process.wait() == 128 + number, self.log.read_text()
         lines = self.log.read_text().splitlines()
         assert not any(line.startswith("Traceback") for line in lines)
-        match = re.search(r"\] Stopped at step (\d+); the same command goes on\.$", lines[-1])
+        match = re.search(
+            r"^[\d:]{8} Warning: Stopped at step (\d+); the same command goes on\.$", lines[-1]
+        )
         assert match, lines
         return int(match[1])
 

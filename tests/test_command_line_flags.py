@@ -22,6 +22,7 @@ from bert.command_line.flags import (
     WITHOUT_EFFECT,
     EvaluatedSettings,
     FineTuningSettings,
+    changed_flags,
     define,
     flag,
     read_settings,
@@ -213,3 +214,13 @@ def test_each_split_has_the_batch_size_of_its_flag():
     assert [settings.batch_size(split) for split in settings.splits()] == [2, 3]
     settings = EvaluatedSettings(output_dir="out", eval_batch_size=5, **sizes)
     assert [settings.batch_size(split) for split in settings.splits()] == [2, 5, 3]
+
+
+def test_changed_flags_can_be_pasted():
+    settings = run_classifier.Settings(
+        task_name="my task", data_dir="d", output_dir="o", do_lower_case=False, do_eval=True, seed=7
+    )
+    assert sorted(changed_flags(settings)) == [
+        *("--data_dir=d", "--do_eval", "--nodo_lower_case", "--output_dir=o", "--seed=7"),
+        "--task_name='my task'",
+    ]

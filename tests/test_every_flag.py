@@ -585,7 +585,7 @@ TRAINING = {
     # The masks of dropout depend on the number of parts.
     "gradient_accumulation_steps": Case(2, weights, bert_config_file=with_dropout),
     "precision": Case("mixed_bfloat16", weights),
-    "strategy": Case("mirrored", told("^Devices: .* used by strategy Mirrored")),
+    "strategy": Case("mirrored", told("^Devices: .* used by MirroredStrategy")),
     "resume_with_changes": Case(True, error, fails=True, run_before={"seed": 3}),
     "use_tpu": Case(True, error, fails=True),
     "tpu_name": Case("local", error, fails=True, use_tpu=True),

@@ -705,7 +705,7 @@ def test_progress_is_logged_with_its_mean(tmp_path, log):
     assert [line.split("  ")[0] for line in lines] == ["Step 12/15", "Step 14/15", "Step 15/15"]
     assert [line.split("  ")[1] for line in lines] == ["loss 11.5", "loss 13.5", "loss 15"]
     assert "learning_rate 0.007143" in lines[1]
-    assert "examples_per_second" in lines[1]
+    assert " examples/s  " in lines[1]
     assert "ETA" in lines[1]
     events = [
         (event.step, value.tag, float(tf.make_ndarray(value.tensor)))

@@ -16,6 +16,8 @@ from typing import Any
 
 from absl import app, flags, logging
 
+from bert.command_line.lines import open_bar, write_lines
+
 _SECONDS_BETWEEN_LINES = 10
 _TRUTH_VALUES = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
 
@@ -31,25 +33,72 @@ _SECONDS_OF_ONE_SIGNAL = 0.5
 
 
 class Progress:
-    """Logs how far the work is and how long it may still take, every 10 seconds until it is done.
+    """Tells how far the work is and how long it may still take.
+
+    On a terminal, a bar does; elsewhere, a line every 10 seconds.
 
     Args:
       what: What is done, to begin the line.
       total: How much there is to do, in any unit.
+      done: How much of it was done before.
     """
 
-    def __init__(self, what: str, total: float) -> None:
+    def __init__(self, what: str, total: float, done: float = 0) -> None:
         self._what = what
         self._total = total
+        self._bar = open_bar(what, total)
+        self.restart(done)
+
+    def restart(self, done: float) -> None:
+        """Goes by the speed from here on, where so much is done."""
+        self._first = done
         self._start = self._last = time.monotonic()
 
-    def __call__(self, done: float) -> None:
-        """Takes how much of the total is done."""
+    def __call__(self, done: float, tell: Callable[[], str] | None = None) -> None:
+        """Takes how much of the total is done.
+
+        Args:
+          done: As it says.
+          tell: Returns what to say instead of what is done and the share of it.
+        """
         now = time.monotonic()
-        if now - self._last >= _SECONDS_BETWEEN_LINES and 0 < done < self._total:
-            self._last = now
-            left = (now - self._start) * (self._total / done - 1)
-            logging.info("%s: %.0f %%  ETA %s", self._what, 100 * done / self._total, clock(left))
+        is_over = done >= self._total
+        if self._bar and is_over:
+            self.close()
+        elif self._bar:
+            share = tell or (lambda: self._share(done))
+            self._bar.show(now, done, lambda: share() + self._left(now, done))
+        elif now - self._last >= _SECONDS_BETWEEN_LINES and self._first < done < self._total:
+            said = tell() if tell else f"{self._what}: {self._share(done)}"
+            self.write(f"{said}{self._left(now, done)}", now)
+
+    def announce(self, told: str) -> None:
+        """Tells at once, on a terminal, what comes before the work."""
+        if self._bar:
+            self._bar.draw(self._first, told)
+
+    def write(self, line: str, now: float | None = None) -> None:
+        """Writes a line of its own, after which none is due for a while."""
+        self._last = time.monotonic() if now is None else now
+        logging.info("%s", line)
+
+    def left(self, done: float) -> str:
+        """Returns how long what is left may take, to end a line; "" where nothing tells."""
+        return self._left(time.monotonic(), done)
+
+    def _share(self, done: float) -> str:
+        return f"{100 * done / self._total:.0f} %"
+
+    def _left(self, now: float, done: float) -> str:
+        if not self._first < done < self._total:
+            return ""
+        each = (now - self._start) / (done - self._first)
+        return f"  ETA {clock(each * (self._total - done))}"
+
+    def close(self) -> None:
+        """Removes the bar, if there is one."""
+        if self._bar:
+            self._bar.close()
 
 
 def clock(seconds: float) -> str:
@@ -176,6 +225,7 @@ def run_script(main: Callable[[list[str]], None], *, takes_arguments: bool = Fal
     """
 
     def checked_main(arguments: list[str]) -> None:
+        write_lines()
         remedy = _remedy_for_spaces(arguments[1:])
         if remedy or (len(arguments) > 1 and not takes_arguments):
             raise app.UsageError(f"Arguments must be flags. Received {arguments[1:]}.{remedy}")

@@ -12,6 +12,7 @@ The last one is a field of the base class with another default. `define` makes f
 
 import dataclasses
 import math
+import shlex
 from collections.abc import Callable, Collection, Mapping
 from types import NoneType
 from typing import Any, TypeVar, get_args
@@ -161,6 +162,19 @@ def training_flags(settings: Any) -> dict[str, Any]:
     }
 
 
+def changed_flags(settings: Any) -> list[str]:
+    """Returns the flags whose values are not their defaults, as they are typed."""
+    fields = {field.name: field.default for field in dataclasses.fields(settings)}
+    values = {name: getattr(settings, name) for name in fields}
+    return [
+        f"--{'' if value else 'no'}{name}"
+        if isinstance(value, bool)
+        else f"--{name}={shlex.quote(str(value))}"
+        for name, value in values.items()
+        if value not in (fields[name], None)
+    ]
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CheckSettings:
     """The flag of every script."""
@@ -236,7 +250,12 @@ class TrainingSettings(ModelSettings):
     learning_rate: float = flag(5e-5, "Peak of the learning rate.", low=0.0, shapes_training=True)
     save_checkpoints_steps: int = flag(1000, "Steps between checkpoints.", low=1)
     keep_checkpoint_max: int = flag(5, "Checkpoints to keep, the latest ones; 0 for all.", low=0)
-    log_every_steps: int = flag(100, "Steps between lines of the training log.", low=1)
+    log_every_steps: int | None = flag(
+        None,
+        "Steps between points of TensorBoard's curves, each with a line of the log; absent, a "
+        "twentieth of the training, at most 100.",
+        low=1,
+    )
     gradient_accumulation_steps: int = flag(
         1,
         "Parts into which a batch is cut to save memory; neither the result nor the step count "

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO
 
 from bert.command_line.checks import is_checking
+from bert.command_line.lines import no_bars
 from bert.files.durable import discard, make_folders, open_beside, replace_files, sync
 from bert.files.paths import file_size, file_system, is_file, is_folder, list_folder
 from bert.files.places import check_folder, check_place, is_remote
@@ -85,7 +86,9 @@ def _model_of(path: str) -> str | None:
 def open_output(path: str) -> Iterator[BinaryIO]:
     """Opens `--output_file`: standard output for -, else a file that appears when it is whole."""
     if path == "-":
-        yield sys.stdout.buffer
+        # A bar would be drawn between the answers.
+        with no_bars() if sys.stdout.isatty() else contextlib.nullcontext():
+            yield sys.stdout.buffer
         return
     with replace_files([path]) as (file,):
         yield file

@@ -106,9 +106,8 @@ def save_results(
 ) -> None:
     """Writes `<name>.txt`, sorted lines `key = value`, and the same to TensorBoard."""
     lines = {name: np.float32(value) for name, value in results.items()} | {"global_step": step}
-    logging.info("***** Eval results at step %d *****", step)
-    for key in sorted(lines):
-        logging.info("  %s = %s", key, lines[key])
+    values = "  ".join(f"{key} = {lines[key]}" for key in sorted(results))
+    logging.info("Results at step %d: %s", step, values)
     path = claim(output_dir, f"{name}.txt")
     write_text(path, "".join(f"{key} = {lines[key]!s}\n" for key in sorted(lines)))
     writer = open_summaries(output_dir, name.replace("eval_results", "eval"))

@@ -22,6 +22,7 @@ import optimization
 import tokenization
 from bert.command_line import flags as common_flags
 from bert.command_line.console import deferred_stop
+from bert.command_line.lines import show_lines
 from bert.files import fingerprints, manifest
 from bert.files.outputs import check_saved_model, make_folder
 from bert.files.weight_names import WEIGHTS
@@ -58,6 +59,7 @@ def run(settings: SettingsType, open_task: OpenTask[SettingsType]) -> dict[str, 
     Raises:
       ValueError: before the expensive part, where settings, files and model do not fit.
     """
+    show_lines()
     check_verbs(settings)
     source = ModelFolder.of(settings)
     if settings.do_train:
@@ -408,10 +410,13 @@ def count_steps(settings: Settings, num_examples: int) -> int:
 
 
 def _log_plan(settings: Settings, num_examples: int, num_train_steps: int) -> None:
-    logging.info("***** Running training *****")
-    logging.info("  Num examples = %d", num_examples)
-    logging.info("  Batch size = %d", settings.train_batch_size)
-    logging.info("  Num steps = %d", num_train_steps)
+    logging.info(
+        "Training to step %d: %g epochs of %d examples in batches of %d.",
+        num_train_steps,
+        settings.num_train_epochs,
+        num_examples,
+        settings.train_batch_size,
+    )
 
 
 def freeze(model: keras.Model, num_layers: int | None) -> None:

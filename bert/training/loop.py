@@ -18,13 +18,13 @@ from absl import logging
 import modeling
 import optimization
 from bert.command_line.console import deferred_stop, stop_signal
-from bert.command_line.flags import TrainingSettings
+from bert.command_line.flags import TrainingSettings, changed_flags
 from bert.files import manifest
 from bert.training import fit
 from bert.training.keeper import REMEDY, Keeper, NonFiniteLossError
 from bert.training.memory import tell_needs
 from bert.training.plan import Plan
-from bert.training.progress import ProgressLog
+from bert.training.progress import ProgressLog, steps_between_points
 from bert.training.train_log import TrainLog
 from bert.weights import checkpoint, provenance
 from bert.weights.checkpoint import Stored
@@ -427,7 +427,7 @@ class Run:
     def train(self, batches: Any, observers: Sequence[Observer] = ()) -> None:
         """Trains as `train` does; the chief also logs how far it is and keeps what it is."""
         settings, num_train_steps = self._settings, self._plan.num_train_steps
-        told: list[Observer] = []
+        told: list[ProgressLog] = []
         writes = is_chief(self.trainer.strategy)
         reach = {"first_step": self.first_step, "num_train_steps": num_train_steps}
         if writes and self.first_step < num_train_steps:
@@ -439,18 +439,22 @@ class Run:
                     settings.output_dir,
                     **reach,
                     batch_size=batches.batch_size,
-                    every=settings.log_every_steps,
+                    every=steps_between_points(settings.log_every_steps, num_train_steps),
                 )
             )
-        train(
-            self.trainer,
-            batches,
-            num_train_steps=num_train_steps,
-            checkpoints=self.checkpoints,
-            save_checkpoints_steps=settings.save_checkpoints_steps,
-            observers=[*told, *observers],
-            log=TrainLog(settings.output_dir, **reach) if writes else None,
-        )
+        try:
+            train(
+                self.trainer,
+                batches,
+                num_train_steps=num_train_steps,
+                checkpoints=self.checkpoints,
+                save_checkpoints_steps=settings.save_checkpoints_steps,
+                observers=[*told, *observers],
+                log=TrainLog(settings.output_dir, **reach) if writes else None,
+            )
+        finally:
+            for each in told:
+                each.close()
 
     def end(self) -> None:
         """Keeps that the training has ended, once all that it leaves is written."""
@@ -470,13 +474,13 @@ class Run:
 
 
 def log_set_up(model: keras.Model, strategy: tf.distribute.Strategy, settings: Any) -> None:
-    """Logs the devices, the size of the model and all settings, once at the start."""
+    """Logs the devices, the size of the model and what flags were given, once at the start."""
     used = strategy.num_replicas_in_sync
     gpus = len(tf.config.list_physical_devices("GPU"))
     logging.info(
-        "Devices: %d used by strategy %s; this machine has %d GPUs and %d CPU cores.",
+        "Devices: %d used%s; this machine has %d GPUs and %d CPU cores.",
         used,
-        type(strategy).__name__,
+        f" by {type(strategy).__name__}" if used > 1 else "",
         gpus,
         os.cpu_count(),
     )
@@ -487,5 +491,4 @@ def log_set_up(model: keras.Model, strategy: tf.distribute.Strategy, settings: A
         f"{model.count_params():,}",
         settings.precision,
     )
-    for name, value in sorted(dataclasses.asdict(settings).items()):
-        logging.info("  --%s=%s", name, value)
+    logging.info("Flags: %s; the others are as by default.", " ".join(changed_flags(settings)))

@@ -9,20 +9,29 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert.command_line.console import clock
+from bert.command_line.console import Progress
 from bert.files import manifest
 from bert.files.paths import paths_from
 
+# Without --log_every_steps: so many lines and points of a curve, or more of a long training.
+_POINTS = 20
+_MOST_STEPS_BETWEEN_POINTS = 100
+
+
+def steps_between_points(every: int | None, num_train_steps: int) -> int:
+    """Returns the steps from one point of a training's curves to the next."""
+    return every or min(max(num_train_steps // _POINTS, 1), _MOST_STEPS_BETWEEN_POINTS)
+
 
 class ProgressLog:
-    """Logs the mean results since the last line, the speed and the time left; TensorBoard, too.
+    """Tells the mean results since the last point, the speed and the time left; TensorBoard, too.
 
     Args:
       folder: Where TensorBoard's event file goes.
       first_step: The step before the first observed one.
       num_train_steps: The step that training ends with.
       batch_size: Examples per step.
-      every: Steps between lines.
+      every: Steps between points, each of which is a line, too; others come with time.
     """
 
     def __init__(
@@ -34,7 +43,10 @@ class ProgressLog:
         self._writer = open_summaries(folder)
         self._first_step = self._last_step = first_step
         self._started = time.monotonic()
+        self._last_speed = 0.0
         self._results: list[Mapping[str, float]] = []
+        self._progress = Progress("Training", num_train_steps, first_step)
+        self._progress.announce("building the graph")
 
     def __call__(self, step: int, results: Mapping[str, float]) -> None:
         self._results.append(results)
@@ -46,31 +58,50 @@ class ProgressLog:
                 time.monotonic() - self._started,
                 results["loss"],
             )
+            self._progress.restart(step)
             self._restart(step)
         if step % self.every == 0 or step == self.num_train_steps:
             self._write(step)
+        self._progress(step, lambda: self._tell(step, {"loss": self._means()["loss"]}))
+
+    def close(self) -> None:
+        """Removes the bar, as the training may end before its last step."""
+        self._progress.close()
 
     def _restart(self, step: int) -> None:
         self._last_step = step
         self._started = time.monotonic()
 
-    def _write(self, step: int) -> None:
+    def _means(self) -> dict[str, float]:
+        if not self._results:
+            return self._last_means
         means = {
             name: float(np.mean([results[name] for results in self._results]))
             for name in self._results[0]
         }
-        means["learning_rate"] = self._results[-1]["learning_rate"]
+        return {**means, "learning_rate": self._results[-1]["learning_rate"]}
+
+    def _write(self, step: int) -> None:
+        self._last_means = self._means()
         self._results = []
+        values = dict(self._last_means)
+        self._progress.write(self._tell(step, values) + self._progress.left(step))
         if step > self._last_step:
-            seconds = (time.monotonic() - self._started) / (step - self._last_step)
-            means["examples_per_second"] = self.batch_size / seconds
-            left = f"  ETA {clock(seconds * (self.num_train_steps - step))}"
-            self._restart(step)
-        else:
-            left = ""
-        values = "  ".join(f"{name} {value:.4g}" for name, value in means.items())
-        logging.info("Step %d/%d  %s%s", step, self.num_train_steps, values, left)
-        write_summaries(self._writer, step, means)
+            values["examples_per_second"] = self._speed(step)
+        self._restart(step)
+        write_summaries(self._writer, step, values)
+
+    def _speed(self, step: int) -> float:
+        return self.batch_size * (step - self._last_step) / (time.monotonic() - self._started)
+
+    def _tell(self, step: int, values: Mapping[str, float]) -> str:
+        said = [f"Step {step}/{self.num_train_steps}"]
+        said += [f"{name} {value:.4g}" for name, value in values.items()]
+        if step > self._last_step:
+            self._last_speed = self._speed(step)
+        if self._last_speed:
+            said.append(f"{self._last_speed:,.0f} examples/s")
+        return "  ".join(said)
 
 
 def open_summaries(folder: str, name: str = "") -> Any:

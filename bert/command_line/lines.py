@@ -1,0 +1,240 @@
+"""The lines that a script writes to standard error, and on a terminal the bars below them."""
+
+import contextlib
+import logging as standard_logging
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from absl import flags, logging
+
+# Of others that write lines while they work, which tell a user nothing.
+_LIBRARIES = ("keras", "tensorflow", "tensorflow_text")
+
+_PREFIXES = (
+    (standard_logging.ERROR, "Error: ", "red"),
+    (standard_logging.WARNING, "Warning: ", "yellow"),
+)
+
+# A bar is drawn so often, and not before its work has taken so long.
+_SECONDS_BETWEEN_DRAWINGS = 0.1
+_SECONDS_BEFORE_A_BAR = 0.5
+
+
+def is_terminal() -> bool:
+    """Returns whether standard error is a terminal that can move its cursor."""
+    stream = sys.stderr
+    return bool(stream and stream.isatty()) and os.environ.get("TERM", "") not in ("", "dumb")
+
+
+class LineHandler(standard_logging.StreamHandler[Any]):
+    """Writes what is logged: on a terminal as it is, elsewhere behind the time of the day.
+
+    Warnings and errors are told by their first word, on a terminal also by their colour.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bars = _Bars() if is_terminal() else None
+
+    def emit(self, record: standard_logging.LogRecord) -> None:
+        """Writes a line, whatever it says."""
+        if _is_chatter(record):
+            return
+        try:
+            if self.bars:
+                self.bars.write(*_text_and_colour(record))
+            else:
+                # Tests and notebooks exchange it.
+                self.stream = sys.stderr
+                super().emit(record)
+        except Exception:
+            self.handleError(record)
+
+    def format(self, record: standard_logging.LogRecord) -> str:
+        """Returns the line."""
+        now = time.strftime("%H:%M:%S", time.localtime(record.created))
+        return f"{now} {_text_and_colour(record)[0]}"
+
+
+def _text_and_colour(record: standard_logging.LogRecord) -> tuple[str, str]:
+    level = record.levelno
+    prefix, colour = next((each[1:] for each in _PREFIXES if level >= each[0]), ("", ""))
+    text = prefix + record.getMessage()
+    if record.exc_info:
+        text += "\n" + standard_logging.Formatter().formatException(record.exc_info)
+    return text, colour
+
+
+def _is_chatter(record: standard_logging.LogRecord) -> bool:
+    """Returns whether a library tells of its own work; with --verbosity=1 it is heard, too."""
+    if record.levelno >= standard_logging.WARNING or logging.get_verbosity() >= logging.DEBUG:
+        return False
+    if record.name != logging.get_absl_logger().name:
+        return True
+    modules = (sys.modules.get(name) for name in _LIBRARIES)
+    folders = [os.path.dirname(each.__file__ or "") for each in modules if each]
+    return record.pathname.startswith(tuple(f"{each}{os.sep}" for each in folders if each))
+
+
+def write_lines() -> None:
+    """Makes a script write all that is logged as lines, in place of absl's own."""
+    root = standard_logging.root
+    root.removeHandler(logging.get_absl_handler())
+    if _line_handler() is None:
+        root.addHandler(LineHandler())
+    _silence_tensorflow()
+
+
+def show_lines() -> None:
+    """Makes a Python program or a notebook show what a run tells, unless it says itself how.
+
+    It does by giving logging a handler, or absl a verbosity.
+    """
+    logger = logging.get_absl_logger()
+    if logger.handlers or not flags.FLAGS["verbosity"].using_default_value:
+        return
+    root = standard_logging.root
+    # The notebooks of Colab begin with a handler that shows warnings alone.
+    is_colab = "google.colab" in sys.modules and root.level >= standard_logging.WARNING
+    if root.handlers and not is_colab:
+        return
+    logger.addHandler(LineHandler())
+    logger.setLevel(standard_logging.INFO)
+    # To a program's first line, absl gives the root a handler that would write all of them again.
+    logger.propagate = False
+    _silence_tensorflow()
+
+
+def _silence_tensorflow() -> None:
+    """Keeps TensorFlow's own handler from telling, and telling twice; warnings and errors stay."""
+    logger = standard_logging.getLogger("tensorflow")
+    if logger.level == standard_logging.NOTSET and logging.get_verbosity() < logging.DEBUG:
+        logger.setLevel(standard_logging.WARNING)
+    if standard_logging.root.handlers:
+        for handler in [*logger.handlers]:
+            logger.removeHandler(handler)
+
+
+def _line_handler() -> LineHandler | None:
+    handlers = [*standard_logging.root.handlers, *logging.get_absl_logger().handlers]
+    return next((each for each in handlers if isinstance(each, LineHandler)), None)
+
+
+class Bar:
+    """A bar on a terminal, from when its work has lasted a moment until it is closed.
+
+    Args:
+      bars: Where it is drawn.
+      what: What is done, before the bar.
+      total: How much there is to do.
+    """
+
+    def __init__(self, bars: "_Bars", what: str, total: float) -> None:
+        self._bars = bars
+        self._what = what
+        self._total = total
+        self._begun = time.monotonic()
+        self._drawn = self._begun + _SECONDS_BEFORE_A_BAR - _SECONDS_BETWEEN_DRAWINGS
+        self._task: Any = None
+
+    def show(self, now: float, done: float, tell: Callable[[], str]) -> None:
+        """Draws the bar, if it is time.
+
+        Args:
+          now: As `time.monotonic`.
+          done: How much is done.
+          tell: Returns what stands behind the bar.
+        """
+        if now - self._drawn >= _SECONDS_BETWEEN_DRAWINGS:
+            self._drawn = now
+            self.draw(done, tell())
+
+    def draw(self, done: float, told: str) -> None:
+        """Draws the bar, whenever it was drawn before."""
+        if self._task is None:
+            self._task = self._bars.add(self._what, self._total)
+        self._bars.draw(self._task, done, told)
+
+    def close(self) -> None:
+        """Removes the bar."""
+        if self._task is not None:
+            self._bars.remove(self._task)
+            self._task = None
+        self._drawn = float("inf")
+
+    def __del__(self) -> None:
+        # Work that ended with an exception has closed nothing.
+        with contextlib.suppress(Exception):
+            self.close()
+
+
+def open_bar(what: str, total: float) -> Bar | None:
+    """Returns a bar; None where there is none, for what is logged goes to no terminal."""
+    handler = _line_handler()
+    if handler is None or handler.bars is None or _num_hiding:
+        return None
+    return Bar(handler.bars, what, total)
+
+
+_num_hiding = 0
+
+
+@contextlib.contextmanager
+def no_bars() -> Iterator[None]:
+    """Keeps bars away while something else is written to the terminal."""
+    global _num_hiding  # noqa: PLW0603
+    _num_hiding += 1
+    try:
+        yield
+    finally:
+        _num_hiding -= 1
+
+
+class _Bars:
+    """All bars, and the lines that appear above them."""
+
+    def __init__(self) -> None:
+        # Only who sees bars waits for it.
+        from rich import console, progress  # noqa: PLC0415
+
+        class Console(console.Console):
+            def show_cursor(self, show: bool = True) -> bool:
+                # A process that is killed could not show it again.
+                return False
+
+        self._console = Console(stderr=True, highlight=False)
+        self._display = progress.Progress(
+            progress.TextColumn("{task.description}", markup=False),
+            progress.BarColumn(bar_width=None),
+            progress.TextColumn("{task.fields[told]}", markup=False),
+            console=self._console,
+            expand=True,
+            # Nothing is drawn by a thread, which signals and processes could meet at work.
+            auto_refresh=False,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+
+    def write(self, text: str, colour: str) -> None:
+        from rich.text import Text  # noqa: PLC0415
+
+        self._console.print(Text(text, style=colour), soft_wrap=True)
+
+    def add(self, what: str, total: float) -> Any:
+        task = self._display.add_task(what, total=total, told="")
+        self._display.start()
+        return task
+
+    def draw(self, task: Any, done: float, told: str) -> None:
+        self._display.update(task, completed=done, told=told, refresh=True)
+
+    def remove(self, task: Any) -> None:
+        self._display.remove_task(task)
+        if self._display.tasks:
+            self._display.refresh()
+        else:
+            self._display.stop()

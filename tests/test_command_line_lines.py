@@ -1,0 +1,186 @@
+import io
+import logging as standard_logging
+import os
+import re
+import sys
+
+import keras
+import pytest
+from absl import flags, logging
+
+from bert.command_line import lines
+from bert.command_line.console import Progress, time
+from bert.files.outputs import open_output
+
+
+class Terminal(io.StringIO):
+    encoding = "utf-8"
+
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def clear(monkeypatch):
+    """Makes logging what a program finds that has said nothing about it."""
+    logger, root = logging.get_absl_logger(), standard_logging.root
+    levels = [each.level for each in (logger, root)]
+
+    def clear(stream):
+        # Only now has pytest put its own in their place.
+        monkeypatch.setattr(sys, "stderr", stream)
+        monkeypatch.setattr(root, "handlers", [])
+        monkeypatch.setattr(logger, "handlers", [])
+        monkeypatch.setattr(flags.FLAGS["verbosity"], "using_default_value", True)
+
+    yield clear
+    for each, level in zip((logger, root), levels, strict=True):
+        each.setLevel(level)
+    logger.propagate = True
+
+
+@pytest.fixture
+def show(clear):
+    def show(stream):
+        clear(stream)
+        lines.show_lines()
+
+    return show
+
+
+@pytest.fixture
+def stream():
+    return io.StringIO()
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    return Terminal()
+
+
+def log_one_of_each():
+    logging.info("A fact of %d", 3)
+    logging.warning("Look out.")
+    logging.error("It failed.")
+
+
+def test_lines_of_a_pipe_have_the_time_and_say_what_they_are(stream, show):
+    show(stream)
+    log_one_of_each()
+    said = stream.getvalue().splitlines()
+    assert all(re.match(r"\d\d:\d\d:\d\d ", line) for line in said)
+    assert [line[9:] for line in said] == ["A fact of 3", "Warning: Look out.", "Error: It failed."]
+
+
+def test_lines_of_a_terminal_are_short_and_coloured(terminal, show):
+    show(terminal)
+    log_one_of_each()
+    logging.info("[red]no markup[/red] and a line of more than eighty columns, %s", "x" * 60)
+    said = terminal.getvalue().splitlines()
+    assert said[:3] == [
+        "A fact of 3",
+        "\x1b[33mWarning: Look out.\x1b[0m",
+        "\x1b[31mError: It failed.\x1b[0m",
+    ]
+    assert said[3] == "[red]no markup[/red] and a line of more than eighty columns, " + "x" * 60
+
+
+@pytest.mark.parametrize(("name", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
+def test_colour_can_be_refused(terminal, show, monkeypatch, name, value):
+    monkeypatch.setenv(name, value)
+    show(terminal)
+    log_one_of_each()
+    assert "\x1b" not in terminal.getvalue()
+    assert "Warning: Look out.\n" in terminal.getvalue()
+
+
+def test_a_bar_shows_how_far_it_is_below_the_lines_and_goes(terminal, show, monkeypatch):
+    show(terminal)
+    times = iter([0.0, 0.0, 0.4, 1.0, 1.01, 2.0, 8.0])
+    monkeypatch.setattr(time, "monotonic", lambda: next(times))
+    progress = Progress("Reading", 100)
+    for done in (4, 10, 11):
+        progress(done)
+    logging.info("A fact.")
+    progress(20)
+    shown = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", terminal.getvalue())
+    shown = re.sub("[━╸╺ ]+", " ", shown)
+    assert [each for each in re.split("[\r\n]+", shown) if each.strip()] == [
+        "Reading ",
+        "Reading 10 % ETA 0:00:09",
+        "A fact.",
+        "Reading 10 % ETA 0:00:09",
+        "Reading 20 % ETA 0:00:08",
+    ]
+    before = len(terminal.getvalue())
+    progress(100)
+    assert terminal.getvalue()[before:].rstrip("\r").endswith("\x1b[2K")
+    # A process that is killed could not show it again.
+    assert "\x1b[?25l" not in terminal.getvalue()
+
+
+def test_a_bar_goes_with_work_that_failed(terminal, show):
+    show(terminal)
+    progress = Progress("Reading", 100)
+    progress.announce("soon")
+    assert "soon" in terminal.getvalue()
+    del progress
+    assert terminal.getvalue().rstrip("\r").endswith("\x1b[2K")
+
+
+def test_no_bar_is_drawn_between_answers(terminal, show, monkeypatch):
+    show(terminal)
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO()))
+    sys.stdout.isatty = lambda: True
+    with open_output("-"):
+        Progress("Answering", 1).announce("soon")
+    assert terminal.getvalue() == ""
+    Progress("Answering", 1).announce("soon")
+    assert "soon" in terminal.getvalue()
+
+
+@pytest.mark.parametrize("where", ["root", "absl", "verbosity"])
+def test_a_program_that_says_how_to_log_is_left_alone(stream, clear, monkeypatch, where):
+    clear(stream)
+    mine = standard_logging.StreamHandler(io.StringIO())
+    if where == "verbosity":
+        logging.set_verbosity(logging.ERROR)
+    else:
+        {"root": standard_logging.root, "absl": logging.get_absl_logger()}[where].addHandler(mine)
+    level = logging.get_absl_logger().level
+    lines.show_lines()
+    assert logging.get_absl_logger().level == level
+    assert not any(isinstance(each, lines.LineHandler) for each in standard_logging.root.handlers)
+    logging.info("A fact.")
+    assert stream.getvalue() == ""
+    logging.set_verbosity(logging.WARNING)
+
+
+def test_nothing_is_doubled(stream, clear):
+    clear(stream)
+    lines.write_lines()
+    lines.write_lines()
+    lines.show_lines()
+    logging.get_absl_logger().setLevel("INFO")
+    logging.info("A fact.")
+    assert len(stream.getvalue().splitlines()) == 1
+
+
+def test_libraries_are_heard_when_something_is_wrong(stream, clear):
+    clear(stream)
+    lines.write_lines()
+    logging.get_absl_logger().setLevel("INFO")
+    standard_logging.root.setLevel("INFO")
+    tensorflow = standard_logging.getLogger("tensorflow")
+    path = os.path.join(os.path.dirname(keras.__file__), "a.py")
+    for level in (standard_logging.INFO, standard_logging.ERROR):
+        tensorflow.log(level, "Assets written")
+        standard_logging.getLogger("httpx").log(level, "HTTP Request")
+        record = standard_logging.LogRecord("absl", level, path, 1, "Sharding", (), None)
+        logging.get_absl_logger().handle(record)
+    said = [line[9:] for line in stream.getvalue().splitlines()]
+    assert said == ["Error: Assets written", "Error: HTTP Request", "Error: Sharding"]
+    standard_logging.root.setLevel("WARNING")

@@ -1,0 +1,33 @@
+import time
+
+import pytest
+
+from bert.training.progress import ProgressLog, steps_between_points
+
+
+@pytest.mark.parametrize(
+    ("given", "steps", "every"),
+    [(None, 1, 1), (None, 39, 1), (None, 343, 17), (None, 10**6, 100), (7, 343, 7), (500, 10, 500)],
+)
+def test_a_short_training_has_more_points(given, steps, every):
+    assert steps_between_points(given, steps) == every
+
+
+def test_a_slow_training_tells_every_ten_seconds(tmp_path, monkeypatch, log):
+    """A step takes 4 seconds; the first one's time, 60 seconds, counts for nothing."""
+    now = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    progress = ProgressLog(str(tmp_path), first_step=2, num_train_steps=20, batch_size=8, every=10)
+    for step in range(3, 21):
+        now += 60.0 if step == 3 else 4.0
+        progress(step, {"loss": float(step), "learning_rate": 0.5})
+    assert log.messages == [
+        "Step 3 took 60.0 s, most of it to build the graph; loss 3.0000.",
+        "Step 6/20  loss 4.5  2 examples/s  ETA 0:00:56",
+        "Step 9/20  loss 6  2 examples/s  ETA 0:00:44",
+        "Step 10/20  loss 6.5  learning_rate 0.5  2 examples/s  ETA 0:00:40",
+        "Step 13/20  loss 12  2 examples/s  ETA 0:00:28",
+        "Step 16/20  loss 13.5  2 examples/s  ETA 0:00:16",
+        "Step 19/20  loss 15  2 examples/s  ETA 0:00:04",
+        "Step 20/20  loss 15.5  learning_rate 0.5  2 examples/s",
+    ]
