@@ -255,6 +255,8 @@ def _check_output(settings: Settings, folder: "ModelFolder") -> list[str]:
 
 
 def _open(settings: Settings, made_of: Iterable[str]) -> contextlib.AbstractContextManager[Any]:
+    from bert.kinds import Told
+
     if settings.output_file == "-" or is_remote(settings.output_file):
         return open_output(settings.output_file)
     made_with: tuple[Any, ...] = (
