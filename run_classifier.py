@@ -83,14 +83,14 @@ def run(settings: Settings) -> dict[str, Any]:
 
     Returns:
       The scores of the dev set, with `loss` and `baseline`; with several runs, what
-      `bert.training.repeats.repeat` gives; empty without evaluation.
+      `bert.training.repeats.run` gives; empty without evaluation.
 
     Raises:
       ValueError: before the expensive part, where settings, files and model do not fit.
     """
-    from bert.training import finetuning
+    from bert.training import repeats
 
-    return finetuning.run(settings, open_task)
+    return repeats.run(settings, open_task)
 
 
 def check(settings: Settings, checks: Checks) -> None:

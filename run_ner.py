@@ -127,16 +127,17 @@ def run(settings: Settings) -> dict[str, Any]:
 
     Returns:
       The scores of the dev set, with `loss` and `baseline`, and those of the test set, where it has
-      tags, as `test_f1` and so on; with several runs, what `bert.training.repeats.repeat` gives.
+      tags, as `test_f1` and so on; with several runs, what `bert.training.repeats.run` gives.
 
     Raises:
       ValueError: before the expensive part, where settings, files and model do not fit.
     """
-    from bert.training import finetuning
+    from bert.training import repeats
 
-    if settings.num_runs > 1 and settings.feature_based and settings.features_dir is None:
+    is_several = settings.num_runs > 1 or common_flags.read_grid(settings)
+    if is_several and settings.feature_based and settings.features_dir is None:
         settings = dataclasses.replace(settings, features_dir=settings.output_dir)
-    return finetuning.run(settings, open_task)
+    return repeats.run(settings, open_task)
 
 
 def check(settings: Settings, checks: Checks) -> None:

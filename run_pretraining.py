@@ -151,7 +151,8 @@ def check(settings: Settings, checks: Checks) -> None:
         checks("model", _restore_model, settings, config, init, strategy, tells=_describe_step)
         return
     plan = checks("steps", _plan, settings, init, tells=training_checks.describe_plan)
-    if training_checks.check_needs(checks, settings, config, num_replicas, plan):
+    plans = FAILED if plan is FAILED else [plan]
+    if training_checks.check_needs(checks, settings, config, num_replicas, plans):
         checks("time", _try, settings, config, batches, plan, strategy, tells=str)
 
 

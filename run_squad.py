@@ -69,16 +69,16 @@ def run(settings: Settings) -> dict[str, Any]:
 
     Returns:
       The official scores of the predictions; with several runs, what
-      `bert.training.repeats.repeat` gives; empty where nothing is predicted or the file has no
+      `bert.training.repeats.run` gives; empty where nothing is predicted or the file has no
       answers.
 
     Raises:
       ValueError: before the expensive part, where settings, files and model do not fit.
     """
-    from bert.training import finetuning
+    from bert.training import repeats
 
     _check_settings(settings)
-    results = finetuning.run(settings, open_task)
+    results = repeats.run(settings, open_task)
     # What guessing would reach is no official score.
     return {name: value for name, value in results.items() if name != "baseline"}
 
@@ -130,6 +130,7 @@ def open_task(
     by_score = {
         "early_stopping_patience": settings.early_stopping_patience > 0,
         "num_runs": settings.num_runs > 1,
+        **common_flags.read_grid(settings),
     }
     return QuestionAnswering(
         config,

@@ -45,14 +45,14 @@ def run(settings: Settings) -> dict[str, Any]:
 
     Returns:
       `accuracy`, `loss` and `baseline` on the val set; with several runs, what
-      `bert.training.repeats.repeat` gives; empty without evaluation.
+      `bert.training.repeats.run` gives; empty without evaluation.
 
     Raises:
       ValueError: before the expensive part, where settings, files and model do not fit.
     """
-    from bert.training import finetuning
+    from bert.training import repeats
 
-    return finetuning.run(settings, open_task)
+    return repeats.run(settings, open_task)
 
 
 def check(settings: Settings, checks: Checks) -> None:

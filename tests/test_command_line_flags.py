@@ -25,7 +25,9 @@ from bert.command_line.flags import (
     changed_flags,
     define,
     flag,
+    read_grid,
     read_settings,
+    several,
 )
 
 SCRIPTS = (
@@ -113,6 +115,45 @@ def test_settings_are_those_of_the_command_line(arguments, changes):
     define(Switched)
     flags.FLAGS(["script", "--name=desk", *arguments])
     assert read_settings(Switched) == Switched(name="desk", **changes)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Dimmed(Switched):
+    volts: float = several(flag(12.0, "Its voltage.", low=0.0))
+    bulbs: int = several(flag(1, "How many bulbs it has.", low=1))
+
+
+@pytest.mark.usefixtures("new_flags")
+def test_a_flag_may_have_several_values():
+    define(Dimmed)
+    flags.FLAGS(["script", "--name=desk", "--volts=6,1.2e1, 24", "--bulbs=2"])
+    settings = read_settings(Dimmed)
+    assert (settings.volts, settings.bulbs) == ((6.0, 12.0, 24.0), 2)
+    assert read_grid(settings) == {"volts": (6.0, 12.0, 24.0)}
+    assert flags.FLAGS["volts"].serialize() == "--volts=6.0,12.0,24.0"
+    assert flags.FLAGS["bulbs"].serialize() == "--bulbs=2"
+    assert "Several, with commas between them" in flags.FLAGS["volts"].help
+    assert read_grid(Dimmed(name="desk")) == {}
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("--volts=6,many", "--volts=6,many: could not convert string to float: 'many'"),
+        ("--volts=6,", "--volts=6,: could not convert string to float: ''"),
+        ("--volts=6,-1", r"--volts=6,-1: -1\.0 is not a non-negative number"),
+        ("--volts=6,nan", "--volts=6,nan: it must be a finite number"),
+        ("--volts=6,6.0", r"--volts=6,6\.0: there must be at least one value, each once"),
+        ("--bulbs=1,0", "--bulbs=1,0: 0 is not a positive integer"),
+        ("--bulbs=1,1.5", r"--bulbs=1,1\.5: invalid literal for int"),
+        ("--watts=40,60", "--watts=40,60: could not convert string to float: '40,60'"),
+    ],
+)
+@pytest.mark.usefixtures("new_flags")
+def test_each_of_several_values_is_checked(argument, message):
+    define(Dimmed)
+    with pytest.raises(flags.IllegalFlagValueError, match=message):
+        flags.FLAGS(["script", "--name=desk", argument])
 
 
 @pytest.mark.usefixtures("new_flags")

@@ -358,6 +358,11 @@ def test_blank_paragraphs_and_missing_answers_are_no_obstacle(make_settings, tmp
             "`--num_runs` needs answers in `--predict_file`",
         ),
         (
+            {"do_train": True, "do_predict": True, "num_train_epochs": (1.0, 2.0),
+             "predict_file": "blind"},
+            "`--num_train_epochs` needs answers in `--predict_file`",
+        ),
+        (
             {"do_train": True, "do_predict": True, "early_stopping_patience": 2,
              "predict_file": "blind"},
             "`--early_stopping_patience` needs answers",

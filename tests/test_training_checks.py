@@ -203,10 +203,3 @@ def test_steps_are_not_tried_where_memory_is_short(make_settings, monkeypatch):
     lines = check(run_classifier, make_settings(do_train=True))
     assert mark_of(lines, "memory") == WARNED
     assert mark_of(lines, "time") == UNCHECKED
-
-
-def test_several_runs_are_checked_in_the_folder_of_the_first(make_settings):
-    lines = check(run_classifier, make_settings(do_train=True, do_eval=True, num_runs=2))
-    texts = {line.name: line.text for line in lines}
-    assert "run_1" in texts["output folder"]
-    assert "2 runs take as much each" in texts["time"]

@@ -13,7 +13,7 @@ from bert.command_line import flags as common_flags
 from bert.files.outputs import make_folder
 from bert.tasks import heads
 from bert.tasks.heads import classification_objective, classifier_model
-from bert.training import finetuning, fit, loop, repeats
+from bert.training import finetuning, fit, loop
 from bert.training.batches import Feature, encoder_features
 from bert.training.evaluation import EarlyStopping
 from bert.training.plan import make_plan
@@ -356,31 +356,6 @@ def test_weights_are_never_random_where_nothing_is_trained(make_settings, tiny_c
     make_folder(settings.output_dir)
     with pytest.raises(ValueError, match="lacks output_weights, output_bias"):
         finetuning.load(settings, ModelFolder.of(settings), model)
-
-
-def test_several_runs_are_summed_up(make_settings, tmp_path, log):
-    make_folder(str(tmp_path / "out"))
-    accuracies = {7: 0.8, 8: 0.5, 9: 0.9}
-    folders = []
-
-    def run_once(settings):
-        folders.append(settings.output_dir)
-        score = accuracies[settings.seed]
-        scores = {"accuracy": score, "baseline": 0.6, "per_class": {}, "drawn": np.random.rand()}
-        return "accuracy", scores
-
-    settings = make_settings(num_runs=3, seed=7)
-    summary = repeats.repeat(settings, run_once)
-    assert folders == [str(tmp_path / f"out/run_{number}") for number in (1, 2, 3)]
-    assert summary["mean"]["accuracy"] == pytest.approx(0.7333333)
-    assert summary["standard_deviation"]["accuracy"] == pytest.approx(0.2081666)
-    assert summary["failed"] == [8]
-    assert [each["folder"] for each in summary["runs"]] == ["run_1", "run_2", "run_3"]
-    drawn = [each["scores"]["drawn"] for each in summary["runs"]]
-    assert len(set(drawn)) == 3
-    assert json.loads((tmp_path / "out/runs.json").read_text()) == summary
-    assert "1 of 3 runs did not learn" in log.text
-    assert "accuracy = 0.7333 ± 0.2082  (0.8000, 0.5000, 0.9000)" in log.text
 
 
 def test_weights_stay_where_nothing_is_left_to_train(make_settings, tiny_config, monkeypatch):

@@ -11,6 +11,7 @@ The last one is a field of the base class with another default. `define` makes f
 """
 
 import dataclasses
+import functools
 import math
 import shlex
 from collections.abc import Callable, Collection, Mapping
@@ -40,6 +41,12 @@ _WITHOUT_EFFECT: Mapping[str, Any] = {
 # Those of its scripts that train.
 TPU_FLAGS = ("tpu_zone", "gcp_project", "master", "num_tpu_cores", "iterations_per_loop")
 
+# What the help of a flag ends with that takes several values.
+_SEVERAL = (
+    "Several, with commas between them, are all tried, with all of the other flags that have "
+    "several, and the best is kept."
+)
+
 # How the names of flags end that give a path.
 _PATHS = ("_checkpoint", "_dir", "_file")
 
@@ -60,6 +67,43 @@ def _define_float(
     name: str, default: Any, help: str, required: bool = False, **bounds: Any
 ) -> None:
     flags.DEFINE(_FiniteParser(**bounds), name, default, help, required=required)
+
+
+class _SeveralParser(flags.ArgumentParser):
+    """Takes what another parser does, or several such with commas between them, as a tuple."""
+
+    def __init__(self, one: flags.ArgumentParser) -> None:
+        super().__init__()
+        self._one = one
+        self.syntactic_help = f"{one.syntactic_help}, or several with commas between them"
+
+    def parse(self, argument: Any) -> Any:
+        if isinstance(argument, str) and "," in argument:
+            argument = argument.split(",")
+        if not isinstance(argument, tuple | list):
+            return self._one.parse(argument)
+        values = tuple(map(self._one.parse, argument))
+        _check_several(values)
+        return values
+
+
+class _SeveralSerializer(flags.ArgumentSerializer):
+    """Writes values as they are given on a command line."""
+
+    def serialize(self, value: Any) -> str:
+        return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _check_several(values: Collection[Any]) -> None:
+    if not values or len({*values}) < len(values):
+        raise ValueError(f"there must be at least one value, each once. Received {[*values]}")
+
+
+def _define_several(kind: type, name: str, default: Any, help: str, **options: Any) -> None:
+    required = options.pop("required")
+    one = {int: flags.IntegerParser, float: _FiniteParser}[kind](**options)
+    parser = _SeveralParser(one)
+    flags.DEFINE(parser, name, default, help, serializer=_SeveralSerializer(), required=required)
 
 
 _DEFINE: Mapping[type, Callable[..., Any]] = {
@@ -98,6 +142,16 @@ def flag(
     return dataclasses.field(default=default, metadata=metadata)
 
 
+def several(field: Any) -> Any:
+    """Returns a field of a number like this one that may also be a tuple of numbers.
+
+    `read_grid` tells them, which make a grid: whatever else reads the field has one of them.
+    """
+    text = f"{field.metadata['help']} {_SEVERAL}"
+    metadata = {**field.metadata, "help": text, "several": True}
+    return dataclasses.field(default=field.default, metadata=metadata)
+
+
 def define(kind: type, *, without_effect: Collection[str] = ()) -> None:
     """Defines a flag for each field of the data class `kind`, of its type and default.
 
@@ -125,6 +179,8 @@ def _define(field: dataclasses.Field[Any], metadata: Mapping[str, Any]) -> None:
     options = metadata["options"]
     [kind] = {*get_args(field.type)} - {NoneType} or {field.type}
     define_one = flags.DEFINE_enum if "enum_values" in options else _DEFINE[kind]
+    if metadata.get("several"):
+        define_one = functools.partial(_define_several, kind)
     define_one(
         name=field.name, default=default, help=metadata["help"], required=is_required, **options
     )
@@ -150,6 +206,16 @@ def read_settings(kind: type[SettingsType]) -> SettingsType:
                 f"`--{field.name}` must not be empty. Is the shell variable that gives it unset?"
             )
     return kind(**{name: value for name, value in values.items() if value is not None})
+
+
+def read_grid(settings: Any) -> dict[str, tuple[Any, ...]]:
+    """Returns the fields that have several values, by name, with these."""
+    values = {
+        field.name: getattr(settings, field.name)
+        for field in dataclasses.fields(settings)
+        if _find_metadata(type(settings), field.name).get("several")
+    }
+    return {name: tuple(each) for name, each in values.items() if isinstance(each, tuple | list)}
 
 
 def training_flags(settings: Any) -> dict[str, Any]:
@@ -296,16 +362,19 @@ class FineTuningSettings(VocabularySettings, TrainingSettings):
     max_seq_length: int = flag(
         128, "Tokens per sequence at most, with [CLS] and [SEP]; what is longer is cut.", low=4
     )
+    learning_rate: float = several(
+        flag(5e-5, "Peak of the learning rate.", low=0.0, shapes_training=True)
+    )
     do_predict: bool = flag(False, "Predict, after training where both are asked for.")
     do_export: bool = flag(
         False, "Write a SavedModel to <output_dir>/saved_model, which takes raw text."
     )
-    train_batch_size: int = flag(
-        32, "Examples per training step, over all devices.", low=1, shapes_training=True
+    train_batch_size: int = several(
+        flag(32, "Examples per training step, over all devices.", low=1, shapes_training=True)
     )
     predict_batch_size: int = flag(8, "Examples per prediction step.", low=1)
-    num_train_epochs: float = flag(
-        3.0, "How often each training example is seen.", low=0.0, shapes_training=True
+    num_train_epochs: float = several(
+        flag(3.0, "How often each training example is seen.", low=0.0, shapes_training=True)
     )
     warmup_proportion: float = flag(
         0.1,
@@ -348,6 +417,13 @@ class FineTuningSettings(VocabularySettings, TrainingSettings):
     overwrite_output_dir: bool = flag(
         False, "Delete what an earlier run left in --output_dir, and begin anew."
     )
+
+    def __post_init__(self) -> None:
+        for name, values in read_grid(self).items():
+            try:
+                _check_several(values)
+            except ValueError as error:
+                raise ValueError(f"`{name}`: {error}.") from None
 
     def splits(self) -> dict[str, bool]:
         """Returns for each part of the data, by name, whether it is asked for."""

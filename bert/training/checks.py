@@ -25,6 +25,7 @@ from bert.training.batches import Batches
 from bert.training.finetuning import OpenTask, Settings
 from bert.training.memory import tell_disk, tell_training_memory
 from bert.training.plan import Plan, make_plan
+from bert.training.repeats import OneOfSeveral, list_runs, may_keep_best
 from bert.training.task import ExampleFile, Inputs, Part, Task
 from bert.weights.checks import check_model, check_vocabulary
 from bert.weights.folder import ModelFolder
@@ -67,11 +68,12 @@ def check_fine_tuning(
     strategy, num_replicas = check_devices(checks, settings)
     source, config = check_model(checks, settings)
     tokenizer = check_vocabulary(checks, settings, source, config)
-    _check_fit(checks, settings, config, num_replicas)
-    if settings.num_runs > 1:
-        # The others differ from the first one by their seed.
-        folder = os.path.join(settings.output_dir, "run_1")
-        settings = dataclasses.replace(settings, output_dir=folder)
+    runs = list_runs(settings)
+    if len(runs) > 1:
+        runs = _check_runs(checks, settings, runs)
+    _check_fit(checks, runs, config, num_replicas)
+    # Of several, the first that is not trained yet; the others are as it is.
+    settings = runs[0].settings
     told = "of the shape that the configuration asks for" if settings.init_checkpoint else ""
     checks("weights", fit.check_weights, settings, source, config, tells=lambda _: told)
     task = checks("task", _open, open_task, settings, config, tokenizer, tells=_describe_task)
@@ -81,19 +83,30 @@ def check_fine_tuning(
     ]
     check_folder(checks, settings, finetuning.make_output)
     told = "of the same task, if there is any"
-    checks("model there", _check_same, settings, source, task, tells=lambda _: told)
+    checks("model there", _check_same, runs, source, task, tells=lambda _: told)
     if not settings.do_train:
         checks("model", _load, settings, source, task, strategy, tells=lambda step: f"step {step}")
         return
     parts = FAILED if FAILED in made else [each for parts in made for each in parts]
-    plan = checks("steps", _plan, settings, source, parts, flags, tells=describe_plan)
+    plans = checks("steps", _plan_all, runs, source, parts, flags, tells=_describe_plans)
     rows = 1 if parts is FAILED else _count_rows(parts)
-    fits = check_needs(checks, settings, config, num_replicas, plan, rows)
+    largest = max((each.settings for each in runs), key=lambda each: each.train_batch_size)
+    fits = check_needs(checks, largest, config, num_replicas, plans, rows)
     if not takes_steps:
         checks.add(UNCHECKED, "time", "not measured, for features are computed first")
     elif fits:
-        arguments = (settings, task, plan, parts, strategy, config)
-        checks("time", _try, *arguments, tells=lambda text: f"{text}{_times(settings)}")
+        arguments = (runs, task, plans, parts, strategy, config)
+        checks("time", _try, *arguments, tells=lambda text: text)
+
+
+def _check_runs(
+    checks: Checks, settings: Settings, runs: Sequence[OneOfSeveral[Any]]
+) -> list[OneOfSeveral[Any]]:
+    """Shows what several runs there will be; returns those that are left, or all if none is."""
+    left = [each for each in runs if not each.has_ended]
+    text = f"{len(runs)} in all, {len(runs) - len(left)} of them ended; then the best is used"
+    checks("runs", may_keep_best, settings, tells=lambda _: text)
+    return left or [*runs]
 
 
 def check_devices(checks: Checks, settings: TrainingSettings) -> tuple[Any, Any]:
@@ -126,18 +139,28 @@ def verbs_text(settings: TrainingSettings) -> str:
     return " ".join(f"--{verb}" for verb in verbs if getattr(settings, verb, False))
 
 
-def _check_fit(checks: Checks, settings: Settings, config: Any, num_replicas: Any) -> None:
-    length, size = settings.max_seq_length, settings.train_batch_size
+def _check_fit(
+    checks: Checks, runs: Sequence[OneOfSeveral[Any]], config: Any, num_replicas: Any
+) -> None:
+    settings = runs[0].settings
+    length, precision = settings.max_seq_length, settings.precision
     checks("lengths", fit.check_length, length, config, tells=lambda _: f"up to {length} tokens")
-    checks(
-        "batch",
-        fit.check_batch_size,
-        settings,
-        num_replicas,
-        tells=lambda _: f"{size} examples, in {settings.precision}",
-    )
+    by_size = {each.settings.train_batch_size: each.settings for each in runs}
+    for each in by_size.values():
+        checks(
+            "batch",
+            _check_batch,
+            each,
+            num_replicas,
+            tells=lambda size: f"{size} examples, in {precision}",
+        )
     if settings.freeze_layers is not None:
         checks("frozen layers", fit.check_frozen_layers, settings, config)
+
+
+def _check_batch(settings: Settings, num_replicas: int) -> int:
+    fit.check_batch_size(settings, num_replicas)
+    return settings.train_batch_size
 
 
 def _open(open_task: OpenTask[Any], *arguments: Any) -> Task:
@@ -181,8 +204,9 @@ def check_folder(checks: Checks, settings: TrainingSettings, opens: Any) -> None
         checks("lock", manifest.check_lock, folder, tells=lambda _: "nothing else trains there")
 
 
-def _check_same(settings: Settings, source: ModelFolder, task: Task) -> None:
-    finetuning.check_same(settings, source, finetuning.fixed(settings, task))
+def _check_same(runs: Sequence[OneOfSeveral[Any]], source: ModelFolder, task: Task) -> None:
+    for each in runs:
+        finetuning.check_same(each.settings, source, finetuning.fixed(each.settings, task))
 
 
 def _load(
@@ -192,10 +216,7 @@ def _load(
         return finetuning.load(settings, source, task.make_model(settings.precision))
 
 
-def _plan(
-    settings: Settings, source: ModelFolder, parts: Sequence[_Made], flags: None = None
-) -> Plan:
-    del flags  # They must be right.
+def _plan(settings: Settings, source: ModelFolder, parts: Sequence[_Made]) -> Plan:
     train = _training_part(parts)
     if all(each.share == 1 for each in parts):
         return finetuning.plan_of(settings, source, [each.inputs for each in parts])
@@ -208,6 +229,24 @@ def _plan(
         {},
         overwrites=settings.overwrite_output_dir,
     )
+
+
+def _plan_all(
+    runs: Sequence[OneOfSeveral[Any]],
+    source: ModelFolder,
+    parts: Sequence[_Made],
+    flags: None = None,
+) -> list[Plan]:
+    del flags  # They must be right.
+    return [_plan(each.settings, source, parts) for each in runs]
+
+
+def _describe_plans(plans: Sequence[Plan]) -> str:
+    steps = [plan.num_train_steps for plan in plans]
+    if len(steps) == 1:
+        return describe_plan(plans[0])
+    each = f"{min(steps):,}" + (f" to {max(steps):,}" if len({*steps}) > 1 else "")
+    return f"{sum(steps):,} in all, {each} a run"
 
 
 def _training_part(parts: Sequence[_Made]) -> _Made:
@@ -226,15 +265,17 @@ def _count_rows(parts: Sequence[_Made]) -> int:
 
 
 def check_needs(
-    checks: Checks, settings: Any, config: Any, num_replicas: Any, plan: Any, rows: int = 1
+    checks: Checks, settings: Any, config: Any, num_replicas: Any, plans: Any, rows: int = 1
 ) -> bool:
     """Shows memory and disk; returns whether steps may be tried, which may also be refused."""
     fits = checks("memory", tell_training_memory, settings, config, num_replicas, rows)
     checks(
         "disk",
-        lambda config, plan: tell_disk(settings, config, plan.num_train_steps),
+        lambda config, plans: tell_disk(
+            settings, config, *(each.num_train_steps for each in plans)
+        ),
         config,
-        plan,
+        plans,
     )
     if fits is False:
         checks.add(UNCHECKED, "time", "not measured, for there is too little memory")
@@ -242,14 +283,15 @@ def check_needs(
 
 
 def _try(
-    settings: Settings,
+    runs: Sequence[OneOfSeveral[Any]],
     task: Task,
-    plan: Plan,
+    plans: Sequence[Plan],
     parts: Sequence[_Made],
     strategy: tf.distribute.Strategy,
     config: BertConfig,
 ) -> str:
-    """Begins the training and takes a few steps; returns how long it takes."""
+    """Begins the first training and takes a few steps; returns how long it, and all, will take."""
+    settings, plan = runs[0].settings, plans[0]
     inputs = _training_part(parts).inputs
     size = rows_to_try(settings, config, strategy.num_replicas_in_sync, _count_rows(parts))
     few = _few(task, inputs, _STEPS * size)
@@ -264,17 +306,22 @@ def _try(
         batches = task.open_inputs(few, file).batches
         assert batches is not None
         run = finetuning.begin(settings, plan, model, task.objective(inputs), batches)
-        return time_text(settings, run, plan, batches)
+        return time_text(settings, run, plan, batches, _work(runs, plans))
+
+
+def _work(runs: Sequence[OneOfSeveral[Any]], plans: Sequence[Plan]) -> float:
+    """Returns how many steps of the first of several runs all come to; 0 where there is one."""
+    if len(runs) == 1:
+        return 0.0
+    sizes = [each.settings.train_batch_size for each in runs]
+    examples = [plan.num_train_steps * size for plan, size in zip(plans, sizes, strict=True)]
+    return sum(examples) / sizes[0]
 
 
 def _few(task: Task, inputs: Inputs, count: int) -> Inputs:
     # What is wrong with them has been told.
     with Messages().kept():
         return task.make_inputs(inputs.part, inputs.examples[:count])
-
-
-def _times(settings: Settings) -> str:
-    return f"; {settings.num_runs} runs take as much each" if settings.num_runs > 1 else ""
 
 
 def rows_to_try(settings: Any, config: BertConfig, num_replicas: int, rows: int = 1) -> int:
@@ -288,8 +335,18 @@ def rows_to_try(settings: Any, config: BertConfig, num_replicas: int, rows: int 
     return min(size, max(int(_OPERATIONS / each) // parts, 1) * parts)
 
 
-def time_text(settings: Any, run: loop.Run, plan: Plan, batches: Batches) -> str:
-    """Takes a few steps, of which nothing is kept; returns how long the training may take."""
+def time_text(
+    settings: Any, run: loop.Run, plan: Plan, batches: Batches, all_steps: float = 0.0
+) -> str:
+    """Takes a few steps, of which nothing is kept; returns how long the training may take.
+
+    Args:
+      settings: Those of the script.
+      run: The training before its first step.
+      plan: Its plan.
+      batches: Those to try.
+      all_steps: That several trainings come to.
+    """
     left = plan.num_train_steps - run.first_step
     if not left:
         return f"step {run.first_step:,} is reached already: nothing to train"
@@ -305,7 +362,8 @@ def time_text(settings: Any, run: loop.Run, plan: Plan, batches: Batches) -> str
     count = len(seconds) - 1
     steps = "1 step" if count == 1 else f"{count} steps"
     part = f" on {batches.batch_size} of {settings.train_batch_size} examples" if scale > 1 else ""
+    total = f"about {clock(each * all_steps)} for all runs, " if all_steps else ""
     return (
-        f"about {clock(each * left)} from step {run.first_step:,} on, evaluations apart: "
+        f"{total}about {clock(each * left)} from step {run.first_step:,} on, evaluations apart: "
         f"{each:.3g} s a step, estimated by {steps}{part}"
     )

@@ -26,7 +26,7 @@ from bert.command_line.lines import show_lines
 from bert.files import fingerprints, manifest
 from bert.files.outputs import check_saved_model, make_folder
 from bert.files.weight_names import WEIGHTS
-from bert.training import fit, loop, repeats
+from bert.training import fit, loop
 from bert.training.batches import Batches
 from bert.training.evaluation import EarlyStopping, Predictor
 from bert.training.plan import Plan, check_apart, make_plan
@@ -46,15 +46,15 @@ _FILE_NAMES = {"train": "train", "dev": "eval", "test": "predict"}
 
 
 def run(settings: SettingsType, open_task: OpenTask[SettingsType]) -> dict[str, Any]:
-    """Trains, evaluates, predicts and exports as the settings say.
+    """Trains, evaluates, predicts and exports once, as the settings say.
 
     Args:
-      settings: Those of the script.
+      settings: Those of the script, of each flag one value.
       open_task: Returns the task, checked against the configuration and the tokenizer of the model.
 
     Returns:
       The scores of the dev set, and those of the test set, if it has any, as `test_f1` and so on;
-      with several runs, what `repeats.repeat` gives; empty without evaluation.
+      empty without evaluation.
 
     Raises:
       ValueError: before the expensive part, where settings, files and model do not fit.
@@ -65,12 +65,8 @@ def run(settings: SettingsType, open_task: OpenTask[SettingsType]) -> dict[str, 
     if settings.do_train:
         # As the plan will, but that of each of several runs knows its own folder alone.
         check_apart(settings)
-    if settings.num_runs == 1:
-        _, scores = _run(settings, source, open_task)
-        return scores
-    # What is wrong with task or data is said before a folder is made.
-    open_task(settings, source.config, source.load_tokenizer()).read(wanted_splits(settings))
-    return repeats.repeat(settings, lambda each: _run(each, source, open_task))
+    _, scores = run_once(settings, source, open_task)
+    return scores
 
 
 def check_verbs(settings: Settings) -> None:
@@ -83,18 +79,34 @@ def check_verbs(settings: Settings) -> None:
             "given."
         )
     scoring = "do_eval" if "do_eval" in first else "do_predict"
-    for flag, is_set in (
-        ("early_stopping_patience", settings.early_stopping_patience),
-        ("num_runs", settings.num_runs > 1),
-    ):
-        if is_set and not (settings.do_train and getattr(settings, scoring)):
-            raise ValueError(f"`--{flag}` needs `--do_train` and `--{scoring}`.")
+    if settings.do_train and getattr(settings, scoring):
+        return
+    by_score = {
+        "early_stopping_patience": settings.early_stopping_patience,
+        "num_runs": settings.num_runs > 1,
+        **common_flags.read_grid(settings),
+    }
+    if wrong := [flag for flag, is_set in by_score.items() if is_set]:
+        several = (
+            "" if wrong[0] in ("early_stopping_patience", "num_runs") else " of several values"
+        )
+        raise ValueError(f"`--{wrong[0]}`{several} needs `--do_train` and `--{scoring}`.")
 
 
-def _run(
-    settings: SettingsType, source: ModelFolder, open_task: OpenTask[SettingsType]
+def run_once(
+    settings: SettingsType,
+    source: ModelFolder,
+    open_task: OpenTask[SettingsType],
+    ready: Callable[[Task, Sequence[Inputs]], None] | None = None,
 ) -> tuple[str, dict[str, Any]]:
-    """Runs once, from the model in a folder; returns the task's metric and the scores."""
+    """Runs, from the model in a folder; returns the task's metric and the scores.
+
+    Args:
+      settings: As for `run`.
+      source: The folder of the model to begin with.
+      open_task: As for `run`.
+      ready: Called when all is checked, before anything is deleted or written.
+    """
     strategy = loop.strategy_of(settings)
     fit.check_settings(settings, source, strategy.num_replicas_in_sync)
     task = open_task(settings, source.config, source.load_tokenizer())
@@ -108,6 +120,8 @@ def _run(
         made = [task.make_inputs(part, each) for part, each in examples.items()]
         plan = plan_of(settings, source, made) if settings.do_train else None
         model = task.make_model(settings.precision)
+        if ready:
+            ready(task, made)
         if _overwrites(settings) and is_chief:
             manifest.clear(filled.path, but=KEPT_FILES)
         inputs = [
@@ -141,18 +155,22 @@ def stored_task(task: Task) -> dict[str, Any]:
 def plan_of(settings: Settings, source: ModelFolder, made: Sequence[Inputs]) -> Plan:
     """Returns the training that is asked for, checked against the one in the folder."""
     arrays = {each.part.split: each.arrays for each in made if not each.part.suffix}
-    [train] = (each for each in made if each.part.split == "train")
-    num_records = len(next(iter(train.arrays.values())))
     # What the best weights are depends on what they are tried on.
     names = ("train", "dev") if settings.early_stopping_patience else ("train",)
     data = {f"the {name} set": _describe(arrays[name]) for name in names}
     return make_plan(
         settings,
-        count_steps(settings, train.num_examples or num_records),
+        count_steps(settings, count_examples(made)),
         source.stored if settings.init_checkpoint else None,
         data,
         overwrites=_overwrites(settings),
     )
+
+
+def count_examples(made: Sequence[Inputs]) -> int:
+    """Returns how many examples there are to train on."""
+    [train] = (each for each in made if each.part.split == "train")
+    return train.num_examples or len(next(iter(train.arrays.values())))
 
 
 def _describe(arrays: Arrays) -> dict[str, Any]:

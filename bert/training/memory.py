@@ -142,12 +142,10 @@ def tell_training_memory(
     )
 
 
-def tell_disk(settings: TrainingSettings, config: BertConfig, num_train_steps: int) -> None:
-    """Does the half of `tell_needs` that is about the disk."""
-    needed, free = (
-        checkpoint_bytes(settings, config, num_train_steps),
-        free_disk(settings.output_dir),
-    )
+def tell_disk(settings: TrainingSettings, config: BertConfig, *num_train_steps: int) -> None:
+    """Does the half of `tell_needs` that is about the disk, for one training or several."""
+    needed = sum(checkpoint_bytes(settings, config, each) for each in num_train_steps)
+    free = free_disk(settings.output_dir)
     if free is None:
         return
     logging.info("Disk: checkpoints about %s, of %s free.", size_text(needed), size_text(free))

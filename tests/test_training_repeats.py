@@ -1,0 +1,240 @@
+import json
+import shutil
+
+import keras
+import pytest
+import test_run_classifier
+from test_training_checks import check
+
+import run_classifier
+from bert.command_line.checks import WRONG
+from bert.loaded import load
+from bert.training import repeats
+from bert.training.evaluation import EarlyStopping
+
+GRID = {"learning_rate": (1e-5, 0.02)}
+FOLDERS = ["learning_rate_1e-05-run_1", "learning_rate_0.02-run_1"]
+
+
+class KilledError(BaseException):
+    pass
+
+
+def settings_in(folder):
+    make = test_run_classifier.settings_in(folder)
+    test_run_classifier.write_task(folder, lambda color: color)
+    given = {"do_train": True, "do_eval": True, "num_train_epochs": 4.0}
+    return lambda **changes: make(**{**given, **changes})
+
+
+@pytest.fixture
+def make_settings(tmp_path):
+    return settings_in(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory):
+    """A folder in which a grid was searched, what makes settings there, and the summary."""
+    folder = tmp_path_factory.mktemp("searched")
+    make = settings_in(folder)
+    return folder, make, run_classifier.run(make(**GRID, do_predict=True))
+
+
+def content(folder):
+    """Returns the files of a folder, without the curves, of which each process writes its own."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and "tfevents" not in path.name:
+            lines = path.read_bytes().split(b"\n")
+            found[str(path.relative_to(folder))] = [
+                line for line in lines if b"tfevents" not in line
+            ]
+    return found
+
+
+def test_runs_are_ordered_by_point_and_seed(make_settings):
+    settings = make_settings(learning_rate=(2e-5, 3e-5), train_batch_size=[16], num_runs=2, seed=7)
+    runs = repeats.list_runs(settings)
+    assert [each.folder for each in runs] == [
+        "learning_rate_2e-05-run_1",
+        "learning_rate_2e-05-run_2",
+        "learning_rate_3e-05-run_1",
+        "learning_rate_3e-05-run_2",
+    ]
+    assert [each.settings.learning_rate for each in runs] == [2e-5, 2e-5, 3e-5, 3e-5]
+    assert [each.settings.seed for each in runs] == [7, 8, 7, 8]
+    assert {each.settings.train_batch_size for each in runs} == {16}
+
+
+def test_one_value_is_no_grid(make_settings, tmp_path):
+    (one,) = repeats.list_runs(make_settings(learning_rate=(0.5,)))
+    assert (one.settings.output_dir, one.settings.learning_rate) == (str(tmp_path / "out"), 0.5)
+
+
+@pytest.mark.parametrize("values", [(), (16, 16)])
+def test_values_of_a_grid_differ(make_settings, values):
+    with pytest.raises(ValueError, match="`train_batch_size`: there must be at least one value"):
+        make_settings(train_batch_size=values)
+
+
+@pytest.fixture(scope="module")
+def alone(searched, tmp_path_factory):
+    """The folder of the run that one point of the grid is."""
+    _, make, _ = searched
+    out = tmp_path_factory.mktemp("alone") / "out"
+    settings = make(learning_rate=0.02, do_predict=True, output_dir=str(out))
+    keras.utils.clear_session()
+    keras.utils.set_random_seed(settings.seed)
+    run_classifier.run(settings)
+    return out
+
+
+def test_a_point_is_what_its_flags_make_alone(searched, alone):
+    folder, _, _ = searched
+    ours, theirs = content(folder / "out" / FOLDERS[1]), content(alone)
+    assert ours.keys() == theirs.keys()
+    # These may tell of the folder.
+    told = {"run.json", "README.md", "report.html"}
+    assert {name: ours[name] for name in ours.keys() - told} == {
+        name: theirs[name] for name in theirs.keys() - told
+    }
+
+
+def test_the_best_is_kept_and_answers(searched):
+    folder, _, summary = searched
+    out = folder / "out"
+    accuracies = [each["mean"]["accuracy"] for each in summary["points"]]
+    best = accuracies.index(max(accuracies))
+    assert accuracies[best] > min(accuracies)
+    assert summary["best"]["folder"] == FOLDERS[best]
+    names = ("bert_model.ckpt.index", "bert_model.ckpt.data-00000-of-00001", "task.json")
+    for name in (*names, "eval_results.json", "predictions.tsv"):
+        assert (out / name).read_bytes() == (out / FOLDERS[best] / name).read_bytes(), name
+    texts = ["a red b", "blue", "c green"]
+    answers = load(str(out)).predict(texts)
+    assert answers == load(str(out / FOLDERS[best])).predict(texts)
+
+
+def test_the_table_marks_the_best(searched):
+    folder, _, summary = searched
+    title, _, header, *rows, _, said, _ = (folder / "out/runs.txt").read_text().split("\n")
+    assert title == "2 points"
+    assert header.split()[:2] == ["learning_rate", "accuracy"]
+    (marked,) = (row for row in rows if row.startswith("*"))
+    assert rows.index(marked) == FOLDERS.index(summary["best"]["folder"])
+    for row, point in zip(rows, summary["points"], strict=True):
+        assert f"{point['mean']['accuracy']:.4f}" in row
+    assert summary["best"]["folder"] in said
+    assert json.loads((folder / "out/runs.json").read_text()) == summary
+
+
+def test_a_search_goes_on_where_it_was_killed(searched, monkeypatch, tmp_path):
+    folder, make, _ = searched
+    settings = make(**GRID, do_predict=True, output_dir=str(tmp_path / "out"))
+    evaluate = EarlyStopping.__call__
+
+    def die(self, step):
+        if FOLDERS[1] in self._folder:
+            raise KilledError
+        return evaluate(self, step)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(EarlyStopping, "__call__", die)
+        with pytest.raises(KilledError):
+            run_classifier.run(settings)
+    assert not (tmp_path / "out/bert_model.ckpt.index").exists()
+    run_classifier.run(settings)
+    assert content(tmp_path / "out") == content(folder / "out")
+
+
+def test_what_cannot_run_is_told_before_the_first_begins(make_settings, alone, tmp_path):
+    with pytest.raises(ValueError, match="must give at least one step"):
+        run_classifier.run(make_settings(num_train_epochs=(1.0, 0.001)))
+    with pytest.raises(ValueError, match="must be a multiple of"):
+        run_classifier.run(make_settings(train_batch_size=(8, 9), gradient_accumulation_steps=2))
+    with pytest.raises(ValueError, match="`--learning_rate` of several values needs `--do_train`"):
+        run_classifier.run(make_settings(learning_rate=(0.1, 0.2), do_eval=False))
+    shutil.copytree(alone, tmp_path / "out/train_batch_size_9-run_1")
+    with pytest.raises(ValueError, match=r"--learning_rate is 0\.02 there and 0\.003 now"):
+        run_classifier.run(make_settings(train_batch_size=(8, 9)))
+    assert not list(tmp_path.glob("out/train_batch_size_8-run_1/*model*"))
+
+
+def test_a_training_beside_the_runs_keeps_its_weights(make_settings, searched, alone, log):
+    folder, _, _ = searched
+    assert repeats.may_keep_best(make_settings(output_dir=str(folder / "out")))
+    assert not repeats.may_keep_best(make_settings(output_dir=str(alone)))
+    assert "those of the best run stay in the folder of that run" in log.text
+    overwriting = make_settings(output_dir=str(alone), overwrite_output_dir=True)
+    assert repeats.may_keep_best(overwriting)
+
+
+def test_overwriting_deletes_what_runs_have_left_and_nothing_else(searched, monkeypatch, tmp_path):
+    folder, make, _ = searched
+    out = tmp_path / "out"
+    shutil.copytree(folder / "out", out)
+    (out / FOLDERS[0] / "notes.txt").write_text("mine")
+    settings = make(num_runs=2, overwrite_output_dir=True, output_dir=str(out))
+
+    def die(*_):
+        raise KilledError
+
+    monkeypatch.setattr(EarlyStopping, "__call__", die)
+    with pytest.raises(KilledError):
+        run_classifier.run(settings)
+    assert [path.name for path in (out / FOLDERS[0]).iterdir()] == ["notes.txt"]
+    assert not (out / FOLDERS[1]).exists()
+    assert not list(out.glob("bert_model*"))
+    assert (out / "run_1/model.ckpt-0.index").exists()
+
+
+def test_of_equals_the_first_is_the_best():
+    def result(seed, score):
+        return {"seed": seed, "folder": f"run_{seed}", "scores": {"f1": score, "baseline": 0.5}}
+
+    scores = [float("nan"), 0.5, 0.9, 0.7, 0.7, 0.9, 0.8, 0.8]
+    points = [{"learning_rate": rate} for rate in (0.1, 0.1, 0.2, 0.2, 0.3, 0.3, 0.4, 0.4)]
+    grouped = repeats._group(points, [result(*each) for each in enumerate(scores)])
+    summary = repeats._sum_up(grouped, "f1")
+    assert summary["best"] == {"learning_rate": 0.2, "folder": "run_2", "seed": 2}
+    assert [each["failed"] for each in summary["points"]] == [[1], [], [], []]
+    assert summary["points"][2]["standard_deviation"]["f1"] == pytest.approx(0.2**0.5 / 10**0.5)
+    said = repeats._say_best(grouped, "f1", summary["best"])
+    assert "learning_rate 0.2 (the first of 3 equals), seed 2, in run_2" in said
+    lines = repeats._table(grouped, "f1", summary["best"])
+    assert [line[0] for line in lines[1:]] == [" ", "*", " ", " "]
+    assert "0.8000 ± 0.1414" in lines[2]
+
+
+def test_check_tells_of_the_whole_grid(make_settings):
+    lines = check(run_classifier, make_settings(**GRID, train_batch_size=(4, 8), num_runs=2))
+    texts = {line.name: line.text for line in lines}
+    assert "8 in all, 0 of them ended" in texts["runs"]
+    # 64 examples, four times, in batches of 4 and 8, at two rates, with two seeds.
+    assert texts["steps"] == "384 in all, 32 to 64 a run"
+    assert "for all runs" in texts["time"]
+    assert "learning_rate_1e-05-train_batch_size_4-run_1" in texts["output folder"]
+    assert not any(line.mark == WRONG for line in lines)
+    few = check(run_classifier, make_settings(num_train_epochs=(1.0, 0.001)))
+    assert [line.name for line in few if line.mark == WRONG] == ["steps"]
+
+
+def test_several_seeds_have_a_mean_and_a_deviation():
+    scores = {7: 0.8, 8: 0.5, 9: 0.9}
+    runs = [
+        {
+            "seed": seed,
+            "folder": f"run_{seed - 6}",
+            "scores": {"f1": score, "baseline": 0.6, "of": {}},
+        }
+        for seed, score in scores.items()
+    ]
+    grouped = repeats._group([{}] * 3, runs)
+    summary = repeats._sum_up(grouped, "f1")
+    assert summary["mean"] == pytest.approx({"f1": 0.7333333, "baseline": 0.6})
+    assert summary["standard_deviation"] == pytest.approx({"f1": 0.2081666, "baseline": 0.0})
+    assert (summary["failed"], summary["runs"]) == ([8], runs)
+    assert summary["best"] == {"folder": "run_3", "seed": 9}
+    assert repeats._lines(grouped[0])[0] == "f1 = 0.7333 ± 0.2082  (0.8000, 0.5000, 0.9000)"
+    said = repeats._say_best(grouped, "f1", summary["best"])
+    assert said == "Best by f1 on the dev set: seed 9, in run_3."
