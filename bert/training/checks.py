@@ -73,10 +73,10 @@ def check_fine_tuning(
         runs = _check_runs(checks, settings, runs)
     _check_fit(checks, runs, config, num_replicas)
     # Of several, the first that is not trained yet; the others are as it is.
-    settings = runs[0].settings
+    asked, settings = settings, runs[0].settings
     told = "of the shape that the configuration asks for" if settings.init_checkpoint else ""
     checks("weights", fit.check_weights, settings, source, config, tells=lambda _: told)
-    task = checks("task", _open, open_task, settings, config, tokenizer, tells=_describe_task)
+    task = checks("task", _open, open_task, asked, config, tokenizer, tells=_describe_task)
     made = [
         checks(f"{split} set", _make_inputs, task, split, tells=_describe_made)
         for split in finetuning.wanted_splits(settings)
