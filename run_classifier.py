@@ -4,21 +4,25 @@
       --do_eval --vocab_file=vocab.txt --bert_config_file=bert_config.json \
       --init_checkpoint=bert_model.ckpt
 
-All of GLUE, XNLI, and with --task_name=custom any TSV, CSV or JSONL files: classification,
+    python run_classifier.py --train_file=my.csv --output_dir=mine --do_train --do_eval \
+      --init_checkpoint=google/bert_uncased_L-2_H-128_A-2
+
+All of GLUE, XNLI, and any TSV, CSV, JSONL or Parquet files of your own: classification,
 multi-label classification and regression. Old commands of the original's run_classifier.py work
 unchanged.
 """
 
-import contextlib
 import dataclasses
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import tokenization
 from bert.command_line import flags as common_flags
 from bert.command_line.checks import Checks, start
 from bert.command_line.console import run_script
-from bert.command_line.flags import REQUIRED, flag
+from bert.command_line.flags import flag
 from bert.command_line.names import serve
+from bert.files.split import DevSplit, find_split
 from bert.tasks.classification import glue, own_files
 from bert.tasks.classification.examples import METRICS, DataSet
 
@@ -28,16 +32,18 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(common_flags.EvaluatedSettings):
+class Settings(common_flags.FileSettings):
     """The flags of this script, by name."""
 
-    data_dir: str = flag(
-        REQUIRED,
+    data_dir: str | None = flag(
+        None,
         "Folder with the task's files: the official ones of GLUE or XNLI, or for custom "
-        "train, dev and test, each .tsv, .csv or .jsonl.",
+        "train, dev and test, each .tsv, .csv, .jsonl or .parquet.",
     )
-    task_name: str = flag(
-        REQUIRED, f"One of {', '.join(glue.TASK_NAMES)}, or custom for files of your own."
+    task_name: str | None = flag(
+        None,
+        f"One of {', '.join(glue.TASK_NAMES)}, or custom for files of your own, for which it is "
+        "taken where they are given one by one.",
     )
     xnli_language: str = flag("zh", "Language of XNLI's files, such as en or zh.")
     class_weights: str = flag(
@@ -63,6 +69,11 @@ class Settings(common_flags.EvaluatedSettings):
     )
     label_column: str = flag("label", "Column of the label: its name or number.")
     id_column: str | None = flag(None, "Column of an id to repeat in the predictions.")
+    separator: str | None = flag(
+        None,
+        "What separates the columns of files, such as ';', or tab, comma or space; absent, tabs in "
+        "a .tsv and commas in a .csv. With it, files may have any ending.",
+    )
     label_separator: str = flag(
         ",", "What separates the labels of an example of a multi_label task."
     )
@@ -82,8 +93,8 @@ def run(settings: Settings) -> dict[str, Any]:
     """Trains, evaluates, predicts and exports as the settings say.
 
     Returns:
-      The scores of the dev set, with `loss` and `baseline`; with several runs, what
-      `bert.training.repeats.run` gives; empty without evaluation.
+      The scores of the dev set, with `loss` and `baseline`, and those of the test set, where it has
+      labels, as `test_f1` and so on; with several runs, what `bert.training.repeats.run` gives.
 
     Raises:
       ValueError: before the expensive part, where settings, files and model do not fit.
@@ -105,9 +116,11 @@ def open_task(
 ) -> "Classification":
     """Returns the task that the settings name, for a model of this shape."""
     from bert.tasks.classification.task import Classification
-    from bert.weights.folder import require_segments
+    from bert.weights.folder import ModelFolder, require_segments
 
-    data_set = _open_data_set(settings)
+    stored = {} if settings.do_train else ModelFolder(settings.output_dir).task
+    dev_split = find_split(settings, stored)
+    data_set = _open_data_set(settings, stored, dev_split)
     if data_set.task.is_pair:
         require_segments(config, "a pair of texts")
     return Classification(
@@ -117,27 +130,46 @@ def open_task(
         data_set.task,
         data_set,
         settings.class_weights,
+        data_set.columns,
+        dev_split,
     )
 
 
-def _open_data_set(settings: Settings) -> DataSet:
-    name = settings.task_name.lower()
+def _open_data_set(
+    settings: Settings, stored: Mapping[str, Any], dev_split: DevSplit | None
+) -> DataSet:
+    paths = {split: getattr(settings, f"{split}_file") for split in ("train", "dev", "test")}
+    files = {split: path for split, path in paths.items() if path}
+    name = (settings.task_name or ("custom" if files else "")).lower()
     if name != "custom":
-        return glue.open_data_set(name, settings.data_dir, settings.xnli_language)
+        return _open_known(settings, name, files)
     options = {
         field.name: getattr(settings, field.name)
         for field in dataclasses.fields(own_files.Options)
         if hasattr(settings, field.name)
     }
     if options["labels"] is None and not settings.do_train:
-        from bert.weights.folder import ModelFolder
-
         # Those that the model was trained for; its training file need not be there any more.
-        with contextlib.suppress(ValueError):
-            options["labels"] = (
-                ModelFolder(settings.output_dir).read_task()["task"]["labels"] or None
-            )
-    return own_files.open_data_set(settings.data_dir, own_files.Options(**options))
+        options["labels"] = stored.get("task", {}).get("labels") or None
+    return own_files.open_data_set(
+        settings.data_dir, own_files.Options(**options), files, dev_split
+    )
+
+
+def _open_known(settings: Settings, name: str, files: Mapping[str, str]) -> DataSet:
+    """Returns a task of GLUE, or XNLI."""
+    if not name:
+        raise ValueError(
+            f"`--task_name` must be given, one of {', '.join(glue.TASK_NAMES)}, or custom for "
+            "files of your own; or a `--train_file`."
+        )
+    if files or settings.data_dir is None:
+        received = f"`--{next(iter(files))}_file`" if files else "none"
+        raise ValueError(
+            f"`--data_dir` must be given, and no single files, for task {name!r}, whose files are "
+            f"known. Received {received}. For files of your own, `--task_name` is custom."
+        )
+    return glue.open_data_set(name, settings.data_dir, settings.xnli_language)
 
 
 def main(_: list[str]) -> None:

@@ -18,6 +18,7 @@ from bert.command_line import flags as common_flags
 from bert.command_line.checks import Checks, start
 from bert.command_line.console import run_script
 from bert.command_line.flags import flag
+from bert.files.split import find_split
 from bert.tasks.layers import FEATURE_LAYERS, check_layers
 from bert.tasks.tagging import entities as tagging_entities
 from bert.tasks.tagging import words as tagging_words
@@ -41,7 +42,7 @@ _LSTM_LEARNING_RATE = 1e-3
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(common_flags.EvaluatedSettings):
+class Settings(common_flags.FileSettings):
     """The flags of this script, by name."""
 
     do_lower_case: bool = False
@@ -50,13 +51,6 @@ class Settings(common_flags.EvaluatedSettings):
         None,
         f"Folder with train, dev and test, each with one of the endings "
         f"{', '.join(ENDINGS)}, or gzipped.",
-    )
-    train_file: str | None = flag(None, "File to train on, in place of that in --data_dir.")
-    dev_file: str | None = flag(None, "File to evaluate on, in place of that in --data_dir.")
-    test_file: str | None = flag(
-        None,
-        "File to predict, in place of that in --data_dir; where it has tags, too, there are "
-        "scores.",
     )
     text_column: int = flag(0, "Column of the words, from 0; from the end with -1.")
     label_column: int = flag(-1, "Column of the tags, likewise.")
@@ -161,7 +155,7 @@ def open_task(
     settings, given = _complete(settings, stored), settings
     _check_features(settings, given, config)
     assert settings.scheme and settings.unit
-    files = _open_files(settings, settings.unit)
+    files = _open_files(settings, settings.unit, stored or {})
     sentences = _read_sentences(settings, files, needs_labels=stored is None)
     if stored is None:
         task = make_task(sentences["train"], settings.scheme, settings.unit)
@@ -228,7 +222,7 @@ def _check_features(settings: Settings, given: Settings, config: "modeling.BertC
         )
 
 
-def _open_files(settings: Settings, unit: str) -> TaggedFiles:
+def _open_files(settings: Settings, unit: str, stored: Mapping[str, Any]) -> TaggedFiles:
     return TaggedFiles(
         data_dir=settings.data_dir,
         train_file=settings.train_file,
@@ -237,6 +231,8 @@ def _open_files(settings: Settings, unit: str) -> TaggedFiles:
         columns=Columns(settings.text_column, settings.label_column, settings.separator),
         scheme=settings.input_scheme,
         unit=unit,
+        dev_split=find_split(settings, stored),
+        document_context=bool(settings.document_context),
     )
 
 
@@ -247,9 +243,7 @@ def _read_sentences(
     wanted = settings.splits()
     wanted["train"] |= needs_labels
     splits = [split for split, is_wanted in wanted.items() if is_wanted]
-    for split in splits:
-        files.find(split)
-    return {split: files.read(split) for split in splits}
+    return files.read_all(splits)
 
 
 def main(_: list[str]) -> None:

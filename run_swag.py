@@ -3,9 +3,9 @@
     python run_swag.py --data_dir=swag --output_dir=chooser --do_train --do_eval \
       --vocab_file=vocab.txt --bert_config_file=bert_config.json --init_checkpoint=bert_model.ckpt
 
-Reads the CSV of SWAG, and JSON lines of your own, with any number of endings per text. Other
-questions of multiple choice are of the same form: the question is the text, its answers the
-endings.
+Reads the CSV of SWAG, and CSV, JSON lines or Parquet of your own, with any number of endings per
+text. Other questions of multiple choice are of the same form: the question is the text, its answers
+the endings.
 """
 
 import dataclasses
@@ -15,7 +15,8 @@ import tokenization
 from bert.command_line import flags as common_flags
 from bert.command_line.checks import Checks, start
 from bert.command_line.console import run_script
-from bert.command_line.flags import REQUIRED, flag
+from bert.command_line.flags import flag
+from bert.files.split import find_split
 
 if TYPE_CHECKING:
     import modeling
@@ -23,11 +24,18 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(common_flags.EvaluatedSettings):
+class Settings(common_flags.FileSettings):
     """The flags of this script, by name."""
 
-    data_dir: str = flag(
-        REQUIRED, "Folder with train, val and test, each .csv with SWAG's columns or .jsonl."
+    data_dir: str | None = flag(
+        None,
+        "Folder with train, val and test, each .csv or .tsv with SWAG's columns, .jsonl or "
+        ".parquet.",
+    )
+    separator: str | None = flag(
+        None,
+        "What separates the columns of files, such as ';', or tab; absent, tabs in a .tsv and "
+        "commas in others.",
     )
     do_eval: bool = flag(False, "Evaluate on the val set, during and after training.")
     # The paper's: 16 texts, each with four endings.
@@ -44,8 +52,8 @@ def run(settings: Settings) -> dict[str, Any]:
     """Trains, evaluates, predicts and exports as the settings say.
 
     Returns:
-      `accuracy`, `loss` and `baseline` on the val set; with several runs, what
-      `bert.training.repeats.run` gives; empty without evaluation.
+      `accuracy`, `loss` and `baseline` on the val set, and where the test set has labels
+      `test_accuracy` and `test_loss`; with several runs, what `bert.training.repeats.run` gives.
 
     Raises:
       ValueError: before the expensive part, where settings, files and model do not fit.
@@ -67,10 +75,20 @@ def open_task(
 ) -> "MultipleChoice":
     """Returns the task that the settings name, for a model of this shape."""
     from bert.tasks.swag.task import MultipleChoice
-    from bert.weights.folder import require_segments
+    from bert.weights.folder import ModelFolder, require_segments
 
     require_segments(config, "a text and its ending")
-    return MultipleChoice(config, tokenizer, settings.max_seq_length, settings.data_dir)
+    paths = {split: getattr(settings, f"{split}_file") for split in ("train", "dev", "test")}
+    stored = {} if settings.do_train else ModelFolder(settings.output_dir).task
+    return MultipleChoice(
+        config,
+        tokenizer,
+        settings.max_seq_length,
+        settings.data_dir,
+        {split: path for split, path in paths.items() if path},
+        settings.separator,
+        find_split(settings, stored),
+    )
 
 
 def main(_: list[str]) -> None:

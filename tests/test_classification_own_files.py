@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from bert.files.split import DevSplit
 from bert.tasks.classification import own_files
 from bert.tasks.classification.examples import InputExample
 from bert.tasks.classification.own_files import Options
@@ -55,6 +56,73 @@ def test_gzip_marks_line_ends_and_blank_lines_change_nothing(tmp_path):
     content = "\ufeffText \tlabel\r\n\r\na\tx \r\n\t\r\nb\ty".replace("Text ", " text ")
     (tmp_path / "train.tsv.gz").write_bytes(gzip.compress(content.encode()))
     assert open_folder(tmp_path, {}).train() == plain
+
+
+def test_the_separator_of_a_file_changes_nothing(tmp_path):
+    expected = open_folder(tmp_path, {"train.csv": [("a; b", "x"), ("c\n d", "y")]}).train()
+    (tmp_path / "train.csv").unlink()
+    # As Excel writes it where numbers have a comma.
+    excel = '\ufefftext;label\r\n"a; b";x\r\n"c\n d";y\r\n'
+    assert open_folder(tmp_path, {"train.csv": excel}, separator=";").train() == expected
+    (tmp_path / "train.csv").unlink()
+    tabs = 'text\tlabel\na; b\tx\n"c\n d"\ty\n'
+    assert open_folder(tmp_path, {"train.csv": tabs}, separator="tab").train() == expected
+    # Quotes are text in a .tsv, whether tabs are spoken of or not.
+    plain = open_folder(tmp_path, {"dev.tsv": 'text\tlabel\n"a"\tx\n'}, separator="tab")
+    assert plain.dev()[""][0].text_a == '"a"'
+
+
+def test_single_files_may_have_any_name(tmp_path):
+    table = "text|label\na|x\nb|y\n"
+    for name in ("one.txt", "other.csv"):
+        (tmp_path / name).write_text(table)
+    files = {"train": str(tmp_path / "one.txt"), "dev": str(tmp_path / "other.csv")}
+    data_set = own_files.open_data_set(None, Options(separator="|"), files)
+    data_set.check(["train", "dev"])
+    assert [each.text_a for each in data_set.train()] == ["a", "b"]
+    assert data_set.dev()[""][1].label == "y"
+    assert data_set.columns == {
+        "text_a_column": "text",
+        "label_column": "label",
+        "separator": "|",
+    }
+    with pytest.raises(ValueError, match="unless `--separator` says what separates its columns"):
+        own_files.open_data_set(None, Options(), files).check(["train"])
+    with pytest.raises(ValueError, match="`--test_file` or `--data_dir` must be given"):
+        data_set.check(["test"])
+    missing = own_files.open_data_set(None, Options(), {"train": str(tmp_path / "no.csv")})
+    with pytest.raises(ValueError, match=r"`--train_file` must name a file\. Received .*no\.csv"):
+        missing.check(["train"])
+
+
+def test_a_dev_set_is_split_off_the_training_file(tmp_path):
+    rows = [{"text": f"t{i}", "label": "xy"[i % 4 == 0]} for i in range(40)]
+    (tmp_path / "my.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    files = {"train": str(tmp_path / "my.jsonl")}
+    data_set = own_files.open_data_set(None, Options(), files, DevSplit(0.2, 3))
+    data_set.check(["train", "dev"])
+    dev, train = data_set.dev()[""], data_set.train()
+    assert sorted(example.text_a for example in [*dev, *train]) == sorted(r["text"] for r in rows)
+    assert sorted(example.label for example in dev) == [*"xxxxxx", *"yy"]
+    # Numbers are as high in the one part as in the other.
+    scored = [{"text": f"t{i}", "label": i} for i in range(100)]
+    (tmp_path / "my.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in scored))
+    options = Options(task_type="regression")
+    dev = own_files.open_data_set(None, options, files, DevSplit(0.1, 3)).dev()[""]
+    assert sorted(int(example.label) // 10 for example in dev) == list(range(10))
+
+
+def test_parquet_gives_the_same_examples(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    rows = [{"label": label, "text": text, "day": None} for text, label in ROWS]
+    expected = open_folder(tmp_path, {"train.jsonl": rows}).train()
+    (tmp_path / "train.jsonl").unlink()
+    parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "train.parquet")
+    assert open_folder(tmp_path, {}).train() == expected
+    (tmp_path / "train.parquet").write_bytes(b"PAR1")
+    with pytest.raises(ValueError, match=r"train\.parquet' must be a whole Parquet file"):
+        open_folder(tmp_path, {}).train()
 
 
 def test_columns_are_found_by_number_with_and_without_a_header(tmp_path):
@@ -188,14 +256,15 @@ WRONG = [
         {"train.txt": GOOD},
         {},
         "`data_dir` must hold 'train' with one of the endings ['.tsv', '.csv', '.jsonl', "
-        "'.tsv.gz', '.csv.gz', '.jsonl.gz']. Received '{folder}', which holds ['train.txt'].",
+        "'.parquet', '.tsv.gz', '.csv.gz', '.jsonl.gz'], or `--train_file` name the file. Received "
+        "'{folder}', which holds ['train.txt'].",
     ),
     (
         "train",
         {"train.tsv": GOOD, "train.csv": GOOD},
         {},
         "`data_dir` must hold one file for the train set. Received ['train.csv', 'train.tsv'] in "
-        "'{folder}'.",
+        "'{folder}'. Name one with `--train_file`.",
     ),
     (
         "test",
@@ -270,8 +339,30 @@ WRONG = [
         {"train.csv": "text;label\na;x\n"},
         {},
         "{folder}/train.csv:1: the header must have the column 'text', the `text_a_column`. "
-        "Received ['text;label']. Columns are separated by commas here. If the file has no header, "
-        "give columns as numbers from 0.",
+        "Received ['text;label']. Columns are separated by commas here. It looks as if ';' "
+        "separates the columns: give --separator=';'.",
+    ),
+    (
+        "train",
+        {"train.csv": '"text"\t"label"\na\tx\n'},
+        {},
+        "{folder}/train.csv:1: a cell that begins with a quote must end with one, and quotes "
+        "within it must be doubled. Received '\"text\"\\t\"label\"' (',' expected after '\"', on "
+        "line 1). It looks as if '\\t' separates the columns: give --separator=tab.",
+    ),
+    (
+        "train",
+        {"train.tsv": "a,x\n"},
+        {"text_a_column": "0", "label_column": "1"},
+        "{folder}/train.tsv:1: has 1 column, needs 2, as `label_column` is 1, counted from 0. "
+        "Received ['a,x']. It looks as if ',' separates the columns: give --separator=','.",
+    ),
+    (
+        "train",
+        {},
+        {"separator": "||"},
+        "`--separator` must be one character, such as ';' or '|', or its name: tab, comma, "
+        "semicolon, space. Received '||'.",
     ),
     (
         "train",

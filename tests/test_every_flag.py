@@ -254,6 +254,43 @@ def other_data(folder: Path) -> str:
     return str(folder / "other")
 
 
+def endings_table(folder: Path) -> str:
+    row = "red,0,green,a\n"
+    (folder / "endings.csv").write_text("context,label,ending0,ending1\n" + 8 * row)
+    return str(folder / "endings.csv")
+
+
+def other_file(name: str) -> Callable[[Path], str]:
+    """Returns what gives a file of a split, the first of its examples missing."""
+
+    def find(folder: Path) -> str:
+        [path] = Path(other_data(folder)).glob(f"{name}.*")
+        return str(path)
+
+    return find
+
+
+def own_file(name: str) -> Callable[[Path], str]:
+    """Returns what gives a file of the folder."""
+    return lambda folder: str(folder / name)
+
+
+def file_cases(train: str, dev: str, others: bool = True) -> dict[str, Case]:
+    """Returns the cases of files that are given one by one, `train` being the name of one."""
+    alone = {"do_eval": True, "data_dir": None, "train_file": own_file(train)}
+    split = {
+        "dev_fraction": Case(0.5, EVAL_RECORDS, **alone),
+        "split_seed": Case(7, EVAL_RECORDS, **alone, dev_fraction=0.5),
+    }
+    records = content("out/predict.tf_record")
+    files = {
+        "train_file": Case(other_file("train"), TRAIN_RECORDS),
+        "dev_file": Case(other_file(dev), EVAL_RECORDS, do_eval=True),
+        "test_file": Case(other_file("test"), records, do_predict=True),
+    }
+    return {**split, **(files if others else {})}
+
+
 def squad_world(folder: Path) -> dict[str, Any]:
     test_run_squad.settings_in(folder)
     write_config(folder, "config.json", **SMALL)
@@ -703,6 +740,8 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "use_unused": Case(False, content("out/vocab.txt")),
     },
     "run_classifier": {
+        **file_cases("train.tsv", "dev"),
+        "separator": Case(";", error, fails=True),
         "data_dir": Case(other_data, TRAIN_RECORDS),
         "task_name": Case("cola", error, fails=True),
         "xnli_language": Case("en", error, fails=True, task_name="xnli"),
@@ -741,10 +780,13 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "bucket_predictions": Case(True, work, predict_file=short_questions, do_predict=True),
     },
     "run_swag": {
+        **file_cases("train.jsonl", "val"),
         "max_seq_length": Case(12, TRAIN_RECORDS),
         "data_dir": Case(other_data, TRAIN_RECORDS),
+        "separator": Case(";", error, fails=True, train_file=endings_table),
     },
     "run_ner": {
+        **file_cases("train.txt", "dev", others=False),
         "max_seq_length": Case(16, TRAIN_RECORDS),
         "do_lower_case": Case(True, TRAIN_RECORDS),
         "eval_batch_size": Case(3, work, do_eval=True),

@@ -200,7 +200,8 @@ def test_a_task_of_ones_own_is_learned_and_predicted(make_settings, tmp_path, lo
     assert scores["baseline"] < 0.5
     out = tmp_path / "out"
     stored = json.loads((out / "eval_results.json").read_text())
-    assert stored == {"global_step": 160, **scores}
+    named = {name: value for name, value in scores.items() if not name.startswith("test_")}
+    assert stored == {"global_step": 160, **named}
     assert stored["per_class"]["red"]["support"] + stored["per_class"]["blue"]["support"] < 40
     rows = read_tsv(out / "predictions.tsv")
     assert [row["text_a"] for row in rows] == [text for text, _ in tests]
@@ -222,6 +223,64 @@ def test_a_task_of_ones_own_is_learned_and_predicted(make_settings, tmp_path, lo
     keras.utils.set_random_seed(99)
     run_classifier.run(make_settings(do_predict=True))
     assert (out / "predictions.tsv").read_bytes() == before
+
+
+def test_one_file_is_enough(make_settings, tmp_path, log):
+    rows = make_rows(60, 1, lambda color: color)
+    path = tmp_path / "mine.csv"
+    lines = [f'{number};{label};"{text}"\n' for number, (text, label) in enumerate(rows)]
+    path.write_text("".join(["\ufeffid;color;words\n", *lines]), encoding="utf-8")
+    given = {
+        "data_dir": None,
+        "task_name": None,
+        "train_file": str(path),
+        "text_a_column": "words",
+        "label_column": "color",
+        "separator": ";",
+    }
+    scores = run_classifier.run(
+        make_settings(
+            **given,
+            do_train=True,
+            do_eval=True,
+            do_predict=True,
+            test_file=str(path),
+            num_train_epochs=6.0,
+        )
+    )
+    split_off = next(message for message in log.messages if "are split off" in message)
+    assert "6 of the 60 examples" in split_off
+    out = tmp_path / "out"
+    stored = json.loads((out / "task.json").read_text())
+    assert stored["columns"] == {
+        "text_a_column": "words",
+        "label_column": "color",
+        "separator": ";",
+    }
+    assert stored["dev_split"] == {"fraction": 0.1, "seed": 12345}
+    # A test set with labels is scored, and its predictions are as those of any other.
+    predicted = read_tsv(out / "predictions.tsv")
+    right = np.mean([row["predicted_label"] == row["gold"] for row in predicted])
+    assert scores["test_accuracy"] == pytest.approx(right)
+    of_test = json.loads((out / "test_results.json").read_text())
+    assert of_test["confusion_matrix"] and of_test["accuracy"] == scores["test_accuracy"]
+    assert "test_accuracy = " in (out / "test_results.txt").read_text()
+    # Evaluated later, on what was not trained on.
+    again = run_classifier.run(make_settings(**given, do_eval=True, seed=99))
+    assert again["accuracy"] == scores["accuracy"] and again["loss"] == scores["loss"]
+
+
+def test_test_examples_without_labels_are_predicted_and_not_scored(make_settings, tmp_path, log):
+    write_task(tmp_path, lambda color: color)
+    verbs = {"do_train": True, "do_predict": True, "num_train_epochs": 1.0}
+    write_tsv(tmp_path / "test.tsv", [("red a", "red"), ("blue", "?"), ("b", "")])
+    scores = run_classifier.run(make_settings(**verbs))
+    assert scores["test_accuracy"] in (0.0, 1.0)
+    assert "Scored are the 1 of 3 test examples that have a label." in log.messages
+    write_tsv(tmp_path / "test.tsv", [("red a",)], header=("text",))
+    assert (
+        run_classifier.run(make_settings(do_predict=True, output_dir=str(tmp_path / "out"))) == {}
+    )
 
 
 def test_several_labels_at_once(make_settings, tmp_path):

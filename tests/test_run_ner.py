@@ -101,6 +101,26 @@ def read_json(path):
     return json.loads(path.read_text())
 
 
+def test_one_file_is_enough(make_settings, tmp_path, log):
+    write_conll(tmp_path / "mine.txt", make_sentences(60, 0))
+    given = {"data_dir": None, "train_file": str(tmp_path / "mine.txt")}
+    verbs = {"do_train": True, "do_eval": True, "num_train_epochs": 2.0}
+    scores = run_ner.run(make_settings(**given, **verbs))
+    assert any("6 of the 60 examples" in message for message in log.messages)
+    assert read_json(tmp_path / "out/task.json")["dev_split"] == {"fraction": 0.1, "seed": 12345}
+    again = run_ner.run(make_settings(**given, do_eval=True, dev_fraction=0.5))
+    assert (again["f1"], again["loss"]) == (scores["f1"], scores["loss"])
+    # With their neighbours, documents stay whole.
+    settings = make_settings(**given, **verbs, dev_fraction=0.5, document_context=True)
+    files = run_ner._open_files(settings, "word", {})
+    read = files.read_all(["train", "dev"])
+    documents = [{sentence.document for sentence in each} for each in read.values()]
+    assert not documents[0] & documents[1]
+    # As always, nothing is split off where nothing is evaluated.
+    settings = make_settings(**given, do_train=True)
+    assert len(run_ner._open_files(settings, "word", {}).read_all(["train"])["train"]) == 60
+
+
 def test_names_are_learned_scored_and_predicted(make_settings, tmp_path, log):
     write_task(tmp_path)
     scores = run_ner.run(

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 from conftest import LARGE_GOLDEN, run_python, write_model_files
 
+import modeling
 import predict
 import run_swag
+import tokenization
 from bert.loaded import load
 from bert.tasks.swag import examples as swag_examples
 
@@ -85,6 +87,33 @@ def read_tsv(path):
 def chances_of(row):
     cells = [value for name, value in row.items() if name.startswith("probability_")]
     return [float(cell) for cell in cells if cell]
+
+
+def test_one_file_is_enough_and_a_labelled_test_set_is_scored(make_settings, tmp_path):
+    rows = make_rows(60, 0)
+    lines = [["context", "label", "ending0", "ending1"]]
+    lines += [[row["context"], str(row["label"]), *row["endings"]] for row in rows]
+    lines = [line for line in lines if len(line) == 4]
+    (tmp_path / "mine.csv").write_text("".join(";".join(line) + "\n" for line in lines))
+    given = {"data_dir": None, "train_file": str(tmp_path / "mine.csv"), "separator": ";"}
+    verbs = {"do_train": True, "do_eval": True, "do_predict": True, "num_train_epochs": 2.0}
+    scores = run_swag.run(make_settings(**given, **verbs, test_file=given["train_file"]))
+    predicted = read_tsv(tmp_path / "out/predictions.tsv")
+    assert len(predicted) == len(lines) - 1
+    right = np.mean([row["predicted_label"] == row["gold"] for row in predicted])
+    assert scores["test_accuracy"] == pytest.approx(right)
+    stored = json.loads((tmp_path / "out/test_results.json").read_text())
+    assert stored["accuracy"] == scores["test_accuracy"]
+    # The same context with other endings is on one side.
+    config = modeling.BertConfig.from_json_file(str(tmp_path / "config.json"))
+    tokenizer = tokenization.FullTokenizer(str(tmp_path / "vocab.txt"))
+    task = run_swag.open_task(make_settings(**given, **verbs), config, tokenizer)
+    read = task.read(["train", "dev"])
+    train, dev = ({example.context for example in each} for each in read.values())
+    assert dev and not train & dev
+    assert run_swag.run(make_settings(**given, do_eval=True))["loss"] == scores["loss"]
+    with pytest.raises(ValueError, match=r"separates the columns: give --separator=';'"):
+        run_swag.run(make_settings(**{**given, "separator": None}, do_train=True, do_eval=True))
 
 
 def test_endings_are_learned_and_predicted(make_settings, tmp_path):

@@ -456,3 +456,32 @@ class EvaluatedSettings(FineTuningSettings):
     def evaluates_in_training(self) -> bool:
         """Returns whether the dev set is scored on the way."""
         return self.do_eval
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FileSettings(EvaluatedSettings):
+    """The flags of every script whose data are a folder, or files of any name."""
+
+    data_dir: str | None = flag(None, "Folder with the files of the data set.")
+    train_file: str | None = flag(None, "File to train on, in place of that in --data_dir.")
+    dev_file: str | None = flag(
+        None,
+        "File to evaluate on, in place of that in --data_dir. Without either, --dev_fraction of "
+        "the training file is split off.",
+    )
+    test_file: str | None = flag(
+        None,
+        "File to predict, in place of that in --data_dir; where it has the answers, too, there are "
+        "scores.",
+    )
+    dev_fraction: float = flag(
+        0.1,
+        "Part of --train_file that is split off to evaluate on where there is no other dev set: "
+        "all labels alike, the same texts together.",
+        low=0.0,
+        high=1.0,
+    )
+    split_seed: int | None = flag(
+        None,
+        "Seed by which that part is chosen; absent, --seed, of several runs the first's.",
+    )

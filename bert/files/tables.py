@@ -1,15 +1,18 @@
-"""Tables in files: rows of TSV, CSV and JSON lines, each with the line on which it begins."""
+"""Tables in files: rows of TSV, CSV, JSON lines and Parquet, each with the line where it begins."""
 
+import contextlib
 import csv
 import itertools
 import json
+import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from absl import logging
 
+from bert.files import parquet
 from bert.files.durable import replace_files
 from bert.files.json_text import parse_json
 from bert.files.machine import size_text
@@ -21,6 +24,10 @@ _BREAKS = re.compile("[\t\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]+")
 # which not all that write CSV put around them. No text that was decoded holds this one.
 _RETURN = "\udc0d"
 _PAIR = re.compile(r"(.*) \|\|\| (.*)", re.DOTALL)
+
+# Those that may be meant where another one was expected, with what `--separator` calls them.
+_SEPARATORS = {";": "';'", "\t": "tab", ",": "','", "|": "'|'"}
+_NAMES = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "space": " "}
 
 
 class Row(NamedTuple):
@@ -88,32 +95,95 @@ def read_tsv(path: str) -> list[Row]:
     return _drop_blank(path, rows)
 
 
-def read_csv(path: str) -> list[Row]:
-    """Returns the rows of a file of comma-separated values.
+def ending_of(path: str) -> str:
+    """Returns how the name of a file ends, that of what is packed where it is, such as ".csv"."""
+    return os.path.splitext(path.removesuffix(".gz"))[1]
 
-    A cell within double quotes may hold commas, line breaks, and doubled quotes for single ones.
+
+def find_separator(path: str, separator: str | None) -> str:
+    """Returns what separates the columns of a file.
+
+    Args:
+      path: Its ending counts where no separator is given.
+      separator: As `--separator` takes it: a character, or the name of one; None for the usual one.
     """
+    if separator is None:
+        return "\t" if ending_of(path) == ".tsv" else ","
+    separator = _NAMES.get(separator, separator)
+    if len(separator) != 1 or separator in '"\r\n':
+        raise ValueError(
+            "`--separator` must be one character, such as ';' or '|', or its name: "
+            f"{', '.join(name for name in _NAMES if name.isalpha())}. Received {separator!r}."
+        )
+    return separator
+
+
+def suggest_separator(line: str, separator: str, fits: Callable[[list[str]], bool]) -> str:
+    """Returns what to say of a line that is cut at wrong places, "" where no other is better.
+
+    Args:
+      line: As it stands in the file.
+      separator: What does not fit.
+      fits: Whether the cells that another one gives are as they should be.
+    """
+    for other, name in _SEPARATORS.items():
+        cells = next(csv.reader([line], delimiter=other), [])
+        if other != separator and len(cells) > 1 and fits([cell.strip() for cell in cells]):
+            return f" It looks as if {other!r} separates the columns: give --separator={name}."
+    return ""
+
+
+def read_table(path: str, separator: str | None = None) -> list[Row]:
+    """Returns the rows of a text file: with quotes as text in a .tsv, and else as CSV has them.
+
+    Args:
+      path: A path that `tf.io.gfile` reads.
+      separator: As for `find_separator`.
+    """
+    found = find_separator(path, separator)
+    if ending_of(path) == ".tsv" and found == "\t":
+        return read_tsv(path)
+    return read_csv(path, found)
+
+
+def read_csv(path: str, separator: str = ",") -> list[Row]:
+    """Returns the rows of a file of separated values.
+
+    A cell within double quotes may hold separators, line breaks, and doubled quotes for single
+    ones.
+    """
+    return _drop_blank(path, csv_rows(path, text_lines(path), separator))
+
+
+@contextlib.contextmanager
+def _any_size() -> Iterator[None]:
+    """Lets cells be of any size; the limit holds for the whole process."""
     limit = csv.field_size_limit(sys.maxsize)
     try:
-        return _drop_blank(path, _csv_rows(path))
+        yield
     finally:
-        # It holds for the whole process.
         csv.field_size_limit(limit)
 
 
-def _csv_rows(path: str) -> Iterator[Row]:
-    lines = text_lines(path)
+def csv_rows(path: str, lines: Iterator[tuple[int, str]], separator: str = ",") -> Iterator[Row]:
+    """Yields the rows that numbered lines hold, as `read_csv` does, blank ones too."""
     for number, line in lines:
         texts = itertools.chain([line], (text for _, text in lines))
         # A reader for each row, which takes as many lines as the row has.
-        reader = csv.reader((f"{text}\n".replace("\r", _RETURN) for text in texts), strict=True)
+        reader = csv.reader(
+            (f"{text}\n".replace("\r", _RETURN) for text in texts),
+            strict=True,
+            delimiter=separator,
+        )
         try:
-            cells = next(reader)
+            with _any_size():
+                cells = next(reader)
         except csv.Error as error:
+            hint = suggest_separator(line, separator, lambda _: True) if number == 1 else ""
             raise ValueError(
                 f"{path}:{number}: a cell that begins with a quote must end with one, and quotes "
                 f"within it must be doubled. Received {_shorten(line)} ({error}, on line "
-                f"{number + reader.line_num - 1})."
+                f"{number + reader.line_num - 1}).{hint}"
             ) from None
         yield Row(number, [cell.replace(_RETURN, "\r") for cell in cells])
 
@@ -141,6 +211,18 @@ def _drop_blank(path: str, rows: Iterable[Row]) -> list[Row]:
 def _warn_of_blank(path: str, blank: list[int]) -> None:
     if blank:
         logging.warning("%s: skipped %d blank lines, the first is %d.", path, len(blank), blank[0])
+
+
+def is_table(path: str) -> bool:
+    """Returns whether a file has rows of cells, rather than objects."""
+    return ending_of(path) not in (".jsonl", ".json", parquet.ENDING)
+
+
+def read_objects(path: str) -> list[JsonRow]:
+    """Returns the objects of a file of JSON lines, or the rows of Parquet, counted from 1."""
+    if ending_of(path) == parquet.ENDING:
+        return [JsonRow(number, row) for number, row in enumerate(parquet.read_parquet(path), 1)]
+    return read_json_lines(path)
 
 
 def read_json_lines(path: str) -> list[JsonRow]:
@@ -171,13 +253,14 @@ def read_json_lines(path: str) -> list[JsonRow]:
     return rows
 
 
-def check_width(path: str, row: Row, needed: int, reason: str = "") -> None:
+def check_width(path: str, row: Row, needed: int, reason: str = "", hint: str = "") -> None:
     """Raises `ValueError` if a row has fewer columns than `needed`."""
     count = len(row.cells)
     if count < needed:
         raise ValueError(
             f"{path}:{row.line}: has {count} column{'s' * (count != 1)}, needs {needed}{reason}. "
             f"Received {row.cells if len(str(row.cells)) <= 80 else str(row.cells)[:80] + '...'}."
+            f"{hint}"
         )
 
 

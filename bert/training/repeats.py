@@ -80,6 +80,9 @@ def list_runs(settings: SettingsType) -> list[OneOfSeveral[SettingsType]]:
         for index in range(settings.num_runs):
             folder = os.path.join(settings.output_dir, "-".join([*parts, f"run_{index + 1}"]))
             own = {**chosen, "output_dir": folder, "seed": settings.seed + index}
+            if isinstance(settings, common_flags.FileSettings) and settings.split_seed is None:
+                # Their scores are of the same examples.
+                own["split_seed"] = settings.seed
             runs.append(OneOfSeveral(point, dataclasses.replace(settings, **own)))
     if len(runs) > 1:
         return runs

@@ -119,11 +119,13 @@ class DataSet(abc.ABC):
       task: What is decided.
       data_dir: The folder of the files.
       submission_names: For each such suffix of the test sets, the file that GLUE wants.
+      columns: How its files are read, by the names of flags, where flags say so.
     """
 
     task: Task
     data_dir: str
     submission_names: Mapping[str, str] = {}
+    columns: Mapping[str, Any] = {}
 
     @abc.abstractmethod
     def train(self) -> list[InputExample]: ...

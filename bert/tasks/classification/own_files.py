@@ -1,25 +1,26 @@
-"""A task in anyone's own files: `train`, `dev` and `test`, each a .tsv, .csv or .jsonl, or gzipped.
+"""A task in anyone's own files, each a .tsv, .csv or .jsonl, which may be gzipped, or a .parquet.
 
-Columns are found by their names in the header or, counted from 0, by numbers. Labels are given, or
-are those of the training file.
+How their rows are read is the matter of `rows`. Labels are given, or are those of the training
+file.
 """
 
 import collections
-import dataclasses
 import functools
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 from absl import logging
 
-from bert.files.paths import describe_folder, list_folder
-from bert.files.tables import Row, check_width, read_csv, read_json_lines, read_tsv
+from bert.files.paths import describe_folder, is_file, list_folder
+from bert.files.split import DevSplit
+from bert.files.tables import is_table
 from bert.tasks.classification.examples import DataSet, InputExample, Label, Task
+from bert.tasks.classification.rows import File, Options, Record, read_file, shorten
 
-_ENDINGS = (".tsv", ".csv", ".jsonl", ".tsv.gz", ".csv.gz", ".jsonl.gz")
+_ENDINGS = (".tsv", ".csv", ".jsonl", ".parquet", ".tsv.gz", ".csv.gz", ".jsonl.gz")
 
 # Cells that hardly are anything but part of a header.
 _HEADER_WORDS = re.compile(
@@ -36,91 +37,41 @@ _LABELS_SHOWN = 20
 _METRICS = {"classification": "accuracy", "multi_label": "micro_f1", "regression": "pearson"}
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Options:
-    """What the files mean; each field has the name of a flag.
+def open_data_set(
+    data_dir: str | None,
+    options: Options,
+    files: Mapping[str, str] | None = None,
+    dev_split: DevSplit | None = None,
+) -> DataSet:
+    """Returns the task in some files.
 
-    Attributes:
-      text_a_column: A name in the header, or a number from 0; so are the next three.
-      id_column: What names examples in predictions. Without one, rows are counted.
-      has_header: Without it, there is a header unless all columns are given as numbers.
-      labels: All labels, in a sequence or separated by commas. Without them, those of the training
-        file in alphabetical order, or in that of numbers where all are integers.
-      label_separator: What stands between the labels of a cell, for multi-label.
-      metric: One of `examples.METRICS`.
+    Args:
+      data_dir: Their folder, where they have the names of the splits; None where there is none.
+      options: What they mean.
+      files: By split, those that are given one by one.
+      dev_split: How the dev set is split off the training file; None where it has a file.
     """
-
-    task_type: str = "classification"
-    text_a_column: str = "text"
-    text_b_column: str | None = None
-    label_column: str = "label"
-    id_column: str | None = None
-    has_header: bool | None = None
-    labels: str | Sequence[str] | None = None
-    label_separator: str = ","
-    metric: str | None = None
-
-    def __post_init__(self) -> None:
-        given = self.columns
-        if len(set(given.values())) < len(given) or not all(given.values()):
-            raise ValueError(
-                f"Columns must be names or numbers, each with one use. Received {given}."
-            )
-        if self.has_header is False and not all(map(_is_index, given.values())):
-            raise ValueError(
-                "Columns must be numbers, counted from 0, where `has_header` is false. "
-                f"Received {given}."
-            )
-        if not self.label_separator:
-            raise ValueError("`label_separator` must not be empty. Received ''.")
-
-    @property
-    def columns(self) -> dict[str, str]:
-        """The columns in use, by the names of their flags."""
-        names = ("text_a_column", "text_b_column", "label_column", "id_column")
-        given = {name: getattr(self, name) for name in names}
-        return {name: column for name, column in given.items() if column is not None}
-
-    @property
-    def expects_header(self) -> bool:
-        """Whether the first row of a table names the columns."""
-        if self.has_header is None:
-            return not all(map(_is_index, self.columns.values()))
-        return self.has_header
-
-
-def _is_index(column: str) -> bool:
-    return re.fullmatch("[0-9]+", column) is not None
-
-
-def open_data_set(data_dir: str, options: Options) -> DataSet:
-    """Returns the task in the files of a folder."""
-    return _CustomDataSet(data_dir, options)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Record:
-    """The columns in use of one row, by the names of their flags; a label may be missing."""
-
-    line: int
-    cells: Mapping[str, Any]
-
-
-@dataclasses.dataclass(frozen=True)
-class _File:
-    path: str
-    header: _Record | None
-    records: list[_Record]
-
-    def is_first(self, record: _Record) -> bool:
-        """Returns whether a record stands where a header would."""
-        return self.header is None and record is self.records[0]
+    return _CustomDataSet(data_dir, options, files or {}, dev_split)
 
 
 class _CustomDataSet(DataSet):
-    def __init__(self, data_dir: str, options: Options) -> None:
-        self.data_dir = data_dir
+    def __init__(
+        self,
+        data_dir: str | None,
+        options: Options,
+        files: Mapping[str, str],
+        dev_split: DevSplit | None,
+    ) -> None:
+        self.data_dir = data_dir or ", ".join(files.values())
+        self._folder = data_dir
+        self._files = files
         self._options = options
+        self._dev_split = dev_split
+        others = {"has_header": options.has_header, "separator": options.separator}
+        self.columns = {
+            **options.columns,
+            **{name: value for name, value in others.items() if value is not None},
+        }
         self._given_labels = _split_labels(options)
         # What is wrong with the options is said before a file is read.
         self._make_task(self._given_labels or _ANY_LABELS[options.task_type == "regression"])
@@ -143,14 +94,24 @@ class _CustomDataSet(DataSet):
         return self._make_task(self._given_labels)
 
     @functools.cached_property
-    def _training_file(self) -> _File:
-        return _read_file(self._find("train"), self._options)
+    def _training_file(self) -> File:
+        return read_file(self._find("train"), self._options)
 
-    def train(self) -> list[InputExample]:
-        """Returns the training set."""
+    @functools.cached_property
+    def _divided(self) -> tuple[list[InputExample], list[InputExample]]:
+        """What the training file holds for the training set and for the dev set."""
         examples = self._make_examples("train", self._training_file)
         # It has served its two uses. It would be read again if need be.
         del self._training_file
+        if self._dev_split is None:
+            return examples, []
+        keys = [(each.text_a, each.text_b or "") for each in examples]
+        strata = _strata([example.label for example in examples])
+        return self._dev_split.divide(self._find("train"), examples, keys, strata)
+
+    def train(self) -> list[InputExample]:
+        """Returns the training set."""
+        examples, _ = self._divided
         if self._given_labels and self.task.task_type == "classification":
             unused = sorted(set(self._given_labels) - {example.label for example in examples})
             if unused:
@@ -159,46 +120,67 @@ class _CustomDataSet(DataSet):
 
     def dev(self) -> dict[str, list[InputExample]]:
         """Returns the development set."""
-        return {"": self._make_examples("dev", _read_file(self._find("dev"), self._options))}
+        if self._dev_split:
+            return {"": self._divided[1]}
+        return {"": self._make_examples("dev", read_file(self._find("dev"), self._options))}
 
     def test(self) -> dict[str, list[InputExample]]:
         """Returns the test set, with labels where the file has them."""
-        file = _read_file(self._find("test"), self._options, needs_label=False)
+        file = read_file(self._find("test"), self._options, needs_label=False)
         return {"": self._make_examples("test", file)}
 
     def check(self, splits: Sequence[str]) -> None:
         """Raises `ValueError` if a file that these splits need is not there."""
         for split in splits:
-            self._find(split)
-        if self._given_labels is None and "train" not in splits and not self._names("train"):
+            if split != "dev" or not self._dev_split:
+                self._find(split)
+        has_file = "train" in self._files or self._names("train")
+        if self._given_labels is None and "train" not in splits and not has_file:
+            place = describe_folder(self._folder) if self._folder else self.data_dir
             raise ValueError(
                 "`labels` must be given where there is no training file to find them in. Received "
-                f"{describe_folder(self.data_dir)}."
+                f"{place}."
             )
 
     def _names(self, split: str) -> list[str]:
+        if self._folder is None:
+            return []
         possible = {split + ending for ending in _ENDINGS}
-        return [name for name in list_folder(self.data_dir) if name in possible]
+        return [name for name in list_folder(self._folder) if name in possible]
 
     def _find(self, split: str) -> str:
+        if split in self._files:
+            return self._check_file(split, self._files[split])
+        if self._folder is None:
+            raise ValueError(f"`--{split}_file` or `--data_dir` must be given.")
         names = self._names(split)
         if len(names) > 1:
             raise ValueError(
                 f"`data_dir` must hold one file for the {split} set. Received {names} in "
-                f"{self.data_dir!r}."
+                f"{self.data_dir!r}. Name one with `--{split}_file`."
             )
         if not names:
             raise ValueError(
-                f"`data_dir` must hold '{split}' with one of the endings {list(_ENDINGS)}. "
-                f"Received {describe_folder(self.data_dir)}."
+                f"`data_dir` must hold '{split}' with one of the endings {list(_ENDINGS)}, or "
+                f"`--{split}_file` name the file. Received {describe_folder(self._folder)}."
             )
-        return os.path.join(self.data_dir, names[0])
+        return os.path.join(self._folder, names[0])
 
-    def _make_examples(self, split: str, file: _File) -> list[InputExample]:
+    def _check_file(self, split: str, path: str) -> str:
+        if not is_file(path):
+            raise ValueError(f"`--{split}_file` must name a file. Received {path!r}.")
+        if not path.endswith(_ENDINGS) and self._options.separator is None:
+            raise ValueError(
+                f"`--{split}_file` must have one of the endings {list(_ENDINGS)}, unless "
+                f"`--separator` says what separates its columns. Received {path!r}."
+            )
+        return path
+
+    def _make_examples(self, split: str, file: File) -> list[InputExample]:
         labels = self.task.labels
         _check_header(file, self._options, labels)
         examples = []
-        unknown: list[_Record] = []
+        unknown: list[Record] = []
         for number, record in enumerate(file.records, start=1):
             cells = record.cells
             label = None
@@ -229,6 +211,20 @@ class _CustomDataSet(DataSet):
 _ANY_LABELS = {False: ("0", "1"), True: ()}
 
 
+def _strata(labels: Sequence[Label | None]) -> list[Hashable]:
+    """Returns what of each label is to be as frequent among the examples of a dev set.
+
+    That is the label; of several, the rarest; and of numbers, by which tenth of them they are.
+    """
+    if any(isinstance(label, float) for label in labels):
+        order = sorted(range(len(labels)), key=lambda place: (labels[place], place))
+        tenths = {place: 10 * rank // len(labels) for rank, place in enumerate(order)}
+        return [tenths[place] for place in range(len(labels))]
+    names = [label if isinstance(label, tuple) else (label,) for label in labels]
+    counts = collections.Counter(name for each in names for name in each)
+    return [min(each, key=lambda name: (counts[name], str(name)), default=None) for each in names]
+
+
 def _split_labels(options: Options) -> tuple[str, ...] | None:
     labels = options.labels
     if isinstance(labels, str):
@@ -238,111 +234,7 @@ def _split_labels(options: Options) -> tuple[str, ...] | None:
     return None if labels is None else tuple(labels)
 
 
-def _read_file(path: str, options: Options, *, needs_label: bool = True) -> _File:
-    kind = _kind(path)
-    if kind == ".jsonl":
-        header, records = None, _read_objects(path, options, needs_label)
-    else:
-        rows = read_csv(path) if kind == ".csv" else read_tsv(path)
-        header, records = _read_cells(path, rows, options, needs_label)
-    if kind == ".tsv":
-        _warn_of_quotes(path, records)
-    if not records:
-        raise ValueError(f"{path!r} must hold examples. Received a file without any.")
-    return _File(path, header, records)
-
-
-def _warn_of_quotes(path: str, records: Sequence[_Record]) -> None:
-    texts = [(record.line, record.cells["text_a_column"]) for record in records]
-    quoted = [line for line, text in texts if len(text) > 1 and text[0] == text[-1] == '"']
-    if quoted:
-        logging.warning(
-            "%s: %d texts stand within quotes, which are text in a .tsv; the first is on line %d. "
-            "If they are not meant so, make it a .csv.",
-            path,
-            len(quoted),
-            quoted[0],
-        )
-
-
-def _read_objects(path: str, options: Options, needs_label: bool) -> list[_Record]:
-    records = []
-    for line, cells in read_json_lines(path):
-        used = {}
-        for flag, key in options.columns.items():
-            if key in cells:
-                used[flag] = cells[key]
-                if flag != "label_column":
-                    used[flag] = _text_of(path, line, key, cells[key])
-            elif flag != "label_column" or needs_label:
-                raise ValueError(
-                    f"{path}:{line}: must have the key {key!r}, the `{flag}`. "
-                    f"Received the keys {list(cells)}."
-                )
-        records.append(_Record(line, used))
-    return records
-
-
-def _text_of(path: str, line: int, key: str, value: Any) -> str:
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ValueError(f"{path}:{line}: {key!r} must be a string. Received {_shorten(value)}.")
-    return str(value)
-
-
-def _read_cells(
-    path: str, rows: list[Row], options: Options, needs_label: bool
-) -> tuple[_Record | None, list[_Record]]:
-    """Returns the header, if there is one, and the other rows."""
-    if not rows:
-        return None, []
-    places = _locate(path, rows[0], options, needs_label)
-    width = len(rows[0].cells)
-    for row in rows:
-        count = len(row.cells)
-        if count != width:
-            raise ValueError(
-                f"{path}:{row.line}: has {count} column{'s' * (count != 1)}, needs {width} "
-                f"as line {rows[0].line} has. Received {_shorten(row.cells)}. "
-                f"{_name_separator(path)}"
-            )
-    records = [
-        _Record(row.line, {flag: row.cells[place] for flag, place in places.items()})
-        for row in rows
-    ]
-    return (records[0], records[1:]) if options.expects_header else (None, records)
-
-
-def _locate(path: str, first: Row, options: Options, needs_label: bool) -> dict[str, int]:
-    """Returns the place of each column."""
-    header = [cell.strip() for cell in first.cells] if options.expects_header else []
-    places = {}
-    for flag, column in options.columns.items():
-        if header.count(column) > 1:
-            raise ValueError(
-                f"{path}:{first.line}: the header must have {column!r} once. Received {header}."
-            )
-        is_optional = flag == "label_column" and not needs_label
-        if column in header:
-            places[flag] = header.index(column)
-        elif _is_index(column) and int(column) < len(first.cells):
-            places[flag] = int(column)
-        elif _is_index(column) and not is_optional:
-            reason = f", as `{flag}` is {column}, counted from 0"
-            check_width(path, first, int(column) + 1, reason)
-        elif not is_optional:
-            raise ValueError(
-                f"{path}:{first.line}: the header must have the column {column!r}, the `{flag}`. "
-                f"Received {_shorten(header)}. {_name_separator(path)} If the file has no header, "
-                "give columns as numbers from 0."
-            )
-    return places
-
-
-def _name_separator(path: str) -> str:
-    return f"Columns are separated by {'commas' if _kind(path) == '.csv' else 'tabs'} here."
-
-
-def _check_header(file: _File, options: Options, labels: Sequence[str]) -> None:
+def _check_header(file: File, options: Options, labels: Sequence[str]) -> None:
     """Raises `ValueError` if data was taken for a header, or a header for data."""
     if file.header is not None:
         cell = file.header.cells.get("label_column", "")
@@ -358,16 +250,16 @@ def _check_header(file: _File, options: Options, labels: Sequence[str]) -> None:
             _refuse_header(file, cells)
 
 
-def _may_be_header(file: _File, options: Options) -> bool:
+def _may_be_header(file: File, options: Options) -> bool:
     """Returns whether the first example may be a header that nobody spoke of."""
-    return options.has_header is None and file.header is None and _kind(file.path) != ".jsonl"
+    return options.has_header is None and file.header is None and is_table(file.path)
 
 
 def _is_header_word(cell: str) -> bool:
     return _HEADER_WORDS.fullmatch(cell.strip()) is not None
 
 
-def _refuse_header(file: _File, cells: list[str]) -> None:
+def _refuse_header(file: File, cells: list[str]) -> None:
     raise ValueError(
         f"{file.path}:{file.records[0].line}: the first row must be an example, as all columns are "
         f"given as numbers. Received {cells}, which looks like a header. Set `has_header` to true "
@@ -375,12 +267,7 @@ def _refuse_header(file: _File, cells: list[str]) -> None:
     )
 
 
-def _kind(path: str) -> str:
-    """Returns ".tsv", ".csv" or ".jsonl"."""
-    return os.path.splitext(path.removesuffix(".gz"))[1]
-
-
-def _find_labels(file: _File, options: Options) -> list[str]:
+def _find_labels(file: File, options: Options) -> list[str]:
     _check_header(file, options, ())
     counts: collections.Counter[str] = collections.Counter()
     for record in file.records:
@@ -412,7 +299,7 @@ def _find_labels(file: _File, options: Options) -> list[str]:
 
 
 def _read_label(
-    file: _File, record: _Record, options: Options, labels: Sequence[str] | None
+    file: File, record: Record, options: Options, labels: Sequence[str] | None
 ) -> Label:
     """Returns the label of a record; raises `ValueError` unless it is among `labels`."""
     value = record.cells["label_column"]
@@ -420,13 +307,13 @@ def _read_label(
     if label is not None and (labels is None or _is_among(label, labels)):
         return label
     hint = ""
-    if file.is_first(record) and _kind(file.path) != ".jsonl":
+    if file.is_first(record) and is_table(file.path):
         hint = " If this line is a header, set `has_header` to true."
     if isinstance(value, list) and options.task_type == "classification":
         hint = " With several labels for an example, `task_type` is multi_label."
     raise ValueError(
         f"{file.path}:{record.line}: the label, in column {options.label_column!r}, must be "
-        f"{_describe_labels(options, labels)}. Received {_shorten(value)}.{hint}"
+        f"{_describe_labels(options, labels)}. Received {shorten(value)}.{hint}"
     )
 
 
@@ -440,11 +327,6 @@ def _describe_labels(options: Options, labels: Sequence[str] | None) -> str:
     if options.task_type == "multi_label":
         return f"labels in a list or with {options.label_separator!r} between them, each {kind}"
     return kind
-
-
-def _shorten(value: Any) -> str:
-    shown = repr(value)
-    return shown if len(shown) <= 80 else shown[:80] + "..."
 
 
 def _show(labels: Sequence[str]) -> str:

@@ -13,6 +13,7 @@ import modeling
 import tokenization
 from bert.files.manifest import claim
 from bert.files.outputs import make_folder
+from bert.files.split import DevSplit, split_fields, stored_split
 from bert.tasks.classification import examples as classification_examples
 from bert.tasks.classification import results as classification_results
 from bert.tasks.classification.examples import DataSet, InputExample
@@ -34,6 +35,8 @@ class Classification:
       task: What the model decides.
       data_set: Where examples are read; None for a model that only answers.
       class_weights: "balanced" lets all labels count alike, "none" all examples.
+      columns: How files of the training's form are read, by the names of flags.
+      dev_split: How the dev set was split off the training file, if it was.
     """
 
     config: modeling.BertConfig
@@ -42,6 +45,8 @@ class Classification:
     task: classification_examples.Task
     data_set: DataSet | None = None
     class_weights: str = "none"
+    columns: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    dev_split: DevSplit | None = None
 
     kind = "classification"
 
@@ -61,7 +66,15 @@ class Classification:
     ) -> "Classification":
         """Returns the task that `task.json` describes."""
         task = classification_examples.Task.from_dict(stored_field(stored, "task", dict))
-        return cls(config, tokenizer, stored_field(stored, "max_seq_length", int), task)
+        columns = stored_field({"columns": {}, **stored}, "columns", dict)
+        return cls(
+            config,
+            tokenizer,
+            stored_field(stored, "max_seq_length", int),
+            task,
+            columns=columns,
+            dev_split=stored_split(stored),
+        )
 
     @property
     def metric(self) -> str:
@@ -77,6 +90,8 @@ class Classification:
             "task": self.task.to_dict(),
             "do_lower_case": self.tokenizer.basic_tokenizer.do_lower_case,
             "max_seq_length": self.max_seq_length,
+            **({"columns": dict(self.columns)} if self.columns else {}),
+            **split_fields(self.dev_split),
         }
 
     def fixed(self, *, is_training: bool) -> Collection[str]:
@@ -154,11 +169,19 @@ class Classification:
         return classification_results.decode(self.task, predictions)
 
     def score(self, inputs: Inputs, predictions: np.ndarray) -> dict[str, Any]:
-        # Labels of test sets are placeholders, or secret.
-        if inputs.part.split == "test":
+        known = [place for place, each in enumerate(inputs.examples) if each.label is not None]
+        # Those of GLUE's test sets are secret.
+        if not known:
             return {}
-        label_ids = inputs.arrays["label_ids"]
-        scores = classification_results.score(self.task, predictions, label_ids)
+        if len(known) < len(inputs.examples):
+            logging.warning(
+                "Scored are the %d of %d %s examples that have a label.",
+                len(known),
+                len(inputs.examples),
+                inputs.part.split,
+            )
+        label_ids = inputs.arrays["label_ids"][known]
+        scores = classification_results.score(self.task, predictions[known], label_ids)
         return {**scores, "baseline": classification_results.baseline(self.task, label_ids)}
 
     def write(
@@ -169,19 +192,20 @@ class Classification:
         predictions: np.ndarray,
         scores: Mapping[str, Any],
     ) -> None:
-        if inputs.part.split == "dev":
-            self._write_scores(folder, step, inputs.part.suffix, scores)
-        else:
+        if inputs.part.split == "test":
             self._write_predictions(folder, inputs, predictions)
+        if scores:
+            self._write_scores(folder, step, inputs.part, scores)
 
-    def _write_scores(self, folder: str, step: int, suffix: str, scores: Mapping[str, Any]) -> None:
+    def _write_scores(self, folder: str, step: int, part: Part, scores: Mapping[str, Any]) -> None:
         # Faithful: the names of the original's eval_results.txt. All other scores are in the JSON.
         is_regression = self.task.task_type == "regression"
         names = ("pearson", "spearman") if is_regression else ("accuracy",)
-        results = {f"eval_{name}": scores[name] for name in (*names, "loss")}
+        kind = {"dev": "eval", "test": "test"}[part.split]
+        results = {f"{kind}_{name}": scores[name] for name in (*names, "loss")}
         results["loss"] = scores["loss"]
-        save_results(folder, step, results, name=f"eval_results{suffix}")
-        save_scores(folder, step, scores, f"eval_results{suffix}")
+        save_results(folder, step, results, name=f"{kind}_results{part.suffix}")
+        save_scores(folder, step, scores, f"{kind}_results{part.suffix}")
         for line in classification_results.format_report(self.task, scores).splitlines():
             logging.info("  %s", line)
         logging.info(

@@ -15,11 +15,22 @@ from absl import logging
 from scipy.special import log_softmax
 
 import tokenization
-from bert.files.tables import JsonRow, Row, check_width, read_csv, read_json_lines, write_tsv
+from bert.files.tables import (
+    JsonRow,
+    Row,
+    check_width,
+    find_separator,
+    is_table,
+    read_objects,
+    read_table,
+    suggest_separator,
+    write_tsv,
+)
 
+_ENDINGS = (".csv", ".jsonl", ".jsonl.gz", ".tsv", ".parquet")
 # Of each split, the files in a folder, of which the first one found is taken.
 FILES = {
-    split: [f"{name}{ending}" for name in names for ending in (".csv", ".jsonl", ".jsonl.gz")]
+    split: [f"{name}{ending}" for name in names for ending in _ENDINGS]
     for split, names in {
         "train": ("train",),
         "dev": ("val", "dev"),
@@ -51,18 +62,18 @@ class Example:
     label: int | None = None
 
 
-def read(path: str, *, with_labels: bool = True) -> list[Example]:
-    """Returns the examples of a file: JSON lines if its name says so, else CSV.
+def read(path: str, *, with_labels: bool = True, separator: str | None = None) -> list[Example]:
+    """Returns the examples of a file: JSON lines, Parquet or TSV if its name says so, else CSV.
 
     Args:
       path: A path that `tf.io.gfile` reads.
       with_labels: Whether every example must have a label.
+      separator: As for `tables.find_separator`.
 
     Raises:
       ValueError: naming file and line, where an ending is missing or a label is none of them.
     """
-    is_json = path.removesuffix(".gz").endswith((".jsonl", ".json"))
-    rows = read_json_lines(path) if is_json else _read_csv(path, with_labels)
+    rows = _read_cells(path, with_labels, separator) if is_table(path) else read_objects(path)
     examples = [
         make_example(f"{path}:{row.line}", number, row.cells, with_label=with_labels)
         for number, row in enumerate(rows)
@@ -72,16 +83,18 @@ def read(path: str, *, with_labels: bool = True) -> list[Example]:
     return examples
 
 
-def _read_csv(path: str, with_labels: bool) -> list[JsonRow]:
+def _read_cells(path: str, with_labels: bool, separator: str | None) -> list[JsonRow]:
     """Returns the rows by the names of the columns."""
-    header, *rows = read_csv(path) or [Row(1, [])]
+    header, *rows = read_table(path, separator) or [Row(1, [])]
     names = header.cells
     needed = ["ending0", "ending1", *["label"] * with_labels]
     missing = [name for name in needed if name not in names]
     if missing or not {"sent1", "context"} & set(names):
+        found = find_separator(path, separator)
+        hint = suggest_separator(found.join(names), found, lambda cells: "ending0" in cells)
         raise ValueError(
             f"{path}:{header.line}: the header must name sent1 (or context), {', '.join(needed)}. "
-            f"Received {names}."
+            f"Received {names}.{hint}"
         )
     for row in rows:
         check_width(path, row, len(names), ", as in the header")

@@ -11,7 +11,8 @@ from absl import logging
 import modeling
 import tokenization
 from bert.files.manifest import claim
-from bert.files.paths import describe_folder, find_file
+from bert.files.paths import describe_folder, find_file, is_file
+from bert.files.split import DevSplit, split_fields, stored_split
 from bert.tasks.heads import choice_model, choice_objective
 from bert.tasks.swag import examples as swag_examples
 from bert.training.batches import Feature, encoder_features
@@ -28,13 +29,20 @@ class MultipleChoice:
       config: The shape of the model.
       tokenizer: That of the model.
       max_seq_length: Where choices are cut, in tokens, with specials.
-      data_dir: Folder of the data set; None for a model that only answers.
+      data_dir: Folder of the data set; None for a model that only answers, and where all files are
+        given one by one.
+      files: By split, those that are given.
+      separator: What separates the columns of files, as for `tables.find_separator`.
+      dev_split: How the dev set is split off the training file; None where it has a file.
     """
 
     config: modeling.BertConfig
     tokenizer: tokenization.FullTokenizer
     max_seq_length: int
     data_dir: str | None = None
+    files: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    separator: str | None = None
+    dev_split: DevSplit | None = None
 
     kind = "multiple_choice"
     metric = "accuracy"
@@ -48,13 +56,15 @@ class MultipleChoice:
         tokenizer: tokenization.FullTokenizer,
     ) -> "MultipleChoice":
         """Returns the task that `task.json` describes."""
-        return cls(config, tokenizer, stored_field(stored, "max_seq_length", int))
+        length = stored_field(stored, "max_seq_length", int)
+        return cls(config, tokenizer, length, dev_split=stored_split(stored))
 
     def stored(self) -> dict[str, Any]:
         return {
             "kind": self.kind,
             "do_lower_case": self.tokenizer.basic_tokenizer.do_lower_case,
             "max_seq_length": self.max_seq_length,
+            **split_fields(self.dev_split),
         }
 
     def fixed(self, *, is_training: bool) -> Collection[str]:
@@ -62,24 +72,44 @@ class MultipleChoice:
         return ("kind", "do_lower_case", *["max_seq_length"] * is_training)
 
     def read(self, splits: Collection[str]) -> dict[Part, Sequence[swag_examples.Example]]:
-        assert self.data_dir is not None
-        paths = {}
-        for split in splits:
-            path = find_file(self.data_dir, swag_examples.FILES[split])
-            if path is None:
-                raise ValueError(
-                    f"`--data_dir` must hold one of {swag_examples.FILES[split]}. Received "
-                    f"{describe_folder(self.data_dir)}."
-                )
-            paths[Part(split)] = path
-        examples: dict[Part, Sequence[swag_examples.Example]] = {}
-        for part, path in paths.items():
-            read = swag_examples.read(path, with_labels=part.split != "test")
-            counts = sorted({len(example.endings) for example in read})
-            span = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-            logging.info("Read %d examples of %s endings: %s.", len(read), span, path)
-            examples[part] = read
-        return examples
+        paths = {split: self._find(split) for split in self._needed(splits)}
+        read = {split: self._read(split, path) for split, path in paths.items()}
+        if self.dev_split and "dev" in splits:
+            # The same text with other endings is no new one.
+            train = read["train"]
+            keys = [[example.context] for example in train]
+            labels = [example.label for example in train]
+            parts = self.dev_split.divide(paths["train"], train, keys, labels)
+            read["train"], read["dev"] = parts
+        return {Part(split): read[split] for split in splits}
+
+    def _needed(self, splits: Collection[str]) -> Collection[str]:
+        """Returns the splits of which files are read."""
+        if not self.dev_split:
+            return splits
+        return ["train", *(split for split in splits if split == "test")]
+
+    def _find(self, split: str) -> str:
+        if split in self.files:
+            if is_file(self.files[split]):
+                return self.files[split]
+            raise ValueError(f"`--{split}_file` must name a file. Received {self.files[split]!r}.")
+        if self.data_dir is None:
+            raise ValueError(f"`--{split}_file` or `--data_dir` must be given.")
+        path = find_file(self.data_dir, swag_examples.FILES[split])
+        if path is None:
+            raise ValueError(
+                f"`--data_dir` must hold one of {swag_examples.FILES[split]}, or `--{split}_file` "
+                f"name the file. Received {describe_folder(self.data_dir)}."
+            )
+        return path
+
+    def _read(self, split: str, path: str) -> list[swag_examples.Example]:
+        read = swag_examples.read(path, with_labels=split != "test", separator=self.separator)
+        counts = sorted({len(example.endings) for example in read})
+        span = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+        logging.info("Read %d examples of %s endings: %s.", len(read), span, path)
+        return read
 
     def parse(self, rows: Sequence[Row]) -> list[swag_examples.Example]:
         examples = []
@@ -134,9 +164,17 @@ class MultipleChoice:
         return swag_examples.decode(inputs.examples, inputs.arrays, predictions)
 
     def score(self, inputs: Inputs, predictions: np.ndarray) -> dict[str, Any]:
-        if inputs.part.split == "test":
+        known = [place for place, each in enumerate(inputs.examples) if each.label is not None]
+        if not known:
             return {}
-        return swag_examples.score(inputs.arrays, predictions)
+        if len(known) < len(inputs.examples):
+            logging.warning(
+                "Scored are the %d of %d examples that have a label.",
+                len(known),
+                len(inputs.examples),
+            )
+        arrays = {name: inputs.arrays[name][known] for name in ("choice_mask", "label_ids")}
+        return swag_examples.score(arrays, predictions[known])
 
     def write(
         self,
@@ -150,10 +188,12 @@ class MultipleChoice:
             path = claim(folder, "predictions.tsv")
             swag_examples.write_predictions(path, inputs.examples, inputs.arrays, predictions)
             logging.info("Wrote %d predictions to %s.", len(predictions), path)
+        if not scores:
             return
-        results = {f"eval_{name}": scores[name] for name in ("accuracy", "loss")}
-        save_results(folder, step, {**results, "loss": scores["loss"]})
-        save_scores(folder, step, scores)
+        kind = {"dev": "eval", "test": "test"}[inputs.part.split]
+        results = {f"{kind}_{name}": scores[name] for name in ("accuracy", "loss")}
+        save_results(folder, step, {**results, "loss": scores["loss"]}, f"{kind}_results")
+        save_scores(folder, step, scores, f"{kind}_results")
         baseline = scores["baseline"]
         logging.info("Always giving the same number would reach %s %.4f.", self.metric, baseline)
 

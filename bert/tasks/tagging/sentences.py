@@ -5,17 +5,19 @@ what was read (paper, section 5.3).
 """
 
 import bisect
+import collections
 import dataclasses
 import itertools
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from absl import logging
 
 from bert.files.durable import replace_files
 from bert.files.paths import describe_folder, is_file, list_folder
+from bert.files.split import DevSplit
 from bert.files.tables import text_lines
 from bert.tasks.tagging import entities as tagging_entities
 from bert.tasks.tagging import words as tagging_words
@@ -316,6 +318,8 @@ class TaggedFiles:
       columns: Where words and tags stand.
       scheme: That of the tags; None for the one that all of a file's tags are of.
       unit: What has a label, one of `words.UNITS`.
+      dev_split: How the dev set is split off the training file; None where it has a file.
+      document_context: Whether sentences are read with their neighbours: then documents stay whole.
     """
 
     data_dir: str | None
@@ -325,6 +329,41 @@ class TaggedFiles:
     columns: Columns
     scheme: str | None
     unit: str
+    dev_split: DevSplit | None = None
+    document_context: bool = False
+
+    def read_all(self, splits: Collection[str]) -> dict[str, list[Sentence]]:
+        """Returns the sentences of some splits; no file is read before all are found."""
+        is_split = self.dev_split is not None and "dev" in splits
+        needed = ["train", *(s for s in splits if s == "test")] if is_split else splits
+        for split in needed:
+            self.find(split)
+        read = {split: self.read(split) for split in needed}
+        if is_split:
+            read["train"], read["dev"] = self._divide(read["train"])
+        return {split: read[split] for split in splits}
+
+    def _divide(self, sentences: list[Sentence]) -> tuple[list[Sentence], list[Sentence]]:
+        assert self.dev_split is not None
+        path = self.find("train")
+        if not self.document_context:
+            keys = [[" ".join(sentence.words)] for sentence in sentences]
+            strata = _strata(sentences)
+        elif len({sentence.document for sentence in sentences}) > 1:
+            keys = [[str(sentence.document)] for sentence in sentences]
+            strata = [""] * len(sentences)
+        else:
+            raise ValueError(
+                "`--dev_file` must be given with `--document_context`, for the training file has "
+                f"one document alone, which cannot be divided. Received {path!r}."
+            )
+        train, dev = self.dev_split.divide(path, sentences, keys, strata)
+        if not has_entities(dev):
+            raise ValueError(
+                f"`--do_eval` needs entities. The {len(dev)} sentences that are split off "
+                f"{path!r} have none: give a `--dev_file`, or a larger `--dev_fraction`."
+            )
+        return train, dev
 
     def find(self, split: str) -> str:
         """Returns the path of a split.
@@ -387,6 +426,16 @@ class TaggedFiles:
             return detect_scheme(sentences)
         check_scheme(sentences, self.scheme)
         return self.scheme
+
+
+def _strata(sentences: Sequence[Sentence]) -> list[str]:
+    """Returns of each sentence the rarest type of entity in it, "" where there is none."""
+    types = [
+        {tag.partition("-")[2] or tag for tag in sentence.tags or ()} - {tagging_entities.OUTSIDE}
+        for sentence in sentences
+    ]
+    counts = collections.Counter(itertools.chain.from_iterable(types))
+    return [min(each, key=lambda name: (counts[name], name), default="") for each in types]
 
 
 def has_entities(sentences: Sequence[Sentence]) -> bool:

@@ -14,6 +14,7 @@ import modeling
 import tokenization
 from bert.files.manifest import claim
 from bert.files.outputs import make_folder
+from bert.files.split import split_fields
 from bert.tasks.features import FeatureTagger
 from bert.tasks.heads import tagging_model, tagging_objective
 from bert.tasks.tagging import entities as tagging_entities
@@ -104,6 +105,7 @@ class Tagging:
             "feature_based": False,
             "feature_layers": None,
             "lstm_size": None,
+            **split_fields(self.files.dev_split if self.files else None),
         }
 
     def fixed(self, *, is_training: bool) -> Collection[str]:

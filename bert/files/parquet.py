@@ -1,0 +1,60 @@
+"""Parquet files, with pyarrow, which is an extra of the package: `pip install 'bert[parquet]'`."""
+
+import datetime
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from bert.files.paths import open_file
+
+ENDING = ".parquet"
+
+
+def _pyarrow(path: str) -> Any:
+    try:
+        import pyarrow  # noqa: PLC0415
+        import pyarrow.parquet  # noqa: PLC0415
+    except ImportError:
+        raise ValueError(
+            f"The package pyarrow must be there to read or write Parquet, such as {path!r}. "
+            "Install it with `pip install pyarrow`, or with this package as `pip install "
+            "'.[parquet]'`; or give a .csv, .tsv or .jsonl."
+        ) from None
+    return pyarrow
+
+
+def check_installed(path: str) -> None:
+    """Raises `ValueError` where the file at `path` could not be read or written."""
+    _pyarrow(path)
+
+
+def read_parquet(path: str) -> Iterator[dict[str, Any]]:
+    """Yields the rows, each with the values by the names of the columns, as JSON has them.
+
+    Raises:
+      ValueError: where pyarrow is missing, or the file is no Parquet.
+    """
+    for batch in _read(path).to_batches():
+        for row in batch.to_pylist():
+            yield {name: _plain(value) for name, value in row.items()}
+
+
+def _read(path: str) -> Any:
+    pyarrow = _pyarrow(path)
+    with open_file(path) as file:
+        try:
+            return pyarrow.parquet.read_table(pyarrow.PythonFile(file, mode="r"))
+        except pyarrow.ArrowException as error:
+            raise ValueError(f"{path!r} must be a whole Parquet file. {error}.") from error
+
+
+def _plain(value: Any) -> Any:
+    """Returns a value as JSON has it."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, datetime.date | datetime.time):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
