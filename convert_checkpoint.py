@@ -1,4 +1,4 @@
-"""Converts a model between TF1 checkpoints, Hugging Face folders and Keras weights.
+r"""Converts a model between TF1 checkpoints, Hugging Face folders and Keras weights.
 
     python convert_checkpoint.py --input=uncased_L-12_H-768_A-12 --output=converted \
       --format=huggingface --do_lower_case
@@ -54,33 +54,45 @@ class Settings(common_flags.CheckSettings):
         REQUIRED,
         "What to convert: a TF1 checkpoint's prefix (.../bert_model.ckpt), .index file or folder, "
         "an --output_dir of this project, or a Hugging Face folder.",
+        group="model",
     )
     output: str = flag(
         REQUIRED,
         "Folder to write, with configuration and vocabulary; or the weights' file alone: "
         ".../name.ckpt, .../name.safetensors or .../name.weights.h5.",
+        group="output",
     )
     format: str = flag(
         REQUIRED,
         "tf: a TF1 checkpoint, which this project and the original read. huggingface: "
         "model.safetensors for transformers. keras: weights for Keras' load_weights.",
         choices=tuple(FORMATS),
+        group="output",
     )
     architecture: str | None = flag(
         None,
         "What the model is, in the terms of transformers; absent, what its files say, or else by "
         "the heads that it has. What another head needs is left out.",
         choices=tuple(huggingface_files.ARCHITECTURES),
+        group="model",
     )
-    weights_only: bool = flag(False, "Leave out the optimizer's slots.")
-    verify: bool = flag(True, "Run the original and the result on the same input, and compare.")
-    bert_config_file: str | None = flag(None, f"The model's configuration{common_flags.BESIDE}.")
-    vocab_file: str | None = flag(None, f"The model's vocabulary{common_flags.BESIDE}.")
+    weights_only: bool = flag(False, "Leave out the optimizer's slots.", group="output")
+    verify: bool = flag(
+        True, "Run the original and the result on the same input, and compare.", group="output"
+    )
+    bert_config_file: str | None = flag(
+        None, f"The model's configuration{common_flags.BESIDE}.", group="model"
+    )
+    vocab_file: str | None = flag(
+        None, f"The model's vocabulary{common_flags.BESIDE}.", group="model"
+    )
     do_lower_case: bool | None = flag(
-        None, "Whether the model is uncased; absent, what its folder says."
+        None, "Whether the model is uncased; absent, what its folder says.", group="model"
     )
     is_pair: bool = flag(
-        False, "A Hugging Face classifier is one of pairs of texts, which no file says."
+        False,
+        "A Hugging Face classifier is one of pairs of texts, which no file says.",
+        group="model",
     )
 
 

@@ -1,4 +1,4 @@
-"""Makes pre-training records of masked-LM and next-sentence prediction (paper, sections 3.1, A.1).
+r"""Makes pre-training records of masked-LM and next-sentence prediction (paper, sections 3.1, A.1).
 
     python create_pretraining_data.py --input_file=text.txt --output_file=train.tfrecord \
       --vocab_file=vocab.txt
@@ -55,9 +55,11 @@ class Settings(
         "comma-separated list of paths or patterns.",
     )
     output_file: str = flag(
-        REQUIRED, "TFRecord files to write, comma-separated; records are dealt to them in turn."
+        REQUIRED,
+        "TFRecord files to write, comma-separated; records are dealt to them in turn.",
+        group="output",
     )
-    vocab_file: str = flag(REQUIRED, "WordPiece vocabulary, one entry a line.")
+    vocab_file: str = flag(REQUIRED, "WordPiece vocabulary, one entry a line.", group="model")
     do_whole_word_mask: bool = flag(
         False, "Mask all pieces of a word or none, rather than single ones."
     )

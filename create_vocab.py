@@ -1,4 +1,4 @@
-"""Learns a WordPiece vocabulary from text, for pre-training (paper, section 3).
+r"""Learns a WordPiece vocabulary from text, for pre-training (paper, section 3).
 
     python create_vocab.py --input_file='text/*.txt' --output_file=vocab.txt --vocab_size=30000
 
@@ -42,7 +42,7 @@ class Settings(common_flags.OutputSettings):
     input_file: str = flag(
         REQUIRED, "Text, plain or gzip: a comma-separated list of paths or patterns."
     )
-    output_file: str = flag(REQUIRED, "The vocab.txt to write.")
+    output_file: str = flag(REQUIRED, "The vocab.txt to write.", group="output")
     vocab_size: int = flag(30_000, "Entries of the vocabulary, all told.")
     do_lower_case: bool = flag(
         True,

@@ -1,4 +1,4 @@
-"""Adds words of a domain to a vocabulary and to the model that was pre-trained with it.
+r"""Adds words of a domain to a vocabulary and to the model that was pre-trained with it.
 
     python extend_vocab.py --init_checkpoint=$BERT_BASE_DIR/bert_model.ckpt --new_words=words.txt \
       --output_dir=my_bert
@@ -50,10 +50,13 @@ class Settings(common_flags.ModelSettings, common_flags.VocabularySettings):
         REQUIRED,
         "Checkpoint of the model to extend: its prefix (.../bert_model.ckpt), its .index file or "
         "its folder.",
+        group="model",
     )
     new_words: str = flag(REQUIRED, "File with a word a line, or words separated by commas.")
     output_dir: str = flag(
-        REQUIRED, "Folder for the extended bert_model.ckpt, bert_config.json and vocab.txt."
+        REQUIRED,
+        "Folder for the extended bert_model.ckpt, bert_config.json and vocab.txt.",
+        group="output",
     )
     use_unused: bool = flag(
         True,

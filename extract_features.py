@@ -1,4 +1,4 @@
-"""Writes what the layers of BERT make of each line of a text (paper, section 5.3).
+r"""Writes what the layers of BERT make of each line of a text (paper, section 5.3).
 
     python extract_features.py --input_file=text.txt --output_file=features.jsonl \
       --vocab_file=vocab.txt --bert_config_file=bert_config.json --init_checkpoint=bert_model.ckpt
@@ -51,22 +51,25 @@ class Settings(
         "Text, plain or gzip, a text `A` or a pair `A ||| B` a line: a comma-separated list of "
         "paths or patterns.",
     )
-    output_file: str = flag(REQUIRED, "Where to write the features.")
+    output_file: str = flag(REQUIRED, "Where to write the features.", group="output")
     init_checkpoint: str = flag(
         REQUIRED,
         "Checkpoint of the model: its prefix (.../bert_model.ckpt), its .index file or its folder, "
         "which may also be that of a Hugging Face model.",
+        group="model",
     )
     layers: str = flag(
         "-1,-2,-3,-4",
         "Layers to write, comma-separated: numbers from 0, or from the end with -1; or names: "
         f"{', '.join(COMBINATIONS)}.",
+        group="output",
     )
     pooling: str = flag(
         "none",
         "What to write for each line: every token's values, the values of [CLS], or the mean or "
         "maximum over the line's tokens, [CLS] and [SEP] included.",
         choices=("none", "cls", "mean", "max"),
+        group="output",
     )
     format: str = flag(
         "jsonl",
@@ -74,11 +77,12 @@ class Settings(
         "[rows, layers, H], a row for each token, or with --pooling for each line; `lengths`, the "
         "number of tokens of each line; `input_ids`, of all tokens; and `layers`, their names.",
         choices=("jsonl", "npz"),
+        group="output",
     )
     max_seq_length: int = flag(
         128, "Tokens per line at most, [CLS] and [SEP] included; longer lines are cut.", low=3
     )
-    batch_size: int = flag(32, "Lines to compute at a time.", low=1)
+    batch_size: int = flag(32, "Lines to compute at a time.", low=1, group="devices")
     # Who asks for a TPU is told that there is none.
     use_tpu: bool = flag(False, common_flags.WITHOUT_EFFECT)
 

@@ -1,4 +1,4 @@
-"""Asks a pre-trained model what stands at [MASK], or how likely a text is (paper, section 3.1).
+r"""Asks a pre-trained model what stands at [MASK], or how likely a text is (paper, section 3.1).
 
     python fill_mask.py --checkpoint=my_bert --vocab_file=vocab.txt "Paris is the [MASK] of France."
     python fill_mask.py --checkpoint=my_bert --vocab_file=vocab.txt --score --input_file=text.txt
@@ -37,23 +37,28 @@ class Settings(
         REQUIRED,
         "A pre-trained model: the --output_dir of run_pretraining.py, a checkpoint's prefix "
         "(.../bert_model.ckpt), .index file or folder, or the folder of a Hugging Face model.",
+        group="model",
     )
     input_file: str | None = flag(
         None, "File with a text a line; - for standard input, as where no text is given at all."
     )
     output_file: str = flag(
-        "-", "File to write, which appears when it is whole; - for standard output."
+        "-", "File to write, which appears when it is whole; - for standard output.", group="output"
     )
     format: str = flag(
-        "text", "text: to be read. jsonl: a JSON object a text.", choices=("text", "jsonl")
+        "text",
+        "text: to be read. jsonl: a JSON object a text.",
+        choices=("text", "jsonl"),
+        group="output",
     )
-    top_k: int = flag(5, "Tokens to show for each [MASK], the best ones.", low=1)
+    top_k: int = flag(5, "Tokens to show for each [MASK], the best ones.", low=1, group="output")
     score: bool = flag(
         False,
         "Show each text's pseudo-log-likelihood, and its perplexity per word piece; those of "
         "models with different vocabularies do not compare.",
+        group="steps",
     )
-    batch_size: int = flag(32, "Sequences to compute at a time.", low=1)
+    batch_size: int = flag(32, "Sequences to compute at a time.", low=1, group="devices")
 
 
 def define_flags() -> None:

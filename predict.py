@@ -1,4 +1,4 @@
-"""Predicts with a fine-tuned model: loads it once, reads inputs, writes an answer a line as JSON.
+r"""Predicts with a fine-tuned model: loads it once, reads inputs, writes an answer a line as JSON.
 
     python predict.py --model_dir=mrpc --input_file=pairs.tsv > answers.jsonl
     echo 'A film to see twice.' | python predict.py --model_dir=sst
@@ -55,12 +55,14 @@ class Settings(common_flags.OutputSettings):
         REQUIRED,
         "The --output_dir of a fine-tuning script; or a fine-tuned model of others: a Hugging Face "
         "folder, the name of one on the hub, owner/model, or a checkpoint of the original.",
+        group="model",
     )
     input_file: str = flag("-", "File to read; - for standard input.")
     output_file: str = flag(
         "-",
         "File to write, which appears when it is whole; - for standard output. Until then the "
         "answers are in <output_file>.<digits>.unfinished, behind which the same command goes on.",
+        group="output",
     )
     input_format: str | None = flag(
         None,
@@ -78,37 +80,52 @@ class Settings(common_flags.OutputSettings):
         "What to do at an input that cannot be answered. stop: end there, those before it "
         'answered. skip: write {"line": ..., "error": ...} in place of its answer, and go on.',
         choices=("stop", "skip"),
+        group="output",
     )
-    batch_size: int = flag(32, "Sequences that go through the model together.", low=1)
-    precision: str = flag("float32", "Arithmetic of the network.", choices=common_flags.PRECISIONS)
+    batch_size: int = flag(
+        32, "Sequences that go through the model together.", low=1, group="devices"
+    )
+    precision: str = flag(
+        "float32", "Arithmetic of the network.", choices=common_flags.PRECISIONS, group="devices"
+    )
     # What the folder of a model of others may not say.
-    bert_config_file: str | None = flag(None, f"The model's configuration{common_flags.BESIDE}.")
-    vocab_file: str | None = flag(None, f"The model's vocabulary{common_flags.BESIDE}.")
+    bert_config_file: str | None = flag(
+        None, f"The model's configuration{common_flags.BESIDE}.", group="model"
+    )
+    vocab_file: str | None = flag(
+        None, f"The model's vocabulary{common_flags.BESIDE}.", group="model"
+    )
     do_lower_case: bool | None = flag(
-        None, "Whether the model is uncased; absent, what its folder says."
+        None, "Whether the model is uncased; absent, what its folder says.", group="model"
     )
     architecture: str | None = flag(
         None,
         "What a model without task.json is, in the terms of transformers; absent, what its files "
         "say, or else by its head.",
         choices=tuple(FINE_TUNED.values()),
+        group="model",
     )
     task_name: str | None = flag(
         None,
         "The task of GLUE, or xnli, for which the original has trained a classifier, which gives "
         "its labels and number of texts.",
+        group="model",
     )
     labels: str | None = flag(
         None,
         "Labels of a model without task.json, comma-separated, in the order of its outputs; "
         "absent, those in config.json.",
+        group="model",
     )
-    is_pair: bool | None = flag(None, "A classifier without task.json takes pairs of texts.")
+    is_pair: bool | None = flag(
+        None, "A classifier without task.json takes pairs of texts.", group="model"
+    )
     max_seq_length: int | None = flag(
         None,
         "Where texts are cut, in tokens; absent, as the model was trained, or where nothing says "
         "so, as long as it takes them.",
         low=5,
+        group="model",
     )
 
     @property

@@ -1,4 +1,4 @@
-"""Fine-tunes, evaluates, predicts with and exports classifiers of texts and pairs (paper, 4.1).
+r"""Fine-tunes, evaluates, predicts with and exports classifiers of texts and pairs (paper, 4.1).
 
     python run_classifier.py --task_name=mrpc --data_dir=glue/MRPC --output_dir=mrpc --do_train \
       --do_eval --vocab_file=vocab.txt --bert_config_file=bert_config.json \
@@ -51,6 +51,7 @@ class Settings(common_flags.FileSettings):
         "With balanced, an example counts the more the rarer its label is, all labels alike.",
         choices=("none", "balanced"),
         shapes_training=True,
+        group="training",
     )
     # Of a custom task.
     task_type: str = flag(

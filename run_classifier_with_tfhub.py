@@ -1,4 +1,4 @@
-"""Fine-tunes classifiers from a module (original: run_classifier_with_tfhub.py).
+r"""Fine-tunes classifiers from a module (original: run_classifier_with_tfhub.py).
 
     python run_classifier_with_tfhub.py --bert_hub_module_handle=bert_uncased_L-12_H-768_A-12 \
       --task_name=mrpc --data_dir=glue/MRPC --do_train --do_eval --output_dir=mrpc
@@ -38,6 +38,7 @@ class Settings:
         "Folder of a BERT module of TensorFlow Hub (format 1), unpacked; or what --init_checkpoint "
         "takes, where vocabulary and configuration lie beside it. In place of "
         f"{', '.join(f'--{name}' for name in _GIVEN)}.",
+        group="model",
     )
 
 

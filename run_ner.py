@@ -1,4 +1,4 @@
-"""Fine-tunes, evaluates and predicts labels of words, such as names (paper, section 5.3).
+r"""Fine-tunes, evaluates and predicts labels of words, such as names (paper, section 5.3).
 
     python run_ner.py --data_dir=conll2003 --output_dir=tagger --do_train --do_eval --do_predict \
       --vocab_file=vocab.txt --bert_config_file=bert_config.json --init_checkpoint=bert_model.ckpt
@@ -46,7 +46,7 @@ class Settings(common_flags.FileSettings):
     """The flags of this script, by name."""
 
     do_lower_case: bool = False
-    eval_batch_size: int = flag(8, "Sentences per evaluation step.", low=1)
+    eval_batch_size: int = flag(8, "Sentences per evaluation step.", low=1, group="training")
     data_dir: str | None = flag(
         None,
         f"Folder with train, dev and test, each with one of the endings "
@@ -68,46 +68,54 @@ class Settings(common_flags.FileSettings):
         None,
         "Scheme of the tags in the predictions; absent, that of the model's labels.",
         choices=tagging_entities.SCHEMES,
+        group="output",
     )
     scheme: str | None = flag(
         None,
         "Scheme of the model's labels; absent, that of the model in --output_dir, or "
         f"{_DEFAULTS['scheme']}.",
         choices=tagging_entities.SCHEMES,
+        group="model",
     )
     unit: str | None = flag(
         None,
         "What has a label: words, or characters where no spaces are between words, as in Chinese; "
         "absent, as the model in --output_dir was trained, or words.",
         choices=tagging_words.UNITS,
+        group="model",
     )
     document_context: bool | None = flag(
         None,
         "Fill each window with the sentences before and after it in the document, as the paper "
         "did; absent, as the model in --output_dir was trained, or not.",
+        group="model",
     )
     feature_based: bool | None = flag(
         None,
         "Do not train BERT, but a BiLSTM on its layers, at a --learning_rate of "
         f"{_LSTM_LEARNING_RATE} unless one is given; absent, as the model in --output_dir was "
         "trained, or not.",
+        group="model",
     )
     feature_layers: str | None = flag(
         None,
         "With --feature_based, the layers to take; weighted learns a weight for each. Absent, as "
         f"the model in --output_dir was trained, or {_DEFAULTS['feature_layers']}.",
         choices=FEATURE_LAYERS,
+        group="model",
     )
     lstm_size: int | None = flag(
         None,
         "With --feature_based, units of each of the two LSTMs in each direction; absent, as the "
         f"model in --output_dir was trained, or {_DEFAULTS['lstm_size']}.",
         low=1,
+        group="model",
     )
     features_dir: str | None = flag(
         None,
         "With --feature_based, folder for the features, which several runs may share; absent, "
         "--output_dir.",
+        group="model",
     )
 
 

@@ -1,4 +1,4 @@
-"""Pre-trains BERT on masked-LM and next-sentence prediction, and evaluates it (paper, section 3.1).
+r"""Pre-trains BERT on masked-LM and next-sentence prediction, and evaluates it (paper, 3.1).
 
     python run_pretraining.py --input_file=train.tfrecord --output_dir=pretrained \
       --bert_config_file=bert_config.json --do_train --do_eval --eval_input_file=held_out.tfrecord
@@ -49,22 +49,35 @@ class Settings(common_flags.LengthSettings, common_flags.TrainingSettings):
         "TFRecord files to evaluate on, best of text that training does not see. Where absent, "
         "--input_file, as the original did.",
     )
-    do_eval: bool = flag(False, "Evaluate, after training where both are asked for.")
+    do_eval: bool = flag(False, "Evaluate, after training where both are asked for.", group="steps")
     train_batch_size: int = flag(
-        32, "Sequences per training step, over all devices.", low=1, shapes_training=True
+        32,
+        "Sequences per training step, over all devices.",
+        low=1,
+        shapes_training=True,
+        group="training",
     )
-    eval_batch_size: int = flag(8, "Sequences per evaluation step, over all devices.", low=1)
+    eval_batch_size: int = flag(
+        8, "Sequences per evaluation step, over all devices.", low=1, group="training"
+    )
     num_train_steps: int = flag(
         100000,
         "Steps to train in all, those of earlier runs in --output_dir included; the learning "
         "rate falls to 0 there.",
         low=1,
         shapes_training=True,
+        group="training",
     )
     num_warmup_steps: int = flag(
-        10000, "Steps over which the learning rate rises.", low=0, shapes_training=True
+        10000,
+        "Steps over which the learning rate rises.",
+        low=0,
+        shapes_training=True,
+        group="training",
     )
-    max_eval_steps: int = flag(100, "Batches to evaluate at most; each record counts once.", low=1)
+    max_eval_steps: int = flag(
+        100, "Batches to evaluate at most; each record counts once.", low=1, group="training"
+    )
 
 
 def define_flags() -> None:

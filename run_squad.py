@@ -1,4 +1,4 @@
-"""Fine-tunes on questions about paragraphs, answers them and scores the answers (paper, 4.2, 4.3).
+r"""Fine-tunes on questions about paragraphs, answers them and scores the answers (paper, 4.2, 4.3).
 
     python run_squad.py --train_file=train-v1.1.json --predict_file=dev-v1.1.json --do_train \
       --do_predict --output_dir=squad --vocab_file=vocab.txt --bert_config_file=bert_config.json \
@@ -41,21 +41,25 @@ class Settings(common_flags.FineTuningSettings):
         low=1,
     )
     max_query_length: int = flag(64, "Tokens of a question; what is longer is cut.", low=1)
-    n_best_size: int = flag(20, "Answers per question in nbest_predictions.json.", low=1)
-    max_answer_length: int = flag(30, "Tokens of an answer at most.", low=1)
+    n_best_size: int = flag(
+        20, "Answers per question in nbest_predictions.json.", low=1, group="output"
+    )
+    max_answer_length: int = flag(30, "Tokens of an answer at most.", low=1, group="output")
     verbose_logging: bool = flag(
-        False, "Log each answer that cannot be found in the paragraph's words."
+        False, "Log each answer that cannot be found in the paragraph's words.", group="output"
     )
     version_2_with_negative: bool = flag(False, "Some questions have no answer, as in SQuAD 2.0.")
     null_score_diff_threshold: float = flag(
         0.0,
         "With SQuAD 2.0, a question has no answer where that scores higher than the best answer by "
         "more than this.",
+        group="output",
     )
     bucket_predictions: bool = flag(
         False,
         "Predict on windows of about the same length together, without padding: faster, but where "
         "padding is among the --n_best_size best positions, not the original's lists.",
+        group="output",
     )
 
 

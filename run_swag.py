@@ -1,4 +1,4 @@
-"""Fine-tunes, evaluates and predicts which of some endings continues a text (paper, section 4.4).
+r"""Fine-tunes, evaluates and predicts which of some endings continues a text (paper, section 4.4).
 
     python run_swag.py --data_dir=swag --output_dir=chooser --do_train --do_eval \
       --vocab_file=vocab.txt --bert_config_file=bert_config.json --init_checkpoint=bert_model.ckpt
@@ -37,7 +37,9 @@ class Settings(common_flags.FileSettings):
         "What separates the columns of files, such as ';', or tab; absent, tabs in a .tsv and "
         "commas in others.",
     )
-    do_eval: bool = flag(False, "Evaluate on the val set, during and after training.")
+    do_eval: bool = flag(
+        False, "Evaluate on the val set, during and after training.", group="steps"
+    )
     # The paper's: 16 texts, each with four endings.
     train_batch_size: int = 16
     learning_rate: float = 2e-5

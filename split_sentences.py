@@ -1,4 +1,4 @@
-"""Splits plain text into sentences, as create_pretraining_data.py reads them (paper, section 3.1).
+r"""Splits plain text into sentences, as create_pretraining_data.py reads them (paper, section 3.1).
 
     python split_sentences.py --input_file='books/*.txt' --output_file=sentences.txt
 
@@ -140,7 +140,7 @@ class Settings(common_flags.OutputSettings):
     input_file: str = flag(
         REQUIRED, "Text, plain or gzip: a comma-separated list of paths or patterns."
     )
-    output_file: str = flag(REQUIRED, "Where to write the sentences.")
+    output_file: str = flag(REQUIRED, "Where to write the sentences.", group="output")
     input_format: str = flag(
         "wrapped",
         "wrapped: lines are broken anywhere, a blank line ends a paragraph, and --document_gap of "

@@ -71,7 +71,7 @@ def test_the_value_of_a_boolean_flag_behind_a_space_is_answered(takes, arguments
 def test_other_arguments_are_named_as_they_are():
     result = run_python("-c", SCRIPT.format(takes=False), "--count", "1", "0", check=False)
     assert result.returncode != 0
-    assert "Arguments must be flags. Received ['0'].\n" in result.stdout + result.stderr
+    assert "Arguments must be flags. Received ['0']. `--help`" in result.stdout + result.stderr
     result = run_python("-c", SCRIPT.format(takes=True), "--do_train", "text", "0")
     assert result.stdout == "ran with ['text', '0']\n"
 

@@ -389,8 +389,8 @@ def test_what_cannot_be_is_refused_and_leaves_no_file(
     [
         ("--max_seq_length=4", "`max_seq_length` must be at least 5. Received 4."),
         ("--input_file=none.txt", "`--input_file` must name existing files. 'none.txt' matches"),
-        ("--do_lower_cas=False", "Unknown command line flag 'do_lower_cas'. Did you mean:"),
-        ("--dupe_factor=two", "flag --dupe_factor=two: invalid literal for int()"),
+        ("--do_lower_cas=False", "Did you mean `--do_lower_case`?"),
+        ("--dupe_factor=two", "`--dupe_factor` must be an integer. Received 'two'."),
     ],
 )
 def test_a_wrong_flag_ends_in_a_line_not_a_traceback(settings, flag, message):

@@ -477,7 +477,7 @@ def test_an_error_is_one_line_and_status_1(make_settings, tmp_path):
 def test_misspelt_flag_is_an_error():
     result = run_python("run_classifier.py", "--dopredict", check=False)
     assert result.returncode == 1
-    assert "Unknown command line flag 'dopredict'" in result.stderr
+    assert "Did you mean `--do_predict`" in result.stderr
 
 
 @pytest.fixture(scope="module")

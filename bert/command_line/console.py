@@ -16,6 +16,7 @@ from typing import Any
 
 from absl import app, flags, logging
 
+from bert.command_line.help import parse_flags, refuse
 from bert.command_line.lines import open_bar, write_lines
 
 _SECONDS_BETWEEN_LINES = 10
@@ -228,10 +229,10 @@ def run_script(main: Callable[[list[str]], None], *, takes_arguments: bool = Fal
         write_lines()
         remedy = _remedy_for_spaces(arguments[1:])
         if remedy or (len(arguments) > 1 and not takes_arguments):
-            raise app.UsageError(f"Arguments must be flags. Received {arguments[1:]}.{remedy}")
+            refuse(f"Arguments must be flags. Received {arguments[1:]}.{remedy}")
         _run(main, arguments)
 
-    app.run(checked_main)
+    app.run(checked_main, flags_parser=parse_flags)
 
 
 def _remedy_for_spaces(arguments: Sequence[str]) -> str:

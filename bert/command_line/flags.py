@@ -28,6 +28,16 @@ REQUIRED = dataclasses.MISSING
 # What files that belong to a checkpoint are by default.
 BESIDE = "; absent, the one in the folder of the checkpoint"
 
+# What --help shows together, in this order.
+GROUPS: Mapping[str, str] = {
+    "steps": "What to do",
+    "data": "Data",
+    "model": "Model",
+    "training": "Training and evaluation",
+    "output": "Output",
+    "devices": "Devices and memory",
+}
+
 WITHOUT_EFFECT = "Accepted for old commands; without effect."
 # Flags of the original that nothing here reads, with their defaults there.
 _WITHOUT_EFFECT: Mapping[str, Any] = {
@@ -75,7 +85,9 @@ class _SeveralParser(flags.ArgumentParser):
     def __init__(self, one: flags.ArgumentParser) -> None:
         super().__init__()
         self._one = one
-        self.syntactic_help = f"{one.syntactic_help}, or several with commas between them"
+        self.syntactic_help = (
+            f"{one.syntactic_help}, or several different ones with commas between them"
+        )
 
     def parse(self, argument: Any) -> Any:
         if isinstance(argument, str) and "," in argument:
@@ -114,7 +126,18 @@ _DEFINE: Mapping[type, Callable[..., Any]] = {
 }
 
 
-def flag(
+@dataclasses.dataclass(frozen=True)
+class Said:
+    """What `flag` says of a flag, which has it as `said`; flags of libraries have none."""
+
+    group: str
+    text: str
+    choices: tuple[str, ...]
+    is_required: bool
+    alias: str | None
+
+
+def flag(  # noqa: PLR0913
     default: Any,
     text: str,
     *,
@@ -123,6 +146,7 @@ def flag(
     choices: Collection[str] | None = None,
     alias: str | None = None,
     shapes_training: bool = False,
+    group: str | None = None,
 ) -> Any:
     """Returns a field of a data class that `define` makes a flag.
 
@@ -135,10 +159,13 @@ def flag(
       alias: Another name of the flag.
       shapes_training: Whether another value makes another model of the same data, so that a
         training that goes on must have the same.
+      group: One of `GROUPS`; absent, the `GROUP` of the class, or else "data".
     """
+    assert group in (None, *GROUPS), group
     options: dict[str, Any] = {"lower_bound": low, "upper_bound": high, "enum_values": choices}
     options = {name: value for name, value in options.items() if value is not None}
     metadata = {"help": text, "options": options, "alias": alias, "shapes": shapes_training}
+    metadata["group"] = group
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -160,7 +187,15 @@ def define(kind: type, *, without_effect: Collection[str] = ()) -> None:
       without_effect: Names of flags that are accepted besides, for old commands.
     """
     for field in dataclasses.fields(kind):
-        _define(field, _find_metadata(kind, field.name))
+        metadata = _find_metadata(kind, field.name)
+        _define(field, metadata)
+        flags.FLAGS[field.name].said = Said(
+            group=_find_group(kind, field.name),
+            text=metadata["help"],
+            choices=tuple(metadata["options"].get("enum_values", ())),
+            is_required=field.default is REQUIRED,
+            alias=metadata["alias"],
+        )
     for name in without_effect:
         default = _WITHOUT_EFFECT[name]
         _DEFINE[str if default is None else type(default)](name, default, WITHOUT_EFFECT)
@@ -168,9 +203,24 @@ def define(kind: type, *, without_effect: Collection[str] = ()) -> None:
 
 def _find_metadata(kind: type, name: str) -> Mapping[str, Any]:
     """Returns what `flag` said of a field, in the class that is nearest by the order of bases."""
-    owners = [owner for owner in kind.__mro__ if dataclasses.is_dataclass(owner)]
-    fields = [owner.__dataclass_fields__.get(name) for owner in owners]
+    fields = [fields.get(name) for _, fields in _fields_by_class(kind)]
     return next(field.metadata for field in fields if field and field.metadata)
+
+
+def _find_group(kind: type, name: str) -> str:
+    metadata = _find_metadata(kind, name)
+    # A class has the fields of its bases, so that the last one made it.
+    *_, owner = (
+        owner
+        for owner, fields in _fields_by_class(kind)
+        if name in fields and fields[name].metadata is metadata
+    )
+    return metadata["group"] or str(vars(owner).get("GROUP", "data"))
+
+
+def _fields_by_class(kind: type) -> list[tuple[type, Mapping[str, dataclasses.Field[Any]]]]:
+    owners = [owner for owner in kind.__mro__ if dataclasses.is_dataclass(owner)]
+    return [(owner, owner.__dataclass_fields__) for owner in owners]
 
 
 def _define(field: dataclasses.Field[Any], metadata: Mapping[str, Any]) -> None:
@@ -245,6 +295,8 @@ def changed_flags(settings: Any) -> list[str]:
 class CheckSettings:
     """The flag of every script."""
 
+    GROUP = "steps"
+
     check: bool = flag(
         False,
         "Only show what the run needs and whether it is there, a line for each thing, with the "
@@ -256,12 +308,16 @@ class CheckSettings:
 class ModelSettings(CheckSettings):
     """The flag of every script that has a model."""
 
+    GROUP = "model"
+
     bert_config_file: str = flag("", f"The bert_config.json that gives the model's shape{BESIDE}.")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VocabularySettings:
     """The flags of every script that cuts text into word pieces."""
+
+    GROUP = "model"
 
     vocab_file: str = flag("", f"WordPiece vocabulary, one entry a line{BESIDE}.")
     # The original's README tells users of cased models to pass --do_lower=False.
@@ -275,6 +331,8 @@ class VocabularySettings:
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OutputSettings(CheckSettings):
     """The flag of every script that writes one file."""
+
+    GROUP = "output"
 
     overwrite: bool = flag(False, "Replace an output file that is there.")
 
@@ -305,28 +363,35 @@ class LengthSettings:
 class TrainingSettings(ModelSettings):
     """The flags of every script that trains."""
 
+    GROUP = "training"
+
     init_checkpoint: str | None = flag(
         None,
         "Checkpoint to start from: its prefix (.../bert_model.ckpt), its .index file or its "
         "folder, which may also be that of a Hugging Face model; or the name of one on the hub, "
         "owner/model. Not read where --output_dir already holds a checkpoint of this run.",
+        group="model",
     )
-    output_dir: str = flag(REQUIRED, "Folder for checkpoints, logs and results.")
-    do_train: bool = flag(False, "Train.")
+    output_dir: str = flag(REQUIRED, "Folder for checkpoints, logs and results.", group="output")
+    do_train: bool = flag(False, "Train.", group="steps")
     learning_rate: float = flag(5e-5, "Peak of the learning rate.", low=0.0, shapes_training=True)
-    save_checkpoints_steps: int = flag(1000, "Steps between checkpoints.", low=1)
-    keep_checkpoint_max: int = flag(5, "Checkpoints to keep, the latest ones; 0 for all.", low=0)
+    save_checkpoints_steps: int = flag(1000, "Steps between checkpoints.", low=1, group="output")
+    keep_checkpoint_max: int = flag(
+        5, "Checkpoints to keep, the latest ones; 0 for all.", low=0, group="output"
+    )
     log_every_steps: int | None = flag(
         None,
         "Steps between points of TensorBoard's curves, each with a line of the log; absent, a "
         "twentieth of the training, at most 100.",
         low=1,
+        group="output",
     )
     gradient_accumulation_steps: int = flag(
         1,
         "Parts into which a batch is cut to save memory; neither the result nor the step count "
         "changes.",
         low=1,
+        group="devices",
     )
     seed: int = flag(
         12345,
@@ -344,30 +409,41 @@ class TrainingSettings(ModelSettings):
         "loss scaling.",
         choices=PRECISIONS,
         shapes_training=True,
+        group="devices",
     )
     strategy: str = flag(
         "one_device",
         "Devices to train on: one; all of this machine; or all of the machines in TF_CONFIG. Batch "
         "sizes are totals over all devices.",
         choices=("one_device", "mirrored", "multi_worker"),
+        group="devices",
     )
-    use_tpu: bool = flag(False, "Train on the TPU named by --tpu_name.")
-    tpu_name: str | None = flag(None, "Name or grpc:// address of the TPU.")
+    use_tpu: bool = flag(False, "Train on the TPU named by --tpu_name.", group="devices")
+    tpu_name: str | None = flag(None, "Name or grpc:// address of the TPU.", group="devices")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FineTuningSettings(VocabularySettings, TrainingSettings):
     """The flags of every script that fine-tunes; what it predicts is the dev set."""
 
+    GROUP = "training"
+
     max_seq_length: int = flag(
-        128, "Tokens per sequence at most, with [CLS] and [SEP]; what is longer is cut.", low=4
+        128,
+        "Tokens per sequence at most, with [CLS] and [SEP]; what is longer is cut.",
+        low=4,
+        group="data",
+    )
+    do_predict: bool = flag(
+        False, "Predict, after training where both are asked for.", group="steps"
     )
     learning_rate: float = several(
         flag(5e-5, "Peak of the learning rate.", low=0.0, shapes_training=True)
     )
-    do_predict: bool = flag(False, "Predict, after training where both are asked for.")
     do_export: bool = flag(
-        False, "Write a SavedModel to <output_dir>/saved_model, which takes raw text."
+        False,
+        "Write a SavedModel to <output_dir>/saved_model, which takes raw text.",
+        group="steps",
     )
     train_batch_size: int = several(
         flag(32, "Examples per training step, over all devices.", low=1, shapes_training=True)
@@ -415,7 +491,7 @@ class FineTuningSettings(VocabularySettings, TrainingSettings):
         "results, but slower.",
     )
     overwrite_output_dir: bool = flag(
-        False, "Delete what an earlier run left in --output_dir, and begin anew."
+        False, "Delete what an earlier run left in --output_dir, and begin anew.", group="output"
     )
 
     def __post_init__(self) -> None:
@@ -442,7 +518,11 @@ class FineTuningSettings(VocabularySettings, TrainingSettings):
 class EvaluatedSettings(FineTuningSettings):
     """The flags of every script that evaluates on a dev set and predicts a test set."""
 
-    do_eval: bool = flag(False, "Evaluate on the dev set, during and after training.")
+    GROUP = "training"
+
+    do_eval: bool = flag(
+        False, "Evaluate on the dev set, during and after training.", group="steps"
+    )
     eval_batch_size: int = flag(8, "Examples per evaluation step.", low=1)
 
     def splits(self) -> dict[str, bool]:

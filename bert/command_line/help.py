@@ -1,0 +1,175 @@
+"""What --help shows, and what is said of flags that are wrong, both before TensorFlow is loaded."""
+
+import contextlib
+import difflib
+import os
+import re
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+from absl import app, flags, logging
+
+from bert.command_line.flags import GROUPS, WITHOUT_EFFECT
+from bert.command_line.lines import write_lines
+from bert.command_line.other_names import answer
+
+_HELP = ("h", "help", "helpshort", "?")
+_NARROW, _WIDE = 80, 100
+# Where the text of a flag begins.
+_COLUMN = 30
+
+_MORE = (
+    (
+        "--flagfile=FILE",
+        "Reads flags from a file, one a line as they are typed; # begins a remark.",
+    ),
+    ("--verbosity=1, -v 1", "Logs more, with where errors arose."),
+    ("--helpfull", "Shows the flags of the libraries, too."),
+)
+
+
+def parse_flags(arguments: list[str]) -> list[str]:
+    """Reads the flags of the command line, and returns what is none, behind the script's name.
+
+    Shows the help and exits where that is asked for; exits with a line where a flag is wrong.
+    """
+    asked = {word.lstrip("-") for word in arguments[1:] if word.startswith("-")}
+    if asked.intersection(_HELP):
+        _show(help_text(sys.modules["__main__"].__doc__ or ""))
+    if "helpfull" in asked:
+        app.usage(writeto_stdout=True, exitcode=0)
+    try:
+        return list(flags.FLAGS(arguments))
+    except (flags.Error, ValueError) as error:
+        refuse(_explain(error, os.path.basename(arguments[0])))
+
+
+def refuse(line: str) -> NoReturn:
+    """Exits with a line that says what is wrong with the command line."""
+    write_lines()
+    logging.error("%s `--help` shows all flags.", line)
+    sys.exit(1)
+
+
+def _show(text: str) -> NoReturn:
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        # Who reads the help through `head` has read enough; nor has what Python writes at its end.
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(0)
+
+
+def help_text(story: str) -> str:
+    """Returns what a script tells of itself, and its flags by groups."""
+    width = min(max(shutil.get_terminal_size().columns, _NARROW), _WIDE)
+    parts = [story.strip()]
+    own = _own_flags()
+    for group, title in GROUPS.items():
+        members = [each for each in own if each.said.group == group]
+        members.sort(key=lambda each: (not each.said.is_required, each.name == "check"))
+        if members:
+            rows = [_row(_typed(each), _described(each), width) for each in members]
+            parts.append("\n".join([f"{title}:", *rows]))
+    if old := [f"--{name}" for name in sorted(flags.FLAGS) if _help_of(name) == WITHOUT_EFFECT]:
+        said = textwrap.fill(", ".join(old), width, initial_indent="  ", subsequent_indent="  ")
+        parts.append(f"Accepted for old commands, without effect:\n{said}")
+    parts.append("\n".join(["More:", *(_row(typed, text, width) for typed, text in _MORE)]))
+    return "\n\n".join(parts)
+
+
+def _own_flags() -> list[Any]:
+    """Returns the flags of the script's `Settings`, in their order, that have an effect."""
+    own = [flags.FLAGS[name] for name in flags.FLAGS if hasattr(flags.FLAGS[name], "said")]
+    return [each for each in own if each.help != WITHOUT_EFFECT]
+
+
+def _help_of(name: str) -> str:
+    return str(flags.FLAGS[name].help)
+
+
+def _typed(flag: Any) -> str:
+    """Returns a flag as it is typed."""
+    if not flag.boolean:
+        return f"--{flag.name}"
+    return f"--{flag.name}" if flag.default is False else f"--[no]{flag.name}"
+
+
+def _described(flag: Any) -> str:
+    """Returns the help of a flag, and in brackets what it is where it is not given."""
+    said = flag.said
+    remarks = [f"one of {', '.join(said.choices)}"] if said.choices else []
+    if said.alias:
+        remarks.append(f"also --{said.alias}")
+    if said.is_required:
+        remarks.append("required")
+    elif flag.boolean and flag.default:
+        remarks.append("default: true")
+    elif not flag.boolean and flag.default is not None:
+        remarks.append(f"default: {flag.default}")
+    return f"{said.text} ({'; '.join(remarks)})" if remarks else str(said.text)
+
+
+def _row(typed: str, text: str, width: int) -> str:
+    indent = " " * _COLUMN
+    lines = textwrap.wrap(text, width - _COLUMN)
+    head = f"  {typed}"
+    if len(head) < _COLUMN - 1:
+        return "\n".join([f"{head:{_COLUMN}}{lines[0]}", *(indent + line for line in lines[1:])])
+    return "\n".join([head, *(indent + line for line in lines)])
+
+
+def _explain(error: Exception, script: str) -> str:
+    """Returns what is wrong with the flags of a command line, and what to type instead."""
+    if isinstance(error, flags.UnrecognizedFlagError):
+        return _explain_unknown(error.flagname, error.flagvalue, script)
+    if flags.FLAGS.is_parsed() and (missing := list(_missing())):
+        return f"{' and '.join(f'`--{name}`' for name in missing)} must be given."
+    text = str(error)
+    match = re.fullmatch(r"flag --(\w+)=(.*?): .*", text, re.DOTALL)
+    if match and hasattr(flags.FLAGS[match[1]], "said"):
+        name, value = match.groups()
+        return f"`--{name}` must be {_allowed(flags.FLAGS[name])}. Received {value!r}."
+    if match := re.fullmatch(r"Missing value for flag -*(\w+)", text):
+        return f"`--{match[1]}` must have a value, as in `--{match[1]}=...`."
+    return f"Flags must be as `--help` shows them. {text.rstrip('.')}."
+
+
+def _explain_unknown(name: str, typed: str, script: str) -> str:
+    """Returns what to type in place of a flag that is none.
+
+    Args:
+      name: Of the flag.
+      typed: The same with its dashes, and its value if there is one.
+      script: That has no such flag.
+    """
+    known = [*flags.FLAGS, *(f"no{each}" for each in flags.FLAGS if flags.FLAGS[each].boolean)]
+    if said := answer(name, typed.partition("=")[2], known):
+        return said
+    own = [each.name for each in _own_flags()]
+    own += [f"no{each.name}" for each in _own_flags() if each.boolean and name.startswith("no")]
+    near = difflib.get_close_matches(name.lower().replace("-", "_"), own, n=2)
+    near = near or [each for each in own if name in each.split("_")][:3]
+    guess = f" Did you mean {' or '.join(f'`--{each}`' for each in near)}?" if near else ""
+    return f"`--{name}` must be a flag of {script}.{guess}"
+
+
+def _missing() -> Iterator[str]:
+    for each in _own_flags():
+        if each.said.is_required and each.value is None:
+            yield each.name
+
+
+def _allowed(flag: Any) -> str:
+    """Returns what the value of a flag must be."""
+    if flag.said.choices:
+        return f"one of {', '.join(flag.said.choices)}"
+    if flag.boolean:
+        return "true or false"
+    allowed = str(flag.parser.syntactic_help)
+    article = "" if allowed.startswith(("a ", "an ")) else "an " if allowed[0] == "i" else "a "
+    return f"{article}{allowed}"

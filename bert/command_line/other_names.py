@@ -1,0 +1,259 @@
+"""What flags are called here that people know from elsewhere, such as transformers' run_glue."""
+
+import dataclasses
+import re
+from collections.abc import Collection, Mapping
+
+_FLAG = re.compile(r"--(\w+)")
+
+
+@dataclasses.dataclass(frozen=True)
+class Other:
+    """A flag of other projects.
+
+    Attributes:
+      ours: What to type here, the first of which the script has the flags; behind `=` stands the
+        value that was typed, where none is given.
+      remark: What is different, or what is done without a flag.
+    """
+
+    ours: tuple[str, ...] = ()
+    remark: str = ""
+
+
+def _same(*ours: str, remark: str = "") -> Other:
+    return Other(tuple(f"--{each}" for each in ours), remark)
+
+
+_TOTAL = "It is the total over all devices."
+_CLIPPED = "Gradients are clipped to a global norm of 1, as in the paper; no flag changes that."
+_DECAY = "It is 0.01 here, as in the paper; no flag changes that."
+_ADAM = "The optimizer is the original's: beta 0.9 and 0.999, epsilon 1e-6; no flag changes that."
+_SCHEDULE = "The learning rate rises and then falls to 0 in lines, as in the paper."
+_CURVES = "TensorBoard opens on --output_dir; no flag turns that on."
+_BY_ITSELF = "The same command goes on with a training by itself."
+_DEVICE = "A GPU is used where TensorFlow sees one; CUDA_VISIBLE_DEVICES= hides it."
+_LOWER = _same("do_lower_case")
+_CASED = _same("nodo_lower_case")
+_CHECKPOINT = _same("init_checkpoint=", "model_dir=", "checkpoint=", "input=")
+_TRAIN_SIZE = _same("train_batch_size=", "batch_size=", remark=_TOTAL)
+_EVAL_SIZE = _same("eval_batch_size=", "predict_batch_size=", "batch_size=", remark=_TOTAL)
+_EPOCHS = _same("num_train_epochs=", "num_train_steps", "dupe_factor=")
+_RATE = _same("learning_rate=")
+_LENGTH = _same("max_seq_length=")
+_TRAIN_FILE = _same("train_file=", "data_dir", "input_file=")
+_DEV_FILE = _same("dev_file=", "predict_file=", "eval_input_file=", "data_dir")
+_TEST_FILE = _same("test_file=", "predict_file=", "data_dir")
+_EVALUATION = _same("do_eval", "do_predict")
+_EVAL_STEPS = _same("save_checkpoints_steps=", remark="Checkpoints and evaluations come together.")
+_MIXED = "--precision=mixed_float16"
+_BEST = _same(
+    "early_stopping_patience",
+    remark="With it, training goes back to the weights of the best evaluation.",
+)
+
+OTHERS: Mapping[str, Other] = {
+    # The model.
+    "model_name_or_path": _CHECKPOINT,
+    "model_name": _CHECKPOINT,
+    "model_path": _CHECKPOINT,
+    "model": _CHECKPOINT,
+    "pretrained_model": _CHECKPOINT,
+    "bert_model": _CHECKPOINT,
+    "config_name": _same("bert_config_file="),
+    "config_file": _same("bert_config_file="),
+    "config": _same("bert_config_file="),
+    "tokenizer_name": _same("vocab_file="),
+    "tokenizer": _same("vocab_file="),
+    "vocab": _same("vocab_file="),
+    "lower_case": _LOWER,
+    "do_lowercase": _LOWER,
+    "lowercase": _LOWER,
+    "uncased": _LOWER,
+    "do_uncased": _LOWER,
+    "cased": _CASED,
+    "do_cased": _CASED,
+    "do_basic_tokenize": Other(remark="Text is always cut into words before word pieces."),
+    "model_type": Other(remark="Every model here is a BERT."),
+    "cache_dir": Other(remark="Models of the hub are kept where HF_HOME says."),
+    "use_fast_tokenizer": Other(remark="There is one tokenizer, and it is fast."),
+    # The data.
+    "task": _same("task_name="),
+    "dataset_name": _same("task_name=", "data_dir=", "train_file=", "input_file="),
+    "data_path": _same("data_dir=", "input_file="),
+    "data": _same("data_dir=", "input_file="),
+    "train_file": _TRAIN_FILE,
+    "train_data_file": _TRAIN_FILE,
+    "train_path": _TRAIN_FILE,
+    "validation_file": _DEV_FILE,
+    "eval_file": _DEV_FILE,
+    "eval_data_file": _DEV_FILE,
+    "dev_file": _DEV_FILE,
+    "dev_path": _DEV_FILE,
+    "test_file": _TEST_FILE,
+    "test_path": _TEST_FILE,
+    "predict_file": _TEST_FILE,
+    "max_length": _LENGTH,
+    "max_len": _LENGTH,
+    "max_seq_len": _LENGTH,
+    "block_size": _LENGTH,
+    "text_column_name": _same("text_a_column=", "text_column="),
+    "text_column": _same("text_a_column="),
+    "sentence1_key": _same("text_a_column="),
+    "sentence2_key": _same("text_b_column="),
+    "label_column_name": _same("label_column="),
+    "delimiter": _same("separator="),
+    "sep": _same("separator="),
+    "version_2": _same("version_2_with_negative"),
+    "pad_to_max_len": _same("pad_to_max_length"),
+    "overwrite_cache": Other(
+        ("--overwrite_output_dir",),
+        "What is kept of the data is made anew by itself where data or flags have changed.",
+    ),
+    "max_train_samples": _same("num_train_epochs", remark="All examples are used."),
+    "mlm_probability": _same("masked_lm_prob="),
+    "wwm": _same("do_whole_word_mask"),
+    "whole_word_mask": _same("do_whole_word_mask"),
+    # The training.
+    "per_device_train_batch_size": _TRAIN_SIZE,
+    "per_gpu_train_batch_size": _TRAIN_SIZE,
+    "batch_size": _TRAIN_SIZE,
+    "per_device_eval_batch_size": _EVAL_SIZE,
+    "per_gpu_eval_batch_size": _EVAL_SIZE,
+    "num_epochs": _EPOCHS,
+    "epochs": _EPOCHS,
+    "num_train_epochs": _EPOCHS,
+    "max_steps": _same("num_train_steps=", "num_train_epochs"),
+    "num_steps": _same("num_train_steps=", "num_train_epochs"),
+    "lr": _RATE,
+    "warmup_ratio": _same("warmup_proportion=", "num_warmup_steps"),
+    "warmup_steps": _same("num_warmup_steps=", "warmup_proportion"),
+    "weight_decay": Other(remark=_DECAY),
+    "max_grad_norm": Other(remark=_CLIPPED),
+    "adam_epsilon": Other(remark=_ADAM),
+    "adam_beta1": Other(remark=_ADAM),
+    "adam_beta2": Other(remark=_ADAM),
+    "optim": Other(remark=_ADAM),
+    "lr_scheduler_type": Other(remark=_SCHEDULE),
+    "gradient_accumulation": _same("gradient_accumulation_steps="),
+    "random_seed": _same("seed="),
+    "seed": _same("random_seed="),
+    "train": _same("do_train"),
+    "predict": _same("do_predict"),
+    "eval": _EVALUATION,
+    "do_test": _same("do_predict"),
+    "do_eval": _EVALUATION,
+    "evaluation_strategy": _EVALUATION,
+    "eval_strategy": _EVALUATION,
+    "evaluate_during_training": _EVALUATION,
+    "eval_steps": _EVAL_STEPS,
+    "early_stopping": _same("early_stopping_patience="),
+    "load_best_model_at_end": _BEST,
+    "metric_for_best_model": _BEST,
+    # The output.
+    "save_steps": _same("save_checkpoints_steps="),
+    "save_strategy": _same("save_checkpoints_steps"),
+    "save_total_limit": _same("keep_checkpoint_max="),
+    "logging_steps": _same("log_every_steps="),
+    "logging_dir": Other(remark=_CURVES),
+    "report_to": Other(remark=_CURVES),
+    "resume_from_checkpoint": Other(("--init_checkpoint=",), _BY_ITSELF),
+    "output": _same("output_dir=", "output_file="),
+    "output_path": _same("output_dir=", "output_file="),
+    "model_dir": _same("output_dir=", "checkpoint=", "init_checkpoint="),
+    "export": _same("do_export"),
+    "verbose": Other(("--verbosity=1",)),
+    # Devices.
+    "fp16": Other((_MIXED,)),
+    "use_fp16": Other((_MIXED,)),
+    "amp": Other((_MIXED,)),
+    "mixed_precision": Other((_MIXED,)),
+    "bf16": Other(("--precision=mixed_bfloat16",)),
+    "fp32": Other(("--precision=float32",)),
+    "n_gpu": Other(("--strategy=mirrored",), "It takes all devices of the machine."),
+    "num_gpus": Other(("--strategy=mirrored",), "It takes all devices of the machine."),
+    "local_rank": Other(("--strategy=multi_worker",), "The machines are those in TF_CONFIG."),
+    "no_cuda": Other(remark=_DEVICE),
+    "use_cpu": Other(remark=_DEVICE),
+    "use_gpu": Other(remark=_DEVICE),
+    "device": Other(remark=_DEVICE),
+    "gpu": Other(remark=_DEVICE),
+}
+# Those of run_glue, run_qa, run_ner, run_swag and run_mlm, as they are or were once.
+_TRANSFORMERS = frozenset(
+    [
+        "model_name_or_path",
+        "config_name",
+        "tokenizer_name",
+        "cache_dir",
+        "use_fast_tokenizer",
+        "model_type",
+        "dataset_name",
+        "train_file",
+        "validation_file",
+        "test_file",
+        "max_length",
+        "overwrite_cache",
+        "block_size",
+        "text_column_name",
+        "label_column_name",
+        "max_train_samples",
+        "mlm_probability",
+        "per_device_train_batch_size",
+        "per_gpu_train_batch_size",
+        "per_device_eval_batch_size",
+        "per_gpu_eval_batch_size",
+        "max_steps",
+        "warmup_ratio",
+        "warmup_steps",
+        "weight_decay",
+        "max_grad_norm",
+        "adam_epsilon",
+        "adam_beta1",
+        "adam_beta2",
+        "optim",
+        "lr_scheduler_type",
+        "evaluation_strategy",
+        "eval_strategy",
+        "evaluate_during_training",
+        "eval_steps",
+        "load_best_model_at_end",
+        "metric_for_best_model",
+        "save_steps",
+        "save_strategy",
+        "save_total_limit",
+        "logging_steps",
+        "logging_dir",
+        "report_to",
+        "resume_from_checkpoint",
+        "fp16",
+        "bf16",
+        "n_gpu",
+        "local_rank",
+        "no_cuda",
+        "use_cpu",
+    ]
+)
+
+
+def answer(name: str, value: str, known: Collection[str]) -> str:
+    """Returns what to type in place of a flag of another project, or "" where nobody knows it.
+
+    Args:
+      name: Of the flag, without dashes.
+      value: That was typed, "" where none was.
+      known: The names of the script's flags, with those that switch off.
+    """
+    theirs = name.lower().replace("-", "_")
+    other = OTHERS.get(theirs)
+    if other is None:
+        return ""
+    ours = next((each for each in other.ours if _FLAG.findall(each)[0] in known), "")
+    if other.ours and not ours and not other.remark:
+        return ""
+    if ours.endswith("="):
+        ours = f"{ours}{value}" if value else ours.rstrip("=")
+    here = f"Here: `{ours}`." if ours else ""
+    is_theirs = theirs in _TRANSFORMERS
+    said = f"`--{name}` is transformers' name." if is_theirs else f"There is no `--{name}`."
+    return " ".join(filter(None, (said, here, other.remark)))

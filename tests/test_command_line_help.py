@@ -1,0 +1,197 @@
+import importlib
+import json
+import re
+import shlex
+import sys
+
+import pytest
+from absl import flags
+from conftest import run_python
+
+import bert
+from bert.command_line import help as command_line_help
+from bert.command_line.flags import GROUPS, WITHOUT_EFFECT
+from bert.command_line.help import help_text, parse_flags
+from bert.command_line.other_names import OTHERS, answer
+
+SCRIPTS = [importlib.import_module(name) for name in bert.SCRIPTS]
+by_name = pytest.mark.parametrize("script", SCRIPTS, ids=bert.SCRIPTS)
+
+
+@pytest.fixture
+def defined():
+    """Returns the flags of a script, when called, which are forgotten after the test."""
+    before = set(flags.FLAGS)
+
+    def define(script):
+        script.define_flags()
+        return {name: flags.FLAGS[name] for name in set(flags.FLAGS) - before}
+
+    yield define
+    for name in set(flags.FLAGS) - before:
+        delattr(flags.FLAGS, name)
+    flags.FLAGS.unparse_flags()
+    flags.FLAGS.set_gnu_getopt(False)
+
+
+@by_name
+def test_help_shows_every_flag_once_in_its_group(script, defined):
+    own = defined(script)
+    told = help_text(script.__doc__)
+    assert told.startswith(script.__doc__.strip())
+    assert max(map(len, told.splitlines())) <= 100
+    title, rows = "", []
+    for line in told[len(script.__doc__.strip()) :].splitlines():
+        title = line if re.match(r"\S.*:$", line) else title
+        rows += [(title, name) for name in re.findall(r"^  --(?:\[no\])?(\w+)", line)]
+    expected = [
+        (f"{GROUPS[each.said.group]}:", name)
+        for name, each in own.items()
+        if hasattr(each, "said") and each.help != WITHOUT_EFFECT
+    ]
+    own_rows = [row for row in rows if row[0][:-1] in GROUPS.values()]
+    assert sorted(own_rows) == sorted(expected)
+    assert [title for title in GROUPS.values() if f"\n{title}:\n" in told] == list(
+        dict.fromkeys(title[:-1] for title, _ in own_rows)
+    )
+    for name, each in own.items():
+        if each.help == WITHOUT_EFFECT:
+            assert re.search(rf"without effect:\n(  .*\n)*?  .*--{name}\b", told), name
+    assert "--flagfile=FILE" in told
+
+
+@by_name
+def test_help_tells_what_is_required_and_what_holds_by_default(script, defined):
+    own = {name: each for name, each in defined(script).items() if hasattr(each, "said")}
+    shown = re.split(r"\n  (?=--)", help_text(script.__doc__).partition("\nMore:")[0])
+    texts = {re.match(r"--(?:\[no\])?(\w+)", row)[1]: " ".join(row.split()) for row in shown[1:]}
+    for name, each in own.items():
+        if each.help == WITHOUT_EFFECT:
+            continue
+        assert ("required)" in texts[name]) == each.said.is_required, name
+        if each.default not in (None, False) and not each.boolean:
+            assert f"default: {each.default}" in texts[name], name
+        for choice in each.said.choices:
+            assert choice in texts[name], name
+
+
+@by_name
+def test_the_example_of_a_script_can_be_pasted(script, defined):
+    defined(script)
+    lines = script.__doc__.replace("\\\n", " ").splitlines()
+    examples = [each for each in lines if f"    python {script.__name__}.py" in each]
+    assert examples
+    for example in examples:
+        words = shlex.split(example)[1:]
+        end = next((i for i, word in enumerate(words) if word in (">", "|")), len(words))
+        flags.FLAGS(words[:end])
+        flags.FLAGS.unparse_flags()
+
+
+@by_name
+def test_what_is_called_otherwise_elsewhere_is_answered_with_a_flag_of_the_script(script, defined):
+    defined(script)
+    known = [*flags.FLAGS, *(f"no{name}" for name in flags.FLAGS if flags.FLAGS[name].boolean)]
+    for name in set(OTHERS) - set(flags.FLAGS):
+        said = answer(name, "1", known)
+        for ours, value in re.findall(r"`--(\w+)(?:=(\w+))?`", said.partition("Here: ")[2]):
+            assert ours in known, (name, said)
+            if value and value != "1":
+                flags.FLAGS[ours].parse(value)
+    flags.FLAGS.unparse_flags()
+
+
+def test_each_name_of_others_is_answered_in_some_script(defined):
+    known = [set(defined(script)) for script in SCRIPTS[:1]]
+    known += [
+        {field for field in vars(script.Settings)["__dataclass_fields__"]} for script in SCRIPTS
+    ]
+    for name, other in OTHERS.items():
+        ours = [re.match(r"--(no(?=do_))?(\w+)", each)[2] for each in other.ours]
+        ours = [each for each in ours if each != "verbosity"]
+        assert all(any(each in names for names in known) for each in ours), name
+        assert other.ours or other.remark
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ("--fp16", "`--fp16` is transformers' name. Here: `--precision=mixed_float16`."),
+        ("--model_name_or_path=bert", "Here: `--init_checkpoint=bert`."),
+        ("--per_device_train_batch_size 8", "Here: `--train_batch_size`. It is the total over"),
+        ("--Lr=1e-5", "There is no `--Lr`. Here: `--learning_rate=1e-5`."),
+        ("--weight-decay=0.1", "It is 0.01 here, as in the paper; no flag changes that."),
+        ("--train_file=a", "`--train_file` is transformers' name. Here: `--data_dir`."),
+        ("--do_lowercase", "Here: `--do_lower_case`."),
+        (
+            "--trian_batch_size=8",
+            "must be a flag of run_swag.py. Did you mean `--train_batch_size`",
+        ),
+        ("--quantize", "`--quantize` must be a flag of run_swag.py. `--help` shows all flags."),
+        ("--do_train", "`--output_dir` and `--data_dir` must be given."),
+        ("--train_batch_size=0", "`--train_batch_size` must be a positive integer, or several"),
+        (
+            "--precision=float16",
+            "`--precision` must be one of float32, mixed_bfloat16, mixed_float",
+        ),
+        ("--learning_rate=nan", "`--learning_rate` must be a non-negative number, or several"),
+        ("--do_train=perhaps", "`--do_train` must be true or false. Received 'perhaps'."),
+        ("--max_seq_length=3", "`--max_seq_length` must be an integer >= 4. Received '3'."),
+        ("--data_dir", "`--data_dir` must have a value, as in `--data_dir=...`."),
+        ("--nodo_train=1", "--nodo_train=1 does not take an argument."),
+        ("--flagfile=nowhere", "Unable to open flagfile"),
+    ],
+)
+def test_a_wrong_flag_is_answered_with_what_to_type(defined, log, arguments, line):
+    defined(SCRIPTS[bert.SCRIPTS.index("run_swag")])
+    with pytest.raises(SystemExit) as stopped:
+        parse_flags(["there/run_swag.py", *arguments.split()])
+    assert stopped.value.code == 1
+    assert line in log.messages[-1]
+
+
+@pytest.mark.parametrize("word", ["-h", "--help", "-help", "--helpshort", "-?"])
+def test_help_ends_well_and_without_the_names_of_modules(defined, capsys, monkeypatch, word):
+    script = SCRIPTS[bert.SCRIPTS.index("run_swag")]
+    defined(script)
+    monkeypatch.setitem(sys.modules, "__main__", script)
+    with pytest.raises(SystemExit) as stopped:
+        parse_flags(["run_swag.py", "--do_train", word])
+    assert not stopped.value.code
+    assert capsys.readouterr().out == f"{help_text(script.__doc__)}\n"
+
+
+QUICKLY = """
+import json, runpy, sys
+ends = []
+for arguments in json.loads(sys.argv[1]):
+    sys.argv = arguments
+    try:
+        runpy.run_module(arguments[0].removesuffix(".py"), run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        ends.append(end.code or 0)
+    from absl import flags
+    for name in [name for name in flags.FLAGS if hasattr(flags.FLAGS[name], "said")]:
+        delattr(flags.FLAGS, name)
+    flags.FLAGS.unparse_flags()
+print()
+print(json.dumps([ends, sorted({"keras", "tensorflow"} & sys.modules.keys())]))
+"""
+
+
+def test_help_and_wrong_flags_need_no_tensorflow():
+    lines = [["run_ner.py", "--help"], ["predict.py", "--modle_dir=a"], ["convert_checkpoint.py"]]
+    result = run_python("-c", QUICKLY, json.dumps(lines))
+    assert json.loads(result.stdout.splitlines()[-1]) == [[0, 1, 1], []]
+    assert "Did you mean `--model_dir`" in result.stderr
+
+
+def test_help_is_as_wide_as_the_terminal_within_reason(defined, monkeypatch):
+    defined(SCRIPTS[0])
+    widths = []
+    for columns in ("40", "92", "300"):
+        monkeypatch.setenv("COLUMNS", columns)
+        told = help_text("A story.").partition("\n\n")[2]
+        widths.append(max(map(len, told.splitlines())))
+    assert widths[0] <= 80 < widths[1] <= 92 < widths[2] <= 100
+    assert command_line_help.help_text("") != ""
