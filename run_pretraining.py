@@ -132,7 +132,9 @@ def run(settings: Settings) -> dict[str, float]:
     results["loss"] = results["masked_lm_loss"] + results["next_sentence_loss"]
     if writes:
         save_results(settings.output_dir, step, results)
-        _explain(results, eval_batches, settings.max_eval_steps)
+        frequent = _explain(results, eval_batches, settings.max_eval_steps)
+        if settings.do_train:
+            _tell_whether_learned(settings, results["masked_lm_accuracy"], *frequent)
     return results
 
 
@@ -395,8 +397,12 @@ def _restore(settings: Settings, model: "keras.Model", init: "checkpoint.Stored 
     return loop.initialize(model, weights, checkpoints, init)
 
 
-def _explain(results: dict[str, float], batches: "Batches", max_eval_steps: int) -> None:
-    """Logs what the figures mean, beside what guessing would reach."""
+def _explain(results: dict[str, float], batches: "Batches", max_eval_steps: int) -> tuple[int, int]:
+    """Logs what the figures mean, beside what guessing would reach.
+
+    Returns:
+      How often the most frequent hidden token occurs, and how many hidden tokens there are.
+    """
     tokens, pairs = [], []
     for batch in batches.iterate(0, min(max_eval_steps, batches.num_batches)):
         ids, weights = (np.asarray(batch[f"masked_lm_{name}"]) for name in ("ids", "weights"))
@@ -423,6 +429,29 @@ def _explain(results: dict[str, float], batches: "Batches", max_eval_steps: int)
         f"{pair_counts.sum():,}",
         100 * pair_counts.max() / pair_counts.sum(),
     )
+    return int(token_counts.max(initial=0)), int(token_counts.sum())
+
+
+def _tell_whether_learned(
+    settings: Settings, accuracy: float, num_frequent: int, num_tokens: int
+) -> None:
+    """Warns where a model guesses as if it knew no more than how frequent each token is.
+
+    Training that begins at random stands there for a while: its first guess is always the same few
+    tokens. Two standard deviations are chance.
+    """
+    share = num_frequent / max(num_tokens, 1)
+    chance = 2.0 * math.sqrt(share * (1.0 - share) / max(num_tokens, 1))
+    if num_tokens and accuracy <= share + chance:
+        logging.warning(
+            "It has learned no more than how frequent tokens are: %.1f %% of its first guesses are "
+            "right, and %.1f %% would be if it always guessed the most frequent one. Go on with "
+            "more --num_train_steps (after %d; it takes thousands from random weights), try "
+            "another --learning_rate, or start from an --init_checkpoint.",
+            100 * accuracy,
+            100 * share,
+            settings.num_train_steps,
+        )
 
 
 def main(_: list[str]) -> None:

@@ -16,6 +16,7 @@ from bert.tasks.classification.results import (
     balanced_weights,
     baseline,
     decode,
+    describe_baseline,
     format_report,
     score,
     write_predictions,
@@ -234,6 +235,18 @@ def test_scores_are_fit_for_json_and_hold_the_metrics(task_type):
 def test_logits_that_do_not_fit_are_refused(logits, label_ids, message):
     with pytest.raises(ValueError, match=message):
         score(make_task(), np.array(logits), np.array(label_ids))
+
+
+def test_the_baseline_is_told_with_its_metric():
+    label_ids = np.array([0] * 6 + [1] * 4)
+    for metric, told in [
+        ("f1", "Always answering '1' would reach f1 0.5714, accuracy 0.4000."),
+        ("accuracy", "Always giving the same answer would reach accuracy 0.6000."),
+    ]:
+        task = make_task(metric=metric)
+        scores = score(task, np.random.rand(10, 2), label_ids)
+        scores["baseline"] = baseline(task, label_ids)
+        assert describe_baseline(task, scores) == told
 
 
 def test_the_baseline_is_the_best_constant_answer():

@@ -429,20 +429,19 @@ def test_local_files_do_not_need_tensorflow(settings):
     run_python("-c", code, repr(vars(settings())))
 
 
-def test_the_first_twenty_instances_are_logged(settings, log):
-    data.run(settings(dupe_factor=20))
-    assert log.messages.count("*** Example ***") == 20
-    index = log.messages.index("*** Example ***")
-    assert log.messages[index + 1].startswith("tokens: [CLS] ")
-    assert [message.split(": ")[0] for message in log.messages[index + 2 : index + 9]] == [
-        "input_ids",
-        "input_mask",
-        "segment_ids",
-        "masked_lm_positions",
-        "masked_lm_ids",
-        "masked_lm_weights",
-        "next_sentence_labels",
-    ]
+@pytest.mark.parametrize(("level", "count"), [("INFO", 2), ("DEBUG", 20)])
+def test_a_few_instances_are_shown_readably(settings, log, level, count):
+    log.set_level(level, logger="absl")
+    table = data.run(settings(dupe_factor=20))
+    shown = [message for message in log.messages if message.startswith("Example ")]
+    assert len(shown) == count
+    for message, instance in zip(shown, table, strict=False):
+        said, _, text = message.partition(": ")
+        words = text.split(" ")
+        assert said.endswith(" random" if instance.is_random_next else " the next")
+        hidden = [word.split("=") for word in words if "=" in word]
+        assert [label for _, label in hidden] == instance.masked_lm_labels
+        assert [word.partition("=")[0] for word in words] == instance.tokens
     written = f"Wrote {len(read_records(settings().output_file))} total instances"
     assert log.messages[-2] == written
     assert log.messages[-1].startswith("Made ")

@@ -80,6 +80,19 @@ def test_evaluation_equals_the_original(tmp_path, golden, eval_batch_size):
     assert written == pytest.approx({**original, "global_step": 0}, abs=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("accuracy", "is_told"), [(0.05, True), (0.063, True), (0.065, False), (0.5, False)]
+)
+def test_a_model_of_word_frequencies_is_told_from_one_that_reads(
+    pretraining_run, log, accuracy, is_told
+):
+    """Of 1,000 tokens, 50 are the same: 50 right guesses vary by 6.9."""
+    run_pretraining._tell_whether_learned(pretraining_run(), accuracy, 50, 1000)
+    assert [each[:42] for each in log.messages] == [
+        "It has learned no more than how frequent t"
+    ] * (is_told)
+
+
 def test_training_then_evaluation_alone(pretraining_run, tmp_path, log):
     results = run_pretraining.run(pretraining_run(do_eval=True))
     output = tmp_path / "output"

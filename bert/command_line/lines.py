@@ -56,7 +56,7 @@ class LineHandler(standard_logging.StreamHandler[Any]):
     def format(self, record: standard_logging.LogRecord) -> str:
         """Returns the line."""
         now = time.strftime("%H:%M:%S", time.localtime(record.created))
-        return f"{now} {_text_and_colour(record)[0]}"
+        return f"{now} {_text_and_colour(record)[0]}".rstrip()
 
 
 def _text_and_colour(record: standard_logging.LogRecord) -> tuple[str, str]:

@@ -106,7 +106,7 @@ def save_results(
 ) -> None:
     """Writes `<name>.txt`, sorted lines `key = value`, and the same to TensorBoard."""
     lines = {name: np.float32(value) for name, value in results.items()} | {"global_step": step}
-    values = "  ".join(f"{key} = {lines[key]}" for key in sorted(results))
+    values = "  ".join(f"{key} {results[key]:.4g}" for key in sorted(results))
     logging.info("Results at step %d: %s", step, values)
     path = claim(output_dir, f"{name}.txt")
     write_text(path, "".join(f"{key} = {lines[key]!s}\n" for key in sorted(lines)))

@@ -29,7 +29,9 @@ from bert.files.weight_names import WEIGHTS
 from bert.training import fit, loop
 from bert.training.batches import Batches
 from bert.training.evaluation import EarlyStopping, Predictor
+from bert.training.hints import tell_whether_learned
 from bert.training.plan import Plan, check_apart, make_plan
+from bert.training.shown import show_examples
 from bert.training.task import Arrays, ExampleFile, Inputs, Part, Task
 from bert.weights import checkpoint, tokenizers
 from bert.weights.folder import KEPT_FILES, TOKENIZER, ModelFolder
@@ -130,6 +132,7 @@ def run_once(
         ]
         if is_chief and settings.do_train:
             filled.keep(*kept, stored_task(task))
+        show_examples(task, made[0])
         files = {name: getattr(source, name) for name in ("bert_config_file", "vocab_file")}
         loop.log_set_up(model, strategy, dataclasses.replace(settings, **files))
         return task.metric, _use_model(settings, source, task, model, inputs, plan)
@@ -210,6 +213,8 @@ def _use_model(
         predicted, scores = predictions(each, step)
         if is_chief:
             task.write(settings.output_dir, step, each, predicted, scores)
+        if is_chief and plan and each.part == Part("dev"):
+            tell_whether_learned(settings, task, step, scores)
         results |= _named(each.part, scores)
     if settings.do_export and is_chief:
         folder = manifest.claim_tree(settings.output_dir, SAVED_MODEL)
@@ -432,8 +437,7 @@ def _log_plan(settings: Settings, num_examples: int, num_train_steps: int) -> No
         "Training to step %d: %g epochs of %d examples in batches of %d.",
         num_train_steps,
         settings.num_train_epochs,
-        num_examples,
-        settings.train_batch_size,
+        *(num_examples, settings.train_batch_size),
     )
 
 

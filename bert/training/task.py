@@ -107,6 +107,11 @@ class Task(Protocol):
         ...
 
     @property
+    def guess(self) -> str:
+        """What the baseline is of, such as "always giving the same answer"."""
+        ...
+
+    @property
     def fields(self) -> tuple[str, ...]:
         """Names of an input's values, such as `text_a` and `text_b`."""
         ...
@@ -167,7 +172,10 @@ class Task(Protocol):
         ...
 
     def score(self, inputs: Inputs, predictions: Any) -> dict[str, Any]:
-        """Returns the scores, with `baseline`, that of guessing; empty where none are to be had."""
+        """Returns the scores; empty where none are to be had.
+
+        Among them are `baseline`, that of guessing, and `baseline_metric`, which score it is.
+        """
         ...
 
     def write(

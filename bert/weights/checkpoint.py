@@ -228,14 +228,18 @@ class Stored:
         logging.info("Loaded %d of the model's %d variables from %s.", count, total, self.prefix)
         for variable in found:
             logging.debug("Loaded %s %s", variable.path, tuple(variable.shape))
-        for name in missing:
-            logging.info("Missing there, so it starts at random: %s", name)
+        if missing:
+            logging.info("Missing there, so they start at random: %s", ", ".join(missing))
         if set(missing) & set(_POOLER):
             logging.warning("%s has no pooler. What is made of [CLS] needs training.", self.prefix)
         for name in others:
-            logging.info("Unused there: %s %s", name, self.shapes[name])
-        if slots:
-            logging.info("Unused there: %d optimizer slots.", len(slots))
+            logging.debug("Unused there: %s %s", name, self.shapes[name])
+        if unused:
+            logging.info(
+                "Unused there: %d variables and %d optimizer slots (--verbosity=1 names them).",
+                len(others),
+                len(slots),
+            )
         if deeper := [name for name in others if name.startswith("bert/encoder/layer_")]:
             logging.warning(
                 "The checkpoint has encoder layers that the model has not, such as %s: look at "

@@ -66,6 +66,11 @@ def baseline(task: Task, label_ids: np.ndarray) -> float:
     A run that does not reach more has failed to train. The answers tried are the frequent labels,
     or for multi-label the most frequent one, two, ... together; and for regression the mean.
     """
+    return _score_constant(task, label_ids)[task.metric]
+
+
+def _score_constant(task: Task, label_ids: np.ndarray) -> dict[str, Any]:
+    """Returns the scores of that answer."""
     label_ids = np.asarray(label_ids)
     count = len(label_ids)
     if task.task_type == "regression":
@@ -77,7 +82,24 @@ def baseline(task: Task, label_ids: np.ndarray) -> float:
         counts = np.bincount(label_ids.reshape(-1), minlength=task.num_outputs)
         frequent = np.argsort(-counts, kind="stable")[:8]
         answers = [np.eye(task.num_outputs)[label] for label in frequent]
-    return max(score(task, np.tile(a, (count, 1)), label_ids)[task.metric] for a in answers)
+    scores = [score(task, np.tile(answer, (count, 1)), label_ids) for answer in answers]
+    return max(scores, key=lambda each: each[task.metric])
+
+
+def describe_baseline(task: Task, scores: Mapping[str, Any]) -> str:
+    """Returns a sentence on what guessing would reach, with its accuracy beside another metric.
+
+    Args:
+      task: Whose labels they are.
+      scores: Those of a model, with `baseline`.
+    """
+    reached = f"{task.metric} {scores['baseline']:.4f}"
+    if task.task_type != "classification" or task.metric == "accuracy":
+        return f"Always giving the same answer would reach {reached}."
+    counts = [row["support"] for row in scores["per_class"].values()]
+    constant = _score_constant(task, np.repeat(np.arange(len(counts)), counts))
+    given = max(constant["per_class"], key=lambda name: constant["per_class"][name]["recall"])
+    return f"Always answering {given!r} would reach {reached}, accuracy {constant['accuracy']:.4f}."
 
 
 def balanced_weights(task: Task, label_ids: np.ndarray) -> list[float]:
@@ -304,6 +326,8 @@ def score_regression(predicted: np.ndarray, true: np.ndarray) -> dict[str, Any]:
 def format_scores(labels: Sequence[str], scores: Mapping[str, Any]) -> str:
     """Returns scores as a table of several lines."""
     numbers = {name: value for name, value in scores.items() if isinstance(value, float)}
+    # Told by a sentence of its own, for it is of one of the scores.
+    numbers.pop("baseline", None)
     lines = [f"{name:<10} {numbers[name]:.4f}" for name in sorted(numbers)]
     width = max(map(len, labels), default=0)
     if "per_class" in scores:

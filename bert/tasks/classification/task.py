@@ -81,6 +81,11 @@ class Classification:
         return self.task.metric
 
     @property
+    def guess(self) -> str:
+        kinds = {"regression": "the mean", "multi_label": "the same labels"}
+        return f"always giving {kinds.get(self.task.task_type, 'the same answer')}"
+
+    @property
     def fields(self) -> tuple[str, ...]:
         return ("text_a", "text_b") if self.task.is_pair else ("text_a",)
 
@@ -182,7 +187,8 @@ class Classification:
             )
         label_ids = inputs.arrays["label_ids"][known]
         scores = classification_results.score(self.task, predictions[known], label_ids)
-        return {**scores, "baseline": classification_results.baseline(self.task, label_ids)}
+        baseline = classification_results.baseline(self.task, label_ids)
+        return {**scores, "baseline": baseline, "baseline_metric": self.metric}
 
     def write(
         self,
@@ -208,9 +214,7 @@ class Classification:
         save_scores(folder, step, scores, f"{kind}_results{part.suffix}")
         for line in classification_results.format_report(self.task, scores).splitlines():
             logging.info("  %s", line)
-        logging.info(
-            "Always giving the same answer would reach %s %.4f.", self.metric, scores["baseline"]
-        )
+        logging.info("%s", classification_results.describe_baseline(self.task, scores))
 
     def _write_predictions(self, folder: str, inputs: Inputs, logits: np.ndarray) -> None:
         suffix, examples = inputs.part.suffix, inputs.examples

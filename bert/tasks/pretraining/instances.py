@@ -20,7 +20,8 @@ from bert.files.records import encode_examples, write_records
 
 # Instances whose records are encoded together.
 BATCH = 1024
-NUM_LOGGED = 20
+# Instances that are logged, and that are with --verbosity=1.
+_NUM_SHOWN, _MOST_SHOWN = 2, 20
 
 
 @dataclasses.dataclass(slots=True)
@@ -162,14 +163,23 @@ def write_instances(
             for offset, record in enumerate(encode_examples(features)):
                 index = start + offset
                 writers[index % len(writers)].write(record)
-                if index < NUM_LOGGED:
-                    _log_instance(table[index], {k: v[offset] for k, v in features.items()})
+                if index < _MOST_SHOWN:
+                    _show(index, table[index])
             progress(start)
     logging.info("Wrote %d total instances", len(table))
 
 
-def _log_instance(instance: TrainingInstance, features: dict[str, np.ndarray]) -> None:
-    logging.info("*** Example ***")
-    logging.info("tokens: %s", " ".join(instance.tokens))
-    for name, values in features.items():
-        logging.info("%s: %s", name, " ".join(str(value) for value in (values + 0).tolist()))
+def _show(index: int, instance: TrainingInstance) -> None:
+    """Logs an instance as people read it; most of them only with --verbosity=1."""
+    tokens = list(instance.tokens)
+    for position, label in zip(
+        instance.masked_lm_positions, instance.masked_lm_labels, strict=True
+    ):
+        tokens[position] += f"={label}"
+    logging.log(
+        logging.INFO if index < _NUM_SHOWN else logging.DEBUG,
+        "Example %d, its hidden tokens behind =, the second part %s: %s",
+        index + 1,
+        "random" if instance.is_random_next else "the next",
+        " ".join(tokens),
+    )

@@ -100,6 +100,7 @@ class QuestionAnswering:
 
     kind = "question_answering"
     metric = "f1"
+    guess = "never answering"
     fields = ("question", "context")
 
     @classmethod
@@ -271,12 +272,15 @@ class QuestionAnswering:
             return {}
         texts = {prediction.qas_id: prediction.text for prediction in predictions}
         if not self.decoding.version_2_with_negative:
-            return {**squad_scores.evaluate_v1(golds, texts), "baseline": 0.0}
+            return {**squad_scores.evaluate_v1(golds, texts), **self._baseline(0.0)}
         odds = {each.qas_id: each.null_odds for each in predictions if each.null_odds is not None}
         # The answers are already empty beyond this threshold: they are scored as they stand.
         threshold = self.decoding.null_score_diff_threshold
         scores = squad_scores.evaluate_v2(golds, texts, odds, threshold)
-        return {**scores, "baseline": 100.0 * scores.get("NoAns_total", 0) / scores["total"]}
+        return {**scores, **self._baseline(scores.get("NoAns_total", 0) / scores["total"])}
+
+    def _baseline(self, share: float) -> dict[str, Any]:
+        return {"baseline": 100.0 * share, "baseline_metric": self.metric}
 
     def write(
         self,
@@ -295,7 +299,7 @@ class QuestionAnswering:
             claim(folder, "null_odds.json") if is_v2 else None,
         )
         # The files have the official scores alone.
-        official = {name: value for name, value in scores.items() if name != "baseline"}
+        official = {name: scores[name] for name in scores if not name.startswith("baseline")}
         if official:
             _write_scores(folder, step, official)
         page = claim(folder, "predictions.html")

@@ -46,6 +46,7 @@ class MultipleChoice:
 
     kind = "multiple_choice"
     metric = "accuracy"
+    guess = "always giving the same number"
     fields = ("context", "endings")
 
     @classmethod
@@ -174,7 +175,8 @@ class MultipleChoice:
                 len(inputs.examples),
             )
         arrays = {name: inputs.arrays[name][known] for name in ("choice_mask", "label_ids")}
-        return swag_examples.score(arrays, predictions[known])
+        scores = swag_examples.score(arrays, predictions[known])
+        return {**scores, "baseline_metric": self.metric}
 
     def write(
         self,

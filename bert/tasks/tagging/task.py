@@ -93,6 +93,7 @@ class Tagging:
 
     kind = "tagging"
     metric = "f1"
+    guess = "tagging every word as O"
     fields = ("text",)
 
     def stored(self) -> dict[str, Any]:
@@ -194,7 +195,8 @@ class Tagging:
             return {}
         scores = tagging_windows.score(self.task, inputs.examples, predictions.sentences)
         # Who guesses O finds nothing.
-        return {**scores, "loss": predictions.loss, "baseline": 0.0}
+        baseline = {"baseline": 0.0, "baseline_metric": self.metric}
+        return {**scores, "loss": predictions.loss, **baseline}
 
     def write(
         self,
