@@ -298,7 +298,7 @@ def _check_free(folder: str, name: str, texts: Mapping[str, bytes], output: str)
 
 def _texts(settings: Settings, source: "ModelFolder", architecture: str) -> dict[str, bytes]:
     """Returns the other files of the result by name."""
-    from bert.weights.folder import CONFIG_FILE, kept_files
+    from bert.weights.kept import CONFIG_FILE, kept_files
 
     vocabulary = None
     if source.find("vocab_file"):

@@ -24,11 +24,12 @@ from bert.command_line.flags import REQUIRED, flag
 from bert.command_line.lines import show_lines
 from bert.files.casing import warn_of_casing
 from bert.files.outputs import check_outputs
-from bert.files.paths import file_size, open_file, read_lines
+from bert.files.paths import file_size, open_file, read_file, read_lines
 from bert.files.places import is_remote
 from bert.files.records import has_feature
 from bert.files.tables import describe_files, find_texts
 from bert.original import instances as original_instances
+from bert.tasks.pretraining import making
 from bert.tasks.pretraining.instances import InstanceTable, TrainingInstance, write_instances
 from bert.tasks.pretraining.statistics import describe_corpus, describe_instances
 
@@ -60,6 +61,12 @@ class Settings(
         group="output",
     )
     vocab_file: str = flag(REQUIRED, "WordPiece vocabulary, one entry a line.", group="model")
+    do_lower_case: bool = flag(
+        True,
+        "Lower-case the text and strip accents: true for uncased models, false for cased ones.",
+        alias="do_lower",
+        group="model",
+    )
     do_whole_word_mask: bool = flag(
         False, "Mask all pieces of a word or none, rather than single ones."
     )
@@ -467,7 +474,8 @@ _NO_PART = ("input_file", "output_file", "vocab_file", "overwrite", "check")
 def _describe(settings: Settings, tokenizer: tokenization.FullTokenizer) -> dict[str, Any]:
     """Returns what the records depend on, the text apart."""
     flags = {name: value for name, value in vars(settings).items() if name not in _NO_PART}
-    return {**flags, "vocab_size": max(tokenizer.inv_vocab) + 1}
+    vocabulary = read_file(settings.vocab_file)
+    return making.describe(flags, vocabulary, max(tokenizer.inv_vocab) + 1)
 
 
 def _open_tokenizer(settings: Settings) -> tokenization.FullTokenizer:

@@ -21,7 +21,7 @@ from absl import logging
 
 import tokenization
 from bert.command_line import flags as common_flags
-from bert.command_line.checks import Checks, start
+from bert.command_line.checks import FAILED, Checks, start
 from bert.command_line.console import run_script
 from bert.command_line.flags import REQUIRED, flag
 from bert.files.huggingface import vocab_text
@@ -81,7 +81,8 @@ def run(settings: Settings) -> dict[str, int]:
     folder = ModelFolder.of(settings)
     config = folder.config
     vocab = _load_vocab(folder.vocab_file, config.vocab_size)
-    words = check_words(settings.new_words, vocab, settings.do_lower_case)
+    lower = folder.do_lower_case is not False
+    words = check_words(settings.new_words, vocab, lower)
     places = place(words, vocab, use_unused=settings.use_unused)
     _check_output(settings.output_dir, folder)
     _check_embeddings(folder, config)
@@ -91,9 +92,10 @@ def run(settings: Settings) -> dict[str, int]:
     rows = {places[word]: [vocab[piece] for piece in pieces[word]] for word in words}
     tensors = _extended_tensors(folder.stored, config, rows, size)
     _log_words(places, pieces, vocab)
-    _write(
-        settings.output_dir, tensors, dataclasses.replace(config, vocab_size=size), places, vocab
-    )
+    extended = dataclasses.replace(config, vocab_size=size)
+    entries = {index: token for token, index in vocab.items()}
+    entries |= {index: word for word, index in places.items()}
+    _write(settings.output_dir, tensors, extended, entries, folder.known_casing)
     return places
 
 
@@ -103,7 +105,7 @@ def check(settings: Settings, checks: Checks) -> None:
     from bert.weights.folder import ModelFolder
 
     folder, config = check_model(checks, settings)
-    lower = settings.do_lower_case
+    lower = folder is FAILED or folder.do_lower_case is not False
     casing = "texts are lower-cased" if lower else "cased"
     checks("casing", ModelFolder.check_casing, folder, tells=lambda _: casing)
     vocab = checks(
@@ -191,7 +193,7 @@ def place(words: Sequence[str], vocab: Mapping[str, int], *, use_unused: bool) -
 
 
 def _check_output(output_dir: str, folder: "ModelFolder") -> None:
-    from bert.weights.folder import CONFIG_FILE, VOCAB_FILE
+    from bert.weights.kept import CONFIG_FILE, VOCAB_FILE
 
     make_folder(output_dir)
     written = [
@@ -273,16 +275,14 @@ def _write(
     output_dir: str,
     tensors: Mapping[str, np.ndarray],
     config: "modeling.BertConfig",
-    places: Mapping[str, int],
-    vocab: Mapping[str, int],
+    entries: Mapping[int, str],
+    do_lower_case: bool | None,
 ) -> None:
     from bert.weights import checkpoint
     from bert.weights.folder import ModelFolder
 
-    entries = {index: token for token, index in vocab.items()}
-    entries |= {index: word for word, index in places.items()}
     vocabulary = vocab_text(entries[index] for index in range(len(entries)))
-    ModelFolder(output_dir).keep(config, vocabulary)
+    ModelFolder(output_dir).keep(config, vocabulary, do_lower_case=do_lower_case)
     # Last, for without its weights the folder is no model.
     prefix = os.path.join(output_dir, WEIGHTS)
     checkpoint.save_tensors(prefix, tensors)

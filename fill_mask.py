@@ -1,7 +1,7 @@
 r"""Asks a pre-trained model what stands at [MASK], or how likely a text is (paper, section 3.1).
 
-    python fill_mask.py --checkpoint=my_bert --vocab_file=vocab.txt "Paris is the [MASK] of France."
-    python fill_mask.py --checkpoint=my_bert --vocab_file=vocab.txt --score --input_file=text.txt
+    python fill_mask.py --checkpoint=my_bert "Paris is the [MASK] of France."
+    python fill_mask.py --checkpoint=my_bert --score --input_file=text.txt
 
 A text is `A` or a pair `A ||| B`.
 """
@@ -141,6 +141,7 @@ def _open_folder(settings: Settings) -> "ModelFolder":
         bert_config_file=settings.bert_config_file,
         vocab_file=settings.vocab_file,
         do_lower_case=settings.do_lower_case,
+        default_casing=settings.LOWERS_BY_DEFAULT,
     )
 
 

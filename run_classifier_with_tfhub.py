@@ -88,7 +88,8 @@ def _complete(
 ) -> run_classifier.Settings:
     """Returns the settings with the module's files; `folder` is for those that it lacks."""
     from bert.weights import tf_hub
-    from bert.weights.folder import CONFIG_FILE, ModelFolder
+    from bert.weights.folder import ModelFolder
+    from bert.weights.kept import CONFIG_FILE
 
     found: dict[str, Any]
     if handle.startswith(("http:", "https:")):

@@ -9,7 +9,7 @@ taken for cased ones unless --do_lower_case is given.
 
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from absl import flags
 
@@ -45,7 +45,14 @@ _LSTM_LEARNING_RATE = 1e-3
 class Settings(common_flags.FileSettings):
     """The flags of this script, by name."""
 
-    do_lower_case: bool = False
+    LOWERS_BY_DEFAULT: ClassVar[bool] = False
+    do_lower_case: bool | None = flag(
+        None,
+        "Lower-case the text and strip accents: true for uncased models, false for cased ones; "
+        "absent, as the folder of the model says, or else false.",
+        alias="do_lower",
+        group="model",
+    )
     eval_batch_size: int = flag(8, "Sentences per evaluation step.", low=1, group="training")
     data_dir: str | None = flag(
         None,

@@ -9,7 +9,9 @@ Reads the records of create_pretraining_data.py. Run again, it goes on from the 
 
 import contextlib
 import dataclasses
+import functools
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +27,8 @@ from bert.files import fingerprints, manifest
 from bert.files.outputs import make_folder
 from bert.files.paths import match_files
 from bert.files.weight_names import step_of
+from bert.tasks.pretraining import making
+from bert.tasks.pretraining.making import Making
 
 if TYPE_CHECKING:
     import keras
@@ -38,9 +42,24 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(common_flags.LengthSettings, common_flags.TrainingSettings):
+class Settings(common_flags.TrainingSettings):
     """The flags of this script, by name."""
 
+    # None until the index beside the records is read.
+    max_seq_length: int = flag(
+        None,
+        "Tokens per sequence of the records; absent, as the index beside them says, or else "
+        f"{making.LENGTHS['max_seq_length']}.",
+        low=1,
+        group="data",
+    )
+    max_predictions_per_seq: int = flag(
+        None,
+        "Masked tokens per sequence of the records at most; absent, as the index beside them says, "
+        f"or else {making.LENGTHS['max_predictions_per_seq']}.",
+        low=1,
+        group="data",
+    )
     input_file: str = flag(
         REQUIRED, "TFRecord files to train on: a comma-separated list of paths or patterns."
     )
@@ -103,16 +122,19 @@ def run(settings: Settings) -> dict[str, float]:
 
     show_lines()
     _check_verbs(settings)
+    made = _find_making(settings)
+    settings = _complete(settings, made)
     folder = ModelFolder.of(settings)
     strategy = loop.strategy_of(settings)
     config = folder.config
     init = _find_init(settings, folder, config)
+    _check_making(made, folder, config)
     check_length(settings.max_seq_length, config)
     _check_batch_sizes(settings, strategy.num_replicas_in_sync)
     features = _features(settings, config)
     train_batches = _open_training(settings, features) if settings.do_train else None
     eval_batches = _open_evaluation(settings, features) if settings.do_eval else None
-    _check_same(settings, config)
+    _check_same(settings, config, made)
     filled = _make_output(settings)
     writes = loop.is_chief(strategy)
     held = settings.do_train and writes
@@ -121,7 +143,9 @@ def run(settings: Settings) -> dict[str, float]:
         loop.log_set_up(model, strategy, settings)
         if settings.do_train:
             assert train_batches is not None
-            step = _train(settings, config, model, train_batches, init)
+            casing = made.do_lower_case if made.vocabulary else None
+            keep = functools.partial(filled.keep, config, made.vocabulary, do_lower_case=casing)
+            step = _train(settings, keep, model, train_batches, init)
         else:
             step = _restore(settings, model, init)
         if not settings.do_eval:
@@ -147,7 +171,11 @@ def check(settings: Settings, checks: Checks) -> None:
     verbs = training_checks.verbs_text(settings)
     checks("flags", _check_verbs, settings, tells=lambda _: verbs)
     strategy, num_replicas = training_checks.check_devices(checks, settings)
+    made = checks("made with", _find_making, settings, tells=Making.tell)
+    settings = _complete(settings, Making({}, "") if made is FAILED else made)
     source, config = check_model(checks, settings)
+    told = "can be the model's"
+    checks("vocabulary", _check_making, made, source, config, tells=lambda _: told)
     init = checks("weights", _find_init, settings, source, config, tells=_describe_init)
     length, size = settings.max_seq_length, settings.train_batch_size
     checks("lengths", check_length, length, config, tells=lambda _: f"up to {length} tokens")
@@ -161,7 +189,7 @@ def check(settings: Settings, checks: Checks) -> None:
         checks("held-out records", _open_evaluation, settings, features, tells=_describe_records)
     training_checks.check_folder(checks, settings, _make_output)
     told = "of the same shape, if there is any"
-    checks("model there", _check_same, settings, config, tells=lambda _: told)
+    checks("model there", _check_same, settings, config, made, tells=lambda _: told)
     if not settings.do_train:
         checks("model", _restore_model, settings, config, init, strategy, tells=_describe_step)
         return
@@ -244,6 +272,44 @@ def _check_batch_sizes(settings: Settings, num_replicas: int) -> None:
         )
 
 
+def _find_making(settings: Settings) -> Making:
+    """Returns how the records were made, those to evaluate on included; checks the lengths."""
+    files = match_files(settings.input_file, "input_file")
+    if settings.eval_input_file:
+        files += match_files(settings.eval_input_file, "eval_input_file")
+    made = making.read(files)
+    _complete(settings, made)
+    return made
+
+
+def _complete(settings: Settings, made: Making) -> Settings:
+    """Returns the settings with the lengths of the records."""
+    lengths: dict[str, Any]
+    lengths = {name: made.length(name, getattr(settings, name)) for name in making.LENGTHS}
+    return dataclasses.replace(settings, **lengths)
+
+
+def _check_making(made: Making, folder: "ModelFolder", config: "modeling.BertConfig") -> None:
+    """Checks that vocabulary and casing of the records can be those of the model."""
+    made.check_size(config.vocab_size)
+    if made.vocabulary is None:
+        logging.info(
+            "Nothing beside %s tells the vocabulary of the records, so the model's folder will not "
+            "have it: give --vocab_file where the model is used.",
+            made.path,
+        )
+        return
+    folder.check_given(made.vocab, making.NOUN, made.path)
+    if folder.stored_casing not in (None, made.do_lower_case):
+        logging.warning(
+            "The records in %r were made with --do_lower_case=%s, but the model in %r is %s.",
+            made.path,
+            made.do_lower_case,
+            folder.path,
+            "uncased" if folder.stored_casing else "cased",
+        )
+
+
 def _features(settings: Settings, config: "modeling.BertConfig") -> dict[str, "Feature"]:
     from bert.tasks.pretraining.heads import pretraining_features
 
@@ -279,11 +345,19 @@ def _open_evaluation(settings: Settings, features: dict[str, "Feature"]) -> "Bat
     return batches
 
 
-def _check_same(settings: Settings, config: "modeling.BertConfig") -> None:
-    """Checks that what is in `--output_dir` belongs to a model of this shape."""
+def _check_same(settings: Settings, config: "modeling.BertConfig", made: Making) -> None:
+    """Checks that what is in `--output_dir` belongs to a model of this shape and vocabulary."""
     from bert.weights.folder import ModelFolder
+    from bert.weights.kept import VOCAB_FILE
 
-    ModelFolder(settings.output_dir).check_kept(config)
+    there = ModelFolder(settings.output_dir)
+    there.check_kept(config)
+    own = VOCAB_FILE in manifest.read_names(settings.output_dir)
+    if own and made.vocabulary not in (None, there.vocabulary):
+        raise ValueError(
+            "`--output_dir` must hold a model of the same vocabulary, if any. That of "
+            f"{made.path!r} is not the one in {there.vocab_file!r}. Give another `--output_dir`."
+        )
 
 
 def _make_output(settings: Settings) -> "ModelFolder":
@@ -301,17 +375,6 @@ def _open_records(files: list[str], features: dict[str, "Feature"]) -> "Records"
 
     records = Records(files)
     records.check_first(features)
-    vocab_size = features["input_ids"].limit
-    for file in records.files:
-        made_with = file.made_with.get("vocab_size", vocab_size)
-        if made_with != vocab_size:
-            logging.warning(
-                "%s was made with a vocabulary of %d tokens, but `vocab_size` in "
-                "--bert_config_file is %d. Do they belong together?",
-                file.path,
-                made_with,
-                vocab_size,
-            )
     return records
 
 
@@ -352,13 +415,12 @@ def _begin(settings: Settings, model: "keras.Model", plan: "Plan") -> "loop.Run"
 
 def _train(
     settings: Settings,
-    config: "modeling.BertConfig",
+    keep: Callable[[], None],
     model: "keras.Model",
     batches: "Batches",
     init: "checkpoint.Stored | None",
 ) -> int:
     from bert.training import loop
-    from bert.weights.folder import ModelFolder
 
     run = _begin(settings, model, _plan(settings, init))
     logging.info(
@@ -369,7 +431,7 @@ def _train(
         settings.train_batch_size,
     )
     if loop.is_chief(run.trainer.strategy):
-        ModelFolder(settings.output_dir).keep(config)
+        keep()
     run.train(batches)
     run.end()
     return settings.num_train_steps

@@ -27,7 +27,8 @@ from bert.tasks.tagging import task as tagging_task
 from bert.tasks.tagging import windows as tagging_windows
 from bert.training.task import Task
 from bert.weights import huggingface
-from bert.weights.folder import TASK_FILE, ModelFolder
+from bert.weights.folder import ModelFolder
+from bert.weights.kept import TASK_FILE
 
 # By the `kind` in `task.json`, what makes a task of it.
 KINDS: Mapping[

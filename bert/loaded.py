@@ -25,7 +25,8 @@ from bert.training.batches import round_up
 from bert.training.evaluation import Predictor
 from bert.training.task import Arrays, Part, Row, Task, stored_field
 from bert.weights import huggingface
-from bert.weights.folder import TASK_FILE, ModelFolder, require_segments
+from bert.weights.folder import ModelFolder, require_segments
+from bert.weights.kept import TASK_FILE
 
 
 class LoadedModel:

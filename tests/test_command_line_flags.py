@@ -220,9 +220,9 @@ def test_an_overridden_default_reaches_flag_alias_and_help(new_flags):
 @pytest.mark.parametrize(
     ("script", "expected"),
     [
-        (run_squad, {"max_seq_length": 384, "do_lower": True}),
+        (run_squad, {"max_seq_length": 384, "do_lower": None}),
         (run_swag, {"max_seq_length": 128, "train_batch_size": 16, "learning_rate": 2e-5}),
-        (run_ner, {"do_lower_case": False, "do_lower": False}),
+        (run_ner, {"do_lower_case": None, "do_lower": None}),
     ],
     ids=["run_squad", "run_swag", "run_ner"],
 )

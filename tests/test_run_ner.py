@@ -611,6 +611,6 @@ def test_models_are_cased_by_default():
     found = dict(
         re.findall(r"<name>(\w+)</name>.*?<default>(.*?)</default>", listing, flags=re.DOTALL)
     )
-    assert found["do_lower_case"] == "false"
+    assert (found["do_lower_case"], run_ner.Settings.LOWERS_BY_DEFAULT) == ("None", False)
     for name, value in {"text_column": "0", "label_column": "-1", "scheme": ""}.items():
         assert found[name] == value

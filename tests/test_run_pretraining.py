@@ -169,7 +169,8 @@ def test_indexed_records_are_whole_and_of_the_same_vocabulary(
         run_pretraining.run(
             pretraining_run(input_file=path, num_train_steps=1, output_dir=str(tmp_path / "o"))
         )
-        warnings = [m for m in log.messages if f"{path} was made with a vocabulary of 20" in m]
+        message = f"{path!r} has 20 tokens, but `vocab_size`"
+        warnings = [m for m in log.messages if message in m]
         assert len(warnings) == expected
     os.truncate(path, sum(len(record) + 16 for record in records[:4]))
     with pytest.raises(ValueError, match="must hold all 6 records that were written"):

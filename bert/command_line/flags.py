@@ -16,7 +16,7 @@ import math
 import shlex
 from collections.abc import Callable, Collection, Mapping
 from types import NoneType
-from typing import Any, TypeVar, get_args
+from typing import Any, ClassVar, TypeVar, get_args
 
 from absl import flags
 
@@ -321,11 +321,14 @@ class VocabularySettings:
 
     vocab_file: str = flag("", f"WordPiece vocabulary, one entry a line{BESIDE}.")
     # The original's README tells users of cased models to pass --do_lower=False.
-    do_lower_case: bool = flag(
-        True,
-        "Lower-case the text and strip accents: true for uncased models, false for cased ones.",
+    do_lower_case: bool | None = flag(
+        None,
+        "Lower-case the text and strip accents: true for uncased models, false for cased ones; "
+        "absent, as the folder of the model says, or else true.",
         alias="do_lower",
     )
+    # What it is where neither the flag nor the folder of the model says anything.
+    LOWERS_BY_DEFAULT: ClassVar[bool] = True
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

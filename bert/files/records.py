@@ -15,9 +15,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
 import numpy as np
+from absl import logging
 
 from bert.files.durable import replace_files
-from bert.files.paths import index_path, open_file
+from bert.files.paths import file_size, index_path, is_file, open_file, read_file
 
 # A record in its file is its length (8 bytes), a checksum of that (4), the record, a checksum of it
 # (4).
@@ -130,6 +131,30 @@ def decode_index(content: bytes) -> Index:
     if values["form"] != _INDEX_FORM:
         raise ValueError(f"its form must be {_INDEX_FORM}. Received {values['form']!r}.")
     return Index(np.frombuffer(ends, "<i8"), values["made_with"])
+
+
+def read_index(path: str) -> Index | None:
+    """Returns the index beside a TFRecord file; None where there is none that can be read."""
+    place = index_path(path)
+    if not is_file(place):
+        logging.debug("There is no %s: records that are missing cannot be told.", place)
+        return None
+    try:
+        return decode_index(read_file(place))
+    except (OSError, ValueError) as error:
+        logging.warning("%s is not used, for it cannot be read: %s", place, error)
+        return None
+
+
+def find_making(path: str) -> Mapping[str, Any]:
+    """Returns how the records of a file were made, {} where nothing beside it says so.
+
+    The file itself is not read: an index that was written for another one is told by the size.
+    """
+    index = read_index(path)
+    if index is None or int(index.ends[-1] if len(index.ends) else 0) != file_size(path):
+        return {}
+    return index.made_with
 
 
 def has_feature(path: str, name: str) -> bool:

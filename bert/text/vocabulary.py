@@ -1,9 +1,10 @@
 """Vocabularies: a token a line, whose number is its id."""
 
 import io
-import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+
+from absl import logging
 
 from bert.files import huggingface as huggingface_files
 from bert.files.paths import read_file
@@ -58,10 +59,85 @@ def _number_tokens(lines: Iterable[bytes], name: str) -> dict[str, int]:
             f"`vocab_file` must hold a token a line. Received {name!r}, which is empty."
         )
     if repeated:
-        logging.getLogger(__name__).warning(
+        logging.warning(
             "Vocabulary %r lists %d tokens again, and the last line counts: %s.",
             name,
             len(repeated),
             "; ".join(repeated[:5]),
         )
     return vocab
+
+
+# Tables of tokens are padded to multiples of 8, 64 or 128 rows.
+_MULTIPLE = 8
+_PADDING = 128
+
+
+def check_size(size: int, vocab_size: int, what: str, path: str) -> None:
+    """Checks that a vocabulary can be that of a model; warns where that is not likely.
+
+    Released models have as many tokens as rows, or a few less where the table is padded. Some have
+    spare rows: 30,521 tokens for 50,000 rows is the most that is known of public ones.
+
+    Args:
+      size: The tokens of the vocabulary.
+      vocab_size: The rows of the model's table, as `bert_config.json` says.
+      what: The vocabulary, to begin a message.
+      path: Where it is from.
+
+    Raises:
+      ValueError: where it has more tokens than the model has rows; or not half as many, and at
+        least 128 fewer.
+    """
+    rows = "the `vocab_size` in --bert_config_file"
+    if size > vocab_size:
+        raise ValueError(
+            f"{what} must have at most {vocab_size} tokens, {rows}. {path!r} has {size}; do they "
+            "belong together?"
+        )
+    num_spare = vocab_size - size
+    if num_spare >= max(size, _PADDING):
+        raise ValueError(
+            f"{what} must have more than half as many tokens as the model has rows, {vocab_size}, "
+            f"{rows}; padding and spare rows are fewer. {path!r} has {size}, so it cannot be "
+            "the model's; give the vocabulary that the model was trained with."
+        )
+    is_padding = num_spare < _PADDING and vocab_size % _MULTIPLE == 0
+    if num_spare and not is_padding:
+        logging.warning(
+            "%r has %d tokens, but `vocab_size` in --bert_config_file is %d. Do they belong "
+            "together?",
+            path,
+            size,
+            vocab_size,
+        )
+
+
+def check_same(
+    vocab: Mapping[str, int], what: str, path: str, *, own: Mapping[str, int], own_file: str
+) -> None:
+    """Checks that a vocabulary is that of a model, or made of it.
+
+    Made of it is one with other words in place of [unused] entries, or more behind the last.
+
+    Args:
+      vocab: The id of every token.
+      what: The vocabulary, to begin a message.
+      path: Where it is from.
+      own: The vocabulary beside the model's weights.
+      own_file: The file of that one.
+
+    Raises:
+      ValueError: where they differ in most entries.
+    """
+    others = own.items() - vocab.items()
+    if 2 * len(others) > len(own):
+        raise ValueError(
+            f"{what} must be that of the model, or made of it. {path!r} differs from "
+            f"{own_file!r} in {len(others):,} of {len(own):,} entries. Give that one, which is "
+            "taken where no other is given."
+        )
+    if others:
+        logging.info(
+            "The vocabulary of %r differs from %r in %d entries.", path, own_file, len(others)
+        )

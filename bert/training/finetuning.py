@@ -34,7 +34,8 @@ from bert.training.plan import Plan, check_apart, make_plan
 from bert.training.shown import show_examples
 from bert.training.task import Arrays, ExampleFile, Inputs, Part, Task
 from bert.weights import checkpoint, tokenizers
-from bert.weights.folder import KEPT_FILES, TOKENIZER, ModelFolder
+from bert.weights.folder import ModelFolder
+from bert.weights.kept import KEPT_FILES, TOKENIZER
 
 Settings = common_flags.FineTuningSettings
 SettingsType = TypeVar("SettingsType", bound=Settings)

@@ -16,9 +16,9 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert.files.paths import index_path, is_file, read_file
+from bert.files.paths import index_path
 from bert.files.places import is_remote
-from bert.files.records import RECORD_FOOTER, RECORD_HEADER, Index, decode_index
+from bert.files.records import RECORD_FOOTER, RECORD_HEADER, read_index
 
 
 class RecordFile:
@@ -152,7 +152,7 @@ def _check_index(path: str, ends: np.ndarray) -> Mapping[str, Any]:
     Raises:
       ValueError: where the last ones are missing.
     """
-    index = _read_index(path)
+    index = read_index(path)
     if index is None:
         return {}
     if np.array_equal(ends, index.ends):
@@ -165,15 +165,3 @@ def _check_index(path: str, ends: np.ndarray) -> Mapping[str, Any]:
         )
     logging.info("%s is not the file that %s was written for.", path, index_path(path))
     return {}
-
-
-def _read_index(path: str) -> Index | None:
-    place = index_path(path)
-    if not is_file(place):
-        logging.debug("There is no %s: records that are missing cannot be told.", place)
-        return None
-    try:
-        return decode_index(read_file(place))
-    except (OSError, ValueError) as error:
-        logging.warning("%s is not used, for it cannot be read: %s", place, error)
-        return None

@@ -29,7 +29,8 @@ from bert.training.finetuning import OpenTask
 from bert.training.plan import check_apart
 from bert.training.task import Inputs, Task
 from bert.weights import checkpoint, provenance
-from bert.weights.folder import KEPT_FILES, ModelFolder
+from bert.weights.folder import ModelFolder
+from bert.weights.kept import KEPT_FILES
 from bert.weights.saving import save_tensors
 
 Settings = common_flags.FineTuningSettings

@@ -16,17 +16,15 @@ from bert.files import fingerprints, manifest
 from bert.files import huggingface as huggingface_files
 from bert.files.casing import warn_of_casing
 from bert.files.durable import replace_files
-from bert.files.paths import find_file, is_file, open_file, paths_from, read_file
+from bert.files.paths import find_file, is_file, paths_from, read_file
 from bert.files.weight_names import step_of
+from bert.text.vocabulary import check_same
 from bert.weights import checkpoint, provenance, tokenizers
 from bert.weights.checkpoint import Stored
+from bert.weights.kept import CONFIG_FILE, KEPT, TASK_FILE, TOKENIZER, VOCAB_FILE, kept_files
 from bert.weights.variables import check_size
 from modeling import BertConfig
 
-CONFIG_FILE = "bert_config.json"
-VOCAB_FILE = "vocab.txt"
-# What a fine-tuned model decides.
-TASK_FILE = "task.json"
 TOKENIZER_FILE = huggingface_files.TOKENIZER_FILE
 
 # By flag, the names that its file may have in the folder of a model.
@@ -34,13 +32,6 @@ _NAMES = {
     "bert_config_file": (CONFIG_FILE, huggingface_files.CONFIG_FILE),
     "vocab_file": (VOCAB_FILE, TOKENIZER_FILE),
 }
-
-# What `ModelFolder.keep` writes.
-KEPT_FILES = (CONFIG_FILE, VOCAB_FILE, TASK_FILE)
-# In `task.json`, how the tokenizer differs from the original's.
-TOKENIZER = "tokenizer"
-# By these names, in `task.json`, the bytes and digests of the files that it needs beside it.
-_KEPT = "files"
 
 
 class ModelFolder:
@@ -53,6 +44,7 @@ class ModelFolder:
       bert_config_file: Given in place of that in the folder.
       vocab_file: Given in place of that in the folder.
       do_lower_case: Given; None for what the folder says.
+      default_casing: What `do_lower_case` is where nothing says it.
     """
 
     def __init__(
@@ -64,12 +56,14 @@ class ModelFolder:
         bert_config_file: str | None = None,
         vocab_file: str | None = None,
         do_lower_case: bool | None = None,
+        default_casing: bool | None = None,
     ) -> None:
         self.path = path
         self.flag = flag
         self._stored = stored
         self._given = {"bert_config_file": bert_config_file, "vocab_file": vocab_file}
         self._given_casing = do_lower_case
+        self._default_casing = default_casing
 
     @classmethod
     def open(cls, path: str, flag: str = "init_checkpoint", **given: Any) -> "ModelFolder":
@@ -114,6 +108,7 @@ class ModelFolder:
         """Returns what `of` does, of which nothing but the weights has been looked for."""
         given = {flag: getattr(settings, flag) for flag in _NAMES if hasattr(settings, flag)}
         given["do_lower_case"] = getattr(settings, "do_lower_case", None)
+        given["default_casing"] = getattr(settings, "LOWERS_BY_DEFAULT", None)
         path = getattr(settings, "init_checkpoint", None)
         if not path:
             return cls(settings.output_dir, **given)
@@ -159,7 +154,7 @@ class ModelFolder:
 
     def _check_whole(self, path: str) -> None:
         """Checks that a file is the one that was kept with the task."""
-        kept = self.task.get(_KEPT, {}).get(os.path.basename(path))
+        kept = self.task.get(KEPT, {}).get(os.path.basename(path))
         if kept is None:
             return
         text = read_file(path)
@@ -236,8 +231,26 @@ class ModelFolder:
         tokenizers.check_vocabulary(
             tokenizer.vocab, self.vocab_file, self.config.vocab_size, special_tokens
         )
+        if self._given["vocab_file"]:
+            self.check_given(tokenizer.vocab, "`--vocab_file`", self.vocab_file)
         warn_of_casing(tokenizer.vocab, self.vocab_file, casing)
         return tokenizer
+
+    def check_given(self, vocab: Mapping[str, int], what: str, path: str) -> None:
+        """Checks a vocabulary from elsewhere against the one beside the weights, if one is there.
+
+        Args:
+          vocab: The id of every token.
+          what: It, to begin a message.
+          path: Where it is from.
+
+        Raises:
+          ValueError: where they are different ones.
+        """
+        own_file = find_file(self.path, _NAMES["vocab_file"]) if self._stored else None
+        if own_file:
+            own = tokenizers.make(own_file, True, self.tokenizer_options).vocab
+            check_same(vocab, what, path, own=own, own_file=own_file)
 
     @functools.cached_property
     def tokenizer_options(self) -> dict[str, Any]:
@@ -253,35 +266,37 @@ class ModelFolder:
 
     @property
     def do_lower_case(self) -> bool | None:
-        """Whether the model is uncased: as is given, or as the folder says, if anything does."""
-        if self._given_casing is not None:
-            return self._given_casing
+        """Whether the model is uncased: as is given, or as the folder says, or by default."""
+        return self._default_casing if self.known_casing is None else self.known_casing
+
+    @property
+    def stored_casing(self) -> bool | None:
+        """Whether the model is uncased, as the folder says, if anything in it does."""
         return self._stored_casing[0] if self._stored_casing else None
+
+    @property
+    def known_casing(self) -> bool | None:
+        """Whether the model is uncased: as is given, or as the folder says, if anything does."""
+        return self.stored_casing if self._given_casing is None else self._given_casing
 
     @functools.cached_property
     def _stored_casing(self) -> tuple[bool, str] | None:
         """Whether the folder says that the model is uncased, and the file that says so."""
-        for name in (TASK_FILE, huggingface_files.TOKENIZER_CONFIG_FILE):
-            casing = self._read_object(name).get("do_lower_case")
-            if isinstance(casing, bool):
-                return casing, os.path.join(self.path, name)
-        path = os.path.join(self.path, TOKENIZER_FILE)
-        if not is_file(path):
-            return None
-        with open_file(path) as file:
-            casing = huggingface_files.read_casing(file.read(), path)
-        return None if casing is None else (casing, path)
+        names = (TASK_FILE, huggingface_files.TOKENIZER_CONFIG_FILE)
+        return tokenizers.read_casing(self.path, self._read_object, names)
 
     def check_casing(self) -> None:
-        """Checks the given casing of texts against what the folder of weights says of its model."""
-        given = self._given_casing
-        if given is None or not self._stored:
+        """Checks the casing of texts against what the folder of weights says of its model."""
+        casing = self.do_lower_case
+        if casing is None or not self._stored:
             return
-        tokenization.validate_case_matches_checkpoint(given, self._stored.path)
-        if self._stored_casing and self._stored_casing[0] != given:
+        # What the folder says of itself counts more than its name.
+        if self._given_casing is not None or not self._stored_casing:
+            tokenization.validate_case_matches_checkpoint(casing, self._stored.path)
+        if self._stored_casing and self._stored_casing[0] != casing:
             raise ValueError(
                 f"`--do_lower_case` must be {self._stored_casing[0]} for this model, as "
-                f"{self._stored_casing[1]!r} says. Received {given}."
+                f"{self._stored_casing[1]!r} says. Received {casing}."
             )
 
     @property
@@ -289,14 +304,14 @@ class ModelFolder:
         """What `task.json` holds, {} where there is none."""
         stored = self._read_object(TASK_FILE)
         path = os.path.join(self.path, TASK_FILE)
-        objects = dict.fromkeys(("task", TOKENIZER, _KEPT), (dict, "an object"))
+        objects = dict.fromkeys(("task", TOKENIZER, KEPT), (dict, "an object"))
         for key, (kind, noun) in {"kind": (str, "text"), **objects}.items():
             if not isinstance(stored.get(key, kind()), kind):
                 raise ValueError(f"`{key}` in {path!r} must be {noun}. It is {stored[key]!r:.80}.")
-        for name, kept in stored.get(_KEPT, {}).items():
+        for name, kept in stored.get(KEPT, {}).items():
             if not isinstance(kept, dict) or kept.keys() < {"bytes", "sha256"}:
                 raise ValueError(
-                    f"`{_KEPT}` in {path!r} must have `bytes` and `sha256` of each file. Of "
+                    f"`{KEPT}` in {path!r} must have `bytes` and `sha256` of each file. Of "
                     f"{name!r}, it has {kept!r:.80}."
                 )
         return stored
@@ -404,6 +419,7 @@ class ModelFolder:
         config: BertConfig,
         vocabulary: bytes | None = None,
         task: Mapping[str, Any] | None = None,
+        do_lower_case: bool | None = None,
     ) -> None:
         """Stores what a prediction needs besides the weights.
 
@@ -411,8 +427,9 @@ class ModelFolder:
           config: The shape of the model.
           vocabulary: The text of its `vocab.txt`, or None to store none.
           task: What a fine-tuned model decides, or None to store nothing.
+          do_lower_case: Whether a model without a task is uncased, or None to store nothing.
         """
-        for name, text in kept_files(config, vocabulary, task).items():
+        for name, text in kept_files(config, vocabulary, task, do_lower_case).items():
             path = os.path.join(self.path, name)
             if not is_file(path) or read_file(path) != text:
                 with replace_files([manifest.claim(self.path, name)]) as (file,):
@@ -467,22 +484,6 @@ class ModelFolder:
                 f"`--{self.flag}` must belong to the same configuration. In {self.path!r}, "
                 f"{'; '.join(differences)}. Give another `--output_dir`, or the old configuration."
             )
-
-
-def kept_files(
-    config: BertConfig, vocabulary: bytes | None = None, task: Mapping[str, Any] | None = None
-) -> dict[str, bytes]:
-    """Returns by name the files of a folder of this project, weights apart."""
-    files = {CONFIG_FILE: config.to_json_string().encode()}
-    if vocabulary is not None:
-        files[VOCAB_FILE] = vocabulary
-    if task is not None:
-        kept = {
-            name: {"bytes": len(text), "sha256": fingerprints.of_bytes(text)}
-            for name, text in files.items()
-        }
-        files[TASK_FILE] = huggingface_files.json_text({**task, _KEPT: kept})
-    return files
 
 
 def require_segments(config: BertConfig, what: str) -> None:

@@ -1,13 +1,13 @@
 """Tokenizers of the folders of models: what they are made with, and whether they fit the model."""
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from absl import logging
-
 import tokenization
 from bert.files import huggingface as huggingface_files
-from bert.files.paths import read_file
+from bert.files.paths import is_file, read_file
+from bert.text.vocabulary import check_size
 
 
 def read_options(folder: str, read_object: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
@@ -36,6 +36,25 @@ def read_options(folder: str, read_object: Callable[[str], dict[str, Any]]) -> d
             f"The tokenizer's files in {folder!r} must be those of transformers. Received "
             f"something else ({type(error).__name__}: {error})."
         ) from error
+
+
+def read_casing(
+    folder: str, read_object: Callable[[str], dict[str, Any]], names: Sequence[str]
+) -> tuple[bool, str] | None:
+    """Returns whether a folder says that its model is uncased, and the file that says so.
+
+    Args:
+      folder: That of the model.
+      read_object: As `read_options`.
+      names: JSON files that may have `do_lower_case`, the first one to count.
+    """
+    for name in names:
+        casing = read_object(name).get("do_lower_case")
+        if isinstance(casing, bool):
+            return casing, os.path.join(folder, name)
+    path = os.path.join(folder, huggingface_files.TOKENIZER_FILE)
+    casing = huggingface_files.read_casing(read_file(path), path) if is_file(path) else None
+    return None if casing is None else (casing, path)
 
 
 def make(
@@ -103,17 +122,4 @@ def check_vocabulary(
         raise ValueError(
             f"`--vocab_file` must hold {list(special_tokens)}. {vocab_file!r} lacks {missing}."
         )
-    size = max(vocab.values()) + 1
-    if size > vocab_size:
-        raise ValueError(
-            f"`--vocab_file` must have at most {vocab_size} tokens, the `vocab_size` in "
-            f"--bert_config_file. {vocab_file!r} has {size}; do they belong together?"
-        )
-    if size < vocab_size:
-        logging.warning(
-            "%r has %d tokens, but `vocab_size` in --bert_config_file is %d. Do they belong "
-            "together?",
-            vocab_file,
-            size,
-            vocab_size,
-        )
+    check_size(max(vocab.values()) + 1, vocab_size, "`--vocab_file`", vocab_file)

@@ -1,0 +1,139 @@
+"""How the records of pre-training were made, which the index beside each of their files keeps.
+
+So that what is trained on them, and its folder, has their vocabulary, casing and lengths.
+"""
+
+import dataclasses
+import functools
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tokenization
+from bert.files.paths import index_path
+from bert.files.records import find_making
+from bert.text.vocabulary import check_size
+
+# What the original takes where nothing is said.
+LENGTHS: Mapping[str, int] = {"max_seq_length": 128, "max_predictions_per_seq": 20}
+
+# To begin a message.
+NOUN = "The vocabulary of the records"
+
+_VOCABULARY = "vocabulary"
+_CASING = "do_lower_case"
+# What all files that are read together must have been made with.
+_SHARED = (_VOCABULARY, "vocab_size", _CASING, *LENGTHS)
+
+
+def describe(values: Mapping[str, Any], vocabulary: bytes, vocab_size: int) -> dict[str, Any]:
+    """Returns what an index keeps of how records were made.
+
+    Args:
+      values: By flag; `do_lower_case` and the lengths are among them.
+      vocabulary: The text of the `vocab.txt`.
+      vocab_size: Its tokens.
+    """
+    return {**values, "vocab_size": vocab_size, _VOCABULARY: vocabulary.decode()}
+
+
+@dataclasses.dataclass(frozen=True)
+class Making:
+    """How the records of some files were made, as far as it is known.
+
+    Attributes:
+      values: What `describe` gave; {} where nothing says so.
+      path: The file whose index has them, for messages.
+    """
+
+    values: Mapping[str, Any]
+    path: str
+
+    @property
+    def vocabulary(self) -> bytes | None:
+        """The text of the `vocab.txt`, where it is known."""
+        text = self.values.get(_VOCABULARY)
+        return None if text is None else text.encode()
+
+    @property
+    def do_lower_case(self) -> bool | None:
+        """Whether the text was lower-cased, where it is known."""
+        return self.values.get(_CASING)
+
+    @functools.cached_property
+    def vocab(self) -> dict[str, int]:
+        """The id of every token."""
+        return tokenization.load_vocab(io.BytesIO(self.vocabulary or b""))
+
+    def length(self, flag: str, given: int | None) -> int:
+        """Returns a length of the records: as they were made, or as is given, or the original's.
+
+        Args:
+          flag: One of `LENGTHS`.
+          given: Its value; None where it is not given.
+
+        Raises:
+          ValueError: where they were made with another one.
+        """
+        made_with = self.values.get(flag)
+        if given is not None and made_with is not None and given != made_with:
+            raise ValueError(
+                f"`--{flag}` must be {made_with}, with which the records in {self.path!r} were "
+                f"made. Received {given}. Leave the flag out, or make other records."
+            )
+        return next(each for each in (given, made_with, LENGTHS[flag]) if each is not None)
+
+    def check_size(self, vocab_size: int) -> None:
+        """Checks that the vocabulary can be that of a model whose table has so many rows.
+
+        Raises:
+          ValueError: where it cannot.
+        """
+        if size := self.values.get("vocab_size"):
+            check_size(size, vocab_size, NOUN, self.path)
+
+    def tell(self) -> str:
+        """Returns what is known, for a line."""
+        if self.vocabulary is None:
+            return "nothing beside the records tells their vocabulary"
+        casing = "uncased" if self.do_lower_case else "cased"
+        return f"a vocabulary of {len(self.vocab):,} tokens, {casing}"
+
+
+def read(paths: Sequence[str]) -> Making:
+    """Returns how the records of files that are read together were made.
+
+    Files without an index are taken for records of the same making.
+
+    Raises:
+      ValueError: where they were made differently, naming two files and what differs.
+    """
+    known: Making | None = None
+    for path in dict.fromkeys(paths):
+        other = Making(find_making(path), path)
+        if known is None and other.values:
+            known = other
+        elif known is not None and other.values:
+            _check_alike(known, other)
+    return known or Making({}, paths[0])
+
+
+def _check_alike(one: Making, other: Making) -> None:
+    for name in _SHARED:
+        a, b = one.values.get(name), other.values.get(name)
+        if a is None or b is None or a == b or (name == _VOCABULARY and one.vocab == other.vocab):
+            continue
+        differs = f"`{name}` {a!r} and {b!r}"
+        if name == _VOCABULARY:
+            differs = f"vocabularies {_differences(one.vocab, other.vocab)}"
+        raise ValueError(
+            "Records that are read together must be made with the same vocabulary, casing and "
+            f"lengths. {one.path!r} and {other.path!r} were made with {differs}. Read them in "
+            f"separate runs, or make one of them again; {index_path(other.path)!r} says how it was "
+            "made."
+        )
+
+
+def _differences(one: Mapping[str, int], other: Mapping[str, int]) -> str:
+    count = len(one.items() ^ other.items())
+    return f"of {len(one):,} and {len(other):,} tokens that differ in {count:,} entries"

@@ -1,0 +1,53 @@
+"""The files that stand beside a model's weights, and tell what a prediction needs besides them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from bert.files import fingerprints
+from bert.files import huggingface as huggingface_files
+from modeling import BertConfig
+
+CONFIG_FILE = "bert_config.json"
+VOCAB_FILE = "vocab.txt"
+# What a fine-tuned model decides.
+TASK_FILE = "task.json"
+
+# What a run keeps while it trains.
+KEPT_FILES = (CONFIG_FILE, VOCAB_FILE, TASK_FILE)
+# In `task.json`, how the tokenizer differs from the original's.
+TOKENIZER = "tokenizer"
+# By these names, in `task.json`, the bytes and digests of the files that it needs beside it.
+KEPT = "files"
+
+
+def kept_files(
+    config: BertConfig,
+    vocabulary: bytes | None = None,
+    task: Mapping[str, Any] | None = None,
+    do_lower_case: bool | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> dict[str, bytes]:
+    """Returns by name the files of a folder of this project, weights apart.
+
+    Args:
+      config: The shape of the model.
+      vocabulary: The text of its `vocab.txt`, or None for none.
+      task: What it decides, where it is fine-tuned.
+      do_lower_case: Whether it is uncased, for `tokenizer_config.json`; None for no such file.
+      options: How the tokenizer differs from the original's, for that file.
+    """
+    files = {CONFIG_FILE: config.to_json_string().encode()}
+    if vocabulary is not None:
+        files[VOCAB_FILE] = vocabulary
+    if task is not None:
+        kept = {
+            name: {"bytes": len(text), "sha256": fingerprints.of_bytes(text)}
+            for name, text in files.items()
+        }
+        files[TASK_FILE] = huggingface_files.json_text({**task, KEPT: kept})
+    if do_lower_case is not None:
+        values = huggingface_files.tokenizer_config(
+            do_lower_case, config.max_position_embeddings, options
+        )
+        files[huggingface_files.TOKENIZER_CONFIG_FILE] = huggingface_files.json_text(values)
+    return files

@@ -1,0 +1,179 @@
+import dataclasses
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+import create_pretraining_data
+import extract_features
+import fill_mask
+import run_pretraining
+from bert.files import records as files_records
+from bert.files.paths import index_path
+from bert.tasks.pretraining import making
+from bert.weights.folder import ModelFolder
+
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghij", "##a", "##ö", "Ä"]
+TEXT = "a b c d\ne f g\nh i j\n\nj i h g\nf e d\nc b a\n"
+
+
+@pytest.fixture
+def make(tmp_path):
+    """A function that makes records `<name>.tfrecord`, in a folder with all that they need."""
+    (tmp_path / "text.txt").write_text(TEXT)
+    (tmp_path / "vocab.txt").write_text("\n".join(WORDS) + "\n")
+
+    def make(name="train", words=None, **changes):
+        if words:
+            (tmp_path / f"{name}.vocab").write_text("\n".join(words) + "\n")
+            changes["vocab_file"] = str(tmp_path / f"{name}.vocab")
+        values = {
+            "input_file": str(tmp_path / "text.txt"),
+            "output_file": str(tmp_path / f"{name}.tfrecord"),
+            "vocab_file": str(tmp_path / "vocab.txt"),
+            "do_lower_case": False,
+            "max_seq_length": 12,
+            "max_predictions_per_seq": 3,
+            **changes,
+        }
+        create_pretraining_data.run(create_pretraining_data.Settings(**values))
+        return values["output_file"]
+
+    return make
+
+
+@pytest.fixture
+def train(pretraining_run, tmp_path, tiny_config):
+    """A function that trains for a step on records, with no length given."""
+    config = dataclasses.replace(tiny_config, vocab_size=len(WORDS))
+    (tmp_path / "bert_config.json").write_text(config.to_json_string())
+
+    def train(files, **changes):
+        lengths = {"max_seq_length": None, "max_predictions_per_seq": None}
+        values = {"input_file": files, "num_train_steps": 1, **lengths, **changes}
+        return run_pretraining.run(pretraining_run(**values))
+
+    return train
+
+
+def test_a_folder_of_pre_training_needs_no_flag_for_its_files(make, train, tmp_path, capsysbinary):
+    train(make())
+    out = tmp_path / "output"
+    assert (out / "vocab.txt").read_bytes() == (tmp_path / "vocab.txt").read_bytes()
+    assert json.loads((out / "tokenizer_config.json").read_text())["do_lower_case"] is False
+    assert fill_mask.run(fill_mask.Settings(checkpoint=str(out)), ["Ä [MASK] b"]) == 1
+    capsysbinary.readouterr()
+    settings = extract_features.Settings(
+        input_file=str(tmp_path / "text.txt"),
+        output_file=str(tmp_path / "features.jsonl"),
+        init_checkpoint=str(out),
+        max_seq_length=12,
+        layers="-1",
+    )
+    extract_features.run(settings)
+    assert '"token": "a"' in (tmp_path / "features.jsonl").read_text()
+    with pytest.raises(ValueError, match=r"must be False for this model.*tokenizer_config.*True"):
+        extract_features.run(dataclasses.replace(settings, do_lower_case=True, overwrite=True))
+
+
+def test_the_vocabulary_is_kept_byte_for_byte(make, tmp_path):
+    content = "\ufeff" + "\r\n".join(WORDS)
+    (tmp_path / "odd.txt").write_bytes(content.encode())
+    made = making.read([make(vocab_file=str(tmp_path / "odd.txt"))])
+    assert made.vocabulary == content.encode()
+    assert list(made.vocab) == WORDS
+
+
+def test_a_given_length_must_be_that_of_the_records(make, train, tmp_path):
+    path = make()
+    for flag, value, other in (("max_seq_length", 12, 11), ("max_predictions_per_seq", 3, 4)):
+        with pytest.raises(
+            ValueError, match=rf"`--{flag}` must be {value}.*train.tfrecord.*{other}"
+        ):
+            train(path, **{flag: other})
+    assert not (tmp_path / "output").exists()
+
+
+def test_records_without_an_index_are_taken_as_the_original_took_them(make, train, tmp_path):
+    path = make(max_seq_length=16)
+    os.remove(index_path(path))
+    assert making.read([path]).values == {}
+    with pytest.raises(ValueError, match=r"`--max_seq_length` must be at most 16.*Received 128"):
+        train(path)
+    train(path, max_seq_length=16, max_predictions_per_seq=3)
+    assert not (tmp_path / "output/vocab.txt").exists()
+    assert not (tmp_path / "output/tokenizer_config.json").exists()
+
+
+def test_an_index_of_another_file_says_nothing(make, tmp_path):
+    one, other = make("one"), make("other", dupe_factor=3)
+    Path(one).write_bytes(Path(other).read_bytes())
+    assert making.read([one]).values == {}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"words": [*WORDS[:-1], "x"]},
+            "vocabularies of 18 and 18 .* in 2 entries",
+        ),
+        ({"do_lower_case": True}, "`do_lower_case` False and True"),
+        ({"max_seq_length": 10}, "`max_seq_length` 12 and 10"),
+    ],
+    ids=["vocabulary", "casing", "length"],
+)
+def test_records_that_are_read_together_must_be_made_alike(make, changes, message):
+    one, same = make("one"), make("same", random_seed=4, words=WORDS)
+    assert making.read([one, same]).path == one
+    with pytest.raises(ValueError, match=rf"one\.tfrecord' and '.*other\.tfrecord'.*{message}"):
+        making.read([one, same, make("other", **changes)])
+
+
+def test_what_is_evaluated_on_must_be_made_like_what_is_trained_on(make, train):
+    held_out = make("held_out", words=WORDS[:-1])
+    with pytest.raises(ValueError, match="must be made with the same vocabulary"):
+        train(make(), do_eval=True, eval_input_file=held_out)
+
+
+def test_a_folder_stays_one_of_a_vocabulary(make, train, tmp_path):
+    train(make())
+    other = make("other", words=[*WORDS[:-1], "x"])
+    with pytest.raises(ValueError, match=r"must hold a model of the same vocabulary.*other\.tfrec"):
+        train(other, resume_with_changes=True, num_train_steps=2)
+
+
+def test_records_must_be_of_the_vocabulary_of_the_model_to_begin_with(make, train, tmp_path, log):
+    train(make())
+    initial = {"init_checkpoint": str(tmp_path / "output"), "bert_config_file": ""}
+    unlike = make("unlike", words=[*WORDS[:5], *reversed(WORDS[5:])])
+    with pytest.raises(ValueError, match=r"must be that of the model.*unlike\.tfrecord.* in 12 of"):
+        train(unlike, output_dir=str(tmp_path / "a"), **initial)
+    like = make("like", words=[*WORDS[:-1], "x"], do_lower_case=True)
+    train(like, output_dir=str(tmp_path / "b"), **initial)
+    assert any("differs from" in each and "in 1 entries" in each for each in log.messages)
+    assert any("--do_lower_case=True, but the model in" in each for each in log.messages)
+    assert ModelFolder(str(tmp_path / "b")).do_lower_case is True
+
+
+def test_records_of_far_fewer_words_than_rows_are_not_trained_on(make, train, tmp_path):
+    config = json.loads((tmp_path / "bert_config.json").read_text())
+    (tmp_path / "large.json").write_text(json.dumps({**config, "vocab_size": 6000}))
+    message = (
+        r"vocabulary of the records.*more than half as many tokens.*6000.*train.tfrecord. has 18"
+    )
+    with pytest.raises(ValueError, match=message):
+        train(make(), bert_config_file=str(tmp_path / "large.json"))
+    assert not (tmp_path / "output").exists()
+
+
+def test_an_index_of_earlier_versions_gives_the_lengths_it_knows(make):
+    path = make()
+    index = files_records.read_index(path)
+    values = {name: value for name, value in index.made_with.items() if name != "vocabulary"}
+    Path(index_path(path)).write_bytes(
+        files_records.encode_index(files_records.Index(index.ends, values))
+    )
+    made = making.read([path])
+    assert (made.vocabulary, made.length("max_seq_length", None)) == (None, 12)
