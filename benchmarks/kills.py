@@ -396,7 +396,7 @@ def main(options: argparse.Namespace) -> None:
     command = write_task(folder, options.runner, rng)
     if options.forked:
         import keras  # noqa: F401, PLC0415
-        import tensorflow_text  # noqa: F401, PLC0415
+        import tensorflow  # noqa: F401, PLC0415
     trial = Trial(getattr(signal, options.signal), rng)
     wholes: dict[str, Run] = {}
     while trial.counts["kills"] < options.kills:

@@ -2,13 +2,12 @@
 
     python sample/ask_saved_model.py demo_output/remarks/saved_model 'One text.' 'Another text.'
 
-Needs only tensorflow and tensorflow-text, and of this project nothing but the exported folder.
+Needs only tensorflow, and of this project nothing but the exported folder.
 """
 
 import sys
 
 import tensorflow as tf
-import tensorflow_text  # noqa: F401 (registers the operations of the tokenizer)
 
 folder, *texts = sys.argv[1:]
 answer = tf.saved_model.load(folder).signatures["serving_default"]

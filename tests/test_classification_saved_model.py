@@ -33,7 +33,19 @@ LOAD_AND_CALL = """
 import json, sys
 import numpy as np
 import tensorflow as tf
-import tensorflow_text
+from tensorflow.core.protobuf import saved_model_pb2
+
+# No other package brings operations along.
+known = set(dir(tf.raw_ops))
+
+def operations(folder):
+    with open(folder + "/saved_model.pb", "rb") as file:
+        [meta_graph] = saved_model_pb2.SavedModel.FromString(file.read()).meta_graphs
+    graph = meta_graph.graph_def
+    functions = [node for each in graph.library.function for node in each.node_def]
+    # A node may also call a function of the graph itself.
+    own = {each.signature.name for each in graph.library.function}
+    return {node.op for node in [*graph.node, *functions]} - own
 
 def encode(value):
     if isinstance(value, list):
@@ -54,7 +66,8 @@ for name, inputs in requests:
     outputs = signature(**tensors)
     answers.append({key: value.numpy().tolist() for key, value in outputs.items()})
 projects_own = [name for name in sys.modules if name in ("modeling", "tokenization", "export")]
-print(json.dumps([answers, projects_own], default=bytes.decode))
+foreign = sorted(operations(folder) - known)
+print(json.dumps([answers, projects_own, foreign], default=bytes.decode))
 """
 
 
@@ -72,8 +85,9 @@ def call_elsewhere(folder, requests, tmp_path):
         check=False,
     )
     assert result.returncode == 0, result.stderr
-    answers, projects_own = json.loads(result.stdout.splitlines()[-1])
+    answers, projects_own, foreign_operations = json.loads(result.stdout.splitlines()[-1])
     assert projects_own == []
+    assert foreign_operations == []
     return answers
 
 

@@ -240,17 +240,26 @@ def test_vocabularies_of_any_kind_give_the_same_pieces(tokens, batch):
 @pytest.mark.parametrize("char", ["a", "\u0434", "\u3042", "\U0001d7d8"])
 def test_words_of_more_than_200_characters_are_unknown(char):
     vocab = {t: i for i, t in enumerate([*SPECIALS, char, "##" + char, char * 201])}
-    tokenizer = GraphTokenizer(tokenization.FullTokenizer.from_vocab(vocab))
-    short, long = tokenizer.tokenize([char * 200, char * 201]).to_list()
+    tokenize = graph(GraphTokenizer(tokenization.FullTokenizer.from_vocab(vocab)).tokenize)
+    short, long = tokenize(tf.constant([char * 200, char * 201])).to_list()
     assert short == [5] + [6] * 199
     assert long == [1]
 
 
-def test_tokens_too_long_for_a_graph_are_named():
-    vocab = {t: i for i, t in enumerate([*SPECIALS, "##" + "\U0001d7d8" * 65])}
-    tokenizer = tokenization.FullTokenizer.from_vocab(vocab)
-    with pytest.raises(ValueError, match=r"at most 256 bytes .* with the id 5"):
-        GraphTokenizer(tokenizer)
+def test_tokens_may_be_as_long_as_words():
+    long = "\U0001d7d8" * 199
+    vocab = {t: i for i, t in enumerate([*SPECIALS, "a", "##" + long])}
+    tokenizer = GraphTokenizer(tokenization.FullTokenizer.from_vocab(vocab))
+    assert tokenizer.tokenize(["a" + long, "aa" + long]).to_list() == [[5, 6], [1]]
+
+
+def test_the_longest_token_is_taken_first_and_a_word_without_an_end_is_unknown():
+    tokens = [*SPECIALS, "un", "una", "##aff", "##ff", "##able", "##a", "##ble", "i"]
+    ids = {token: index for index, token in enumerate(tokens)}
+    tokenizer = GraphTokenizer(tokenization.FullTokenizer.from_vocab(ids))
+    pieces = tokenizer.tokenize(["unaffable unx i", "", "una unable"]).to_list()
+    expected = [["una", "##ff", "##able", "[UNK]", "i"], [], ["una", "una", "##ble"]]
+    assert pieces == [[ids[token] for token in row] for row in expected]
 
 
 def test_a_tokenizer_with_steps_of_its_own_is_not_put_into_a_graph():

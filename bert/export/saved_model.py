@@ -1,7 +1,7 @@
 """SavedModels of fine-tuned models, which take text or features and need none of this project.
 
-A SavedModel holds the tokenizer, the vocabulary and the labels within its graph. Whoever loads it
-imports tensorflow and tensorflow_text, whose operations it uses.
+A SavedModel holds the tokenizer, the vocabulary and the labels within its graph, which is made of
+TensorFlow's own operations alone: whatever runs SavedModels runs it.
 
 Dimension key: `B` batch, `S` sequence, `C` labels.
 """

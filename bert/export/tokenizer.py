@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_text
 
 import tokenization
 from bert.export.added_tokens import GraphFinder
 from bert.export.tables import CharacterTable, tabulate
+from bert.export.wordpiece import GraphWordpiece
 from bert.text import characters
 
 Tensor = Any
@@ -32,9 +32,6 @@ _SMALL_SIGMA = "\N{GREEK SMALL LETTER SIGMA}"
 
 # What a character is to a capital sigma near it.
 _OTHER, _CASED, _SIGMA = range(3)
-
-# A limit of `FastWordpieceTokenizer`.
-_LONGEST_TOKEN = 256
 
 _WORD_SEPARATORS = " \t\r\n\N{NARROW NO-BREAK SPACE}"
 
@@ -116,37 +113,21 @@ class GraphTokenizer(tf.Module):
         basic = tokenizer.basic_tokenizer
         self._lower = bool(basic.do_lower_case)
         self._strips = basic.strips_accents
-        self._unknown = tokenizer.wordpiece_tokenizer.unk_token
-        self._longest = tokenizer.wordpiece_tokenizer.max_input_chars_per_word
         added, normalized = tokenizer.added_finders
         chinese = bool(basic.tokenize_chinese_chars)
         tables = _tables(self._lower, self._strips, chinese, bool(normalized.tokens))
         with tf.device("/CPU:0"):
             self._tables = {name: CharacterTable(arrays) for name, arrays in tables.items()}
-            self._add_vocabulary(tokenizer)
             ids = tokenizer.vocab
+            pieces = tokenizer.wordpiece_tokenizer
+            self._wordpiece = GraphWordpiece(
+                {token: ids[token] for token in pieces.vocab},
+                pieces.unk_token,
+                pieces.max_input_chars_per_word,
+            )
             self._added = GraphFinder(added, ids) if added.tokens else None
             self._normalized = GraphFinder(normalized, ids) if normalized.tokens else None
         self._cls_id, self._sep_id = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
-
-    def _add_vocabulary(self, tokenizer: tokenization.FullTokenizer) -> None:
-        vocab = tokenizer.wordpiece_tokenizer.vocab
-        # A token that is empty or longer than any word is never found, and the builder refuses it.
-        tokens = [t for t in vocab if 0 < len(t.removeprefix("##")) <= self._longest]
-        if long := [t for t in tokens if len(t.removeprefix("##").encode()) > _LONGEST_TOKEN]:
-            raise ValueError(
-                f"Tokens must have at most {_LONGEST_TOKEN} bytes in UTF-8 to be exported, `##` "
-                f"left aside. Received {long[0]!r} with the id {vocab[long[0]]}."
-            )
-        self._ids = tf.constant(tokenizer.convert_tokens_to_ids(tokens), tf.int32)
-        self._wordpiece = tensorflow_text.FastWordpieceTokenizer(
-            tokens,
-            # No character has more than 4 bytes.
-            max_bytes_per_word=4 * self._longest,
-            unknown_token=self._unknown,
-            token_out_type=tf.int32,
-            no_pretokenization=True,
-        )
 
     def tokenize(self, texts: Tensor) -> tf.RaggedTensor:
         """Returns the ids of the word pieces of each text.
@@ -290,10 +271,8 @@ class GraphTokenizer(tf.Module):
 
     def _pieces(self, words: tf.RaggedTensor) -> tf.RaggedTensor:
         """Returns the ids of the pieces of words, int32 [B, (W), (P)]."""
-        too_long = tf.strings.length(words.values, "UTF8_CHAR") > self._longest
-        words = words.with_values(tf.where(too_long, self._unknown, words.values))
-        pieces = self._wordpiece.tokenize(words)
-        return pieces.with_flat_values(tf.gather(self._ids, pieces.flat_values))
+        pieces = self._wordpiece.tokenize(words.values)
+        return words.with_values(pieces.with_row_splits_dtype(words.row_splits.dtype))
 
 
 def _with_spaces(codes: tf.RaggedTensor) -> tf.RaggedTensor:
