@@ -94,11 +94,14 @@ def test_wheel_asks_for_what_the_project_runs_on(wheel):
     pins = [Requirement(line) for line in lines if line[0] not in "#-"]
     fields = [line.partition(": ") for line in metadata(wheel, "METADATA").splitlines()]
     ranges = [Requirement(value) for name, _, value in fields if name == "Requires-Dist"]
-    asked = {each.name: each.specifier for each in ranges if not each.extras}
+    asked = {each.name: each.specifier for each in ranges if not each.marker}
     assert asked.keys() == {pin.name for pin in pins}
     for pin in pins:
         (version,) = pin.specifier
         assert asked[pin.name].contains(version.version), pin
-    (gpu,) = (each for each in ranges if each.extras)
-    assert (gpu.name, gpu.extras, str(gpu.marker)) == ("tensorflow", {"and-cuda"}, 'extra == "gpu"')
+    extras = {str(each.marker): each for each in ranges if each.marker}
+    assert extras.keys() == {'extra == "gpu"', 'extra == "parquet"'}
+    gpu = extras['extra == "gpu"']
+    assert (gpu.name, gpu.extras) == ("tensorflow", {"and-cuda"})
     assert gpu.specifier == asked["tensorflow"]
+    assert extras['extra == "parquet"'].name == "pyarrow"

@@ -11,7 +11,7 @@ from typing import Any
 from absl import flags, logging
 
 # Of others that write lines while they work, which tell a user nothing.
-_LIBRARIES = ("keras", "tensorflow", "tensorflow_text")
+_LIBRARIES = ("keras", "tensorflow")
 
 _PREFIXES = (
     (standard_logging.ERROR, "Error: ", "red"),
