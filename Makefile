@@ -2,6 +2,8 @@
 
 # A Python to make .venv with may be named: make setup PYTHON=python3.12
 PYTHON ?=
+# make setup GPU=1 installs CUDA's libraries, too, and GPU=0 removes them; else they stay as they are.
+GPU ?=
 DEMO_STEPS ?= 1500
 # Each takes up to 3.5 GB of memory.
 TEST_PROCESSES ?= 2
@@ -10,6 +12,10 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 requirements := requirements.txt requirements-dev.txt constraints.txt
 installed := .venv/requirements-installed
+was_for := $(filter gpu,$(shell cat $(installed) 2>/dev/null))
+for := $(if $(GPU),$(if $(filter 0,$(GPU)),cpu,gpu),$(or $(was_for),cpu))
+tensorflow := $(shell sed -n 's/^tensorflow==//p' requirements.txt)
+cuda := $(if $(filter gpu,$(for)),"tensorflow[and-cuda]==$(tensorflow)")
 interop_installed := .venv-interop/requirements-installed
 
 .PHONY: help setup demo test test-exhaustive test-interop
@@ -20,15 +26,24 @@ help:
 	@echo "make test-exhaustive   runs the cases of laws that make test leaves out for their number"
 	@echo "make test-interop   compares with transformers, in an environment of its own"
 	@echo "make setup   installs the pinned requirements into .venv; the other two do it when needed"
+	@echo "make setup GPU=1   does so with CUDA's libraries, for GPUs of NVIDIA; GPU=0 removes them"
 
 setup: $(installed)
 	@echo ".venv is ready. To use it in this shell: source .venv/bin/activate"
 
 # Written only after pip has succeeded, so that an interrupted set-up is done again.
-$(installed): $(requirements)
+$(installed): $(requirements) $(if $(filter-out $(or $(was_for),cpu),$(for)),FORCE)
 	@.ci/make_venv $(PYTHON)
-	.venv/bin/python -m pip install --disable-pip-version-check -r requirements.txt -r requirements-dev.txt
-	@touch $@
+	.venv/bin/python -m pip install --disable-pip-version-check -r requirements.txt -r requirements-dev.txt $(cuda)
+ifneq ($(was_for),)
+ifeq ($(for),cpu)
+	.venv/bin/python -m pip freeze | sed -n 's/^\(nvidia-[^=]*\)==.*/\1/p' | xargs -r .venv/bin/python -m pip uninstall -y
+endif
+endif
+	@echo $(for) > $@
+
+.PHONY: FORCE
+FORCE:
 
 test: $(installed)
 	python -m ruff check .

@@ -155,6 +155,7 @@ def run(settings: Settings) -> None:
     """
     from bert.command_line import quiet_import  # noqa: F401
     from bert.tasks.features import Extractor
+    from bert.training.devices import tell_gpus
     from bert.weights.folder import ModelFolder
     from modeling import BertModel
 
@@ -168,6 +169,7 @@ def run(settings: Settings) -> None:
     _check_output(settings, files, folder)
     lines = Lines(files, folder.load_tokenizer(), settings.max_seq_length)
     lengths = survey(lines, config)
+    tell_gpus()
     extractor = Extractor(BertModel(config), layers, settings.pooling)
     folder.stored.assign(extractor.model.weights)
     features = extract(extractor, lines, settings, sum(lengths))

@@ -80,6 +80,7 @@ def run(settings: Settings, texts: Sequence[str] = ()) -> int:
     from bert.command_line import quiet_import  # noqa: F401
     from bert.tasks.pretraining import masked_model
     from bert.training.batches import cut_by_size
+    from bert.training.devices import tell_gpus
 
     path = _find_input(settings, texts)
     given = _number(texts) if texts else _read_lines(path)
@@ -87,6 +88,7 @@ def run(settings: Settings, texts: Sequence[str] = ()) -> int:
     waits = not texts and path == "-" and sys.stdin.isatty()
     folder = _open_folder(settings)
     _check_output(settings, path, folder)
+    tell_gpus()
     with open_output(settings.output_file) as output:
         model = masked_model.load(folder, settings.batch_size)
         read = (model.read(text, place) for place, text in given)

@@ -170,10 +170,13 @@ def run(settings: Settings) -> int:
     Raises:
       ValueError: where the folder, a flag or an input is not what it must be.
     """
+    from bert.training.devices import tell_gpus
+
     reads_file = settings.input_file != "-"
     _find_input(settings)
     folder = _open_folder(settings)
     made_of = _check_output(settings, folder)
+    tell_gpus()
     model = _load(settings, folder)
     inputs = _read_inputs(settings, model.fields)
     # Who types, or pipes one line after the other, waits for each answer.

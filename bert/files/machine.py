@@ -106,6 +106,15 @@ def gpu_memory() -> list[int]:
     return [int(line) << 20 for line in shown.stdout.split() if line.isdigit()]
 
 
+def has_nvidia_gpu(root: str = "/") -> bool:
+    """Returns whether there is a GPU of NVIDIA's with its driver.
+
+    Args:
+      root: Where `proc` is.
+    """
+    return bool(_read(Path(root, "proc/driver/nvidia/version")) or gpu_memory())
+
+
 def free_disk(folder: str) -> int | None:
     """Returns the bytes that are free where a folder is or will be; None where that is unknown."""
     if is_remote(folder):

@@ -21,6 +21,7 @@ from bert.command_line.console import deferred_stop, stop_signal
 from bert.command_line.flags import TrainingSettings, changed_flags
 from bert.files import manifest
 from bert.training import fit
+from bert.training.devices import tell_gpus
 from bert.training.keeper import REMEDY, Keeper, NonFiniteLossError
 from bert.training.memory import tell_needs
 from bert.training.plan import Plan
@@ -78,7 +79,9 @@ def make_strategy(name: str, tpu_name: str | None = None) -> tf.distribute.Strat
 
 
 def strategy_of(settings: TrainingSettings) -> tf.distribute.Strategy:
-    """Returns the strategy that the flags of a script ask for."""
+    """Returns the strategy that the flags of a script ask for, and tells of the GPUs."""
+    if not settings.use_tpu:
+        tell_gpus()
     return make_strategy("tpu" if settings.use_tpu else settings.strategy, settings.tpu_name)
 
 
