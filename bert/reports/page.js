@@ -1,0 +1,407 @@
+"use strict";
+// All text goes onto the page as text: nothing here makes HTML of a string.
+const page = JSON.parse(document.getElementById("content").textContent);
+const byId = (id) => document.getElementById(id);
+const atOnce = 25;
+const svgNames = "http://www.w3.org/2000/svg";
+
+function element(name, className, ...children) {
+  const made = document.createElement(name);
+  if (className) made.className = className;
+  made.append(...children.filter((child) => child !== "" && child !== null));
+  return made;
+}
+
+function drawn(name, attributes, text) {
+  const made = document.createElementNS(svgNames, name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  if (text !== undefined) made.textContent = text;
+  return made;
+}
+
+function figure(value) {
+  if (value === null) return "–";
+  if (typeof value !== "number") return String(value);
+  if (Number.isInteger(value) && Math.abs(value) < 1e9) return value.toLocaleString("en");
+  if (Math.abs(value) < 1e-3 || Math.abs(value) >= 1e6) {
+    return value.toExponential(2).replace(/\.?0+e/, "e").replace("e+", "e");
+  }
+  return String(Number(value.toPrecision(4)));
+}
+
+const share = (probability) => probability.toFixed(3);
+
+// Filters: they stand behind the # of the address, so that a link can set them.
+
+const readFilters = () => new URLSearchParams(location.hash.slice(1));
+
+function filterAddress(key, values) {
+  const filters = readFilters();
+  for (const name of Array.from(filters.keys())) {
+    if (name.startsWith(key + ".")) filters.delete(name);
+  }
+  for (const [name, value] of Object.entries(values)) filters.set(key + "." + name, value);
+  return "#" + filters.toString();
+}
+
+function goTo(key, values) {
+  location.hash = filterAddress(key, values);
+}
+
+// Curves.
+
+function niceTicks(low, high, count) {
+  const raw = (high - low || Math.abs(high) || 1) / count;
+  const power = 10 ** Math.floor(Math.log10(raw));
+  const step = [1, 2, 5, 10].map((each) => each * power).find((each) => each >= raw * 0.999);
+  const first = Math.floor(low / step + 1e-9);
+  const last = Math.max(Math.ceil(high / step - 1e-9), first + 1);
+  return Array.from({ length: last - first + 1 }, (_, i) => Number(((first + i) * step).toPrecision(12)));
+}
+
+function scale(from, to, start, end) {
+  const width = to - from || 1;
+  return (value) => start + ((value - from) / width) * (end - start);
+}
+
+function axes(svg, place, xTicks, yTicks, x, y) {
+  for (const tick of yTicks) {
+    svg.append(drawn("line", { class: "grid", x1: place.left, x2: place.right, y1: y(tick), y2: y(tick) }));
+    svg.append(drawn("text", { x: place.left - 6, y: y(tick) + 4, "text-anchor": "end" }, figure(tick)));
+  }
+  for (const tick of xTicks) {
+    svg.append(drawn("text", { x: x(tick), y: place.bottom + 16, "text-anchor": "middle" }, figure(tick)));
+  }
+}
+
+function path(points, x, y) {
+  return points.map((point, i) => (i ? "L" : "M") + x(point[0]).toFixed(1) + " " + y(point[1]).toFixed(1)).join("");
+}
+
+function drawChart(holder, chart) {
+  const width = Math.max(holder.clientWidth, 200);
+  const place = { left: 46, right: width - 10, top: 6, bottom: 176 };
+  const points = chart.series.flatMap((series) => series.points);
+  const values = points.flatMap((point) => [point[1], point[2] ?? point[1], point[3] ?? point[1]]);
+  let [low, high] = [Math.min(...values), Math.max(...values)];
+  if (low > 0 && low < high / 2) low = 0;
+  const yTicks = niceTicks(low, high, 4);
+  const steps = points.map((point) => point[0]);
+  const [first, last] = [Math.min(...steps), Math.max(...steps)];
+  const xTicks = niceTicks(first, last, Math.max(2, Math.floor(width / 90)))
+    .filter((tick) => Number.isInteger(tick) && tick >= first && tick <= last);
+  const x = scale(first, last, place.left + (first === last ? 20 : 0), place.right);
+  const y = scale(yTicks[0], yTicks[yTicks.length - 1], place.bottom, place.top);
+  const svg = drawn("svg", { viewBox: "0 0 " + width + " 200", height: 200, role: "img",
+    "aria-label": chart.title + " over steps " + first + " to " + last });
+  axes(svg, place, first === last ? [first] : xTicks, yTicks, x, y);
+  chart.series.forEach((series, number) => {
+    const group = drawn("g", { class: "c" + (number % 6) });
+    if (series.points.some((point) => point.length > 2)) {
+      const upper = series.points.map((point) => [point[0], point[3] ?? point[1]]);
+      const lower = series.points.map((point) => [point[0], point[2] ?? point[1]]).reverse();
+      group.append(drawn("path", { class: "band", d: path(upper.concat(lower), x, y) + "Z" }));
+    }
+    group.append(drawn("path", { class: "line", d: path(series.points, x, y) }));
+    if (series.points.length <= 30) {
+      for (const point of series.points) {
+        group.append(drawn("circle", { class: "dot", cx: x(point[0]), cy: y(point[1]), r: 2.6 }));
+      }
+    }
+    svg.append(group);
+  });
+  hover(svg, place, chart, x);
+  holder.replaceChildren(svg);
+}
+
+function nearest(points, step) {
+  return points.reduce((best, point) =>
+    Math.abs(point[0] - step) < Math.abs(best[0] - step) ? point : best, points[0]);
+}
+
+function hover(svg, place, chart, x) {
+  const cross = drawn("line", { class: "cross", y1: place.top, y2: place.bottom, visibility: "hidden" });
+  svg.append(cross);
+  const steps = chart.series.flatMap((series) => series.points).sort((a, b) => a[0] - b[0]);
+  svg.addEventListener("pointermove", (event) => {
+    const box = svg.getBoundingClientRect();
+    const at = ((event.clientX - box.left) / box.width) * svg.viewBox.baseVal.width;
+    const step = steps.reduce((best, point) =>
+      Math.abs(x(point[0]) - at) < Math.abs(x(best) - at) ? point[0] : best, steps[0][0]);
+    cross.setAttribute("x1", x(step));
+    cross.setAttribute("x2", x(step));
+    cross.setAttribute("visibility", "visible");
+    const lines = ["step " + figure(step)];
+    for (const series of chart.series) {
+      const point = nearest(series.points, step);
+      const where = point[0] === step ? "" : " (step " + figure(point[0]) + ")";
+      const range = point.length > 2 ? "  " + figure(point[2]) + " to " + figure(point[3]) : "";
+      lines.push(series.name + "  " + figure(point[1]) + range + where);
+    }
+    tip(lines.join("\n"), event);
+  });
+  svg.addEventListener("pointerleave", () => {
+    cross.setAttribute("visibility", "hidden");
+    byId("tip").hidden = true;
+  });
+}
+
+function tip(text, event) {
+  const shown = byId("tip");
+  shown.textContent = text;
+  shown.hidden = false;
+  const room = document.documentElement.clientWidth - shown.offsetWidth - 8;
+  shown.style.left = Math.max(4, Math.min(event.pageX + 14, room)) + "px";
+  shown.style.top = event.pageY + 16 + "px";
+}
+
+function showCurves(section) {
+  const holder = element("div", "charts");
+  for (const chart of section.charts) {
+    const caption = element("figcaption", "", element("span", "", chart.title));
+    if (chart.series.length > 1) {
+      chart.series.forEach((series, i) => caption.append(element("span", "key c" + (i % 6), series.name)));
+    }
+    const canvas = element("div", "");
+    holder.append(element("figure", "card chart", caption, canvas));
+    redraws.push(() => drawChart(canvas, chart));
+  }
+  return [holder];
+}
+
+// Tables, confusion matrix, scatter plot.
+
+function cell(value) {
+  if (value !== null && typeof value === "object") {
+    const link = element("a", "", value.text);
+    link.href = value.target;
+    return element("td", "", link);
+  }
+  const isNumber = typeof value === "number";
+  return element("td", isNumber ? "number" : "", figure(value));
+}
+
+function showTable(section) {
+  const isNumber = (i) => section.rows.some((row) => typeof row[i] === "number");
+  const heads = section.columns.map((name, i) => element("th", isNumber(i) ? "number" : "", name));
+  const rows = section.rows.map((row) => element("tr", "", ...row.map(cell)));
+  return [element("div", "card wide", element("table", "",
+    element("thead", "", element("tr", "", ...heads)), element("tbody", "", ...rows)))];
+}
+
+function showMatrix(section) {
+  const corner = element("th", "", "right ↓  said →");
+  const heads = section.labels.map((label) => element("th", "", label));
+  const rows = section.counts.map((counts, i) => {
+    const total = counts.reduce((a, b) => a + b, 0) || 1;
+    const cells = counts.map((count, j) => {
+      const button = element("button", i === j ? "diagonal" : "", figure(count));
+      button.type = "button";
+      button.disabled = !count;
+      button.title = section.labels[i] + ", said to be " + section.labels[j];
+      button.style.setProperty("--share", count / total);
+      button.addEventListener("click", () =>
+        goTo(section.examples, { right: section.labels[i], said: section.labels[j] }));
+      return element("td", "", button);
+    });
+    return element("tr", "", element("th", "", section.labels[i]), ...cells);
+  });
+  return [element("div", "card wide matrix", element("table", "",
+    element("thead", "", element("tr", "", corner, ...heads)), element("tbody", "", ...rows)))];
+}
+
+function drawScatter(holder, section) {
+  const size = Math.max(Math.min(holder.clientWidth, 520), 200);
+  const place = { left: 40, right: size - 10, top: 8, bottom: size - 40 };
+  const values = section.points.flatMap((point) => [point[0], point[1]]);
+  const ticks = niceTicks(Math.min(...values), Math.max(...values), 5);
+  const ends = [ticks[0], ticks[ticks.length - 1]];
+  const x = scale(...ends, place.left, place.right);
+  const y = scale(...ends, place.bottom, place.top);
+  const svg = drawn("svg", { viewBox: "0 0 " + size + " " + size, height: size, role: "img",
+    "aria-label": section.title });
+  axes(svg, place, ticks, ticks, x, y);
+  svg.append(drawn("line", { class: "diagonal", x1: x(ends[0]), y1: y(ends[0]), x2: x(ends[1]), y2: y(ends[1]) }));
+  svg.append(drawn("text", { x: (place.left + place.right) / 2, y: size - 6, "text-anchor": "middle" }, "right"));
+  svg.append(drawn("text", { x: place.left + 6, y: place.top + 10 }, "said"));
+  for (const [right, said, number] of section.points) {
+    const point = drawn("circle", { class: "point", cx: x(right).toFixed(1), cy: y(said).toFixed(1), r: 3.5 });
+    point.addEventListener("pointermove", (event) =>
+      tip("right " + figure(right) + "\nsaid " + figure(said), event));
+    point.addEventListener("pointerleave", () => { byId("tip").hidden = true; });
+    point.addEventListener("click", () => goTo(section.examples, { number }));
+    svg.append(point);
+  }
+  holder.replaceChildren(svg);
+}
+
+function showScatter(section) {
+  const canvas = element("div", "");
+  redraws.push(() => drawScatter(canvas, section));
+  return [element("div", "card scatter", canvas)];
+}
+
+// Examples.
+
+const named = (name) => (name ? element("b", "", name) : "");
+
+function showPlaces(block) {
+  const rows = block.places.map((place) => {
+    const guesses = place.guesses.map((guess) => element("span", guess.is_right ? "guess right" : "guess",
+      guess.text + " ", element("small", "", share(guess.probability))));
+    return element("tr", "", element("td", "", place.text), element("td", "number", share(place.probability)),
+      element("td", "", ...guesses, place.note ? element("span", "quiet", place.note) : ""));
+  });
+  const heads = ["was", "probability", "first guesses"].map((name) => element("th", "", name));
+  return element("div", "wide", element("table", "places",
+    element("thead", "", element("tr", "", ...heads)), element("tbody", "", ...rows)));
+}
+
+const blocks = {
+  text: (block) => element("p", "text", named(block.name), block.text),
+  marked: (block) => element("p", "text", named(block.name), ...block.pieces.map((piece) =>
+    typeof piece === "string" ? piece
+      : element("mark", piece.look, piece.text, piece.label ? element("small", "", piece.label) : ""))),
+  bars: (block) => element("ul", "bars", ...block.bars.map((bar) => {
+    const chips = [bar.is_said ? "said" : "", bar.is_right ? "right" : ""].filter(Boolean);
+    const row = element("li", chips.join(" "), element("span", "name", bar.text),
+      chips.length ? element("span", "chip", chips.join(" and ")) : "",
+      element("span", "number", share(bar.probability)));
+    row.style.setProperty("--part", bar.probability);
+    return row;
+  })),
+  places: showPlaces,
+};
+
+function strings(value) {
+  if (typeof value === "string") return [value];
+  return value !== null && typeof value === "object" ? Object.values(value).flatMap(strings) : [];
+}
+
+function showExample(example) {
+  const look = example.is_right === null ? "" : example.is_right ? "right" : "wrong";
+  const signs = { right: "✓ right", wrong: "✗ wrong", "": "" };
+  const facts = example.facts.map((fact) => element("span", "", fact));
+  return element("article", look,
+    element("div", "facts", signs[look] ? element("span", "sign", signs[look]) : "", ...facts),
+    ...example.blocks.map((block) => blocks[block.kind](block)));
+}
+
+function choice(form, name, title, options) {
+  const select = element("select", "", ...options.map(([value, text]) => {
+    const option = element("option", "", text);
+    option.value = value;
+    return option;
+  }));
+  select.name = name;
+  form.append(element("label", "", title, select));
+}
+
+function makeForm(section) {
+  const form = element("form", "");
+  const labels = section.labels.map((label) => [label, label]);
+  if (section.examples.some((example) => example.is_right !== null)) {
+    choice(form, "show", "Show", [["", "all"], ["wrong", "wrong"], ["right", "right"]]);
+  }
+  if (labels.length) {
+    choice(form, "right", "Right", [["", "any"], ...labels]);
+    choice(form, "said", "Said", [["", "any"], ...labels]);
+  }
+  choice(form, "order", "Order", [["", section.order + " first"], ["file", "as in the file"]]);
+  const search = element("input", "");
+  search.type = "search";
+  search.name = "search";
+  search.size = 14;
+  form.append(element("label", "", "Containing", search));
+  const reset = element("button", "plain", "Show all");
+  reset.type = "button";
+  reset.addEventListener("click", () => goTo(section.key, {}));
+  form.append(reset, element("span", "count"));
+  form.addEventListener("submit", (event) => event.preventDefault());
+  return form;
+}
+
+function chooseExamples(section, filters) {
+  const get = (name) => filters.get(section.key + "." + name) ?? "";
+  const wanted = get("search").toLowerCase();
+  const found = section.examples.filter((example) =>
+    (get("show") === "" || example.is_right === (get("show") === "right"))
+    && (get("right") === "" || example.right.includes(get("right")))
+    && (get("said") === "" || example.said.includes(get("said")))
+    && (get("number") === "" || String(example.number) === get("number"))
+    && (wanted === "" || strings(example.blocks).some((text) => text.toLowerCase().includes(wanted))));
+  return get("order") === "file" ? found.sort((a, b) => a.number - b.number) : found;
+}
+
+function showExamples(section) {
+  const form = makeForm(section);
+  const list = element("div", "");
+  const more = element("button", "plain more", "More");
+  more.type = "button";
+  let chosen = [];
+  let shown = 0;
+  function show() {
+    list.append(...chosen.slice(shown, shown + atOnce).map(showExample));
+    shown = Math.min(shown + atOnce, chosen.length);
+    more.hidden = shown >= chosen.length;
+  }
+  function apply() {
+    const filters = readFilters();
+    for (const field of form.elements) {
+      if (field.name && field !== document.activeElement) {
+        field.value = filters.get(section.key + "." + field.name) ?? "";
+      }
+    }
+    const isFiltered = Array.from(filters.keys()).some((name) => name.startsWith(section.key + "."));
+    form.querySelector("button").hidden = !isFiltered;
+    chosen = chooseExamples(section, filters);
+    const left = section.total > section.examples.length
+      ? " on this page, the first of " + figure(section.total) + " by " + section.order : "";
+    form.querySelector(".count").textContent =
+      figure(chosen.length) + " of " + figure(section.examples.length) + left;
+    list.replaceChildren();
+    shown = 0;
+    show();
+  }
+  form.addEventListener("input", () => {
+    const values = Array.from(form.elements).filter((field) => field.name && field.value);
+    const address = filterAddress(section.key, Object.fromEntries(values.map((field) => [field.name, field.value])));
+    history.replaceState(null, "", address === "#" ? "#all" : address);
+    apply();
+  });
+  more.addEventListener("click", show);
+  window.addEventListener("hashchange", () => {
+    document.activeElement.blur();
+    apply();
+    if (location.hash.includes(section.key + ".")) form.scrollIntoView({ block: "start" });
+  });
+  apply();
+  return [form, list, more];
+}
+
+// The page.
+
+const kinds = { curves: showCurves, table: showTable, matrix: showMatrix, scatter: showScatter,
+  examples: showExamples };
+const redraws = [];
+
+function showPage() {
+  byId("title").textContent = page.title;
+  for (const each of page.figures) {
+    byId("figures").append(element("div", "", element("dt", "", each.name),
+      element("dd", "", figure(each.value)), each.note ? element("dd", "note", each.note) : ""));
+  }
+  for (const [name, value] of Object.entries(page.facts)) {
+    byId("facts").append(element("dt", "", name), element("dd", "", figure(value)));
+  }
+  byId("settings").hidden = !Object.keys(page.facts).length;
+  for (const section of page.sections) {
+    byId("sections").append(element("section", "", element("h2", "", section.title),
+      section.note ? element("p", "note", section.note) : "", ...kinds[section.kind](section)));
+  }
+  const redraw = () => redraws.forEach((draw) => draw());
+  redraw();
+  window.addEventListener("resize", redraw);
+}
+
+showPage();

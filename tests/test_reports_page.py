@@ -1,0 +1,225 @@
+import base64
+import hashlib
+import html.parser
+import json
+import re
+import shutil
+import subprocess
+import tempfile
+
+import pytest
+from conftest import ROOT
+
+from bert.reports.page import Figure, Page, embed, format_page, write_page
+from bert.reports.sections import (
+    Bar,
+    Bars,
+    Chart,
+    Curves,
+    Example,
+    Link,
+    Mark,
+    Marked,
+    Matrix,
+    Place,
+    Places,
+    Scatter,
+    Series,
+    Table,
+    Text,
+    filter_link,
+    worst_first,
+)
+
+HOSTILE = "</script><script>document.title='run'</script><!-- <b>&amp;'\" \u2028 %SCRIPT% \ud800"
+PARTS = {name: (ROOT / f"bert/reports/page.{name}").read_text() for name in ("html", "css", "js")}
+
+
+class Parsed(html.parser.HTMLParser):
+    """Collects the tags of a page, and the texts of its elements of a kind."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.texts = [], {}
+        self._inside = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+        self._inside = dict(attributes).get("type", tag)
+
+    def handle_endtag(self, _):
+        self._inside = ""
+
+    def handle_data(self, text):
+        self.texts[self._inside] = self.texts.get(self._inside, "") + text
+
+    @property
+    def content(self):
+        return json.loads(self.texts["application/json"])
+
+
+def full_page(text="text"):
+    """A page with something of every kind."""
+    answers = Bars([Bar(text, 0.75, is_said=True), Bar("other", 0.25, is_right=True)])
+    places = Places([Place(text, 0.5, [Bar(text, 0.5, is_right=True)], text)])
+    examples = [
+        Example(
+            number,
+            float(number),
+            number % 2 == 0,
+            [f"fact {number}"],
+            [
+                Text(f"sentence {number}", text),
+                Marked(["in ", Mark(text, "right", "LOC")]),
+                *(answers, places),
+            ],
+            ["a"],
+            ["ab"[number % 2]],
+        )
+        for number in range(30)
+    ]
+    points = [[1, 3.0, 2.0, 4.0], [2, 1.0, 0.5, 1.5]]
+    return Page(
+        text,
+        [
+            Curves(
+                "Training", [Chart(text, [Series(text, points), Series("b", [[2, 1.5]])])], text
+            ),
+            Table("Table", [text, "b"], [[Link(text, "other.html"), 1.5], ["x", None]]),
+            Table("Empty", ["a"], []),
+            Matrix("Matrix", ["a", "b"], [[15, 15], [0, 0]], "dev"),
+            Scatter("Scatter", [[1.0, 2.0, 0], [2.0, 2.5, 1]], "dev"),
+            worst_first("dev", "Examples", examples, order="loss", labels=["a", "b"], note=text),
+        ],
+        [Figure(text, 0.5, text)],
+        {text: text, "--seed": 1},
+    )
+
+
+def test_hostile_text_neither_ends_the_script_nor_becomes_a_tag():
+    plain, page = Parsed(format_page(full_page())), Parsed(format_page(full_page(HOSTILE)))
+    assert [tag for tag, _ in page.tags] == [tag for tag, _ in plain.tags]
+    assert page.texts["title"] == HOSTILE
+    assert page.content["sections"][1]["columns"][0] == HOSTILE
+    assert page.texts["script"] == plain.texts["script"] == PARTS["js"]
+
+
+def test_what_is_embedded_is_the_same_value_without_what_scripts_stumble_over():
+    text = embed({"key": HOSTILE})
+    assert json.loads(text) == {"key": HOSTILE}
+    assert not set("<>&\u2028\u2029") & set(text)
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        embed(float("nan"))
+
+
+def test_a_lone_surrogate_is_written_as_json_has_it(tmp_path):
+    write_page(str(tmp_path / "page.html"), full_page("a\ud800b é 中"))
+    page = Parsed((tmp_path / "page.html").read_bytes().decode())
+    assert page.content["title"] == "a\ud800b é 中"
+
+
+def test_the_browser_may_run_the_own_script_alone_and_ask_nobody():
+    page = Parsed(format_page(full_page(HOSTILE)))
+    (policy,) = [a["content"] for _, a in page.tags if a.get("http-equiv")]
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+    assert rules["default-src"] == "'none'"
+    for kind in ("script", "style"):
+        digest = hashlib.sha256(page.texts[kind].encode()).digest()
+        assert rules[f"{kind}-src"] == f"'sha256-{base64.b64encode(digest).decode()}'"
+    links = [value for _, a in page.tags for name, value in a.items() if name in ("src", "href")]
+    assert links == ["data:,"]
+    own = "".join(PARTS.values()).replace("http://www.w3.org/2000/svg", "")
+    assert not re.search(r"https?://|url\(|@import|innerHTML|outerHTML|insertAdjacent|eval", own)
+
+
+def test_equal_pages_have_equal_bytes():
+    assert format_page(full_page()) == format_page(full_page())
+
+
+def test_placeholders_are_all_filled():
+    assert set(re.findall(r"%([A-Z_]+)%", PARTS["html"])) == {
+        *("TITLE", "STYLE", "SCRIPT", "STYLE_HASH", "SCRIPT_HASH", "CONTENT")
+    }
+    assert not re.search(r"%[A-Z_]+%", format_page(full_page()))
+
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("chrome")
+needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="There is no Chromium here.")
+
+
+class Shown(html.parser.HTMLParser):
+    """What a browser makes of a page: the texts of its articles, and all words."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.articles, self.classes, self.words = [], set(), ""
+        self._skips = self._in_article = False
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.classes |= set((dict(attributes).get("class") or "").split())
+        self._skips = tag in ("script", "style", "option")
+        if tag == "article":
+            self._in_article = True
+            self.articles.append("")
+
+    def handle_endtag(self, tag):
+        self._skips = False
+        self._in_article &= tag != "article"
+
+    def handle_data(self, text):
+        if self._skips:
+            return
+        self.words += text
+        if self._in_article:
+            self.articles[-1] += text
+
+
+def browse(path, fragment=""):
+    """Returns what Chromium shows of a page, and what it says in the console.
+
+    What a page asks the network for, its policy refuses, and the console tells.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        options = "--headless --no-sandbox --disable-gpu --no-first-run --disable-sync"
+        options += " --disable-background-networking --disable-component-update --dump-dom"
+        options += f" --enable-logging=stderr --user-data-dir={folder} --virtual-time-budget=3000"
+        result = subprocess.run(
+            [
+                *(CHROMIUM, *options.split(), "--host-resolver-rules=MAP * ~NOTFOUND"),
+                f"{path.as_uri()}{fragment}",
+            ],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+    console = [line for line in result.stderr.splitlines() if "CONSOLE" in line]
+    return Shown(result.stdout), console
+
+
+@needs_chromium
+def test_in_a_browser_all_is_drawn_nothing_fails_and_nothing_is_asked_for(tmp_path):
+    path = tmp_path / "page.html"
+    write_page(str(path), full_page(HOSTILE.replace("\ud800", "")))
+    shown, console = browse(path)
+    assert console == []
+    assert len(shown.articles) == 25
+    assert "sentence 29" in shown.articles[0]
+    assert "30 of 30" in shown.words
+    assert {"line", "band", "dot", "matrix", "point", "bars", "places", "guess"} <= shown.classes
+    assert shown.words.count("document.title='run'") > 10
+
+
+@needs_chromium
+def test_in_a_browser_the_address_filters_the_examples(tmp_path):
+    path = tmp_path / "page.html"
+    write_page(str(path), full_page())
+    link = filter_link("", "dev", right="a", said="b", show="wrong", search="SENTENCE 1")
+    shown, console = browse(path, link.target)
+    assert console == []
+    # The odd ones are wrong.
+    found = [re.search(r"sentence (\d+)", text)[1] for text in shown.articles]
+    assert found == ["19", "17", "15", "13", "11", "1"]
+    assert "6 of 30" in shown.words
