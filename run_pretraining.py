@@ -34,11 +34,16 @@ if TYPE_CHECKING:
     import keras
 
     import modeling
+    from bert.reports.sections import Section
     from bert.training import loop
     from bert.training.batches import Batches, Feature, Records
     from bert.training.plan import Plan
     from bert.weights import checkpoint
     from bert.weights.folder import ModelFolder
+
+KIND = "pre-training"
+# Records that the page of a run shows.
+LOOKED_AT = 200
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -118,6 +123,7 @@ def run(settings: Settings) -> dict[str, float]:
     from bert.training import loop
     from bert.training.evaluation import evaluate, save_results
     from bert.training.fit import check_length
+    from bert.training.report import write_report
     from bert.weights.folder import ModelFolder
 
     show_lines()
@@ -149,13 +155,17 @@ def run(settings: Settings) -> dict[str, float]:
         else:
             step = _restore(settings, model, init)
         if not settings.do_eval:
+            if writes:
+                write_report(settings, KIND, step, {}, [])
             return {}
         assert eval_batches is not None
         results = evaluate(model, pretraining_heads.metrics, eval_batches, settings.max_eval_steps)
+        sections = _look(settings, folder, model, eval_batches) if writes else []
     # Departs: the original's `loss` is a mean over batches; this one does not depend on their size.
     results["loss"] = results["masked_lm_loss"] + results["next_sentence_loss"]
     if writes:
         save_results(settings.output_dir, step, results)
+        write_report(settings, KIND, step, results, sections, "masked_lm_accuracy")
         frequent = _explain(results, eval_batches, settings.max_eval_steps)
         if settings.do_train:
             _tell_whether_learned(settings, results["masked_lm_accuracy"], *frequent)
@@ -457,6 +467,21 @@ def _restore(settings: Settings, model: "keras.Model", init: "checkpoint.Stored 
             f"`--do_train` is given. Received {settings.output_dir!r}, which holds none."
         )
     return loop.initialize(model, weights, checkpoints, init)
+
+
+def _look(
+    settings: Settings, source: "ModelFolder", model: "keras.Model", batches: "Batches"
+) -> list["Section"]:
+    """Returns what the page of the run shows of the first records that were evaluated."""
+    from bert.tasks.pretraining.guesses import guess
+    from bert.tasks.pretraining.report import make_sections
+    from bert.weights.folder import ModelFolder
+    from tokenization import load_vocab
+
+    most = min(LOOKED_AT, settings.max_eval_steps * settings.eval_batch_size)
+    path = ModelFolder(settings.output_dir).find("vocab_file") or source.find("vocab_file")
+    tokens = {number: token for token, number in load_vocab(path).items()} if path else None
+    return make_sections(guess(model, batches, most), tokens)
 
 
 def _explain(results: dict[str, float], batches: "Batches", max_eval_steps: int) -> tuple[int, int]:

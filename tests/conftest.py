@@ -1,11 +1,14 @@
 from bert.command_line import quiet_import  # isort: skip  # noqa: F401
 
 import gc
+import json
 import os
+import re
 import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import keras
@@ -213,6 +216,13 @@ def run_python(*arguments: str, check: bool = True, **env: str) -> subprocess.Co
     if check:
         assert result.returncode == 0, result.stderr
     return result
+
+
+def read_report(folder: Path) -> dict[str, Any]:
+    """Returns what the page of a run shows, with its sections by title."""
+    text = (folder / "report.html").read_text(encoding="utf-8")
+    content = json.loads(re.search(r'id="content">(.*?)</script>', text, re.DOTALL)[1])
+    return {**content, "sections": {each["title"]: each for each in content["sections"]}}
 
 
 def free_ports(count):

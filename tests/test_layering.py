@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 FLOORS = (
     {"bert.command_line"},
     {"bert.files"},
-    {"bert.text"},
+    {"bert.text", "bert.reports"},
     {"modeling", "optimization", "tokenization"},
     {"bert.weights"},
     {"bert.training"},
@@ -121,12 +121,19 @@ WITHOUT_TENSORFLOW = (
     *sorted(SCRIPTS),
     *("bert", "bert.__main__", "tokenization", "bert.command_line.flags"),
     *("bert.command_line.console", "bert.original.processors", "bert.original.squad"),
-    *(name for name in MODULES if name.startswith("bert.files.")),
-    *(f"bert.tasks.classification.{name}" for name in ("examples", "glue", "own_files", "results")),
-    *(f"bert.tasks.pretraining.{name}" for name in ("instances", "statistics", "vocabulary")),
+    *(name for name in MODULES if name.startswith(("bert.files.", "bert.reports."))),
+    *(
+        f"bert.tasks.classification.{name}"
+        for name in ("examples", "glue", "own_files", "report", "results")
+    ),
+    *(
+        f"bert.tasks.pretraining.{name}"
+        for name in ("instances", "report", "statistics", "vocabulary")
+    ),
     *(f"bert.tasks.squad.{name}" for name in ("answers", "questions", "report", "scores")),
-    *("bert.tasks.squad.window_table", "bert.tasks.squad.windows", "bert.tasks.swag.examples"),
     "bert.tasks.layers",
+    *("bert.tasks.squad.window_table", "bert.tasks.squad.windows", "bert.tasks.swag.examples"),
+    *("bert.tasks.swag.report", "bert.tasks.tagging.report"),
     *(f"bert.tasks.tagging.{name}" for name in ("entities", "sentences", "windows", "words")),
 )
 

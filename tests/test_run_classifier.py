@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import GOLDEN, LARGE_GOLDEN, ROOT, run_python, write_model_files
+from conftest import GOLDEN, LARGE_GOLDEN, ROOT, read_report, run_python, write_model_files
 
 import predict
 import run_classifier
@@ -216,13 +216,23 @@ def test_a_task_of_ones_own_is_learned_and_predicted(make_settings, tmp_path, lo
         assert named == pytest.approx(each.tolist(), abs=1e-6)
         assert row["predicted_label"] == labels[int(np.argmax(each))]
     assert any("Confusion matrix" in message for message in log.messages)
+    dev = read_tsv(out / "dev_predictions.tsv")
+    assert np.mean([row["predicted_label"] == row["gold"] for row in dev]) == scores["accuracy"]
+    sections = read_report(out)["sections"]
+    charts = [chart["title"] for chart in sections["Training"]["charts"]]
+    assert charts == ["Loss", "Learning rate", "Gradient norm"]
+    assert sections["Confusions of the dev set"]["counts"] == scores["confusion_matrix"]
+    shown = sections["Examples of the dev set"]["examples"]
+    assert np.mean([example["is_right"] for example in shown]) == scores["accuracy"]
     # Another day, from the folder alone.
+    page = (out / "report.html").read_bytes()
     before = (out / "predictions.tsv").read_bytes()
     (out / "predictions.tsv").unlink()
     (tmp_path / "train.tsv").unlink()
     keras.utils.set_random_seed(99)
     run_classifier.run(make_settings(do_predict=True))
     assert (out / "predictions.tsv").read_bytes() == before
+    assert (out / "report.html").read_bytes() == page
 
 
 def test_one_file_is_enough(make_settings, tmp_path, log):
@@ -341,6 +351,8 @@ def test_pairs_and_both_parts_of_mnli(make_settings, tmp_path):
         assert (out / f"eval_results{suffix}.txt").exists()
         assert len((out / f"test_results{suffix}.tsv").read_text().splitlines()) == count + 1
         assert len(read_tsv(out / f"predictions{suffix}.tsv")) == count + 1
+        assert len(read_tsv(out / f"dev_predictions{suffix}.tsv")) == count
+        assert read_report(out)["sections"][f"Examples of the dev{suffix} set"]["total"] == count
     assert len((out / "submission/MNLI-mm.tsv").read_text().splitlines()) == 11
     model = load(str(out))
     assert model.fields == ("text_a", "text_b")
@@ -379,6 +391,12 @@ def test_several_runs_have_folders_of_their_own(make_settings, tmp_path):
         scores = json.loads((tmp_path / f"out/run_{number}/eval_results.json").read_text())
         losses.append(scores["loss"])
     assert losses[0] != losses[1]
+    runs = read_report(tmp_path / "out")["sections"]["Runs"]
+    shown = [row[runs["columns"].index("loss")] for row in runs["rows"][:2]]
+    assert shown == pytest.approx(losses, rel=1e-5)
+    assert [(tmp_path / "out" / row[0]["target"]).exists() for row in runs["rows"][:2]] == [
+        True
+    ] * 2
     assert summary["mean"]["loss"] == pytest.approx(np.mean(losses))
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
-from conftest import ROOT, run_python, write_model_files
+from conftest import ROOT, read_report, run_python, write_model_files
 
 import predict
 import run_ner
@@ -148,6 +148,10 @@ def test_names_are_learned_scored_and_predicted(make_settings, tmp_path, log):
     gold, found = read_tags(out / "predictions.txt", -2), read_tags(out / "predictions.txt")
     assert tagging_entities.score(gold, found)["f1"] == scores["test_f1"]
     assert any("processed" in message and "phrases" in message for message in log.messages)
+    gold, found = (read_tags(out / "dev_predictions.txt", column) for column in (-2, -1))
+    assert tagging_entities.score(gold, found)["f1"] == scores["f1"]
+    shown = read_report(out)["sections"]["Sentences of the dev set"]["examples"]
+    assert sum(each["is_right"] for each in shown) == sum(map(list.__eq__, gold, found))
     # Another day, from the folder alone.
     before = (out / "predictions.txt").read_bytes()
     (out / "predictions.txt").unlink()

@@ -15,6 +15,7 @@ from conftest import (
     change,
     free_ports,
     make_examples,
+    read_report,
     run_python,
     serialize,
     split_examples,
@@ -103,6 +104,11 @@ def test_training_then_evaluation_alone(pretraining_run, tmp_path, log):
     assert checkpoint.Checkpoints(str(output)).latest() == str(output / "model.ckpt-4")
     config = modeling.BertConfig.from_json_file(str(output / "bert_config.json"))
     assert config == modeling.BertConfig.from_json_file(str(tmp_path / "bert_config.json"))
+    page = read_report(output)
+    assert page["figures"][0]["value"] == pytest.approx(results["masked_lm_accuracy"], abs=1e-5)
+    losses = page["sections"]["Training"]["charts"][0]["series"]
+    assert [len(line["points"]) for line in losses] == [4, 4, 4]
+    assert page["sections"]["Masked sentences"]["total"] == 20
     (output / "eval_results.txt").unlink()
     keras.utils.set_random_seed(99)
     again = run_pretraining.run(pretraining_run(do_train=False, do_eval=True))

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import GOLDEN, LARGE_GOLDEN, run_python, write_model_files
+from conftest import GOLDEN, LARGE_GOLDEN, read_report, run_python, write_model_files
 from script_runs import finish_beside_killed
 
 import predict
@@ -178,6 +178,9 @@ def test_answers_and_nbest_lists_equal_the_original(tmp_path, golden, version):
     names = {1: ["exact_match", "f1"], 2: ["exact", "f1", "total", "HasAns_exact", "best_f1"]}
     assert set(names[version]) <= set(scores)
     assert "<title>Answers</title>" in (tmp_path / "predictions.html").read_text()
+    sections = read_report(tmp_path)["sections"]
+    assert sections["Answers"]["rows"][0][0]["target"] == "predictions.html"
+    assert ["f1", pytest.approx(scores["f1"], abs=1e-3)] in sections["Scores"]["rows"]
     # The windows are there now, and give the same again.
     before = (tmp_path / "nbest_predictions.json").read_bytes()
     if golden == GOLDEN:

@@ -7,7 +7,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
-from conftest import LARGE_GOLDEN, run_python, write_model_files
+from conftest import LARGE_GOLDEN, read_report, run_python, write_model_files
 
 import modeling
 import predict
@@ -130,6 +130,11 @@ def test_endings_are_learned_and_predicted(make_settings, tmp_path):
     results = dict(re.fullmatch(r"(\w+) = (\S+)", line).groups() for line in lines)
     assert list(results) == ["eval_accuracy", "eval_loss", "global_step", "loss"]
     assert float(results["eval_accuracy"]) == pytest.approx(scores["accuracy"])
+    dev = read_tsv(out / "dev_predictions.tsv")
+    right = [row["predicted_label"] == row["gold"] for row in dev]
+    assert np.mean(right) == pytest.approx(scores["accuracy"])
+    shown = read_report(out)["sections"]["Examples of the dev set"]["examples"]
+    assert [right[example["number"]] for example in shown] == [e["is_right"] for e in shown]
     rows = read_tsv(out / "predictions.tsv")
     assert [row["id"] for row in rows] == [test["id"] for test in tests]
     right = []

@@ -247,6 +247,17 @@ def test_predictions_stand_beside_the_lines_that_were_read(tmp_path, scheme):
     assert tagging_entities.score(gold, [each.tags for each in written])["f1"] == 1
 
 
+def test_of_a_part_of_a_file_no_other_sentences_are_written(tmp_path):
+    path = write(tmp_path, "-DOCSTART- O\n\na B-X\nb O\n\nc O\n\nd B-X\n")
+    first, _, last = tagging_sentences.read(path, tagging_sentences.Columns())
+    predictions = [(first, ["O", "B-X"]), (last, ["B-X"])]
+    output = str(tmp_path / "out")
+    tagging_sentences.write_predictions(
+        output, path, tagging_sentences.Columns(), predictions, "iob2", is_part=True
+    )
+    assert (tmp_path / "out").read_text() == "a B-X O\nb O B-X\n\nd B-X B-X\n"
+
+
 def test_predictions_keep_the_separator(tmp_path):
     for text, columns in (
         ("a\tX Y\tO\n", tagging_sentences.Columns(separator="tab")),

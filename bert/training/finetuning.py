@@ -26,11 +26,13 @@ from bert.command_line.lines import show_lines
 from bert.files import fingerprints, manifest
 from bert.files.outputs import check_saved_model, make_folder
 from bert.files.weight_names import WEIGHTS
+from bert.reports.sections import Section
 from bert.training import fit, loop
 from bert.training.batches import Batches
 from bert.training.evaluation import EarlyStopping, Predictor
 from bert.training.hints import tell_whether_learned
 from bert.training.plan import Plan, check_apart, make_plan
+from bert.training.report import write_report
 from bert.training.shown import show_examples
 from bert.training.task import Arrays, ExampleFile, Inputs, Part, Task
 from bert.weights import checkpoint, tokenizers
@@ -210,13 +212,19 @@ def _use_model(
     else:
         step = load(settings, source, model)
     results: dict[str, Any] = {}
+    sections: list[Section] = []
     for each in asked:
         predicted, scores = predictions(each, step)
         if is_chief:
             task.write(settings.output_dir, step, each, predicted, scores)
+        if is_chief and scores:
+            sections += task.report(each, predicted, scores)
         if is_chief and plan and each.part == Part("dev"):
             tell_whether_learned(settings, task, step, scores)
         results |= _named(each.part, scores)
+    # What only predicts a test set does not replace the page of an evaluation.
+    if is_chief and (plan or any(each.part.split == "dev" for each in asked)):
+        write_report(settings, task.kind, step, results, sections, task.metric)
     if settings.do_export and is_chief:
         folder = manifest.claim_tree(settings.output_dir, SAVED_MODEL)
         task.export(folder, task.whole_model(model))

@@ -27,6 +27,7 @@ from bert.files.weight_names import SUFFIXES, WEIGHTS
 from bert.training import finetuning, fit, loop
 from bert.training.finetuning import OpenTask
 from bert.training.plan import check_apart
+from bert.training.report import write_runs_report
 from bert.training.task import Inputs, Task
 from bert.weights import checkpoint, provenance
 from bert.weights.folder import ModelFolder
@@ -336,6 +337,7 @@ def _tell(settings: Settings, summary: Mapping[str, Any], points: Sequence[dict[
     }
     for name, text in texts.items():
         write_text(manifest.claim(settings.output_dir, name), f"{text}\n")
+    write_runs_report(settings.output_dir, metric, points, summary["best"])
 
 
 def _lines(point: Mapping[str, Any]) -> list[str]:

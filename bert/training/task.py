@@ -12,6 +12,7 @@ import keras
 import numpy as np
 
 import tokenization
+from bert.reports.sections import Section
 from bert.training.batches import Batches, Feature, Records, write_examples
 from bert.training.loop import Objective
 
@@ -32,6 +33,11 @@ class Part:
 
     split: str
     suffix: str = ""
+
+    @property
+    def name(self) -> str:
+        """Both, such as "dev_mismatched"."""
+        return f"{self.split}{self.suffix}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,6 +196,12 @@ class Task(Protocol):
           predictions: As `decode` gives them.
           scores: As `score` gives them.
         """
+        ...
+
+    def report(
+        self, inputs: Inputs, predictions: Any, scores: Mapping[str, Any]
+    ) -> Sequence[Section]:
+        """Returns what the page of a run shows of a part with scores; arguments as `write`."""
         ...
 
     def export(self, folder: str, model: keras.Model) -> None:

@@ -14,9 +14,11 @@ import tokenization
 from bert.files.manifest import claim
 from bert.files.outputs import make_folder
 from bert.files.split import DevSplit, split_fields, stored_split
+from bert.reports.sections import Section
 from bert.tasks.classification import examples as classification_examples
 from bert.tasks.classification import results as classification_results
 from bert.tasks.classification.examples import DataSet, InputExample
+from bert.tasks.classification.report import make_sections
 from bert.tasks.heads import classification_objective, classifier_model
 from bert.training.batches import Feature, encoder_features
 from bert.training.evaluation import save_results, save_scores
@@ -198,7 +200,9 @@ class Classification:
         predictions: np.ndarray,
         scores: Mapping[str, Any],
     ) -> None:
-        if inputs.part.split == "test":
+        if inputs.part.split == "dev":
+            self._write_table(folder, f"dev_predictions{inputs.part.suffix}", inputs, predictions)
+        else:
             self._write_predictions(folder, inputs, predictions)
         if scores:
             self._write_scores(folder, step, inputs.part, scores)
@@ -220,15 +224,30 @@ class Classification:
         suffix, examples = inputs.part.suffix, inputs.examples
         results = claim(folder, f"test_results{suffix}.tsv")
         classification_results.write_test_results(results, self.task, logits)
-        predictions = claim(folder, f"predictions{suffix}.tsv")
-        classification_results.write_predictions(predictions, self.task, examples, logits)
-        logging.info("Wrote %d predictions to %s.", len(logits), predictions)
+        self._write_table(folder, f"predictions{suffix}", inputs, logits)
         assert self.data_set is not None
         if name := self.data_set.submission_names.get(suffix):
             submission = claim(folder, f"submission/{name}")
             make_folder(os.path.dirname(submission))
             classification_results.write_submission(submission, self.task, examples, logits)
             logging.info("Wrote %s, as GLUE wants it.", submission)
+
+    def _write_table(self, folder: str, name: str, inputs: Inputs, logits: np.ndarray) -> None:
+        path = claim(folder, f"{name}.tsv")
+        classification_results.write_predictions(path, self.task, inputs.examples, logits)
+        logging.info("Wrote %d predictions to %s.", len(logits), path)
+
+    def report(
+        self, inputs: Inputs, predictions: np.ndarray, scores: Mapping[str, Any]
+    ) -> list[Section]:
+        return make_sections(
+            self.task,
+            inputs.part.name,
+            inputs.examples,
+            inputs.arrays["label_ids"],
+            predictions,
+            scores,
+        )
 
     def export(self, folder: str, model: keras.Model) -> None:
         # TensorFlow Text is not loaded where nothing is exported.

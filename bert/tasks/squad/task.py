@@ -14,6 +14,7 @@ import modeling
 import tokenization
 from bert.files.manifest import claim
 from bert.files.processes import usable_cores
+from bert.reports.sections import Cell, Link, Section, Table
 from bert.tasks.heads import span_model, span_objective
 from bert.tasks.squad import answers as squad_answers
 from bert.tasks.squad import scores as squad_scores
@@ -28,6 +29,9 @@ from bert.training.task import ExampleFile, Inputs, Outputs, Part, Row, stored_f
 
 # Faithful: whatever the seed of the run, the examples are shuffled with this one.
 SHUFFLE_SEED = 12345
+
+# Written beside the answers.
+PAGE = "predictions.html"
 
 _FEATURES = ("input_ids", "input_mask", "segment_ids")
 
@@ -302,9 +306,20 @@ class QuestionAnswering:
         official = {name: scores[name] for name in scores if not name.startswith("baseline")}
         if official:
             _write_scores(folder, step, official)
-        page = claim(folder, "predictions.html")
+        page = claim(folder, PAGE)
         write_report(page, inputs.examples, predictions, official, version_2_with_negative=is_v2)
         logging.info("Wrote %s, to look through the answers.", page)
+
+    def report(
+        self,
+        inputs: Inputs,
+        predictions: Sequence[squad_answers.Prediction],
+        scores: Mapping[str, Any],
+    ) -> list[Section]:
+        """Returns the scores, and the way to the page that `write` makes of the answers."""
+        rows: list[list[Cell]] = [[name, value] for name, value in scores.items()]
+        link = Link("predictions.html: every question in its paragraph", PAGE)
+        return [Table("Answers", [""], [[link]]), Table("Scores", ["score", "value"], rows)]
 
     def export(self, folder: str, model: keras.Model) -> None:
         # TensorFlow Text is not loaded where nothing is exported.

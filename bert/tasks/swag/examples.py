@@ -295,6 +295,12 @@ def _log_probabilities(arrays: Mapping[str, np.ndarray], logits: np.ndarray) -> 
     return log_softmax(np.where(arrays["choice_mask"] > 0, logits, _ABSENT), axis=1)
 
 
+def losses(arrays: Mapping[str, np.ndarray], logits: np.ndarray) -> np.ndarray:
+    """Returns minus the logarithm of the probability of each right choice, [N]."""
+    chances = _log_probabilities(arrays, logits)
+    return -np.take_along_axis(chances, arrays["label_ids"], axis=1)[:, 0]
+
+
 def score(arrays: Mapping[str, np.ndarray], logits: np.ndarray) -> dict[str, float]:
     """Returns `accuracy` and `loss`, and as `baseline` what always the same answer would reach."""
     labels = arrays["label_ids"]
@@ -302,7 +308,7 @@ def score(arrays: Mapping[str, np.ndarray], logits: np.ndarray) -> dict[str, flo
     counts = np.bincount(labels[:, 0])
     return {
         "accuracy": float((chances.argmax(axis=1) == labels[:, 0]).mean()),
-        "loss": float(-np.take_along_axis(chances, labels, axis=1).mean()),
+        "loss": float(losses(arrays, logits).mean()),
         "baseline": float(counts.max() / counts.sum()),
     }
 

@@ -13,8 +13,10 @@ import tokenization
 from bert.files.manifest import claim
 from bert.files.paths import describe_folder, find_file, is_file
 from bert.files.split import DevSplit, split_fields, stored_split
+from bert.reports.sections import Section
 from bert.tasks.heads import choice_model, choice_objective
 from bert.tasks.swag import examples as swag_examples
+from bert.tasks.swag.report import make_sections
 from bert.training.batches import Feature, encoder_features
 from bert.training.evaluation import save_results, save_scores
 from bert.training.loop import Objective
@@ -186,10 +188,10 @@ class MultipleChoice:
         predictions: np.ndarray,
         scores: Mapping[str, Any],
     ) -> None:
-        if inputs.part.split == "test":
-            path = claim(folder, "predictions.tsv")
-            swag_examples.write_predictions(path, inputs.examples, inputs.arrays, predictions)
-            logging.info("Wrote %d predictions to %s.", len(predictions), path)
+        is_dev = inputs.part.split == "dev"
+        path = claim(folder, "dev_predictions.tsv" if is_dev else "predictions.tsv")
+        swag_examples.write_predictions(path, inputs.examples, inputs.arrays, predictions)
+        logging.info("Wrote %d predictions to %s.", len(predictions), path)
         if not scores:
             return
         kind = {"dev": "eval", "test": "test"}[inputs.part.split]
@@ -198,6 +200,11 @@ class MultipleChoice:
         save_scores(folder, step, scores, f"{kind}_results")
         baseline = scores["baseline"]
         logging.info("Always giving the same number would reach %s %.4f.", self.metric, baseline)
+
+    def report(
+        self, inputs: Inputs, predictions: np.ndarray, scores: Mapping[str, Any]
+    ) -> list[Section]:
+        return make_sections(inputs.part.name, inputs.examples, inputs.arrays, predictions)
 
     def export(self, folder: str, model: keras.Model) -> None:
         # TensorFlow Text is not loaded where nothing is exported.

@@ -267,6 +267,8 @@ def write_predictions(
     columns: Columns,
     predictions: Iterable[tuple[Sentence, Sequence[str]]],
     scheme: str,
+    *,
+    is_part: bool = False,
 ) -> None:
     """Writes a file's lines again, each with the predicted tag as one more column.
 
@@ -276,12 +278,19 @@ def write_predictions(
       columns: As for `read`.
       predictions: The sentences with a tag for each word, of any scheme.
       scheme: That of the tags to write.
+      is_part: Whether the file has other sentences, too, whose lines are left out.
     """
     tags: dict[int, str] = {}
     for sentence, predicted in predictions:
         tags.update(_tags_of_lines(sentence, predicted, scheme))
     with replace_files([path]) as [file]:
+        is_kept = False
         for number, line in text_lines(input_path):
+            was_kept, is_kept = is_kept, number in tags or not is_part
+            if not is_kept:
+                # What follows a sentence stands for the blank line after it.
+                file.write(b"\n" * was_kept)
+                continue
             # Lines between documents get a tag, too, so that conlleval finds all columns.
             tag = tags.get(number, tagging_entities.OUTSIDE)
             file.write(f"{columns.append(line, tag) if line.strip() else line}\n".encode())

@@ -15,12 +15,14 @@ import tokenization
 from bert.files.manifest import claim
 from bert.files.outputs import make_folder
 from bert.files.split import split_fields
+from bert.reports.sections import Section
 from bert.tasks.features import FeatureTagger
 from bert.tasks.heads import tagging_model, tagging_objective
 from bert.tasks.tagging import entities as tagging_entities
 from bert.tasks.tagging import sentences as tagging_sentences
 from bert.tasks.tagging import windows as tagging_windows
 from bert.tasks.tagging.batches import FeatureBatches, WordFeatures, compact
+from bert.tasks.tagging.report import make_sections
 from bert.tasks.tagging.sentences import Sentence, TaggedFiles
 from bert.tasks.tagging.words import Span
 from bert.training.batches import Feature, encoder_features
@@ -206,26 +208,33 @@ class Tagging:
         predictions: Predictions,
         scores: Mapping[str, Any],
     ) -> None:
-        if inputs.part.split == "test":
-            self._write_predictions(folder, inputs.examples, predictions)
+        self._write_predictions(folder, inputs, predictions)
         if scores:
             name = {"dev": "eval", "test": "test"}[inputs.part.split]
             _write_scores(folder, name, step, scores)
 
-    def _write_predictions(
-        self, folder: str, sentences: Sequence[Sentence], predictions: Predictions
-    ) -> None:
+    def _write_predictions(self, folder: str, inputs: Inputs, predictions: Predictions) -> None:
         assert self.files is not None
-        path = claim(folder, "predictions.txt")
+        sentences, split = inputs.examples, inputs.part.split
+        path = claim(folder, f"{'dev_' * (split == 'dev')}predictions.txt")
+        is_part = split == "dev" and self.files.dev_split is not None
         tags = (each.tags for each in predictions.sentences)
         tagging_sentences.write_predictions(
             path,
-            self.files.find("test"),
+            self.files.find("train" if is_part else split),
             self.files.columns,
             zip(sentences, tags, strict=True),
             self.output_scheme or self.task.scheme,
+            is_part=is_part,
         )
         logging.info("Wrote the tags of %d sentences to %s.", len(sentences), path)
+
+    def report(
+        self, inputs: Inputs, predictions: Predictions, scores: Mapping[str, Any]
+    ) -> list[Section]:
+        return make_sections(
+            self.task, inputs.part.name, inputs.examples, predictions.sentences, scores
+        )
 
     def export(self, folder: str, model: keras.Model) -> None:
         # TensorFlow Text is not loaded where nothing is exported.

@@ -1,0 +1,168 @@
+"""What a page shows of labelled texts: where the model errs, and the texts themselves."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from scipy.special import log_softmax
+
+from bert.reports.sections import (
+    Bar,
+    Bars,
+    Block,
+    Cell,
+    Example,
+    Examples,
+    Link,
+    Matrix,
+    Scatter,
+    Section,
+    Table,
+    Text,
+    filter_link,
+    shorten,
+    worst_first,
+)
+from bert.tasks.classification import results as classification_results
+from bert.tasks.classification.examples import InputExample, Task
+
+# Labels up to which a confusion matrix is readable; of more, the most frequent confusions.
+_MATRIX_LABELS = 25
+_CONFUSIONS = 40
+# Of more examples of a regression, every n-th is a point.
+_MAX_POINTS = 3_000
+# Answers shown of an example, besides the right one.
+_ANSWERS = 4
+_COLUMNS = {"precision": "precision", "recall": "recall", "f1": "F1", "support": "examples"}
+_CLICK = "A click on a number shows its examples."
+
+
+def make_sections(
+    task: Task,
+    part: str,
+    examples: Sequence[InputExample],
+    label_ids: np.ndarray,
+    logits: np.ndarray,
+    scores: Mapping[str, Any],
+) -> list[Section]:
+    """Returns what a page shows.
+
+    Args:
+      task: What was decided.
+      part: Whose the examples are, such as "dev".
+      examples: The examples.
+      label_ids: As `make_features` gives them.
+      logits: float [B, C].
+      scores: As `results.score` gives them.
+    """
+    logits = np.asarray(logits, np.float64)
+    if task.task_type == "regression":
+        return _regression(part, examples, np.asarray(label_ids)[:, 0], logits[:, 0])
+    right = np.asarray(label_ids)
+    if task.task_type == "multi_label":
+        losses = (np.logaddexp(0, logits) - logits * right).mean(axis=1)
+        chosen = logits > 0
+    else:
+        losses = -np.take_along_axis(log_softmax(logits, axis=1), right, axis=1)[:, 0]
+        chosen = np.eye(len(task.labels), dtype=bool)[logits.argmax(axis=1)]
+        right = np.eye(len(task.labels), dtype=bool)[right[:, 0]]
+    rows: list[list[Cell]] = [
+        [filter_link(label, part, right=label), *(row[name] for name in _COLUMNS)]
+        for label, row in scores["per_class"].items()
+    ]
+    table = Table(f"Labels of the {part} set", ["label", *_COLUMNS.values()], rows)
+    shown = _examples(task, part, examples, right > 0, chosen, losses, logits)
+    return [*_confusions(task, part, scores), table, shown]
+
+
+def _confusions(task: Task, part: str, scores: Mapping[str, Any]) -> list[Section]:
+    if "confusion_matrix" not in scores:
+        return []
+    counts = scores["confusion_matrix"]
+    if len(task.labels) <= _MATRIX_LABELS:
+        return [Matrix(f"Confusions of the {part} set", task.labels, counts, part, _CLICK)]
+    pairs = itertools.permutations(range(len(task.labels)), 2)
+    most = sorted(pairs, key=lambda pair: -counts[pair[0]][pair[1]])[:_CONFUSIONS]
+    rows: list[list[Cell]] = [
+        [task.labels[right], task.labels[said], _count_link(task, part, right, said, counts)]
+        for right, said in most
+        if counts[right][said]
+    ]
+    title = f"The most frequent confusions of the {part} set"
+    return [Table(title, ["right", "said", "examples"], rows, _CLICK)]
+
+
+def _count_link(
+    task: Task, part: str, right: int, said: int, counts: Sequence[Sequence[int]]
+) -> Link:
+    labels = {"right": task.labels[right], "said": task.labels[said]}
+    return filter_link(f"{counts[right][said]:,}", part, **labels)
+
+
+def _examples(
+    task: Task,
+    part: str,
+    examples: Sequence[InputExample],
+    right: np.ndarray,
+    chosen: np.ndarray,
+    losses: np.ndarray,
+    logits: np.ndarray,
+) -> Examples:
+    """Returns the examples; `right` and `chosen` are bool [B, C]."""
+    chances = classification_results.probabilities(task, logits)
+    order = np.argsort(-chances, axis=1, kind="stable")
+    labels = task.labels
+    shown = []
+    for number, example in enumerate(examples):
+        picked = right[number] | chosen[number]
+        picked[order[number, :_ANSWERS]] = True
+        bars = [
+            Bar(
+                labels[label],
+                float(chances[number, label]),
+                bool(right[number, label]),
+                bool(chosen[number, label]),
+            )
+            for label in order[number]
+            if picked[label]
+        ]
+        shown.append(
+            Example(
+                number,
+                float(losses[number]),
+                bool((right[number] == chosen[number]).all()),
+                [f"loss {losses[number]:.3f}", example.guid],
+                [*_texts(example), Bars(bars)],
+                list(itertools.compress(labels, right[number])),
+                list(itertools.compress(labels, chosen[number])),
+            )
+        )
+    return worst_first(part, f"Examples of the {part} set", shown, order="loss", labels=labels)
+
+
+def _texts(example: InputExample) -> list[Block]:
+    if example.text_b is None:
+        return [Text(shorten(example.text_a))]
+    return [Text(shorten(example.text_a), "A"), Text(shorten(example.text_b), "B")]
+
+
+def _regression(
+    part: str, examples: Sequence[InputExample], right: np.ndarray, said: np.ndarray
+) -> list[Section]:
+    pairs = list(zip(right.tolist(), said.tolist(), strict=True))
+    shown = [
+        Example(
+            number,
+            abs(said - right),
+            None,
+            [f"right {right:.6g}", f"said {said:.4g}", f"error {said - right:+.4g}", example.guid],
+            _texts(example),
+        )
+        for number, (example, (right, said)) in enumerate(zip(examples, pairs, strict=True))
+    ]
+    examples_ = worst_first(part, f"Examples of the {part} set", shown, order="error")
+    points = [[*pair, number] for number, pair in enumerate(pairs)]
+    every = -(-len(points) // _MAX_POINTS)
+    note = "Those on the line are right. A click on a point shows its example."
+    return [Scatter(f"Said and right, {part} set", points[::every], part, note), examples_]

@@ -1,0 +1,128 @@
+"""What a page shows of tagged sentences: entities in their places, right and predicted ones."""
+
+import collections
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from bert.reports.sections import Example, Mark, Marked, Section, Table, filter_link, worst_first
+from bert.tasks.tagging import entities as tagging_entities
+from bert.tasks.tagging.entities import Entity
+from bert.tasks.tagging.sentences import Sentence
+from bert.tasks.tagging.windows import Prediction, Task
+
+# Longer sentences are cut, in words.
+_MAX_WORDS = 400
+_COLUMNS = {
+    "precision": "precision",
+    "recall": "recall",
+    "f1": "F1",
+    "num_gold": "there",
+    "num_found": "found",
+    "num_correct": "of them right",
+}
+_NOTE = (
+    "Green is right, red is said but wrong, and a dashed line is missed. Of a sentence without a "
+    "mistake there is one line; else the first has what is right, and the second what was said."
+)
+
+
+def make_sections(
+    task: Task,
+    part: str,
+    sentences: Sequence[Sentence],
+    predictions: Sequence[Prediction],
+    scores: Mapping[str, Any],
+) -> list[Section]:
+    """Returns what a page shows.
+
+    Args:
+      task: What was decided.
+      part: Whose the sentences are, such as "dev".
+      sentences: With their tags.
+      predictions: Of the same words.
+      scores: As `windows.score` gives them.
+    """
+    types = scores["types"]
+    rows = [
+        [filter_link(kind, part, right=kind), *(rates[name] for name in _COLUMNS)]
+        for kind, rates in types.items()
+    ]
+    shown = [
+        _example(task, number, sentence, prediction)
+        for number, (sentence, prediction) in enumerate(zip(sentences, predictions, strict=True))
+    ]
+    return [
+        Table(f"Types of the {part} set", ["type", *_COLUMNS.values()], rows),
+        worst_first(
+            part,
+            f"Sentences of the {part} set",
+            shown,
+            order="mistakes",
+            labels=list(types),
+            note=_NOTE,
+        ),
+    ]
+
+
+def _example(task: Task, number: int, sentence: Sentence, prediction: Prediction) -> Example:
+    tags = tagging_entities.convert(sentence.tags or (), task.scheme)
+    right, said = (
+        tagging_entities.find_entities(each, task.scheme) for each in (tags, prediction.tags)
+    )
+    both = set(right) & set(said)
+    num_wrong = len(set(right) ^ set(said))
+    lines = [_line(task, sentence, right, both, ("missed", "right" * (num_wrong > 0)))]
+    if num_wrong:
+        lines.append(_line(task, sentence, said, both, ("wrong", "said")))
+    least = min(prediction.probabilities, default=1.0)
+    facts = [_count(num_wrong, "mistake")] * (num_wrong > 0)
+    facts += [f"least probability {least:.3f}", _place(sentence)]
+    return Example(
+        number,
+        # Among sentences with as many mistakes, the one of which the model is least sure.
+        num_wrong + 1 - least,
+        not num_wrong,
+        facts,
+        lines,
+        sorted({entity.type for entity in right}),
+        sorted({entity.type for entity in said}),
+    )
+
+
+def _place(sentence: Sentence) -> str:
+    # Not the path, of which the folder may be long.
+    return f"line {sentence.lines[0]}" if sentence.lines else ""
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"
+
+
+def _line(
+    task: Task,
+    sentence: Sentence,
+    entities: Sequence[Entity],
+    both: Collection[Entity],
+    names: tuple[str, str],
+) -> Marked:
+    """Returns the sentence with entities; `names` are the look of wrong ones, and the line's."""
+    look, name = names
+    space = "" if task.unit == "character" else " "
+    words = sentence.words[:_MAX_WORDS]
+    pieces: collections.deque[str | Mark] = collections.deque()
+    end = 0
+    for entity in entities:
+        # Of tags of words, as parts of speech have, those that are right would hide the others.
+        is_plain = task.scheme == tagging_entities.WORDS and entity in both
+        if is_plain or entity.end > len(words):
+            continue
+        pieces += _plain(words[end : entity.start], space)
+        text = space.join(words[entity.start : entity.end])
+        pieces += [Mark(text, "right" if entity in both else look, entity.type), space]
+        end = entity.end
+    pieces += _plain(words[end:], space)
+    return Marked([*pieces, *["…"] * (len(words) < len(sentence.words))], name)
+
+
+def _plain(words: Sequence[str], space: str) -> list[str | Mark]:
+    return [space.join(words) + space] if words else []

@@ -1,0 +1,94 @@
+import math
+
+import numpy as np
+import pytest
+
+from bert.reports.sections import Examples, Matrix, Scatter, Table, to_json
+from bert.tasks.classification import report
+from bert.tasks.classification import results as classification_results
+from bert.tasks.classification.examples import InputExample, Task
+
+
+def make_task(task_type="classification", labels=("no", "yes", "maybe"), is_pair=False):
+    metric = {"regression": "pearson"}.get(task_type, "accuracy")
+    return Task(name="t", task_type=task_type, labels=labels, is_pair=is_pair, metric=metric)
+
+
+def sections_of(task, examples, label_ids, logits):
+    label_ids, logits = np.array(label_ids), np.array(logits, np.float32)
+    scores = classification_results.score(task, logits, label_ids)
+    made = report.make_sections(task, "dev", examples, label_ids, logits, scores)
+    return {type(section): section for section in made}, scores
+
+
+def test_labelled_texts_have_their_confusions_labels_and_examples_by_loss():
+    examples = [InputExample(f"e{i}", f"text {i}", f"other {i}") for i in range(3)]
+    logits = [[2, 0, 0], [3, 0, 0], [0, 0, 5]]
+    task = make_task(is_pair=True)
+    made, scores = sections_of(task, examples, [[0], [1], [2]], logits)
+    assert made[Matrix].counts == [[1, 0, 0], [1, 0, 0], [0, 0, 1]] == scores["confusion_matrix"]
+    assert [row[0].text for row in made[Table].rows] == ["no", "yes", "maybe"]
+    assert made[Table].rows[0][1:] == [0.5, 1.0, pytest.approx(2 / 3), 1]
+    shown = made[Examples].examples
+    assert [example.number for example in shown] == [1, 0, 2]
+    worst = shown[0]
+    assert worst.rank == pytest.approx(math.log(math.exp(3) + 2))
+    assert np.mean([each.rank for each in shown]) == pytest.approx(scores["loss"])
+    assert (worst.is_right, worst.right, worst.said) == (False, ["yes"], ["no"])
+    assert [each.is_right for each in shown] == [False, True, True]
+    text_a, text_b, bars = worst.blocks
+    assert (text_a.text, text_b.text) == ("text 1", "other 1")
+    assert [(bar.text, bar.is_right, bar.is_said) for bar in bars.bars] == [
+        *(("no", False, True), ("yes", True, False), ("maybe", False, False))
+    ]
+    assert bars.bars[0].probability == pytest.approx(math.exp(3) / (math.exp(3) + 2))
+    assert to_json(list(made.values()))
+
+
+def test_of_many_labels_the_likeliest_and_the_right_one_are_shown_and_confusions_are_listed():
+    labels = tuple(f"l{i}" for i in range(30))
+    logits = np.tile(-np.arange(30.0), (3, 1))
+    examples = [InputExample(str(i), "text") for i in range(3)]
+    made, _ = sections_of(make_task(labels=labels), examples, [[29], [29], [0]], logits)
+    assert Matrix not in made
+    shown = made[Examples].examples[0]
+    assert [bar.text for bar in shown.blocks[-1].bars] == ["l0", "l1", "l2", "l3", "l29"]
+    task = make_task(labels=labels)
+    scores = classification_results.score(task, logits, np.array([[29], [29], [0]]))
+    confusions = report._confusions(task, "dev", scores)[0]
+    [[right, said, link]] = confusions.rows
+    assert (right, said, link.text) == ("l29", "l0", "2")
+    assert link.target == "#dev.right=l29&dev.said=l0"
+
+
+def test_any_number_of_labels_may_be_right_and_said():
+    examples = [InputExample("a", "x"), InputExample("b", "y")]
+    made, scores = sections_of(
+        make_task("multi_label", ("p", "q")), examples, [[1, 1], [0, 0]], [[3, -2], [-4, -4]]
+    )
+    assert Matrix not in made
+    first, second = made[Examples].examples
+    assert (first.number, first.is_right, first.right, first.said) == (0, False, ["p", "q"], ["p"])
+    assert (second.is_right, second.right, second.said) == (True, [], [])
+    assert np.mean([first.rank, second.rank]) == pytest.approx(scores["loss"])
+
+
+def test_numbers_are_points_and_examples_by_error():
+    examples = [InputExample(str(i), "x", "y") for i in range(3)]
+    made, _ = sections_of(
+        make_task("regression", (), True), examples, [[1.0], [2.0], [3.0]], [[1.5], [0.0], [3.0]]
+    )
+    assert made[Scatter].points == [[1.0, 1.5, 0], [2.0, 0.0, 1], [3.0, 3.0, 2]]
+    shown = made[Examples].examples
+    assert [(example.number, example.rank) for example in shown] == [(1, 2.0), (0, 0.5), (2, 0.0)]
+    assert shown[0].facts[:3] == ["right 2", "said 0", "error -2"]
+    assert shown[0].is_right is None
+
+
+def test_of_many_numbers_every_nth_is_a_point(monkeypatch):
+    monkeypatch.setattr(report, "_MAX_POINTS", 2)
+    examples = [InputExample(str(i), "x") for i in range(5)]
+    values = [[float(i)] for i in range(5)]
+    made, _ = sections_of(make_task("regression", ()), examples, values, values)
+    assert [point[2] for point in made[Scatter].points] == [0, 3]
+    assert len(made[Examples].examples) == 5
