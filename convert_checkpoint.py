@@ -89,6 +89,11 @@ class Settings(common_flags.CheckSettings):
     do_lower_case: bool | None = flag(
         None, "Whether the model is uncased; absent, what its folder says.", group="model"
     )
+    without_vocabulary: bool = flag(
+        False,
+        "Write a folder without a vocabulary, for a model whose vocabulary is not at hand.",
+        group="output",
+    )
     is_pair: bool = flag(
         False,
         "A Hugging Face classifier is one of pairs of texts, which no file says.",
@@ -300,28 +305,34 @@ def _texts(settings: Settings, source: "ModelFolder", architecture: str) -> dict
     """Returns the other files of the result by name."""
     from bert.weights.kept import CONFIG_FILE, kept_files
 
-    vocabulary = None
-    if source.find("vocab_file"):
-        vocabulary = source.vocabulary
-    else:
-        logging.warning("There is no vocabulary in %s, and so none in the result.", source.path)
+    vocabulary = _find_vocabulary(settings, source)
     task = source.task or _new_task(source, architecture, settings.is_pair)
-    texts = kept_files(source.config, vocabulary, task or None)
+    casing, options = source.do_lower_case, _tokenizer_options(source)
+    texts = kept_files(source.config, vocabulary, task or None, casing, options)
     if settings.format == "huggingface":
         del texts[CONFIG_FILE]
         values = _huggingface_config(source, architecture)
         texts[huggingface_files.CONFIG_FILE] = huggingface_files.json_text(values)
-    if source.do_lower_case is not None:
-        values = huggingface_files.tokenizer_config(
-            source.do_lower_case, source.config.max_position_embeddings, _tokenizer_options(source)
-        )
-        texts[huggingface_files.TOKENIZER_CONFIG_FILE] = huggingface_files.json_text(values)
-    elif settings.format == "huggingface" and vocabulary:
+    if settings.format == "huggingface" and vocabulary and casing is None:
         raise ValueError(
             "`--do_lower_case` must be given, as true or false, for nothing in the folder of "
             f"{source.stored.prefix!r} says whether the model is uncased."
         )
     return texts
+
+
+def _find_vocabulary(settings: Settings, source: "ModelFolder") -> bytes | None:
+    """Returns the text of `vocab.txt`, which must be there unless none is asked for."""
+    if source.find("vocab_file"):
+        source.load_tokenizer(())
+        return source.vocabulary
+    if not settings.without_vocabulary:
+        raise ValueError(
+            "`--vocab_file` must be given, for there is neither 'vocab.txt' nor 'tokenizer.json' "
+            f"in {source.path!r}; without a vocabulary, nobody can use the result for texts. "
+            "`--without_vocabulary` writes it all the same."
+        )
+    return None
 
 
 def _tokenizer_options(source: "ModelFolder") -> dict[str, Any]:

@@ -303,6 +303,7 @@ def test_tensorflow_1_loads_what_is_written_under_the_names_of_a_release(tmp_pat
         ({"bert_config_file": "nowhere.json"}, "'nowhere.json'"),
         ({"vocab_file": "nowhere.txt"}, "nowhere.txt"),
         ({"format": "huggingface"}, "`--do_lower_case` must be given"),
+        ({"vocab_file": str(ROOT / "sample/vocab.txt")}, "`--vocab_file` must"),
     ],
 )
 def test_what_cannot_work_is_refused_and_leaves_nothing(tmp_path, changes, message):
@@ -310,6 +311,18 @@ def test_what_cannot_work_is_refused_and_leaves_nothing(tmp_path, changes, messa
     with pytest.raises((ValueError, OSError), match=message):
         convert_checkpoint.run(convert_checkpoint.Settings(**settings))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_without_a_vocabulary_is_only_written_where_it_is_asked_for(
+    tmp_path, still_config, tensors
+):
+    source = save(tmp_path / "tf", tensors, still_config)
+    (source / "vocab.txt").unlink()
+    with pytest.raises(ValueError, match=r"`--vocab_file` must be given.*`--without_vocabulary`"):
+        convert(source, tmp_path / "out", "huggingface", do_lower_case=True)
+    convert(source, tmp_path / "weights.safetensors", "huggingface")
+    convert(source, tmp_path / "out", "huggingface", without_vocabulary=True)
+    assert not (tmp_path / "out/vocab.txt").exists()
 
 
 def test_what_is_there_is_not_replaced(tmp_path, still_config, tensors):

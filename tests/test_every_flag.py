@@ -168,9 +168,11 @@ def with_dropout(folder: Path) -> str:
 
 
 def other_vocabulary(folder: Path) -> str:
-    """Returns the path of a vocabulary with the words in another order."""
+    """Returns the path of a vocabulary with some words, less than half, in another order."""
     words = (folder / "vocab.txt").read_text().splitlines()
-    (folder / "other.txt").write_text("\n".join([*words[:4], *reversed(words[4:])]) + "\n")
+    end = 4 + len(words) * 2 // 5
+    words[4:end] = reversed(words[4:end])
+    (folder / "other.txt").write_text("\n".join(words) + "\n")
     return str(folder / "other.txt")
 
 
@@ -556,6 +558,12 @@ def classifier_source(folder: Path) -> str:
     return str(folder / "hf")
 
 
+def without_vocabulary(folder: Path) -> str:
+    """Returns the folder of a model that has no vocabulary."""
+    shutil.copytree(GOLDEN, folder / "bare", ignore=shutil.ignore_patterns("vocab.txt"))
+    return str(folder / "bare")
+
+
 @functools.cache
 def trained_models() -> Path:
     """Returns a folder with two classifiers, whose labels are of two columns."""
@@ -856,6 +864,7 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "bert_config_file": Case(another_activation, content("out/config.json")),
         "vocab_file": Case(other_vocabulary, content("out/vocab.txt")),
         "do_lower_case": Case(False, content("out/tokenizer_config.json")),
+        "without_vocabulary": Case(True, error, fails=True, input=without_vocabulary),
         "is_pair": Case(True, task, input=classifier_source, format="tf"),
     },
 }
