@@ -6,11 +6,16 @@ r"""Writes what the layers of BERT make of each line of a text (paper, section 5
 A line is a text `A` or a pair `A ||| B`. Files of any size go through in the same memory: they are
 read, computed and written in chunks, within which lines of like lengths are computed together. Old
 commands of the original's extract_features.py work unchanged.
+
+    python extract_features.py --input_file=reviews.csv --text_column=review \
+      --output_file=vectors.npy --init_checkpoint=my_bert
+
+writes a vector for each row of a table, as one matrix.
 """
 
 import array
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
@@ -25,58 +30,82 @@ from bert.command_line.lines import show_lines
 from bert.command_line.names import serve
 from bert.files.durable import replace_files
 from bert.files.outputs import check_outputs
-from bert.files.paths import read_lines
-from bert.files.tables import clean_line, describe_files, find_texts, split_pair
-from bert.files.vectors import Features, is_features, write_jsonl, write_npz
+from bert.files.tables import describe_files, find_texts
+from bert.files.texts import Texts
+from bert.files.vectors import (
+    Array,
+    Features,
+    is_features,
+    text_array,
+    write_jsonl,
+    write_npy,
+    write_npz,
+)
 from bert.tasks.layers import COMBINATIONS, parse_layers, width
+from bert.tasks.similarity import unit_length
 
 if TYPE_CHECKING:
     import modeling
     from bert.tasks.features import Extractor, Line
     from bert.weights.folder import ModelFolder
 
-# A chunk ends where its lines give so many values (of 4 bytes), or are so many.
-CHUNK_VALUES = 1 << 25
-CHUNK_LINES = 1 << 12
+# Characters of a text, or of an id, that an archive of vectors has room for.
+_TEXT_LIMIT = 1000
+
+# Of the original.
+_LAYERS = "-1,-2,-3,-4"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings(
-    common_flags.ModelSettings, common_flags.VocabularySettings, common_flags.OutputSettings
+    common_flags.TextSettings,
+    common_flags.ModelSettings,
+    common_flags.VocabularySettings,
+    common_flags.OutputSettings,
 ):
     """The flags of this script, by name."""
 
     input_file: str = flag(
         REQUIRED,
-        "Text, plain or gzip, a text `A` or a pair `A ||| B` a line: a comma-separated list of "
-        "paths or patterns.",
+        "Text, plain or gzip, a text `A` or a pair `A ||| B` a line; or a table: a comma-separated "
+        "list of paths or patterns.",
     )
-    output_file: str = flag(REQUIRED, "Where to write the features.", group="output")
+    output_file: str = flag(
+        REQUIRED, "Where to write the features; the ending tells the --format.", group="output"
+    )
     init_checkpoint: str = flag(
         REQUIRED,
         "Checkpoint of the model: its prefix (.../bert_model.ckpt), its .index file or its folder, "
         "which may also be that of a Hugging Face model.",
         group="model",
     )
-    layers: str = flag(
-        "-1,-2,-3,-4",
+    layers: str | None = flag(
+        None,
         "Layers to write, comma-separated: numbers from 0, or from the end with -1; or names: "
-        f"{', '.join(COMBINATIONS)}.",
+        f"{', '.join(COMBINATIONS)}. Absent, {_LAYERS}, or the last one for npy.",
         group="output",
     )
-    pooling: str = flag(
-        "none",
+    pooling: str | None = flag(
+        None,
         "What to write for each line: every token's values, the values of [CLS], or the mean or "
-        "maximum over the line's tokens, [CLS] and [SEP] included.",
+        "maximum over the line's tokens, [CLS] and [SEP] included. Absent, none, or mean for npy.",
         choices=("none", "cls", "mean", "max"),
         group="output",
     )
-    format: str = flag(
-        "jsonl",
+    normalize: bool = flag(
+        False,
+        "Scale the vector of each line to length 1: the dot product of two is then their cosine.",
+        group="output",
+    )
+    format: str | None = flag(
+        None,
         "jsonl: a JSON object a line, values rounded to 6 decimals. npz: NumPy arrays `values` "
         "[rows, layers, H], a row for each token, or with --pooling for each line; `lengths`, the "
-        "number of tokens of each line; `input_ids`, of all tokens; and `layers`, their names.",
-        choices=("jsonl", "npz"),
+        "number of tokens of each line; `input_ids`, of all tokens; `layers`, their names; `ids`, "
+        "with --id_column; and with --pooling its name, and the first "
+        f"{_TEXT_LIMIT} characters of the `texts`. npy: one matrix [lines, H]. Absent, by the "
+        "ending of --output_file, or else jsonl.",
+        choices=("jsonl", "npz", "npy"),
         group="output",
     )
     max_seq_length: int = flag(
@@ -86,6 +115,19 @@ class Settings(
     # Who asks for a TPU is told that there is none.
     use_tpu: bool = flag(False, common_flags.WITHOUT_EFFECT)
 
+    def written_format(self) -> str:
+        """Returns the form of the output."""
+        ending = self.output_file.rpartition(".")[2]
+        return self.format or (ending if ending in ("npz", "npy") else "jsonl")
+
+    def written_pooling(self) -> str:
+        """Returns what is written for each line."""
+        return self.pooling or ("mean" if self.written_format() == "npy" else "none")
+
+    def written_layers(self) -> str:
+        """Returns the layers to write, as the flag gives them."""
+        return self.layers or ("-1" if self.written_format() == "npy" else _LAYERS)
+
 
 def define_flags() -> None:
     """Defines the flags (original: extract_features.py)."""
@@ -94,22 +136,20 @@ def define_flags() -> None:
 
 
 class Lines:
-    """The lines of some files, tokenized anew each time they are iterated."""
+    """The texts of some files, tokenized anew each time they are iterated."""
 
     def __init__(
-        self, files: Sequence[str], tokenizer: tokenization.FullTokenizer, max_seq_length: int
+        self, texts: Texts, tokenizer: tokenization.FullTokenizer, max_seq_length: int
     ) -> None:
-        self.files = files
+        self.texts = texts
         self._tokenizer = tokenizer
         self._max_seq_length = max_seq_length
 
     def __iter__(self) -> Iterator["Line"]:
         from bert.tasks.features import read_line
 
-        for path in self.files:
-            for text, _ in read_lines(path):
-                texts = split_pair(clean_line(text))
-                yield read_line(texts, self._tokenizer, self._max_seq_length)
+        for given in self.texts:
+            yield read_line(given.texts, self._tokenizer, self._max_seq_length)
 
 
 def survey(lines: Lines, config: "modeling.BertConfig") -> array.array:
@@ -124,14 +164,15 @@ def survey(lines: Lines, config: "modeling.BertConfig") -> array.array:
         if line.segment_ids[-1] >= config.type_vocab_size:
             raise ValueError(
                 "`type_vocab_size` in --bert_config_file must be at least 2 for pairs `A ||| B`. "
-                f"Received {config.type_vocab_size}, and line {number} of {lines.files} is one."
+                f"Received {config.type_vocab_size}, and line {number} of {lines.texts.files} is "
+                "one."
             )
         lengths.append(len(line.tokens))
         num_cut += line.num_cut > 0
         num_unknown += line.tokens.count("[UNK]")
         num_empty += len(line.tokens) == 2
     if not lengths:
-        raise ValueError(f"`--input_file` must hold text. Received {lines.files}.")
+        raise ValueError(f"`--input_file` must hold text. Received {lines.texts.files}.")
     num_tokens = sum(lengths)
     logging.info("Read %d lines, %d tokens with [CLS] and [SEP].", len(lengths), num_tokens)
     if num_cut:
@@ -165,19 +206,16 @@ def run(settings: Settings) -> None:
     config = folder.config
     layers = _find_layers(settings, config)
     _check_weights(folder, config)
-    files = find_texts(settings.input_file)
-    _check_output(settings, files, folder)
-    lines = Lines(files, folder.load_tokenizer(), settings.max_seq_length)
+    texts = _find_texts(settings)
+    _check_output(settings, texts.files, folder)
+    lines = Lines(texts, folder.load_tokenizer(), settings.max_seq_length)
     lengths = survey(lines, config)
     tell_gpus()
-    extractor = Extractor(BertModel(config), layers, settings.pooling)
+    extractor = Extractor(BertModel(config), layers, settings.written_pooling())
     folder.stored.assign(extractor.model.weights)
     features = extract(extractor, lines, settings, sum(lengths))
     with replace_files([settings.output_file]) as [file]:
-        if settings.format == "jsonl":
-            write_jsonl(file, features, layers, settings.pooling)
-        else:
-            _write_npz(file, features, extractor, lines, lengths)
+        _FORMATS[settings.written_format()](file, features, extractor, lines, lengths)
     logging.info("Wrote features of %d lines to %s.", len(lengths), settings.output_file)
 
 
@@ -187,12 +225,29 @@ def check(settings: Settings, checks: Checks) -> None:
 
     folder, config = check_model(checks, settings)
     check_vocabulary(checks, settings, folder, config)
-    checks("layers", _find_layers, settings, config, tells=lambda layers: settings.layers)
-    told = "of the shape that the configuration asks for"
-    checks("weights", _check_weights, folder, config, tells=lambda _: told)
-    files = checks("text", find_texts, settings.input_file, tells=describe_files)
+    told = settings.written_layers()
+    checks("layers", _find_layers, settings, config, tells=lambda _: told)
+    fits = "of the shape that the configuration asks for"
+    checks("weights", _check_weights, folder, config, tells=lambda _: fits)
+    texts = checks("text", _find_texts, settings, tells=lambda found: describe_files(found.files))
     output = repr(settings.output_file)
-    checks("output file", _check_output, settings, files, folder, tells=lambda _: output)
+    checks("output file", _check_kept, settings, texts, folder, tells=lambda _: output)
+
+
+def _find_texts(settings: Settings) -> Texts:
+    """Returns the texts, where the files and the columns are there."""
+    if settings.id_column and settings.written_format() == "npy":
+        raise ValueError(
+            "`--id_column` must go with a form that has room for ids, npz or jsonl. Received "
+            f"{settings.id_column!r} for a matrix, {settings.output_file!r}, whose rows are those "
+            "of the table in their order."
+        )
+    files = find_texts(settings.input_file)
+    return Texts.of(settings, files)
+
+
+def _check_kept(settings: Settings, texts: Texts, folder: "ModelFolder") -> None:
+    _check_output(settings, texts.files, folder)
 
 
 def _check_weights(folder: "ModelFolder", config: "modeling.BertConfig") -> None:
@@ -211,7 +266,7 @@ def _check_output(settings: Settings, files: Sequence[str], folder: "ModelFolder
 
 def _find_layers(settings: Settings, config: "modeling.BertConfig") -> list[int | str]:
     """Returns the layers to write, the settings checked against the model."""
-    layers = parse_layers(settings.layers, config, flag="layers")
+    layers = parse_layers(settings.written_layers(), config, flag="layers")
     limit = config.max_position_embeddings
     if not 3 <= settings.max_seq_length <= limit:
         raise ValueError(
@@ -219,15 +274,37 @@ def _find_layers(settings: Settings, config: "modeling.BertConfig") -> list[int 
             "`max_position_embeddings` in --bert_config_file. Received "
             f"{settings.max_seq_length}."
         )
+    form = settings.written_format()
     widths = {width(layer, config) for layer in layers}
-    if settings.format == "npz" and len(widths) > 1:
+    if form == "npz" and len(widths) > 1:
         raise ValueError(
             "`--layers` must all have the same number of values for `--format=npz`. Received "
             f"{settings.layers!r}; ask for concat_last_four in a run of its own."
         )
+    if form == "npy" and len(layers) > 1:
+        raise ValueError(
+            "`--layers` must name a single one for a matrix, `--format=npy`. Received "
+            f"{settings.layers!r}; npz has room for several, and concat_last_four is one."
+        )
+    _check_pooling(settings)
     if settings.use_tpu:
         logging.warning("--use_tpu has no effect: features are computed on a GPU or the CPU.")
     return layers
+
+
+def _check_pooling(settings: Settings) -> None:
+    if settings.written_pooling() != "none":
+        return
+    if settings.written_format() == "npy":
+        raise ValueError(
+            "`--pooling` must be mean, max or cls for a matrix, `--format=npy`, with a row for "
+            "each line. Received 'none'; npz has room for every token."
+        )
+    if settings.normalize:
+        raise ValueError(
+            "`--normalize` must go with `--pooling`, mean, max or cls. Received a pooling of "
+            "'none', which has no vector for each line."
+        )
 
 
 def extract(
@@ -238,28 +315,47 @@ def extract(
     Raises:
       ArithmeticError: where features are not finite.
     """
-    from bert.training.batches import cut_by_size
+    from bert.tasks import encoding
 
     progress = Progress("Extracting features", num_tokens)
-    values_per_row = sum(output.shape[-1] for output in extractor.model.outputs)
-
-    def size(line: "Line") -> int:
-        num_values = extractor.num_rows(len(line.tokens)) * values_per_row
-        return max(num_values, CHUNK_VALUES // CHUNK_LINES)
-
+    scaled = settings.normalize
     number = num_done = 0
     sizes = {"batch_size": settings.batch_size, "max_seq_length": settings.max_seq_length}
-    for chunk in cut_by_size(lines, size, CHUNK_VALUES):
-        for line, values in zip(chunk, extractor(chunk, **sizes), strict=True):
+    for chunk in encoding.extract(extractor, lines, **sizes):
+        for line, values in chunk:
             number += 1
             if not all(np.isfinite(each).all() for each in values):
                 raise ArithmeticError(
-                    f"Features must be finite. Those of line {number} of {lines.files} are not; "
-                    f"look at the weights in {settings.init_checkpoint!r}."
+                    f"Features must be finite. Those of line {number} of {lines.texts.files} are "
+                    f"not; look at the weights in {settings.init_checkpoint!r}."
                 )
-            yield line.tokens, values
+            yield line.tokens, [unit_length(each) for each in values] if scaled else values
             num_done += len(line.tokens)
         progress(num_done)
+
+
+def _write_jsonl(
+    file: BinaryIO,
+    features: Iterator[Features],
+    extractor: "Extractor",
+    lines: Lines,
+    lengths: array.array,
+) -> None:
+    del lengths
+    ids = (given.id or "" for given in lines.texts) if lines.texts.has_ids else None
+    write_jsonl(file, features, extractor.layers, extractor.pooling, ids)
+
+
+def _write_npy(
+    file: BinaryIO,
+    features: Iterator[Features],
+    extractor: "Extractor",
+    lines: Lines,
+    lengths: array.array,
+) -> None:
+    del lines
+    shape = (len(lengths), extractor.model.outputs[0].shape[-1])
+    write_npy(file, "values", (shape, "<f4", (values for _, [values] in features)))
 
 
 def _write_npz(
@@ -273,16 +369,31 @@ def _write_npz(
     num_rows = sum(map(extractor.num_rows, lengths))
     shape = (num_rows, len(layers), extractor.model.outputs[0].shape[-1])
     names = np.array([str(layer) for layer in layers])
-    write_npz(
-        file,
-        {
-            "values": (shape, "<f4", (np.stack(values, axis=1) for _, values in features)),
-            "lengths": ((len(lengths),), "<i4", [np.array(lengths)]),
-            # Tokenized once more, rather than kept for the whole file.
-            "input_ids": ((sum(lengths),), "<i4", (np.array(line.input_ids) for line in lines)),
-            "layers": (names.shape, names.dtype.str, [names]),
-        },
-    )
+    arrays: dict[str, Array] = {
+        "values": (shape, "<f4", (np.stack(values, axis=1) for _, values in features)),
+        "lengths": ((len(lengths),), "<i4", [np.array(lengths)]),
+        # Tokenized once more, rather than kept for the whole file.
+        "input_ids": ((sum(lengths),), "<i4", (np.array(line.input_ids) for line in lines)),
+        "layers": (names.shape, names.dtype.str, [names]),
+    }
+    if extractor.pooling != "none":
+        arrays["pooling"] = text_array([extractor.pooling], 1, len(extractor.pooling))
+        arrays["texts"] = _text_array(lambda: (given.text for given in lines.texts), lengths)
+    if lines.texts.has_ids:
+        arrays["ids"] = _text_array(lambda: (given.id or "" for given in lines.texts), lengths)
+    write_npz(file, arrays)
+
+
+def _text_array(read: Callable[[], Iterator[str]], lengths: array.array) -> Array:
+    longest = max(map(len, read()))
+    return text_array(read(), len(lengths), min(longest, _TEXT_LIMIT))
+
+
+_FORMATS: Mapping[str, Callable[..., None]] = {
+    "jsonl": _write_jsonl,
+    "npz": _write_npz,
+    "npy": _write_npy,
+}
 
 
 def main(_: list[str]) -> None:

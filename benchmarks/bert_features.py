@@ -11,6 +11,7 @@ import extract_features
 import modeling
 import tokenization
 from bert.files import vectors as files_vectors
+from bert.files.texts import Texts
 from bert.files.vectors import Features
 from bert.tasks.features import Extractor
 
@@ -42,7 +43,8 @@ def main() -> None:
     extractor = Extractor(modeling.BertModel(config), LAYERS, "none")
 
     def features() -> Iterator[Features]:
-        lines = extract_features.Lines([settings.input_file], tokenizer, settings.max_seq_length)
+        texts = Texts([settings.input_file], "lines")
+        lines = extract_features.Lines(texts, tokenizer, settings.max_seq_length)
         lengths = extract_features.survey(lines, config)
         return extract_features.extract(extractor, lines, settings, sum(lengths))
 

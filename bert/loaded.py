@@ -1,6 +1,7 @@
 """A model in memory: loaded once, used often; what `bert.load` gives."""
 
 import dataclasses
+import functools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -16,8 +17,7 @@ import modeling
 import tokenization
 from bert.files.huggingface import FINE_TUNED
 from bert.kinds import KINDS, Told, find_architecture, read_task
-from bert.tasks.features import Extractor, read_line
-from bert.tasks.layers import parse_layers, width
+from bert.tasks.encoding import Text, TextEncoder, as_pair, check_list, find_encoder
 from bert.tasks.pretraining.masked_model import HEAD, Guess, MaskedModel, Score
 from bert.tasks.pretraining.masked_model import Text as MaskedText
 from bert.tasks.pretraining.masked_model import load as load_masked_model
@@ -25,11 +25,68 @@ from bert.training.batches import round_up
 from bert.training.evaluation import Predictor
 from bert.training.task import Arrays, Part, Row, Task, stored_field
 from bert.weights import huggingface
-from bert.weights.folder import ModelFolder, require_segments
+from bert.weights.folder import ModelFolder
 from bert.weights.kept import TASK_FILE
 
 
-class LoadedModel:
+class Encoding:
+    """What a model does with its encoder; a text is a string, or a pair of strings."""
+
+    model: keras.Model
+    tokenizer: tokenization.FullTokenizer
+    batch_size: int
+
+    @functools.cached_property
+    def _encoder(self) -> TextEncoder:
+        bert = find_encoder(self.model)
+        assert bert is not None, "Every model here has an encoder."
+        return TextEncoder(bert, self.tokenizer, self.batch_size)
+
+    def encode(
+        self,
+        texts: Sequence[Text],
+        layer: int | str = "last",
+        pooling: str = "mean",
+        *,
+        normalize: bool = False,
+        max_seq_length: int | None = None,
+    ) -> np.ndarray:
+        """Returns a vector for each text, float32 [N, W], in their order.
+
+        extract_features.py writes the same to the last bit, if asked for the same lengths and
+        batches. In other batches, and beside other texts, they differ by rounding.
+
+        Args:
+          texts: The texts.
+          layer: A number, from 0 or from the end with -1, or one of
+            `bert.tasks.layers.COMBINATIONS`.
+          pooling: "mean" or "max" over tokens, [CLS] and [SEP] included, or "cls".
+          normalize: Whether to scale each vector to length 1.
+          max_seq_length: Tokens at most, [CLS] and [SEP] included; None for all that the model
+            takes. What is longer is cut.
+
+        Raises:
+          ValueError: where there is no such layer or pooling, or these are no texts.
+        """
+        return self._encoder.encode(
+            texts, layer, pooling, normalize=normalize, max_seq_length=max_seq_length
+        )
+
+    def inputs(
+        self, texts: Sequence[Text], max_seq_length: int | None = None
+    ) -> dict[str, np.ndarray]:
+        """Returns texts as `input_ids`, `input_mask` and `segment_ids`, int32 [N, S].
+
+        So a Keras model of the encoder takes them.
+
+        Args:
+          texts: The texts.
+          max_seq_length: As `encode`.
+        """
+        return self._encoder.inputs(texts, max_seq_length)
+
+
+class LoadedModel(Encoding):
     """A fine-tuned model that answers.
 
     Args:
@@ -111,10 +168,7 @@ class LoadedModel:
             yield numbers, self._predictor(inputs)
 
 
-Text = str | Sequence[str]
-
-
-class PretrainedModel:
+class PretrainedModel(Encoding):
     """A pre-trained model that fills masks, rates texts and encodes them.
 
     A text is a string, or a pair of strings.
@@ -140,18 +194,17 @@ class PretrainedModel:
         if any(name.startswith(HEAD) for name in folder.stored.shapes):
             self._masked = load_masked_model(folder, batch_size, precision)
             self.tokenizer = self._masked.tokenizer
-            self._bert = self._masked.model.get_layer("bert")
+            bert = self._masked.model.get_layer("bert")
         else:
             folder.stored.check_fit(self.config)
             self.tokenizer = folder.load_tokenizer()
-            self._bert = modeling.BertModel(self.config, dtype=precision)
+            bert = modeling.BertModel(self.config, dtype=precision)
         inputs = modeling.encoder_inputs()
-        encoded = self._bert(inputs)
+        encoded = bert(inputs)
         names = ("sequence_output", "pooled_output")
         self.model = keras.Model(inputs, {name: encoded[name] for name in names})
         if self._masked is None:
             folder.stored.assign(self.model.weights)
-        self._extractors: dict[tuple[int | str, str], Extractor] = {}
 
     def fill_mask(self, texts: Sequence[Text], top_k: int = 5) -> list[list[list[Guess]]]:
         """Returns for each text, for each [MASK] in it, the best tokens.
@@ -171,34 +224,6 @@ class PretrainedModel:
         masked = self._head()
         return masked.score(_read(masked, texts))
 
-    def encode(
-        self, texts: Sequence[Text], layer: int | str = "last", pooling: str = "mean"
-    ) -> np.ndarray:
-        """Returns a vector for each text, float32 [N, W].
-
-        Args:
-          texts: The texts; what is longer than the model takes is cut.
-          layer: A number, from 0 or from the end with -1, or one of
-            `bert.tasks.layers.COMBINATIONS`.
-          pooling: "mean" or "max" over tokens, or "cls".
-
-        Raises:
-          ValueError: where there is no such layer or pooling.
-        """
-        (layer,) = parse_layers(str(layer), self.config, flag="layer")
-        if pooling not in ("mean", "max", "cls"):
-            raise ValueError(f"`pooling` must be mean, max or cls. Received {pooling!r}.")
-        if (layer, pooling) not in self._extractors:
-            self._extractors[layer, pooling] = Extractor(self._bert, [layer], pooling)
-        extractor = self._extractors[layer, pooling]
-        longest = self.config.max_position_embeddings
-        lines = [read_line(_pair(text), self.tokenizer, longest) for text in _check_list(texts)]
-        if any(line.segment_ids[-1] for line in lines):
-            require_segments(self.config, "a pair of texts")
-        vectors = extractor(lines, batch_size=self.batch_size, max_seq_length=longest)
-        rows = [vector[0] for (vector,) in vectors]
-        return np.stack(rows) if rows else np.zeros((0, width(layer, self.config)), np.float32)
-
     def _head(self) -> MaskedModel:
         if self._masked is None:
             raise ValueError(
@@ -210,23 +235,9 @@ class PretrainedModel:
 
 def _read(masked: MaskedModel, texts: Sequence[Text]) -> list[MaskedText]:
     return [
-        masked.read(_pair(text), f"Text {number}, counted from 0,")
-        for number, text in enumerate(_check_list(texts))
+        masked.read(as_pair(text), f"Text {number}, counted from 0,")
+        for number, text in enumerate(check_list(texts))
     ]
-
-
-def _check_list(texts: Sequence[Text]) -> Sequence[Text]:
-    if isinstance(texts, str):
-        raise ValueError(f"`texts` must be a list of them. Received {texts!r}.")
-    return texts
-
-
-def _pair(text: Text) -> tuple[str, str]:
-    if isinstance(text, str):
-        return text, ""
-    if len(text) != 2 or not all(isinstance(each, str) for each in text):
-        raise ValueError(f"A text must be a string, or a pair of strings. Received {text!r}.")
-    return text[0], text[1]
 
 
 def load(

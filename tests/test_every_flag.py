@@ -492,6 +492,8 @@ def fill_world(folder: Path) -> dict[str, Any]:
 
 def features_world(folder: Path) -> dict[str, Any]:
     golden_world(folder)
+    (folder / "two.tsv").write_text("text\tb\nthe old\thouse\n")
+    (folder / "two.csv").write_text("text\tb,text\nthe old\thouse,the cat\n")
     return {
         "init_checkpoint": str(GOLDEN / "bert_model.ckpt"),
         "bert_config_file": str(folder / "bert_config.json"),
@@ -851,6 +853,11 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "format": Case("npz", content("out")),
         "max_seq_length": Case(6, content("out")),
         "batch_size": Case(1, work),
+        "normalize": Case(True, content("out"), pooling="mean"),
+        "input_format": Case("lines", content("out"), input_file=file_in("two.tsv")),
+        "text_column": Case("b", content("out"), input_file=file_in("two.tsv")),
+        "id_column": Case("b", content("out"), input_file=file_in("two.tsv")),
+        "separator": Case("tab", content("out"), input_file=file_in("two.csv")),
         "use_tpu": Case(True, told("--use_tpu has no effect")),
     },
     "convert_checkpoint": {

@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 from conftest import GOLDEN, ROOT, change, run_python
 
+import bert
 import extract_features
 import modeling
+from bert.tasks import encoding
 from bert.tasks.features import Extractor
 from bert.weights import checkpoint, saving
 from bert.weights.variables import encoder_shapes
@@ -113,7 +115,7 @@ def test_tokens_are_those_of_the_line_cut_to_fit(settings):
 def test_results_do_not_depend_on_batches_or_chunks(settings, monkeypatch):
     reference = run_npz(settings(format="npz", batch_size=32))
     for batch_size, chunk_values in ((1, 1), (2, 400)):
-        monkeypatch.setattr(extract_features, "CHUNK_VALUES", chunk_values)
+        monkeypatch.setattr(encoding, "CHUNK_VALUES", chunk_values)
         found = run_npz(settings(format="npz", batch_size=batch_size))
         for name, values in reference.items():
             if name == "values":
@@ -170,6 +172,53 @@ def test_pooling_is_over_the_tokens_of_a_line(settings):
     np.testing.assert_allclose(values, expected, atol=1e-5)
 
 
+TABLES = {
+    "table.csv": 'id,text\n7,"the cat, sat"\n8,on\n',
+    "table.tsv": "text\tid\nthe cat, sat\t7\n\non\t8\n",
+    "table.jsonl": '{"id": 7, "text": "the cat, sat"}\n{"id": 8, "text": "on"}\n',
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_gives_what_its_texts_give_and_keeps_ids(settings, tmp_path, name):
+    (tmp_path / "text.txt").write_text("the cat, sat\non\n")
+    expected = run_npz(settings(format="npz", pooling="mean"))
+    lines = run_jsonl(settings())
+    (tmp_path / name).write_text(TABLES[name])
+    table = {"input_file": str(tmp_path / name), "id_column": "id"}
+    found = run_npz(settings(**table, output_file=str(tmp_path / "out.npz"), pooling="mean"))
+    assert found.pop("ids").tolist() == ["7", "8"]
+    assert found["texts"].tolist() == ["the cat, sat", "on"]
+    for array, values in expected.items():
+        np.testing.assert_array_equal(found[array], values)
+    with_ids = run_jsonl(settings(**table))
+    assert [line.pop("id") for line in with_ids] == ["7", "8"]
+    assert with_ids == lines
+
+
+def test_a_matrix_is_that_of_the_model_in_memory_to_the_last_bit(settings, tmp_path):
+    texts = ["the cat sat on the mat .", "sat", "the mats", "on", "cat"]
+    (tmp_path / "text.txt").write_text("".join(f"{text}\n" for text in texts))
+    path = tmp_path / "out.npy"
+    extract_features.run(settings(layers=None, output_file=str(path)))
+    model = bert.load(str(tmp_path), batch_size=2)
+    vectors = np.load(path)
+    np.testing.assert_array_equal(vectors, model.encode(texts, max_seq_length=16))
+    assert np.std(np.linalg.norm(vectors, axis=1)) > 0.01
+    extract_features.run(
+        settings(output_file=str(path), layers="0", pooling="max", normalize=True, overwrite=True)
+    )
+    expected = model.encode(texts, 0, "max", normalize=True, max_seq_length=16)
+    np.testing.assert_array_equal(np.load(path), expected)
+    np.testing.assert_allclose(np.linalg.norm(expected, axis=1), 1, rtol=1e-6)
+
+
+def test_a_matrix_that_is_there_may_be_anybodys(settings, tmp_path):
+    np.save(tmp_path / "out.npy", np.zeros(3))
+    with pytest.raises(ValueError, match="`--output_file` must name a new file"):
+        extract_features.run(settings(layers="-1", output_file=str(tmp_path / "out.npy")))
+
+
 def test_what_looks_wrong_in_the_text_is_counted(settings, tmp_path, log):
     (tmp_path / "text.txt").write_text("dog\n\n" + "the cat " * 20 + "\n")
     extract_features.run(settings())
@@ -191,6 +240,11 @@ def test_what_looks_wrong_in_the_text_is_counted(settings, tmp_path, log):
         ({"bert_config_file": "nowhere.json"}, "`bert_config_file`.*'nowhere.json'"),
         ({"vocab_file": "nowhere.txt"}, "`vocab_file`.*'nowhere.txt'"),
         ({"output_file": "no/folder/out"}, "`--output_file` must name files that can be written"),
+        ({"format": "npy"}, "`--layers` must name a single one for a matrix"),
+        ({"format": "npy", "layers": "0", "pooling": "none"}, "`--pooling` must be mean, max or"),
+        ({"format": "npy", "layers": "0", "id_column": "a"}, "`--id_column` must go with a form"),
+        ({"normalize": True}, "`--normalize` must go with `--pooling`"),
+        ({"text_column": "a"}, r"`--text_column=a` must be that of a table.*`--input_format`"),
         ({"vocab_file": str(GOLDEN / "vocab.txt")}, "`--vocab_file` must have at most 12 tokens"),
     ],
 )

@@ -1,5 +1,6 @@
 import json
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -10,11 +11,13 @@ import bert
 import convert_checkpoint
 import extract_features
 import modeling
+import optimization
 import run_classifier
 import tokenization
 from bert.loaded import LoadedModel, PretrainedModel
 from bert.tasks.classification.examples import Task
 from bert.tasks.classification.task import Classification
+from bert.tasks.encoding import TextEncoder, group_words
 from bert.weights import checkpoint
 from bert.weights.checkpoint import Stored
 from bert.weights.folder import ModelFolder
@@ -110,6 +113,55 @@ def test_keras_model_and_tokenizer_are_handed_out(pretrained):
     )
 
 
+def test_a_vector_does_not_depend_on_the_texts_beside_it(pretrained):
+    texts = ["the end " * number for number in (1, 9, 3, 2)] + ["of it"]
+    together = pretrained.encode(texts)
+    alone = np.concatenate([pretrained.encode([text]) for text in texts])
+    np.testing.assert_allclose(together, alone, rtol=0, atol=1e-6)
+    unit = pretrained.encode(texts, normalize=True)
+    np.testing.assert_allclose(unit, together / np.linalg.norm(together, axis=1)[:, None], 1e-5)
+
+
+def test_words_are_the_means_of_their_pieces(pretrained):
+    encoder = pretrained._encoder
+    assert group_words(["[CLS]", "un", "##able", "to", "[SEP]", "##s", "[SEP]"]) == [
+        ("unable", [1, 2]),
+        ("to", [3]),
+        ("##s", [5]),
+    ]
+    (text,) = encoder.read(["the ending of it"])
+    outputs = encoder.extractor("last", "none")([text], batch_size=1, max_seq_length=32)[0][0]
+    ((words, vectors),) = encoder.encode_words(["the ending of it"])
+    assert len(words) == len(vectors) == 4 < len(text.tokens) - 2
+    np.testing.assert_allclose(vectors[1], outputs[2:-3].mean(axis=0), rtol=0, atol=1e-6)
+
+
+# Keras' own, when it saves.
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+def test_keras_trains_a_model_on_top_and_keeps_it(released, tmp_path):
+    """As in a notebook: load, encode, train with `fit`, save and load."""
+    model = bert.load(str(released))
+    texts, labels = ["the end", "it was", "the other end", "was it"] * 4, np.array([1, 0, 1, 0] * 4)
+    before = model.encode(texts[:1])
+    logits = keras.layers.Dense(1)(model.model.output["pooled_output"])
+    classifier = keras.Model(model.model.input, logits)
+    classifier.compile(
+        optimization.AdamWeightDecayOptimizer(3e-3, 0.01, exclude_from_weight_decay=["bias"]),
+        keras.losses.BinaryCrossentropy(from_logits=True),
+        metrics=["accuracy"],
+    )
+    inputs = model.inputs(texts)
+    history = classifier.fit(inputs, labels, epochs=12, batch_size=8, verbose=0).history
+    assert history["accuracy"][-1] == 1 > history["loss"][-1] / history["loss"][0] * 2
+    # The encoder is trained, too.
+    assert np.abs(model.encode(texts[:1]) - before).max() > 1e-3
+    classifier.save(tmp_path / "classifier.keras")
+    again = keras.models.load_model(tmp_path / "classifier.keras")
+    expected = classifier.predict(inputs, verbose=0)
+    np.testing.assert_array_equal(again.predict(inputs, verbose=0), expected)
+    again.fit(inputs, labels, verbose=0)
+
+
 def test_an_encoder_alone_encodes_and_tells_no_tokens(pretrained, released, tmp_path):
     for name in ("bert_config.json", "vocab.txt"):
         (tmp_path / name).write_bytes((released / name).read_bytes())
@@ -134,6 +186,11 @@ def test_a_fine_tuned_folder_answers(tmp_path):
     assert model.model.output["logits"].shape[-1] == len(answer["probabilities"])
     assert model.tokenizer.tokenize("Red") == ["red"]
     assert bert.load(str(tmp_path / "out/bert_model.ckpt")).predict(["red"]) == [answer]
+    # Its encoder is that of the folder, whatever is on top.
+    encoder = TextEncoder.load(ModelFolder.open(str(tmp_path / "out")))
+    vectors = model.encode(["red", "blue red", ("red", "red")])
+    np.testing.assert_array_equal(vectors, encoder.encode(["red", "blue red", ("red", "red")]))
+    assert np.abs(vectors[0] - vectors[1]).max() > 1e-3
     converted = {"input": str(tmp_path / "out"), "output": str(tmp_path / "converted")}
     convert_checkpoint.run(convert_checkpoint.Settings(**converted, format="huggingface"))
     assert bert.load(converted["output"]).predict(["red"]) == [answer]

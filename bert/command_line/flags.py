@@ -332,6 +332,29 @@ class VocabularySettings:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class TextSettings:
+    """The flags of every script that makes vectors of texts, besides the files that hold them."""
+
+    input_format: str | None = flag(
+        None,
+        "lines: a text a line; tsv and csv: a header names the columns; jsonl: an object a line; "
+        "parquet. Absent, by the file's ending, or else lines.",
+        choices=("lines", "tsv", "csv", "jsonl", "parquet"),
+    )
+    text_column: str | None = flag(
+        None,
+        "Of a table, the column or key with the texts, or both of pairs with a comma between; "
+        "absent, text, or text_a and text_b, or sentence, or the only one.",
+    )
+    id_column: str | None = flag(
+        None, "Of a table, the column or key that tells the texts apart, which is written beside."
+    )
+    separator: str | None = flag(
+        None, "What separates the columns of a table, such as ';' or tab; absent, by its form."
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class OutputSettings(CheckSettings):
     """The flag of every script that writes one file."""
 

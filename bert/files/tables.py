@@ -227,7 +227,11 @@ def read_objects(path: str) -> list[JsonRow]:
 
 def read_json_lines(path: str) -> list[JsonRow]:
     """Returns the objects of a file with one on each line."""
-    rows = []
+    return list(json_rows(path))
+
+
+def json_rows(path: str) -> Iterator[JsonRow]:
+    """Yields the objects of a file with one on each line as they are read, blank lines skipped."""
     blank = []
     for number, line in text_lines(path):
         if not line or line.isspace():
@@ -248,9 +252,8 @@ def read_json_lines(path: str) -> list[JsonRow]:
                 f'{path}:{number}: must be a JSON object, such as {{"text": "..."}}. '
                 f"Received {_shorten(line)}."
             )
-        rows.append(JsonRow(number, value))
+        yield JsonRow(number, value)
     _warn_of_blank(path, blank)
-    return rows
 
 
 def check_width(path: str, row: Row, needed: int, reason: str = "", hint: str = "") -> None:

@@ -9,7 +9,7 @@ import itertools
 import json
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
-from typing import BinaryIO
+from typing import IO, BinaryIO
 
 import numpy as np
 
@@ -26,14 +26,18 @@ _LIMIT = 999.5
 
 
 def is_features(path: str) -> bool:
-    """Returns whether a file begins like one that is written here, in either form."""
+    """Returns whether a file begins like one that is written here; a single matrix may be any."""
     with open_file(path) as file:
         head = file.read(64)
     return head.startswith(b'{"linex_index": ') or head[:4] + head[30:40] == b"PK\3\4values.npy"
 
 
 def write_jsonl(
-    file: BinaryIO, features: Iterable[Features], layers: Sequence[int | str], pooling: str
+    file: BinaryIO,
+    features: Iterable[Features],
+    layers: Sequence[int | str],
+    pooling: str,
+    ids: Iterable[str] | None = None,
 ) -> None:
     """Writes a JSON object for each line, values rounded to 6 decimals.
 
@@ -42,7 +46,9 @@ def write_jsonl(
       features: Of each line, in order.
       layers: What to call them.
       pooling: "none", else the objects have the layers of the line, not those of its tokens.
+      ids: What to call each line besides its number, if anything.
     """
+    names = itertools.repeat(b"") if ids is None else (b'"id": %s, ' % _text(each) for each in ids)
     heads = [b'{"index": %s, "values": [' % json.dumps(layer).encode() for layer in layers]
     number = 0
     for group in _groups(features):
@@ -57,7 +63,8 @@ def write_jsonl(
                 b"[%s]" % b", ".join([h + text + b"]}" for h, text in zip(heads, row, strict=True)])
                 for row in itertools.islice(rows, len(values[0]))
             ]
-            file.write(_json_object(number, tokens, lists, pooling))
+            start = b'{"linex_index": %d, %s' % (number, next(names))
+            file.write(start + _json_values(tokens, lists, pooling) + b"}\n")
             number += 1
 
 
@@ -74,19 +81,19 @@ def _groups(features: Iterable[Features]) -> Iterator[list[Features]]:
         yield group
 
 
-def _json_object(number: int, tokens: Sequence[str], lists: list[bytes], pooling: str) -> bytes:
+def _json_values(tokens: Sequence[str], lists: list[bytes], pooling: str) -> bytes:
     if pooling != "none":
-        return b'{"linex_index": %d, "pooling": "%s", "layers": %s}\n' % (
-            number,
-            pooling.encode(),
-            lists[0],
-        )
+        return b'"pooling": "%s", "layers": %s' % (pooling.encode(), lists[0])
     entries = [
-        b'{"token": %s, "layers": %s}' % (json.dumps(token).encode(), text)
+        b'{"token": %s, "layers": %s}' % (_text(token), text)
         for token, text in zip(tokens, lists, strict=True)
     ]
-    # Faithful: the original's misspelt key.
-    return b'{"linex_index": %d, "features": [%s]}\n' % (number, b", ".join(entries))
+    # Faithful: `linex_index` is the original's misspelt key.
+    return b'"features": [%s]' % b", ".join(entries)
+
+
+def _text(text: str) -> bytes:
+    return json.dumps(text).encode()
 
 
 def json_rows(values: np.ndarray) -> list[bytes]:
@@ -164,9 +171,10 @@ class _Stream:
         self.flush = file.flush
 
 
-def write_npz(
-    file: BinaryIO, arrays: dict[str, tuple[tuple[int, ...], str, Iterable[np.ndarray]]]
-) -> None:
+Array = tuple[tuple[int, ...], str, Iterable[np.ndarray]]
+
+
+def write_npz(file: BinaryIO, arrays: dict[str, Array]) -> None:
     """Writes an archive that `numpy.load` reads, without holding any array in memory.
 
     Args:
@@ -177,17 +185,48 @@ def write_npz(
       ValueError: where the parts do not fill the shape.
     """
     with zipfile.ZipFile(_Stream(file), "w") as archive:  # type: ignore[call-overload]
-        for name, (shape, dtype, parts) in arrays.items():
+        for name, array in arrays.items():
+            entry = zipfile.ZipInfo(f"{name}.npy")
+            # Texts are as wide as the longest of them, and nearly all of that is zeros.
+            is_text = np.dtype(array[1]).kind == "U"
+            entry.compress_type = zipfile.ZIP_DEFLATED if is_text else zipfile.ZIP_STORED
             # Sizes are not known to zipfile in advance, and may be beyond 4 GB.
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
-                header = {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": shape}
-                np.lib.format.write_array_header_1_0(entry, header)
-                num_rows = 0
-                for part in parts:
-                    entry.write(np.ascontiguousarray(part, dtype).data.cast("B"))
-                    num_rows += len(part)
-            if num_rows != shape[0]:
-                raise ValueError(
-                    f"`{name}` must have {shape[0]} rows. There are {num_rows}; did an input file "
-                    "change while it was read?"
-                )
+            with archive.open(entry, "w", force_zip64=True) as part:
+                write_npy(part, name, array)
+
+
+def write_npy(file: IO[bytes], name: str, array: Array) -> None:
+    """Writes an array that `numpy.load` reads, without holding it in memory.
+
+    Args:
+      file: Open for writing bytes.
+      name: What to call it in messages.
+      array: Its shape, its dtype and the parts whose rows make it up.
+
+    Raises:
+      ValueError: where the parts do not fill the shape.
+    """
+    shape, dtype, parts = array
+    header = {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, header)
+    num_rows = 0
+    for part in parts:
+        file.write(np.ascontiguousarray(part, dtype).data.cast("B"))
+        num_rows += len(part)
+    if num_rows != shape[0]:
+        raise ValueError(
+            f"`{name}` must have {shape[0]} rows. There are {num_rows}; did an input file "
+            "change while it was read?"
+        )
+
+
+def text_array(texts: Iterable[str], count: int, longest: int) -> Array:
+    """Returns an array of texts, to be written.
+
+    Args:
+      texts: The texts.
+      count: How many there are.
+      longest: How many characters the array has room for; what is longer is cut.
+    """
+    dtype = f"<U{max(longest, 1)}"
+    return (count,), dtype, (np.array([text], dtype) for text in texts)

@@ -1,0 +1,221 @@
+"""Texts in files: the lines of a text, or columns of a table, each with its id if it has one."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from bert.files.parquet import read_parquet
+from bert.files.paths import read_lines
+from bert.files.tables import (
+    clean_line,
+    csv_rows,
+    ending_of,
+    find_separator,
+    json_rows,
+    split_pair,
+    suggest_separator,
+    text_lines,
+)
+
+# How a file is read; the endings of names are those of the tables.
+FORMATS = ("lines", "tsv", "csv", "jsonl", "parquet")
+
+# The columns that hold texts where nobody says which.
+_USUAL_COLUMNS = (["text"], ["text_a", "text_b"], ["text_a"], ["sentence"])
+
+
+class GivenText(NamedTuple):
+    """A text, or a pair of texts, of a file.
+
+    Attributes:
+      place: Where it stands, for messages.
+      texts: The text and another one, which is empty where there is none.
+      id: What the table calls it; None for a text of no table, or of one without such a column.
+    """
+
+    place: str
+    texts: tuple[str, str]
+    id: str | None
+
+    @property
+    def text(self) -> str:
+        """Both texts as a line has them."""
+        return " ||| ".join(each for each in self.texts if each)
+
+
+def format_of(path: str) -> str:
+    """Returns which of `FORMATS` the ending of a name tells, that of gzip apart; else "lines"."""
+    ending = ending_of(path).removeprefix(".")
+    return ending if ending in FORMATS else "lines"
+
+
+class Texts:
+    """The texts of some files, read anew each time they are iterated.
+
+    A line is a text `A` or a pair `A ||| B`. A table names its columns on its first line; JSON
+    lines name theirs in each object.
+
+    Args:
+      files: Their paths.
+      form: One of `FORMATS`, or None for what the ending of each name tells.
+      text_column: The name of the column with the texts, or those of the first and second texts of
+        pairs, with a comma between them; None for the usual ones.
+      id_column: The name of the column that tells texts apart, or None.
+      separator: What is between the columns, as `--separator` takes it; None for the usual one.
+
+    Attributes:
+      files: As given.
+
+    Raises:
+      ValueError: where a table has no such columns.
+    """
+
+    def __init__(
+        self,
+        files: Sequence[str],
+        form: str | None = None,
+        text_column: str | None = None,
+        id_column: str | None = None,
+        separator: str | None = None,
+    ) -> None:
+        self.files = files
+        self.has_ids = id_column is not None
+        self._sources = [
+            _Source(path, form or format_of(path), text_column, id_column, separator)
+            for path in files
+        ]
+
+    @classmethod
+    def of(cls, settings: Any, files: Sequence[str]) -> "Texts":
+        """Returns the texts of files as `TextSettings` tell how to read them."""
+        columns = (settings.text_column, settings.id_column)
+        return cls(files, settings.input_format, *columns, settings.separator)
+
+    def __iter__(self) -> Iterator[GivenText]:
+        for source in self._sources:
+            yield from source.read()
+
+
+class _Source:
+    """One file, and which of its columns are read."""
+
+    def __init__(
+        self,
+        path: str,
+        form: str,
+        text_column: str | None,
+        id_column: str | None,
+        separator: str | None,
+    ) -> None:
+        self.path = path
+        self.form = form
+        self._id_column = id_column
+        self._separator = separator
+        self._text_columns: list[str] = []
+        if form != "lines":
+            self._find_columns(text_column)
+        elif text_column or id_column:
+            given = (
+                f"`--text_column={text_column}`" if text_column else f"`--id_column={id_column}`"
+            )
+            raise ValueError(
+                f"{given} must be that of a table. {path!r} is read as lines of text; say what it "
+                "is with `--input_format`, csv, tsv or jsonl."
+            )
+
+    def _find_columns(self, text_column: str | None) -> None:
+        names = self._names()
+        if text_column:
+            self._text_columns = text_column.split(",")
+        elif len(names) == 1:
+            self._text_columns = names
+        else:
+            usual = (each for each in _USUAL_COLUMNS if {*each} <= {*names})
+            self._text_columns = next(usual, [])
+        if not 1 <= len(self._text_columns) <= 2:
+            raise ValueError(
+                f"`--text_column` must name the column of the texts in {self.path!r}, or two for "
+                f"pairs. Received {text_column!r}; the columns are {names}."
+            )
+        wanted = [*self._text_columns, *([self._id_column] if self._id_column else [])]
+        if not text_column and len(names) == 1 and (hint := self._suggest(names, [])):
+            raise ValueError(
+                f"The header of {self.path!r} must name its columns. It is a single one, "
+                f"{names[0]!r}.{hint} If it is one, name it with `--text_column`."
+            )
+        if missing := [name for name in wanted if name not in names]:
+            raise ValueError(
+                f"{self.path!r} must have the columns {wanted}. It lacks {missing} and has "
+                f"{names}. Say with `--text_column` and `--id_column` which hold the texts and "
+                f"their ids; `--input_format=lines` reads lines of text instead."
+                f"{self._suggest(names, wanted)}"
+            )
+
+    def _names(self) -> list[str]:
+        if self.form in ("jsonl", "parquet"):
+            first = next(self._objects(), None)
+            return list(first[1]) if first else []
+        return next(self._rows(), (0, [""]))[1]
+
+    def _objects(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        if self.form == "jsonl":
+            return iter(json_rows(self.path))
+        return enumerate(read_parquet(self.path), start=1)
+
+    def _rows(self) -> Iterator[tuple[int, list[str]]]:
+        """Yields the rows of a table, its header too, that are not blank."""
+        lines = text_lines(self.path)
+        rows: Iterable[tuple[int, list[str]]]
+        if self.form == "tsv" and self._separator is None:
+            rows = ((number, line.split("\t")) for number, line in lines)
+        else:
+            rows = csv_rows(self.path, lines, self._find_separator())
+        for number, cells in rows:
+            if any(cell and not cell.isspace() for cell in cells):
+                yield number, cells
+
+    def _find_separator(self) -> str:
+        if self._separator is None:
+            return "\t" if self.form == "tsv" else ","
+        return find_separator(self.path, self._separator)
+
+    def _suggest(self, names: list[str], wanted: list[str]) -> str:
+        """Returns what to say where another separator would give the wanted columns."""
+        if self.form not in ("tsv", "csv"):
+            return ""
+        separator = self._find_separator()
+        return suggest_separator(
+            separator.join(names), separator, lambda cells: {*wanted} <= {*cells}
+        )
+
+    def _records(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yields the place of each row and its cells by the names of their columns."""
+        if self.form in ("jsonl", "parquet"):
+            for line, values in self._objects():
+                yield f"{self.path}:{line}", values
+            return
+        rows = self._rows()
+        _, header = next(rows)
+        for number, cells in rows:
+            yield f"{self.path}:{number}", dict(zip(header, cells, strict=False))
+
+    def read(self) -> Iterator[GivenText]:
+        """Yields the texts."""
+        if self.form == "lines":
+            for number, (line, _) in enumerate(read_lines(self.path), start=1):
+                yield GivenText(f"{self.path}:{number}", split_pair(clean_line(line)), None)
+            return
+        for place, cells in self._records():
+            texts = [self._cell(place, cells, name) for name in self._text_columns]
+            name = self._id_column
+            given = None if name is None else str(self._cell(place, cells, name, is_text=False))
+            yield GivenText(place, (texts[0], texts[1] if len(texts) > 1 else ""), given)
+
+    def _cell(self, place: str, cells: dict[str, Any], name: str, *, is_text: bool = True) -> Any:
+        if name not in cells:
+            raise ValueError(
+                f"{place}: must have a value of {name!r}. Received only {list(cells)}."
+            )
+        value = cells[name]
+        if is_text and not isinstance(value, str):
+            raise ValueError(f"{place}: must have text as {name!r}. Received {value!r:.80}.")
+        return value

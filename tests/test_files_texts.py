@@ -1,0 +1,69 @@
+import gzip
+
+import pytest
+
+from bert.files.texts import Texts, format_of
+
+
+def read(path, *arguments):
+    return list(Texts([str(path)], *arguments))
+
+
+def texts_of(path, *arguments):
+    return [given.texts for given in read(path, *arguments)]
+
+
+def test_lines_are_texts_and_pairs_blank_ones_too(tmp_path):
+    (tmp_path / "x.txt").write_text("a,b\n\none ||| two\n")
+    assert texts_of(tmp_path / "x.txt") == [("a,b", ""), ("", ""), ("one", "two")]
+    assert [given.text for given in read(tmp_path / "x.txt")] == ["a,b", "", "one ||| two"]
+
+
+def test_a_table_is_told_by_its_ending(tmp_path):
+    (tmp_path / "x.csv").write_text('id,text\n1,"a, b\nand ""c"""\n\n2,d\n')
+    found = read(tmp_path / "x.csv", None, None, "id")
+    assert [(given.texts[0], given.id) for given in found] == [('a, b\nand "c"', "1"), ("d", "2")]
+    assert [given.place.rpartition(":")[2] for given in found] == ["2", "5"]
+    lines = texts_of(tmp_path / "x.csv", "lines")
+    assert lines[0] == ("id,text", "")
+    assert format_of("x.jsonl.gz") == "jsonl"
+    assert format_of("x.csv.txt") == "lines"
+
+
+def test_packed_tables_are_read(tmp_path):
+    (tmp_path / "x.tsv.gz").write_bytes(gzip.compress(b"sentence\tlabel\none, two\t3\n"))
+    assert texts_of(tmp_path / "x.tsv.gz") == [("one, two", "")]
+
+
+def test_columns_are_the_usual_ones_or_those_that_are_named(tmp_path):
+    (tmp_path / "x.tsv").write_text("text_a\ttext_b\tc\n1\t2\t3\n")
+    assert texts_of(tmp_path / "x.tsv") == [("1", "2")]
+    assert texts_of(tmp_path / "x.tsv", None, "c,text_a") == [("3", "1")]
+    assert texts_of(tmp_path / "x.tsv", None, "c") == [("3", "")]
+    (tmp_path / "x.csv").write_text('id;text\n1;"a;b"\n')
+    assert texts_of(tmp_path / "x.csv", None, None, "id", ";") == [("a;b", "")]
+    (tmp_path / "y.tsv").write_text("review\nfine\n")
+    assert texts_of(tmp_path / "y.tsv") == [("fine", "")]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "arguments", "message"),
+    [
+        ("x.csv", "a,b\n1,2\n", (), r"`--text_column` must name.*columns are \['a', 'b'\]"),
+        ("x.csv", "a,b\n1,2\n", (None, "c"), r"lacks \['c'\] and has \['a', 'b'\]"),
+        ("x.csv", "a,b\n1,2\n", (None, "a", "n"), r"lacks \['n'\]"),
+        ("x.csv", "a,b\n1,2\n", (None, "a,b,a"), "must name the column of the texts"),
+        ("x.csv", "a;text\n1;2\n", (), "';' separates the columns: give --separator=';'"),
+        ("x.csv", "a;b\n1;2\n", (None, "b"), "';' separates the columns: give --separator=';'"),
+        ("x.csv", 'a,b\n"1,2\n', (None, "a"), r"x\.csv:2: a cell that begins with a quote"),
+        ("x.tsv", "a\tb\n1\n", (None, "b"), r"x\.tsv:2: must have a value of 'b'"),
+        ("x.jsonl", '{"text": 1}\n', (), r"x\.jsonl:1: must have text as 'text'. Received 1"),
+        ("x.jsonl", '{"text": "a"}\n{}\n', (), r"x\.jsonl:2: must have a value of 'text'"),
+        ("x.jsonl", "[1]\n", (), "must be a JSON object"),
+        ("x.txt", "a\n", (None, None, "n"), "`--id_column=n` must be that of a table"),
+    ],
+)
+def test_what_is_not_there_is_told_with_its_place(tmp_path, name, text, arguments, message):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ValueError, match=message):
+        read(tmp_path / name, *arguments)
