@@ -10,7 +10,7 @@ INIT = {"path": "bert_model.ckpt", "sha256": "a"}
 
 
 def begin(folder, made_of, steps=10, begins_anew=False):
-    provenance.begin(str(folder), made_of, steps, begins_anew=begins_anew)
+    provenance.begin(str(folder), made_of, steps, {}, begins_anew=begins_anew)
 
 
 def test_the_same_differs_in_nothing(tmp_path):
@@ -87,4 +87,5 @@ def test_the_file_is_the_runs_own(tmp_path):
         "made_of": {"--seed": 1},
         "num_train_steps": 10,
         "ended": False,
+        "ran_with": {},
     }

@@ -20,7 +20,7 @@ import optimization
 from bert.command_line.console import deferred_stop, stop_signal
 from bert.command_line.flags import TrainingSettings, changed_flags
 from bert.files import manifest
-from bert.training import fit
+from bert.training import fit, surroundings
 from bert.training.devices import tell_gpus
 from bert.training.keeper import REMEDY, Keeper, NonFiniteLossError
 from bert.training.memory import tell_needs
@@ -434,7 +434,8 @@ class Run:
         writes = is_chief(self.trainer.strategy)
         reach = {"first_step": self.first_step, "num_train_steps": num_train_steps}
         if writes and self.first_step < num_train_steps:
-            self._plan.keep(settings.output_dir)
+            ran_with = surroundings.describe(settings, self.trainer.strategy)
+            self._plan.keep(settings.output_dir, ran_with)
         if writes:
             self._tell_needs(batches, num_train_steps)
             told.append(

@@ -34,9 +34,10 @@ class Plan:
     init: Stored | None
     begins_anew: bool = False
 
-    def keep(self, folder: str) -> None:
-        """Keeps in a folder that this is the training there."""
-        provenance.begin(folder, self.made_of, self.num_train_steps, begins_anew=self.begins_anew)
+    def keep(self, folder: str, ran_with: Mapping[str, Any]) -> None:
+        """Keeps in a folder that this is the training there, and what it runs with."""
+        steps = self.num_train_steps
+        provenance.begin(folder, self.made_of, steps, ran_with, begins_anew=self.begins_anew)
 
 
 def check_apart(settings: TrainingSettings) -> None:

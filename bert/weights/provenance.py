@@ -44,7 +44,12 @@ def read(folder: str) -> dict[str, Any]:
 
 
 def begin(
-    folder: str, made_of: Mapping[str, Any], num_train_steps: int, *, begins_anew: bool
+    folder: str,
+    made_of: Mapping[str, Any],
+    num_train_steps: int,
+    ran_with: Mapping[str, Any],
+    *,
+    begins_anew: bool,
 ) -> None:
     """Keeps what a training is made of, and that it has not ended.
 
@@ -52,13 +57,15 @@ def begin(
       folder: That of the training.
       made_of: As `differences`.
       num_train_steps: The step that it is to end with.
+      ran_with: What else is to be known of it; nothing is compared.
       begins_anew: Whether what is kept there is of another training.
     """
     before = {} if begins_anew else read(folder).get("made_of", {})
     # What a training goes on from is its own checkpoint, whatever else is named.
     if _INIT in before:
         made_of = {**made_of, _INIT: before[_INIT]}
-    _write(folder, {"made_of": made_of, "num_train_steps": num_train_steps, "ended": False})
+    values = {"made_of": made_of, "num_train_steps": num_train_steps, "ended": False}
+    _write(folder, {**values, "ran_with": ran_with})
 
 
 def end(folder: str) -> None:

@@ -1,0 +1,93 @@
+"""What a training runs with, as `run.json` tells for whoever wants to run it again.
+
+Nothing is compared of it, and it holds no times: two runs of a command leave the same.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import os
+import platform
+import re
+import subprocess
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from bert.command_line.flags import TrainingSettings
+from bert.files.paths import file_size, is_file, list_folder, match_files
+
+_ROOT = Path(__file__).parents[2]
+# Of a folder, the files whose names say that they are a part of a data set.
+_DATA = re.compile(r"(?i).*(train|dev|val|test).*\.(tsv|csv|txt|json|jsonl|parquet)")
+
+
+def describe(settings: TrainingSettings, strategy: tf.distribute.Strategy) -> dict[str, Any]:
+    """Returns the flags, versions, devices and data of a training, fit for JSON."""
+    # A folder knows its own place, and may be moved.
+    flags = {name: value for name, value in vars(settings).items() if name != "output_dir"}
+    gpus = tf.config.list_physical_devices("GPU")
+    names = [tf.config.experimental.get_device_details(each).get("device_name") for each in gpus]
+    return {
+        "flags": {f"--{name}": value for name, value in flags.items()},
+        "data": dict(_data_files(settings)),
+        "versions": {
+            "bert": _version(),
+            "tensorflow": tf.__version__,
+            "keras": keras.__version__,
+            "python": platform.python_version(),
+        },
+        "commit": _commit(),
+        "devices": {
+            "used": strategy.num_replicas_in_sync,
+            "gpus": [str(name) for name in names],
+            "cpu_cores": os.cpu_count(),
+        },
+        "precision": settings.precision,
+    }
+
+
+def _data_files(settings: TrainingSettings) -> Iterator[tuple[str, int]]:
+    """Yields the files of data as the user named them, with their bytes."""
+    for name in (field.name for field in dataclasses.fields(settings)):
+        value = getattr(settings, name)
+        if value and name == "data_dir":
+            paths = [os.path.join(value, each) for each in sorted(list_folder(value))]
+            paths = [path for path in paths if _DATA.fullmatch(os.path.basename(path))]
+        elif value and name.endswith("_file") and name not in ("vocab_file", "bert_config_file"):
+            paths = []
+            # Of a model that is trained further, the file for predictions may be gone.
+            with contextlib.suppress(ValueError):
+                paths = match_files(value, name)
+        else:
+            continue
+        yield from ((path, file_size(path)) for path in paths if is_file(path))
+
+
+def _version() -> str | None:
+    """Returns that of the project, which need not be installed."""
+    project = _ROOT / "pyproject.toml"
+    if project.is_file():
+        match = re.search(r'^version = "(.*)"$', project.read_text(encoding="utf-8"), re.M)
+        return match[1] if match else None
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        return metadata.version("bert")
+    return None
+
+
+@functools.cache
+def _commit() -> str | None:
+    """Returns the commit that is checked out, None where the project is no checkout."""
+    if not (_ROOT / ".git").exists():
+        return None
+    command = ["git", "-C", str(_ROOT), "describe", "--always", "--dirty", "--abbrev=40"]
+    command += ["--exclude=*"]
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        return subprocess.run(
+            command, capture_output=True, text=True, check=True, timeout=10
+        ).stdout.strip()
+    return None

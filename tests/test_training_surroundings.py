@@ -1,0 +1,52 @@
+import json
+import os
+
+import keras
+import tensorflow as tf
+
+import run_classifier
+import run_pretraining
+from bert.training import surroundings
+
+
+def describe(settings):
+    values = surroundings.describe(settings, tf.distribute.get_strategy())
+    assert json.loads(json.dumps(values)) == values
+    return values
+
+
+def test_all_flags_are_told_and_what_they_run_with(tmp_path):
+    settings = run_classifier.Settings(
+        task_name="custom", data_dir="nowhere", output_dir="out", learning_rate=1e-3
+    )
+    values = describe(settings)
+    assert values["flags"]["--learning_rate"] == 1e-3
+    assert values["flags"]["--seed"] == 12345
+    assert values["flags"].keys() == {f"--{name}" for name in vars(settings)} - {"--output_dir"}
+    assert values["versions"]["tensorflow"] == tf.__version__
+    assert values["versions"]["keras"] == keras.__version__
+    assert values["precision"] == "float32"
+    assert values["devices"]["used"] == 1
+    assert values["data"] == {}
+
+
+def test_data_have_the_paths_that_were_given_and_their_sizes(tmp_path, monkeypatch):
+    (tmp_path / "data").mkdir()
+    for name, text in [("train.csv", "abc"), ("Dev.csv", "ab"), ("run.log", "a")]:
+        (tmp_path / "data" / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    settings = run_classifier.Settings(task_name="custom", data_dir="data", output_dir="out")
+    assert describe(settings)["data"] == {"data/Dev.csv": 2, "data/train.csv": 3}
+    settings = run_pretraining.Settings(
+        input_file="data/*.csv,data/run.log", eval_input_file="gone", output_dir="out"
+    )
+    data = describe(settings)["data"]
+    assert data == {"data/Dev.csv": 2, "data/train.csv": 3, "data/run.log": 1}
+
+
+def test_two_runs_of_a_command_tell_the_same(tmp_path):
+    one, other = (
+        run_classifier.Settings(task_name="custom", data_dir=str(tmp_path), output_dir=name)
+        for name in ("one", os.path.join(tmp_path, "other"))
+    )
+    assert describe(one) == describe(other)
