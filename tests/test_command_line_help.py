@@ -121,14 +121,14 @@ def test_each_name_of_others_is_answered_in_some_script(defined):
         ("--per_device_train_batch_size 8", "Here: `--train_batch_size`. It is the total over"),
         ("--Lr=1e-5", "There is no `--Lr`. Here: `--learning_rate=1e-5`."),
         ("--weight-decay=0.1", "It is 0.01 here, as in the paper; no flag changes that."),
-        ("--train_file=a", "`--train_file` is transformers' name. Here: `--data_dir`."),
+        ("--num_epochs=2", "There is no `--num_epochs`. Here: `--num_train_epochs=2`."),
         ("--do_lowercase", "Here: `--do_lower_case`."),
         (
             "--trian_batch_size=8",
             "must be a flag of run_swag.py. Did you mean `--train_batch_size`",
         ),
         ("--quantize", "`--quantize` must be a flag of run_swag.py. `--help` shows all flags."),
-        ("--do_train", "`--output_dir` and `--data_dir` must be given."),
+        ("--do_train", "`--output_dir` must be given."),
         ("--train_batch_size=0", "`--train_batch_size` must be a positive integer, or several"),
         (
             "--precision=float16",

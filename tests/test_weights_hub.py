@@ -174,6 +174,12 @@ def test_an_unknown_model_is_told(ask):
     assert "'google/bert_huge' is no local path" in error
 
 
+def test_a_name_that_had_no_owner_once_is_google_berts(ask, server):
+    error = ask("bert-base-uncased")
+    assert "'google-bert/bert-base-uncased'" in error
+    assert any("/google-bert/bert-base-uncased/" in request for request in server.requests)
+
+
 def test_a_model_with_a_pickle_alone_is_refused(ask, server):
     server.files = {name: FILES[name] for name in ("config.json", "pytorch_model.bin")}
     error = ask()
@@ -205,7 +211,10 @@ def test_without_the_package_the_error_says_so():
     [
         ("google/bert_uncased_L-2_H-128_A-2", True),
         ("google/bert-base@refs/pr/1", True),
-        ("bert-base-uncased", False),
+        # Of google-bert's.
+        ("bert-base-uncased", True),
+        ("bert-large-cased-whole-word-masking@main", True),
+        ("bert-huge-uncased", False),
         ("a/b/c", False),
         ("/models/bert", False),
         ("./bert", False),
@@ -231,6 +240,14 @@ def test_a_local_path_wins(tmp_path, monkeypatch, made):
         (tmp_path / made).parent.mkdir()
         (tmp_path / made).touch()
     assert not hub.is_name(NAME)
+
+
+@pytest.mark.parametrize("made", ["bert-base-uncased", "bert-base-uncased.index"])
+def test_a_local_path_wins_over_a_name_without_owner(tmp_path, monkeypatch, made):
+    monkeypatch.chdir(tmp_path)
+    assert hub.is_name("bert-base-uncased")
+    (tmp_path / made).touch()
+    assert not hub.is_name("bert-base-uncased")
 
 
 def test_a_name_serves_wherever_a_checkpoint_is_taken(ask):

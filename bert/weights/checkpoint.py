@@ -12,6 +12,8 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from bert.command_line import quiet_import  # isort: skip  # noqa: F401
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -270,7 +272,8 @@ def _find_prefix(path: str, flag: str) -> str:
         return _only_checkpoint(hub.fetch(path, flag), flag)
     raise ValueError(
         f"`--{flag}` must name a checkpoint: its prefix, such as '.../bert_model.ckpt', its "
-        f"'.index' file, or its folder. Received {path!r}; there is no {path + '.index'!r}."
+        f"'.index' file, or its folder; or a model of the Hugging Face hub, such as "
+        f"'google-bert/bert-base-uncased'. Received {path!r}; there is no {path + '.index'!r}."
     )
 
 

@@ -28,6 +28,18 @@ FILES = (
 _WEIGHTS = (SAFETENSORS_FILE, SAFETENSORS_INDEX_FILE)
 
 _NAME = re.compile(r"(?P<name>[\w-][\w.-]*/[\w-][\w.-]*?)(?:@(?P<revision>[\w-][\w./-]*))?")
+# Models that had no owner on the hub once, as books and tutorials still call them.
+_OWNER = "google-bert"
+_WITHOUT_OWNER = frozenset(
+    {
+        *("bert-base-uncased", "bert-base-cased", "bert-large-uncased", "bert-large-cased"),
+        *("bert-base-multilingual-uncased", "bert-base-multilingual-cased", "bert-base-chinese"),
+        *("bert-base-german-cased", "bert-large-uncased-whole-word-masking"),
+        *("bert-large-cased-whole-word-masking", "bert-base-cased-finetuned-mrpc"),
+        "bert-large-uncased-whole-word-masking-finetuned-squad",
+        "bert-large-cased-whole-word-masking-finetuned-squad",
+    }
+)
 # How the paths of checkpoints end; a name may as well, but none of a BERT is known to.
 _LOCAL = re.compile(r"\.(?:ckpt(?:-\d+)?|index|meta|safetensors|bin|h5)$")
 
@@ -35,11 +47,15 @@ _LOCAL = re.compile(r"\.(?:ckpt(?:-\d+)?|index|meta|safetensors|bin|h5)$")
 def is_name(path: str) -> bool:
     """Returns whether `path` may be a name on the hub, `owner/model` or `owner/model@revision`.
 
-    What is there as a local path is none.
+    What is there as a local path is none. Of google-bert's, the owner may be left out.
     """
-    if is_remote(path) or not _NAME.fullmatch(path) or _LOCAL.search(path):
+    if is_remote(path) or not _NAME.fullmatch(_with_owner(path)) or _LOCAL.search(path):
         return False
     return not any(map(os.path.exists, (path, f"{path}.index")))
+
+
+def _with_owner(name: str) -> str:
+    return f"{_OWNER}/{name}" if name.partition("@")[0] in _WITHOUT_OWNER else name
 
 
 @functools.lru_cache
@@ -54,7 +70,7 @@ def fetch(name: str, flag: str = "init_checkpoint") -> str:
       ValueError: where it cannot be fetched, or has no weights as safetensors; the message says
         what to do by hand.
     """
-    match = _NAME.fullmatch(name)
+    match = _NAME.fullmatch(_with_owner(name))
     assert match is not None
     model, revision = match["name"], match["revision"] or "main"
     try:
