@@ -1,5 +1,6 @@
-r"""Predicts with a fine-tuned model: loads it once, reads inputs, writes an answer a line as JSON.
+r"""Predicts with a fine-tuned model: loads it once, reads inputs, writes an answer to each.
 
+    python predict.py --model_dir=mrpc --input_file=pairs.csv --output_file=answers.csv
     python predict.py --model_dir=mrpc --input_file=pairs.tsv > answers.jsonl
     echo 'A film to see twice.' | python predict.py --model_dir=sst
 
@@ -12,9 +13,9 @@ as wanted; only the first call builds the graph.
 import contextlib
 import dataclasses
 import itertools
-import json
+import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from absl import logging
@@ -24,21 +25,19 @@ from bert.command_line.checks import Checks, start
 from bert.command_line.console import Progress, run_script
 from bert.command_line.flags import REQUIRED, flag
 from bert.command_line.names import serve
-from bert.files import fingerprints
+from bert.files import fingerprints, parquet
+from bert.files.answers import JsonLines, ParquetLines, Table, flat_names
 from bert.files.huggingface import FINE_TUNED
-from bert.files.json_text import parse_json
+from bert.files.inputs import FORMATS, Columns, Input, Inputs, find_names, read_inputs
 from bert.files.kept_lines import KeptLines, keep_lines
 from bert.files.outputs import check_outputs, open_output
-from bert.files.paths import file_size, is_file, match_files, read_lines
+from bert.files.paths import is_file, match_files
 from bert.files.places import is_remote
-from bert.files.tables import decode_line, read_csv
 
 if TYPE_CHECKING:
     from bert.kinds import Told
     from bert.loaded import LoadedModel
     from bert.weights.folder import ModelFolder
-
-FORMATS = ("lines", "tsv", "csv", "jsonl")
 
 # Inputs without an answer to tell of one by one.
 _PROBLEMS_SHOWN = 10
@@ -60,25 +59,35 @@ class Settings(common_flags.OutputSettings):
     input_file: str = flag("-", "File to read; - for standard input.")
     output_file: str = flag(
         "-",
-        "File to write, which appears when it is whole; - for standard output. Until then the "
-        "answers are in <output_file>.<digits>.unfinished, behind which the same command goes on.",
+        "File to write, which appears when it is whole, in the form of its ending: .csv, .tsv or "
+        ".parquet, and else JSON lines; - for JSON lines on standard output. All columns of the "
+        "input are kept, and the answers added. Until then they "
+        "are in <output_file>.<digits>.unfinished, behind which the same command goes on.",
         group="output",
     )
     input_format: str | None = flag(
         None,
         "lines: an input a line, a tab between its texts if it has several; tsv and csv: a header "
-        "names the columns; jsonl: an object a line. Absent, by the file's ending, or else lines.",
+        "names the columns; jsonl: an object a line; parquet. Absent, by the file's ending, or "
+        "else lines.",
         choices=FORMATS,
     )
     columns: str | None = flag(
         None,
         "Comma-separated names of the columns or keys with the texts, in order, where they are not "
-        "those that the task uses (text_a and text_b for classifiers).",
+        "those of the training or of the task (text_a and text_b for classifiers); numbers from 0 "
+        "where there is no header.",
+    )
+    separator: str | None = flag(
+        None,
+        "What separates the columns of a CSV file, such as ';', or tab; absent, as in the "
+        "training's files, or commas.",
     )
     on_error: str = flag(
         "stop",
         "What to do at an input that cannot be answered. stop: end there, those before it "
-        'answered. skip: write {"line": ..., "error": ...} in place of its answer, and go on.',
+        'answered. skip: write {"line": ..., "error": ...} in place of its answer, in a table in a '
+        "column error, and go on.",
         choices=("stop", "skip"),
         group="output",
     )
@@ -141,22 +150,6 @@ def define_flags() -> None:
     common_flags.define(Settings)
 
 
-class Input(NamedTuple):
-    """What is asked on a line, or what is wrong with it.
-
-    Attributes:
-      line: Its number, from 1.
-      done: What part of the inputs is read with it, up to 1.
-      row: The fields of the task, None where they cannot be read.
-      problem: Why not.
-    """
-
-    line: int
-    done: float
-    row: dict[str, Any] | None
-    problem: str = ""
-
-
 class Answer(NamedTuple):
     """A line to write; with a problem, there is none to the input."""
 
@@ -178,18 +171,21 @@ def run(settings: Settings) -> int:
     made_of = _check_output(settings, folder)
     tell_gpus()
     model = _load(settings, folder)
-    inputs = _read_inputs(settings, model.fields)
+    inputs = _read_inputs(settings, model)
     # Who types, or pipes one line after the other, waits for each answer.
     size = 1 if not reads_file and sys.stdin.isatty() else 16 * settings.batch_size
     num_answers = 0
     problems: list[str] = []
-    with _open(settings, made_of) as output:
+    rows, form = _open_form(settings, model, inputs)
+    with _open(settings, made_of, form) as output:
         if isinstance(output, KeptLines):
-            inputs = output.pass_over(inputs, _belongs)
+            rows = output.pass_over(rows, form.belongs, form.header, form.records)
             num_answers = output.count
+        else:
+            output.write(form.header)
         progress = Progress("Answering", 1) if reads_file else None
-        while chunk := list(itertools.islice(inputs, size)):
-            for answer in _answer(model, chunk, settings.input_file):
+        while chunk := list(itertools.islice(rows, size)):
+            for answer in _answer(model, chunk, settings.input_file, form):
                 if answer.problem and settings.on_error == "stop":
                     output.flush()
                     raise _unanswered(answer.problem)
@@ -248,7 +244,7 @@ def _find_input(settings: Settings) -> None:
 
 def _check_first(settings: Settings, model: "LoadedModel") -> None:
     """Checks the file's header, where it has one, and the first input."""
-    first = next(_read_inputs(settings, model.fields), None)
+    first = next(_read_inputs(settings, model).rows, None)
     if first is None:
         raise _nothing_to_answer(settings)
     if first.problem and settings.on_error == "stop":
@@ -267,6 +263,13 @@ def _check_output(settings: Settings, folder: "ModelFolder") -> list[str]:
     """Checks the output before the model is loaded, and returns the files that make the answers."""
     if settings.output_file == "-":
         return []
+    if settings.output_file.endswith(parquet.ENDING):
+        parquet.check_installed(settings.output_file)
+        if is_remote(settings.output_file):
+            raise ValueError(
+                f"`--output_file` must be a local path for Parquet. Received "
+                f"{settings.output_file!r}."
+            )
     inputs = [settings.input_file] * (settings.input_file != "-")
     check_outputs(
         [settings.output_file], [*inputs, *folder.files], "output_file", settings.may_replace
@@ -274,7 +277,9 @@ def _check_output(settings: Settings, folder: "ModelFolder") -> list[str]:
     return folder.files
 
 
-def _open(settings: Settings, made_of: Iterable[str]) -> contextlib.AbstractContextManager[Any]:
+def _open(
+    settings: Settings, made_of: Iterable[str], form: "Form"
+) -> contextlib.AbstractContextManager[Any]:
     from bert.kinds import Told
 
     if settings.output_file == "-" or is_remote(settings.output_file):
@@ -285,39 +290,46 @@ def _open(settings: Settings, made_of: Iterable[str]) -> contextlib.AbstractCont
     )
     if (settings.told, settings.do_lower_case) != (Told(), None):
         made_with += (settings.told, settings.do_lower_case)
-    return keep_lines(
-        settings.output_file, fingerprints.of_bytes(repr(made_with).encode())[:_KEY_LENGTH]
-    )
+    key = fingerprints.of_bytes(repr(made_with).encode())[:_KEY_LENGTH]
+    return keep_lines(settings.output_file, key, form.make)
 
 
-def _belongs(line: bytes, asked: Input) -> bool:
-    """Returns whether a line of an earlier run is the answer to an input."""
-    try:
-        answer = parse_json(line)
-    except ValueError:
-        return False
-    if not isinstance(answer, dict):
-        return False
-    if answer.keys() == {"line", "error"}:
-        # The reason may have been the reader's or the model's.
-        return bool(answer["line"] == asked.line)
-    return asked.row is not None and answer | asked.row == answer
+Form = JsonLines | Table
 
 
-def _answer(model: "LoadedModel", inputs: Sequence[Input], path: str) -> Iterator[Answer]:
+def _open_form(
+    settings: Settings, model: "LoadedModel", inputs: Inputs
+) -> tuple[Iterator[Input], Form]:
+    """Returns the inputs, and how their answers are written: as the output's name ends."""
+    path, rows = settings.output_file, inputs.rows
+    ending = os.path.splitext(path)[1]
+    answers = flat_names(model.task.answer_names)
+    if ending == parquet.ENDING:
+        return rows, ParquetLines(settings.input_file, path, answers)
+    if ending not in (".csv", ".tsv"):
+        return rows, JsonLines()
+    names = find_names(settings.input_file, inputs)
+    if not names and (first := next(rows, None)):
+        names, rows = list(first.cells or ()), itertools.chain([first], rows)
+    separator = "\t" if ending == ".tsv" else inputs.separator.replace("\t", ",")
+    return rows, Table(names, answers, separator, has_errors=settings.on_error == "skip")
+
+
+def _answer(
+    model: "LoadedModel", inputs: Sequence[Input], path: str, form: Form
+) -> Iterator[Answer]:
     """Yields what to write for each input."""
     rows = [each for each in inputs if each.row is not None]
-    answers = iter(_ask(model, rows, path))
+    answers = iter(_ask(model, rows, path, form))
     for each in inputs:
-        yield _refuse(each.line, each.problem) if each.row is None else next(answers)
+        yield _refuse(each, each.problem, form) if each.row is None else next(answers)
 
 
-def _refuse(line: int, problem: str) -> Answer:
-    text = json.dumps({"line": line, "error": problem}, ensure_ascii=False)
-    return Answer(text.encode("utf-8", "backslashreplace") + b"\n", problem)
+def _refuse(asked: Input, problem: str, form: Form) -> Answer:
+    return Answer(form.refusal(asked, problem), problem)
 
 
-def _ask(model: "LoadedModel", inputs: Sequence[Input], path: str) -> list[Answer]:
+def _ask(model: "LoadedModel", inputs: Sequence[Input], path: str, form: Form) -> list[Answer]:
     """Returns the answers; where the model refuses some inputs, it is asked about parts of them."""
     try:
         answers = model.predict([each.row for each in inputs])
@@ -325,15 +337,11 @@ def _ask(model: "LoadedModel", inputs: Sequence[Input], path: str) -> list[Answe
         if len(inputs) > 1:
             middle = len(inputs) // 2
             parts = (inputs[:middle], inputs[middle:])
-            return [answer for part in parts for answer in _ask(model, part, path)]
+            return [answer for part in parts for answer in _ask(model, part, path, form)]
         # It was asked about a single one, whose place in the file is another.
         reason = str(error).removeprefix("Input 0, counted from 0").lstrip(",: ")
-        return [_refuse(inputs[0].line, f"{path}:{inputs[0].line}: {reason}")]
-    texts = (
-        json.dumps({**(each.row or {}), **answer}, ensure_ascii=False)
-        for each, answer in zip(inputs, answers, strict=True)
-    )
-    return [Answer(text.encode() + b"\n") for text in texts]
+        return [_refuse(inputs[0], f"{path}:{inputs[0].line}: {reason}", form)]
+    return [Answer(form.answer(each, answer)) for each, answer in zip(inputs, answers, strict=True)]
 
 
 def _report(num_answers: int, problems: Sequence[str]) -> None:
@@ -346,132 +354,15 @@ def _report(num_answers: int, problems: Sequence[str]) -> None:
     logging.info("Answered %d inputs.", num_answers - len(problems))
 
 
-Parser = Callable[[str, Any], dict[str, Any]]
-
-
-def _read_inputs(settings: Settings, fields: tuple[str, ...]) -> Iterator[Input]:
-    """Yields each input.
+def _read_inputs(settings: Settings, model: "LoadedModel") -> Inputs:
+    """Returns the inputs.
 
     Raises:
       ValueError: where `--columns` or the header of a table do not fit the task.
     """
-    names = settings.columns.split(",") if settings.columns else list(fields)
-    if len(names) != len(fields):
-        raise ValueError(
-            f"`--columns` must name {len(fields)} columns, for {', '.join(fields)}. "
-            f"Received {settings.columns!r}."
-        )
-    path = settings.input_file
-    kind = settings.input_format
-    if kind is None:
-        ending = path.removesuffix(".gz").rpartition(".")[2]
-        kind = ending if ending in FORMATS else "lines"
-    lines = _read_table(path) if kind == "csv" else _read_lines(path)
-    if kind == "lines":
-        return _parse(lines, path, _line_parser(fields))
-    if kind == "jsonl":
-        return _parse(lines, path, _json_parser(fields, names))
-    return _parse(lines, path, _table_parser(next(lines, None), path, fields, names))
-
-
-def _read_table(path: str) -> Iterator[tuple[int, float, Any]]:
-    rows = read_csv(path)
-    for count, row in enumerate(rows, start=1):
-        yield row.line, count / len(rows), row.cells
-
-
-def _read_lines(path: str) -> Iterator[tuple[int, float, Any]]:
-    """Yields number, part that is read, and bytes of each line."""
-    if path == "-":
-        for number, line in enumerate(sys.stdin.buffer, start=1):
-            yield number, 0.0, line.decode("utf-8", "replace").rstrip("\r\n")
-        return
-    size = max(file_size(path), 1)
-    for number, (line, count) in enumerate(read_lines(path), start=1):
-        yield number, count / size, line
-
-
-def _text(path: str, number: int, line: Any) -> Any:
-    return decode_line(path, number, line) if isinstance(line, bytes) else line
-
-
-def _parse(lines: Iterator[tuple[int, float, Any]], path: str, parse: Parser) -> Iterator[Input]:
-    for number, done, line in lines:
-        place = f"{path}:{number}"
-        try:
-            row = parse(place, _text(path, number, line))
-            _check_unicode(place, row)
-        except ValueError as error:
-            yield Input(number, done, None, str(error))
-        else:
-            yield Input(number, done, row)
-
-
-def _check_unicode(place: str, row: Mapping[str, Any]) -> None:
-    try:
-        json.dumps(row, ensure_ascii=False).encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(
-            f"{place}: text must be Unicode. Received {error.object[error.start : error.end]!r}, "
-            "which is half of a pair of surrogates."
-        ) from None
-
-
-def _line_parser(fields: tuple[str, ...]) -> Parser:
-    def parse(place: str, line: str) -> dict[str, Any]:
-        cells = line.split("\t") if len(fields) > 1 else [line]
-        if len(cells) != len(fields):
-            raise ValueError(
-                f"{place}: must have {', '.join(fields)}, with a tab between them. "
-                f"Received {line!r}."
-            )
-        return dict(zip(fields, cells, strict=True))
-
-    return parse
-
-
-def _table_parser(
-    first: tuple[int, float, Any] | None, path: str, fields: tuple[str, ...], names: list[str]
-) -> Parser:
-    """Returns a parser of rows below a header."""
-
-    def split(cells: Any) -> list[str]:
-        return cells.split("\t") if isinstance(cells, str) else cells
-
-    header = split(_text(path, 1, first[2])) if first else [""]
-    if missing := [name for name in names if name not in header]:
-        raise ValueError(
-            f"{path}:1: the header must name {missing}. Received {header}. Say with `--columns` "
-            "which columns hold the texts, or with `--input_format=lines` that there is no header."
-        )
-    places = [header.index(name) for name in names]
-
-    def parse(place: str, cells: Any) -> dict[str, Any]:
-        row = split(cells)
-        if len(row) <= max(places):
-            raise ValueError(
-                f"{place}: has {len(row)} columns, needs {max(places) + 1}. Received {row}."
-            )
-        return {field: row[index] for field, index in zip(fields, places, strict=True)}
-
-    return parse
-
-
-def _json_parser(fields: tuple[str, ...], names: list[str]) -> Parser:
-    def parse(place: str, line: str) -> dict[str, Any]:
-        try:
-            value = parse_json(line)
-        except ValueError as error:
-            raise ValueError(f"{place}: must be JSON. Received {line!r:.200} ({error}).") from None
-        if isinstance(value, str) and len(names) == 1:
-            value = {names[0]: value}
-        if not isinstance(value, Mapping) or not all(name in value for name in names):
-            raise ValueError(
-                f"{place}: must be an object with the keys {names}. Received {line!r:.200}."
-            )
-        return {field: value[name] for field, name in zip(fields, names, strict=True)}
-
-    return parse
+    known = getattr(model.task, "columns", {})
+    columns = Columns(fields=model.fields, given=settings.columns, known=known)
+    return read_inputs(settings.input_file, settings.input_format, columns, settings.separator)
 
 
 def main(_: list[str]) -> None:

@@ -826,6 +826,7 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "output_file": Case(elsewhere, lambda o: (o.folder / "elsewhere").exists()),
         "input_format": Case("tsv", error, fails=True),
         "columns": Case("other", content("out"), input_file=file_in("table.tsv")),
+        "separator": Case(";", error, fails=True, input_file=file_in("table.tsv")),
         "batch_size": Case(1, work),
         "precision": Case("mixed_bfloat16", content("out")),
         "bert_config_file": Case(

@@ -83,7 +83,9 @@ def convert(folder):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_folder_of_transformers_answers_as_the_one_it_is_made_of(model_dir, kind, log):
     folder = model_dir(kind)
-    expected = bert.load(str(folder)).predict(INPUTS[kind])
+    model = bert.load(str(folder))
+    expected = model.predict(INPUTS[kind])
+    assert [tuple(answer) for answer in expected] == [model.task.answer_names] * len(expected)
     converted = convert(folder)
     assert bert.load(str(converted)).predict(INPUTS[kind]) == expected
     # As others write it.

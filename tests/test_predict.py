@@ -1,3 +1,5 @@
+import csv
+import datetime
 import json
 import os
 
@@ -267,3 +269,145 @@ def test_a_damaged_folder_is_told_in_a_line(settings, model_dir, name, spoil, me
     spoil(model_dir / name)
     with pytest.raises(ValueError, match=message):
         predict.run(settings(as_json(TEXTS)))
+
+
+ROWS = [
+    {"id": "7", "text_a": "red round", "label": "yes"},
+    {"id": "8", "text_a": 'a "red";\nblue, square', "label": "no"},
+    {"id": "9", "text_a": "", "label": ""},
+    {"id": "10", "text_a": "green\tround", "label": "yes"},
+]
+
+
+def write_table(path, rows, delimiter=","):
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]), delimiter=delimiter)
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def read_table(path, **options):
+    with open(path, encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file, **options))
+
+
+@pytest.fixture
+def tables(tmp_path, model_dir):
+    """Settings for a CSV of Excel's, and another output."""
+    write_table(tmp_path / "in.csv", ROWS, ";")
+
+    def make(output, **changes):
+        given = {"input_file": str(tmp_path / "in.csv"), "separator": ";", "batch_size": 2}
+        given["output_file"] = str(tmp_path / output)
+        return predict.Settings(model_dir=str(model_dir), **{**given, **changes})
+
+    return make
+
+
+@pytest.mark.parametrize("output", ["out.csv", "out.tsv", "out.jsonl", "out.parquet"])
+def test_answers_are_written_behind_all_columns_in_the_form_of_the_ending(
+    tables, tmp_path, model_dir, output, log
+):
+    if output.endswith(".parquet"):
+        parquet = pytest.importorskip("pyarrow.parquet")
+    assert predict.run(tables(output)) == 4
+    path = tmp_path / output
+    if output.endswith(".csv"):
+        # It has the separator of the input.
+        found = read_table(path, delimiter=";")
+    elif output.endswith(".tsv"):
+        found = read_table(path, delimiter="\t", quoting=csv.QUOTE_NONE)
+    elif output.endswith(".parquet"):
+        found = parquet.read_table(path).to_pylist()
+    else:
+        found = read(path)
+    is_table = not output.endswith(".jsonl")
+    names = ["id", "text_a", "label", "label_predicted", *["probability"] * is_table]
+    assert [*found[0]] == [*names, "probabilities"]
+    breaks = str.maketrans("\t\n", "  ")
+    spoiled = output.endswith(".tsv")
+    for row, asked in zip(found, ROWS, strict=True):
+        text = asked["text_a"].translate(breaks) if spoiled else asked["text_a"]
+        assert [row[name] for name in asked] == [asked["id"], text, asked["label"]]
+    expected = predict.load(str(model_dir)).predict([row["text_a"] for row in ROWS])
+    for row, answer in zip(found, expected, strict=True):
+        chances = json.loads(row["probabilities"]) if is_table else row["probabilities"]
+        assert row["label_predicted"] == answer["label"]
+        assert chances == pytest.approx(answer["probabilities"], abs=1e-6)
+        if is_table:
+            assert float(row["probability"]) == chances[answer["label"]]
+    told = [message for message in log.messages if "Inputs have 'label' themselves" in message]
+    assert len(told) == 1
+
+
+@pytest.mark.parametrize("output", ["out.csv", "out.tsv", "out.parquet"])
+def test_rows_that_are_kept_are_gone_on_with_in_every_form(tables, tmp_path, output):
+    if output.endswith(".parquet"):
+        pytest.importorskip("pyarrow")
+    # Alone in its batch, a row has the same bits whichever others there are.
+    predict.run(tables(output, batch_size=1))
+    whole = (tmp_path / output).read_bytes()
+    (tmp_path / output).unlink()
+    # A row that cannot be read, behind those that can.
+    good = (tmp_path / "in.csv").read_text()
+    (tmp_path / "in.csv").write_text(good.replace("10;", "10;1;"))
+    with pytest.raises(ValueError, match=r"in\.csv:6: has 4 columns"):
+        predict.run(tables(output, batch_size=1))
+    (kept,) = tmp_path.glob("*.unfinished")
+    (tmp_path / "in.csv").write_text(good)
+    before = kept.read_bytes()
+    assert b"red round" in before and b"green" not in before
+    # What is half written is written anew.
+    kept.write_bytes(before[:-9])
+    predict.run(tables(output, batch_size=1))
+    assert (tmp_path / output).read_bytes() == whole
+    assert not [*tmp_path.glob("*.unfinished")]
+
+
+def test_in_a_table_what_has_no_answer_has_an_error(tables, tmp_path):
+    text = (tmp_path / "in.csv").read_text()
+    (tmp_path / "in.csv").write_text(text.replace("9;", "9;1;2;3"))
+    assert predict.run(tables("out.csv", on_error="skip")) == 4
+    rows = read_table(tmp_path / "out.csv", delimiter=";")
+    assert [bool(row["error"]) for row in rows] == [False, False, True, False]
+    assert rows[2]["label_predicted"] == "" and "has 5 columns" in rows[2]["error"]
+
+
+def test_objects_become_a_table_of_all_their_keys(tables, tmp_path):
+    rows = [{"text_a": "red"}, {"text_a": "blue", "more": [1, {"a": None}], "sure": True}]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    predict.run(tables("out.csv", input_file=str(tmp_path / "in.jsonl"), separator=None))
+    first, second = read_table(tmp_path / "out.csv")
+    assert [*first][:4] == ["text_a", "more", "sure", "label"]
+    assert (first["more"], first["sure"]) == ("", "")
+    assert (second["more"], second["sure"]) == ('[1, {"a": null}]', "true")
+
+
+def test_columns_are_those_of_the_training(tables, tmp_path, model_dir):
+    task = json.loads((model_dir / "task.json").read_text())
+    columns = {"text_a_column": "remark", "label_column": "label", "separator": ";"}
+    (model_dir / "task.json").write_text(json.dumps({**task, "columns": columns}))
+    write_table(tmp_path / "in.csv", [{"n": "1", "remark": "red"}], ";")
+    predict.run(tables("out.jsonl", separator=None))
+    assert read(tmp_path / "out.jsonl")[0]["remark"] == "red"
+    # Where there are none of these, the task's own names will do.
+    write_table(tmp_path / "in.csv", [{"text_a": "blue"}], ";")
+    predict.run(tables("other.jsonl", separator=None))
+    assert read(tmp_path / "other.jsonl")[0]["text_a"] == "blue"
+    numbers = {"text_a_column": "1", "label_column": "0"}
+    (model_dir / "task.json").write_text(json.dumps({**task, "columns": numbers}))
+    (tmp_path / "in.tsv").write_text("yes\tred round\nno\tblue\n")
+    predict.run(tables("third.jsonl", input_file=str(tmp_path / "in.tsv"), separator=None))
+    assert [row["column_1"] for row in read(tmp_path / "third.jsonl")] == ["red round", "blue"]
+
+
+def test_parquet_keeps_its_columns_as_they_are(tables, tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    day = datetime.datetime(2024, 2, 29)
+    table = pyarrow.table({"day": [day, None], "text_a": ["red", "blue"], "n": [[1], [2, 3]]})
+    parquet.write_table(table, tmp_path / "in.parquet")
+    predict.run(tables("out.parquet", input_file=str(tmp_path / "in.parquet"), separator=None))
+    found = parquet.read_table(tmp_path / "out.parquet")
+    assert found.select(["day", "text_a", "n"]).equals(table)
+    assert found.column_names[3:] == ["label", "probability", "probabilities"]

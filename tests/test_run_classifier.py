@@ -598,7 +598,12 @@ def test_files_of_every_form_give_the_same_answers(trained, tmp_path, name, cont
     )
     assert count == 3
     answers = read_answers(output)
-    assert [answer["text_a"] for answer in answers] == ["red a", "blue", ""]
+    # All that the input has is there.
+    name = "t" if flags.get("columns") == "t" else flags.get("columns", "text_a")
+    assert [answer[name] for answer in answers] == ["red a", "blue", ""]
+    assert [answer.get("n") for answer in answers] == (
+        ["1", "2", "3"] if "n" in content[:2] else [None] * 3
+    )
     expected = predict.load(str(trained)).predict(["red a", "blue", ""])
     for answer, one in zip(answers, expected, strict=True):
         assert answer["label"] == one["label"]
@@ -609,12 +614,19 @@ def test_files_of_every_form_give_the_same_answers(trained, tmp_path, name, cont
     ("name", "content", "flags", "message"),
     [
         ("x.txt", "", {}, "must hold"),
-        ("x.tsv", "text\tn\nred\t1\n", {}, r":1: the header must name \['text_a'\]"),
+        (
+            "x.tsv",
+            "texts\tn\nred\t1\n",
+            {},
+            r":1: the header must name \['text_a'\] \(or \['text'\], as in training\)",
+        ),
+        ("x.csv", "n;text_a\n1;red\n", {}, r"It looks as if ';' separates .* --separator=';'"),
+        ("x.csv", "text_a,n\nred,1,more\n", {}, ":2: has 3 columns, but the first line has 2"),
         ("x.tsv", "n\ttext_a\n1\tred\n2\n", {}, ":3: has 1 columns, needs 2"),
         ("x.jsonl", '{"text_a": "red"}\n{"text_a"\n', {}, ":2: must be JSON"),
-        ("x.jsonl", '{"text": "red"}\n', {}, r":1: must be an object with the keys \['text_a'\]"),
+        ("x.jsonl", '{"texts": "red"}\n', {}, r":1: must be an object with the keys \['text_a'\]"),
         ("x.txt", "red\n", {"columns": "a,b"}, "`--columns` must name 1 columns"),
-        ("x.txt", "red\n", {"model_dir": "nowhere"}, r"has no task\.json"),
+        ("x.txt", "red\n", {"model_dir": "nowhere"}, "`--model_dir` must name a checkpoint"),
         ("x.txt", "red\n", {"input_file": "nothing"}, "`--input_file` must name existing files"),
     ],
 )

@@ -8,7 +8,7 @@ from typing import BinaryIO, TypeVar
 
 from absl import logging
 
-from bert.files.durable import open_locked, rename, sync
+from bert.files.durable import open_locked, rename, replace_files, sync
 
 Input = TypeVar("Input")
 
@@ -42,7 +42,11 @@ class KeptLines:
             ) from error
 
     def pass_over(
-        self, inputs: Iterator[Input], answers: Callable[[bytes, Input], bool]
+        self,
+        inputs: Iterator[Input],
+        answers: Callable[[bytes, Input], bool],
+        header: bytes = b"",
+        records: Callable[[BinaryIO], Iterator[bytes]] = iter,
     ) -> Iterator[Input]:
         """Returns the inputs to which no line belongs yet.
 
@@ -51,9 +55,12 @@ class KeptLines:
         Args:
           inputs: All of them, one to a line.
           answers: Whether a line belongs to an input.
+          header: What the file begins with; lines behind another one are not kept.
+          records: Yields the lines of a file, of which one may hold line breaks.
         """
-        end = 0
-        for line in self._file:
+        end = len(header)
+        has_header = self._file.read(end) == header
+        for line in records(self._file) if has_header else ():
             each = next(inputs, None)
             if each is None:
                 break
@@ -62,6 +69,9 @@ class KeptLines:
                 break
             end += len(line)
             self.count += 1
+        if not has_header:
+            self._file.seek(0)
+            self._file.write(header)
         self._file.seek(end)
         self._file.truncate()
         if self.count:
@@ -77,9 +87,20 @@ class KeptLines:
         """Hands the lines to the file."""
         self._file.flush()
 
-    def finish(self) -> None:
-        """Gives the file its name."""
+    def finish(self, make: Callable[[BinaryIO, BinaryIO], None] | None = None) -> None:
+        """Gives the file its name.
+
+        Args:
+          make: Where the lines are not the file itself, writes it from them.
+        """
         self._file.flush()
+        if make:
+            self._file.seek(0)
+            with replace_files([self._path]) as [file]:
+                make(self._file, file)
+            os.remove(self.unfinished)
+            self._file.close()
+            return
         sync(self.unfinished)
         rename(self.unfinished, self._path)
         sync(os.path.dirname(self._path))
@@ -103,12 +124,20 @@ class KeptLines:
 
 
 @contextlib.contextmanager
-def keep_lines(path: str, key: str) -> Iterator[KeptLines]:
-    """Opens a `KeptLines`, which is finished when the block ends, and else left."""
+def keep_lines(
+    path: str, key: str, make: Callable[[BinaryIO, BinaryIO], None] | None = None
+) -> Iterator[KeptLines]:
+    """Opens a `KeptLines`, which is finished when the block ends, and else left.
+
+    Args:
+      path: Of the whole file.
+      key: As `KeptLines` takes it.
+      make: As `KeptLines.finish` takes it.
+    """
     lines = KeptLines(path, key)
     try:
         yield lines
     except BaseException:
         lines.leave()
         raise
-    lines.finish()
+    lines.finish(make)

@@ -1,8 +1,8 @@
 """Parquet files, with pyarrow, which is an extra of the package: `pip install 'bert[parquet]'`."""
 
 import datetime
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, BinaryIO
 
 from bert.files.paths import open_file
 
@@ -45,6 +45,32 @@ def _read(path: str) -> Any:
             return pyarrow.parquet.read_table(pyarrow.PythonFile(file, mode="r"))
         except pyarrow.ArrowException as error:
             raise ValueError(f"{path!r} must be a whole Parquet file. {error}.") from error
+
+
+def write_parquet(file: BinaryIO, rows: Sequence[Mapping[str, Any]], input_file: str) -> None:
+    """Writes rows; the columns that they have of another Parquet file stay as they are there.
+
+    Args:
+      file: Open for bytes.
+      rows: All rows, of which some may lack a column.
+      input_file: The file that they may be of.
+    """
+    pyarrow = _pyarrow(input_file)
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    values = {name: [row.get(name) for row in rows] for name in names}
+    kept = _read(input_file) if input_file.endswith(ENDING) else None
+    if kept is not None:
+        values = {name: each for name, each in values.items() if name not in kept.column_names}
+    try:
+        arrays = {name: pyarrow.array(each) for name, each in values.items()}
+    except pyarrow.ArrowException as error:
+        raise ValueError(
+            f"A column of Parquet must have values of one kind. {error}. Write JSON lines instead."
+        ) from None
+    table = pyarrow.table(arrays) if kept is None else kept
+    for name in values if kept is not None else ():
+        table = table.append_column(name, arrays[name])
+    pyarrow.parquet.write_table(table, file)
 
 
 def _plain(value: Any) -> Any:

@@ -192,8 +192,12 @@ def write_tsv(path: str, rows: Iterable[Iterable[str]]) -> None:
     """Writes a file of tab-separated values; tabs and line breaks within cells become spaces."""
     with replace_files([path]) as [file]:
         for row in rows:
-            line = "\t".join([_BREAKS.sub(" ", cell) for cell in row])
-            file.write(line.encode("utf-8", "replace") + b"\n")
+            file.write(tsv_line(row).encode("utf-8", "replace") + b"\n")
+
+
+def tsv_line(cells: Iterable[str]) -> str:
+    """Returns a line of tab-separated values; tabs and line breaks within cells become spaces."""
+    return "\t".join([_BREAKS.sub(" ", cell) for cell in cells])
 
 
 def _drop_blank(path: str, rows: Iterable[Row]) -> list[Row]:

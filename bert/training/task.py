@@ -123,6 +123,11 @@ class Task(Protocol):
         ...
 
     @property
+    def answer_names(self) -> tuple[str, ...]:
+        """Names of what an answer of `answers` holds."""
+        ...
+
+    @property
     def tokenizer(self) -> tokenization.FullTokenizer:
         """That of the model."""
         ...

@@ -91,6 +91,12 @@ class Classification:
     def fields(self) -> tuple[str, ...]:
         return ("text_a", "text_b") if self.task.is_pair else ("text_a",)
 
+    @property
+    def answer_names(self) -> tuple[str, ...]:
+        names: dict[str, tuple[str, ...]] = {"regression": ("score",)}
+        names["multi_label"] = ("labels", "probabilities")
+        return names.get(self.task.task_type, ("label", "probabilities"))
+
     def stored(self) -> dict[str, Any]:
         return {
             "kind": self.kind,

@@ -122,6 +122,11 @@ class QuestionAnswering:
         lengths = {name: stored_field(stored, name, int) for name in _LENGTHS}
         return cls(config, tokenizer, **lengths, decoding=decoding)
 
+    @property
+    def answer_names(self) -> tuple[str, ...]:
+        names = ("answer", "start", "end", "score", "probability", "nbest")
+        return (*names, *["null_odds"] * self.decoding.version_2_with_negative)
+
     def stored(self) -> dict[str, Any]:
         return {
             "kind": self.kind,

@@ -50,6 +50,7 @@ class MultipleChoice:
     metric = "accuracy"
     guess = "always giving the same number"
     fields = ("context", "endings")
+    answer_names = ("label", "ending", "probabilities")
 
     @classmethod
     def from_stored(

@@ -97,6 +97,7 @@ class Tagging:
     metric = "f1"
     guess = "tagging every word as O"
     fields = ("text",)
+    answer_names = ("entities",)
 
     def stored(self) -> dict[str, Any]:
         return {

@@ -1,0 +1,324 @@
+"""What is asked in a file or on standard input: rows with all that they hold, one after another."""
+
+import dataclasses
+import itertools
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from absl import logging
+
+from bert.files import parquet
+from bert.files.json_text import parse_json
+from bert.files.paths import file_size, read_lines
+from bert.files.tables import (
+    csv_rows,
+    decode_line,
+    ending_of,
+    find_separator,
+    suggest_separator,
+)
+
+FORMATS = ("lines", "tsv", "csv", "jsonl", "parquet")
+
+
+class Input(NamedTuple):
+    """What is asked in a row, or what is wrong with it.
+
+    Attributes:
+      line: Its number, from 1.
+      done: What part of the inputs is read with it, up to 1.
+      cells: All that it holds by name, None where it cannot be read.
+      row: The fields of the task, None where they cannot be read.
+      problem: Why not.
+    """
+
+    line: int
+    done: float
+    cells: dict[str, Any] | None
+    row: dict[str, Any] | None
+    problem: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Columns:
+    """Where the values of a task stand.
+
+    Attributes:
+      fields: Their names in the task.
+      given: What `--columns` says, or None.
+      known: Those of the training's files, as `task.json` keeps them by the names of flags.
+    """
+
+    fields: tuple[str, ...]
+    given: str | None = None
+    known: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def choices(self) -> list[list[str]]:
+        """The names that they may have in a file, the likeliest ones first."""
+        if self.given:
+            names = self.given.split(",")
+            if len(names) != len(self.fields):
+                raise ValueError(
+                    f"`--columns` must name {len(self.fields)} columns, for "
+                    f"{', '.join(self.fields)}. Received {self.given!r}."
+                )
+            return [names]
+        trained = [self.known.get(f"{field}_column") for field in self.fields]
+        return [*[trained] * all(trained), list(self.fields)]  # type: ignore[list-item]
+
+    def find(self, names: Sequence[str]) -> list[str] | None:
+        """Returns the choice of which all are among some names, or None."""
+        return next((each for each in self.choices if set(each) <= set(names)), None)
+
+
+@dataclasses.dataclass(frozen=True)
+class Inputs:
+    """The inputs of a file.
+
+    Attributes:
+      names: Of the columns; empty where each row has its own.
+      rows: The inputs, to be read once.
+      separator: What separates the columns of the file, or would if it had any.
+    """
+
+    names: list[str]
+    rows: Iterator[Input]
+    separator: str = ","
+
+
+def kind_of(path: str, separator: str | None = None) -> str:
+    """Returns which of `FORMATS` a file is of, by its ending."""
+    ending = ending_of(path).removeprefix(".")
+    return ending if ending in FORMATS else "lines" if separator is None else "csv"
+
+
+def read_inputs(
+    path: str, kind: str | None, columns: Columns, separator: str | None = None
+) -> Inputs:
+    """Returns the inputs of a file.
+
+    Args:
+      path: The file; - for standard input.
+      kind: One of `FORMATS`; None for what its ending says.
+      columns: Where the values of the task stand.
+      separator: As for `tables.find_separator`; None for that of the training's files.
+
+    Raises:
+      ValueError: where the columns are not in the header.
+    """
+    kind = kind or kind_of(path, separator)
+    # What is wrong with --columns is said first.
+    assert columns.choices
+    if kind in ("tsv", "csv"):
+        return _read_table(path, kind, columns, separator)
+    if kind == "parquet":
+        rows = list(parquet.read_parquet(path))
+        numbered = ((i, i / len(rows), row) for i, row in enumerate(rows, start=1))
+        names = list(rows[0]) if rows else []
+        return Inputs(names, _parse(numbered, path, _object_parser(columns)))
+    if kind == "jsonl":
+        return Inputs([], _parse(_lines(path), path, _json_parser(columns)))
+    return Inputs(list(columns.fields), _parse(_lines(path), path, _line_parser(columns.fields)))
+
+
+def find_names(path: str, inputs: Inputs) -> list[str]:
+    """Returns the names of all columns, for which a file of objects is read once more."""
+    if inputs.names or path == "-":
+        return inputs.names
+    found: dict[str, None] = {}
+    for line, _ in read_lines(path):
+        try:
+            value = parse_json(line)
+        except ValueError:
+            continue
+        if isinstance(value, dict):
+            found |= dict.fromkeys(value)
+    return list(found)
+
+
+Numbered = Iterator[tuple[int, float, Any]]
+# Returns all that a row holds, and the fields of the task.
+Parser = Callable[[str, Any], tuple[dict[str, Any], dict[str, Any]]]
+
+
+def _lines(path: str) -> Numbered:
+    """Yields number, part that is read, and bytes of each line."""
+    if path == "-":
+        for number, line in enumerate(sys.stdin.buffer, start=1):
+            text = line.decode("utf-8", "replace").rstrip("\r\n")
+            yield number, 0.0, text.removeprefix("\ufeff") if number == 1 else text
+        return
+    size = max(file_size(path), 1)
+    for number, (line, count) in enumerate(read_lines(path), start=1):
+        yield number, count / size, line
+
+
+def _text(path: str, number: int, line: Any) -> Any:
+    return decode_line(path, number, line) if isinstance(line, bytes) else line
+
+
+def _parse(lines: Numbered, path: str, parse: Parser) -> Iterator[Input]:
+    for number, done, line in lines:
+        place = f"{path}:{number}"
+        cells = None
+        try:
+            cells, row = parse(place, _text(path, number, line))
+            _check_unicode(place, cells)
+        except ValueError as error:
+            yield Input(number, done, None, None, str(error))
+        else:
+            yield Input(number, done, cells, row)
+
+
+def _check_unicode(place: str, cells: Mapping[str, Any]) -> None:
+    try:
+        json.dumps(cells, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"{place}: text must be Unicode. Received {error.object[error.start : error.end]!r}, "
+            "which is half of a pair of surrogates."
+        ) from None
+
+
+def _line_parser(fields: tuple[str, ...]) -> Parser:
+    def parse(place: str, line: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        cells = line.split("\t") if len(fields) > 1 else [line]
+        if len(cells) != len(fields):
+            raise ValueError(
+                f"{place}: must have {', '.join(fields)}, with a tab between them. "
+                f"Received {line!r}."
+            )
+        row = dict(zip(fields, cells, strict=True))
+        return row, row
+
+    return parse
+
+
+def _json_parser(columns: Columns) -> Parser:
+    parse_object = _object_parser(columns)
+    default = columns.choices[-1]
+
+    def parse(place: str, line: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        try:
+            value = parse_json(line)
+        except ValueError as error:
+            raise ValueError(f"{place}: must be JSON. Received {line!r:.200} ({error}).") from None
+        if isinstance(value, str) and len(default) == 1:
+            value = {default[0]: value}
+        return parse_object(place, value)
+
+    return parse
+
+
+def _object_parser(columns: Columns) -> Parser:
+    default = columns.choices[-1]
+
+    def parse(place: str, value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        names = columns.find(list(value)) if isinstance(value, Mapping) else None
+        if names is None:
+            raise ValueError(
+                f"{place}: must be an object with the keys {default}. Received {value!r:.200}."
+            )
+        row = zip(columns.fields, names, strict=True)
+        return dict(value), {field: value[name] for field, name in row}
+
+    return parse
+
+
+def _read_table(path: str, kind: str, columns: Columns, separator: str | None) -> Inputs:
+    if separator is None and kind == "csv":
+        separator = columns.known.get("separator")
+    found = find_separator(f"table.{kind}", separator)
+    rows = _lines(path) if kind == "tsv" and found == "\t" else _csv_cells(path, found)
+    first = next(rows, None)
+    cells = _split(_text(path, first[0], first[2])) if first else [""]
+    names, places = _locate(path, cells, columns, found)
+    if names is None:
+        # The first row is an input as all others.
+        names = [f"column_{place}" for place in range(len(cells))]
+        rows = itertools.chain([first] if first else [], rows)
+    parsed = _parse(rows, path, _cells_parser(names, places, columns.fields))
+    return Inputs(names, parsed, found)
+
+
+def _csv_cells(path: str, separator: str) -> Numbered:
+    """Yields the rows of CSV that are not blank."""
+    done = [0.0]
+
+    def texts() -> Iterator[tuple[int, str]]:
+        for number, part, line in _lines(path):
+            done[0] = part
+            yield number, _text(path, number, line)
+
+    num_blank = 0
+    for row in csv_rows(path, texts(), separator):
+        if any(cell and not cell.isspace() for cell in row.cells):
+            yield row.line, done[0], row.cells
+        else:
+            num_blank += 1
+    if num_blank:
+        logging.warning("%s: skipped %d blank lines.", path, num_blank)
+
+
+def _split(cells: Any) -> list[str]:
+    return cells.split("\t") if isinstance(cells, str) else cells
+
+
+def _locate(
+    path: str, first: list[str], columns: Columns, separator: str
+) -> tuple[list[str] | None, list[int]]:
+    """Returns the names in the header, None where there is none, and the places of the fields."""
+    header = [cell.strip() for cell in first]
+    if names := columns.find(header):
+        return _unique(header), [header.index(name) for name in names]
+    likeliest = columns.choices[0]
+    if all(re.fullmatch("[0-9]+", name) for name in likeliest):
+        places = [int(name) for name in likeliest]
+        return _unique(header) if columns.known.get("has_header") else None, places
+    missing = [name for name in columns.choices[-1] if name not in header]
+    trained = f" (or {likeliest}, as in training)" if len(columns.choices) > 1 else ""
+    hint = suggest_separator(
+        separator.join(first), separator, lambda cells: columns.find(cells) is not None
+    )
+    raise ValueError(
+        f"{path}:1: the header must name {missing}{trained}. Received {header}."
+        + (
+            hint
+            or " Say with `--columns` which columns hold the texts, or with `--input_format=lines` "
+            "that there is no header."
+        )
+    )
+
+
+def _unique(header: Sequence[str]) -> list[str]:
+    """Returns the names, where one is there again with a number behind it."""
+    names: list[str] = []
+    for name in header:
+        count = header[: len(names)].count(name)
+        names.append(f"{name}_{count + 1}" if count else name)
+    return names
+
+
+def _cells_parser(names: list[str], places: list[int], fields: tuple[str, ...]) -> Parser:
+    """Returns a parser of rows below a header."""
+
+    def parse(place: str, line: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        cells = _split(line)
+        if len(cells) <= max(places):
+            raise ValueError(
+                f"{place}: has {len(cells)} columns, needs {max(places) + 1}. Received {cells}."
+            )
+        if any(cells[len(names) :]):
+            raise ValueError(
+                f"{place}: has {len(cells)} columns, but the first line has {len(names)}. Received "
+                f"{cells!r:.200}."
+            )
+        padded = [*cells, *[""] * (len(names) - len(cells))]
+        row = zip(fields, places, strict=True)
+        return dict(zip(names, padded, strict=False)), {field: cells[index] for field, index in row}
+
+    return parse
