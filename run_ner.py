@@ -3,8 +3,9 @@ r"""Fine-tunes, evaluates and predicts labels of words, such as names (paper, se
     python run_ner.py --data_dir=conll2003 --output_dir=tagger --do_train --do_eval --do_predict \
       --vocab_file=vocab.txt --bert_config_file=bert_config.json --init_checkpoint=bert_model.ckpt
 
-Reads columns as CoNLL-2003 has them, in any order, with tags in IOB1, IOB2 or IOBES. Models are
-taken for cased ones unless --do_lower_case is given.
+Reads columns as CoNLL-2003 has them, in any order, with tags in IOB1, IOB2, IOBES or BMES; with
+--scheme=none, tags that are no entities, such as parts of speech. Models are taken for cased ones
+unless --do_lower_case is given.
 """
 
 import dataclasses
@@ -79,9 +80,10 @@ class Settings(common_flags.FileSettings):
     )
     scheme: str | None = flag(
         None,
-        "Scheme of the model's labels; absent, that of the model in --output_dir, or "
-        f"{_DEFAULTS['scheme']}.",
-        choices=tagging_entities.SCHEMES,
+        "Scheme of the model's labels; absent, that of the model in --output_dir, or bmes where "
+        f"the files have that, as those of words to be cut out of characters do, or else "
+        f"{_DEFAULTS['scheme']}. With none, the tags are no entities: each is a class of its own.",
+        choices=(*tagging_entities.SCHEMES, tagging_entities.NONE),
         group="model",
     )
     unit: str | None = flag(
@@ -170,10 +172,13 @@ def open_task(
     settings, given = _complete(settings, stored), settings
     _check_features(settings, given, config)
     assert settings.scheme and settings.unit
+    _check_schemes(settings)
     files = _open_files(settings, settings.unit, stored or {})
     sentences = _read_sentences(settings, files, needs_labels=stored is None)
     if stored is None:
-        task = make_task(sentences["train"], settings.scheme, settings.unit)
+        is_bmes = given.scheme is None and files.found["train"] == "bmes"
+        scheme = "bmes" if is_bmes else settings.scheme
+        task = make_task(sentences["train"], scheme, settings.unit)
     else:
         known = Task.from_dict(stored.get("task", {}))
         task = dataclasses.replace(known, scheme=settings.scheme, unit=settings.unit)
@@ -237,14 +242,24 @@ def _check_features(settings: Settings, given: Settings, config: "modeling.BertC
         )
 
 
+def _check_schemes(settings: Settings) -> None:
+    for name in ("input_scheme", "output_scheme"):
+        if settings.scheme in tagging_entities.PLAIN and getattr(settings, name):
+            raise ValueError(
+                f"`--{name}` needs tags that are entities, which those of `--scheme="
+                f"{settings.scheme}` are not. Received {getattr(settings, name)!r}."
+            )
+
+
 def _open_files(settings: Settings, unit: str, stored: Mapping[str, Any]) -> TaggedFiles:
+    is_plain = settings.scheme in tagging_entities.PLAIN
     return TaggedFiles(
         data_dir=settings.data_dir,
         train_file=settings.train_file,
         dev_file=settings.dev_file,
         test_file=settings.test_file,
         columns=Columns(settings.text_column, settings.label_column, settings.separator),
-        scheme=settings.input_scheme,
+        scheme=settings.scheme if is_plain else settings.input_scheme,
         unit=unit,
         dev_split=find_split(settings, stored),
         document_context=bool(settings.document_context),

@@ -9,6 +9,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from conftest import ROOT, read_report, run_python, write_model_files
 
 import predict
@@ -229,6 +230,87 @@ def test_chinese_is_tagged_by_characters(make_settings, tmp_path):
     (answer,) = model.predict(["我在北京 李明"])
     found = [(each["type"], each["start"], each["end"]) for each in answer["entities"]]
     assert found == [("LOC", 2, 4), ("PER", 5, 7)]
+
+
+# Of words that are no names.
+PARTS = {"saw": "VBD", "in": "IN", "quickly": "RB", ".": "O", "ada": "NN"}
+
+
+def write_parts(path, sentences):
+    """Writes words with their parts of speech, and a column that none can read as tags."""
+    lines = []
+    for sentence in sentences:
+        lines += [f"{word} {PARTS.get(word, 'NNP')} x" for word, _ in sentence] + [""]
+    path.write_text("\n".join(lines))
+
+
+def test_tags_that_are_no_entities_are_classes(make_settings, tmp_path, log):
+    for number, name in enumerate(("train", "dev", "test")):
+        write_parts(tmp_path / f"{name}.txt", make_sentences(48, number))
+    with open(tmp_path / "test.txt", "a") as file:
+        file.write("\nAda FW x\n")
+    settings = make_settings(
+        do_train=True, do_eval=True, do_predict=True, do_export=True, scheme="none",
+        label_column=1, num_train_epochs=10.0,
+    )  # fmt: skip
+    scores = run_ner.run(settings)
+    tags = [PARTS.get(word, "NNP") for each in make_sentences(48, 1) for word, _ in each]
+    assert scores["accuracy"] > 0.95
+    assert scores["baseline"] == pytest.approx(tags.count("NNP") / len(tags))
+    assert {tag: each["support"] for tag, each in scores["tags"].items()} == {
+        tag: tags.count(tag) for tag in ("NN", "IN", "NNP", "O", "RB", "VBD")
+    }
+    # What was never trained is wrong, and is told.
+    assert scores["test_accuracy"] < 1
+    assert "have tags that were not trained, and so count as wrong: FW" in log.text
+    out = tmp_path / "out"
+    assert read_json(out / "task.json")["task"] == {
+        "labels": ["IN", "NN", "NNP", "O", "RB", "VBD"],
+        "scheme": "none",
+        "unit": "word",
+    }
+    assert "eval_accuracy = " in (out / "eval_results.txt").read_text()
+    lines = (out / "predictions.txt").read_text().splitlines()
+    assert [line.rpartition(" ")[0] for line in lines if line] == [
+        line for line in (tmp_path / "test.txt").read_text().splitlines() if line
+    ]
+    model = load(str(out))
+    (answer,) = model.predict(["Ada saw Oslo."])
+    assert [(each["text"], each["tag"]) for each in answer["words"]] == [
+        ("Ada", "NNP"), ("saw", "VBD"), ("Oslo", "NNP"), (".", "O"),
+    ]  # fmt: skip
+    assert answer["words"][2].items() >= {"start": 8, "end": 12}.items()
+    exported = tf.saved_model.load(str(out / "saved_model")).signatures["serving_default"]
+    found = exported(text=tf.constant(["Ada saw Oslo."]))
+    assert found["entity_type"].numpy().tolist() == [[b"NNP", b"VBD", b"NNP", b"O"]]
+    again = run_ner.run(make_settings(do_eval=True, label_column=1))
+    assert again == {name: each for name, each in scores.items() if not name.startswith("test_")}
+
+
+@pytest.mark.parametrize("kind", ["", "-N"])
+def test_characters_are_cut_into_words(make_settings, tmp_path, kind):
+    rng = np.random.RandomState(0)
+    words = ["我", "在", "北京", "上海李", "明"]
+    for name, count in (("train", 48), ("dev", 20)):
+        lines = []
+        for _ in range(count):
+            for number in rng.randint(5, size=rng.randint(1, 6)):
+                word = words[number]
+                tags = tagging_entities.to_tags(
+                    [tagging_entities.Entity(kind[1:], 0, len(word))], len(word), "bmes"
+                )
+                lines += [f"{char} {tag}" for char, tag in zip(word, tags, strict=True)]
+            lines.append("")
+        (tmp_path / f"{name}.txt").write_text("\n".join(lines), encoding="utf-8")
+    scores = run_ner.run(make_settings(do_train=True, do_eval=True, num_train_epochs=10.0))
+    assert scores["f1"] > 0.95
+    assert 0 < scores["baseline"] < 0.7
+    stored = read_json(tmp_path / "out/task.json")["task"]
+    assert stored["scheme"] == "bmes"
+    assert stored["labels"] == [f"{prefix}{kind}" for prefix in "BMES"]
+    (answer,) = load(str(tmp_path / "out")).predict(["我在北京 上海李明"])
+    assert [each["text"] for each in answer["words"]] == ["我", "在", "北京", "上海李", "明"]
+    assert [each.get("tag", "") for each in answer["words"]] == [kind[1:]] * 5
 
 
 @pytest.mark.slow
@@ -518,6 +600,13 @@ def write_texts(folder, **texts):
         ({"train": GOOD}, {"text_column": 1}, "`--text_column` and `--label_column` name the same"),
         ({"train": GOOD}, {"separator": "tab"}, "train.txt:1: must have a word and a tag"),
         ({"train": "Ada PER\nsaw O\n"}, {}, "train.txt:1: A tag must be O, or .*'PER'"),
+        ({"train": "Ada NNP\nsaw VBD\n"}, {}, "train.txt:1: .*such as parts of speech, give `--s"),
+        ({"train": "Ada NN\nsaw NN\n"}, {"scheme": "none"}, r"at least two.*\['NN'\]"),
+        (
+            {"train": GOOD},
+            {"scheme": "none", "output_scheme": "iob1"},
+            "`--output_scheme` needs tags that are entities",
+        ),
         ({"train": GOOD + "Bo I-PER\n"}, {}, "train.txt:3: 'I-PER' must follow .*in IOB2"),
         (
             {"train": GOOD + "Bo I-PER\n"},

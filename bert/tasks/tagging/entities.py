@@ -1,8 +1,9 @@
-"""Entities as tags of words, in the schemes IOB1, IOB2 and IOBES.
+"""Entities as tags of words, in the schemes IOB1, IOB2, IOBES and BMES.
 
 A tag is `O`, or a prefix and the type of an entity, such as `B-PER`. In IOB2, `B` begins an entity
 and `I` goes on with it. In IOB1, `B` only begins an entity right after another of its type, `I` all
-others. In IOBES, `E` ends an entity of several words, and `S` is one of a single word.
+others. In IOBES, `E` ends an entity of several words, and `S` is one of a single word. BMES is the
+same, but that `M` goes on; without types, and without `O`, it cuts characters into words.
 """
 
 import collections
@@ -10,14 +11,22 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-SCHEMES = ("iob2", "iob1", "iobes")
+SCHEMES = ("iob2", "iob1", "iobes", "bmes")
+# Tags that are no entities, such as parts of speech: each is a class of its own.
+NONE = "none"
 # Of models from elsewhere, such as those of parts of speech: each word has a label of any name, and
 # is an entity of that type, unless it is O.
 WORDS = "words"
+# Where each word has a label of any name.
+PLAIN = (NONE, WORDS)
 OUTSIDE = "O"
 
-_PREFIXES = {"iob1": "BI", "iob2": "BI", "iobes": "BIES"}
-_TAG = re.compile(r"([BIES])(?:-(.+))?", re.DOTALL)
+_PREFIXES = {"iob1": "BI", "iob2": "BI", "iobes": "BIES", "bmes": "BMES"}
+# Prefixes after which an entity may go on, and of a word that goes on with one.
+_OPEN, _GOING_ON = "BIM", "IME"
+# By scheme, the prefix of what is neither the first of an entity nor the last.
+_INNER = dict.fromkeys(SCHEMES, "I") | {"bmes": "M"}
+_TAG = re.compile(r"([BIMES])(?:-(.+))?", re.DOTALL)
 
 
 class Entity(NamedTuple):
@@ -36,7 +45,7 @@ class Fault(NamedTuple):
 
 
 def split_tag(tag: str) -> tuple[str, str]:
-    """Returns the prefix, B, I, E, S or O, and the type, which is empty for O and bare prefixes.
+    """Returns the prefix, one of BIMESO, and the type, which is empty for O and bare prefixes.
 
     Raises:
       ValueError: where it is no tag.
@@ -46,17 +55,17 @@ def split_tag(tag: str) -> tuple[str, str]:
     match = _TAG.fullmatch(tag)
     if match is None:
         raise ValueError(
-            f"A tag must be O, or B, I, E or S with the type of an entity, such as 'B-PER'. "
+            f"A tag must be O, or B, I, M, E or S with the type of an entity, such as 'B-PER'. "
             f"Received {tag!r}."
         )
     return match[1], match[2] or ""
 
 
 def split_label(label: str, scheme: str) -> tuple[str, str]:
-    """Returns what `split_tag` does, of a label of any scheme, `WORDS` among them."""
-    if scheme != WORDS or label == OUTSIDE:
-        return split_tag(label)
-    return "S", label
+    """Returns what `split_tag` does, of a label of any scheme, those of `PLAIN` among them."""
+    if scheme == NONE or (scheme == WORDS and label != OUTSIDE):
+        return "S", label
+    return split_tag(label)
 
 
 def find_scheme(labels: Iterable[str]) -> str:
@@ -65,6 +74,8 @@ def find_scheme(labels: Iterable[str]) -> str:
     if not all(map(is_tag, labels)):
         return WORDS
     prefixes = {split_tag(label)[0] for label in labels}
+    if "M" in prefixes:
+        return "bmes" if "I" not in prefixes else WORDS
     if prefixes & {"E", "S"}:
         return "iobes"
     return "iob2" if "B" in prefixes else "iob1"
@@ -78,15 +89,15 @@ def is_tag(text: str) -> bool:
 def find_entities(tags: Sequence[str], scheme: str = "") -> list[Entity]:
     """Returns the entities, by rules that make sense of any order of tags of any scheme.
 
-    They are those of conlleval: an entity goes on where I or E follows B or I of its type, and
-    every other tag but O begins one. So predictions need not be valid. Only of `WORDS` the scheme
-    must be said.
+    They are those of conlleval: an entity goes on where I, M or E follows B, I or M of its type,
+    and every other tag but O begins one. So predictions need not be valid. Only of `PLAIN` the
+    scheme must be said.
     """
     entities: list[Entity] = []
     before = (OUTSIDE, "")
     for index, tag in enumerate(tags):
         prefix, kind = split_label(tag, scheme)
-        if prefix in "IE" and before in {("B", kind), ("I", kind)}:
+        if goes_on(before, (prefix, kind)):
             entities[-1] = entities[-1]._replace(end=index + 1)
         elif prefix != OUTSIDE:
             entities.append(Entity(kind, index, index + 1))
@@ -94,16 +105,21 @@ def find_entities(tags: Sequence[str], scheme: str = "") -> list[Entity]:
     return entities
 
 
+def goes_on(before: tuple[str, str], tag: tuple[str, str]) -> bool:
+    """Returns whether the entity of a word is that of the word before, as `split_tag` has both."""
+    return before[1] == tag[1] and before[0] in _OPEN and tag[0] in _GOING_ON
+
+
 def to_tags(entities: Iterable[Entity], length: int, scheme: str) -> list[str]:
     """Returns the tags of so many words."""
     tags = [OUTSIDE] * length
     previous = Entity("", -1, -1)
     for entity in entities:
-        prefixes = ["I"] * (entity.end - entity.start)
+        prefixes = [_INNER[scheme]] * (entity.end - entity.start)
         follows = entity.start == previous.end and entity.type == previous.type
         if scheme != "iob1" or follows:
             prefixes[0] = "B"
-        if scheme == "iobes":
+        if scheme in ("iobes", "bmes"):
             prefixes[-1] = "E" if len(prefixes) > 1 else "S"
         tags[entity.start : entity.end] = [_join(prefix, entity.type) for prefix in prefixes]
         previous = entity
@@ -116,7 +132,7 @@ def _join(prefix: str, kind: str) -> str:
 
 def convert(tags: Sequence[str], scheme: str) -> list[str]:
     """Returns tags of the same entities in another scheme."""
-    if scheme == WORDS:
+    if scheme in PLAIN:
         return list(tags)
     return to_tags(find_entities(tags), len(tags), scheme)
 
@@ -140,8 +156,9 @@ def find_fault(tags: Sequence[str], scheme: str) -> Fault | None:
         if message := _RULES[scheme](prefix, kind, before):
             return Fault(index, f"{tag!r} {message} in {scheme.upper()}")
         before = tag
-    if scheme == "iobes" and before[0] in "BI":
-        return Fault(len(tags) - 1, f"{before!r} must not be the last of a sentence in IOBES")
+    if scheme in ("iobes", "bmes") and before[0] in _OPEN:
+        named = scheme.upper()
+        return Fault(len(tags) - 1, f"{before!r} must not be the last of a sentence in {named}")
     return None
 
 
@@ -157,16 +174,27 @@ def _iob2_fault(prefix: str, kind: str, before: str) -> str:
     return ""
 
 
-def _iobes_fault(prefix: str, kind: str, before: str) -> str:
-    if prefix in "IE":
-        return _iob2_fault("I", kind, before)
-    if before[0] in "BI":
+def _iobes_fault(prefix: str, kind: str, before: str, inner: str = "I") -> str:
+    if prefix in _GOING_ON:
+        begins, goes = _join("B", kind), _join(inner, kind)
+        is_right = before in {begins, goes}
+        return "" if is_right else f"must follow {begins!r} or {goes!r}, not {before!r},"
+    if before[0] in _OPEN:
         _, open_kind = split_tag(before)
         return f"must not follow {before!r}, which {_join('E', open_kind)!r} must end,"
     return ""
 
 
-_RULES = {"iob1": _iob1_fault, "iob2": _iob2_fault, "iobes": _iobes_fault}
+def _bmes_fault(prefix: str, kind: str, before: str) -> str:
+    return _iobes_fault(prefix, kind, before, inner="M")
+
+
+_RULES = {
+    "iob1": _iob1_fault,
+    "iob2": _iob2_fault,
+    "iobes": _iobes_fault,
+    "bmes": _bmes_fault,
+}
 
 
 def score(gold: Iterable[Sequence[str]], predicted: Iterable[Sequence[str]]) -> dict[str, Any]:

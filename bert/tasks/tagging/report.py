@@ -20,6 +20,7 @@ _COLUMNS = {
     "num_found": "found",
     "num_correct": "of them right",
 }
+_TAG_COLUMNS = {"precision": "precision", "recall": "recall", "f1": "F1", "support": "words"}
 _NOTE = (
     "Green is right, red is said but wrong, and a dashed line is missed. Of a sentence without a "
     "mistake there is one line; else the first has what is right, and the second what was said."
@@ -42,9 +43,10 @@ def make_sections(
       predictions: Of the same words.
       scores: As `windows.score` gives them.
     """
-    types = scores["types"]
+    types = scores["tags" if task.is_plain else "types"]
+    columns = _TAG_COLUMNS if task.is_plain else _COLUMNS
     rows = [
-        [filter_link(kind, part, right=kind), *(rates[name] for name in _COLUMNS)]
+        [filter_link(kind, part, right=kind), *(rates[name] for name in columns)]
         for kind, rates in types.items()
     ]
     shown = [
@@ -52,7 +54,7 @@ def make_sections(
         for number, (sentence, prediction) in enumerate(zip(sentences, predictions, strict=True))
     ]
     return [
-        Table(f"Types of the {part} set", ["type", *_COLUMNS.values()], rows),
+        _table(part, "tag" if task.is_plain else "type", columns, rows),
         worst_first(
             part,
             f"Sentences of the {part} set",
@@ -70,7 +72,8 @@ def _example(task: Task, number: int, sentence: Sentence, prediction: Prediction
         tagging_entities.find_entities(each, task.scheme) for each in (tags, prediction.tags)
     )
     both = set(right) & set(said)
-    num_wrong = len(set(right) ^ set(said))
+    # A wrong tag is one mistake; of entities, one may be missed and another said in its place.
+    num_wrong = len(set(right) - both if task.is_plain else set(right) ^ set(said))
     lines = [_line(task, sentence, right, both, ("missed", "right" * (num_wrong > 0)))]
     if num_wrong:
         lines.append(_line(task, sentence, said, both, ("wrong", "said")))
@@ -87,6 +90,10 @@ def _example(task: Task, number: int, sentence: Sentence, prediction: Prediction
         sorted({entity.type for entity in right}),
         sorted({entity.type for entity in said}),
     )
+
+
+def _table(part: str, noun: str, columns: Mapping[str, str], rows: Sequence[Any]) -> Table:
+    return Table(f"{noun.capitalize()}s of the {part} set", [noun, *columns.values()], list(rows))
 
 
 def _place(sentence: Sentence) -> str:
@@ -113,8 +120,7 @@ def _line(
     end = 0
     for entity in entities:
         # Of tags of words, as parts of speech have, those that are right would hide the others.
-        is_plain = task.scheme == tagging_entities.WORDS and entity in both
-        if is_plain or entity.end > len(words):
+        if (task.is_plain and entity in both) or entity.end > len(words):
             continue
         pieces += _plain(words[end : entity.start], space)
         text = space.join(words[entity.start : entity.end])

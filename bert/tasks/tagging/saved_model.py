@@ -44,7 +44,8 @@ def export_tagger(
     and for each entity `entity_type` and `entity_text`, string [B, N]; `start` and `end`, int32
     [B, N], the characters of the text from the first to the one after the last; and `score`,
     float32 [B, N], the mean probability of its words' labels. Rows with fewer entities end with "",
-    -1 and 0. Bytes that are not UTF-8 are dropped and not counted. `features` takes the
+    -1 and 0. Where all of a text is tagged or cut into words, each word is such an entity, and its
+    tag is the type. Bytes that are not UTF-8 are dropped and not counted. `features` takes the
     model's inputs, int32 [B, S], and gives `logits`, float32 [B, S, C]. `labels` takes nothing and
     gives `labels`, string [C].
 
@@ -129,10 +130,7 @@ class _Tagger(saved_model.ExportedModel):
             )
             # Whether an entity goes on from a label (row) to another, as in `find_entities`.
             self._goes_on = tf.constant(
-                [
-                    [before in "BI" and prefix in "IE" and kind == other for prefix, kind in tags]
-                    for before, other in tags
-                ]
+                [[tagging_entities.goes_on(before, tag) for tag in tags] for before in tags]
             )
 
     def find_entities(self, texts: Tensor) -> dict[str, Tensor]:

@@ -80,10 +80,16 @@ class Sentence:
         return f"{self.path}, word {word + 1}"
 
 
-def has_tags(path: str, columns: Columns) -> bool:
+def has_tags(path: str, columns: Columns, scheme: str | None = None) -> bool:
     """Returns whether a file has the column of tags, and anything in it that is a tag.
 
-    What is not, such as parts of speech or `_`, is then another column than that of tags.
+    What is not, such as `_`, or parts of speech where the tags are entities, is then another column
+    than that of tags.
+
+    Args:
+      path: As `read`.
+      columns: As `read`.
+      scheme: That of the tags, where it is one of `entities.PLAIN`.
     """
     for row in _read_rows(path, columns, with_tags=False):
         if not row.is_word:
@@ -91,7 +97,9 @@ def has_tags(path: str, columns: Columns) -> bool:
         size = len(row.cells)
         if not -size <= columns.tag < size or (columns.word - columns.tag) % size == 0:
             return False
-        if tagging_entities.is_tag(row.cells[columns.tag]):
+        cell = row.cells[columns.tag]
+        is_plain = scheme in tagging_entities.PLAIN and cell != "_"
+        if is_plain or tagging_entities.is_tag(cell):
             return True
     return False
 
@@ -231,16 +239,25 @@ def detect_scheme(sentences: Sequence[Sentence]) -> str:
         faults.append(fault)
     # The one that goes furthest is likely to be meant.
     faults.sort(key=lambda fault: -fault[0])
+    said = "; ".join(dict.fromkeys(message.rstrip(".") for _, message in faults))
+    are_others = not all(map(tagging_entities.is_tag, _all_tags(sentences)))
+    remedy = " For tags that are no entities, such as parts of speech, give `--scheme=none`."
     raise ValueError(
-        "Tags must all be of one scheme, IOB2, IOB1 or IOBES. "
-        f"{'; '.join(message for _, message in faults)}."
+        f"Tags must all be of one scheme, IOB2, IOB1, IOBES or BMES. {said}."
+        f"{remedy if are_others else ''}"
     )
 
 
-def split_characters(sentence: Sentence) -> Sentence:
+def _all_tags(sentences: Iterable[Sentence]) -> Iterator[str]:
+    for sentence in sentences:
+        yield from sentence.tags or ()
+
+
+def split_characters(sentence: Sentence, scheme: str | None = None) -> Sentence:
     """Returns a sentence whose words are the characters of the given one, on the same lines.
 
-    Its tags are of IOB2.
+    Its tags are of IOB2; where the given ones are of `entities.PLAIN`, as `scheme` says then, each
+    character has that of its word.
     """
     parts = [
         [word[start:end] for start, end in tagging_words.character_spans(word)]
@@ -248,7 +265,9 @@ def split_characters(sentence: Sentence) -> Sentence:
     ]
     starts = list(itertools.accumulate(map(len, parts), initial=0))
     tags = None
-    if sentence.tags is not None:
+    if sentence.tags is not None and scheme in tagging_entities.PLAIN:
+        tags = [tag for tag, part in zip(sentence.tags, parts, strict=True) for _ in part]
+    elif sentence.tags is not None:
         entities = [
             entity._replace(start=starts[entity.start], end=starts[entity.end])
             for entity in tagging_entities.find_entities(sentence.tags)
@@ -302,6 +321,8 @@ def _tags_of_lines(
     """Returns lines with their tags; of a line's characters, the first decides."""
     lines = list(dict.fromkeys(sentence.lines))
     firsts = [sentence.lines.index(line) for line in lines]
+    if scheme in tagging_entities.PLAIN:
+        return zip(lines, [predicted[first] for first in firsts], strict=True)
     entities = [
         entity._replace(
             start=bisect.bisect_left(firsts, entity.start),
@@ -329,6 +350,7 @@ class TaggedFiles:
       unit: What has a label, one of `words.UNITS`.
       dev_split: How the dev set is split off the training file; None where it has a file.
       document_context: Whether sentences are read with their neighbours: then documents stay whole.
+      found: The scheme of each split that was read, where it has tags.
     """
 
     data_dir: str | None
@@ -340,6 +362,8 @@ class TaggedFiles:
     unit: str
     dev_split: DevSplit | None = None
     document_context: bool = False
+
+    found: dict[str, str] = dataclasses.field(default_factory=dict, compare=False)
 
     def read_all(self, splits: Collection[str]) -> dict[str, list[Sentence]]:
         """Returns the sentences of some splits; no file is read before all are found."""
@@ -367,7 +391,7 @@ class TaggedFiles:
                 f"one document alone, which cannot be divided. Received {path!r}."
             )
         train, dev = self.dev_split.divide(path, sentences, keys, strata)
-        if not has_entities(dev):
+        if not has_labels(dev, self.scheme):
             raise ValueError(
                 f"`--do_eval` needs entities. The {len(dev)} sentences that are split off "
                 f"{path!r} have none: give a `--dev_file`, or a larger `--dev_fraction`."
@@ -412,27 +436,31 @@ class TaggedFiles:
           ValueError: as `read` and `check_scheme`; and where the dev set has no entity.
         """
         path = self.find(split)
-        is_tagged = split != "test" or has_tags(path, self.columns)
+        is_tagged = split != "test" or has_tags(path, self.columns, self.scheme)
         sentences = read(path, self.columns, with_tags=is_tagged)
         scheme = self._check_tags(sentences) if is_tagged else None
+        if scheme:
+            self.found[split] = scheme
         logging.info(
             "Read %d sentences of %d words, %s: %s.",
             len(sentences),
             sum(len(sentence.words) for sentence in sentences),
-            f"tags in {scheme.upper()}" if scheme else "without tags",
+            _describe_tags(sentences, scheme),
             path,
         )
-        if is_tagged and split != "train" and not has_entities(sentences):
+        if is_tagged and split != "train" and not has_labels(sentences, scheme):
             if split == "dev":
                 raise ValueError(f"`--do_eval` needs entities. All tags in {path!r} are O.")
             logging.warning("All tags in %s are O: predictions are not scored.", path)
         if self.unit == "character":
-            return [split_characters(sentence) for sentence in sentences]
+            return [split_characters(sentence, scheme) for sentence in sentences]
         return sentences
 
     def _check_tags(self, sentences: Sequence[Sentence]) -> str:
         if self.scheme is None:
             return detect_scheme(sentences)
+        if self.scheme in tagging_entities.PLAIN:
+            return self.scheme
         check_scheme(sentences, self.scheme)
         return self.scheme
 
@@ -447,6 +475,16 @@ def _strata(sentences: Sequence[Sentence]) -> list[str]:
     return [min(each, key=lambda name: (counts[name], name), default="") for each in types]
 
 
-def has_entities(sentences: Sequence[Sentence]) -> bool:
-    """Returns whether any word has a tag other than O."""
+def _describe_tags(sentences: Iterable[Sentence], scheme: str | None) -> str:
+    if scheme is None:
+        return "without tags"
+    if scheme in tagging_entities.PLAIN:
+        return f"{len({*_all_tags(sentences)})} tags, each a class of its own"
+    return f"tags in {scheme.upper()}"
+
+
+def has_labels(sentences: Sequence[Sentence], scheme: str | None = None) -> bool:
+    """Returns whether there is something to find: an entity, or of `entities.PLAIN` any tag."""
+    if scheme in tagging_entities.PLAIN:
+        return any(sentence.tags for sentence in sentences)
     return any(set(sentence.tags or ()) - {tagging_entities.OUTSIDE} for sentence in sentences)

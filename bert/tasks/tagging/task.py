@@ -19,6 +19,7 @@ from bert.reports.sections import Section
 from bert.tasks.features import FeatureTagger
 from bert.tasks.heads import tagging_model, tagging_objective
 from bert.tasks.tagging import entities as tagging_entities
+from bert.tasks.tagging import plain_tags
 from bert.tasks.tagging import sentences as tagging_sentences
 from bert.tasks.tagging import windows as tagging_windows
 from bert.tasks.tagging.batches import FeatureBatches, WordFeatures, compact
@@ -30,7 +31,8 @@ from bert.training.evaluation import save_results, save_scores
 from bert.training.loop import Objective
 from bert.training.task import ExampleFile, Inputs, Outputs, Part, Row, collect_padded, stored_field
 
-_SCORES = ("precision", "recall", "f1", "accuracy", "loss")
+# What of the scores goes to `<part>_results.txt`, as far as it is there.
+_SCORES = ("precision", "recall", "f1", "accuracy", "macro_f1", "loss")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,10 +96,17 @@ class Tagging:
     output_scheme: str | None = None
 
     kind = "tagging"
-    metric = "f1"
-    guess = "tagging every word as O"
     fields = ("text",)
     answer_names = ("entities",)
+
+    @property
+    def metric(self) -> str:
+        return "accuracy" if self.task.is_plain else "f1"
+
+    @property
+    def guess(self) -> str:
+        guesses_tag = self.task.is_plain or self.task.cuts_words
+        return "always giving the most frequent tag" if guesses_tag else "tagging every word as O"
 
     def stored(self) -> dict[str, Any]:
         return {
@@ -182,23 +191,34 @@ class Tagging:
         arrays = inputs.arrays
         logits = collect_padded(outputs, arrays["label_ids"].shape, "logits")
         predictions = tagging_windows.decode(self.task, inputs.examples, arrays, logits)
-        has_labels = tagging_sentences.has_entities(inputs.examples)
-        loss = tagging_windows.loss(arrays, logits) if has_labels else math.nan
-        return Predictions(predictions, loss)
+        if not self._is_scored(inputs.examples):
+            return Predictions(predictions, math.nan)
+        known = tagging_windows.is_known(inputs.examples, self.task)
+        return Predictions(predictions, tagging_windows.loss(arrays, logits, known))
+
+    def _is_scored(self, sentences: Sequence[Sentence]) -> bool:
+        return tagging_sentences.has_labels(sentences, self.task.scheme)
 
     def answers(self, inputs: Inputs, predictions: Predictions) -> list[dict[str, Any]]:
-        """Returns for each text its `entities`, as `windows.text_entities` gives them."""
+        """Returns for each text its `entities`, or where all is tagged or cut, its `words`.
+
+        These are as `windows.text_entities` and `windows.text_words` give them.
+        """
+        tells_words = self.task.is_plain or self.task.cuts_words
+        if self.task.scheme != tagging_entities.WORDS and tells_words:
+            name, tell = "words", tagging_windows.text_words
+        else:
+            name, tell = "entities", tagging_windows.text_entities
         return [
-            {"entities": tagging_windows.text_entities(raw.text, raw.spans, each, self.task.scheme)}
+            {name: tell(raw.text, raw.spans, each, self.task.scheme)}
             for raw, each in zip(inputs.examples, predictions.sentences, strict=True)
         ]
 
     def score(self, inputs: Inputs, predictions: Predictions) -> dict[str, Any]:
-        if not tagging_sentences.has_entities(inputs.examples):
+        if not self._is_scored(inputs.examples):
             return {}
         scores = tagging_windows.score(self.task, inputs.examples, predictions.sentences)
-        # Who guesses O finds nothing.
-        baseline = {"baseline": 0.0, "baseline_metric": self.metric}
+        baseline = {"baseline": scores.pop("baseline"), "baseline_metric": self.metric}
         return {**scores, "loss": predictions.loss, **baseline}
 
     def write(
@@ -311,9 +331,10 @@ def from_stored(
 
 
 def _write_scores(folder: str, part: str, step: int, scores: Mapping[str, Any]) -> None:
-    results = {f"{part}_{name}": scores[name] for name in _SCORES}
+    results = {f"{part}_{name}": scores[name] for name in _SCORES if name in scores}
     name = f"{part}_results"
     save_results(folder, step, {**results, "loss": scores["loss"]}, name=name)
     save_scores(folder, step, scores, name)
-    for line in tagging_entities.format_report(dict(scores)).splitlines():
+    tell = plain_tags.format_report if "tags" in scores else tagging_entities.format_report
+    for line in tell(dict(scores)).splitlines():
         logging.info("  %s", line)

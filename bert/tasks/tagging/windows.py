@@ -6,8 +6,10 @@ in the window where it has most context.
 """
 
 import bisect
+import collections
 import dataclasses
 import itertools
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -17,6 +19,7 @@ from scipy.special import logsumexp, softmax
 
 import tokenization
 from bert.tasks.tagging import entities as tagging_entities
+from bert.tasks.tagging import plain_tags
 from bert.tasks.tagging import words as tagging_words
 from bert.tasks.tagging.sentences import Sentence
 
@@ -30,7 +33,7 @@ class Task:
 
     Attributes:
       labels: Tags, in the order of the model's outputs.
-      scheme: That of the labels, one of `entities.SCHEMES` or `entities.WORDS`.
+      scheme: That of the labels, one of `entities.SCHEMES` or `entities.PLAIN`.
       unit: What raw text is cut into, one of `words.UNITS`.
     """
 
@@ -39,7 +42,7 @@ class Task:
     unit: str = "word"
 
     def __post_init__(self) -> None:
-        schemes = (*tagging_entities.SCHEMES, tagging_entities.WORDS)
+        schemes = (*tagging_entities.SCHEMES, *tagging_entities.PLAIN)
         for name, values in (("scheme", schemes), ("unit", tagging_words.UNITS)):
             if getattr(self, name) not in values:
                 raise ValueError(
@@ -51,6 +54,16 @@ class Task:
             )
         for label in self.labels:
             tagging_entities.split_label(label, self.scheme)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether each label is a class of its own, and not a part of an entity."""
+        return self.scheme in tagging_entities.PLAIN
+
+    @property
+    def cuts_words(self) -> bool:
+        """Whether all that a text has is cut into words, so that nothing is outside of any."""
+        return not self.is_plain and tagging_entities.OUTSIDE not in self.labels
 
     def to_dict(self) -> dict[str, Any]:
         """Returns what `from_dict` takes, fit for JSON."""
@@ -69,7 +82,7 @@ class Task:
 
 
 def make_task(sentences: Iterable[Sentence], scheme: str, unit: str = "word") -> Task:
-    """Returns the task of labelling words with the types of entities that sentences have.
+    """Returns the task of labelling words with the entities, or the tags, that sentences have.
 
     Args:
       sentences: Those to train on, with tags of any scheme.
@@ -77,8 +90,12 @@ def make_task(sentences: Iterable[Sentence], scheme: str, unit: str = "word") ->
       unit: As in `Task`.
 
     Raises:
-      ValueError: where there is no entity.
+      ValueError: where there is no entity, or no two tags.
     """
+    sentences = list(sentences)
+    found = {tag for sentence in sentences for tag in sentence.tags or ()}
+    if scheme in tagging_entities.PLAIN:
+        return Task(labels=tuple(sorted(found)), scheme=scheme, unit=unit)
     types = {
         entity.type
         for sentence in sentences
@@ -86,7 +103,10 @@ def make_task(sentences: Iterable[Sentence], scheme: str, unit: str = "word") ->
     }
     if not types:
         raise ValueError("The sentences to train on must have entities. All tags are O.")
-    return Task(labels=tuple(tagging_entities.list_labels(types, scheme)), scheme=scheme, unit=unit)
+    labels = tagging_entities.list_labels(types, scheme)
+    if scheme == "bmes" and tagging_entities.OUTSIDE not in found:
+        labels.remove(tagging_entities.OUTSIDE)
+    return Task(labels=tuple(labels), scheme=scheme, unit=unit)
 
 
 def make_features(
@@ -289,9 +309,27 @@ def extend(starts: Sequence[int], first: int, last: int, budget: int) -> tuple[i
     return start, bisect.bisect_right(starts, starts[last] + room) - 1
 
 
+def is_known(sentences: Sequence[Sentence], task: Task) -> np.ndarray:
+    """Returns whether the model can give each word its tag, bool [words].
+
+    Of tags that are no entities, some may be so rare that there is none to train on.
+    """
+    labels = {*task.labels} if task.is_plain else ()
+    return np.array(
+        [
+            tag in labels or not task.is_plain
+            for sentence in sentences
+            for tag in sentence.tags or [""] * len(sentence.words)
+        ],
+        bool,
+    )
+
+
 def _label_ids(sentences: Sequence[Sentence], task: Task) -> np.ndarray:
     """Returns the label of every word, 0 where a sentence has no tags, int32 [words]."""
     numbers = {label: number for number, label in enumerate(task.labels)}
+    if task.is_plain:
+        return _plain_ids(sentences, numbers)
     ids: list[int] = []
     for sentence in sentences:
         if sentence.tags is None:
@@ -306,6 +344,20 @@ def _label_ids(sentences: Sequence[Sentence], task: Task) -> np.ndarray:
                 )
             ids.append(numbers[label])
     return np.array(ids, np.int32)
+
+
+def _plain_ids(sentences: Sequence[Sentence], numbers: Mapping[str, int]) -> np.ndarray:
+    # Where there are none, "" stands for them.
+    tags = [tag for each in sentences for tag in each.tags or [""] * len(each.words)]
+    unknown = sorted({*tags} - {"", *numbers})
+    if unknown:
+        logging.warning(
+            "%d of %d words have tags that were not trained, and so count as wrong: %s.",
+            sum(tag in unknown for tag in tags),
+            len(tags),
+            ", ".join(unknown[:10]),
+        )
+    return np.array([numbers.get(tag, 0) for tag in tags], np.int32)
 
 
 def _list_types(task: Task) -> list[str]:
@@ -375,14 +427,38 @@ def decode(
 def score(
     task: Task, sentences: Sequence[Sentence], predictions: Sequence[Prediction]
 ) -> dict[str, Any]:
-    """Returns what `entities.score` does, tags being compared in the task's scheme."""
+    """Returns what `entities.score` does, tags being compared in the task's scheme.
+
+    Of tags that are no entities, it is what `plain_tags.score` returns.
+    """
+    if task.is_plain:
+        return plain_tags.score(
+            [tag for sentence in sentences for tag in sentence.tags or ()],
+            [tag for prediction in predictions for tag in prediction.tags],
+        )
     gold = [tagging_entities.convert(sentence.tags or (), task.scheme) for sentence in sentences]
-    return tagging_entities.score(gold, [prediction.tags for prediction in predictions])
+    scores = tagging_entities.score(gold, [prediction.tags for prediction in predictions])
+    return {**scores, "baseline": _baseline(task, gold)}
 
 
-def loss(arrays: Mapping[str, np.ndarray], logits: np.ndarray) -> float:
-    """Returns the mean of -log p(label) over all words."""
+def _baseline(task: Task, gold: Sequence[Sequence[str]]) -> float:
+    """Returns the F1 of always giving the same label."""
+    if not task.cuts_words:
+        # Who guesses O finds nothing.
+        return 0.0
+    most = collections.Counter(itertools.chain.from_iterable(gold)).most_common(1)[0][0]
+    return float(tagging_entities.score(gold, [[most] * len(tags) for tags in gold])["f1"])
+
+
+def loss(
+    arrays: Mapping[str, np.ndarray], logits: np.ndarray, known: np.ndarray | None = None
+) -> float:
+    """Returns the mean of -log p(label) over all words, or those that are `known`, bool [words]."""
     is_word = arrays["label_mask"] > 0
+    if known is not None:
+        is_word &= known[arrays["word_ids"]]
+    if not is_word.any():
+        return math.nan
     words = np.asarray(logits, np.float64)[is_word]  # [words, C]
     labels = arrays["label_ids"][is_word]
     return float(np.mean(logsumexp(words, axis=-1) - words[np.arange(len(words)), labels]))
@@ -423,3 +499,17 @@ def text_entities(
             }
         )
     return entities
+
+
+def text_words(
+    text: str, spans: Sequence[tagging_words.Span], prediction: Prediction, scheme: str
+) -> list[dict[str, Any]]:
+    """Returns the words of a text that is tagged or cut as a whole, fit for JSON.
+
+    Each has what `text_entities` tells, but `tag` for `type`, and only where there is one.
+    """
+    words = []
+    for entity in text_entities(text, spans, prediction, scheme):
+        tag = entity.pop("type")
+        words.append({"text": entity.pop("text"), **({"tag": tag} if tag else {}), **entity})
+    return words
