@@ -5,9 +5,18 @@
 Needs only tensorflow, and of this project nothing but the exported folder.
 """
 
+import os
 import sys
 
-import tensorflow as tf
+# TensorFlow writes remarks of its own to the standard error, while it is imported whatever is set
+# here. What goes wrong is raised all the same.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+stderr = os.dup(2)
+os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+try:
+    import tensorflow as tf
+finally:
+    os.dup2(stderr, 2)
 
 folder, *texts = sys.argv[1:]
 answer = tf.saved_model.load(folder).signatures["serving_default"]
