@@ -129,7 +129,9 @@ def open_task(
     from bert.weights.folder import require_segments
 
     require_segments(config, "a question and its paragraph")
-    names = [field.name for field in dataclasses.fields(Decoding)]
+    given = {field.name: getattr(settings, field.name) for field in dataclasses.fields(Decoding)}
+    # The flag may leave the casing to the model's folder.
+    given["do_lower_case"] = tokenizer.basic_tokenizer.do_lower_case
     files = {"train": settings.train_file, "dev": settings.predict_file}
     by_score = {
         "early_stopping_patience": settings.early_stopping_patience > 0,
@@ -142,7 +144,7 @@ def open_task(
         settings.max_seq_length,
         settings.doc_stride,
         settings.max_query_length,
-        Decoding(**{name: getattr(settings, name) for name in names}),
+        Decoding(**given),
         {split: path for split, path in files.items() if path},
         settings.bucket_predictions,
         tuple(flag for flag, is_set in by_score.items() if is_set),

@@ -189,6 +189,15 @@ def test_answers_and_nbest_lists_equal_the_original(tmp_path, golden, version):
         assert (tmp_path / "nbest_predictions.json").read_bytes() == before
 
 
+@pytest.mark.parametrize("is_uncased", [True, False])
+def test_answers_are_cut_out_in_the_casing_of_the_tokenizer(tiny_config, is_uncased):
+    tokenizer = tokenization.FullTokenizer(str(GOLDEN / "vocab.txt"), is_uncased)
+    settings = run_squad.Settings(output_dir="out")
+    assert settings.do_lower_case is None
+    task = run_squad.open_task(settings, tiny_config, tokenizer)
+    assert task.decoding.do_lower_case == is_uncased
+
+
 def test_original_flags_have_their_defaults():
     listing = run_python("run_squad.py", "--helpxml", check=False).stdout
     found = dict(
