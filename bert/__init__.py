@@ -36,6 +36,7 @@ SCRIPTS = (
     "run_ner",
     "predict",
     "extract_features",
+    "neighbours",
     "convert_checkpoint",
 )
 

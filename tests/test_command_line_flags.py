@@ -9,6 +9,7 @@ import create_vocab
 import extend_vocab
 import extract_features
 import fill_mask
+import neighbours
 import predict
 import run_classifier
 import run_classifier_with_tfhub
@@ -32,8 +33,8 @@ from bert.command_line.flags import (
 
 SCRIPTS = (
     *(convert_checkpoint, create_pretraining_data, create_vocab, extend_vocab, extract_features),
-    *(fill_mask, predict, run_classifier, run_classifier_with_tfhub, run_ner, run_pretraining),
-    *(run_squad, run_swag, split_sentences),
+    *(fill_mask, neighbours, predict, run_classifier, run_classifier_with_tfhub, run_ner),
+    *(run_pretraining, run_squad, run_swag, split_sentences),
 )
 
 

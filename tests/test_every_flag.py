@@ -505,6 +505,12 @@ def features_world(folder: Path) -> dict[str, Any]:
     }
 
 
+def neighbours_world(folder: Path) -> dict[str, Any]:
+    world = features_world(folder)
+    del world["layers"]
+    return {**world, "query": "the Old house, who?"}
+
+
 def extension_world(folder: Path) -> dict[str, Any]:
     golden_world(folder)
     return {
@@ -861,6 +867,30 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "separator": Case("tab", content("out"), input_file=file_in("two.csv")),
         "use_tpu": Case(True, told("--use_tpu has no effect")),
     },
+    "neighbours": {
+        "check": CHECK,
+        "overwrite": OVERWRITE,
+        "vocab_file": Case(other_vocabulary, content("out")),
+        "do_lower_case": Case(False, content("out")),
+        "bert_config_file": Case(another_activation, content("out")),
+        "init_checkpoint": Case(other_golden, content("out")),
+        "input_file": Case(file_in("other.txt"), content("out")),
+        "input_format": Case("lines", content("out"), input_file=file_in("two.tsv")),
+        "text_column": Case("b", content("out"), input_file=file_in("two.tsv")),
+        "id_column": Case("b", content("out"), input_file=file_in("two.tsv")),
+        "separator": Case("tab", content("out"), input_file=file_in("two.csv")),
+        "query": Case("heard", content("out")),
+        "word": Case("house", error, fails=True),
+        "context": Case("the old House told", error, fails=True),
+        "top_k": Case(1, content("out")),
+        "layer": Case("0", content("out")),
+        "pooling": Case("max", content("out")),
+        "center": Case(True, content("out")),
+        "max_seq_length": Case(4, content("out")),
+        "batch_size": Case(1, work),
+        "output_file": Case(elsewhere, lambda o: (o.folder / "elsewhere").exists()),
+        "format": Case("text", content("out")),
+    },
     "convert_checkpoint": {
         "check": CHECK,
         "input": Case(classifier_source, names_of_tensors),
@@ -892,6 +922,7 @@ WORLDS: Mapping[str, Callable[[Path], dict[str, Any]]] = {
     "run_ner": ner_world,
     "predict": prediction_world,
     "extract_features": features_world,
+    "neighbours": neighbours_world,
     "convert_checkpoint": conversion_world,
 }
 

@@ -26,8 +26,9 @@ FLOORS = (
 )
 SCRIPTS = {
     *("convert_checkpoint", "create_pretraining_data", "create_vocab", "extend_vocab"),
-    *("extract_features", "fill_mask", "predict", "run_classifier", "run_classifier_with_tfhub"),
-    *("run_ner", "run_pretraining", "run_squad", "run_swag", "split_sentences"),
+    *("extract_features", "fill_mask", "neighbours", "predict", "run_classifier"),
+    *("run_classifier_with_tfhub", "run_ner", "run_pretraining", "run_squad", "run_swag"),
+    "split_sentences",
 }
 # The original's script imported the other one, too.
 SCRIPT_ON_SCRIPT = ("run_classifier_with_tfhub", "run_classifier")

@@ -13,6 +13,7 @@ import create_vocab
 import extend_vocab
 import extract_features
 import fill_mask
+import neighbours
 import predict
 import run_classifier
 
@@ -78,6 +79,19 @@ SCRIPTS = [
             {"output": "model"},
             {"output": "x.safetensors"},
             {"architecture": "BertForQuestionAnswering"},
+        ],
+    ),
+    (
+        neighbours,
+        {**MODEL, **TEXT, "query": "the second", "max_seq_length": 32},
+        [
+            {"input_file": "nowhere"},
+            {"input_file": "text.txt", "text_column": "a"},
+            {"context": "the second"},
+            {"layer": "99"},
+            {"init_checkpoint": "nowhere"},
+            {"max_seq_length": 100_000},
+            {"output_file": "model/vocab.txt"},
         ],
     ),
     (

@@ -1,0 +1,270 @@
+"""Shows what is near: the nearest sentences to a sentence, the nearest words to a word.
+
+    python neighbours.py --init_checkpoint=my_bert --input_file=sentences.txt \
+      --query="Who wrote the book?"
+    python neighbours.py --init_checkpoint=my_bert --word=bank,river
+    python neighbours.py --init_checkpoint=my_bert --input_file=sentences.txt \
+      --word=bank --context="He sat on the bank of the river."
+
+Near is the cosine between vectors. Those of sentences are what the encoder makes of them, as
+extract_features.py writes them; a file of its may be given in place of the sentences. A word alone
+has the vector of the embedding table, which is the same wherever it stands; with --context, it has
+what the encoder makes of it there, and its neighbours are words of the file, where they stand.
+"""
+
+import dataclasses
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from absl import logging
+
+from bert.command_line import flags as common_flags
+from bert.command_line.checks import Checks, start
+from bert.command_line.console import run_script
+from bert.command_line.flags import REQUIRED, flag
+from bert.files.outputs import check_outputs, open_output
+from bert.files.tables import clean_line, describe_files, find_texts
+from bert.files.texts import Texts
+from bert.tasks.layers import COMBINATIONS, parse_layers
+
+if TYPE_CHECKING:
+    from bert.tasks.neighbours import Neighbour, Space
+    from bert.weights.folder import ModelFolder
+
+_ARCHIVE = ".npz"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(
+    common_flags.TextSettings,
+    common_flags.ModelSettings,
+    common_flags.VocabularySettings,
+    common_flags.OutputSettings,
+):
+    """The flags of this script, by name."""
+
+    init_checkpoint: str = flag(
+        REQUIRED,
+        "The model, pre-trained or fine-tuned: a checkpoint's prefix (.../bert_model.ckpt), its "
+        ".index file or its folder, which may also be that of a Hugging Face model.",
+        group="model",
+    )
+    input_file: str | None = flag(
+        None,
+        "Sentences, one a line, or a table, among which to look: a comma-separated list of paths "
+        "or patterns; or one .npz file of extract_features.py --pooling. Not needed for --word "
+        "alone.",
+    )
+    query: str | None = flag(
+        None, "The sentence to look for; absent, each line of standard input is one."
+    )
+    word: str | None = flag(
+        None,
+        "The word to look for, in place of a sentence; several with a comma between, or one with "
+        "--context.",
+    )
+    context: str | None = flag(None, "A sentence with the word, which tells what it means there.")
+    top_k: int = flag(10, "Neighbours to show, the nearest ones.", low=1)
+    layer: str = flag(
+        "last",
+        f"Layer of the vectors: a number from 0, or from the end with -1; or {list(COMBINATIONS)}.",
+    )
+    pooling: str = flag(
+        "mean",
+        "What the vector of a sentence is: the mean or maximum over its tokens, or that of [CLS].",
+        choices=("mean", "max", "cls"),
+    )
+    center: bool = flag(
+        False,
+        "Take the mean of all vectors off each, around which they lie in a narrow cone: cosines "
+        "then spread, and neighbours differ, not always for the better.",
+    )
+    max_seq_length: int = flag(
+        128, "Tokens per text at most, [CLS] and [SEP] included; longer ones are cut.", low=3
+    )
+    batch_size: int = flag(32, "Texts to compute at a time.", low=1, group="devices")
+    output_file: str = flag(
+        "-",
+        "File to write, which appears when it is whole; - for standard output.",
+        group="output",
+    )
+    format: str | None = flag(
+        None,
+        "text: to be read. jsonl: a JSON object a query. Absent, text on standard output, and "
+        "jsonl in a file.",
+        choices=("text", "jsonl"),
+        group="output",
+    )
+
+    def written_format(self) -> str:
+        """Returns the form of the output."""
+        return self.format or ("text" if self.output_file == "-" else "jsonl")
+
+
+def define_flags() -> None:
+    """Defines the flags."""
+    common_flags.define(Settings)
+
+
+def run(settings: Settings) -> int:
+    """Writes the neighbours of each query, and returns how many queries there were.
+
+    Raises:
+      ValueError: where the settings, the texts and the model do not fit.
+    """
+    from bert.command_line import quiet_import  # noqa: F401
+    from bert.weights.folder import ModelFolder
+
+    files = _find_input(settings)
+    folder = ModelFolder.of(settings)
+    _check_model(settings, folder)
+    _check_output(settings, files, folder)
+    with open_output(settings.output_file) as output:
+        space = _open_space(settings, files, folder)
+        logging.info("Looking among %d vectors.", len(space.texts))
+        show = _FORMATS[settings.written_format()]
+        count = 0
+        for query in _queries(settings):
+            # A word is its own nearest neighbour.
+            but = query if settings.word and not settings.context else None
+            found = space.nearest(query, settings.top_k, but)
+            output.write(f"{show(_shown(settings, query), found)}\n".encode())
+            output.flush()
+            count += 1
+    if not count:
+        raise ValueError("There must be a query. Standard input has none; give `--query`.")
+    return count
+
+
+def check(settings: Settings, checks: Checks) -> None:
+    """Checks what `run` needs."""
+    from bert.weights.checks import check_model, check_vocabulary
+
+    files = checks("text", _find_input, settings, tells=_describe)
+    folder, config = check_model(checks, settings)
+    check_vocabulary(checks, settings, folder, config)
+    checks("weights", _check_model, settings, folder, tells=lambda _: "fit the configuration")
+    output = settings.output_file
+    checks("output file", _check_output, settings, files, folder, tells=lambda _: output)
+
+
+def _describe(files: Sequence[str]) -> str:
+    return describe_files(files) if files else "the words of the vocabulary"
+
+
+def _find_input(settings: Settings) -> list[str]:
+    """Returns the files to look in, none where a word is looked for in the vocabulary."""
+    alone = settings.word is not None and settings.context is None
+    if settings.context is not None and settings.word is None:
+        raise ValueError(
+            f"`--context` must go with the `--word` that is meant. Received {settings.context!r} "
+            "alone; a sentence is a `--query`."
+        )
+    if settings.query is not None and settings.word is not None:
+        raise ValueError(
+            "Either `--query` or `--word` must be given. Received both, "
+            f"{settings.query!r} and {settings.word!r}; the sentence of a word is its `--context`."
+        )
+    if alone and settings.input_file:
+        raise ValueError(
+            "`--input_file` must go with a `--query` or a `--context`, for a word alone is looked "
+            f"for in the vocabulary. Received {settings.input_file!r}."
+        )
+    if alone:
+        return []
+    if not settings.input_file:
+        raise ValueError("`--input_file` must name the texts to look in. Received none.")
+    files = find_texts(settings.input_file)
+    if not _is_archive(files):
+        # Tells what is wrong with a table.
+        Texts.of(settings, files)
+    elif settings.word or len(files) > 1:
+        raise ValueError(
+            f"`--input_file` must hold text for a word in its context, and one {_ARCHIVE} file at "
+            f"most for a sentence. Received {files}."
+        )
+    return files
+
+
+def _is_archive(files: Sequence[str]) -> bool:
+    return any(path.endswith(_ARCHIVE) for path in files)
+
+
+def _check_model(settings: Settings, folder: "ModelFolder") -> None:
+    folder.stored.check_fit(folder.config)
+    parse_layers(settings.layer, folder.config, flag="layer")
+    limit = folder.config.max_position_embeddings
+    if not 3 <= settings.max_seq_length <= limit:
+        raise ValueError(
+            f"`--max_seq_length` must be at least 3 and at most {limit}, the "
+            f"`max_position_embeddings` of the model. Received {settings.max_seq_length}."
+        )
+
+
+def _check_output(settings: Settings, files: Sequence[str], folder: "ModelFolder") -> None:
+    if settings.output_file != "-":
+        inputs = [*files, *folder.files]
+        check_outputs([settings.output_file], inputs, "output_file", settings.may_replace)
+
+
+def _open_space(settings: Settings, files: Sequence[str], folder: "ModelFolder") -> "Space":
+    from bert.tasks import neighbours
+    from bert.tasks.encoding import TextEncoder
+
+    center = settings.center
+    if not files:
+        return neighbours.table_space(folder.stored, folder.load_tokenizer(), center=center)
+    encoder = TextEncoder.load(folder, settings.batch_size)
+    sizes: dict[str, Any] = {"max_seq_length": settings.max_seq_length, "center": center}
+    if _is_archive(files):
+        return neighbours.stored_space(files[0], encoder, **sizes)
+    texts = Texts.of(settings, files)
+    if settings.word:
+        return neighbours.context_space(encoder, texts, settings.word, settings.layer, **sizes)
+    return neighbours.sentence_space(encoder, texts, settings.layer, settings.pooling, **sizes)
+
+
+def _queries(settings: Settings) -> Iterator[str]:
+    if settings.word and settings.context is None:
+        yield from (word.strip() for word in settings.word.split(","))
+    elif settings.context is not None or settings.query is not None:
+        yield settings.context or settings.query or ""
+    else:
+        for line in sys.stdin:
+            if text := clean_line(line):
+                yield text
+
+
+def _shown(settings: Settings, query: str) -> str:
+    return f"{settings.word}: {query}" if settings.context else query
+
+
+def _as_text(query: str, found: Sequence["Neighbour"]) -> str:
+    lines = [
+        f"{each.cosine:8.4f}  {each.text}" + (f"  ({each.id})" if each.id is not None else "")
+        for each in found
+    ]
+    return "\n".join([query, *lines, ""])
+
+
+def _as_json(query: str, found: Sequence["Neighbour"]) -> str:
+    values = [
+        {name: value for name, value in dataclasses.asdict(each).items() if value is not None}
+        for each in found
+    ]
+    return json.dumps({"query": query, "neighbours": values}, ensure_ascii=False)
+
+
+_FORMATS = {"text": _as_text, "jsonl": _as_json}
+
+
+def main(_: list[str]) -> None:
+    """Runs the script on its flags."""
+    start(common_flags.read_settings(Settings), run, check)
+
+
+if __name__ == "__main__":
+    define_flags()
+    run_script(main)

@@ -1,0 +1,125 @@
+import io
+import json
+import sys
+
+import numpy as np
+import pytest
+from conftest import GOLDEN
+
+import extract_features
+import neighbours
+from bert.weights.checkpoint import Stored
+
+TEXTS = ["the old house", "he told it", "who heard?", "the house was old", "cat and dog"]
+
+
+@pytest.fixture
+def ask(tmp_path):
+    """A function that returns what is found for each query."""
+    (tmp_path / "text.txt").write_text("".join(f"{text}\n" for text in ["", *TEXTS]))
+
+    def ask(**changes):
+        values = {
+            "init_checkpoint": str(GOLDEN / "bert_model.ckpt"),
+            "input_file": str(tmp_path / "text.txt"),
+            "output_file": str(tmp_path / "out"),
+            "max_seq_length": 16,
+            "overwrite": True,
+            **changes,
+        }
+        neighbours.run(neighbours.Settings(**values))
+        return [json.loads(line) for line in (tmp_path / "out").read_text().splitlines()]
+
+    return ask
+
+
+def names(answer):
+    return [each["text"] for each in answer["neighbours"]]
+
+
+@pytest.mark.parametrize("center", [False, True])
+def test_a_sentence_is_nearest_to_itself_and_all_are_sorted(ask, center):
+    (answer,) = ask(query=TEXTS[1], center=center)
+    assert answer["query"] == names(answer)[0] == TEXTS[1]
+    assert sorted(names(answer)) == sorted(TEXTS)
+    cosines = [each["cosine"] for each in answer["neighbours"]]
+    assert cosines[0] == pytest.approx(1, abs=1e-5)
+    assert cosines == sorted(cosines, reverse=True)
+
+
+def test_each_line_of_standard_input_is_answered(ask, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO(f"{TEXTS[0]}\n\n{TEXTS[2]}\n"))
+    answers = ask(top_k=1)
+    assert [names(answer) for answer in answers] == [[TEXTS[0]], [TEXTS[2]]]
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\n"))
+    with pytest.raises(ValueError, match="There must be a query"):
+        ask()
+
+
+def test_ready_vectors_give_the_same_neighbours_and_their_ids(ask, tmp_path):
+    table = "".join(f"{number}\t{text}\n" for number, text in enumerate(TEXTS))
+    (tmp_path / "t.tsv").write_text(f"id\ttext\n{table}")
+    given = {"input_file": str(tmp_path / "t.tsv"), "id_column": "id", "max_seq_length": 16}
+    checkpoint = str(GOLDEN / "bert_model.ckpt")
+    archive = str(tmp_path / "v.npz")
+    settings = {"init_checkpoint": checkpoint, "output_file": archive, "pooling": "mean"}
+    extract_features.run(extract_features.Settings(**given, **settings, layers="-2"))
+    (expected,) = ask(**given, query="a house", layer="-2")
+    (found,) = ask(input_file=archive, query="a house")
+    for one, other in zip(found["neighbours"], expected["neighbours"], strict=True):
+        assert TEXTS[int(one["id"])] == one["text"]
+        assert (one["id"], one["text"]) == (other["id"], other["text"])
+        assert one["cosine"] == pytest.approx(other["cosine"], abs=1e-5)
+    extract_features.run(extract_features.Settings(**given, **settings, layers="0,1"))
+    with pytest.raises(ValueError, match="of one layer"):
+        ask(input_file=archive, query="a house")
+
+
+def test_words_are_near_by_the_rows_of_the_table(ask):
+    house, cat = ask(input_file=None, word="house,cat", top_k=400)
+    found = names(house)
+    assert "house" not in found
+    assert "cat" in found
+    assert not any(each.startswith(("[", "##")) or not each.isalnum() for each in found)
+    vocab = (GOLDEN / "vocab.txt").read_text().splitlines()
+    table = Stored.open(str(GOLDEN / "bert_model.ckpt")).read()["bert/embeddings/word_embeddings"]
+    one, other = (table[vocab.index(word)] for word in ("house", found[0]))
+    cosine = one @ other / np.linalg.norm(one) / np.linalg.norm(other)
+    assert house["neighbours"][0]["cosine"] == pytest.approx(cosine, abs=1e-5)
+    assert cat["query"] == "cat"
+
+
+def test_a_word_in_its_context_is_found_where_it_stands(ask):
+    (answer,) = ask(word="house", context="The house was old", top_k=3)
+    assert answer["query"] == "house: The house was old"
+    assert names(answer)[0] == "the [house] was old"
+    assert answer["neighbours"][0]["cosine"] == pytest.approx(1, abs=1e-5)
+    # Standing elsewhere, it is not quite the same.
+    (other,) = ask(word="house", context="an old house", top_k=3)
+    assert other["neighbours"][0]["cosine"] < 1 - 1e-4
+
+
+def test_output_can_be_read(ask, capsysbinary, monkeypatch):
+    settings = {"output_file": "-", "query": TEXTS[0], "top_k": 1}
+    with pytest.raises(FileNotFoundError):
+        ask(**settings)
+    assert capsysbinary.readouterr().out.decode() == f"{TEXTS[0]}\n  1.0000  {TEXTS[0]}\n\n"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"context": "the house"}, "`--context` must go with the `--word`"),
+        ({"word": "house", "query": "a"}, "Either `--query` or `--word`"),
+        ({"word": "house"}, "`--input_file` must go with a `--query` or a `--context`"),
+        ({"query": "a", "input_file": None}, "`--input_file` must name the texts"),
+        ({"word": "cat", "context": "a house"}, r"`--word` must be a word of the `--context`"),
+        ({"word": "\u4e00", "input_file": None}, "`--word` must be made of pieces of the vocab"),
+        ({"query": "a", "layer": "9"}, "`--layer` must be at least"),
+        ({"query": "a", "max_seq_length": 9999}, "`--max_seq_length` must be at least 3 and at"),
+        ({"query": "a", "id_column": "x"}, "`--id_column=x` must be that of a table"),
+    ],
+)
+def test_what_cannot_be_looked_for_is_refused(ask, changes, message):
+    with pytest.raises(ValueError, match=message):
+        ask(**changes)
