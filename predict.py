@@ -35,9 +35,12 @@ from bert.files.paths import is_file, match_files
 from bert.files.places import is_remote
 
 if TYPE_CHECKING:
+    from bert.exported import Export, ExportedModel
     from bert.kinds import Told
     from bert.loaded import LoadedModel
     from bert.weights.folder import ModelFolder
+
+    Model = LoadedModel | ExportedModel
 
 # Inputs without an answer to tell of one by one.
 _PROBLEMS_SHOWN = 10
@@ -53,7 +56,8 @@ class Settings(common_flags.OutputSettings):
     model_dir: str = flag(
         REQUIRED,
         "The --output_dir of a fine-tuning script; or a fine-tuned model of others: a Hugging Face "
-        "folder, the name of one on the hub, owner/model, or a checkpoint of the original.",
+        "folder, the name of one on the hub, owner/model, or a checkpoint of the original; or a "
+        "SavedModel of --do_export.",
         group="model",
     )
     input_file: str = flag("-", "File to read; - for standard input.")
@@ -213,11 +217,15 @@ def check(settings: Settings, checks: Checks) -> None:
         checks("first input", _check_first, settings, model, tells=lambda _: "can be asked")
 
 
-def _open_folder(settings: Settings) -> "ModelFolder":
+def _open_folder(settings: Settings) -> "ModelFolder | Export":
     """Returns the folder of the model, which is known to decide something."""
+    from bert.exported import Export, is_export
     from bert.kinds import read_task
     from bert.loaded import find_folder
 
+    if is_export(settings.model_dir):
+        _check_untold(settings)
+        return Export(settings.model_dir)
     folder = find_folder(
         settings.model_dir,
         "model_dir",
@@ -229,9 +237,25 @@ def _open_folder(settings: Settings) -> "ModelFolder":
     return folder
 
 
-def _load(settings: Settings, folder: "ModelFolder") -> "LoadedModel":
+def _check_untold(settings: Settings) -> None:
+    """Checks that nothing is told of an exported model, in whose graph all is fixed."""
+    fixed = [field.name for field in dataclasses.fields(settings.told)]
+    fixed += ["bert_config_file", "vocab_file", "do_lower_case"]
+    given = {name: getattr(settings, name) for name in fixed}
+    given["precision"] = None if settings.precision == "float32" else settings.precision
+    if names := [name for name, value in given.items() if value is not None]:
+        raise ValueError(
+            f"`--{names[0]}` must not be given for an exported model, in whose graph it is fixed. "
+            f"Received {given[names[0]]!r} for {settings.model_dir!r}."
+        )
+
+
+def _load(settings: Settings, folder: "ModelFolder | Export") -> "Model":
+    from bert.exported import Export, ExportedModel
     from bert.loaded import open_fine_tuned
 
+    if isinstance(folder, Export):
+        return ExportedModel(folder.path, settings.batch_size, "model_dir")
     return open_fine_tuned(
         folder, settings.told, batch_size=settings.batch_size, precision=settings.precision
     )
@@ -242,7 +266,7 @@ def _find_input(settings: Settings) -> None:
         match_files(settings.input_file, "input_file")
 
 
-def _check_first(settings: Settings, model: "LoadedModel") -> None:
+def _check_first(settings: Settings, model: "Model") -> None:
     """Checks the file's header, where it has one, and the first input."""
     first = next(_read_inputs(settings, model).rows, None)
     if first is None:
@@ -259,7 +283,7 @@ def _nothing_to_answer(settings: Settings) -> ValueError:
     return ValueError(f"`--input_file` must hold inputs. {settings.input_file!r} is empty.")
 
 
-def _check_output(settings: Settings, folder: "ModelFolder") -> list[str]:
+def _check_output(settings: Settings, folder: "ModelFolder | Export") -> list[str]:
     """Checks the output before the model is loaded, and returns the files that make the answers."""
     if settings.output_file == "-":
         return []
@@ -297,9 +321,7 @@ def _open(
 Form = JsonLines | Table
 
 
-def _open_form(
-    settings: Settings, model: "LoadedModel", inputs: Inputs
-) -> tuple[Iterator[Input], Form]:
+def _open_form(settings: Settings, model: "Model", inputs: Inputs) -> tuple[Iterator[Input], Form]:
     """Returns the inputs, and how their answers are written: as the output's name ends."""
     path, rows = settings.output_file, inputs.rows
     ending = os.path.splitext(path)[1]
@@ -315,9 +337,7 @@ def _open_form(
     return rows, Table(names, answers, separator, has_errors=settings.on_error == "skip")
 
 
-def _answer(
-    model: "LoadedModel", inputs: Sequence[Input], path: str, form: Form
-) -> Iterator[Answer]:
+def _answer(model: "Model", inputs: Sequence[Input], path: str, form: Form) -> Iterator[Answer]:
     """Yields what to write for each input."""
     rows = [each for each in inputs if each.row is not None]
     answers = iter(_ask(model, rows, path, form))
@@ -329,7 +349,7 @@ def _refuse(asked: Input, problem: str, form: Form) -> Answer:
     return Answer(form.refusal(asked, problem), problem)
 
 
-def _ask(model: "LoadedModel", inputs: Sequence[Input], path: str, form: Form) -> list[Answer]:
+def _ask(model: "Model", inputs: Sequence[Input], path: str, form: Form) -> list[Answer]:
     """Returns the answers; where the model refuses some inputs, it is asked about parts of them."""
     try:
         answers = model.predict([each.row for each in inputs])
@@ -354,7 +374,7 @@ def _report(num_answers: int, problems: Sequence[str]) -> None:
     logging.info("Answered %d inputs.", num_answers - len(problems))
 
 
-def _read_inputs(settings: Settings, model: "LoadedModel") -> Inputs:
+def _read_inputs(settings: Settings, model: "Model") -> Inputs:
     """Returns the inputs.
 
     Raises:
@@ -374,7 +394,7 @@ if not TYPE_CHECKING:
     __getattr__, __dir__, __all__ = serve(
         globals(),
         {
-            "bert.loaded": ("LoadedModel", "load_fine_tuned as load"),
+            "bert.loaded": ("Model", "load_fine_tuned as load"),
         },
     )
 

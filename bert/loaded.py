@@ -15,6 +15,7 @@ from absl import logging
 
 import modeling
 import tokenization
+from bert.exported import ExportedModel, is_export
 from bert.files.huggingface import FINE_TUNED
 from bert.kinds import KINDS, Told, find_architecture, read_task
 from bert.tasks.encoding import Text, TextEncoder, as_pair, check_list, find_encoder
@@ -242,12 +243,13 @@ def _read(masked: MaskedModel, texts: Sequence[Text]) -> list[MaskedText]:
 
 def load(
     model: str, *, batch_size: int = 32, precision: str = "float32", **told: Any
-) -> LoadedModel | PretrainedModel:
+) -> LoadedModel | ExportedModel | PretrainedModel:
     """Returns a model that answers, if it is fine-tuned, or one that fills masks and encodes texts.
 
     Args:
       model: The `--output_dir` of a script; a checkpoint of the original with its configuration and
-        its vocabulary; a Hugging Face folder; or the name of a BERT on the hub, owner/model.
+        its vocabulary; a Hugging Face folder; the name of a BERT on the hub, owner/model; or a
+        SavedModel of `--do_export`, of which nothing can be told.
       batch_size: Sequences that go through the model together.
       precision: Name of a dtype policy: "float32", "mixed_bfloat16" or "mixed_float16".
       **told: What is not there, or not to be taken from there: `bert_config_file` and `vocab_file`,
@@ -258,6 +260,8 @@ def load(
     Raises:
       ValueError: where something is missing there, or does not fit.
     """
+    if is_export(model) and not told:
+        return ExportedModel(model, batch_size)
     given, others = _divide(told)
     folder = find_folder(model, "model", **given)
     if not folder.task:

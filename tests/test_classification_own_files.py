@@ -352,6 +352,14 @@ WRONG = [
     ),
     (
         "train",
+        {"train.csv": 'text;label\n"a, ""b"";c";x\n'},
+        {},
+        "{folder}/train.csv:2: a cell that begins with a quote must end with one, and quotes "
+        'within it must be doubled. Received \'"a, ""b"";c";x\' (\',\' expected after \'"\', on '
+        "line 2). It looks as if ';' separates the columns: give --separator=';'.",
+    ),
+    (
+        "train",
         {"train.tsv": "a,x\n"},
         {"text_a_column": "0", "label_column": "1"},
         "{folder}/train.tsv:1: has 1 column, needs 2, as `label_column` is 1, counted from 0. "

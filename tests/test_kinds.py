@@ -1,3 +1,4 @@
+import json
 import shutil
 
 import numpy as np
@@ -150,3 +151,27 @@ def test_a_pre_trained_model_is_no_model_to_predict_with(original):
     with pytest.raises(ValueError, match=r"has no task\.json.*fill_mask"):
         predict.load(str(plain))
     assert bert.load(str(plain)).encode(["red"]).shape == (1, 8)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_export_answers_as_its_model(model_dir, tmp_path, kind):
+    folder = model_dir(kind)
+    model = bert.load(str(folder))
+    model.task.export(str(tmp_path / "saved_model"), model.model)
+    exported = bert.load(str(tmp_path / "saved_model"))
+    assert exported.fields == model.fields and exported.kind == kind
+    inputs = INPUTS[kind]
+    for mine, theirs in zip(exported.predict(inputs), model.predict(inputs), strict=True):
+        # The graph of questions has the best answer alone.
+        kept = {name: theirs[name] for name in exported.answer_names}
+        assert json.dumps(round_all(mine)) == json.dumps(round_all(kept))
+    with pytest.raises(ValueError, match=r"Input 1, counted from 0, must have text as"):
+        exported.predict([inputs[0], 7])
+
+
+def round_all(value):
+    if isinstance(value, dict):
+        return {name: round_all(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [round_all(each) for each in value]
+    return round(value, 3) if isinstance(value, float) else value

@@ -20,7 +20,7 @@ FLOORS = (
     {"bert.training"},
     {"bert.export"},
     {"bert.tasks"},
-    {"bert.kinds"},
+    {"bert.kinds", "bert.exported"},
     {"bert.loaded"},
     {"bert.original"},
 )

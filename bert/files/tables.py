@@ -167,7 +167,9 @@ def _any_size() -> Iterator[None]:
 
 def csv_rows(path: str, lines: Iterator[tuple[int, str]], separator: str = ",") -> Iterator[Row]:
     """Yields the rows that numbered lines hold, as `read_csv` does, blank ones too."""
+    header = ""
     for number, line in lines:
+        header = header or line
         texts = itertools.chain([line], (text for _, text in lines))
         # A reader for each row, which takes as many lines as the row has.
         reader = csv.reader(
@@ -179,7 +181,10 @@ def csv_rows(path: str, lines: Iterator[tuple[int, str]], separator: str = ",") 
             with _any_size():
                 cells = next(reader)
         except csv.Error as error:
-            hint = suggest_separator(line, separator, lambda _: True) if number == 1 else ""
+            hint = ""
+            # A header of a single column speaks of another separator.
+            if number == 1 or separator not in header:
+                hint = suggest_separator(header, separator, lambda _: True)
             raise ValueError(
                 f"{path}:{number}: a cell that begins with a quote must end with one, and quotes "
                 f"within it must be doubled. Received {_shorten(line)} ({error}, on line "

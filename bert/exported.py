@@ -1,0 +1,202 @@
+"""An exported SavedModel that answers as the model that it is made of, asked by its signature."""
+
+import dataclasses
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from bert.command_line import quiet_import  # isort: skip  # noqa: F401
+
+import numpy as np
+import tensorflow as tf
+
+from bert.files.paths import find_file, paths_from
+
+FILE = "saved_model.pb"
+
+Answers = list[dict[str, Any]]
+
+
+def is_export(path: str) -> bool:
+    """Returns whether a folder is that of a SavedModel."""
+    return find_file(path, [FILE]) is not None
+
+
+@dataclasses.dataclass(frozen=True)
+class Export:
+    """The folder of a SavedModel.
+
+    Attributes:
+      path: Where it is.
+    """
+
+    path: str
+
+    @property
+    def files(self) -> list[str]:
+        """Its files."""
+        folders = (self.path, os.path.join(self.path, "variables"))
+        return [path for folder in folders for path in paths_from(os.path.join(folder, ""))]
+
+
+class ExportedModel:
+    """A SavedModel of a fine-tuned model, as `--do_export` writes it.
+
+    Args:
+      path: Its folder.
+      batch_size: Inputs that go through the model together.
+      flag: The flag that gave the path, for messages.
+
+    Attributes:
+      fields: Names of an input's values.
+      answer_names: Names of what an answer holds.
+      task: Itself: what it decides is in its graph.
+
+    Raises:
+      ValueError: where it is not one of this project's.
+    """
+
+    def __init__(self, path: str, batch_size: int = 32, flag: str = "model") -> None:
+        # Registers the operations of the tokenizer.
+        import tensorflow_text  # type: ignore  # noqa: F401, PLC0415
+
+        self._batch_size = batch_size
+        self._model = tf.saved_model.load(path)
+        serve = self._model.signatures.get("serving_default")
+        found = [] if serve is None else sorted(serve.structured_input_signature[1])
+        kinds = {frozenset(each[0]): each for each in _KINDS}
+        if serve is None or frozenset(found) not in kinds:
+            raise ValueError(
+                f"`--{flag}` must be a SavedModel that `--do_export` has written. That in {path!r} "
+                f"takes {found}."
+            )
+        self._serve = serve
+        self.fields, self.kind, self._decode = kinds[frozenset(found)]
+        self.task = self
+        self.columns: Mapping[str, Any] = {}
+        self.labels: list[str] = []
+        if "labels" in self._model.signatures:
+            labels = self._model.signatures["labels"]()["labels"].numpy()
+            self.labels = [label.decode() for label in labels]
+        example = {name: ["a", "b"] if name == "endings" else "a" for name in self.fields}
+        outputs = self._ask([example])
+        # Those of labels that do not exclude each other.
+        self.is_multi_label = self.kind == "classification" and not np.allclose(
+            outputs.get("probabilities", np.ones(1)).sum(), 1, atol=1e-3
+        )
+        self.answer_names = tuple(self._decode(self, outputs, [example])[0])
+
+    def predict(self, inputs: Sequence[Any]) -> Answers:
+        """Returns an answer for each input, as `bert.loaded.LoadedModel.predict` takes them.
+
+        Raises:
+          ValueError: where an input has no text, or is refused by the graph.
+        """
+        rows = [self._row(each, place) for place, each in enumerate(inputs)]
+        answers: Answers = []
+        for start in range(0, len(rows), self._batch_size):
+            chunk = rows[start : start + self._batch_size]
+            answers += self._decode(self, self._ask(chunk), chunk)
+        return answers
+
+    def _row(self, value: Any, place: int) -> dict[str, Any]:
+        fields = self.fields
+        if isinstance(value, str) and len(fields) == 1:
+            value = (value,)
+        if isinstance(value, tuple | list) and len(value) == len(fields):
+            value = dict(zip(fields, value, strict=True))
+        row = {name: value.get(name) for name in fields} if isinstance(value, Mapping) else {}
+        for name in fields:
+            texts = row.get(name)
+            texts = texts if name == "endings" and isinstance(texts, list | tuple) else [texts]
+            if not all(isinstance(text, str) for text in texts):
+                raise ValueError(
+                    f"Input {place}, counted from 0, must have text as {name!r}. Received "
+                    f"{value!r:.200}."
+                )
+        return row
+
+    def _ask(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
+        values = {}
+        for name in self.fields:
+            column = [row[name] for row in rows]
+            if name == "endings":
+                # Blank ones count as absent.
+                column = tf.ragged.constant(column, tf.string).to_tensor("")
+            values[name] = tf.constant(column, tf.string)
+        try:
+            return {name: each.numpy() for name, each in self._serve(**values).items()}
+        except tf.errors.InvalidArgumentError as error:
+            raise ValueError(f"The exported model refuses inputs: {error.message:.200}") from error
+
+
+def _read_classes(model: ExportedModel, outputs: Mapping[str, Any], _: Any) -> Answers:
+    if "score" in outputs:
+        return [{"score": float(score)} for score in outputs["score"]]
+    answers = []
+    for label, row in zip(outputs["label"], outputs["probabilities"].tolist(), strict=True):
+        chances = {"probabilities": dict(zip(model.labels, row, strict=True))}
+        if model.is_multi_label:
+            chosen = [name for name, chance in chances["probabilities"].items() if chance > 0.5]
+            answers.append({"labels": chosen, **chances})
+        else:
+            answers.append({"label": label.decode(), **chances})
+    return answers
+
+
+def _read_answers(_: ExportedModel, outputs: Mapping[str, Any], rows: Any) -> Answers:
+    del rows
+    found = zip(*(outputs[name] for name in ("answer", "start", "end", "score")), strict=True)
+    return [
+        {
+            "answer": text.decode(),
+            "start": None if start < 0 else int(start),
+            "end": None if end < 0 else int(end),
+            "score": float(score),
+        }
+        for text, start, end, score in found
+    ]
+
+
+def _read_entities(_: ExportedModel, outputs: Mapping[str, Any], rows: Any) -> Answers:
+    del rows
+    names = ("entity_type", "start", "end", "entity_text", "score")
+    return [
+        {
+            "entities": [
+                {
+                    "type": kind.decode(),
+                    "start": int(start),
+                    "end": int(end),
+                    "text": text.decode(),
+                    "score": float(score),
+                }
+                for kind, start, end, text, score in zip(
+                    *(outputs[name][place][:count] for name in names), strict=True
+                )
+            ]
+        }
+        for place, count in enumerate(outputs["num_entities"])
+    ]
+
+
+def _read_choices(_: ExportedModel, outputs: Mapping[str, Any], rows: Any) -> Answers:
+    return [
+        {
+            "label": int(outputs["label"][place]),
+            "ending": outputs["ending"][place].decode(),
+            "probabilities": outputs["probabilities"][place][: len(row["endings"])].tolist(),
+        }
+        for place, row in enumerate(rows)
+    ]
+
+
+# The inputs of `serving_default`, in order, the kind of task, and what reads its outputs.
+_Decode = Callable[[ExportedModel, Mapping[str, Any], Any], Answers]
+_KINDS: tuple[tuple[tuple[str, ...], str, _Decode], ...] = (
+    (("text_a",), "classification", _read_classes),
+    (("text_a", "text_b"), "classification", _read_classes),
+    (("question", "context"), "question_answering", _read_answers),
+    (("text",), "tagging", _read_entities),
+    (("context", "endings"), "multiple_choice", _read_choices),
+)
