@@ -33,7 +33,9 @@ def clear(monkeypatch):
         monkeypatch.setattr(logger, "handlers", [])
         monkeypatch.setattr(flags.FLAGS["verbosity"], "using_default_value", True)
 
+    verbosity = logging.get_verbosity()
     yield clear
+    logging.set_verbosity(verbosity)
     for each, level in zip((logger, root), levels, strict=True):
         each.setLevel(level)
     logger.propagate = True
@@ -129,6 +131,16 @@ def test_a_bar_goes_with_work_that_failed(terminal, show):
     assert "soon" in terminal.getvalue()
     del progress
     assert terminal.getvalue().rstrip("\r").endswith("\x1b[2K")
+
+
+def test_lines_go_on_behind_an_export(stream, show):
+    show(stream)
+    # As TensorFlow's `tf.saved_model.save` does.
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity(logging.ERROR)
+    logging.set_verbosity(verbosity)
+    logging.info("A fact.")
+    assert stream.getvalue().endswith(" A fact.\n")
 
 
 def test_no_bar_is_drawn_between_answers(terminal, show, monkeypatch):

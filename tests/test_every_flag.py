@@ -634,7 +634,7 @@ TRAINING = {
     "learning_rate": Case(0.02, weights),
     "save_checkpoints_steps": Case(2, checkpoints),
     "keep_checkpoint_max": Case(2, checkpoints, save_checkpoints_steps=1),
-    "log_every_steps": Case(1, steps_told),
+    "log_every_steps": Case(2, steps_told),
     # The masks of dropout depend on the number of parts.
     "gradient_accumulation_steps": Case(2, weights, bert_config_file=with_dropout),
     "precision": Case("mixed_bfloat16", weights),

@@ -210,3 +210,18 @@ def test_two_processes_do_not_share_a_folder(tmp_path):
     with manifest.lock(str(tmp_path)):
         pass
     assert names_in(tmp_path) == []
+
+
+@pytest.mark.parametrize("is_mine", [False, True])
+def test_a_tree_goes_with_the_folders_that_are_empty(tmp_path, is_mine):
+    """TensorFlow's exports have a folder `assets`, with or without anything in it."""
+    place = tmp_path / "saved_model"
+    manifest.claim_tree(str(tmp_path), "saved_model")
+    (place / "assets").mkdir(parents=True)
+    (place / "saved_model.pb").write_text("graph")
+    manifest.adopt_tree(str(tmp_path), "saved_model")
+    if is_mine:
+        (place / "notes.txt").write_text("mine")
+    manifest.clear(str(tmp_path))
+    left = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*"))
+    assert left == ["saved_model", "saved_model/notes.txt"] * is_mine

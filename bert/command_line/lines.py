@@ -102,7 +102,8 @@ def show_lines() -> None:
     if root.handlers and not is_colab:
         return
     logger.addHandler(LineHandler())
-    logger.setLevel(standard_logging.INFO)
+    # TensorFlow's export sets absl's verbosity, and sets it again to what it was.
+    logging.set_verbosity(logging.INFO)
     # To a program's first line, absl gives the root a handler that would write all of them again.
     logger.propagate = False
     _silence_tensorflow()

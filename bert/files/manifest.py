@@ -129,6 +129,15 @@ def _remove(folder: str, name: str) -> None:
             gfile.rmtree(place)
 
 
+def _remove_empty(place: str) -> None:
+    """Removes the folders of a tree that hold nothing, such as one that an export leaves empty."""
+    if os.path.islink(place):
+        return
+    for inner, _, _ in reversed(list(file_system().walk(place))):
+        if not file_system().listdir(inner):
+            file_system().rmtree(inner)
+
+
 def clear(folder: str, *, but: Collection[str] = ()) -> None:
     """Deletes all that runs have claimed, those in folders of their own within it too.
 
@@ -149,6 +158,9 @@ def clear(folder: str, *, but: Collection[str] = ()) -> None:
                 clear(place)
     # What makes others count goes first: without its index, a checkpoint is none.
     remove(folder, sorted(names, key=lambda name: (name != "checkpoint", name[-6:] != ".index")))
+    for name in names:
+        if name.endswith("/"):
+            _remove_empty(os.path.join(folder, name.rstrip("/")))
     if not read_names(folder):
         path = os.path.join(folder, LIST_FILE)
         if file_system().exists(path):

@@ -484,7 +484,7 @@ def log_set_up(model: keras.Model, strategy: tf.distribute.Strategy, settings: A
     logging.info(
         "Devices: %d used%s; this machine has %d GPUs and %d CPU cores.",
         used,
-        f" by {type(strategy).__name__}" if used > 1 else "",
+        f" by {type(strategy).__name__}" if tf.distribute.has_strategy() else "",
         gpus,
         os.cpu_count(),
     )
