@@ -1,4 +1,4 @@
-"""Shows what is near: the nearest sentences to a sentence, the nearest words to a word.
+r"""Shows what is near: the nearest sentences to a sentence, the nearest words to a word.
 
     python neighbours.py --init_checkpoint=my_bert --input_file=sentences.txt \
       --query="Who wrote the book?"
@@ -58,28 +58,34 @@ class Settings(
         "alone.",
     )
     query: str | None = flag(
-        None, "The sentence to look for; absent, each line of standard input is one."
+        None, "The sentence to look for; absent, each line of standard input is one.", group="steps"
     )
     word: str | None = flag(
         None,
         "The word to look for, in place of a sentence; several with a comma between, or one with "
         "--context.",
+        group="steps",
     )
-    context: str | None = flag(None, "A sentence with the word, which tells what it means there.")
-    top_k: int = flag(10, "Neighbours to show, the nearest ones.", low=1)
+    context: str | None = flag(
+        None, "A sentence with the word, which tells what it means there.", group="steps"
+    )
+    top_k: int = flag(10, "Neighbours to show, the nearest ones.", low=1, group="output")
     layer: str = flag(
         "last",
         f"Layer of the vectors: a number from 0, or from the end with -1; or {list(COMBINATIONS)}.",
+        group="model",
     )
     pooling: str = flag(
         "mean",
         "What the vector of a sentence is: the mean or maximum over its tokens, or that of [CLS].",
         choices=("mean", "max", "cls"),
+        group="model",
     )
     center: bool = flag(
         False,
         "Take the mean of all vectors off each, around which they lie in a narrow cone: cosines "
         "then spread, and neighbours differ, not always for the better.",
+        group="model",
     )
     max_seq_length: int = flag(
         128, "Tokens per text at most, [CLS] and [SEP] included; longer ones are cut.", low=3
