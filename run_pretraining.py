@@ -149,8 +149,7 @@ def run(settings: Settings) -> dict[str, float]:
         loop.log_set_up(model, strategy, settings)
         if settings.do_train:
             assert train_batches is not None
-            casing = made.do_lower_case if made.vocabulary else None
-            keep = functools.partial(filled.keep, config, made.vocabulary, do_lower_case=casing)
+            keep = functools.partial(_keep, filled, config, made)
             step = _train(settings, keep, model, train_batches, init)
         else:
             step = _restore(settings, model, init)
@@ -421,6 +420,16 @@ def _begin(settings: Settings, model: "keras.Model", plan: "Plan") -> "loop.Run"
             "another `--output_dir`."
         )
     return run
+
+
+def _keep(filled: "ModelFolder", config: "modeling.BertConfig", made: Making) -> None:
+    """Stores what goes with the weights, and what TensorBoard's projector needs to show words."""
+    from bert.weights.projector import projector_files
+
+    casing = made.do_lower_case if made.vocabulary else None
+    filled.keep(config, made.vocabulary, do_lower_case=casing)
+    if made.vocabulary is not None:
+        filled.write(projector_files(made.vocabulary, config.vocab_size))
 
 
 def _train(

@@ -9,6 +9,7 @@ import create_pretraining_data
 import extract_features
 import fill_mask
 import run_pretraining
+from bert.files import manifest
 from bert.files import records as files_records
 from bert.files.paths import index_path
 from bert.tasks.pretraining import making
@@ -61,6 +62,12 @@ def test_a_folder_of_pre_training_needs_no_flag_for_its_files(make, train, tmp_p
     train(make())
     out = tmp_path / "output"
     assert (out / "vocab.txt").read_bytes() == (tmp_path / "vocab.txt").read_bytes()
+    # TensorBoard's projector shows the rows of the embedding table with these.
+    assert (
+        len((out / "projector_words.tsv").read_text().splitlines())
+        == json.loads((out / "bert_config.json").read_text())["vocab_size"]
+    )
+    assert {"projector_config.pbtxt", "projector_words.tsv"} <= {*manifest.read_names(str(out))}
     assert json.loads((out / "tokenizer_config.json").read_text())["do_lower_case"] is False
     assert fill_mask.run(fill_mask.Settings(checkpoint=str(out)), ["Ä [MASK] b"]) == 1
     capsysbinary.readouterr()

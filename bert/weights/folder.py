@@ -429,7 +429,11 @@ class ModelFolder:
           task: What a fine-tuned model decides, or None to store nothing.
           do_lower_case: Whether a model without a task is uncased, or None to store nothing.
         """
-        for name, text in kept_files(config, vocabulary, task, do_lower_case).items():
+        self.write(kept_files(config, vocabulary, task, do_lower_case))
+
+    def write(self, files: Mapping[str, bytes]) -> None:
+        """Writes files, by their names, as a run's own, where they are not there already."""
+        for name, text in files.items():
             path = os.path.join(self.path, name)
             if not is_file(path) or read_file(path) != text:
                 with replace_files([manifest.claim(self.path, name)]) as (file,):
