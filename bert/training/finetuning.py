@@ -217,7 +217,7 @@ def _use_model(
         predicted, scores = predictions(each, step)
         if is_chief:
             task.write(settings.output_dir, step, each, predicted, scores)
-        if is_chief and scores:
+        if is_chief:
             sections += task.report(each, predicted, scores)
         if is_chief and plan and each.part == Part("dev"):
             tell_whether_learned(settings, task, step, scores)

@@ -206,7 +206,7 @@ class Task(Protocol):
     def report(
         self, inputs: Inputs, predictions: Any, scores: Mapping[str, Any]
     ) -> Sequence[Section]:
-        """Returns what the page of a run shows of a part with scores; arguments as `write`."""
+        """Returns what the page of a run shows of a part; arguments as `write`."""
         ...
 
     def export(self, folder: str, model: keras.Model) -> None:

@@ -246,6 +246,8 @@ class Classification:
     def report(
         self, inputs: Inputs, predictions: np.ndarray, scores: Mapping[str, Any]
     ) -> list[Section]:
+        if not scores:
+            return []
         return make_sections(
             self.task,
             inputs.part.name,

@@ -321,10 +321,11 @@ class QuestionAnswering:
         predictions: Sequence[squad_answers.Prediction],
         scores: Mapping[str, Any],
     ) -> list[Section]:
-        """Returns the scores, and the way to the page that `write` makes of the answers."""
+        """Returns the way to the page that `write` makes of the answers, and the scores."""
         rows: list[list[Cell]] = [[name, value] for name, value in scores.items()]
-        link = Link("predictions.html: every question in its paragraph", PAGE)
-        return [Table("Answers", [""], [[link]]), Table("Scores", ["score", "value"], rows)]
+        link = Link(f"{len(inputs.examples):,} questions in their paragraphs", PAGE)
+        found: list[Section] = [Table("Answers", ["page"], [[link]])]
+        return [*found, Table("Scores", ["score", "value"], rows)] if scores else found
 
     def export(self, folder: str, model: keras.Model) -> None:
         # TensorFlow Text is not loaded where nothing is exported.

@@ -205,6 +205,8 @@ class MultipleChoice:
     def report(
         self, inputs: Inputs, predictions: np.ndarray, scores: Mapping[str, Any]
     ) -> list[Section]:
+        if not scores:
+            return []
         return make_sections(inputs.part.name, inputs.examples, inputs.arrays, predictions)
 
     def export(self, folder: str, model: keras.Model) -> None:

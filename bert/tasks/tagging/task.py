@@ -253,6 +253,8 @@ class Tagging:
     def report(
         self, inputs: Inputs, predictions: Predictions, scores: Mapping[str, Any]
     ) -> list[Section]:
+        if not scores:
+            return []
         return make_sections(
             self.task, inputs.part.name, inputs.examples, predictions.sentences, scores
         )
