@@ -287,7 +287,7 @@ def test_tags_that_are_no_entities_are_classes(make_settings, tmp_path, log):
     assert again == {name: each for name, each in scores.items() if not name.startswith("test_")}
 
 
-@pytest.mark.parametrize("kind", ["", "-N"])
+@pytest.mark.parametrize("kind", ["", pytest.param("-N", marks=pytest.mark.slow)])
 def test_characters_are_cut_into_words(make_settings, tmp_path, kind):
     rng = np.random.RandomState(0)
     words = ["我", "在", "北京", "上海李", "明"]
