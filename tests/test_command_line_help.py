@@ -161,6 +161,12 @@ def test_help_ends_well_and_without_the_names_of_modules(defined, capsys, monkey
     assert capsys.readouterr().out == f"{help_text(script.__doc__)}\n"
 
 
+def test_what_stands_behind_two_dashes_is_no_question_for_help(defined):
+    defined(SCRIPTS[bert.SCRIPTS.index("fill_mask")])
+    left = parse_flags(["fill_mask.py", "--checkpoint=bert", "--", "-h", "--help"])
+    assert left == ["fill_mask.py", "-h", "--help"]
+
+
 QUICKLY = """
 import json, runpy, sys
 ends = []

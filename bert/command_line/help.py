@@ -2,6 +2,7 @@
 
 import contextlib
 import difflib
+import itertools
 import os
 import re
 import shutil
@@ -36,7 +37,9 @@ def parse_flags(arguments: list[str]) -> list[str]:
 
     Shows the help and exits where that is asked for; exits with a line where a flag is wrong.
     """
-    asked = {word.lstrip("-") for word in arguments[1:] if word.startswith("-")}
+    # Behind `--` stand texts.
+    words = itertools.takewhile(lambda word: word != "--", arguments[1:])
+    asked = {word.lstrip("-") for word in words if word.startswith("-")}
     if asked.intersection(_HELP):
         _show(help_text(sys.modules["__main__"].__doc__ or ""))
     if "helpfull" in asked:
