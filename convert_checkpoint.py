@@ -42,6 +42,9 @@ FORMATS = {
     "keras": (KERAS_FILE, ".weights.h5"),
 }
 
+# What reads the weights of a format.
+_LIBRARIES = {"tf": "tensorflow", "huggingface": "transformers", "keras": "keras"}
+
 # How far outputs of the same weights may be apart. They are computed by the same code.
 TOLERANCE = 1e-6
 
@@ -303,6 +306,7 @@ def _check_free(folder: str, name: str, texts: Mapping[str, bytes], output: str)
 
 def _texts(settings: Settings, source: "ModelFolder", architecture: str) -> dict[str, bytes]:
     """Returns the other files of the result by name."""
+    from bert.weights import model_card
     from bert.weights.kept import CONFIG_FILE, kept_files
 
     vocabulary = _find_vocabulary(settings, source)
@@ -313,6 +317,10 @@ def _texts(settings: Settings, source: "ModelFolder", architecture: str) -> dict
         del texts[CONFIG_FILE]
         values = _huggingface_config(source, architecture)
         texts[huggingface_files.CONFIG_FILE] = huggingface_files.json_text(values)
+    if not os.path.lexists(os.path.join(settings.output, model_card.CARD_FILE)):
+        # What is there already may be anybody's.
+        card = model_card.make(source.path, library=_LIBRARIES[settings.format], files=texts)
+        texts[model_card.CARD_FILE] = card.encode()
     if settings.format == "huggingface" and vocabulary and casing is None:
         raise ValueError(
             "`--do_lower_case` must be given, as true or false, for nothing in the folder of "

@@ -123,7 +123,6 @@ def run(settings: Settings) -> dict[str, float]:
     from bert.training import loop
     from bert.training.evaluation import evaluate, save_results
     from bert.training.fit import check_length
-    from bert.training.report import write_report
     from bert.weights.folder import ModelFolder
 
     show_lines()
@@ -155,7 +154,7 @@ def run(settings: Settings) -> dict[str, float]:
             step = _restore(settings, model, init)
         if not settings.do_eval:
             if writes:
-                write_report(settings, KIND, step, {}, [])
+                _write_pages(settings, step, {}, [])
             return {}
         assert eval_batches is not None
         results = evaluate(model, pretraining_heads.metrics, eval_batches, settings.max_eval_steps)
@@ -164,7 +163,7 @@ def run(settings: Settings) -> dict[str, float]:
     results["loss"] = results["masked_lm_loss"] + results["next_sentence_loss"]
     if writes:
         save_results(settings.output_dir, step, results)
-        write_report(settings, KIND, step, results, sections, "masked_lm_accuracy")
+        _write_pages(settings, step, results, sections)
         frequent = _explain(results, eval_batches, settings.max_eval_steps)
         if settings.do_train:
             _tell_whether_learned(settings, results["masked_lm_accuracy"], *frequent)
@@ -206,6 +205,18 @@ def check(settings: Settings, checks: Checks) -> None:
     plans = FAILED if plan is FAILED else [plan]
     if training_checks.check_needs(checks, settings, config, num_replicas, plans):
         checks("time", _try, settings, config, batches, plan, strategy, tells=str)
+
+
+def _write_pages(
+    settings: Settings, step: int, results: dict[str, float], sections: "list[Section]"
+) -> None:
+    """Writes the report and the model card."""
+    from bert.training.report import write_report
+    from bert.weights import model_card
+
+    metric = "masked_lm_accuracy" if results else ""
+    write_report(settings, KIND, step, results, sections, metric)
+    model_card.update(settings.output_dir)
 
 
 def _describe_init(init: "checkpoint.Stored | None") -> str:
@@ -440,6 +451,7 @@ def _train(
     init: "checkpoint.Stored | None",
 ) -> int:
     from bert.training import loop
+    from bert.weights import model_card
 
     run = _begin(settings, model, _plan(settings, init))
     logging.info(
@@ -453,6 +465,8 @@ def _train(
         keep()
     run.train(batches)
     run.end()
+    if loop.is_chief(run.trainer.strategy):
+        model_card.tell(settings, counts={"train": len(batches.records)})
     return settings.num_train_steps
 
 

@@ -84,6 +84,7 @@ def test_there_and_back_gives_every_byte(tmp_path, log):
     assert report.difference == 0
     assert "Verified: on the same input, outputs differ by 0.0e+00 at most." in log.messages
     assert {path.name for path in (tmp_path / "hf").iterdir()} == {
+        "README.md",
         "config.json",
         "model.safetensors",
         "tokenizer_config.json",

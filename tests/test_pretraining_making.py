@@ -69,6 +69,9 @@ def test_a_folder_of_pre_training_needs_no_flag_for_its_files(make, train, tmp_p
     )
     assert {"projector_config.pbtxt", "projector_words.tsv"} <= {*manifest.read_names(str(out))}
     assert json.loads((out / "tokenizer_config.json").read_text())["do_lower_case"] is False
+    card = (out / "README.md").read_text()
+    assert "# Pre-trained BERT" in card and "\n* Casing: cased\n" in card
+    assert f"`{tmp_path}/train.tfrecord`" in card and "run_pretraining.py" in card
     assert fill_mask.run(fill_mask.Settings(checkpoint=str(out)), ["Ä [MASK] b"]) == 1
     capsysbinary.readouterr()
     settings = extract_features.Settings(

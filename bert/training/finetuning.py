@@ -35,7 +35,7 @@ from bert.training.plan import Plan, check_apart, make_plan
 from bert.training.report import write_report
 from bert.training.shown import show_examples
 from bert.training.task import Arrays, ExampleFile, Inputs, Part, Task
-from bert.weights import checkpoint, tokenizers
+from bert.weights import checkpoint, model_card, tokenizers
 from bert.weights.folder import ModelFolder
 from bert.weights.kept import KEPT_FILES, TOKENIZER
 
@@ -225,11 +225,22 @@ def _use_model(
     # What only predicts a test set does not replace the page of an evaluation.
     if is_chief and (plan or any(each.part.split == "dev" for each in asked)):
         write_report(settings, task.kind, step, results, sections, task.metric)
+    if is_chief:
+        _write_card(settings, task, inputs, is_trained=plan is not None)
     if settings.do_export and is_chief:
         folder = manifest.claim_tree(settings.output_dir, SAVED_MODEL)
         task.export(folder, task.whole_model(model))
         manifest.adopt_tree(settings.output_dir, SAVED_MODEL)
     return results
+
+
+def _write_card(
+    settings: Settings, task: Task, inputs: Sequence[Inputs], *, is_trained: bool
+) -> None:
+    if is_trained:
+        counts = {f"{each.part.split}{each.part.suffix}": len(each.examples) for each in inputs}
+        model_card.tell(settings, kind=task.kind, counts=counts, metric=task.metric)
+    model_card.update(settings.output_dir)
 
 
 def _named(part: Part, scores: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -75,6 +75,13 @@ def end(folder: str) -> None:
         _write(folder, {**values, "ended": True})
 
 
+def tell(folder: str, told: Mapping[str, Any]) -> None:
+    """Keeps what else is to be told of a training that has ended, such as its command."""
+    values = read(folder)
+    if values and values.get("told") != told:
+        _write(folder, {**values, "told": told})
+
+
 def _write(folder: str, values: Mapping[str, Any]) -> None:
     text = json.dumps(values, indent=2, ensure_ascii=False)
     write_text(manifest.claim(folder, RUN_FILE), text + "\n")
