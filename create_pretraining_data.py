@@ -20,7 +20,7 @@ import tokenization
 from bert.command_line import flags as common_flags
 from bert.command_line.checks import Checks, start
 from bert.command_line.console import Progress, run_script
-from bert.command_line.flags import REQUIRED, flag
+from bert.command_line.flags import REQUIRED, changed_flags, flag
 from bert.command_line.lines import show_lines
 from bert.files.casing import warn_of_casing
 from bert.files.outputs import check_outputs
@@ -405,7 +405,7 @@ def run(settings: Settings) -> InstanceTable:
       ValueError: before the expensive part, where files or numbers are not as they must be.
     """
     show_lines()
-    logging.info("%s", settings)
+    logging.info("Flags: %s; the others are as by default.", " ".join(changed_flags(settings)))
     input_files = find_texts(settings.input_file)
     output_files = _check_output(settings, input_files)
     tokenizer = _open_tokenizer(settings)

@@ -25,7 +25,7 @@ import tokenization
 from bert.command_line import flags as common_flags
 from bert.command_line.checks import Checks, start
 from bert.command_line.console import Progress, run_script
-from bert.command_line.flags import REQUIRED, flag
+from bert.command_line.flags import REQUIRED, changed_flags, flag
 from bert.command_line.lines import show_lines
 from bert.command_line.names import serve
 from bert.files.durable import replace_files
@@ -201,7 +201,7 @@ def run(settings: Settings) -> None:
     from modeling import BertModel
 
     show_lines()
-    logging.info("%s", settings)
+    logging.info("Flags: %s; the others are as by default.", " ".join(changed_flags(settings)))
     folder = ModelFolder.of(settings)
     config = folder.config
     layers = _find_layers(settings, config)
