@@ -121,12 +121,14 @@ def run(settings: Settings) -> int:
       ValueError: where the settings, the texts and the model do not fit.
     """
     from bert.command_line import quiet_import  # noqa: F401
+    from bert.training.devices import tell_gpus
     from bert.weights.folder import ModelFolder
 
     files = _find_input(settings)
     folder = ModelFolder.of(settings)
     _check_model(settings, folder)
     _check_output(settings, files, folder)
+    tell_gpus()
     with open_output(settings.output_file) as output:
         space = _open_space(settings, files, folder)
         logging.info("Looking among %d vectors.", len(space.texts))
@@ -146,6 +148,7 @@ def run(settings: Settings) -> int:
 
 def check(settings: Settings, checks: Checks) -> None:
     """Checks what `run` needs."""
+    from bert.command_line import quiet_import  # noqa: F401
     from bert.weights.checks import check_model, check_vocabulary
 
     files = checks("text", _find_input, settings, tells=_describe)
