@@ -122,7 +122,8 @@ def make_task(folder: ModelFolder, architecture: str, told: Told) -> dict[str, A
       ValueError: where what is told does not fit the model.
     """
     limit = folder.config.max_position_embeddings
-    model = (folder.config, folder.load_tokenizer(), told.max_seq_length or limit)
+    # Whether it can be asked is looked at where it is.
+    model = (folder.config, folder.load_tokenizer(()), told.max_seq_length or limit)
     if architecture == "BertForMultipleChoice":
         return MultipleChoice(*model).stored()
     if architecture == "BertForQuestionAnswering":
