@@ -381,7 +381,12 @@ def _read_inputs(settings: Settings, model: "Model") -> Inputs:
       ValueError: where `--columns` or the header of a table do not fit the task.
     """
     known = getattr(model.task, "columns", {})
-    columns = Columns(fields=model.fields, given=settings.columns, known=known)
+    columns = Columns(
+        fields=model.fields,
+        given=settings.columns,
+        known=known,
+        derive=getattr(model.task, "derive", None),
+    )
     return read_inputs(settings.input_file, settings.input_format, columns, settings.separator)
 
 

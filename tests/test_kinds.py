@@ -153,6 +153,25 @@ def test_a_pre_trained_model_is_no_model_to_predict_with(original):
     assert bert.load(str(plain)).encode(["red"]).shape == (1, 8)
 
 
+@pytest.mark.parametrize("ending", ["csv", "jsonl"])
+def test_the_columns_of_swag_are_asked_as_they_are(model_dir, tmp_path, ending):
+    row = {"": "0", "sent1": "red", "sent2": "A", "ending0": "round", "ending1": "blue square"}
+    other = {**row, "": "1", "sent1": "green"}
+    if ending == "csv":
+        lines = [",".join(row), *(",".join(each.values()) for each in (row, other))]
+    else:
+        lines = [json.dumps(each) for each in (row, other)]
+    (tmp_path / f"in.{ending}").write_text("".join(f"{line}\n" for line in lines))
+    folder = model_dir("multiple_choice")
+    files = {"input_file": str(tmp_path / f"in.{ending}"), "output_file": str(tmp_path / "out")}
+    predict.run(predict.Settings(model_dir=str(folder), **files))
+    found = [json.loads(line) for line in (tmp_path / "out").read_text().splitlines()]
+    asked = [(each["sent1"], ["A round", "A blue square"]) for each in (row, other)]
+    expected = bert.load(str(folder)).predict(asked)
+    assert [{name: each[name] for name in row} for each in found] == [row, other]
+    assert [each["ending"] for each in found] == [each["ending"] for each in expected]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_export_answers_as_its_model(model_dir, tmp_path, kind):
     folder = model_dir(kind)

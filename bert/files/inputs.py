@@ -50,11 +50,14 @@ class Columns:
       fields: Their names in the task.
       given: What `--columns` says, or None.
       known: Those of the training's files, as `task.json` keeps them by the names of flags.
+      derive: Makes the fields of a row that has them in another form of the task's, given its
+        place; None where there is no other.
     """
 
     fields: tuple[str, ...]
     given: str | None = None
     known: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    derive: Callable[[str, Mapping[str, Any]], dict[str, Any]] | None = None
 
     @property
     def choices(self) -> list[list[str]]:
@@ -219,6 +222,8 @@ def _object_parser(columns: Columns) -> Parser:
 
     def parse(place: str, value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         names = columns.find(list(value)) if isinstance(value, Mapping) else None
+        if names is None and columns.derive and isinstance(value, Mapping):
+            return dict(value), columns.derive(place, value)
         if names is None:
             raise ValueError(
                 f"{place}: must be an object with the keys {default}. Received {value!r:.200}."
@@ -236,6 +241,10 @@ def _read_table(path: str, kind: str, columns: Columns, separator: str | None) -
     rows = _lines(path) if kind == "tsv" and found == "\t" else _csv_cells(path, found)
     first = next(rows, None)
     cells = _split(_text(path, first[0], first[2])) if first else [""]
+    if columns.derive and not columns.given and not columns.find(cells):
+        header = _unique([cell.strip() for cell in cells])
+        objects = _objects(rows, path, header)
+        return Inputs(header, _parse(objects, path, _object_parser(columns)), found)
     names, places = _locate(path, cells, columns, found)
     if names is None:
         # The first row is an input as all others.
@@ -243,6 +252,13 @@ def _read_table(path: str, kind: str, columns: Columns, separator: str | None) -
         rows = itertools.chain([first] if first else [], rows)
     parsed = _parse(rows, path, _cells_parser(names, places, columns.fields))
     return Inputs(names, parsed, found)
+
+
+def _objects(rows: Numbered, path: str, names: list[str]) -> Numbered:
+    """Yields the rows of a table by the names of its columns."""
+    for number, done, line in rows:
+        cells = _split(_text(path, number, line))
+        yield number, done, dict(zip(names, cells, strict=False))
 
 
 def _csv_cells(path: str, separator: str) -> Numbered:

@@ -127,6 +127,11 @@ class MultipleChoice:
             examples.append(swag_examples.make_example(place, number, cells, with_label=False))
         return examples
 
+    def derive(self, place: str, cells: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the fields of a row with SWAG's columns; `place` is for messages."""
+        example = swag_examples.make_example(place, 0, cells, with_label=False)
+        return {"context": example.context, "endings": list(example.endings)}
+
     def make_inputs(self, part: Part, examples: Sequence[swag_examples.Example]) -> Inputs:
         arrays = swag_examples.make_features(examples, self.tokenizer, self.max_seq_length)
         return Inputs(part, examples, arrays)
