@@ -22,6 +22,7 @@ from bert.command_line.checks import FAILED, Checks, start
 from bert.command_line.console import run_script
 from bert.command_line.flags import REQUIRED, flag
 from bert.command_line.lines import show_lines
+from bert.command_line.settings import BESIDE, CheckSettings
 from bert.files import huggingface as huggingface_files
 from bert.files.outputs import make_folder
 from bert.files.paths import read_file
@@ -50,7 +51,7 @@ TOLERANCE = 1e-6
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(common_flags.CheckSettings):
+class Settings(CheckSettings):
     """The flags of this script, by name."""
 
     input: str = flag(
@@ -83,12 +84,8 @@ class Settings(common_flags.CheckSettings):
     verify: bool = flag(
         True, "Run the original and the result on the same input, and compare.", group="output"
     )
-    bert_config_file: str | None = flag(
-        None, f"The model's configuration{common_flags.BESIDE}.", group="model"
-    )
-    vocab_file: str | None = flag(
-        None, f"The model's vocabulary{common_flags.BESIDE}.", group="model"
-    )
+    bert_config_file: str | None = flag(None, f"The model's configuration{BESIDE}.", group="model")
+    vocab_file: str | None = flag(None, f"The model's vocabulary{BESIDE}.", group="model")
     do_lower_case: bool | None = flag(
         None, "Whether the model is uncased; absent, what its folder says.", group="model"
     )

@@ -22,6 +22,7 @@ from bert.command_line.checks import Checks, start
 from bert.command_line.console import Progress, run_script
 from bert.command_line.flags import REQUIRED, changed_flags, flag
 from bert.command_line.lines import show_lines
+from bert.command_line.settings import LengthSettings, OutputSettings, VocabularySettings
 from bert.files.casing import warn_of_casing
 from bert.files.outputs import check_outputs
 from bert.files.paths import file_size, open_file, read_file, read_lines
@@ -45,9 +46,7 @@ SHORTEST_SEQUENCE = 5
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(
-    common_flags.VocabularySettings, common_flags.LengthSettings, common_flags.OutputSettings
-):
+class Settings(VocabularySettings, LengthSettings, OutputSettings):
     """The flags of this script, by name."""
 
     input_file: str = flag(

@@ -15,6 +15,7 @@ from bert.command_line.checks import Checks, start
 from bert.command_line.console import run_script
 from bert.command_line.flags import REQUIRED, flag
 from bert.command_line.lines import show_lines
+from bert.command_line.settings import OutputSettings
 from bert.files.durable import replace_files
 from bert.files.outputs import check_outputs
 from bert.files.paths import file_size
@@ -36,7 +37,7 @@ MOST_UNKNOWN = 0.001
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(common_flags.OutputSettings):
+class Settings(OutputSettings):
     """The flags of this script, by name."""
 
     input_file: str = flag(

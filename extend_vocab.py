@@ -24,6 +24,7 @@ from bert.command_line import flags as common_flags
 from bert.command_line.checks import FAILED, Checks, start
 from bert.command_line.console import run_script
 from bert.command_line.flags import REQUIRED, flag
+from bert.command_line.settings import ModelSettings, VocabularySettings
 from bert.files.huggingface import vocab_text
 from bert.files.outputs import check_outputs, make_folder
 from bert.files.paths import is_file, read_lines
@@ -43,7 +44,7 @@ _UNUSED = re.compile(r"\[unused\d+\]")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(common_flags.ModelSettings, common_flags.VocabularySettings):
+class Settings(ModelSettings, VocabularySettings):
     """The flags of this script, by name."""
 
     init_checkpoint: str = flag(

@@ -28,6 +28,12 @@ from bert.command_line.console import Progress, run_script
 from bert.command_line.flags import REQUIRED, changed_flags, flag
 from bert.command_line.lines import show_lines
 from bert.command_line.names import serve
+from bert.command_line.settings import (
+    ModelSettings,
+    OutputSettings,
+    TextSettings,
+    VocabularySettings,
+)
 from bert.files.durable import replace_files
 from bert.files.outputs import check_outputs
 from bert.files.tables import describe_files, find_texts
@@ -58,10 +64,10 @@ _LAYERS = "-1,-2,-3,-4"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings(
-    common_flags.TextSettings,
-    common_flags.ModelSettings,
-    common_flags.VocabularySettings,
-    common_flags.OutputSettings,
+    TextSettings,
+    ModelSettings,
+    VocabularySettings,
+    OutputSettings,
 ):
     """The flags of this script, by name."""
 

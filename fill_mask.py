@@ -18,6 +18,7 @@ from bert.command_line import flags as common_flags
 from bert.command_line.checks import Checks, start
 from bert.command_line.console import run_script
 from bert.command_line.flags import REQUIRED, flag
+from bert.command_line.settings import ModelSettings, OutputSettings, VocabularySettings
 from bert.files.outputs import check_outputs, open_output
 from bert.files.paths import match_files
 from bert.files.tables import clean_line, text_lines
@@ -28,9 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(
-    common_flags.ModelSettings, common_flags.VocabularySettings, common_flags.OutputSettings
-):
+class Settings(ModelSettings, VocabularySettings, OutputSettings):
     """The flags of this script, by name."""
 
     checkpoint: str = flag(

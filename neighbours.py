@@ -24,6 +24,12 @@ from bert.command_line import flags as common_flags
 from bert.command_line.checks import Checks, start
 from bert.command_line.console import run_script
 from bert.command_line.flags import REQUIRED, flag
+from bert.command_line.settings import (
+    ModelSettings,
+    OutputSettings,
+    TextSettings,
+    VocabularySettings,
+)
 from bert.files.outputs import check_outputs, open_output
 from bert.files.tables import clean_line, describe_files, find_texts
 from bert.files.texts import Texts
@@ -38,10 +44,10 @@ _ARCHIVE = ".npz"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings(
-    common_flags.TextSettings,
-    common_flags.ModelSettings,
-    common_flags.VocabularySettings,
-    common_flags.OutputSettings,
+    TextSettings,
+    ModelSettings,
+    VocabularySettings,
+    OutputSettings,
 ):
     """The flags of this script, by name."""
 

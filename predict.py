@@ -25,6 +25,7 @@ from bert.command_line.checks import Checks, start
 from bert.command_line.console import Progress, run_script
 from bert.command_line.flags import REQUIRED, flag
 from bert.command_line.names import serve
+from bert.command_line.settings import BESIDE, PRECISIONS, OutputSettings
 from bert.files import fingerprints, parquet
 from bert.files.answers import JsonLines, ParquetLines, Table, flat_names
 from bert.files.huggingface import FINE_TUNED
@@ -50,7 +51,7 @@ _KEY_LENGTH = 12
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(common_flags.OutputSettings):
+class Settings(OutputSettings):
     """The flags of this script, by name."""
 
     model_dir: str = flag(
@@ -99,15 +100,11 @@ class Settings(common_flags.OutputSettings):
         32, "Sequences that go through the model together.", low=1, group="devices"
     )
     precision: str = flag(
-        "float32", "Arithmetic of the network.", choices=common_flags.PRECISIONS, group="devices"
+        "float32", "Arithmetic of the network.", choices=PRECISIONS, group="devices"
     )
     # What the folder of a model of others may not say.
-    bert_config_file: str | None = flag(
-        None, f"The model's configuration{common_flags.BESIDE}.", group="model"
-    )
-    vocab_file: str | None = flag(
-        None, f"The model's vocabulary{common_flags.BESIDE}.", group="model"
-    )
+    bert_config_file: str | None = flag(None, f"The model's configuration{BESIDE}.", group="model")
+    vocab_file: str | None = flag(None, f"The model's vocabulary{BESIDE}.", group="model")
     do_lower_case: bool | None = flag(
         None, "Whether the model is uncased; absent, what its folder says.", group="model"
     )

@@ -22,6 +22,7 @@ from bert.command_line.checks import Checks, start
 from bert.command_line.console import run_script
 from bert.command_line.flags import flag
 from bert.command_line.names import serve
+from bert.command_line.settings import FileSettings
 from bert.files.split import DevSplit, find_split
 from bert.tasks.classification import glue, own_files
 from bert.tasks.classification.examples import METRICS, DataSet
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(common_flags.FileSettings):
+class Settings(FileSettings):
     """The flags of this script, by name."""
 
     data_dir: str | None = flag(

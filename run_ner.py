@@ -19,6 +19,7 @@ from bert.command_line import flags as common_flags
 from bert.command_line.checks import Checks, start
 from bert.command_line.console import run_script
 from bert.command_line.flags import flag
+from bert.command_line.settings import FileSettings
 from bert.files.split import find_split
 from bert.tasks.layers import FEATURE_LAYERS, check_layers
 from bert.tasks.tagging import entities as tagging_entities
@@ -43,7 +44,7 @@ _LSTM_LEARNING_RATE = 1e-3
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(common_flags.FileSettings):
+class Settings(FileSettings):
     """The flags of this script, by name."""
 
     LOWERS_BY_DEFAULT: ClassVar[bool] = False

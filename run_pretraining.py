@@ -23,6 +23,7 @@ from bert.command_line.console import run_script
 from bert.command_line.flags import REQUIRED, flag
 from bert.command_line.lines import show_lines
 from bert.command_line.names import serve
+from bert.command_line.settings import TrainingSettings
 from bert.files import fingerprints, manifest
 from bert.files.outputs import make_folder
 from bert.files.paths import match_files
@@ -47,7 +48,7 @@ LOOKED_AT = 200
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(common_flags.TrainingSettings):
+class Settings(TrainingSettings):
     """The flags of this script, by name."""
 
     # None until the index beside the records is read.

@@ -17,6 +17,7 @@ from bert.command_line.checks import FAILED, Checks, start
 from bert.command_line.console import run_script
 from bert.command_line.flags import flag
 from bert.command_line.names import serve
+from bert.command_line.settings import FineTuningSettings
 from bert.files.paths import open_file
 from bert.tasks.squad import windows as squad_windows
 from bert.tasks.squad.answers import Decoding
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(common_flags.FineTuningSettings):
+class Settings(FineTuningSettings):
     """The flags of this script, by name."""
 
     max_seq_length: int = 384

@@ -16,6 +16,7 @@ from bert.command_line import flags as common_flags
 from bert.command_line.checks import Checks, start
 from bert.command_line.console import run_script
 from bert.command_line.flags import flag
+from bert.command_line.settings import FileSettings
 from bert.files.split import find_split
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(common_flags.FileSettings):
+class Settings(FileSettings):
     """The flags of this script, by name."""
 
     data_dir: str | None = flag(

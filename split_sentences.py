@@ -18,6 +18,7 @@ from bert.command_line import flags as common_flags
 from bert.command_line.checks import Checks, start
 from bert.command_line.console import run_script
 from bert.command_line.flags import REQUIRED, flag
+from bert.command_line.settings import OutputSettings
 from bert.files.durable import replace_files
 from bert.files.outputs import check_outputs
 from bert.files.paths import read_lines
@@ -134,7 +135,7 @@ def join_short(documents: Iterable[list[str]], min_sentences: int) -> Iterator[l
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(common_flags.OutputSettings):
+class Settings(OutputSettings):
     """The flags of this script, by name."""
 
     input_file: str = flag(

@@ -21,8 +21,6 @@ import split_sentences
 from bert.command_line.flags import (
     REQUIRED,
     WITHOUT_EFFECT,
-    EvaluatedSettings,
-    FineTuningSettings,
     changed_flags,
     define,
     flag,
@@ -30,6 +28,7 @@ from bert.command_line.flags import (
     read_settings,
     several,
 )
+from bert.command_line.settings import EvaluatedSettings, FineTuningSettings
 
 SCRIPTS = (
     *(convert_checkpoint, create_pretraining_data, create_vocab, extend_vocab, extract_features),

@@ -32,7 +32,7 @@ from conftest import GOLDEN, make_examples, write_examples, write_model_files
 import bert
 import modeling
 from bert.command_line.checks import start
-from bert.command_line.flags import EvaluatedSettings, FineTuningSettings
+from bert.command_line.settings import EvaluatedSettings, FineTuningSettings
 from bert.files.processes import Workers
 from bert.files.records import decode_index
 from bert.loaded import LoadedModel

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from conftest import change
 
-from bert.command_line import flags as common_flags
+from bert.command_line.settings import FineTuningSettings
 from bert.files.outputs import make_folder
 from bert.tasks import heads
 from bert.tasks.heads import classification_objective, classifier_model
@@ -39,8 +39,8 @@ def vocab_file(tmp_path, tiny_config):
 def make_settings(tmp_path, tiny_config, vocab_file):
     (tmp_path / "config.json").write_text(tiny_config.to_json_string())
 
-    def make(**changes) -> common_flags.FineTuningSettings:
-        return common_flags.FineTuningSettings(
+    def make(**changes) -> FineTuningSettings:
+        return FineTuningSettings(
             **{
                 "bert_config_file": str(tmp_path / "config.json"),
                 "vocab_file": vocab_file,

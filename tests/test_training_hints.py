@@ -2,7 +2,7 @@ import dataclasses
 
 import pytest
 
-from bert.command_line.flags import FineTuningSettings
+from bert.command_line.settings import FineTuningSettings
 from bert.training.hints import tell_whether_learned
 
 

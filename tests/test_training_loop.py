@@ -29,7 +29,7 @@ import modeling
 import optimization
 import run_pretraining
 from bert.command_line.console import Stop, watched_signals
-from bert.command_line.flags import FineTuningSettings
+from bert.command_line.settings import FineTuningSettings
 from bert.tasks.pretraining import heads as pretraining_heads
 from bert.training import finetuning, loop
 from bert.training.train_log import TrainLog

@@ -2,7 +2,8 @@ import dataclasses
 import json
 import re
 
-from bert.command_line.flags import EvaluatedSettings, flag
+from bert.command_line.flags import flag
+from bert.command_line.settings import EvaluatedSettings
 from bert.files.manifest import read_names
 from bert.reports.sections import Table
 from bert.training.report import REPORT, write_report, write_runs_report

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from absl import logging
 
-from bert.command_line.flags import FileSettings
+from bert.command_line.settings import FileSettings
 
 # Its key in `task.json`.
 _KEY = "dev_split"

@@ -18,7 +18,7 @@ from absl import logging
 
 from bert.command_line.checks import FAILED, UNCHECKED, Checks, Messages
 from bert.command_line.console import clock
-from bert.command_line.flags import TrainingSettings
+from bert.command_line.settings import TrainingSettings
 from bert.files import manifest
 from bert.training import finetuning, fit, loop
 from bert.training.batches import Batches

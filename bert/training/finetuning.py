@@ -23,6 +23,7 @@ import tokenization
 from bert.command_line import flags as common_flags
 from bert.command_line.console import deferred_stop
 from bert.command_line.lines import show_lines
+from bert.command_line.settings import FineTuningSettings
 from bert.files import fingerprints, manifest
 from bert.files.outputs import check_saved_model, make_folder
 from bert.files.weight_names import WEIGHTS
@@ -39,7 +40,7 @@ from bert.weights import checkpoint, model_card, tokenizers
 from bert.weights.folder import ModelFolder
 from bert.weights.kept import KEPT_FILES, TOKENIZER
 
-Settings = common_flags.FineTuningSettings
+Settings = FineTuningSettings
 SettingsType = TypeVar("SettingsType", bound=Settings)
 OpenTask = Callable[[SettingsType, modeling.BertConfig, tokenization.FullTokenizer], Task]
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from absl import logging
 
-from bert.command_line.flags import FineTuningSettings
+from bert.command_line.settings import FineTuningSettings
 from bert.training.task import Task
 from bert.weights import provenance
 

@@ -18,7 +18,8 @@ from absl import logging
 import modeling
 import optimization
 from bert.command_line.console import deferred_stop, stop_signal
-from bert.command_line.flags import TrainingSettings, changed_flags
+from bert.command_line.flags import changed_flags
+from bert.command_line.settings import TrainingSettings
 from bert.files import manifest
 from bert.training import fit, surroundings
 from bert.training.devices import tell_gpus

@@ -5,7 +5,7 @@ import dataclasses
 import tensorflow as tf
 from absl import logging
 
-from bert.command_line.flags import TrainingSettings
+from bert.command_line.settings import TrainingSettings
 from bert.files.machine import free_disk, free_memory, gpu_memory, size_text
 from bert.weights.variables import count_parameters
 from modeling import BertConfig

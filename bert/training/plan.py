@@ -10,7 +10,8 @@ from typing import Any
 
 from absl import logging
 
-from bert.command_line.flags import TrainingSettings, training_flags
+from bert.command_line.flags import training_flags
+from bert.command_line.settings import TrainingSettings
 from bert.files import fingerprints, manifest
 from bert.files.paths import paths_from
 from bert.files.weight_names import step_of

@@ -19,6 +19,7 @@ import tensorflow as tf
 from absl import logging
 
 from bert.command_line import flags as common_flags
+from bert.command_line.settings import FileSettings, FineTuningSettings
 from bert.files import manifest
 from bert.files.durable import replace_files, write_text
 from bert.files.outputs import make_folder
@@ -34,7 +35,7 @@ from bert.weights.folder import ModelFolder
 from bert.weights.kept import KEPT_FILES
 from bert.weights.saving import save_tensors
 
-Settings = common_flags.FineTuningSettings
+Settings = FineTuningSettings
 SettingsType = TypeVar("SettingsType", bound=Settings)
 
 # What `--output_dir` holds in the end, for programs and for people.
@@ -82,7 +83,7 @@ def list_runs(settings: SettingsType) -> list[OneOfSeveral[SettingsType]]:
         for index in range(settings.num_runs):
             folder = os.path.join(settings.output_dir, "-".join([*parts, f"run_{index + 1}"]))
             own = {**chosen, "output_dir": folder, "seed": settings.seed + index}
-            if isinstance(settings, common_flags.FileSettings) and settings.split_seed is None:
+            if isinstance(settings, FileSettings) and settings.split_seed is None:
                 # Their scores are of the same examples.
                 own["split_seed"] = settings.seed
             runs.append(OneOfSeveral(point, dataclasses.replace(settings, **own)))

@@ -18,7 +18,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from bert.command_line.flags import TrainingSettings
+from bert.command_line.settings import TrainingSettings
 from bert.files.paths import file_size, is_file, list_folder, match_files
 
 _ROOT = Path(__file__).parents[2]
