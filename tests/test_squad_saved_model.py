@@ -18,7 +18,7 @@ from bert.tasks.squad import questions as squad_questions
 from bert.tasks.squad import saved_model as squad_saved_model
 from bert.tasks.squad.saved_model import export_answerer
 from bert.tasks.squad.task import QuestionAnswering
-from bert.training import finetuning
+from bert.training import tuning
 from bert.training.task import Part
 from bert.weights.folder import ModelFolder
 
@@ -180,7 +180,7 @@ def test_golden_contexts_are_answered_as_by_predict(tmp_path, golden, version):
     config = modeling.BertConfig.from_json_file(flags.bert_config_file)
     task = run_squad.open_task(flags, config, tokenizer)
     model = task.make_model("float32")
-    finetuning.load(flags, ModelFolder.of(flags), model)
+    tuning.load(flags, ModelFolder.of(flags), model)
     examples = squad_questions.read_squad_examples(flags.predict_file, False, version == 2)
     rows = [(each.question_text.encode(), each.context.encode()) for each in examples]
     loaded = tf.saved_model.load(str(tmp_path / "saved_model"))

@@ -13,7 +13,7 @@ from bert.command_line.settings import FineTuningSettings
 from bert.files.outputs import make_folder
 from bert.tasks import heads
 from bert.tasks.heads import classification_objective, classifier_model
-from bert.training import finetuning, fit, loop
+from bert.training import finetuning, fit, loop, tuning
 from bert.training.batches import Feature, encoder_features
 from bert.training.evaluation import EarlyStopping
 from bert.training.plan import make_plan
@@ -100,9 +100,9 @@ def run(settings, config, evaluation=None, arrays=None):
 
 
 def train(settings, model, batches, evaluation):
-    steps = finetuning.count_steps(settings, len(batches.records))
+    steps = tuning.count_steps(settings, len(batches.records))
     plan = make_plan(settings, steps, None, {})
-    return finetuning.train(settings, plan, model, OBJECTIVE, batches, evaluation)
+    return tuning.train(settings, plan, model, OBJECTIVE, batches, evaluation)
 
 
 def weights_of(model):
@@ -139,7 +139,7 @@ def test_padding_to_the_longest_or_to_the_maximum_gives_the_same_losses(
         keras.utils.set_random_seed(3)
         batches = open_batches(settings, still_config, make_arrays(still_config), seed=1)
         model = classifier_model(still_config, 2)
-        trainer = finetuning.make_trainer(settings, model, OBJECTIVE, batches, 9)
+        trainer = tuning.make_trainer(settings, model, OBJECTIVE, batches, 9)
         read = list(batches.iterate(0, 9))
         shapes.append([batch["input_ids"].shape[1] for batch in read])
         losses.append([trainer.train_step(batch)["loss"] for batch in read])
@@ -150,10 +150,10 @@ def test_padding_to_the_longest_or_to_the_maximum_gives_the_same_losses(
 
 def test_number_of_steps_is_the_originals(make_settings):
     settings = make_settings(train_batch_size=32, num_train_epochs=3.0)
-    assert finetuning.count_steps(settings, 3668) == 343
-    assert finetuning.count_steps(settings, 8551) == 801
+    assert tuning.count_steps(settings, 3668) == 343
+    assert tuning.count_steps(settings, 8551) == 801
     with pytest.raises(ValueError, match=r"3\.0 epochs of 10 examples give none"):
-        finetuning.count_steps(settings, 10)
+        tuning.count_steps(settings, 10)
 
 
 def test_training_learns_and_leaves_what_a_prediction_needs(make_settings, tiny_config, tmp_path):
@@ -293,7 +293,7 @@ def test_layerwise_decay_scales_the_first_step(make_settings, still_config):
         keras.utils.set_random_seed(3)
         batches = open_batches(settings, still_config, make_arrays(still_config), seed=1)
         model = classifier_model(still_config, 2)
-        trainer = finetuning.make_trainer(settings, model, OBJECTIVE, batches, 9)
+        trainer = tuning.make_trainer(settings, model, OBJECTIVE, batches, 9)
         before = weights_of(model)
         trainer.train_step(next(iter(batches.iterate(0, 1))))
         after = weights_of(model)
@@ -355,7 +355,7 @@ def test_weights_are_never_random_where_nothing_is_trained(make_settings, tiny_c
     settings = make_settings(do_train=False, init_checkpoint=str(tmp_path / "bert.ckpt"))
     make_folder(settings.output_dir)
     with pytest.raises(ValueError, match="lacks output_weights, output_bias"):
-        finetuning.load(settings, ModelFolder.of(settings), model)
+        tuning.load(settings, ModelFolder.of(settings), model)
 
 
 def test_weights_stay_where_nothing_is_left_to_train(make_settings, tiny_config, monkeypatch):
@@ -363,7 +363,7 @@ def test_weights_stay_where_nothing_is_left_to_train(make_settings, tiny_config,
     run(make_settings(), tiny_config)
     folder = make_settings().output_dir
     before = read_checkpoint(f"{folder}/bert_model.ckpt")
-    monkeypatch.setattr(finetuning, "_keep_weights", lambda *_: sys.exit())
+    monkeypatch.setattr(tuning, "_keep_weights", lambda *_: sys.exit())
     with pytest.raises(SystemExit):
         run(make_settings(), tiny_config)
     assert_same(read_checkpoint(f"{folder}/bert_model.ckpt"), before)

@@ -31,7 +31,7 @@ import run_pretraining
 from bert.command_line.console import Stop, watched_signals
 from bert.command_line.settings import FineTuningSettings
 from bert.tasks.pretraining import heads as pretraining_heads
-from bert.training import finetuning, loop
+from bert.training import loop
 from bert.training.train_log import TrainLog
 from bert.weights import checkpoint
 
@@ -440,7 +440,7 @@ def test_float16_and_nothing_else_has_a_loss_scale(make_batches, pretraining_run
     batches = make_batches(4)
     config = modeling.BertConfig.from_json_file(pretraining_run().bert_config_file)
     model = pretraining_heads.pretraining_model(config)
-    tuning = FineTuningSettings(output_dir="unused", precision=precision)
+    settings = FineTuningSettings(output_dir="unused", precision=precision)
     trainers = [
         loop.Trainer.of(
             pretraining_run(precision=precision),
@@ -448,7 +448,7 @@ def test_float16_and_nothing_else_has_a_loss_scale(make_batches, pretraining_run
             run_pretraining.OBJECTIVE,
             optimization.bert_optimizer(0.1, 10, 0),
         ),
-        finetuning.make_trainer(tuning, model, run_pretraining.OBJECTIVE, batches, 10),
+        tuning.make_trainer(settings, model, run_pretraining.OBJECTIVE, batches, 10),
     ]
     for trainer in trainers:
         assert ("loss_scale" in trainer.state()) == (precision == "mixed_float16")

@@ -20,7 +20,7 @@ from bert.command_line.checks import FAILED, UNCHECKED, Checks, Messages
 from bert.command_line.console import clock
 from bert.command_line.settings import TrainingSettings
 from bert.files import manifest
-from bert.training import finetuning, fit, loop
+from bert.training import finetuning, fit, loop, tuning
 from bert.training.batches import Batches
 from bert.training.finetuning import OpenTask, Settings
 from bert.training.memory import tell_disk, tell_training_memory
@@ -213,17 +213,17 @@ def _load(
     settings: Settings, source: ModelFolder, task: Task, strategy: tf.distribute.Strategy
 ) -> int:
     with strategy.scope():
-        return finetuning.load(settings, source, task.make_model(settings.precision))
+        return tuning.load(settings, source, task.make_model(settings.precision))
 
 
 def _plan(settings: Settings, source: ModelFolder, parts: Sequence[_Made]) -> Plan:
     train = _training_part(parts)
     if all(each.share == 1 for each in parts):
         return finetuning.plan_of(settings, source, [each.inputs for each in parts])
-    count = train.inputs.num_examples or len(next(iter(train.inputs.arrays.values())))
+    count = finetuning.count_examples([train.inputs])
     return make_plan(
         settings,
-        finetuning.count_steps(settings, int(count / train.share)),
+        tuning.count_steps(settings, int(count / train.share)),
         source.stored if settings.init_checkpoint else None,
         # What is not read as a whole is not compared.
         {},
@@ -305,7 +305,7 @@ def _try(
         model = task.make_model(settings.precision)
         batches = task.open_inputs(few, file).batches
         assert batches is not None
-        run = finetuning.begin(settings, plan, model, task.objective(inputs), batches)
+        run = tuning.begin(settings, plan, model, task.objective(inputs), batches)
         return time_text(settings, run, plan, batches, _work(runs, plans))
 
 

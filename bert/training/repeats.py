@@ -25,7 +25,7 @@ from bert.files.durable import replace_files, write_text
 from bert.files.outputs import make_folder
 from bert.files.paths import is_file, read_file
 from bert.files.weight_names import SUFFIXES, WEIGHTS
-from bert.training import finetuning, fit, loop
+from bert.training import finetuning, fit, loop, tuning
 from bert.training.finetuning import OpenTask
 from bert.training.plan import check_apart
 from bert.training.report import write_runs_report
@@ -196,7 +196,7 @@ class _Several(Generic[SettingsType]):
                 kept = finetuning.fixed(each.settings, task)
                 finetuning.check_same(each.settings, self._source, kept)
                 finetuning.plan_of(each.settings, self._source, made)
-            finetuning.count_steps(each.settings, num_examples)
+            tuning.count_steps(each.settings, num_examples)
         if not loop.is_chief(tf.distribute.get_strategy()):
             return
         folder = self._settings.output_dir
