@@ -31,7 +31,7 @@ import run_pretraining
 from bert.command_line.console import Stop, watched_signals
 from bert.command_line.settings import FineTuningSettings
 from bert.tasks.pretraining import heads as pretraining_heads
-from bert.training import loop
+from bert.training import loop, tuning
 from bert.training.train_log import TrainLog
 from bert.weights import checkpoint
 
@@ -311,7 +311,7 @@ cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
 import modeling, optimization, run_pretraining
 from bert.tasks.pretraining import heads
-from bert.training import loop
+from bert.training import loop, tuning
 config = modeling.BertConfig.from_json_file(f"{sys.argv[1]}/config.json")
 half = {name: tf.constant(values) for name, values in np.load(f"{sys.argv[1]}/half.npz").items()}
 losses, weights = [], None
