@@ -118,7 +118,8 @@ def open_task(
 ) -> "Classification":
     """Returns the task that the settings name, for a model of this shape."""
     from bert.tasks.classification.task import Classification
-    from bert.weights.folder import ModelFolder, require_segments
+    from bert.weights.folder import ModelFolder
+    from bert.weights.variables import require_segments
 
     stored = {} if settings.do_train else ModelFolder(settings.output_dir).task
     dev_split = find_split(settings, stored)

@@ -127,7 +127,7 @@ def open_task(
 ) -> "QuestionAnswering":
     """Returns the task that the settings name, for a model of this shape."""
     from bert.tasks.squad.task import QuestionAnswering
-    from bert.weights.folder import require_segments
+    from bert.weights.variables import require_segments
 
     require_segments(config, "a question and its paragraph")
     given = {field.name: getattr(settings, field.name) for field in dataclasses.fields(Decoding)}

@@ -78,7 +78,8 @@ def open_task(
 ) -> "MultipleChoice":
     """Returns the task that the settings name, for a model of this shape."""
     from bert.tasks.swag.task import MultipleChoice
-    from bert.weights.folder import ModelFolder, require_segments
+    from bert.weights.folder import ModelFolder
+    from bert.weights.variables import require_segments
 
     require_segments(config, "a text and its ending")
     paths = {split: getattr(settings, f"{split}_file") for split in ("train", "dev", "test")}

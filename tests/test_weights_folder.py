@@ -12,7 +12,8 @@ import modeling
 from bert.files import manifest
 from bert.files.outputs import make_folder
 from bert.weights import checkpoint, tokenizers
-from bert.weights.folder import ModelFolder, require_segments
+from bert.weights.folder import ModelFolder
+from bert.weights.variables import require_segments
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,15 @@ from bert.files.weight_names import step_of
 from bert.text.vocabulary import check_same
 from bert.weights import checkpoint, provenance, tokenizers
 from bert.weights.checkpoint import Stored
-from bert.weights.kept import CONFIG_FILE, KEPT, TASK_FILE, TOKENIZER, VOCAB_FILE, kept_files
+from bert.weights.kept import (
+    CONFIG_FILE,
+    KEPT,
+    TASK_FILE,
+    TOKENIZER,
+    VOCAB_FILE,
+    check_task,
+    kept_files,
+)
 from bert.weights.variables import check_size
 from modeling import BertConfig
 
@@ -303,17 +311,7 @@ class ModelFolder:
     def task(self) -> dict[str, Any]:
         """What `task.json` holds, {} where there is none."""
         stored = self._read_object(TASK_FILE)
-        path = os.path.join(self.path, TASK_FILE)
-        objects = dict.fromkeys(("task", TOKENIZER, KEPT), (dict, "an object"))
-        for key, (kind, noun) in {"kind": (str, "text"), **objects}.items():
-            if not isinstance(stored.get(key, kind()), kind):
-                raise ValueError(f"`{key}` in {path!r} must be {noun}. It is {stored[key]!r:.80}.")
-        for name, kept in stored.get(KEPT, {}).items():
-            if not isinstance(kept, dict) or kept.keys() < {"bytes", "sha256"}:
-                raise ValueError(
-                    f"`{KEPT}` in {path!r} must have `bytes` and `sha256` of each file. Of "
-                    f"{name!r}, it has {kept!r:.80}."
-                )
+        check_task(stored, os.path.join(self.path, TASK_FILE))
         return stored
 
     def read_task(self) -> dict[str, Any]:
@@ -488,20 +486,3 @@ class ModelFolder:
                 f"`--{self.flag}` must belong to the same configuration. In {self.path!r}, "
                 f"{'; '.join(differences)}. Give another `--output_dir`, or the old configuration."
             )
-
-
-def require_segments(config: BertConfig, what: str) -> None:
-    """Checks that a model can tell two segments apart.
-
-    Args:
-      config: The shape of the model.
-      what: What needs them, for the message, such as "a text and its ending".
-
-    Raises:
-      ValueError: where it cannot.
-    """
-    if config.type_vocab_size < 2:
-        raise ValueError(
-            f"`type_vocab_size` in --bert_config_file must be at least 2, for {what}. Received "
-            f"{config.type_vocab_size}."
-        )

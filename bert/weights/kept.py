@@ -53,3 +53,25 @@ def kept_files(
         )
         files[huggingface_files.TOKENIZER_CONFIG_FILE] = huggingface_files.json_text(values)
     return files
+
+
+def check_task(stored: Mapping[str, Any], path: str) -> None:
+    """Checks that what a `task.json` holds has the form that `kept_files` and a task give it.
+
+    Args:
+      stored: What it holds.
+      path: Where it is.
+
+    Raises:
+      ValueError: where it has another one.
+    """
+    objects = dict.fromkeys(("task", TOKENIZER, KEPT), (dict, "an object"))
+    for key, (kind, noun) in {"kind": (str, "text"), **objects}.items():
+        if not isinstance(stored.get(key, kind()), kind):
+            raise ValueError(f"`{key}` in {path!r} must be {noun}. It is {stored[key]!r:.80}.")
+    for name, kept in stored.get(KEPT, {}).items():
+        if not isinstance(kept, dict) or kept.keys() < {"bytes", "sha256"}:
+            raise ValueError(
+                f"`{KEPT}` in {path!r} must have `bytes` and `sha256` of each file. Of "
+                f"{name!r}, it has {kept!r:.80}."
+            )

@@ -194,3 +194,20 @@ def _cause(name: str, stored: Sequence[int], wanted: Sequence[int]) -> str:
         if key and there != here
     }
     return f" ({', '.join(causes)})" if causes else ""
+
+
+def require_segments(config: BertConfig, what: str) -> None:
+    """Checks that a model can tell two segments apart.
+
+    Args:
+      config: The shape of the model.
+      what: What needs them, for the message, such as "a text and its ending".
+
+    Raises:
+      ValueError: where it cannot.
+    """
+    if config.type_vocab_size < 2:
+        raise ValueError(
+            f"`type_vocab_size` in --bert_config_file must be at least 2, for {what}. Received "
+            f"{config.type_vocab_size}."
+        )
