@@ -693,11 +693,7 @@ class BertModel(ConfiguredLayer):
     ) -> dict[str, Any]:
         input_ids = inputs["input_ids"]
         batch, length = ops.shape(input_ids)
-        limit = self.config.max_position_embeddings
-        if isinstance(length, int) and length > limit:
-            raise ValueError(
-                f"`max_seq_length` must be at most {limit} for this model. Received {length}."
-            )
+        self._check_length(length)
         input_mask = inputs.get("input_mask")
         if input_mask is None:
             input_mask = ops.ones_like(input_ids)
@@ -719,6 +715,38 @@ class BertModel(ConfiguredLayer):
             "encoder_layers": [*layers, last],
             "embedding_table": ops.cast(self.embeddings.word_embeddings, self.compute_dtype),
         }
+
+    def compute_output_spec(
+        self,
+        inputs: Mapping[str, Tensor],
+        training: bool | None = False,
+        positions: Tensor | None = None,
+    ) -> dict[str, Any]:
+        """Returns what `call` gives for symbolic inputs; tracing it for their shapes takes long."""
+        batch, length = inputs["input_ids"].shape
+        self._check_length(length)
+
+        def output(*shape: int | None) -> Tensor:
+            return keras.KerasTensor(shape, self.compute_dtype)
+
+        width = self.config.hidden_size
+        num_lower = self.config.num_hidden_layers - 1
+        last = output(batch, length if positions is None else positions.shape[1], width)
+        return {
+            "sequence_output": last,
+            "pooled_output": output(batch, width),
+            "embedding_output": output(batch, length, width),
+            "encoder_layers": [*(output(batch, length, width) for _ in range(num_lower)), last],
+            "embedding_table": output(self.config.vocab_size, width),
+        }
+
+    def _check_length(self, length: Tensor | None) -> None:
+        """Raises ValueError where a length that is known is more than the model has positions."""
+        limit = self.config.max_position_embeddings
+        if isinstance(length, int) and length > limit:
+            raise ValueError(
+                f"`max_seq_length` must be at most {limit} for this model. Received {length}."
+            )
 
 
 def encoder_inputs() -> dict[str, Tensor]:
