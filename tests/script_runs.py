@@ -3,11 +3,9 @@
 import os
 import re
 import signal
-import subprocess
-import sys
 import time
 
-from conftest import ROOT
+from forks import Forked
 
 
 class ScriptRun:
@@ -16,14 +14,7 @@ class ScriptRun:
     def __init__(self, arguments, output, **env):
         self.output = output
         self.log = output.with_suffix(".log")
-        with open(self.log, "w") as stderr:
-            self.process = subprocess.Popen(
-                [sys.executable, *arguments],
-                cwd=ROOT,
-                env={**os.environ, **env},
-                stdout=subprocess.DEVNULL,
-                stderr=stderr,
-            )
+        self.process = Forked(arguments, os.devnull, self.log, **env)
 
     def wait_for(self, condition):
         """Returns whether the condition came true while the process lived."""

@@ -2,7 +2,8 @@ import json
 
 import numpy as np
 import pytest
-from conftest import GOLDEN, ROOT, change, run_python
+from conftest import GOLDEN, ROOT, change
+from forks import fork_python
 
 import bert
 import extract_features
@@ -304,7 +305,7 @@ def test_features_that_are_not_finite_name_their_line_and_leave_no_file(
 
 
 def test_a_command_of_the_original_works_unchanged(tmp_path):
-    result = run_python(
+    result = fork_python(
         "extract_features.py",
         f"--input_file={GOLDEN / 'features_input.txt'}",
         f"--output_file={tmp_path / 'out.jsonl'}",

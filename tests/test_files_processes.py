@@ -7,6 +7,7 @@ import time
 
 import pytest
 from conftest import run_python
+from forks import own_id
 
 from bert.files.processes import Workers
 
@@ -120,14 +121,9 @@ def test_processes_end_with_the_one_that_started_them_even_if_it_is_killed(tmp_p
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signals_to_stop_are_not_for_the_processes_to_answer(number):
     with Workers(2, None) as workers:
-        for process_id in set(workers.map(_own_id, range(4))):
+        for process_id in set(workers.map(own_id, range(4))):
             os.kill(process_id, number)
-        assert len(list(workers.map(_own_id, range(4)))) == 4
-
-
-def _own_id(_, item):
-    time.sleep(0.1)
-    return os.getpid()
+        assert len(list(workers.map(own_id, range(4)))) == 4
 
 
 STOPPED = """

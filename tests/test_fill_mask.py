@@ -5,7 +5,8 @@ import sys
 
 import numpy as np
 import pytest
-from conftest import GOLDEN, run_python
+from conftest import GOLDEN
+from forks import fork_python
 
 import fill_mask
 import modeling
@@ -135,7 +136,7 @@ def test_a_line_that_is_too_long_is_named(settings, tmp_path):
 
 
 def test_texts_stand_on_the_command_line_among_flags():
-    result = run_python(
+    result = fork_python(
         "fill_mask.py",
         "the old [MASK]",
         f"--checkpoint={GOLDEN}",

@@ -13,8 +13,8 @@ from conftest import (
     golden_model,
     make_examples,
     model_inputs,
-    run_python,
 )
+from forks import fork_python
 
 import modeling
 from bert.tasks.pretraining import heads as pretraining_heads
@@ -806,7 +806,7 @@ def test_models_saved_by_keras_load_elsewhere(tmp_path, tiny_config):
     for name, model in models.items():
         spread(model)
         model.save(tmp_path / f"{name}.keras")
-    run_python("-c", LOAD_AND_PREDICT, str(tmp_path))
+    fork_python("-c", LOAD_AND_PREDICT, str(tmp_path))
     for name, model in models.items():
         outputs = model({key: inputs[key] for key in model.input})
         outputs = outputs if isinstance(outputs, dict) else {"output": outputs}

@@ -5,7 +5,8 @@ import json
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import GOLDEN, change, golden_batch, make_examples, run_python
+from conftest import GOLDEN, change, golden_batch, make_examples
+from forks import fork_python
 
 import modeling
 import optimization
@@ -390,7 +391,7 @@ print(json.dumps(report))
 @pytest.mark.slow
 @pytest.mark.parametrize("switch", ["disable_v2_behavior", "disable_eager_execution"])
 def test_programs_that_switch_to_graphs_run(switch):
-    result = run_python("-c", OLD_CODE, switch, str(GOLDEN))
+    result = fork_python("-c", OLD_CODE, switch, str(GOLDEN))
     report = json.loads(result.stdout.splitlines()[-1])
     with np.load(GOLDEN / "forward.npz") as original:
         np.testing.assert_allclose(

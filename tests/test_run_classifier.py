@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import GOLDEN, LARGE_GOLDEN, ROOT, read_report, run_python, write_model_files
+from forks import fork_python
 
 import predict
 import run_classifier
@@ -435,7 +436,7 @@ def test_two_replicas_or_micro_batches_equal_one_device(make_settings, tmp_path)
             eval_batch_size=7, **changes,
         )  # fmt: skip
         runs[name] = dataclasses.asdict(settings)
-    output = run_python("-c", RUN, json.dumps(runs)).stdout
+    output = fork_python("-c", RUN, json.dumps(runs)).stdout
     results = json.loads(output.splitlines()[-1])
     for name in ("mirrored", "accumulated"):
         assert results[name]["loss"] == pytest.approx(results["one"]["loss"], abs=1e-3), name

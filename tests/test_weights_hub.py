@@ -9,7 +9,7 @@ import urllib.parse
 from pathlib import Path
 
 import pytest
-from conftest import run_python
+from forks import fork_python
 
 from bert.weights import hub
 
@@ -110,7 +110,7 @@ def ask(tmp_path, server):
         code=FETCH,
         **env,
     ):
-        result = run_python(
+        result = fork_python(
             "-c",
             code,
             name,
