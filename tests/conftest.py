@@ -1,5 +1,6 @@
 from bert.command_line import quiet_import  # isort: skip  # noqa: F401
 
+import functools
 import gc
 import json
 import os
@@ -104,13 +105,15 @@ def change(config: modeling.BertConfig, **values) -> modeling.BertConfig:
     return modeling.BertConfig.from_dict({**config.to_dict(), **values})
 
 
-def write_model_files(folder: Path, words: list[str], *, max_position_embeddings: int) -> None:
+def write_model_files(
+    folder: Path, words: list[str], *, max_position_embeddings: int, num_hidden_layers: int = 1
+) -> None:
     """Writes `vocab.txt` of these tokens and, for a model that learns quickly, `config.json`."""
     (folder / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
     config = modeling.BertConfig(
         vocab_size=len(words),
         hidden_size=32,
-        num_hidden_layers=2,
+        num_hidden_layers=num_hidden_layers,
         num_attention_heads=4,
         intermediate_size=48,
         hidden_dropout_prob=0.0,
@@ -262,19 +265,20 @@ def pretraining_run(tmp_path, tiny_config):
     return settings
 
 
+def batches_in(folder, config, batch_size, seed=5, count=20, examples=None, **kwargs):
+    """Writes pre-training examples; returns batches of them; of training, where given a seed."""
+    examples = make_examples(config, count) if examples is None else examples
+    path = write_examples(folder / "train.tfrecord", examples)
+    features = pretraining_heads.pretraining_features(
+        max_seq_length=LENGTH,
+        max_predictions_per_seq=PREDICTIONS,
+        vocab_size=config.vocab_size,
+        type_vocab_size=config.type_vocab_size,
+    )
+    return Batches(Records([path]), features, batch_size, seed, **kwargs)
+
+
 @pytest.fixture
 def make_batches(tmp_path, tiny_config):
-    """A function that makes batches of pre-training examples; of training, where given a seed."""
-
-    def make(batch_size, seed=5, count=20, examples=None, **kwargs):
-        examples = make_examples(tiny_config, count) if examples is None else examples
-        path = write_examples(tmp_path / "train.tfrecord", examples)
-        features = pretraining_heads.pretraining_features(
-            max_seq_length=LENGTH,
-            max_predictions_per_seq=PREDICTIONS,
-            vocab_size=tiny_config.vocab_size,
-            type_vocab_size=tiny_config.type_vocab_size,
-        )
-        return Batches(Records([path]), features, batch_size, seed, **kwargs)
-
-    return make
+    """`batches_in` for this test and `tiny_config`."""
+    return functools.partial(batches_in, tmp_path, tiny_config)

@@ -31,7 +31,7 @@ def make_settings(tmp_path):
 def settings_in(folder):
     """Writes a vocabulary and a configuration; returns a function that makes settings of them."""
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *HOMES, *HOMES.values(), *FILLERS, "in"]
-    write_model_files(folder, words, max_position_embeddings=32)
+    write_model_files(folder, words, max_position_embeddings=32, num_hidden_layers=2)
 
     def make(**changes) -> run_swag.Settings:
         return run_swag.Settings(
