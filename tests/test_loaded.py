@@ -85,13 +85,13 @@ def test_vectors_are_those_of_extract_features(pretrained, released, tmp_path, l
     assert pretrained.encode([]).shape == (0, expected.shape[1])
 
 
-@pytest.mark.parametrize("pooling", ["mean", "max", "cls"])
-def test_half_precision_gives_about_the_same_vectors(pretrained, released, pooling):
+def test_half_precision_gives_about_the_same_vectors(pretrained, released):
     half = bert.load(str(released), precision="mixed_bfloat16")
-    vectors = half.encode(["the end of it"], pooling=pooling)
-    assert vectors.dtype == np.float32
-    expected = pretrained.encode(["the end of it"], pooling=pooling)
-    np.testing.assert_allclose(vectors, expected, rtol=0, atol=0.1)
+    for pooling in ("mean", "max", "cls"):
+        vectors = half.encode(["the end of it"], pooling=pooling)
+        assert vectors.dtype == np.float32
+        expected = pretrained.encode(["the end of it"], pooling=pooling)
+        np.testing.assert_allclose(vectors, expected, rtol=0, atol=0.1)
 
 
 def test_a_mark_within_a_text_makes_no_pair(pretrained):

@@ -33,9 +33,14 @@ def read_all(path):
     return [file[number] for number in range(len(file))]
 
 
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    """A file that each example writes anew."""
+    return tmp_path_factory.mktemp("records") / "x"
+
+
 @given(st.lists(st.binary(max_size=70), max_size=40), st.randoms())
-def test_each_record_is_reached_by_its_number(tmp_path_factory, records, rng):
-    path = str(tmp_path_factory.mktemp("records") / "x")
+def test_each_record_is_reached_by_its_number(path, records, rng):
     file = RecordFile(write_records(path, records))
     numbers = list(range(len(records)))
     rng.shuffle(numbers)
@@ -43,10 +48,7 @@ def test_each_record_is_reached_by_its_number(tmp_path_factory, records, rng):
 
 
 @given(st.binary(max_size=200), st.integers(0, 20))
-def test_bytes_that_are_no_records_are_refused_wherever_they_begin(
-    tmp_path_factory, content, count
-):
-    path = tmp_path_factory.mktemp("records") / "x"
+def test_bytes_that_are_no_records_are_refused_wherever_they_begin(path, content, count):
     write_records(path, RECORDS[:count])
     path.write_bytes(path.read_bytes() + content)
     if content:
@@ -59,8 +61,7 @@ def test_bytes_that_are_no_records_are_refused_wherever_they_begin(
 
 
 @given(st.integers(0, sum(SIZES) - 1), st.integers(0, 7))
-def test_every_flipped_bit_is_found(tmp_path_factory, place, bit):
-    path = tmp_path_factory.mktemp("records") / "x"
+def test_every_flipped_bit_is_found(path, place, bit):
     content = bytearray(_content(write_records(path, RECORDS)))
     content[place] ^= 1 << bit
     path.write_bytes(content)

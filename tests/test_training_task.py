@@ -154,7 +154,11 @@ def test_dev_set_is_predicted_once_for_the_last_weights(tmp_path, monkeypatch, k
     assert again == scores
 
 
-@pytest.mark.parametrize("kind", RUNNERS)
+@pytest.mark.parametrize(
+    "kind",
+    # It is read and kept by what all kinds share.
+    ["classification", *(pytest.param(k, marks=pytest.mark.exhaustive) for k in [*RUNNERS][1:])],
+)
 def test_vocabulary_may_be_remote(tmp_path, kind):
     write_task(kind, tmp_path)
     settings = make_settings(kind, tmp_path, num_train_epochs=1.0)
