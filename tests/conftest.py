@@ -106,7 +106,7 @@ def change(config: modeling.BertConfig, **values) -> modeling.BertConfig:
 
 
 def write_model_files(
-    folder: Path, words: list[str], *, max_position_embeddings: int, num_hidden_layers: int = 1
+    folder: Path, words: list[str], *, max_position_embeddings: int, num_hidden_layers: int = 2
 ) -> None:
     """Writes `vocab.txt` of these tokens and, for a model that learns quickly, `config.json`."""
     (folder / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
