@@ -8,8 +8,17 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```shell\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks_of(page: Path) -> list[str]:
+    """Returns the commands on a page; what is Python is made one."""
+    text = page.read_text(encoding="utf-8")
+    found = re.findall(r"^```(shell|python)\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
+    return [f"python - <<'END'\n{code}END\n" if kind == "python" else code for kind, code in found]
+
+
+BLOCKS = [block for page in PAGES for block in blocks_of(page)]
 MAKE_LINES = [line for block in BLOCKS for line in block.splitlines() if line.startswith("make ")]
 
 
@@ -69,6 +78,15 @@ done
 export BERT_BASE_DIR=released
 """
 
+# In place of one on the hub, the same.
+HUB = "google-bert/bert-base-uncased"
+ON_HUB = f"""
+if [ ! -e {HUB} ]; then
+  mkdir -p google-bert
+  python convert_checkpoint.py --input=my_bert --output={HUB} --format=huggingface
+fi
+"""
+
 # In place of GLUE, a task of its form.
 GLUE = """
 mkdir -p glue
@@ -77,24 +95,26 @@ export GLUE_DIR=glue
 """
 
 
-COMMANDS = [
-    re.sub(
-        r"^export GLUE_DIR=.*\n",
-        GLUE,
-        re.sub(r"^export BERT_BASE_DIR=.*\n", RELEASED, block, flags=re.M),
-        flags=re.M,
-    )
-    for block in BLOCKS
-    if not block.startswith("make ")
-]
+def with_stand_ins(block: str) -> str:
+    block = re.sub(r"^export BERT_BASE_DIR=.*\n", RELEASED, block, flags=re.M)
+    block = re.sub(r"^export GLUE_DIR=.*\n", GLUE, block, flags=re.M)
+    return ON_HUB + block if HUB in block else block
+
+
+COMMANDS = [with_stand_ins(block) for block in BLOCKS if not block.startswith("make ")]
 
 
 def outputs_of(commands: str) -> list[str]:
-    return re.findall(r"--output(?:_file|_dir)?=(\S+)", commands)
+    found = re.findall(r"--output(?:_file|_dir)?=(\S+)|output_dir=\"(\S+)\"", commands)
+    return [name for pair in found for name in pair if name and name != HUB]
+
+
+# By the name of an output, the first commands that make it.
+MAKERS = {name: each for each in reversed(COMMANDS) for name in outputs_of(each)}
 
 
 class Reader:
-    """Someone who tries README's commands in one folder, and none without those that it needs."""
+    """Someone who tries the commands of README and docs in one folder, and none without those that it needs."""
 
     def __init__(self, folder: Path) -> None:
         copy_project(folder)
@@ -104,10 +124,9 @@ class Reader:
     def follow(self, commands: str) -> None:
         if commands in self.done:
             return
-        for earlier in COMMANDS[: COMMANDS.index(commands)]:
-            made = "|".join(re.escape(name) for name in outputs_of(earlier))
-            if made and re.search(rf"\b({made})\b", commands):
-                self.follow(earlier)
+        for name, makers in MAKERS.items():
+            if makers != commands and re.search(rf"\b{re.escape(name)}\b", commands):
+                self.follow(makers)
         run("bash", "-euo", "pipefail", "-c", commands, cwd=self.folder)
         missing = [name for name in outputs_of(commands) if not (self.folder / name).exists()]
         assert missing == []
@@ -119,9 +138,37 @@ def reader(tmp_path_factory):
     return Reader(tmp_path_factory.mktemp("readme"))
 
 
-def test_released_files_stand_in_wherever_readme_names_some():
-    assert sum(commands.count(RELEASED) for commands in COMMANDS) == 2
-    assert sum(commands.count(GLUE) for commands in COMMANDS) == 1
+def anchors_of(page: Path) -> set[str]:
+    """Returns what links may name on a page, as GitHub makes it of the headings."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), flags=re.M)
+    return {re.sub(r"[^\w\- ]", "", each.lower()).replace(" ", "-") for each in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_files_and_headings(page):
+    links = re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8"))
+    for link in links:
+        path, _, anchor = link.partition("#")
+        if path.startswith("https:"):
+            continue
+        target = page.parent / path if path else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors_of(target), link
+
+
+def test_readme_leads_to_every_page():
+    readme = PAGES[0].read_text(encoding="utf-8")
+    assert [page.name for page in PAGES[1:] if f"](docs/{page.name}" not in readme] == []
+
+
+def test_readme_is_short():
+    assert 150 <= len(PAGES[0].read_text(encoding="utf-8").splitlines()) <= 250
+
+
+def test_released_files_stand_in_wherever_pages_name_some():
+    assert any(RELEASED in commands for commands in COMMANDS)
+    assert any(GLUE in commands for commands in COMMANDS)
+    assert any(ON_HUB in commands for commands in COMMANDS)
     assert not any("/path/to" in commands for commands in COMMANDS)
 
 
