@@ -29,6 +29,7 @@ from script_runs import ScriptRun, finish_beside_killed
 import modeling
 import run_pretraining
 from bert.files import records as files_records
+from bert.tasks.pretraining.outcome import tell_whether_learned
 from bert.weights import checkpoint
 
 KEYS = [
@@ -95,7 +96,7 @@ def test_a_model_of_word_frequencies_is_told_from_one_that_reads(
     pretraining_run, log, accuracy, is_told
 ):
     """Of 1,000 tokens, 50 are the same: 50 right guesses vary by 6.9."""
-    run_pretraining._tell_whether_learned(pretraining_run(), accuracy, 50, 1000)
+    tell_whether_learned(pretraining_run(), accuracy, 50, 1000)
     assert [each[:42] for each in log.messages] == [
         "It has learned no more than how frequent t"
     ] * (is_told)

@@ -1,0 +1,146 @@
+"""Whether flags, records, model and folder of a pre-training belong together."""
+
+import dataclasses
+from typing import Any
+
+from absl import logging
+
+from bert.files import manifest
+from bert.files.outputs import make_folder
+from bert.files.paths import match_files
+from bert.tasks.pretraining import making
+from bert.tasks.pretraining.heads import pretraining_features
+from bert.tasks.pretraining.making import Making
+from bert.tasks.pretraining.settings import Settings
+from bert.training.batches import Batches, Feature, Records
+from bert.weights.checkpoint import Stored
+from bert.weights.folder import ModelFolder
+from bert.weights.kept import VOCAB_FILE
+from modeling import BertConfig
+
+
+def check_verbs(settings: Settings) -> None:
+    """Checks that something is to be done."""
+    if not settings.do_train and not settings.do_eval:
+        raise ValueError("At least one of `--do_train` and `--do_eval` must be given.")
+
+
+def find_making(settings: Settings) -> Making:
+    """Returns how the records were made, those to evaluate on included; checks the lengths."""
+    files = match_files(settings.input_file, "input_file")
+    if settings.eval_input_file:
+        files += match_files(settings.eval_input_file, "eval_input_file")
+    made = making.read(files)
+    complete(settings, made)
+    return made
+
+
+def complete(settings: Settings, made: Making) -> Settings:
+    """Returns the settings with the lengths of the records."""
+    lengths: dict[str, Any]
+    lengths = {name: made.length(name, getattr(settings, name)) for name in making.LENGTHS}
+    return dataclasses.replace(settings, **lengths)
+
+
+def find_init(settings: Settings, folder: ModelFolder, config: BertConfig) -> Stored | None:
+    """Returns the weights to begin with, if any are asked for, which are of this shape."""
+    if not settings.init_checkpoint:
+        return None
+    folder.stored.check_fit(config)
+    return folder.stored
+
+
+def check_making(made: Making, folder: ModelFolder, config: BertConfig) -> None:
+    """Checks that vocabulary and casing of the records can be those of the model."""
+    made.check_size(config.vocab_size)
+    if made.vocabulary is None:
+        logging.info(
+            "Nothing beside %s tells the vocabulary of the records, so the model's folder will not "
+            "have it: give --vocab_file where the model is used.",
+            made.path,
+        )
+        return
+    folder.check_given(made.vocab, making.NOUN, made.path)
+    if folder.stored_casing not in (None, made.do_lower_case):
+        logging.warning(
+            "The records in %r were made with --do_lower_case=%s, but the model in %r is %s.",
+            made.path,
+            made.do_lower_case,
+            folder.path,
+            "uncased" if folder.stored_casing else "cased",
+        )
+
+
+def check_batch_sizes(settings: Settings, num_replicas: int) -> None:
+    """Checks that batches can be dealt to the devices."""
+    for name in ("train_batch_size", "eval_batch_size"):
+        if getattr(settings, name) % num_replicas:
+            raise ValueError(
+                f"`--{name}` must be a multiple of the {num_replicas} devices. Received "
+                f"{getattr(settings, name)}."
+            )
+    if settings.train_batch_size // num_replicas % settings.gradient_accumulation_steps:
+        raise ValueError(
+            "`--train_batch_size` must be a multiple of `--gradient_accumulation_steps` on each "
+            f"device. Received {settings.train_batch_size} and "
+            f"{settings.gradient_accumulation_steps}."
+        )
+
+
+def features_of(settings: Settings, config: BertConfig) -> dict[str, Feature]:
+    """Returns what each record must hold."""
+    return pretraining_features(
+        max_seq_length=settings.max_seq_length,
+        max_predictions_per_seq=settings.max_predictions_per_seq,
+        vocab_size=config.vocab_size,
+        type_vocab_size=config.type_vocab_size,
+    )
+
+
+def open_training(settings: Settings, features: dict[str, Feature]) -> Batches:
+    """Returns the batches to train on."""
+    files = match_files(settings.input_file, "input_file")
+    records = _open_records(files, features)
+    return Batches(records, features, settings.train_batch_size, seed=settings.seed)
+
+
+def open_evaluation(settings: Settings, features: dict[str, Feature]) -> Batches:
+    """Returns the batches to evaluate on."""
+    train_files = match_files(settings.input_file, "input_file")
+    files = train_files
+    if settings.eval_input_file:
+        files = match_files(settings.eval_input_file, "eval_input_file")
+    batches = Batches(_open_records(files, features), features, settings.eval_batch_size)
+    if files == train_files:
+        logging.warning(
+            "Evaluation reads --input_file, as the original's did; --eval_input_file with text "
+            "that was not trained on tells how good the model is."
+        )
+    return batches
+
+
+def _open_records(files: list[str], features: dict[str, Feature]) -> Records:
+    records = Records(files)
+    records.check_first(features)
+    return records
+
+
+def check_same(settings: Settings, config: BertConfig, made: Making) -> None:
+    """Checks that what is in `--output_dir` belongs to a model of this shape and vocabulary."""
+    there = ModelFolder(settings.output_dir)
+    there.check_kept(config)
+    own = VOCAB_FILE in manifest.read_names(settings.output_dir)
+    if own and made.vocabulary not in (None, there.vocabulary):
+        raise ValueError(
+            "`--output_dir` must hold a model of the same vocabulary, if any. That of "
+            f"{made.path!r} is not the one in {there.vocab_file!r}. Give another `--output_dir`."
+        )
+
+
+def make_output(settings: Settings) -> ModelFolder:
+    """Makes `--output_dir`, or checks that it can be filled."""
+    filled = ModelFolder(settings.output_dir)
+    make_folder(settings.output_dir)
+    if settings.do_train:
+        filled.check_fillable(overwrites=False)
+    return filled

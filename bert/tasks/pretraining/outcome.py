@@ -1,0 +1,85 @@
+"""What a pre-trained model has learned, in words and on the page of its run."""
+
+import math
+
+import keras
+import numpy as np
+from absl import logging
+
+from bert.reports.sections import Section
+from bert.tasks.pretraining.guesses import guess
+from bert.tasks.pretraining.report import make_sections
+from bert.tasks.pretraining.settings import Settings
+from bert.training.batches import Batches
+from bert.weights.folder import ModelFolder
+from tokenization import load_vocab
+
+# Records that the page of a run shows.
+LOOKED_AT = 200
+
+
+def look(
+    settings: Settings, source: ModelFolder, model: keras.Model, batches: Batches
+) -> list[Section]:
+    """Returns what the page of the run shows of the first records that were evaluated."""
+    most = min(LOOKED_AT, settings.max_eval_steps * settings.eval_batch_size)
+    path = ModelFolder(settings.output_dir).find("vocab_file") or source.find("vocab_file")
+    tokens = {number: token for token, number in load_vocab(path).items()} if path else None
+    return make_sections(guess(model, batches, most), tokens)
+
+
+def explain(results: dict[str, float], batches: Batches, max_eval_steps: int) -> tuple[int, int]:
+    """Logs what the figures mean, beside what guessing would reach.
+
+    Returns:
+      How often the most frequent hidden token occurs, and how many hidden tokens there are.
+    """
+    tokens, pairs = [], []
+    for batch in batches.iterate(0, min(max_eval_steps, batches.num_batches)):
+        ids, weights = (np.asarray(batch[f"masked_lm_{name}"]) for name in ("ids", "weights"))
+        tokens.append(ids[weights > 0])
+        pairs.append(np.asarray(batch["next_sentence_labels"])[:, 0])
+    token_counts, pair_counts = (np.bincount(np.concatenate(each)) for each in (tokens, pairs))
+    if token_counts.any():
+        logging.info(
+            "In words: of %s hidden tokens, the model's first guess was right for %.1f %%; always "
+            "guessing the most frequent token would be right for %.1f %%.",
+            f"{token_counts.sum():,}",
+            100 * results["masked_lm_accuracy"],
+            100 * token_counts.max() / token_counts.sum(),
+        )
+        logging.info(
+            "Its perplexity is %.1f: as unsure as between that many equally likely tokens (1 is "
+            "certainty; about 4 was reported for BERT-Base, fully trained, on held-out text).",
+            math.exp(min(results["masked_lm_loss"], 700)),
+        )
+    logging.info(
+        "Whether the second segment really followed the first, it told right for %.1f %% of %s "
+        "pairs; always giving the more frequent answer would be right for %.1f %%.",
+        100 * results["next_sentence_accuracy"],
+        f"{pair_counts.sum():,}",
+        100 * pair_counts.max() / pair_counts.sum(),
+    )
+    return int(token_counts.max(initial=0)), int(token_counts.sum())
+
+
+def tell_whether_learned(
+    settings: Settings, accuracy: float, num_frequent: int, num_tokens: int
+) -> None:
+    """Warns where a model guesses as if it knew no more than how frequent each token is.
+
+    Training that begins at random stands there for a while: its first guess is always the same few
+    tokens. Two standard deviations are chance.
+    """
+    share = num_frequent / max(num_tokens, 1)
+    chance = 2.0 * math.sqrt(share * (1.0 - share) / max(num_tokens, 1))
+    if num_tokens and accuracy <= share + chance:
+        logging.warning(
+            "It has learned no more than how frequent tokens are: %.1f %% of its first guesses are "
+            "right, and %.1f %% would be if it always guessed the most frequent one. Go on with "
+            "more --num_train_steps (after %d; it takes thousands from random weights), try "
+            "another --learning_rate, or start from an --init_checkpoint.",
+            100 * accuracy,
+            100 * share,
+            settings.num_train_steps,
+        )

@@ -1,0 +1,65 @@
+"""The flags of run_pretraining.py."""
+
+import dataclasses
+
+from bert.command_line.flags import REQUIRED, flag
+from bert.command_line.settings import TrainingSettings
+from bert.tasks.pretraining import making
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(TrainingSettings):
+    """The flags of this script, by name."""
+
+    # None until the index beside the records is read.
+    max_seq_length: int = flag(
+        None,
+        "Tokens per sequence of the records; absent, as the index beside them says, or else "
+        f"{making.LENGTHS['max_seq_length']}.",
+        low=1,
+        group="data",
+    )
+    max_predictions_per_seq: int = flag(
+        None,
+        "Masked tokens per sequence of the records at most; absent, as the index beside them says, "
+        f"or else {making.LENGTHS['max_predictions_per_seq']}.",
+        low=1,
+        group="data",
+    )
+    input_file: str = flag(
+        REQUIRED, "TFRecord files to train on: a comma-separated list of paths or patterns."
+    )
+    eval_input_file: str | None = flag(
+        None,
+        "TFRecord files to evaluate on, best of text that training does not see. Where absent, "
+        "--input_file, as the original did.",
+    )
+    do_eval: bool = flag(False, "Evaluate, after training where both are asked for.", group="steps")
+    train_batch_size: int = flag(
+        32,
+        "Sequences per training step, over all devices.",
+        low=1,
+        shapes_training=True,
+        group="training",
+    )
+    eval_batch_size: int = flag(
+        8, "Sequences per evaluation step, over all devices.", low=1, group="training"
+    )
+    num_train_steps: int = flag(
+        100000,
+        "Steps to train in all, those of earlier runs in --output_dir included; the learning "
+        "rate falls to 0 there.",
+        low=1,
+        shapes_training=True,
+        group="training",
+    )
+    num_warmup_steps: int = flag(
+        10000,
+        "Steps over which the learning rate rises.",
+        low=0,
+        shapes_training=True,
+        group="training",
+    )
+    max_eval_steps: int = flag(
+        100, "Batches to evaluate at most; each record counts once.", low=1, group="training"
+    )

@@ -1,0 +1,182 @@
+"""The story of a pre-training: read, train, evaluate (paper, section 3.1)."""
+
+import contextlib
+import functools
+from collections.abc import Callable
+
+import keras
+from absl import logging
+
+import optimization
+from bert.command_line.lines import show_lines
+from bert.files import fingerprints, manifest
+from bert.files.paths import match_files
+from bert.files.weight_names import step_of
+from bert.reports.sections import Section
+from bert.tasks.pretraining import fit, outcome
+from bert.tasks.pretraining import heads as pretraining_heads
+from bert.tasks.pretraining.making import Making
+from bert.tasks.pretraining.settings import Settings
+from bert.training import loop
+from bert.training.batches import Batches
+from bert.training.evaluation import evaluate, save_results
+from bert.training.fit import check_length
+from bert.training.plan import Plan, make_plan
+from bert.training.report import write_report
+from bert.weights import checkpoint, model_card, provenance
+from bert.weights.checkpoint import Stored
+from bert.weights.folder import ModelFolder
+from bert.weights.projector import projector_files
+from modeling import BertConfig
+
+KIND = "pre-training"
+
+
+def run(settings: Settings) -> dict[str, float]:
+    """Trains and evaluates as the settings say; returns what `eval_results.txt` holds, if anything.
+
+    Raises:
+      ValueError: before the expensive part, where the settings, the data and the model do not fit.
+    """
+    show_lines()
+    fit.check_verbs(settings)
+    made = fit.find_making(settings)
+    settings = fit.complete(settings, made)
+    folder = ModelFolder.of(settings)
+    strategy = loop.strategy_of(settings)
+    config = folder.config
+    init = fit.find_init(settings, folder, config)
+    fit.check_making(made, folder, config)
+    check_length(settings.max_seq_length, config)
+    fit.check_batch_sizes(settings, strategy.num_replicas_in_sync)
+    features = fit.features_of(settings, config)
+    train_batches = fit.open_training(settings, features) if settings.do_train else None
+    eval_batches = fit.open_evaluation(settings, features) if settings.do_eval else None
+    fit.check_same(settings, config, made)
+    filled = fit.make_output(settings)
+    writes = loop.is_chief(strategy)
+    held = settings.do_train and writes
+    with manifest.lock(filled.path) if held else contextlib.nullcontext(), strategy.scope():
+        model = pretraining_heads.pretraining_model(config, dtype=settings.precision)
+        loop.log_set_up(model, strategy, settings)
+        if train_batches is not None:
+            keep = functools.partial(_keep, filled, config, made)
+            step = _train(settings, keep, model, train_batches, init)
+        else:
+            step = restore(settings, model, init)
+        results = {} if eval_batches is None else _evaluate(settings, model, eval_batches)
+        if writes:
+            _tell(settings, folder, model, eval_batches, step, results)
+    return results
+
+
+def _evaluate(settings: Settings, model: keras.Model, batches: Batches) -> dict[str, float]:
+    results = evaluate(model, pretraining_heads.metrics, batches, settings.max_eval_steps)
+    # Departs: the original's `loss` is a mean over batches; this one does not depend on their size.
+    results["loss"] = results["masked_lm_loss"] + results["next_sentence_loss"]
+    return results
+
+
+def _tell(
+    settings: Settings,
+    source: ModelFolder,
+    model: keras.Model,
+    batches: Batches | None,
+    step: int,
+    results: dict[str, float],
+) -> None:
+    """Writes the scores, the report and the model card, and logs what the figures mean."""
+    sections: list[Section] = []
+    if batches is not None:
+        sections = outcome.look(settings, source, model, batches)
+        save_results(settings.output_dir, step, results)
+    metric = "masked_lm_accuracy" if results else ""
+    write_report(settings, KIND, step, results, sections, metric)
+    model_card.update(settings.output_dir)
+    if batches is None:
+        return
+    frequent = outcome.explain(results, batches, settings.max_eval_steps)
+    if settings.do_train:
+        outcome.tell_whether_learned(settings, results["masked_lm_accuracy"], *frequent)
+
+
+def _train(
+    settings: Settings,
+    keep: Callable[[], None],
+    model: keras.Model,
+    batches: Batches,
+    init: Stored | None,
+) -> int:
+    run = begin(settings, model, plan_of(settings, init))
+    logging.info(
+        "Training to step %d, %.1f epochs of %d records in batches of %d.",
+        settings.num_train_steps,
+        settings.num_train_steps * settings.train_batch_size / len(batches.records),
+        len(batches.records),
+        settings.train_batch_size,
+    )
+    if loop.is_chief(run.trainer.strategy):
+        keep()
+    run.train(batches)
+    run.end()
+    if loop.is_chief(run.trainer.strategy):
+        model_card.tell(settings, counts={"train": len(batches.records)})
+    return settings.num_train_steps
+
+
+def plan_of(settings: Settings, init: Stored | None) -> Plan:
+    """Returns the training that is asked for, checked against the one in the folder."""
+    if settings.num_warmup_steps >= settings.num_train_steps:
+        logging.warning(
+            "The learning rate never reaches --learning_rate: --num_warmup_steps=%d are not fewer "
+            "than --num_train_steps=%d. About a tenth is usual.",
+            settings.num_warmup_steps,
+            settings.num_train_steps,
+        )
+    data = {"--input_file": _describe(settings)}
+    return make_plan(settings, settings.num_train_steps, init, data)
+
+
+def _describe(settings: Settings) -> dict[str, str]:
+    files = match_files(settings.input_file, "input_file")
+    return {"files": settings.input_file, "sha256": fingerprints.of_files(files)}
+
+
+def begin(settings: Settings, model: keras.Model, plan: Plan) -> loop.Run:
+    """Returns the training before its first step, its weights read."""
+    optimizer = optimization.bert_optimizer(
+        settings.learning_rate, settings.num_train_steps, settings.num_warmup_steps
+    )
+    run = loop.Run(
+        settings, loop.Trainer.of(settings, model, pretraining_heads.OBJECTIVE, optimizer), plan
+    )
+    if run.first_step > settings.num_train_steps:
+        raise ValueError(
+            f"`--num_train_steps` must be at least {run.first_step}, where "
+            f"{settings.output_dir!r} is. Received {settings.num_train_steps}; give more steps or "
+            "another `--output_dir`."
+        )
+    return run
+
+
+def _keep(filled: ModelFolder, config: BertConfig, made: Making) -> None:
+    """Stores what goes with the weights, and what TensorBoard's projector needs to show words."""
+    casing = made.do_lower_case if made.vocabulary else None
+    filled.keep(config, made.vocabulary, do_lower_case=casing)
+    if made.vocabulary is not None:
+        filled.write(projector_files(made.vocabulary, config.vocab_size))
+
+
+def restore(settings: Settings, model: keras.Model, init: Stored | None) -> int:
+    """Sets the model's weights without training, and returns the step that they are from."""
+    weights = {variable.path: variable for variable in model.weights}
+    checkpoints = checkpoint.Checkpoints(settings.output_dir)
+    if latest := checkpoints.latest():
+        step = step_of(latest)
+        provenance.check_trained(settings.output_dir, step, "output_dir")
+    elif init is None:
+        raise ValueError(
+            "`--output_dir` must hold a trained model, or `--init_checkpoint` name one, unless "
+            f"`--do_train` is given. Received {settings.output_dir!r}, which holds none."
+        )
+    return loop.initialize(model, weights, checkpoints, init)
