@@ -135,7 +135,10 @@ WITHOUT_TENSORFLOW = (
     "bert.tasks.layers",
     *("bert.tasks.squad.window_table", "bert.tasks.squad.windows", "bert.tasks.swag.examples"),
     *("bert.tasks.swag.report", "bert.tasks.tagging.report"),
-    *(f"bert.tasks.tagging.{name}" for name in ("entities", "sentences", "windows", "words")),
+    *(
+        f"bert.tasks.tagging.{name}"
+        for name in ("entities", "predictions", "sentences", "windows", "words")
+    ),
 )
 
 

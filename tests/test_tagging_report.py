@@ -2,8 +2,9 @@ import pytest
 
 from bert.reports.sections import Mark
 from bert.tasks.tagging import report
+from bert.tasks.tagging.predictions import Prediction, score
 from bert.tasks.tagging.sentences import Sentence
-from bert.tasks.tagging.windows import Prediction, Task, score
+from bert.tasks.tagging.windows import Task
 
 LABELS = ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
 

@@ -13,6 +13,7 @@ import tokenization
 from bert.tasks.features import FeatureTagger
 from bert.tasks.heads import tagging_model
 from bert.tasks.tagging import entities as tagging_entities
+from bert.tasks.tagging import predictions as tagging_predictions
 from bert.tasks.tagging import windows as tagging_windows
 from bert.tasks.tagging import words as tagging_words
 from bert.tasks.tagging.saved_model import GraphWordSpans, export_tagger
@@ -89,9 +90,9 @@ def tagger(request, tmp_path_factory):
         features = tagging_windows.make_features(sentences, task, tokenizer, LENGTH)
         inputs = {name: features[name] for name in model.input}
         logits = run(inputs).numpy()
-        predictions = tagging_windows.decode(task, sentences, features, logits)
+        predictions = tagging_predictions.decode(task, sentences, features, logits)
         entities = [
-            tagging_windows.text_entities(*each, task.scheme)
+            tagging_predictions.text_entities(*each, task.scheme)
             for each in zip(batch, spans, predictions, strict=True)
         ]
         return entities, as_lists(inputs), logits

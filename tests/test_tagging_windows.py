@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 import tokenization
 from bert.tasks.tagging import entities as tagging_entities
+from bert.tasks.tagging import predictions as tagging_predictions
 from bert.tasks.tagging import sentences as tagging_sentences
 from bert.tasks.tagging import windows as tagging_windows
 
@@ -166,13 +167,13 @@ def test_predictions_come_back_to_their_words(drawn, max_seq_length, context, rn
         sentences, TASK, TOKENIZER, max_seq_length, document_context=context
     )
     logits = 3.0 * np.eye(len(TASK.labels))[features["label_ids"]]
-    predictions = tagging_windows.decode(TASK, sentences, features, logits)
+    predictions = tagging_predictions.decode(TASK, sentences, features, logits)
     assert [each.tags for each in predictions] == gold
     probability = np.exp(3) / (np.exp(3) + 4)
     for each in predictions:
         np.testing.assert_allclose(each.probabilities, probability)
-    assert tagging_windows.loss(features, logits) == pytest.approx(-np.log(probability))
-    scores = tagging_windows.score(TASK, sentences, predictions)
+    assert tagging_predictions.loss(features, logits) == pytest.approx(-np.log(probability))
+    scores = tagging_predictions.score(TASK, sentences, predictions)
     assert scores["accuracy"] == 1
     assert scores["num_correct"] == scores["num_gold"] == scores["num_found"]
 
@@ -197,14 +198,14 @@ def test_a_sentence_without_words_has_no_window_and_no_tags():
     features = tagging_windows.make_features(sentences, TASK, TOKENIZER, 8)
     assert len(features["input_ids"]) == 2
     logits = np.zeros((*features["input_ids"].shape, len(TASK.labels)))
-    predictions = tagging_windows.decode(TASK, sentences, features, logits)
+    predictions = tagging_predictions.decode(TASK, sentences, features, logits)
     assert [each.tags for each in predictions] == [["O"], [], ["O"]]
     empty = tagging_windows.make_features([tagging_sentences.Sentence([])], TASK, TOKENIZER, 8)
     assert empty["input_ids"].shape == (0, 8)
     assert (
-        tagging_windows.decode(TASK, [tagging_sentences.Sentence([])], empty, np.zeros((0, 8, 5)))[
-            0
-        ].tags
+        tagging_predictions.decode(
+            TASK, [tagging_sentences.Sentence([])], empty, np.zeros((0, 8, 5))
+        )[0].tags
         == []
     )
 
@@ -218,7 +219,7 @@ def test_a_type_that_was_not_trained_is_an_error_with_its_line():
 def test_features_of_other_sentences_are_an_error():
     features = tagging_windows.make_features([sentence([1, 1])], TASK, TOKENIZER, 8)
     with pytest.raises(ValueError, match=r"They have 2 words, not 3"):
-        tagging_windows.decode(TASK, [sentence([1, 1, 1])], features, np.zeros((1, 8, 5)))
+        tagging_predictions.decode(TASK, [sentence([1, 1, 1])], features, np.zeros((1, 8, 5)))
     with pytest.raises(ValueError, match=r"`max_seq_length` must be at least 3"):
         tagging_windows.make_features([sentence([1])], TASK, TOKENIZER, 2)
 
@@ -255,10 +256,10 @@ def test_entities_of_raw_text_have_their_characters():
     text = " Frau Müller,  aus  New York."
     words, spans = tagging_windows.read_text(text, "word")
     assert words.words == ["Frau", "Müller", ",", "aus", "New", "York", "."]
-    prediction = tagging_windows.Prediction(
+    prediction = tagging_predictions.Prediction(
         ["B-PER", "I-PER", "O", "O", "I-LOC", "I-LOC", "O"], [0.9, 0.7, 1, 1, 0.5, 0.25, 1]
     )
-    entities = tagging_windows.text_entities(text, spans, prediction, "iob2")
+    entities = tagging_predictions.text_entities(text, spans, prediction, "iob2")
     assert entities == [
         {"type": "PER", "start": 1, "end": 12, "text": "Frau Müller", "score": pytest.approx(0.8)},
         {"type": "LOC", "start": 20, "end": 28, "text": "New York", "score": 0.375},

@@ -17,6 +17,7 @@ from bert.tasks.features import Extractor, FeatureTagger, LayerMix, WordTagger
 from bert.tasks.layers import FEATURE_LAYERS, combine, parse_layers, width
 from bert.tasks.tagging import batches as tagging_batches
 from bert.tasks.tagging import entities as tagging_entities
+from bert.tasks.tagging import predictions as tagging_predictions
 from bert.tasks.tagging import windows as tagging_windows
 from bert.tasks.tagging.sentences import Sentence
 from bert.training.batches import Batches
@@ -168,10 +169,10 @@ def test_words_are_decoded_as_from_windows(config):
     words = tagging_batches.compact(arrays)
     compacted = np.zeros((*words["label_ids"].shape, len(task.labels)))
     compacted[words["label_mask"] > 0] = logits[arrays["label_mask"] > 0]
-    ours = tagging_windows.decode(task, sentences, words, compacted)
-    assert ours == tagging_windows.decode(task, sentences, arrays, logits)
-    assert tagging_windows.loss(words, compacted) == pytest.approx(
-        tagging_windows.loss(arrays, logits)
+    ours = tagging_predictions.decode(task, sentences, words, compacted)
+    assert ours == tagging_predictions.decode(task, sentences, arrays, logits)
+    assert tagging_predictions.loss(words, compacted) == pytest.approx(
+        tagging_predictions.loss(arrays, logits)
     )
 
 

@@ -7,8 +7,9 @@ from typing import Any
 from bert.reports.sections import Example, Mark, Marked, Section, Table, filter_link, worst_first
 from bert.tasks.tagging import entities as tagging_entities
 from bert.tasks.tagging.entities import Entity
+from bert.tasks.tagging.predictions import Prediction
 from bert.tasks.tagging.sentences import Sentence
-from bert.tasks.tagging.windows import Prediction, Task
+from bert.tasks.tagging.windows import Task
 
 # Longer sentences are cut, in words.
 _MAX_WORDS = 400
@@ -41,7 +42,7 @@ def make_sections(
       part: Whose the sentences are, such as "dev".
       sentences: With their tags.
       predictions: Of the same words.
-      scores: As `windows.score` gives them.
+      scores: As `predictions.score` gives them.
     """
     types = scores["tags" if task.is_plain else "types"]
     columns = _TAG_COLUMNS if task.is_plain else _COLUMNS

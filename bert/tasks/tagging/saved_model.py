@@ -174,7 +174,7 @@ class _Tagger(saved_model.ExportedModel):
         )
 
     def _entities(self, texts: Tensor, words: _Words, logits: Tensor) -> dict[str, Tensor]:
-        """Returns the entities as `windows.text_entities` does, of logits float64 [W, C]."""
+        """Returns the entities as `predictions.text_entities` does, of logits float64 [W, C]."""
         labels = tf.argmax(logits, axis=-1)
         probabilities = tf.reduce_max(tf.nn.softmax(logits), axis=-1)
         pairs = tf.stack([tf.concat([labels[:1], labels[:-1]], 0), labels], 1)

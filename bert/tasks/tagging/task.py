@@ -20,6 +20,7 @@ from bert.tasks.features import FeatureTagger
 from bert.tasks.heads import tagging_model, tagging_objective
 from bert.tasks.tagging import entities as tagging_entities
 from bert.tasks.tagging import plain_tags
+from bert.tasks.tagging import predictions as tagging_predictions
 from bert.tasks.tagging import sentences as tagging_sentences
 from bert.tasks.tagging import windows as tagging_windows
 from bert.tasks.tagging.batches import FeatureBatches, WordFeatures, compact
@@ -39,7 +40,7 @@ _SCORES = ("precision", "recall", "f1", "accuracy", "macro_f1", "loss")
 class Predictions:
     """A label for each word, sentence by sentence, and the loss, which is NaN without entities."""
 
-    sentences: list[tagging_windows.Prediction]
+    sentences: list[tagging_predictions.Prediction]
     loss: float
 
 
@@ -190,11 +191,11 @@ class Tagging:
     def decode(self, inputs: Inputs, outputs: Outputs) -> Predictions:
         arrays = inputs.arrays
         logits = collect_padded(outputs, arrays["label_ids"].shape, "logits")
-        predictions = tagging_windows.decode(self.task, inputs.examples, arrays, logits)
+        predictions = tagging_predictions.decode(self.task, inputs.examples, arrays, logits)
         if not self._is_scored(inputs.examples):
             return Predictions(predictions, math.nan)
-        known = tagging_windows.is_known(inputs.examples, self.task)
-        return Predictions(predictions, tagging_windows.loss(arrays, logits, known))
+        known = tagging_predictions.is_known(inputs.examples, self.task)
+        return Predictions(predictions, tagging_predictions.loss(arrays, logits, known))
 
     def _is_scored(self, sentences: Sequence[Sentence]) -> bool:
         return tagging_sentences.has_labels(sentences, self.task.scheme)
@@ -202,13 +203,13 @@ class Tagging:
     def answers(self, inputs: Inputs, predictions: Predictions) -> list[dict[str, Any]]:
         """Returns for each text its `entities`, or where all is tagged or cut, its `words`.
 
-        These are as `windows.text_entities` and `windows.text_words` give them.
+        These are as `predictions.text_entities` and `predictions.text_words` give them.
         """
         tells_words = self.task.is_plain or self.task.cuts_words
         if self.task.scheme != tagging_entities.WORDS and tells_words:
-            name, tell = "words", tagging_windows.text_words
+            name, tell = "words", tagging_predictions.text_words
         else:
-            name, tell = "entities", tagging_windows.text_entities
+            name, tell = "entities", tagging_predictions.text_entities
         return [
             {name: tell(raw.text, raw.spans, each, self.task.scheme)}
             for raw, each in zip(inputs.examples, predictions.sentences, strict=True)
@@ -217,7 +218,7 @@ class Tagging:
     def score(self, inputs: Inputs, predictions: Predictions) -> dict[str, Any]:
         if not self._is_scored(inputs.examples):
             return {}
-        scores = tagging_windows.score(self.task, inputs.examples, predictions.sentences)
+        scores = tagging_predictions.score(self.task, inputs.examples, predictions.sentences)
         baseline = {"baseline": scores.pop("baseline"), "baseline_metric": self.metric}
         return {**scores, "loss": predictions.loss, **baseline}
 
