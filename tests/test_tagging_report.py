@@ -72,7 +72,7 @@ def test_of_tags_of_words_the_mistakes_alone_are_marked():
     task = Task(labels=("NN", "VB"), scheme="words")
     sentence = Sentence(["dogs", "bark"], ["NN", "VB"])
     predictions = [Prediction(["NN", "NN"], [0.9, 0.5])]
-    *_, examples = report.make_sections(task, "dev", [sentence], predictions, {"types": {}})
+    *_, examples = report.make_sections(task, "dev", [sentence], predictions, {"tags": {}})
     marks = [
         [each for each in line.pieces if isinstance(each, Mark)]
         for line in examples.examples[0].blocks
