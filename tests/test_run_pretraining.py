@@ -507,8 +507,9 @@ ORIGINAL_FLAGS = {
     "input_file": None,
     "output_dir": None,
     "init_checkpoint": None,
-    "max_seq_length": 128,
-    "max_predictions_per_seq": 20,
+    # As the index beside the records says, or else 128 and 20.
+    "max_seq_length": None,
+    "max_predictions_per_seq": None,
     "do_train": False,
     "do_eval": False,
     "train_batch_size": 32,
