@@ -22,7 +22,7 @@ from bert.command_line.checks import Checks, start
 from bert.command_line.console import Progress, run_script
 from bert.command_line.flags import REQUIRED, changed_flags, flag
 from bert.command_line.lines import show_lines
-from bert.command_line.settings import LengthSettings, OutputSettings, VocabularySettings
+from bert.command_line.settings import OutputSettings, VocabularySettings
 from bert.files.casing import warn_of_casing
 from bert.files.outputs import check_outputs
 from bert.files.paths import file_size, open_file, read_file, read_lines
@@ -32,6 +32,7 @@ from bert.files.tables import describe_files, find_texts
 from bert.original import instances as original_instances
 from bert.tasks.pretraining import making
 from bert.tasks.pretraining.instances import InstanceTable, TrainingInstance, write_instances
+from bert.tasks.pretraining.masking import create_masked_lm_predictions
 from bert.tasks.pretraining.statistics import describe_corpus, describe_instances
 
 # What people import from the original's create_pretraining_data.py.
@@ -46,7 +47,7 @@ SHORTEST_SEQUENCE = 5
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(VocabularySettings, LengthSettings, OutputSettings):
+class Settings(VocabularySettings, OutputSettings):
     """The flags of this script, by name."""
 
     input_file: str = flag(
@@ -65,6 +66,17 @@ class Settings(VocabularySettings, LengthSettings, OutputSettings):
         "Lower-case the text and strip accents: true for uncased models, false for cased ones.",
         alias="do_lower",
         group="model",
+    )
+    max_seq_length: int = flag(
+        128,
+        "Tokens per sequence, [CLS] and [SEP] included; the same for the data and for training.",
+        low=1,
+    )
+    max_predictions_per_seq: int = flag(
+        20,
+        "Masked tokens per sequence at most, about max_seq_length * masked_lm_prob; the same for "
+        "the data and for training.",
+        low=1,
     )
     do_whole_word_mask: bool = flag(
         False, "Mask all pieces of a word or none, rather than single ones."
@@ -324,77 +336,6 @@ def truncate_seq_pair(
             start_b += from_front
     tokens_a[:] = tokens_a[start_a : start_a + length_a]
     tokens_b[:] = tokens_b[start_b : start_b + length_b]
-
-
-def create_masked_lm_predictions(
-    tokens: Sequence[str],
-    masked_lm_prob: float,
-    max_predictions_per_seq: int,
-    vocab_words: Sequence[str],
-    rng: random.Random,
-    *,
-    do_whole_word_mask: bool = False,
-) -> tuple[list[str], list[int], list[str]]:
-    """Returns the tokens with some masked, their positions, and what stood there (section 3.1).
-
-    Of those chosen, 80 % become [MASK], 10 % a random token and 10 % stay. A random token may be
-    any, [PAD] and [unused1] included, as in the original.
-    """
-    candidates, followers = _mask_candidates(tokens, do_whole_word_mask)
-    _shuffle(candidates, rng)
-    num_to_predict = min(max_predictions_per_seq, max(1, round(len(tokens) * masked_lm_prob)))
-    positions = _choose(candidates, followers, num_to_predict)
-    output = list(tokens)
-    for position in positions:
-        if rng.random() < 0.8:
-            output[position] = "[MASK]"
-        elif rng.random() >= 0.5:
-            output[position] = vocab_words[rng.randint(0, len(vocab_words) - 1)]
-    positions.sort()
-    return output, positions, [tokens[position] for position in positions]
-
-
-def _mask_candidates(
-    tokens: Sequence[str], do_whole_word_mask: bool
-) -> tuple[list[int], dict[int, list[int]]]:
-    """Returns the positions that can be chosen, and for some those that are masked with them."""
-    candidates = [i for i, token in enumerate(tokens) if token not in {"[CLS]", "[SEP]"}]
-    if not do_whole_word_mask:
-        return candidates, {}
-    followers: dict[int, list[int]] = {}
-    firsts = candidates[:1]
-    for position in candidates[1:]:
-        # Faithful: pieces that begin segment b, its front cut off, go with the last word of a.
-        if tokens[position].startswith("##"):
-            followers.setdefault(firsts[-1], []).append(position)
-        else:
-            firsts.append(position)
-    return firsts, followers
-
-
-def _choose(
-    candidates: Sequence[int], followers: Mapping[int, Sequence[int]], num_to_predict: int
-) -> list[int]:
-    """Returns the first candidates and what goes with them, leaving out words too long to fit."""
-    if not followers:
-        return list(candidates[:num_to_predict])
-    positions: list[int] = []
-    for first in candidates:
-        word = [first, *followers.get(first, ())]
-        if len(positions) + len(word) <= num_to_predict:
-            positions += word
-    return positions
-
-
-def _shuffle(items: list[int], rng: random.Random) -> None:
-    """Does what `rng.shuffle(items)` does, with the same draws, in a third of the time."""
-    getrandbits = rng.getrandbits
-    for last in range(len(items) - 1, 0, -1):
-        bits = (last + 1).bit_length()
-        other = getrandbits(bits)
-        while other > last:
-            other = getrandbits(bits)
-        items[last], items[other] = items[other], items[last]
 
 
 def run(settings: Settings) -> InstanceTable:

@@ -17,6 +17,7 @@ import create_pretraining_data as data
 import tokenization
 from bert.files.paths import index_path
 from bert.files.records import decode_index
+from bert.tasks.pretraining import masking
 from bert.tasks.pretraining.instances import BATCH, InstanceTable
 
 VOCAB = str(GOLDEN / "vocab.txt")
@@ -117,7 +118,7 @@ def test_records_of_real_text_equal_the_original(tmp_path, name, flags_name):
 def test_shuffle_draws_as_python_does(length, seed):
     ours, theirs = random.Random(seed), random.Random(seed)
     items, expected = list(range(length)), list(range(length))
-    data._shuffle(items, ours)
+    masking._shuffle(items, ours)
     theirs.shuffle(expected)
     assert items == expected
     assert ours.getstate() == theirs.getstate()

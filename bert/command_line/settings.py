@@ -89,23 +89,6 @@ class OutputSettings(CheckSettings):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LengthSettings:
-    """The flags that the records of pre-training and the training on them share."""
-
-    max_seq_length: int = flag(
-        128,
-        "Tokens per sequence, [CLS] and [SEP] included; the same for the data and for training.",
-        low=1,
-    )
-    max_predictions_per_seq: int = flag(
-        20,
-        "Masked tokens per sequence at most, about max_seq_length * masked_lm_prob; the same for "
-        "the data and for training.",
-        low=1,
-    )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingSettings(ModelSettings):
     """The flags of every script that trains."""
 

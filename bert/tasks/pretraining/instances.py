@@ -1,6 +1,6 @@
 """Training instances of pre-training: a small table of them, and records (paper, section 3.1).
 
-How they are made, next-sentence sampling and masking, is in create_pretraining_data.py.
+How they are made is in create_pretraining_data.py, masking in `masking`.
 """
 
 import array
