@@ -114,7 +114,7 @@ MAKERS = {name: each for each in reversed(COMMANDS) for name in outputs_of(each)
 
 
 class Reader:
-    """Someone who tries the commands of README and docs in one folder, and none without those that it needs."""
+    """Tries the commands of README and docs in one folder, each after those that it needs."""
 
     def __init__(self, folder: Path) -> None:
         copy_project(folder)
