@@ -1,3 +1,4 @@
+import dataclasses
 import math
 
 import numpy as np
@@ -15,6 +16,10 @@ def make_task(task_type="classification", labels=("no", "yes", "maybe"), is_pair
 
 
 def sections_of(task, examples, label_ids, logits):
+    examples = [
+        dataclasses.replace(each, label=str(label))
+        for each, label in zip(examples, label_ids, strict=True)
+    ]
     label_ids, logits = np.array(label_ids), np.array(logits, np.float32)
     scores = classification_results.score(task, logits, label_ids)
     made = report.make_sections(task, "dev", examples, label_ids, logits, scores)
@@ -92,3 +97,31 @@ def test_of_many_numbers_every_nth_is_a_point(monkeypatch):
     made, _ = sections_of(make_task("regression", ()), examples, values, values)
     assert [point[2] for point in made[Scatter].points] == [0, 3]
     assert len(made[Examples].examples) == 5
+
+
+@pytest.mark.parametrize("task_type", ["classification", "multi_label", "regression"])
+def test_what_has_no_label_is_neither_right_nor_wrong(task_type):
+    labels = () if task_type == "regression" else ("no", "yes")
+    task = make_task(task_type, labels)
+    # Without a label, an example has a placeholder in place of it.
+    values = {
+        "classification": ([[0], [0], [1]], [[9, 0], [0, 9], [9, 0]]),
+        "multi_label": ([[0, 0], [0, 0], [1, 0]], [[-9, -9], [9, 9], [-9, -9]]),
+        "regression": ([[0.0], [0.0], [1.0]], [[0.0], [9.0], [2.0]]),
+    }
+    label_ids, logits = map(np.array, values[task_type])
+    examples = [InputExample(str(i), "text", label=label) for i, label in enumerate([None, "", ""])]
+    scores = classification_results.score(task, logits[1:], label_ids[1:])
+    made = report.make_sections(task, "test", examples, label_ids, logits, scores)
+    shown = made[-1].examples
+    # It comes last, and all keep their numbers in the file.
+    assert sorted(each.number for each in shown) == [0, 1, 2]
+    unknown = shown[-1]
+    assert (unknown.number, unknown.is_right, [*unknown.right]) == (0, None, [])
+    assert not any(fact.startswith(("loss", "right", "error")) for fact in unknown.facts)
+    assert "1 of 3 have no label" in made[-1].note
+    if task_type == "regression":
+        assert [point[2] for point in made[0].points] == [1, 2]
+    else:
+        assert [each.is_right for each in shown[:2]] == [False, False]
+        assert not any(bar.is_right for bar in unknown.blocks[-1].bars)

@@ -29,3 +29,13 @@ def test_endings_have_their_probabilities_and_the_right_and_the_chosen_one_are_t
     assert sum(bar.probability for bar in bars.bars) == pytest.approx(1)
     # The third ending of the second example is not there.
     assert [bar.text for bar in right.blocks[1].bars] == ["a", "b"]
+
+
+def test_what_has_no_label_is_neither_right_nor_wrong():
+    examples = [Example("x", "He", ("a", "b"), None), Example("y", "He", ("a", "b"), 1)]
+    arrays = {"choice_mask": np.ones((2, 2), int), "label_ids": np.array([[0], [1]])}
+    [section] = make_sections("test", examples, arrays, np.array([[0.0, 9.0], [0.0, 1.0]]))
+    known, unknown = section.examples
+    assert (known.number, known.is_right) == (1, True)
+    assert (unknown.number, unknown.is_right, unknown.facts) == (0, None, ["x"])
+    assert "1 of 2 have no label" in section.note

@@ -12,6 +12,8 @@ from typing import Any
 # Examples that a page holds at most, the worst ones.
 MAX_EXAMPLES = 1_000
 MAX_CHARACTERS = 2_000
+# The rank of an example that has no label; all others come before it.
+UNKNOWN = -math.inf
 
 
 @dataclasses.dataclass(frozen=True)
@@ -206,6 +208,11 @@ class Examples:
 Section = Curves | Table | Matrix | Scatter | Examples
 
 
+def labelled(examples: Sequence[Any]) -> list[int]:
+    """Returns the places of the examples whose `label` is known: only these are right or wrong."""
+    return [place for place, each in enumerate(examples) if each.label is not None]
+
+
 def worst_first(
     key: str,
     title: str,
@@ -215,7 +222,14 @@ def worst_first(
     labels: Sequence[str] = (),
     note: str = "",
 ) -> Examples:
-    """Returns examples in the order of their rank, the first `MAX_EXAMPLES` of them."""
+    """Returns examples in the order of their rank, the first `MAX_EXAMPLES` of them.
+
+    What is right is not known of those of the rank `UNKNOWN`, which the page says.
+    """
+    unknown = sum(example.rank == UNKNOWN for example in examples)
+    if unknown:
+        said = f"{unknown:,} of {len(examples):,} have no label: they are neither right nor wrong."
+        note = f"{note} {said}".strip()
     ranked = sorted(examples, key=lambda example: -example.rank)
     return Examples(key, title, order, ranked[:MAX_EXAMPLES], labels, len(ranked), note)
 

@@ -1,5 +1,6 @@
 """What a page shows of labelled texts: where the model errs, and the texts themselves."""
 
+import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,6 +9,7 @@ import numpy as np
 from scipy.special import log_softmax
 
 from bert.reports.sections import (
+    UNKNOWN,
     Bar,
     Bars,
     Block,
@@ -21,6 +23,7 @@ from bert.reports.sections import (
     Table,
     Text,
     filter_link,
+    labelled,
     shorten,
     worst_first,
 )
@@ -51,7 +54,7 @@ def make_sections(
     Args:
       task: What was decided.
       part: Whose the examples are, such as "dev".
-      examples: The examples.
+      examples: The examples; those without a label are shown, and count nowhere.
       label_ids: As `make_features` gives them.
       logits: float [B, C].
       scores: As `results.score` gives them.
@@ -67,12 +70,15 @@ def make_sections(
         losses = -np.take_along_axis(log_softmax(logits, axis=1), right, axis=1)[:, 0]
         chosen = np.eye(len(task.labels), dtype=bool)[logits.argmax(axis=1)]
         right = np.eye(len(task.labels), dtype=bool)[right[:, 0]]
+    known = np.zeros((len(examples), 1), bool)
+    known[labelled(examples)] = True
+    losses = np.where(known[:, 0], losses, UNKNOWN)
     rows: list[list[Cell]] = [
         [filter_link(label, part, right=label), *(row[name] for name in _COLUMNS)]
         for label, row in scores["per_class"].items()
     ]
     table = Table(f"Labels of the {part} set", ["label", *_COLUMNS.values()], rows)
-    shown = _examples(task, part, examples, right > 0, chosen, losses, logits)
+    shown = _examples(task, part, examples, (right > 0) & known, chosen, losses, logits)
     return [*_confusions(task, part, scores), table, shown]
 
 
@@ -109,7 +115,7 @@ def _examples(
     losses: np.ndarray,
     logits: np.ndarray,
 ) -> Examples:
-    """Returns the examples; `right` and `chosen` are bool [B, C]."""
+    """Returns the examples; `right` and `chosen` are bool [B, C], and `losses` the ranks."""
     chances = classification_results.probabilities(task, logits)
     order = np.argsort(-chances, axis=1, kind="stable")
     labels = task.labels
@@ -127,12 +133,13 @@ def _examples(
             for label in order[number]
             if picked[label]
         ]
+        is_known = bool(losses[number] != UNKNOWN)
         shown.append(
             Example(
                 number,
                 float(losses[number]),
-                bool((right[number] == chosen[number]).all()),
-                [f"loss {losses[number]:.3f}", example.guid],
+                bool((right[number] == chosen[number]).all()) if is_known else None,
+                [*[f"loss {losses[number]:.3f}"] * is_known, example.guid],
                 [*_texts(example), Bars(bars)],
                 list(itertools.compress(labels, right[number])),
                 list(itertools.compress(labels, chosen[number])),
@@ -151,18 +158,18 @@ def _regression(
     part: str, examples: Sequence[InputExample], right: np.ndarray, said: np.ndarray
 ) -> list[Section]:
     pairs = list(zip(right.tolist(), said.tolist(), strict=True))
+    known = labelled(examples)
     shown = [
-        Example(
-            number,
-            abs(said - right),
-            None,
-            [f"right {right:.6g}", f"said {said:.4g}", f"error {said - right:+.4g}", example.guid],
-            _texts(example),
-        )
-        for number, (example, (right, said)) in enumerate(zip(examples, pairs, strict=True))
+        Example(number, UNKNOWN, None, [f"said {pair[1]:.4g}", example.guid], _texts(example))
+        for number, (example, pair) in enumerate(zip(examples, pairs, strict=True))
     ]
+    for number in known:
+        right_, said_ = pairs[number]
+        facts = [f"right {right_:.6g}", *shown[number].facts]
+        facts.insert(2, f"error {said_ - right_:+.4g}")
+        shown[number] = dataclasses.replace(shown[number], rank=abs(said_ - right_), facts=facts)
     examples_ = worst_first(part, f"Examples of the {part} set", shown, order="error")
-    points = [[*pair, number] for number, pair in enumerate(pairs)]
+    points = [[*pairs[number], number] for number in known]
     every = -(-len(points) // _MAX_POINTS)
     note = "Those on the line are right. A click on a point shows its example."
     return [Scatter(f"Said and right, {part} set", points[::every], part, note), examples_]

@@ -14,7 +14,7 @@ import tokenization
 from bert.files.manifest import claim
 from bert.files.outputs import make_folder
 from bert.files.split import DevSplit, split_fields, stored_split
-from bert.reports.sections import Section
+from bert.reports.sections import Section, labelled
 from bert.tasks.classification import examples as classification_examples
 from bert.tasks.classification import results as classification_results
 from bert.tasks.classification.examples import DataSet, InputExample
@@ -182,7 +182,7 @@ class Classification:
         return classification_results.decode(self.task, predictions)
 
     def score(self, inputs: Inputs, predictions: np.ndarray) -> dict[str, Any]:
-        known = [place for place, each in enumerate(inputs.examples) if each.label is not None]
+        known = labelled(inputs.examples)
         # Those of GLUE's test sets are secret.
         if not known:
             return {}

@@ -4,7 +4,18 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from bert.reports.sections import Bar, Bars, Block, Example, Section, Text, shorten, worst_first
+from bert.reports.sections import (
+    UNKNOWN,
+    Bar,
+    Bars,
+    Block,
+    Example,
+    Section,
+    Text,
+    labelled,
+    shorten,
+    worst_first,
+)
 from bert.tasks.swag import examples as swag_examples
 
 
@@ -15,6 +26,7 @@ def make_sections(
     logits: np.ndarray,
 ) -> list[Section]:
     """Returns what a page shows; arguments as `examples.decode`, and whose the examples are."""
+    known = {*labelled(examples)}
     losses = swag_examples.losses(arrays, logits).tolist()
     decoded = swag_examples.decode(examples, arrays, logits)
     shown = []
@@ -26,7 +38,10 @@ def make_sections(
                 zip(example.endings, answer["probabilities"], strict=True)
             )
         ]
-        facts = [f"loss {losses[number]:.3f}", example.id]
         blocks: list[Block] = [Text(shorten(example.context)), Bars(bars)]
-        shown.append(Example(number, losses[number], said == example.label, facts, blocks))
+        if number in known:
+            facts = [f"loss {losses[number]:.3f}", example.id]
+            shown.append(Example(number, losses[number], said == example.label, facts, blocks))
+        else:
+            shown.append(Example(number, UNKNOWN, None, [example.id], blocks))
     return [worst_first(part, f"Examples of the {part} set", shown, order="loss")]

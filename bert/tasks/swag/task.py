@@ -13,7 +13,7 @@ import tokenization
 from bert.files.manifest import claim
 from bert.files.paths import describe_folder, find_file, is_file
 from bert.files.split import DevSplit, split_fields, stored_split
-from bert.reports.sections import Section
+from bert.reports.sections import Section, labelled
 from bert.tasks.heads import choice_model, choice_objective
 from bert.tasks.swag import examples as swag_examples
 from bert.tasks.swag.report import make_sections
@@ -173,7 +173,7 @@ class MultipleChoice:
         return swag_examples.decode(inputs.examples, inputs.arrays, predictions)
 
     def score(self, inputs: Inputs, predictions: np.ndarray) -> dict[str, Any]:
-        known = [place for place, each in enumerate(inputs.examples) if each.label is not None]
+        known = labelled(inputs.examples)
         if not known:
             return {}
         if len(known) < len(inputs.examples):
