@@ -52,8 +52,19 @@ def test_a_label_that_occurs_once_is_trained_on():
 
 @pytest.mark.parametrize("fraction", [0.0, 0.9])
 def test_no_side_may_be_empty(fraction):
-    with pytest.raises(ValueError, match=r"'my.csv' has 1\. Give a `--dev_file`"):
+    with pytest.raises(ValueError, match=r"'my.csv' has 1, with 1 different texts\. Give a"):
         divide(["only"], ["a"], fraction)
+
+
+def test_texts_that_are_all_the_same_are_told():
+    with pytest.raises(ValueError, match=r"has 40, with 1 different texts\. Give a `--dev_file`"):
+        divide([" A text", "a  text"] * 20, ["x", "y"] * 20)
+
+
+@pytest.mark.parametrize("fraction", [0.0, 1.0, -0.5, float("nan")])
+def test_the_fraction_leaves_something_to_both_sides(fraction):
+    with pytest.raises(ValueError, match=r"`--dev_fraction` must be between 0 and 1, .* Received"):
+        run_classifier.Settings(output_dir="out", dev_fraction=fraction)
 
 
 def test_a_dev_set_is_split_off_only_where_there_is_no_other():

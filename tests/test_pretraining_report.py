@@ -34,6 +34,8 @@ def record():
 def test_what_was_masked_stands_in_its_place_with_the_guesses():
     matrix, section = make_sections(record(), TOKENS)
     assert matrix.counts == [[0, 0], [1, 0]]
+    # The greatest loss among these is not that of all.
+    assert "the first 1 records" in matrix.note and "the first 1 records" in section.note
     [example] = section.examples
     assert example.rank == pytest.approx(-np.log([0.5, 0.2]).mean())
     assert (example.right, example.said) == (["is random"], ["follows"])

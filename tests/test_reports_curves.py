@@ -6,8 +6,6 @@ import pytest
 from hypothesis import given
 
 from bert.reports.curves import EVALUATIONS, TRAIN_LOG, read_curves, thin
-from bert.training.evaluation import HISTORY_FILE
-from bert.training.train_log import TRAIN_LOG_FILE
 
 
 def write_lines(path, lines):
@@ -20,10 +18,6 @@ def charts_of(folder):
         for curves in read_curves(str(folder))
         for chart in curves.charts
     }
-
-
-def test_the_files_are_those_that_a_training_writes():
-    assert (TRAIN_LOG, EVALUATIONS) == (TRAIN_LOG_FILE, HISTORY_FILE)
 
 
 def test_losses_share_a_chart_and_every_other_number_has_its_own(tmp_path):

@@ -294,3 +294,11 @@ class FileSettings(EvaluatedSettings):
         None,
         "Seed by which that part is chosen; absent, --seed, of several runs the first's.",
     )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.dev_fraction < 1:
+            raise ValueError(
+                "`--dev_fraction` must be between 0 and 1, neither of them, so that something is "
+                f"left to train on and to evaluate on. Received {self.dev_fraction!r}."
+            )

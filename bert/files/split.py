@@ -47,14 +47,16 @@ class DevSplit:
         Raises:
           ValueError: where a part would be empty.
         """
-        places = self._choose([_plain(each) for each in keys], strata)
+        plain = [_plain(each) for each in keys]
+        places = self._choose(plain, strata)
         train = [example for i, example in enumerate(examples) if i not in places]
         dev = [examples[i] for i in sorted(places)]
         if not train or not dev:
             raise ValueError(
                 f"`--train_file` must hold examples enough to split off `--dev_fraction` "
-                f"({self.fraction:g}) of them for the dev set. {path!r} has {len(examples)}. Give "
-                "a `--dev_file`."
+                f"({self.fraction:g}) of them for the dev set: one of each label is trained on, "
+                f"and the same texts stay together. {path!r} has {len(examples)}, with "
+                f"{len({*plain})} different texts. Give a `--dev_file`."
             )
         logging.info(
             "There is no --dev_file: %d of the %d examples in %s are split off for it by the seed "

@@ -1,7 +1,6 @@
 """The curves of a training, from the files in its folder."""
 
 import itertools
-import json
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,10 +8,11 @@ from typing import Any
 
 from absl import logging
 
+from bert.files.json_text import parse_json
 from bert.files.paths import is_file, read_file
 from bert.reports.sections import Chart, Curves, Series
 
-# Both have a JSON object on each line, with its `step`.
+# What a training writes: a JSON object on each line, with its `step`.
 TRAIN_LOG = "train_log.jsonl"
 EVALUATIONS = "evaluations.jsonl"
 
@@ -42,8 +42,8 @@ def _read_lines(path: str) -> list[dict[str, Any]]:
     lines = []
     for number, line in enumerate(read_file(path).splitlines(), start=1):
         try:
-            value = json.loads(line)
-        except (ValueError, RecursionError):
+            value = parse_json(line)
+        except ValueError:
             value = None
         if isinstance(value, dict) and type(value.get("step")) is int:
             lines.append(value)

@@ -16,6 +16,7 @@ from bert.files.json_text import parse_json
 from bert.files.manifest import claim, claim_folder
 from bert.files.paths import read_file
 from bert.files.weight_names import of_step
+from bert.reports.curves import EVALUATIONS
 from bert.training.loop import Batch, Observer
 from bert.training.progress import open_summaries, write_summaries
 from bert.weights import checkpoint
@@ -23,7 +24,6 @@ from bert.weights import checkpoint
 Tensor = Any
 
 BEST = "best"
-HISTORY_FILE = "evaluations.jsonl"
 
 
 def evaluate(
@@ -166,7 +166,7 @@ class EarlyStopping:
     def open(self, folder: str, model: keras.Model, step: int, *, writes: bool) -> None:
         """Starts at `step` of the training in `folder`; reads what came before."""
         self._folder, self._model, self._writes = folder, model, writes
-        path = os.path.join(folder, HISTORY_FILE)
+        path = os.path.join(folder, EVALUATIONS)
         history = _read_history(path, self.metric) if step else []
         self._history = [scores for scores in history if scores["step"] <= step]
         self._step = step
@@ -210,7 +210,7 @@ class EarlyStopping:
                 best.save({variable.path: variable for variable in self._model.weights}, step)
             write_summaries(self._writer, step, scores)
             text = "".join(json.dumps(line) + "\n" for line in self._history)
-            write_text(claim(self._folder, HISTORY_FILE), text)
+            write_text(claim(self._folder, EVALUATIONS), text)
         if self.is_over:
             logging.info(
                 "No better %s in %d evaluations: training ends.", self.metric, self.patience

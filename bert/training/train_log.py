@@ -16,8 +16,7 @@ from bert.files.durable import write_text
 from bert.files.json_text import parse_json
 from bert.files.manifest import claim
 from bert.files.paths import is_file, read_file
-
-TRAIN_LOG_FILE = "train_log.jsonl"
+from bert.reports.curves import TRAIN_LOG
 
 # Of a longer training, every n-th step makes a line, so that there are at most so many.
 MOST_LINES = 10_000
@@ -37,7 +36,7 @@ class TrainLog:
     def __init__(self, folder: str, *, first_step: int, num_train_steps: int) -> None:
         self._folder = folder
         self._every = -(-num_train_steps // MOST_LINES)
-        self._lines = _read_lines(os.path.join(folder, TRAIN_LOG_FILE), first_step)
+        self._lines = _read_lines(os.path.join(folder, TRAIN_LOG), first_step)
         self._num_written = -1
 
     def add(self, step: int, results: Mapping[str, float]) -> None:
@@ -50,7 +49,7 @@ class TrainLog:
         """Writes the file, which a checkpoint of the last step may then follow."""
         if len(self._lines) != self._num_written:
             text = "".join(f"{line}\n" for line in self._lines)
-            write_text(claim(self._folder, TRAIN_LOG_FILE), text)
+            write_text(claim(self._folder, TRAIN_LOG), text)
             self._num_written = len(self._lines)
 
 

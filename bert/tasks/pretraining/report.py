@@ -46,14 +46,17 @@ def make_sections(
     right = records["next_sentence_labels"][:, 0]
     said = records["next_sentence_probabilities"].argmax(axis=1)
     counts = np.bincount(2 * right + said, minlength=4).reshape(2, 2).tolist()
-    note = _NOTE if tokens else f"{_NOTE} Without a vocabulary in the folder, tokens are numbers."
+    whose = f"Of the first {count:,} records that were evaluated"
+    note = f"{whose}, in their order by loss. {_NOTE}"
+    if not tokens:
+        note += " Without a vocabulary in the folder, tokens are numbers."
     return [
         Matrix(
             "Whether the second part follows the first",
             _NEXT,
             counts,
             _KEY,
-            f"Of the first {count:,} records that were evaluated.",
+            f"{whose}.",
         ),
         worst_first(_KEY, "Masked sentences", shown, order="loss", labels=_NEXT, note=note),
     ]
