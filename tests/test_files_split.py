@@ -4,7 +4,7 @@ import random
 import pytest
 
 import run_classifier
-from bert.files.split import DevSplit, find_split
+from bert.files.split import DevSplit, find_split, split_fields, stored_split
 
 # Three labels of very different frequency.
 LABELS = ["a"] * 150 + ["b"] * 40 + ["c"] * 10
@@ -83,3 +83,23 @@ def test_a_dev_set_is_split_off_only_where_there_is_no_other():
     assert find(kept, train_file="a.csv", seed=9) == DevSplit(0.3, 4)
     with pytest.raises(ValueError, match="no dev set was split off when the model in 'out'"):
         find(train_file="a.csv")
+
+
+def test_a_split_is_that_of_its_file_and_no_other(tmp_path):
+    def find(name, stored=(), **verbs):
+        given = {"output_dir": "out", "do_eval": True, "train_file": str(tmp_path / name), **verbs}
+        return find_split(run_classifier.Settings(**given), dict(stored))
+
+    (tmp_path / "a.csv").write_text("text,label\na,b\n")
+    (tmp_path / "moved.csv").write_text("text,label\na,b\n")
+    (tmp_path / "longer.csv").write_text("text,label\na,b\nc,d\n")
+    stored = split_fields(find("a.csv", do_train=True))
+    assert find("a.csv", stored) == find("moved.csv", stored) == stored_split(stored)
+    with pytest.raises(ValueError, match=r"`--train_file` must be .* Give the file of then, or"):
+        find("longer.csv", stored)
+    # A folder of before tells of no file.
+    old = {"dev_split": {"fraction": 0.1, "seed": 12345}}
+    assert split_fields(find("longer.csv", old)) == old
+    for damaged in (3, {}, [1], {"fraction": "x", "seed": 1}):
+        with pytest.raises(ValueError, match="`dev_split` must have a fraction and a seed"):
+            stored_split({"dev_split": damaged})

@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 from absl import logging
 
 from bert.command_line.settings import FileSettings
+from bert.files.fingerprints import of_files
+from bert.files.paths import is_file
 
 # Its key in `task.json`.
 _KEY = "dev_split"
@@ -23,10 +25,13 @@ class DevSplit:
     Attributes:
       fraction: About what part of the examples is for it.
       seed: Another one gives another part.
+      sha256: The fingerprint of the training file, of another of which other examples would be
+        chosen; None where it is not known.
     """
 
     fraction: float
     seed: int
+    sha256: str | None = None
 
     def divide(
         self,
@@ -105,15 +110,24 @@ def find_split(settings: FileSettings, stored: Mapping[str, Any]) -> DevSplit | 
         what was split off when it was trained.
 
     Raises:
-      ValueError: where nothing was.
+      ValueError: where nothing was, or of another file.
     """
     if not settings.do_eval or settings.dev_file or settings.data_dir or not settings.train_file:
         return None
+    sha256 = of_files([settings.train_file]) if is_file(settings.train_file) else None
     if settings.do_train:
         seed = settings.seed if settings.split_seed is None else settings.split_seed
-        return DevSplit(settings.dev_fraction, seed)
+        return DevSplit(settings.dev_fraction, seed, sha256)
     if kept := stored_split(stored):
-        return kept
+        # Of a folder without a fingerprint, and of a file that is not there, this tells nothing.
+        if None in (kept.sha256, sha256) or kept.sha256 == sha256:
+            return kept
+        raise ValueError(
+            "`--train_file` must be as it was when the dev set was split off it and the model in "
+            f"{settings.output_dir!r} was trained: of another file, examples that were trained on "
+            f"would be chosen, too. {settings.train_file!r} holds something else. Give the file "
+            "of then, or what to evaluate on as `--dev_file`."
+        )
     raise ValueError(
         "`--dev_file` must be given, for no dev set was split off when the model in "
         f"{settings.output_dir!r} was trained. `--do_train --do_eval` does it."
@@ -122,7 +136,10 @@ def find_split(settings: FileSettings, stored: Mapping[str, Any]) -> DevSplit | 
 
 def split_fields(dev_split: DevSplit | None) -> dict[str, Any]:
     """Returns what `task.json` keeps of how the dev set was split off, {} where it was not."""
-    return {_KEY: dataclasses.asdict(dev_split)} if dev_split else {}
+    if dev_split is None:
+        return {}
+    fields = dataclasses.asdict(dev_split)
+    return {_KEY: {name: value for name, value in fields.items() if value is not None}}
 
 
 def stored_split(stored: Mapping[str, Any]) -> DevSplit | None:
@@ -131,6 +148,7 @@ def stored_split(stored: Mapping[str, Any]) -> DevSplit | None:
     if kept is None:
         return None
     try:
-        return DevSplit(float(kept["fraction"]), int(kept["seed"]))
-    except (KeyError, TypeError, ValueError):
+        sha256 = kept.get("sha256")
+        return DevSplit(float(kept["fraction"]), int(kept["seed"]), sha256 and str(sha256))
+    except (AttributeError, KeyError, TypeError, ValueError):
         raise ValueError(f"`{_KEY}` must have a fraction and a seed. It is {kept!r:.80}.") from None
