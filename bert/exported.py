@@ -11,15 +11,20 @@ import numpy as np
 import tensorflow as tf
 
 from bert.files.paths import find_file, paths_from
+from bert.files.weight_names import SAVED_MODEL_FILE
+from bert.tasks.tagging import entities as tagging_entities
+from bert.tasks.tagging.predictions import as_word
+from bert.tasks.tagging.windows import Task as TaggingTask
 
-FILE = "saved_model.pb"
+# Where probabilities of labels that exclude each other, and of those that do not, are the same.
+_ROUNDING = 1e-6
 
 Answers = list[dict[str, Any]]
 
 
 def is_export(path: str) -> bool:
     """Returns whether a folder is that of a SavedModel."""
-    return find_file(path, [FILE]) is not None
+    return find_file(path, [SAVED_MODEL_FILE]) is not None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,11 +62,8 @@ class ExportedModel:
     """
 
     def __init__(self, path: str, batch_size: int = 32, flag: str = "model") -> None:
-        # Registers the operations of the tokenizer.
-        import tensorflow_text  # type: ignore  # noqa: F401, PLC0415
-
         self._batch_size = batch_size
-        self._model = tf.saved_model.load(path)
+        self._model = _load(path, flag)
         serve = self._model.signatures.get("serving_default")
         found = [] if serve is None else sorted(serve.structured_input_signature[1])
         kinds = {frozenset(each[0]): each for each in _KINDS}
@@ -74,16 +76,12 @@ class ExportedModel:
         self.fields, self.kind, self._decode = kinds[frozenset(found)]
         self.task = self
         self.columns: Mapping[str, Any] = {}
-        self.labels: list[str] = []
-        if "labels" in self._model.signatures:
-            labels = self._model.signatures["labels"]()["labels"].numpy()
-            self.labels = [label.decode() for label in labels]
+        told = self._model.signatures["labels"]() if "labels" in self._model.signatures else {}
+        self.labels = [label.decode() for label in told["labels"].numpy()] if told else []
+        self.tells_words = self.kind == "tagging" and _tells_words(self.labels, told.get("scheme"))
         example = {name: ["a", "b"] if name == "endings" else "a" for name in self.fields}
         outputs = self._ask([example])
-        # Those of labels that do not exclude each other.
-        self.is_multi_label = self.kind == "classification" and not np.allclose(
-            outputs.get("probabilities", np.ones(1)).sum(), 1, atol=1e-3
-        )
+        self.is_multi_label = self.kind == "classification" and _is_multi_label(outputs)
         self.answer_names = tuple(self._decode(self, outputs, [example])[0])
 
     def predict(self, inputs: Sequence[Any]) -> Answers:
@@ -130,6 +128,48 @@ class ExportedModel:
             raise ValueError(f"The exported model refuses inputs: {error.message:.200}") from error
 
 
+def _load(path: str, flag: str) -> Any:
+    try:
+        return tf.saved_model.load(path)
+    except RuntimeError as error:
+        if "Op type not registered" not in str(error):
+            raise
+        unknown = str(error).partition(" in binary")[0]
+    # Exports had a tokenizer of TensorFlow Text once.
+    try:
+        import tensorflow_text  # type: ignore  # noqa: F401, PLC0415
+    except ImportError:
+        raise ValueError(
+            f"`--{flag}` must be a SavedModel of operations that are there. Received {path!r}: "
+            f"{unknown}. Older exports need those of TensorFlow Text: `pip install "
+            "tensorflow-text`; or export the model again."
+        ) from None
+    return tf.saved_model.load(path)
+
+
+def _tells_words(labels: Sequence[str], scheme: Any) -> bool:
+    """Returns whether a tagger answers with words."""
+    if scheme is None:
+        # Older exports do not say it.
+        return tagging_entities.OUTSIDE not in labels
+    return TaggingTask(labels=tuple(labels), scheme=scheme.numpy().decode()).tells_words
+
+
+def _is_multi_label(outputs: Mapping[str, np.ndarray]) -> bool:
+    """Returns whether the outputs are those of labels that do not exclude each other."""
+    if "probabilities" not in outputs:
+        return False
+    logits = outputs["logits"].astype(np.float64)  # [B, C]
+    raised = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    exclusive = raised / raised.sum(axis=-1, keepdims=True)
+    independent = 1 / (1 + np.exp(-logits))
+    others = [np.abs(outputs["probabilities"] - each).max() for each in (independent, exclusive)]
+    if max(others) < _ROUNDING:
+        # None is above one half, so that none is chosen, but one of those that exclude each other.
+        return bool((outputs["label"] == b"").all())
+    return bool(others[0] < others[1])
+
+
 def _read_classes(model: ExportedModel, outputs: Mapping[str, Any], _: Any) -> Answers:
     if "score" in outputs:
         return [{"score": float(score)} for score in outputs["score"]]
@@ -158,19 +198,22 @@ def _read_answers(_: ExportedModel, outputs: Mapping[str, Any], rows: Any) -> An
     ]
 
 
-def _read_entities(_: ExportedModel, outputs: Mapping[str, Any], rows: Any) -> Answers:
+def _read_tags(model: ExportedModel, outputs: Mapping[str, Any], rows: Any) -> Answers:
     del rows
     names = ("entity_type", "start", "end", "entity_text", "score")
+    name, tell = ("words", as_word) if model.tells_words else ("entities", dict)
     return [
         {
-            "entities": [
-                {
-                    "type": kind.decode(),
-                    "start": int(start),
-                    "end": int(end),
-                    "text": text.decode(),
-                    "score": float(score),
-                }
+            name: [
+                tell(
+                    {
+                        "type": kind.decode(),
+                        "start": int(start),
+                        "end": int(end),
+                        "text": text.decode(),
+                        "score": float(score),
+                    }
+                )
                 for kind, start, end, text, score in zip(
                     *(outputs[name][place][:count] for name in names), strict=True
                 )
@@ -197,6 +240,6 @@ _KINDS: tuple[tuple[tuple[str, ...], str, _Decode], ...] = (
     (("text_a",), "classification", _read_classes),
     (("text_a", "text_b"), "classification", _read_classes),
     (("question", "context"), "question_answering", _read_answers),
-    (("text",), "tagging", _read_entities),
+    (("text",), "tagging", _read_tags),
     (("context", "endings"), "multiple_choice", _read_choices),
 )

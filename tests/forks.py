@@ -17,9 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(
-    ["bert.command_line.quiet_import", "tensorflow", "keras", "tensorflow_text"]
-)
+_context.set_forkserver_preload(["bert.command_line.quiet_import", "tensorflow", "keras"])
 
 
 class Forked:

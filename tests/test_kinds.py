@@ -1,14 +1,19 @@
+import csv
 import json
 import shutil
+import sys
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from conftest import change
+from tensorflow.core.protobuf import saved_model_pb2
 
 import bert
 import convert_checkpoint
 import predict
 import tokenization
+from bert.files import parquet
 from bert.tasks.classification.examples import Task
 from bert.tasks.classification.task import Classification
 from bert.tasks.squad.answers import Decoding
@@ -30,6 +35,14 @@ INPUTS = {
 }
 
 
+# By kind, the labels and scheme of a tagger.
+TAGGERS = {
+    "tagging": (("O", "B-X", "I-X"), "iob2"),
+    "parts_of_speech": (("NOUN", "VERB", "O"), "none"),
+    "words": (("B", "M", "E", "S"), "bmes"),
+}
+
+
 def make_task(kind, config, vocab_file):
     model = (config, tokenization.FullTokenizer(vocab_file), 32)
     if kind == "classification":
@@ -43,9 +56,9 @@ def make_task(kind, config, vocab_file):
         return Classification(*model, task)
     if kind == "question_answering":
         return QuestionAnswering(*model[:2], 384, 128, 64, Decoding())
-    if kind == "tagging":
-        labels = tagging_windows.Task(labels=("O", "B-X", "I-X"), scheme="iob2")
-        return tagging_task.Tagging(*model, labels)
+    if kind in TAGGERS:
+        labels, scheme = TAGGERS[kind]
+        return tagging_task.Tagging(*model, tagging_windows.Task(labels=labels, scheme=scheme))
     return MultipleChoice(*model)
 
 
@@ -172,20 +185,82 @@ def test_the_columns_of_swag_are_asked_as_they_are(model_dir, tmp_path, ending):
     assert [each["ending"] for each in found] == [each["ending"] for each in expected]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, "parts_of_speech", "words"])
 def test_an_export_answers_as_its_model(model_dir, tmp_path, kind):
     folder = model_dir(kind)
     model = bert.load(str(folder))
     model.task.export(str(tmp_path / "saved_model"), model.model)
     exported = bert.load(str(tmp_path / "saved_model"))
-    assert exported.fields == model.fields and exported.kind == kind
-    inputs = INPUTS[kind]
+    assert exported.fields == model.fields and exported.kind == model.task.kind
+    inputs = INPUTS[exported.kind]
     for mine, theirs in zip(exported.predict(inputs), model.predict(inputs), strict=True):
         # The graph of questions has the best answer alone.
         kept = {name: theirs[name] for name in exported.answer_names}
         assert json.dumps(round_all(mine)) == json.dumps(round_all(kept))
     with pytest.raises(ValueError, match=r"Input 1, counted from 0, must have text as"):
         exported.predict([inputs[0], 7])
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_words_are_written_to_tables(model_dir, tmp_path, ending):
+    if ending == "parquet":
+        pytest.importorskip("pyarrow")
+    folder, output = model_dir("parts_of_speech"), tmp_path / f"out.{ending}"
+    (tmp_path / "in.csv").write_text("text\nred round\nblue\n")
+    files = {"input_file": str(tmp_path / "in.csv"), "output_file": str(output)}
+    predict.run(predict.Settings(model_dir=str(folder), **files))
+    if ending == "parquet":
+        found = [*parquet.read_parquet(str(output))]
+    else:
+        with open(output, encoding="utf-8", newline="") as file:
+            found = [*csv.DictReader(file)]
+    expected = bert.load(str(folder)).predict(INPUTS["tagging"])
+    assert [round_all(json.loads(row["words"])) for row in found] == [
+        round_all(answer["words"]) for answer in expected
+    ]
+    assert all(len(answer["words"]) for answer in expected)
+
+
+@pytest.mark.parametrize(
+    ("bias", "task_type", "label"),
+    [
+        ((0.0, 0.0), "classification", {"label": "a"}),
+        ((0.0, 0.0), "multi_label", {"labels": []}),
+        # Their probabilities, too, have the sum 1.
+        ((1.0, -1.0), "multi_label", {"labels": ["a"]}),
+    ],
+)
+def test_labels_that_do_not_exclude_each_other_are_told_by_their_numbers(
+    model_dir, tmp_path, bias, task_type, label
+):
+    folder = ModelFolder(str(model_dir("classification")))
+    labels = Task(
+        name="custom", task_type=task_type, labels=("a", "b"), is_pair=False, metric="accuracy"
+    )
+    task = Classification(folder.config, folder.load_tokenizer(), 8, labels)
+    model = task.make_model("float32")
+    for variable in model.weights:
+        if variable.path.startswith("output_"):
+            variable.assign(bias if variable.path == "output_bias" else 0 * variable)
+    task.export(str(tmp_path / "saved_model"), model)
+    (answer,) = bert.load(str(tmp_path / "saved_model")).predict(["red"])
+    del answer["probabilities"]
+    assert answer == label
+
+
+def test_an_export_with_operations_of_others_says_what_to_install(tmp_path, monkeypatch):
+    module, path = tf.Module(), tmp_path / "saved_model.pb"
+    text = tf.TensorSpec([None], tf.string, name="text")
+    module.serve = tf.function(tf.strings.lower, input_signature=[text], autograph=False)
+    tf.saved_model.save(module, str(tmp_path), {"serving_default": module.serve})
+    saved = saved_model_pb2.SavedModel.FromString(path.read_bytes())
+    (graph,) = (each.graph_def for each in saved.meta_graphs)
+    for node in (node for each in graph.library.function for node in each.node_def):
+        node.op = node.op.replace("StringLower", "SplitIntoPieces")
+    path.write_bytes(saved.SerializeToString())
+    monkeypatch.setitem(sys.modules, "tensorflow_text", None)
+    with pytest.raises(ValueError, match=r"'SplitIntoPieces'\. .*`pip install tensorflow-text`"):
+        bert.load(str(tmp_path))
 
 
 def round_all(value):

@@ -156,6 +156,15 @@ def test_scripts_and_what_reads_text_need_no_tensorflow_and_the_network_names_no
     assert not any(name.startswith("tensorflow") for name in imported_names("modeling"))
 
 
+def test_only_older_exports_ask_for_tensorflow_text():
+    askers = {
+        module
+        for module in TREES
+        if any(name.split(".")[0] == "tensorflow_text" for name in imported_names(module))
+    }
+    assert askers == {"bert.exported"}
+
+
 # Runs in a fresh interpreter. Third-party packages are imported first: what they define is theirs.
 IMPORT_AND_REPORT = """
 import importlib, json, os, sys

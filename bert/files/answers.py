@@ -6,7 +6,7 @@ Names of answers that an input has already get a suffix.
 import csv
 import io
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
 from absl import logging
@@ -121,7 +121,7 @@ class Table:
 
     def answer(self, asked: Input, answer: Mapping[str, Any]) -> bytes:
         """Returns the row of an answer."""
-        flat = flatten(answer)
+        flat = _known_answers(answer, self._renamed)
         given = [_cell(flat.get(name)) for name in self._renamed]
         return self._line([*self._known(asked), *given, *[""] * len(self._errors)])
 
@@ -158,7 +158,7 @@ class ParquetLines(JsonLines):
         self.make = self._make
 
     def answer(self, asked: Input, answer: Mapping[str, Any]) -> bytes:
-        flat = flatten(answer)
+        flat = _known_answers(answer, self._answers)
         plain = {
             name: _cell(flat[name]) if isinstance(flat.get(name), list | dict) else flat.get(name)
             for name in self._answers
@@ -186,6 +186,12 @@ def flat_names(answers: Sequence[str]) -> list[str]:
     has_chance = {"label", "probabilities"} <= set(answers)
     pairs = ([name, *["probability"] * (has_chance and name == "label")] for name in answers)
     return [name for pair in pairs for name in pair]
+
+
+def _known_answers(answer: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+    flat = flatten(answer)
+    assert flat.keys() <= {*names}, f"Answers were to have {[*names]}, not {[*flat]}."
+    return flat
 
 
 def _tell(old: str, new: str) -> None:

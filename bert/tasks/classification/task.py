@@ -19,6 +19,7 @@ from bert.tasks.classification import examples as classification_examples
 from bert.tasks.classification import results as classification_results
 from bert.tasks.classification.examples import DataSet, InputExample
 from bert.tasks.classification.report import make_sections
+from bert.tasks.classification.saved_model import export_classifier
 from bert.tasks.heads import classification_objective, classifier_model
 from bert.training.batches import Feature, encoder_features
 from bert.training.evaluation import save_results, save_scores
@@ -258,9 +259,6 @@ class Classification:
         )
 
     def export(self, folder: str, model: keras.Model) -> None:
-        # TensorFlow Text is not loaded where nothing is exported.
-        from bert.tasks.classification.saved_model import export_classifier  # noqa: PLC0415
-
         export_classifier(
             folder,
             model,

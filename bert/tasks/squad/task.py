@@ -21,6 +21,7 @@ from bert.tasks.squad import scores as squad_scores
 from bert.tasks.squad import windows as squad_windows
 from bert.tasks.squad.questions import SquadExample, read_squad_examples, split_words
 from bert.tasks.squad.report import write_report
+from bert.tasks.squad.saved_model import export_answerer
 from bert.tasks.squad.window_table import WindowTable
 from bert.training.batches import Batches, Feature, Records, encoder_features
 from bert.training.evaluation import save_scores
@@ -328,9 +329,6 @@ class QuestionAnswering:
         return [*found, Table("Scores", ["score", "value"], rows)] if scores else found
 
     def export(self, folder: str, model: keras.Model) -> None:
-        # TensorFlow Text is not loaded where nothing is exported.
-        from bert.tasks.squad.saved_model import export_answerer  # noqa: PLC0415
-
         export_answerer(
             folder,
             model,

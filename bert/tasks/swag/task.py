@@ -17,6 +17,7 @@ from bert.reports.sections import Section, labelled
 from bert.tasks.heads import choice_model, choice_objective
 from bert.tasks.swag import examples as swag_examples
 from bert.tasks.swag.report import make_sections
+from bert.tasks.swag.saved_model import export_chooser
 from bert.training.batches import Feature, encoder_features
 from bert.training.evaluation import save_results, save_scores
 from bert.training.loop import Objective
@@ -215,7 +216,4 @@ class MultipleChoice:
         return make_sections(inputs.part.name, inputs.examples, inputs.arrays, predictions)
 
     def export(self, folder: str, model: keras.Model) -> None:
-        # TensorFlow Text is not loaded where nothing is exported.
-        from bert.tasks.swag.saved_model import export_chooser  # noqa: PLC0415
-
         export_chooser(folder, model, self.tokenizer, self.max_seq_length)

@@ -151,8 +151,11 @@ def text_words(
 
     Each has what `text_entities` tells, but `tag` for `type`, and only where there is one.
     """
-    words = []
-    for entity in text_entities(text, spans, prediction, scheme):
-        tag = entity.pop("type")
-        words.append({"text": entity.pop("text"), **({"tag": tag} if tag else {}), **entity})
-    return words
+    return [as_word(entity) for entity in text_entities(text, spans, prediction, scheme)]
+
+
+def as_word(entity: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what `text_words` tells of a word that `text_entities` takes for an entity."""
+    tag = {"tag": entity["type"]} if entity["type"] else {}
+    places = {name: entity[name] for name in ("start", "end", "score")}
+    return {"text": entity["text"], **tag, **places}

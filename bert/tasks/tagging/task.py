@@ -25,6 +25,7 @@ from bert.tasks.tagging import sentences as tagging_sentences
 from bert.tasks.tagging import windows as tagging_windows
 from bert.tasks.tagging.batches import FeatureBatches, WordFeatures, compact
 from bert.tasks.tagging.report import make_sections
+from bert.tasks.tagging.saved_model import export_tagger
 from bert.tasks.tagging.sentences import Sentence, TaggedFiles
 from bert.tasks.tagging.words import Span
 from bert.training.batches import Feature, encoder_features
@@ -98,7 +99,10 @@ class Tagging:
 
     kind = "tagging"
     fields = ("text",)
-    answer_names = ("entities",)
+
+    @property
+    def answer_names(self) -> tuple[str, ...]:
+        return ("words",) if self.task.tells_words else ("entities",)
 
     @property
     def metric(self) -> str:
@@ -205,11 +209,11 @@ class Tagging:
 
         These are as `predictions.text_entities` and `predictions.text_words` give them.
         """
-        tells_words = self.task.is_plain or self.task.cuts_words
-        if self.task.scheme != tagging_entities.WORDS and tells_words:
-            name, tell = "words", tagging_predictions.text_words
-        else:
-            name, tell = "entities", tagging_predictions.text_entities
+        (name,) = self.answer_names
+        tell = {
+            "words": tagging_predictions.text_words,
+            "entities": tagging_predictions.text_entities,
+        }[name]
         return [
             {name: tell(raw.text, raw.spans, each, self.task.scheme)}
             for raw, each in zip(inputs.examples, predictions.sentences, strict=True)
@@ -261,9 +265,6 @@ class Tagging:
         )
 
     def export(self, folder: str, model: keras.Model) -> None:
-        # TensorFlow Text is not loaded where nothing is exported.
-        from bert.tasks.tagging.saved_model import export_tagger  # noqa: PLC0415
-
         export_tagger(folder, model, self.tokenizer, self.task, self.max_seq_length)
 
 

@@ -61,6 +61,11 @@ class Task:
         """Whether all that a text has is cut into words, so that nothing is outside of any."""
         return not self.is_plain and tagging_entities.OUTSIDE not in self.labels
 
+    @property
+    def tells_words(self) -> bool:
+        """Whether an answer has all words of its text, each with its tag, for the entities."""
+        return self.cuts_words or self.scheme == tagging_entities.NONE
+
     def to_dict(self) -> dict[str, Any]:
         """Returns what `from_dict` takes, fit for JSON."""
         return {**dataclasses.asdict(self), "labels": list(self.labels)}
