@@ -250,6 +250,20 @@ def test_a_reader_that_leaves_is_no_error(tmp_path):
     assert process.wait() == 128 + signal.SIGPIPE
 
 
+@pytest.mark.parametrize(("name", "is_interruptible"), [("mine", True), ("predict", False)])
+def test_only_the_projects_own_scripts_take_ctrl_c_from_python(name, is_interruptible):
+    code = f"""
+import signal, sys
+sys.modules["__main__"].__file__ = {str(ROOT / name)!r} + ".py"
+import bert.command_line
+print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert result.stdout == f"{is_interruptible}\n"
+
+
 def test_without_a_script_signals_are_left_alone():
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     with deferred_stop():

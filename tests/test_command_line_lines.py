@@ -50,6 +50,17 @@ def show(clear):
     return show
 
 
+def test_tensorflows_warnings_come_once(show, stream, monkeypatch):
+    others = standard_logging.getLogger("tensorflow")
+    monkeypatch.setattr(others, "handlers", [standard_logging.StreamHandler(stream)])
+    monkeypatch.setattr(others, "propagate", True)
+    show(stream)
+    # As absl does behind a program's first line.
+    standard_logging.root.addHandler(standard_logging.StreamHandler(stream))
+    others.warning("Retracing.")
+    assert stream.getvalue().count("Retracing.") == 1
+
+
 @pytest.fixture
 def stream():
     return io.StringIO()

@@ -106,10 +106,13 @@ def show_lines() -> None:
     logging.set_verbosity(logging.INFO)
     # To a program's first line, absl gives the root a handler that would write all of them again.
     logger.propagate = False
-    _silence_tensorflow()
+    others = _silence_tensorflow()
+    if others.handlers:
+        # Likewise.
+        others.propagate = False
 
 
-def _silence_tensorflow() -> None:
+def _silence_tensorflow() -> standard_logging.Logger:
     """Keeps TensorFlow's own handler from telling, and telling twice; warnings and errors stay."""
     logger = standard_logging.getLogger("tensorflow")
     if logger.level == standard_logging.NOTSET and logging.get_verbosity() < logging.DEBUG:
@@ -117,6 +120,7 @@ def _silence_tensorflow() -> None:
     if standard_logging.root.handlers:
         for handler in [*logger.handlers]:
             logger.removeHandler(handler)
+    return logger
 
 
 def _line_handler() -> LineHandler | None:

@@ -57,6 +57,7 @@ OTHERS: Mapping[str, Other] = {
     "model_name_or_path": _CHECKPOINT,
     "model_name": _CHECKPOINT,
     "model_path": _CHECKPOINT,
+    "checkpoint": _CHECKPOINT,
     "model": _CHECKPOINT,
     "pretrained_model": _CHECKPOINT,
     "bert_model": _CHECKPOINT,
