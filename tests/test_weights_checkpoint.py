@@ -706,19 +706,44 @@ def test_only_the_files_of_a_checkpoint_are_removed(tmp_path, trainer):
     }
 
 
-def test_a_removal_that_was_cut_off_is_ended(tmp_path, trainer):
-    """Behind the index, which goes first, the files of its checkpoint would stay for ever."""
+@pytest.mark.parametrize("gone", [[], [".index"], [".index", ".meta"]])
+def test_a_removal_that_was_cut_off_is_ended(tmp_path, trainer, monkeypatch, gone):
+    """What is not listed any more would else stay for ever, whole or without its index."""
     checkpoints = checkpoint.Checkpoints(str(tmp_path), keep_checkpoint_max=1)
-    checkpoints.save(trainer.state(), 2)
-    names = ["model.ckpt-1.meta", "model.ckpt-1.data-00000-of-00001", "model.ckpt-9.meta"]
-    for name in [*names, "model.ckpt-0.meta"]:
-        (tmp_path / name).write_text("old")
-    # The last one is not of a run, and step 9 not of those that would have gone by now.
-    manifest.adopt(str(tmp_path), [*names, "model.ckpt-1.index"])
+    checkpoints.save(trainer.state(), 1)
+    (tmp_path / "model.ckpt-0.meta").write_text("of no run")
+
+    def die(folder, but):
+        for suffix in gone:
+            (tmp_path / f"model.ckpt-1{suffix}").unlink()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "remove_let_go", die)
+        with pytest.raises(KeyboardInterrupt):
+            checkpoints.save(trainer.state(), 2)
+    assert (tmp_path / "model.ckpt-1.data-00000-of-00001").exists()
     checkpoints.save(trainer.state(), 3)
-    others = {"checkpoint", ".own_files.json", "model.ckpt-0.meta", "model.ckpt-9.meta"}
-    assert set(os.listdir(tmp_path)) == others | {f"model.ckpt-3{each}" for each in SUFFIXES}
-    assert not [name for name in manifest.read_names(str(tmp_path)) if "ckpt-1" in name]
+    others = {"checkpoint", ".own_files.json", "model.ckpt-0.meta"}
+    files = {f"model.ckpt-3{each}" for each in SUFFIXES}
+    assert set(os.listdir(tmp_path)) == others | files
+    assert set(manifest.read_names(str(tmp_path))) == {"checkpoint", *files}
+
+
+def test_a_checkpoint_that_is_listed_again_is_not_removed(tmp_path, trainer, monkeypatch):
+    checkpoints = checkpoint.Checkpoints(str(tmp_path), keep_checkpoint_max=1)
+    checkpoints.save(trainer.state(), 1)
+
+    def die(path, text):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "write_text", die)
+        with pytest.raises(KeyboardInterrupt):
+            checkpoints.save(trainer.state(), 2)
+    checkpoint.Checkpoints(str(tmp_path), keep_checkpoint_max=2).save(trainer.state(), 3)
+    assert (tmp_path / "model.ckpt-1.index").exists()
+    assert not any("going" in name for name in manifest.read_names(str(tmp_path)))
 
 
 def test_links_are_removed_and_never_what_they_lead_to(tmp_path, trainer):

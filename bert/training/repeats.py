@@ -30,10 +30,9 @@ from bert.training.finetuning import OpenTask
 from bert.training.plan import check_apart
 from bert.training.report import write_runs_report
 from bert.training.task import Inputs, Task
-from bert.weights import checkpoint, provenance
+from bert.weights import checkpoint, provenance, saving
 from bert.weights.folder import ModelFolder
 from bert.weights.kept import KEPT_FILES
-from bert.weights.saving import save_tensors
 
 Settings = FineTuningSettings
 SettingsType = TypeVar("SettingsType", bound=Settings)
@@ -205,7 +204,7 @@ class _Several(Generic[SettingsType]):
             manifest.clear(folder, but=[*KEPT_FILES, *inner])
         elif self._keeps_best and not all(each.has_ended for each in self._runs):
             # They are of other runs: a prediction must not take them for the best of these.
-            checkpoint.remove(os.path.join(folder, WEIGHTS))
+            saving.remove(os.path.join(folder, WEIGHTS))
 
     def _use_best(self, name: str) -> None:
         """Keeps the model of a run, and does with it what is asked for but training."""
@@ -259,7 +258,7 @@ def keep_model(source: str, folder: str) -> None:
     index = f"{weights}.index"
     # It holds checksums of all tensors.
     if not tf.io.gfile.exists(index) or read_file(index) != read_file(f"{stored.prefix}.index"):
-        checkpoint.remove(weights)
+        saving.remove(weights)
     for name in KEPT_FILES:
         path, text = os.path.join(folder, name), read_file(os.path.join(source, name))
         if not is_file(path) or read_file(path) != text:
@@ -267,7 +266,7 @@ def keep_model(source: str, folder: str) -> None:
                 file.write(text)
     if not tf.io.gfile.exists(index):
         manifest.claim_all(folder, [WEIGHTS + suffix for suffix in SUFFIXES])
-        save_tensors(weights, stored.read())
+        saving.save_tensors(weights, stored.read())
 
 
 def _group(

@@ -15,7 +15,7 @@ from bert.training import loop
 from bert.training.batches import Batches
 from bert.training.evaluation import EarlyStopping
 from bert.training.plan import Plan
-from bert.weights import checkpoint
+from bert.weights import checkpoint, saving
 from bert.weights.folder import ModelFolder
 
 
@@ -56,7 +56,7 @@ def train(
         _log_plan(settings, len(batches.records), num_train_steps)
         if writes and run.first_step < num_train_steps:
             # They are of an earlier training: a prediction must not take them for this one's.
-            checkpoint.remove(os.path.join(settings.output_dir, WEIGHTS))
+            saving.remove(os.path.join(settings.output_dir, WEIGHTS))
         run.train(batches, observers)
     with deferred_stop():
         step = _keep_weights(settings, model, trainer.step, evaluation)

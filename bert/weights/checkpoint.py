@@ -36,8 +36,8 @@ from bert.weights import hub, huggingface, provenance
 from bert.weights.saving import (
     UnsoundError,
     find_not_finite,
-    remove,
-    remove_remains,
+    let_go,
+    remove_let_go,
     save_tensors,
 )
 from bert.weights.variables import encoder_shapes, find_differences
@@ -420,15 +420,14 @@ class Checkpoints:
         if os.path.islink(path):
             # It would change the list of another folder.
             durable.remove(path)
+        if len(kept) < len(names):
+            let_go(self.folder, names[: len(names) - len(kept)])
         write_text(path, text)
-        for name in names[: len(names) - len(kept)]:
-            self._remove(name)
-        if self.keep_checkpoint_max:
-            remove_remains(self.folder, min(step_of(name) or 0 for name in kept))
+        self._remove_let_go(kept)
 
-    def _remove(self, name: str) -> None:
-        """Removes a checkpoint's files; nothing else here does."""
-        remove(self._prefix(name))
+    def _remove_let_go(self, but: list[str]) -> None:
+        """Removes the files of checkpoints; nothing else here does."""
+        remove_let_go(self.folder, but)
 
     def restore(self, variables: Mapping[str, keras.Variable], prefix: str) -> int:
         """Assigns every variable from the checkpoint at `prefix` and returns its step.

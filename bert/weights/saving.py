@@ -4,16 +4,19 @@ import errno
 import functools
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from bert.files import durable, manifest
-from bert.files.paths import is_file, paths_from
+from bert.files.paths import paths_from
 from bert.files.places import is_remote
-from bert.files.weight_names import PARTIAL, SUFFIXES, prefix_of, step_of
+from bert.files.weight_names import PARTIAL, SUFFIXES, prefix_of
+
+# Behind the name of a checkpoint in the manifest: it is to be removed.
+_GOING = ".going"
 
 
 class UnsoundError(ValueError):
@@ -40,28 +43,31 @@ def find_not_finite(tensors: Mapping[str, np.ndarray]) -> str | None:
 
 def remove(prefix: str) -> None:
     """Removes a checkpoint of a run: its index first, without which it is none."""
-    folder = os.path.dirname(prefix)
-    files = [path for path in paths_from(f"{prefix}.") if prefix_of(path) == prefix]
-    names = [os.path.basename(path) for path in files]
+    folder, stem = os.path.split(prefix)
+    names = [name for name in manifest.read_names(folder) if prefix_of(name) == stem]
     manifest.remove(folder, [name for name in names if name.endswith(".index")])
     durable.sync(folder)
     manifest.remove(folder, names)
 
 
-def remove_remains(folder: str, before: int) -> None:
-    """Ends the removal of checkpoints of a run that was cut off: their indices are gone.
+def let_go(folder: str, names: Collection[str]) -> None:
+    """Keeps in the manifest that checkpoints of a run are to be removed, until they are."""
+    manifest.adopt(folder, [name + _GOING for name in names])
+
+
+def remove_let_go(folder: str, but: Collection[str]) -> None:
+    """Removes the checkpoints that are to be, those too of a process that was killed before it had.
 
     Args:
       folder: Theirs.
-      before: Only those of earlier steps are meant.
+      but: Those that stay after all.
     """
-    names = []
-    for name in manifest.read_names(folder):
-        prefix, step = prefix_of(name), step_of(name)
-        is_earlier = prefix is not None and step is not None and step < before
-        if is_earlier and not is_file(os.path.join(folder, f"{prefix}.index")):
-            names.append(name)
-    manifest.remove(folder, names)
+    marks = [name for name in manifest.read_names(folder) if name.endswith(_GOING)]
+    for name in (mark.removesuffix(_GOING) for mark in marks):
+        if name not in but:
+            remove(os.path.join(folder, name))
+    if marks:
+        manifest.remove(folder, marks)
 
 
 def save_tensors(prefix: str, tensors: Mapping[str, np.ndarray]) -> None:
