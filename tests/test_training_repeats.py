@@ -4,6 +4,7 @@ import shutil
 import keras
 import pytest
 import test_run_classifier
+from conftest import read_report
 from test_training_checks import check
 
 import run_classifier
@@ -115,6 +116,30 @@ def test_the_best_is_kept_and_answers(searched):
     assert answers == load(str(out / FOLDERS[best])).predict(texts)
 
 
+def test_the_folder_of_the_best_model_tells_what_made_it(searched):
+    folder, _, summary = searched
+    out, best = folder / "out", folder / "out" / summary["best"]["folder"]
+    ours, theirs = (json.loads((each / "run.json").read_text()) for each in (out, best))
+    # The command is that of the grid, and all else that of the run.
+    assert ours["ran_with"]["flags"]["--learning_rate"] == [*GRID["learning_rate"]]
+    for values in (ours, theirs):
+        del values["ran_with"]["flags"]
+    assert ours == theirs and ours["told"]["command"]
+    assert (out / "README.md").read_bytes() == (best / "README.md").read_bytes()
+    titles = [*read_report(out)["sections"]]
+    assert titles[:2] == ["Mean and standard deviation", "Runs"]
+    assert titles[-1] == "Examples of the dev set"
+
+
+def test_the_start_names_what_was_given_and_nothing_else(searched, tmp_path, log):
+    folder, make, _ = searched
+    shutil.copytree(folder / "out" / FOLDERS[0], tmp_path / "out")
+    files = {"vocab_file": None, "bert_config_file": None, "do_train": False}
+    run_classifier.run(make(**files, output_dir=str(tmp_path / "out")))
+    [flags] = (message for message in log.messages if message.startswith("Flags: "))
+    assert "--do_eval" in flags and "_file" not in flags
+
+
 def test_the_table_marks_the_best(searched):
     folder, _, summary = searched
     title, _, header, *rows, _, said, _ = (folder / "out/runs.txt").read_text().split("\n")
@@ -128,7 +153,7 @@ def test_the_table_marks_the_best(searched):
     assert json.loads((folder / "out/runs.json").read_text()) == summary
 
 
-def test_a_search_goes_on_where_it_was_killed(searched, monkeypatch, tmp_path):
+def test_a_search_goes_on_where_it_was_killed(searched, monkeypatch, tmp_path, log):
     folder, make, _ = searched
     settings = make(**GRID, do_predict=True, output_dir=str(tmp_path / "out"))
     evaluate = EarlyStopping.__call__
@@ -144,6 +169,8 @@ def test_a_search_goes_on_where_it_was_killed(searched, monkeypatch, tmp_path):
             run_classifier.run(settings)
     assert not (tmp_path / "out/bert_model.ckpt.index").exists()
     run_classifier.run(settings)
+    page = str(tmp_path / "out/report.html")
+    assert sum(page in message for message in log.messages) == 1
     assert content(tmp_path / "out") == content(folder / "out")
 
 

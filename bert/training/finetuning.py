@@ -6,7 +6,6 @@ resume from; `best/` keeps the weights of the best evaluation.
 """
 
 import contextlib
-import dataclasses
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -98,6 +97,7 @@ def run_once(
     source: ModelFolder,
     open_task: OpenTask[SettingsType],
     ready: Callable[[Task, Sequence[Inputs]], None] | None = None,
+    shown: Sequence[Section] = (),
 ) -> tuple[str, dict[str, Any]]:
     """Runs, from the model in a folder; returns the task's metric and the scores.
 
@@ -106,6 +106,7 @@ def run_once(
       source: The folder of the model to begin with.
       open_task: As for `run`.
       ready: Called when all is checked, before anything is deleted or written.
+      shown: What the page of the run shows before what it shows of the model.
     """
     strategy = loop.strategy_of(settings)
     fit.check_settings(settings, source, strategy.num_replicas_in_sync)
@@ -131,9 +132,8 @@ def run_once(
         if is_chief and settings.do_train:
             filled.keep(*kept, stored_task(task))
         show_examples(task, made[0])
-        files = {name: getattr(source, name) for name in ("bert_config_file", "vocab_file")}
-        loop.log_set_up(model, strategy, dataclasses.replace(settings, **files))
-        return task.metric, _use_model(settings, source, task, model, inputs, plan)
+        loop.log_set_up(model, strategy, settings)
+        return task.metric, _use_model(settings, source, task, model, inputs, plan, shown)
 
 
 def wanted_splits(settings: Settings) -> list[str]:
@@ -197,6 +197,7 @@ def _use_model(
     model: keras.Model,
     inputs: Sequence[Inputs],
     plan: Plan | None,
+    shown: Sequence[Section],
 ) -> dict[str, Any]:
     """Does with the model what is asked for; returns the scores."""
     is_chief = loop.is_chief(tf.distribute.get_strategy())
@@ -207,7 +208,7 @@ def _use_model(
     else:
         step = tuning.load(settings, source, model)
     results: dict[str, Any] = {}
-    sections: list[Section] = []
+    sections = [*shown]
     for each in asked:
         predicted, scores = predictions(each, step)
         results |= _named(each.part, scores)

@@ -25,10 +25,12 @@ from bert.files.durable import replace_files, write_text
 from bert.files.outputs import make_folder
 from bert.files.paths import is_file, read_file
 from bert.files.weight_names import SUFFIXES, WEIGHTS
+from bert.reports.sections import Table
 from bert.training import finetuning, fit, loop, tuning
 from bert.training.finetuning import OpenTask
 from bert.training.plan import check_apart
-from bert.training.report import write_runs_report
+from bert.training.report import make_runs_tables, write_runs_report
+from bert.training.surroundings import flags_of
 from bert.training.task import Inputs, Task
 from bert.weights import checkpoint, provenance, saving
 from bert.weights.folder import ModelFolder
@@ -179,9 +181,12 @@ class _Several(Generic[SettingsType]):
             results.append({"seed": each.settings.seed, "folder": each.folder, "scores": scores})
         points = _group([each.point for each in self._runs], results)
         summary = {"metric": metric, **_sum_up(points, metric)}
+        best = summary["best"]
         if self._keeps_best and _is_chief(self._settings):
-            self._use_best(summary["best"]["folder"])
+            self._use_best(best["folder"], make_runs_tables(metric, points, best))
         _tell(self._settings, summary, points)
+        if not self._keeps_best:
+            write_runs_report(self._settings.output_dir, metric, points, best)
         return summary
 
     def _check_others(self, task: Task, made: Sequence[Inputs]) -> None:
@@ -206,18 +211,24 @@ class _Several(Generic[SettingsType]):
             # They are of other runs: a prediction must not take them for the best of these.
             saving.remove(os.path.join(folder, WEIGHTS))
 
-    def _use_best(self, name: str) -> None:
-        """Keeps the model of a run, and does with it what is asked for but training."""
+    def _use_best(self, name: str, tables: Sequence[Table]) -> None:
+        """Keeps the model of a run, and does with it what is asked for but training.
+
+        Args:
+          name: The folder of the run.
+          tables: What the page shows of all runs.
+        """
         [best] = (each.settings for each in self._runs if each.folder == name)
         folder = self._settings.output_dir
         keep_model(best.output_dir, folder)
+        provenance.copy(best.output_dir, folder, flags_of(self._settings))
         logging.info("***** The best run, %s *****", name)
         changes: dict[str, Any] = {"do_train": False, "num_runs": 1, "early_stopping_patience": 0}
         if best.strategy == "multi_worker":
             changes["strategy"] = "one_device"
         settings = dataclasses.replace(best, output_dir=folder, **changes)
         keras.utils.clear_session()
-        finetuning.run_once(settings, self._source, self._open_task)
+        finetuning.run_once(settings, self._source, self._open_task, shown=tables)
 
 
 def _log_run(number: int, count: int, each: OneOfSeveral[Any]) -> None:
@@ -337,7 +348,6 @@ def _tell(settings: Settings, summary: Mapping[str, Any], points: Sequence[dict[
     }
     for name, text in texts.items():
         write_text(manifest.claim(settings.output_dir, name), f"{text}\n")
-    write_runs_report(settings.output_dir, metric, points, summary["best"])
 
 
 def _lines(point: Mapping[str, Any]) -> list[str]:

@@ -79,13 +79,12 @@ def _figures(results: Mapping[str, Any], metric: str) -> list[Figure]:
     return [Figure(name.replace("_", " "), scores[name], note * (name == metric)) for name in names]
 
 
-def write_runs_report(
-    folder: str, metric: str, points: Sequence[Mapping[str, Any]], best: Mapping[str, Any]
-) -> None:
-    """Writes the page of several runs, with the ways to those of each.
+def make_runs_tables(
+    metric: str, points: Sequence[Mapping[str, Any]], best: Mapping[str, Any]
+) -> list[Table]:
+    """Returns what a page shows of several runs, with the ways to those of each.
 
     Args:
-      folder: In which the folders of the runs are.
       metric: The score that counts.
       points: Each with its runs, as `repeats.run` returns them; `point` is empty without a grid.
       best: The `folder` of the best run.
@@ -103,18 +102,32 @@ def write_runs_report(
             link = Link(run["folder"], f"{run['folder']}/{REPORT}")
             told = [*map(str, point["point"].values()), str(run["seed"]), _remark(point, run, best)]
             rows.append([link, *told, *(run["scores"][name] for name in names)])
-    sections = [
+    return [
         Table("Mean and standard deviation", [*flags, *titles], means),
         Table("Runs", ["run", *flags, "seed", "", *titles], rows),
     ]
+
+
+def write_runs_report(
+    folder: str, metric: str, points: Sequence[Mapping[str, Any]], best: Mapping[str, Any]
+) -> None:
+    """Writes the page of several runs, of which none has its model in the folder.
+
+    Args:
+      folder: In which the folders of the runs are.
+      metric: As for `make_runs_tables`, like the others.
+      points: Each with its runs.
+      best: The `folder` of the best run.
+    """
+    tables = make_runs_tables(metric, points, best)
     [score] = (
         run["scores"][metric]
         for point in points
         for run in point["runs"]
         if run["folder"] == best["folder"]
     )
-    figures = [Figure(titles[0], score, f"the best run, {best['folder']}")]
-    _write(folder, Page(f"{len(rows)} runs", sections, figures))
+    figures = [Figure(metric.replace("_", " "), score, f"the best run, {best['folder']}")]
+    _write(folder, Page(f"{len(tables[-1].rows)} runs", tables, figures))
 
 
 def _mean_text(point: Mapping[str, Any], name: str) -> str:

@@ -28,12 +28,10 @@ _DATA = re.compile(r"(?i).*(train|dev|val|test).*\.(tsv|csv|txt|json|jsonl|parqu
 
 def describe(settings: TrainingSettings, strategy: tf.distribute.Strategy) -> dict[str, Any]:
     """Returns the flags, versions, devices and data of a training, fit for JSON."""
-    # A folder knows its own place, and may be moved.
-    flags = {name: value for name, value in vars(settings).items() if name != "output_dir"}
     gpus = tf.config.list_physical_devices("GPU")
     names = [tf.config.experimental.get_device_details(each).get("device_name") for each in gpus]
     return {
-        "flags": {f"--{name}": value for name, value in flags.items()},
+        "flags": flags_of(settings),
         "data": dict(_data_files(settings)),
         "versions": {
             "bert": _version(),
@@ -49,6 +47,13 @@ def describe(settings: TrainingSettings, strategy: tf.distribute.Strategy) -> di
         },
         "precision": settings.precision,
     }
+
+
+def flags_of(settings: TrainingSettings) -> dict[str, Any]:
+    """Returns the flags by name."""
+    # A folder knows its own place, and may be moved.
+    flags = {name: value for name, value in vars(settings).items() if name != "output_dir"}
+    return {f"--{name}": value for name, value in flags.items()}
 
 
 def _data_files(settings: TrainingSettings) -> Iterator[tuple[str, int]]:

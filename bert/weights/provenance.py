@@ -82,6 +82,19 @@ def tell(folder: str, told: Mapping[str, Any]) -> None:
         _write(folder, {**values, "told": told})
 
 
+def copy(source: str, folder: str, flags: Mapping[str, Any]) -> None:
+    """Keeps in a folder what made the model that it has from another one.
+
+    Args:
+      source: That in which it was trained.
+      folder: That to which it is copied.
+      flags: Those of the command, of which the training was a part.
+    """
+    if values := read(source):
+        ran_with = {**values.get("ran_with", {}), "flags": flags}
+        _write(folder, {**values, "ran_with": ran_with})
+
+
 def _write(folder: str, values: Mapping[str, Any]) -> None:
     text = json.dumps(values, indent=2, ensure_ascii=False)
     write_text(manifest.claim(folder, RUN_FILE), text + "\n")
