@@ -29,11 +29,12 @@ from bert.command_line.settings import BESIDE, PRECISIONS, OutputSettings
 from bert.files import fingerprints, parquet
 from bert.files.answers import JsonLines, ParquetLines, Table, flat_names
 from bert.files.huggingface import FINE_TUNED
-from bert.files.inputs import FORMATS, Columns, Input, Inputs, find_names, read_inputs
+from bert.files.inputs import Columns, Input, Inputs, find_names, read_inputs
 from bert.files.kept_lines import KeptLines, keep_lines
 from bert.files.outputs import check_outputs, open_output
 from bert.files.paths import is_file, match_files
 from bert.files.places import is_remote
+from bert.files.tables import FORMATS
 
 if TYPE_CHECKING:
     from bert.exported import Export, ExportedModel
@@ -64,8 +65,9 @@ class Settings(OutputSettings):
     input_file: str = flag("-", "File to read; - for standard input.")
     output_file: str = flag(
         "-",
-        "File to write, which appears when it is whole, in the form of its ending: .csv, .tsv or "
-        ".parquet, and else JSON lines; - for JSON lines on standard output. All columns of the "
+        "File to write, which appears when it is whole, in the form of its ending: .csv, .tsv, "
+        ".parquet, or for JSON lines .jsonl, .json, .txt or none; - for JSON lines on standard "
+        "output. All columns of the "
         "input are kept, and the answers added. Until then they "
         "are in <output_file>.<digits>.unfinished, behind which the same command goes on.",
         group="output",
@@ -284,7 +286,7 @@ def _check_output(settings: Settings, folder: "ModelFolder | Export") -> list[st
     """Checks the output before the model is loaded, and returns the files that make the answers."""
     if settings.output_file == "-":
         return []
-    if settings.output_file.endswith(parquet.ENDING):
+    if _ending(settings.output_file) == parquet.ENDING:
         parquet.check_installed(settings.output_file)
         if is_remote(settings.output_file):
             raise ValueError(
@@ -296,6 +298,19 @@ def _check_output(settings: Settings, folder: "ModelFolder | Export") -> list[st
         [settings.output_file], [*inputs, *folder.files], "output_file", settings.may_replace
     )
     return folder.files
+
+
+def _ending(output: str) -> str:
+    """Returns how the name of the output ends, "" for JSON lines."""
+    ending = os.path.splitext(output)[1].lower()
+    if ending in (".csv", ".tsv", parquet.ENDING):
+        return ending
+    if ending not in ("", ".jsonl", ".json", ".txt"):
+        raise ValueError(
+            "`--output_file` must end in .csv, .tsv or .parquet for a table, or in .jsonl, .json, "
+            f".txt or without an ending for JSON lines. Received {output!r}."
+        )
+    return ""
 
 
 def _open(
@@ -321,11 +336,11 @@ Form = JsonLines | Table
 def _open_form(settings: Settings, model: "Model", inputs: Inputs) -> tuple[Iterator[Input], Form]:
     """Returns the inputs, and how their answers are written: as the output's name ends."""
     path, rows = settings.output_file, inputs.rows
-    ending = os.path.splitext(path)[1]
+    ending = _ending(path)
     answers = flat_names(model.task.answer_names)
     if ending == parquet.ENDING:
         return rows, ParquetLines(settings.input_file, path, answers)
-    if ending not in (".csv", ".tsv"):
+    if not ending:
         return rows, JsonLines()
     names = find_names(settings.input_file, inputs)
     if not names and (first := next(rows, None)):

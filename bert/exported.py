@@ -76,13 +76,20 @@ class ExportedModel:
         self.fields, self.kind, self._decode = kinds[frozenset(found)]
         self.task = self
         self.columns: Mapping[str, Any] = {}
-        told = self._model.signatures["labels"]() if "labels" in self._model.signatures else {}
-        self.labels = [label.decode() for label in told["labels"].numpy()] if told else []
-        self.tells_words = self.kind == "tagging" and _tells_words(self.labels, told.get("scheme"))
+        self.labels = self._tell("labels")
+        self.tells_words = self.kind == "tagging" and _tells_words(
+            self.labels, self._tell("scheme")
+        )
         example = {name: ["a", "b"] if name == "endings" else "a" for name in self.fields}
         outputs = self._ask([example])
         self.is_multi_label = self.kind == "classification" and _is_multi_label(outputs)
         self.answer_names = tuple(self._decode(self, outputs, [example])[0])
+
+    def _tell(self, name: str) -> list[str]:
+        """Returns what a signature that takes nothing gives, [] where there is no such."""
+        if name not in self._model.signatures:
+            return []
+        return [each.decode() for each in self._model.signatures[name]()[name].numpy()]
 
     def predict(self, inputs: Sequence[Any]) -> Answers:
         """Returns an answer for each input, as `bert.loaded.LoadedModel.predict` takes them.
@@ -147,12 +154,12 @@ def _load(path: str, flag: str) -> Any:
     return tf.saved_model.load(path)
 
 
-def _tells_words(labels: Sequence[str], scheme: Any) -> bool:
+def _tells_words(labels: Sequence[str], scheme: Sequence[str]) -> bool:
     """Returns whether a tagger answers with words."""
-    if scheme is None:
+    if not scheme:
         # Older exports do not say it.
         return tagging_entities.OUTSIDE not in labels
-    return TaggingTask(labels=tuple(labels), scheme=scheme.numpy().decode()).tells_words
+    return TaggingTask(labels=tuple(labels), scheme=scheme[0]).tells_words
 
 
 def _is_multi_label(outputs: Mapping[str, np.ndarray]) -> bool:

@@ -2,7 +2,8 @@ import gzip
 
 import pytest
 
-from bert.files.texts import Texts, format_of
+from bert.files.tables import format_of
+from bert.files.texts import Texts
 
 
 def read(path, *arguments):
@@ -28,6 +29,7 @@ def test_a_table_is_told_by_its_ending(tmp_path):
     assert lines[0] == ("id,text", "")
     assert format_of("x.jsonl.gz") == "jsonl"
     assert format_of("x.csv.txt") == "lines"
+    assert [format_of(name) for name in ("X.CSV", "x.Tsv.GZ", "x.json")] == ["csv", "tsv", "jsonl"]
 
 
 def test_packed_tables_are_read(tmp_path):

@@ -364,6 +364,26 @@ def test_rows_that_are_kept_are_gone_on_with_in_every_form(tables, tmp_path, out
     assert not [*tmp_path.glob("*.unfinished")]
 
 
+def test_an_ending_means_the_same_in_capitals(tables, tmp_path):
+    (tmp_path / "in.csv").rename(tmp_path / "IN.CSV")
+    predict.run(tables("OUT.CSV", input_file=str(tmp_path / "IN.CSV")))
+    rows = read_table(tmp_path / "OUT.CSV", delimiter=";")
+    assert [row["id"] for row in rows] == [row["id"] for row in ROWS]
+
+
+@pytest.mark.parametrize("output", ["out.xlsx", "out.csv.gz", "out.parquet.gz", "out.jsonl.gz"])
+def test_a_form_that_is_not_written_is_refused_before_all_else(tables, model_dir, output):
+    (model_dir / "bert_model.ckpt.data-00000-of-00001").unlink()
+    with pytest.raises(ValueError, match=r"`--output_file` must end in \.csv.*out\."):
+        predict.run(tables(output))
+
+
+def test_an_empty_table_is_told_as_such(tables, tmp_path):
+    (tmp_path / "in.csv").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"in\.csv' must hold a header .* It is empty\.$"):
+        predict.run(tables("out.csv"))
+
+
 def test_in_a_table_what_has_no_answer_has_an_error(tables, tmp_path):
     text = (tmp_path / "in.csv").read_text()
     (tmp_path / "in.csv").write_text(text.replace("9;", "9;1;2;3"))

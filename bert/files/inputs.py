@@ -16,12 +16,10 @@ from bert.files.paths import file_size, read_lines
 from bert.files.tables import (
     csv_rows,
     decode_line,
-    ending_of,
     find_separator,
+    format_of,
     suggest_separator,
 )
-
-FORMATS = ("lines", "tsv", "csv", "jsonl", "parquet")
 
 
 class Input(NamedTuple):
@@ -94,9 +92,9 @@ class Inputs:
 
 
 def kind_of(path: str, separator: str | None = None) -> str:
-    """Returns which of `FORMATS` a file is of, by its ending."""
-    ending = ending_of(path).removeprefix(".")
-    return ending if ending in FORMATS else "lines" if separator is None else "csv"
+    """Returns which of `tables.FORMATS` a file is of: with a separator, a table at any rate."""
+    found = format_of(path)
+    return "csv" if found == "lines" and separator is not None else found
 
 
 def read_inputs(
@@ -106,7 +104,7 @@ def read_inputs(
 
     Args:
       path: The file; - for standard input.
-      kind: One of `FORMATS`; None for what its ending says.
+      kind: One of `tables.FORMATS`; None for what its ending says.
       columns: Where the values of the task stand.
       separator: As for `tables.find_separator`; None for that of the training's files.
 
@@ -240,7 +238,9 @@ def _read_table(path: str, kind: str, columns: Columns, separator: str | None) -
     found = find_separator(f"table.{kind}", separator)
     rows = _lines(path) if kind == "tsv" and found == "\t" else _csv_cells(path, found)
     first = next(rows, None)
-    cells = _split(_text(path, first[0], first[2])) if first else [""]
+    if first is None:
+        raise ValueError(f"{path!r} must hold a header and the rows of a table. It is empty.")
+    cells = _split(_text(path, first[0], first[2]))
     if columns.derive and not columns.given and not columns.find(cells):
         header = _unique([cell.strip() for cell in cells])
         objects = _objects(rows, path, header)
@@ -249,7 +249,7 @@ def _read_table(path: str, kind: str, columns: Columns, separator: str | None) -
     if names is None:
         # The first row is an input as all others.
         names = [f"column_{place}" for place in range(len(cells))]
-        rows = itertools.chain([first] if first else [], rows)
+        rows = itertools.chain([first], rows)
     parsed = _parse(rows, path, _cells_parser(names, places, columns.fields))
     return Inputs(names, parsed, found)
 

@@ -58,7 +58,7 @@ def write_parquet(file: BinaryIO, rows: Sequence[Mapping[str, Any]], input_file:
     pyarrow = _pyarrow(input_file)
     names = list(dict.fromkeys(name for row in rows for name in row))
     values = {name: [row.get(name) for row in rows] for name in names}
-    kept = _read(input_file) if input_file.endswith(ENDING) else None
+    kept = _read(input_file) if input_file.lower().endswith(ENDING) else None
     if kept is not None:
         values = {name: each for name, each in values.items() if name not in kept.column_names}
     try:

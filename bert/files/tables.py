@@ -18,6 +18,9 @@ from bert.files.json_text import parse_json
 from bert.files.machine import size_text
 from bert.files.paths import file_size, match_files, read_lines
 
+# How a file of texts is read: line by line, or as one of the tables.
+FORMATS = ("lines", "tsv", "csv", "jsonl", "parquet")
+
 # Tabs, and all that some program takes for the end of a line.
 _BREAKS = re.compile("[\t\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]+")
 # Within a line, carriage returns are text, but `csv` ends rows there, unless they are in quotes,
@@ -96,8 +99,19 @@ def read_tsv(path: str) -> list[Row]:
 
 
 def ending_of(path: str) -> str:
-    """Returns how the name of a file ends, that of what is packed where it is, such as ".csv"."""
-    return os.path.splitext(path.removesuffix(".gz"))[1]
+    """Returns how the name of a file ends, that of what is packed where it is, such as ".csv".
+
+    It is in lower case, however the name is.
+    """
+    stem, ending = os.path.splitext(path.lower())
+    return os.path.splitext(stem)[1] if ending == ".gz" else ending
+
+
+def format_of(path: str) -> str:
+    """Returns which of `FORMATS` the ending of a name tells; else "lines"."""
+    ending = ending_of(path).removeprefix(".")
+    ending = {"json": "jsonl"}.get(ending, ending)
+    return ending if ending in FORMATS else "lines"
 
 
 def find_separator(path: str, separator: str | None) -> str:

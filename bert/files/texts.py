@@ -8,16 +8,13 @@ from bert.files.paths import read_lines
 from bert.files.tables import (
     clean_line,
     csv_rows,
-    ending_of,
     find_separator,
+    format_of,
     json_rows,
     split_pair,
     suggest_separator,
     text_lines,
 )
-
-# How a file is read; the endings of names are those of the tables.
-FORMATS = ("lines", "tsv", "csv", "jsonl", "parquet")
 
 # The columns that hold texts where nobody says which.
 _USUAL_COLUMNS = (["text"], ["text_a", "text_b"], ["text_a"], ["sentence"])
@@ -42,12 +39,6 @@ class GivenText(NamedTuple):
         return " ||| ".join(each for each in self.texts if each)
 
 
-def format_of(path: str) -> str:
-    """Returns which of `FORMATS` the ending of a name tells, that of gzip apart; else "lines"."""
-    ending = ending_of(path).removeprefix(".")
-    return ending if ending in FORMATS else "lines"
-
-
 class Texts:
     """The texts of some files, read anew each time they are iterated.
 
@@ -56,7 +47,7 @@ class Texts:
 
     Args:
       files: Their paths.
-      form: One of `FORMATS`, or None for what the ending of each name tells.
+      form: One of `tables.FORMATS`, or None for what the ending of each name tells.
       text_column: The name of the column with the texts, or those of the first and second texts of
         pairs, with a comma between them; None for the usual ones.
       id_column: The name of the column that tells texts apart, or None.

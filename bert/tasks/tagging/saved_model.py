@@ -47,7 +47,8 @@ def export_tagger(
     -1 and 0. Where all of a text is tagged or cut into words, each word is such an entity, and its
     tag is the type. Bytes that are not UTF-8 are dropped and not counted. `features` takes the
     model's inputs, int32 [B, S], and gives `logits`, float32 [B, S, C]. `labels` takes nothing and
-    gives `labels`, string [C], and `scheme`, string [], which says how they mark entities.
+    gives `labels`, string [C]; so does `scheme`, which gives `scheme`, string [1]: how they mark
+    entities.
 
     Args:
       folder: Where to write; a SavedModel that is there already is replaced.
@@ -73,7 +74,8 @@ def export_tagger(
     signatures = {
         "serving_default": tf.function(serve, input_signature=[spec], autograph=False),
         "features": saved_model.features_function(exported.run, names=exported.inputs),
-        "labels": tf.function(exported.tell_labels, input_signature=[], autograph=False),
+        "labels": saved_model.labels_function(exported.labels),
+        "scheme": tf.function(exported.tell_scheme, input_signature=[], autograph=False),
     }
     saved_model.save(folder, exported, signatures)
     logging.info("Wrote a SavedModel with the signatures %s: %s", sorted(signatures), folder)
@@ -123,8 +125,8 @@ class _Tagger(saved_model.ExportedModel):
         tags = [tagging_entities.split_label(label, task.scheme) for label in task.labels]
         with tf.device("/CPU:0"):
             self._spans = GraphWordSpans(task.unit)
-            self._labels = tf.constant(task.labels, tf.string)
-            self._scheme = tf.constant(task.scheme, tf.string)
+            self.labels = tf.constant(task.labels, tf.string)
+            self._scheme = tf.constant([task.scheme], tf.string)
             self._types = tf.constant([kind for _, kind in tags], tf.string)
             self._is_outside = tf.constant(
                 [prefix == tagging_entities.OUTSIDE for prefix, _ in tags]
@@ -134,9 +136,9 @@ class _Tagger(saved_model.ExportedModel):
                 [[tagging_entities.goes_on(before, tag) for tag in tags] for before in tags]
             )
 
-    def tell_labels(self) -> dict[str, Tensor]:
-        """Returns the labels and their scheme."""
-        return {"labels": tf.identity(self._labels), "scheme": tf.identity(self._scheme)}
+    def tell_scheme(self) -> dict[str, Tensor]:
+        """Returns that of the labels."""
+        return {"scheme": tf.identity(self._scheme)}
 
     def find_entities(self, texts: Tensor) -> dict[str, Tensor]:
         """Returns the entities of texts, string [B]."""
