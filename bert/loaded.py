@@ -241,8 +241,19 @@ def _read(masked: MaskedModel, texts: Sequence[Text]) -> list[MaskedText]:
     ]
 
 
-def load(
-    model: str, *, batch_size: int = 32, precision: str = "float32", **told: Any
+def load(  # noqa: PLR0913 (what a folder may not say)
+    model: str,
+    *,
+    batch_size: int = 32,
+    precision: str = "float32",
+    bert_config_file: str | None = None,
+    vocab_file: str | None = None,
+    do_lower_case: bool | None = None,
+    architecture: str | None = None,
+    task_name: str | None = None,
+    labels: str | Sequence[str] | None = None,
+    is_pair: bool | None = None,
+    max_seq_length: int | None = None,
 ) -> LoadedModel | ExportedModel | PretrainedModel:
     """Returns a model that answers, if it is fine-tuned, or one that fills masks and encodes texts.
 
@@ -252,17 +263,35 @@ def load(
         SavedModel of `--do_export`, of which nothing can be told.
       batch_size: Sequences that go through the model together.
       precision: Name of a dtype policy: "float32", "mixed_bfloat16" or "mixed_float16".
-      **told: What is not there, or not to be taken from there: `bert_config_file` and `vocab_file`,
-        paths; `do_lower_case`, whether the model is uncased, for which it is taken by default where
-        it is not fine-tuned, but not against the name of a released model; and for a fine-tuned
-        model that does not say what it decides, the fields of `bert.kinds.Told`.
+      bert_config_file: Its configuration, if it is not there, or not to be taken from there.
+      vocab_file: Its vocabulary, likewise.
+      do_lower_case: Whether the model is uncased, for which it is taken by default where it is not
+        fine-tuned, but not against the name of a released model.
+      architecture: For a fine-tuned model that does not say what it decides, as the arguments
+        below: what it is, in the terms of transformers.
+      task_name: A task of GLUE, or XNLI, whose labels and number of texts it has.
+      labels: Names of the outputs in their order, in a sequence or separated by commas.
+      is_pair: Whether a classifier takes two texts.
+      max_seq_length: Where texts are cut, in tokens, with specials.
 
     Raises:
       ValueError: where something is missing there, or does not fit.
     """
-    if is_export(model) and not told:
+    given = {
+        "bert_config_file": bert_config_file,
+        "vocab_file": vocab_file,
+        "do_lower_case": do_lower_case,
+    }
+    others = Told(
+        architecture=architecture,
+        task_name=task_name,
+        labels=labels,
+        is_pair=is_pair,
+        max_seq_length=max_seq_length,
+    )
+    is_told = others != Told() or any(value is not None for value in given.values())
+    if is_export(model) and not is_told:
         return ExportedModel(model, batch_size)
-    given, others = _divide(told)
     folder = find_folder(model, "model", **given)
     if not folder.task:
         architecture = find_architecture(folder, others.architecture)
@@ -280,20 +309,35 @@ def load(
     return PretrainedModel(folder, batch_size, precision)
 
 
-def load_fine_tuned(
-    model_dir: str, *, batch_size: int = 32, precision: str = "float32", **told: Any
+def load_fine_tuned(  # noqa: PLR0913 (what a folder may not say)
+    model_dir: str,
+    *,
+    batch_size: int = 32,
+    precision: str = "float32",
+    bert_config_file: str | None = None,
+    vocab_file: str | None = None,
+    do_lower_case: bool | None = None,
+    architecture: str | None = None,
+    task_name: str | None = None,
+    labels: str | Sequence[str] | None = None,
+    is_pair: bool | None = None,
+    max_seq_length: int | None = None,
 ) -> LoadedModel:
     """Returns a model that answers, as `load` does; any other is refused."""
-    given, others = _divide(told)
+    given = {
+        "bert_config_file": bert_config_file,
+        "vocab_file": vocab_file,
+        "do_lower_case": do_lower_case,
+    }
+    others = Told(
+        architecture=architecture,
+        task_name=task_name,
+        labels=labels,
+        is_pair=is_pair,
+        max_seq_length=max_seq_length,
+    )
     folder = find_folder(model_dir, "model_dir", **given)
     return open_fine_tuned(folder, others, batch_size=batch_size, precision=precision)
-
-
-def _divide(told: Mapping[str, Any]) -> tuple[dict[str, Any], Told]:
-    """Returns what is told of a folder's files, and of what its model decides."""
-    files = ("bert_config_file", "vocab_file", "do_lower_case")
-    others = {name: value for name, value in told.items() if name not in files}
-    return {name: told[name] for name in files if name in told}, Told(**others)
 
 
 def find_folder(model: str, flag: str, **given: Any) -> ModelFolder:

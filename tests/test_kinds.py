@@ -152,6 +152,12 @@ def test_all_that_must_be_told_is_asked_for_at_once(original):
     assert predict.load(str(folder), max_seq_length=9).task.max_seq_length == 9
 
 
+@pytest.mark.parametrize("load", [bert.load, predict.load])
+def test_an_argument_that_is_not_known_is_that_of_what_was_called(load):
+    with pytest.raises(TypeError, match=r"^load.*\(\) got an unexpected .* 'nonsense'"):
+        load("out", nonsense=1)
+
+
 def test_a_pre_trained_model_is_no_model_to_predict_with(original):
     folder = original.parent / "classification"
     tensors = checkpoint.Stored.open(str(original)).read()
