@@ -835,3 +835,17 @@ def test_encoder_trains_inside_another_model_by_fit(tiny_config):
         if np.array_equal(variable.numpy(), old)
     ]
     assert unchanged == []
+
+
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+@pytest.mark.parametrize("positions", [None, np.array([[0, 3]] * 2, np.int32)])
+def test_shapes_are_told_as_a_call_gives_them(tiny_config, dtype, positions):
+    bert = modeling.BertModel(tiny_config, dtype=dtype)
+    inputs = encoder_inputs(make_examples(tiny_config, 2))
+    symbolic = {name: keras.Input(batch_shape=each.shape) for name, each in inputs.items()}
+    told, given = bert(symbolic, positions=positions), bert(inputs, positions=positions)
+    assert told.keys() == given.keys()
+    for name in told:
+        pairs = zip(keras.tree.flatten(told[name]), keras.tree.flatten(given[name]), strict=True)
+        for one, other in pairs:
+            assert (one.shape, one.dtype) == (tuple(other.shape), other.dtype.name), name
