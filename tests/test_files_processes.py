@@ -163,7 +163,7 @@ def test_a_signal_to_all_processes_ends_them_with_one_line(tmp_path, number):
     finally:
         process.kill()
     assert process.returncode == 128 + number
-    assert errors.splitlines()[-1].endswith(f"] Stopped by {number.name}.")
+    assert errors.splitlines()[-1].endswith(f" Warning: Stopped by {number.name}.")
     assert len(errors.splitlines()) == 1
     assert [each for each in ids if _runs(each)] == []
 

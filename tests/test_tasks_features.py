@@ -12,9 +12,9 @@ import modeling
 import run_ner
 import tokenization
 from bert.loaded import load
-from bert.tasks import features as tasks_features
 from bert.tasks.features import Extractor, FeatureTagger, LayerMix, WordTagger
-from bert.tasks.layers import FEATURE_LAYERS, combine, parse_layers, width
+from bert.tasks.layers import FEATURE_LAYERS, combine, parse_layers
+from bert.tasks.layers import width as width_of
 from bert.tasks.tagging import batches as tagging_batches
 from bert.tasks.tagging import entities as tagging_entities
 from bert.tasks.tagging import predictions as tagging_predictions
@@ -87,7 +87,7 @@ def test_features_are_those_of_extract_features_at_first_pieces(config, layers, 
         np.asarray(each) for each in tf.nest.flatten(extractor.model(encoder_inputs(arrays)))
     ]
     expected = np.stack(expected, axis=2) if layers == "weighted" else expected[0]
-    width = 1 if layers == "weighted" else tasks_features.width(layers, config) // 8
+    width = 1 if layers == "weighted" else width_of(layers, config) // 8
     assert features.shape == ((4, 8) if layers == "weighted" else (8 * width,))
     assert len(features) == len(arrays["input_ids"]) > 12
     for number, mask in enumerate(arrays["label_mask"] > 0):
@@ -536,8 +536,8 @@ def test_a_layer_is_what_its_name_says(encoded, layer, value):
 def test_concatenated_layers_stand_in_order(encoded, tiny_config):
     features = np.asarray(combine(encoded, "concat_last_four"))
     assert features[0, 0].tolist() == [10] * 3 + [100] * 3 + [1000] * 3 + [10000] * 3
-    assert width("concat_last_four", tiny_config) == 4 * tiny_config.hidden_size
-    assert width(-1, tiny_config) == tiny_config.hidden_size
+    assert width_of("concat_last_four", tiny_config) == 4 * tiny_config.hidden_size
+    assert width_of(-1, tiny_config) == tiny_config.hidden_size
 
 
 def test_layers_are_read_in_the_order_of_the_flag(tiny_config):

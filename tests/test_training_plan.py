@@ -155,7 +155,7 @@ def test_overwriting_leaves_the_users_files_and_none_of_the_runs(command, tmp_pa
     checkpoints = {name for name in left if ".ckpt" in name}
     assert left - events - checkpoints == mine | {
         *("bert_config.json", "checkpoint", "run.json", "task.json", "train.tf_record"),
-        *("train_log.jsonl", "vocab.txt", manifest.LIST_FILE),
+        *("README.md", "report.html", "train_log.jsonl", "vocab.txt", manifest.LIST_FILE),
     }
     assert len(events) == 1
     assert {name.partition(".ckpt")[0] for name in checkpoints} == {"model", "bert_model"}

@@ -44,7 +44,7 @@ def make_settings(kind, folder, **changes):
 
 def open_task(kind, settings):
     config = modeling.BertConfig.from_json_file(settings.bert_config_file)
-    tokenizer = tokenization.FullTokenizer(settings.vocab_file, settings.do_lower_case)
+    tokenizer = tokenization.FullTokenizer(settings.vocab_file, bool(settings.do_lower_case))
     return RUNNERS[kind][0].open_task(settings, config, tokenizer)
 
 

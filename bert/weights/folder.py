@@ -291,7 +291,13 @@ class ModelFolder:
     def _stored_casing(self) -> tuple[bool, str] | None:
         """Whether the folder says that the model is uncased, and the file that says so."""
         names = (TASK_FILE, huggingface_files.TOKENIZER_CONFIG_FILE)
-        return tokenizers.read_casing(self.path, self._read_object, names)
+        try:
+            return tokenizers.read_casing(self.path, self._read_object, names)
+        except ValueError:
+            # As for the options.
+            if self._stored:
+                raise
+            return None
 
     def check_casing(self) -> None:
         """Checks the casing of texts against what the folder of weights says of its model."""
