@@ -411,7 +411,7 @@ if not TYPE_CHECKING:
     __getattr__, __dir__, __all__ = serve(
         globals(),
         {
-            "bert.loaded": ("Model", "load_fine_tuned as load"),
+            "bert.loaded": ("LoadedModel", "load_fine_tuned as load"),
         },
     )
 

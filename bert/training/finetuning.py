@@ -131,7 +131,8 @@ def run_once(
         ]
         if is_chief and settings.do_train:
             filled.keep(*kept, stored_task(task))
-        show_examples(task, made[0])
+        for first in made[:1]:
+            show_examples(task, first)
         loop.log_set_up(model, strategy, settings)
         return task.metric, _use_model(settings, source, task, model, inputs, plan, shown)
 
