@@ -150,8 +150,13 @@ def assert_equal(ours, theirs, architecture, shape):
 
 
 def convert(source, output, kind):
+    has_vocabulary = any((source / name).exists() for name in ("vocab.txt", "tokenizer.json"))
     settings = convert_checkpoint.Settings(
-        input=str(source), output=str(output), format=kind, verify=False
+        input=str(source),
+        output=str(output),
+        format=kind,
+        verify=False,
+        without_vocabulary=not has_vocabulary,
     )
     return convert_checkpoint.run(settings)
 
