@@ -423,11 +423,7 @@ class Checkpoints:
         if len(kept) < len(names):
             let_go(self.folder, names[: len(names) - len(kept)])
         write_text(path, text)
-        self._remove_let_go(kept)
-
-    def _remove_let_go(self, but: list[str]) -> None:
-        """Removes the files of checkpoints; nothing else here does."""
-        remove_let_go(self.folder, but)
+        remove_let_go(self.folder, but=kept)
 
     def restore(self, variables: Mapping[str, keras.Variable], prefix: str) -> int:
         """Assigns every variable from the checkpoint at `prefix` and returns its step.
