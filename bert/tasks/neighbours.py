@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
+from absl import logging
 
 import tokenization
 from bert.files.texts import Texts
@@ -178,6 +179,10 @@ def table_space(stored: Stored, tokenizer: tokenization.FullTokenizer, *, center
             raise ValueError(
                 f"`--word` must be made of pieces of the vocabulary. Received {word!r}, which is "
                 f"{pieces}."
+            )
+        if len(pieces) > 1:
+            logging.info(
+                "%r is no word of the vocabulary; the mean of %s stands for it.", word, pieces
             )
         return table[tokenizer.convert_tokens_to_ids(pieces)].mean(axis=0, keepdims=True)
 
