@@ -89,10 +89,10 @@ def test_words_are_near_by_the_rows_of_the_table(ask):
     assert cat["query"] == "cat"
 
 
-def test_pieces_that_stand_for_a_word_are_told(ask, caplog):
+def test_pieces_that_stand_for_a_word_are_told(ask, log):
     (answer,) = ask(input_file=None, word="housecat")
     assert answer["query"] == "housecat"
-    assert "'housecat' is no word of the vocabulary; the mean of ['" in caplog.text
+    assert "'housecat' is no word of the vocabulary; the mean of ['" in log.text
 
 
 def test_a_word_in_its_context_is_found_where_it_stands(ask):
