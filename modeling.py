@@ -403,7 +403,7 @@ class SelfAttention(ConfiguredLayer):
     ) -> Tensor:
         *_, from_length, to_length = ops.shape(input_mask)
         if len(input_mask.shape) == 2:
-            from_length, input_mask = to_length, input_mask[:, None, :]  # [B, 1, K]
+            from_length, input_mask = to_length, ops.expand_dims(input_mask, 1)  # [B, 1, K]
         to_queries, to_keys, to_values = self.projections
         query = self.split_heads(to_queries(queries), from_length)
         key, value = (self.split_heads(each(inputs), to_length) for each in (to_keys, to_values))
@@ -424,7 +424,7 @@ class SelfAttention(ConfiguredLayer):
         scores = ops.matmul(query * head_size**-0.5, ops.swapaxes(key, 2, 3))  # [B, N, Q, K]
         # Faithful: the original adds -10000 to padding rather than masking it exactly.
         padding = (1.0 - ops.cast(mask, scores.dtype)) * -10000.0
-        weights = ops.softmax(scores + padding[:, None])
+        weights = ops.softmax(scores + ops.expand_dims(padding, 1))
         weights = self.dropout(weights, training=training)
         context = ops.transpose(ops.matmul(weights, value), (0, 2, 1, 3))  # [B, Q, N, D]
         return ops.reshape(context, (-1, self.config.hidden_size))
@@ -544,8 +544,8 @@ class Encoder(ConfiguredLayer):
         queries = inputs
         if positions is not None:
             queries = gather_tokens(inputs, positions, ops.shape(input_mask)[1])
-            # [B, Q, K]
-            input_mask = input_mask[:, None, :] * ops.ones_like(positions)[:, :, None]
+            asking = ops.expand_dims(ops.ones_like(positions), 2)
+            input_mask = ops.expand_dims(input_mask, 1) * asking  # [B, Q, K]
         return [*outputs, last(queries, inputs, input_mask, training=training)]
 
 
