@@ -17,14 +17,16 @@ for := $(if $(GPU),$(if $(filter 0,$(GPU)),cpu,gpu),$(or $(was_for),cpu))
 tensorflow := $(shell sed -n 's/^tensorflow==//p' requirements.txt)
 cuda := $(if $(filter gpu,$(for)),"tensorflow[and-cuda]==$(tensorflow)")
 interop_installed := .venv-interop/requirements-installed
+bench_installed := .venv-bench/requirements-installed
 
-.PHONY: help setup demo test test-exhaustive test-interop
+.PHONY: help setup demo test test-exhaustive test-interop benchmark .venv-bench
 
 help:
 	@echo "make demo    learns a vocabulary from the sample text, pre-trains a small BERT, fine-tunes and exports it"
 	@echo "make test    runs every check: ruff, mypy, pytest, test-interop"
 	@echo "make test-exhaustive   runs the cases of laws that make test leaves out for their number"
 	@echo "make test-interop   compares with transformers, in an environment of its own"
+	@echo "make benchmark   measures speed beside other programs; ROUNDS=1 is quick, ROUNDS=9 thorough"
 	@echo "make setup   installs the pinned requirements into .venv; the other two do it when needed"
 	@echo "make setup GPU=1   does so with CUDA's libraries, for GPUs of NVIDIA; GPU=0 removes them"
 
@@ -55,12 +57,21 @@ test: $(installed)
 test-exhaustive: $(installed)
 	python -m pytest -n $(TEST_PROCESSES) --dist worksteal -m exhaustive
 
-$(interop_installed): requirements-interop.txt constraints.txt .ci/make_interop_venv | $(installed)
-	@.ci/make_interop_venv
+$(interop_installed): requirements-interop.txt constraints.txt .ci/make_peer_venv | $(installed)
+	@.ci/make_peer_venv .venv-interop requirements-interop.txt "Nothing is compared with transformers."
 	@touch $@
+
+$(bench_installed): benchmarks/requirements.txt constraints.txt .ci/make_peer_venv | $(installed)
+	@.ci/make_peer_venv .venv-bench benchmarks/requirements.txt "Nothing is measured beside."
+	@touch $@
+
+.venv-bench: $(bench_installed)
 
 test-interop: $(installed) $(interop_installed)
 	python -m pytest -n $(TEST_PROCESSES) --dist loadgroup interop
+
+benchmark: $(installed) $(bench_installed)
+	@python benchmarks/page.py $(if $(ROUNDS),--rounds=$(ROUNDS)) $(BENCHMARK)
 
 demo: $(installed)
 	@echo "Every command below can be typed by hand after: source .venv/bin/activate"

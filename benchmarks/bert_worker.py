@@ -13,7 +13,6 @@ from bert.tasks.pretraining import heads as pretraining_heads
 from bert.training import loop
 
 PRECISIONS = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
-PEAK_SIZE = 4096
 
 
 def make_trainer(setting: dict) -> loop.Trainer:
@@ -52,22 +51,11 @@ def make_batch(setting: dict) -> dict[str, tf.Tensor]:
     return {**batch, "masked_lm_weights": tf.ones(predictions)}
 
 
-def peak(precision: str) -> float:
-    """Returns the FLOP/s of a large square matrix product."""
-    matrix = tf.cast(tf.random.normal((PEAK_SIZE, PEAK_SIZE)), precision)
-    return 2 * PEAK_SIZE**3 / worker.seconds(lambda: matrix @ matrix)
-
-
 def main() -> None:
-    """Serves steps and peaks."""
+    """Serves steps."""
     setting = worker.read_setting()
     trainer, batch = make_trainer(setting), make_batch(setting)
-    worker.serve(
-        {
-            "step": lambda: worker.seconds(lambda: trainer.train_step(batch)),
-            "peak": lambda: peak(setting["precision"]),
-        }
-    )
+    worker.serve({"step": lambda: worker.seconds(lambda: trainer.train_step(batch))})
 
 
 if __name__ == "__main__":

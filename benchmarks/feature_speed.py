@@ -10,17 +10,14 @@ of extract_features.py. The lines are those of the text that are not blank, from
 
 import dataclasses
 import glob
-import json
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from absl import app, flags
-from pretraining_step import FOLDER, make_peer_environment
+from turns import Worker, describe, format_table, median_ratio, peer_python
 
 MEASURES = ("arrays", "jsonl")
 
@@ -48,50 +45,30 @@ def take_lines(pattern: str, count: int) -> list[str]:
     return lines[start : start + count]
 
 
-class Worker:
-    """A process that answers with seconds."""
-
-    def __init__(self, python: str, script: str, setting: Setting) -> None:
-        self.process = subprocess.Popen(
-            [python, str(FOLDER / script), json.dumps(dataclasses.asdict(setting))],
-            env={**os.environ, "PYTHONPATH": str(FOLDER.parent)},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def __enter__(self) -> "Worker":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.process.communicate("")
-
-    def ask(self, what: str) -> float:
-        """Returns the seconds that one of `MEASURES` takes."""
-        assert self.process.stdin
-        assert self.process.stdout
-        print(what, file=self.process.stdin, flush=True)
-        return float(self.process.stdout.readline())
-
-
-def measure(setting: Setting, peer_python: str, rounds: int) -> dict[str, dict[str, float]]:
-    """Returns the median seconds of each measure and program."""
-    seconds: dict[str, dict[str, list[float]]] = {name: {} for name in MEASURES}
+def measure(
+    setting: Setting, python: str, rounds: int
+) -> tuple[dict[str, dict[str, list[float]]], list[float]]:
+    """Returns the seconds of each measure, program and round, and the peak in FLOP/s."""
+    given = dataclasses.asdict(setting)
+    seconds: dict[str, dict[str, list[float]]]
+    seconds = {name: {"bert": [], "transformers": []} for name in MEASURES}
+    peaks = []
     with (
-        Worker(sys.executable, "bert_features.py", setting) as bert,
-        Worker(peer_python, "transformers_features.py", setting) as peer,
+        Worker(sys.executable, "bert_features.py", given) as bert,
+        Worker(python, "transformers_features.py", given) as peer,
+        Worker(sys.executable, "peak.py", given) as peak,
     ):
         for number in range(rounds + 1):
+            reached = peak.ask("float32")
+            # The first round compiles and allocates.
+            if number:
+                peaks.append(reached)
             for name in MEASURES:
-                for program, worker in (("bert", bert), ("transformers", peer)):
-                    taken = worker.ask(name)
-                    # The first round compiles and allocates.
+                for program, each in (("bert", bert), ("transformers", peer)):
+                    taken = each.ask(name)
                     if number:
-                        seconds[name].setdefault(program, []).append(taken)
-    return {
-        name: {program: statistics.median(each) for program, each in programs.items()}
-        for name, programs in seconds.items()
-    }
+                        seconds[name][program].append(taken)
+    return seconds, peaks
 
 
 def define_flags() -> None:
@@ -108,7 +85,7 @@ def define_flags() -> None:
 def main(_: Any) -> None:
     """Runs the script on its flags."""
     values = flags.FLAGS
-    python = values.peer_python or make_peer_environment()
+    python = peer_python(values.peer_python)
     lines = take_lines(values.text, values.lines)
     with tempfile.TemporaryDirectory() as folder:
         text_file = Path(folder) / "text.txt"
@@ -120,14 +97,15 @@ def main(_: Any) -> None:
             hidden_size=values.hidden_size,
             num_layers=values.num_layers,
         )
-        print(f"{os.cpu_count()} cores, medians of {values.rounds} rounds of {len(lines)} lines")
-        for name, seconds in measure(setting, python, values.rounds).items():
-            ours, theirs = (len(lines) / seconds[program] for program in ("bert", "transformers"))
-            print(
-                f"{name:6}  bert {ours:7.1f}  transformers {theirs:7.1f} lines a second  "
-                f"ratio {ours / theirs:.2f}",
-                flush=True,
-            )
+        seconds, peaks = measure(setting, python, values.rounds)
+    rows = []
+    for name, taken in seconds.items():
+        ours, theirs = ([len(lines) / each for each in times] for times in taken.values())
+        medians = [f"{statistics.median(each):.1f}" for each in (ours, theirs)]
+        rows.append([name, *medians, f"{median_ratio(ours, theirs):.2f}"])
+    print(describe(values.rounds))
+    print(format_table(["lines/s", "ours", "transformers", "ratio"], rows))
+    print(f"Peak of matrix products in float32: {statistics.median(peaks) / 1e9:.0f} GFLOP/s.")
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from absl import app, flags
-from pretraining_step import FOLDER, make_peer_environment
+from turns import FOLDER, peer_python
 
 BATCH_SIZE = 32
 LENGTH = 128
@@ -128,7 +128,7 @@ def define_flags() -> None:
 def main(_: Any) -> None:
     """Runs the script on its flags."""
     values = flags.FLAGS
-    python = values.peer_python or make_peer_environment()
+    python = peer_python(values.peer_python)
     print(f"{os.cpu_count()} cores, {values.precision}, {values.rounds} rounds")
     for name in values.shapes:
         with tempfile.TemporaryDirectory() as folder:

@@ -3,32 +3,28 @@
     python benchmarks/pretraining_step.py [--rounds=9] [--settings=tiny/float32] [--peer_python=...]
 
 Prints, for BERT-Base (batch 8) and a two-layer model (batch 32), length 128 with 20 predictions, in
-float32 and bfloat16: examples per second of both, their ratio, and the share of the matrix-product
-peak that this project's step reaches. Every number is a median over rounds in which the two
-programs, each in its own process, and the peak take turns, so that what else the machine does
-meets all alike.
+float32 and bfloat16: examples per second of both, their ratio, and the share of the peak of matrix
+products (peak.py) that this project's step reaches. Every number is a median over rounds in which
+the two programs, each in its own process, and the peak take turns.
 
 A step is the whole of it: forward with dropout 0.1, both losses, backward, clipping by the global
 norm, update with weight decay. `transformers` computes logits at every position, not the masked
 ones alone; that is part of the difference.
 
---peer_python names a Python that has torch and transformers. Without it one is made in
-.venv-benchmark, once, from benchmarks/requirements.txt (200 MB from the network).
+--peer_python names a Python that has torch and transformers; else it is that of .venv-bench, which
+`make .venv-bench` makes.
 """
 
 import dataclasses
-import json
-import os
 import statistics
-import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 from absl import app, flags
+from turns import Worker, describe, format_table, median_ratio, peer_python
 
-FOLDER = Path(__file__).resolve().parent
-PEER_ENVIRONMENT = FOLDER.parent / ".venv-benchmark"
+# The first steps compile and allocate.
+WARM_UP = 2
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -72,79 +68,37 @@ SETTINGS = {
 }
 
 
-class Worker:
-    """A process that measures what it is asked for, and waits otherwise."""
-
-    def __init__(self, python: str, script: str, setting: Setting) -> None:
-        self.process = subprocess.Popen(
-            [python, str(FOLDER / script), json.dumps(dataclasses.asdict(setting))],
-            env={**os.environ, "PYTHONPATH": str(FOLDER.parent)},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self.ask("step")  # The first steps compile and allocate.
-        self.ask("step")
-
-    def __enter__(self) -> "Worker":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.process.communicate("")
-
-    def ask(self, what: str) -> float:
-        """Returns the seconds of a "step", or the FLOP/s of a "peak"."""
-        assert self.process.stdin
-        assert self.process.stdout
-        print(what, file=self.process.stdin, flush=True)
-        answer = self.process.stdout.readline()
-        if not answer:
-            raise ValueError(f"{self.process.args!r} must answer. Its own message is above.")
-        return float(answer)
-
-
-def measure(setting: Setting, peer_python: str, rounds: int) -> dict[str, float]:
-    """Returns the medians: examples per second of both programs, and the peak in FLOP/s."""
-    samples: dict[str, list[float]] = {"bert": [], "transformers": [], "peak": []}
+def measure(setting: Setting, python: str, rounds: int) -> dict[str, list[float]]:
+    """Returns of each round the examples per second of both programs, and the peak in FLOP/s."""
+    given = dataclasses.asdict(setting)
+    speeds: dict[str, list[float]] = {"bert": [], "transformers": [], "peak": []}
     with (
-        Worker(sys.executable, "bert_worker.py", setting) as bert,
-        Worker(peer_python, "transformers_worker.py", setting) as peer,
+        Worker(sys.executable, "bert_worker.py", given) as bert,
+        Worker(python, "transformers_worker.py", given) as peer,
+        Worker(sys.executable, "peak.py", given) as peak,
     ):
-        for _ in range(rounds):
-            samples["bert"].append(setting.batch_size / bert.ask("step"))
-            samples["peak"].append(bert.ask("peak"))
-            samples["transformers"].append(setting.batch_size / peer.ask("step"))
-    return {name: statistics.median(values) for name, values in samples.items()}
+        for number in range(rounds + WARM_UP):
+            taken = {"bert": bert.ask("step"), "transformers": peer.ask("step")}
+            reached = peak.ask(setting.precision)
+            if number >= WARM_UP:
+                speeds["peak"].append(reached)
+                for name, seconds in taken.items():
+                    speeds[name].append(setting.batch_size / seconds)
+    return speeds
 
 
-def make_peer_environment() -> str:
-    """Returns the Python of `PEER_ENVIRONMENT`, which it makes where there is none."""
-    python = str(PEER_ENVIRONMENT / "bin" / "python")
-    installed = PEER_ENVIRONMENT / "installed"
-    if not installed.exists():
-        subprocess.run([sys.executable, "-m", "venv", str(PEER_ENVIRONMENT)], check=True)
-        requirements = str(FOLDER / "requirements.txt")
-        subprocess.run([python, "-m", "pip", "install", "-r", requirements], check=True)
-        installed.touch()  # Only now: an interrupted installation is done again.
-    return python
-
-
-def run(names: list[str], peer_python: str | None, rounds: int) -> dict[str, dict[str, float]]:
-    """Measures the settings of those names, prints a line for each and returns the numbers."""
-    python = peer_python or make_peer_environment()
-    print(f"{os.cpu_count()} cores, medians of {rounds} rounds; speeds in examples per second")
-    results = {}
-    for name in names:
-        setting = SETTINGS[name]
-        numbers = results[name] = measure(setting, python, rounds)
-        reached = setting.flops() * numbers["bert"] / setting.batch_size
-        print(
-            f"{name:14}  bert {numbers['bert']:7.2f}  transformers {numbers['transformers']:6.2f}  "
-            f"ratio {numbers['bert'] / numbers['transformers']:4.1f}  "
-            f"{reached / numbers['peak']:3.0%} of {numbers['peak'] / 1e9:.0f} GFLOP/s",
-            flush=True,
-        )
-    return results
+def make_row(name: str, speeds: dict[str, list[float]]) -> list[str]:
+    """Returns the line of the table for a setting."""
+    setting = SETTINGS[name]
+    share = setting.flops() / setting.batch_size * median_ratio(speeds["bert"], speeds["peak"])
+    return [
+        name,
+        f"{statistics.median(speeds['bert']):.2f}",
+        f"{statistics.median(speeds['transformers']):.2f}",
+        f"{median_ratio(speeds['bert'], speeds['transformers']):.2f}",
+        f"{statistics.median(speeds['peak']) / 1e9:.0f}",
+        f"{share:.0%}",
+    ]
 
 
 def define_flags() -> None:
@@ -157,9 +111,15 @@ def define_flags() -> None:
 
 
 def main(_: Any) -> None:
-    """Runs the script on its flags."""
+    """Prints the table."""
     values = flags.FLAGS
-    run(values.settings, values.peer_python, values.rounds)
+    python = peer_python(values.peer_python)
+    rows = [
+        make_row(name, measure(SETTINGS[name], python, values.rounds)) for name in values.settings
+    ]
+    titles = ["examples/s", "ours", "transformers", "ratio", "peak GFLOP/s", "of peak"]
+    print(describe(values.rounds))
+    print(format_table(titles, rows))
 
 
 if __name__ == "__main__":

@@ -1,21 +1,28 @@
-"""What both workers of pretraining_step.py do: they answer requests, one a line, with numbers."""
+"""What the processes that are measured have in common: they answer requests, one a line.
+
+Their side of `turns.py`. It runs in the environments of all programs that are compared, so it
+imports nothing but Python's own library.
+"""
 
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 
 def read_setting() -> dict[str, Any]:
-    """Returns the fields of `pretraining_step.Setting` from the command line."""
+    """Returns what `turns.Worker` was given, from the command line."""
     return json.loads(sys.argv[1])
 
 
-def serve(measures: dict[str, Callable[[], float]]) -> None:
-    """Answers each line of the standard input by the number that the measure of that name gives."""
+def serve(measures: Mapping[str, Callable[..., Any]]) -> None:
+    """Answers each line of the standard input by what the measure of that name returns."""
+    answers, sys.stdout = sys.stdout, sys.stderr  # What libraries print is no answer.
     for line in sys.stdin:
-        print(measures[line.strip()](), flush=True)
+        request = json.loads(line)
+        answer = measures[request.pop("measure")](**request)
+        print(json.dumps(answer), file=answers, flush=True)
 
 
 def seconds(step: Callable[[], Any]) -> float:

@@ -1,0 +1,503 @@
+r"""Measures prediction beside torch, ONNX Runtime and OpenVINO: latency, speed, size of the models.
+
+    python benchmarks/prediction.py [--sizes=base] [--batches=1,8] [--systems=ours,torch] \
+      [--forms=ids] [--rounds=3] [--seconds=1]
+
+    python benchmarks/prediction.py --saved_model=folder --saved_model=other=folder2 --systems=torch
+
+A classifier of random weights, the same ones in every program, of BERT-Base or L=4 H=256, is asked
+in batches of 1, 8 and 32: ids in and logits out, at the full length of 128 (`ids/full`) and at the
+lengths of real sentences, padded to the longest of a batch (`ids/mixed`); texts in and labels out
+(`texts/mixed`). Every program runs in a process of its own with threads for all cores; they take
+turns, and each turn asks the same batches. Speeds are medians over rounds, ratios are to torch in
+float32, eager, of the same round; shares are of the peak of matrix products (peak.py), in the
+program's precision but for int8, where it is that of float32. They count the products that the
+answers need, of real tokens: in the last layer, keys and values, and the rest for [CLS] alone.
+
+Models are made once, in --models; SavedModels again where the project's code has changed.
+--prepare only makes them, which takes minutes, so that a measurement need not. A SavedModel of
+one's own joins by --saved_model, if it has the signatures `features` and `serving_default` as
+classifiers of one text have; make it from <models>/<size>/transformers and the outputs are
+compared, too.
+"""
+
+import argparse
+import dataclasses
+import hashlib
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from turns import FOLDER, ROOT, Worker, format_table, median_ratio, peer_python
+
+LENGTH = 128
+VOCAB_SIZE = 30522
+# As many different texts are asked of a case, in batches.
+NUM_TEXTS = 64
+BATCHES = (1, 8, 32)
+FORMS = ("ids/full", "ids/mixed", "texts/mixed")
+ACTIVATIONS = {"erf": "gelu", "tanh": "gelu_pytorch_tanh"}
+REFERENCE = "torch/float32"
+
+
+@dataclasses.dataclass(frozen=True)
+class Size:
+    """The shape of a model."""
+
+    hidden_size: int
+    num_layers: int
+    num_heads: int
+    vocab_size: int = VOCAB_SIZE
+
+    def flops(self, lengths: Iterable[int]) -> float:
+        """Returns the FLOP of the products that answers on texts of these lengths need.
+
+        Of the last layer only [CLS] is read, for which keys and values of all tokens are needed.
+        """
+        hidden, total = self.hidden_size, 0.0
+        for length in lengths:
+            keys, others = 2 * hidden**2, 10 * hidden**2  # and values; query, output, feed-forward
+            attention = 2 * length * hidden  # Scores, and the sums that they weight.
+            whole = (self.num_layers - 1) * length * (keys + others + attention)
+            last = length * keys + others + attention
+            total += 2 * (whole + last + hidden**2)  # The pooler.
+        return total
+
+
+SIZES = {"base": Size(768, 12, 12), "small": Size(256, 4, 4)}
+
+
+@dataclasses.dataclass(frozen=True)
+class System:
+    """A program with a precision, or a SavedModel of the user's.
+
+    Attributes:
+      program: Its name.
+      precision: In which it computes.
+      file: The model within the folder of a size.
+      forms: The forms of input that it takes.
+    """
+
+    program: str
+    precision: str
+    file: str
+    forms: Sequence[str] = FORMS
+
+    @property
+    def name(self) -> str:
+        return f"{self.program}/{self.precision}" if self.precision else self.program
+
+    @property
+    def is_ours(self) -> bool:
+        return self.program in ("saved_model", "load") or not self.precision
+
+
+SYSTEMS = (
+    System("torch", "float32", "transformers"),
+    System("torch", "bfloat16", "transformers"),
+    System("onnxruntime", "float32", "model.onnx"),
+    System("onnxruntime", "int8", "int8.onnx"),
+    System("openvino", "float32", "openvino.xml"),
+    System("openvino", "bfloat16", "openvino.xml"),
+    System("saved_model", "float32", "saved_model"),
+    System("saved_model", "bfloat16", "saved_model_bfloat16"),
+    System("load", "float32", "transformers", ("texts/mixed",)),
+    System("load", "bfloat16", "transformers", ("texts/mixed",)),
+)
+
+
+def choose_systems(names: Sequence[str]) -> list[System]:
+    """Returns the systems of these names, programs, or "ours" and "peers"; the reference first.
+
+    Raises:
+      ValueError: where there is none of a name.
+    """
+    chosen = {SYSTEMS[0]}
+    for name in names:
+        found = {
+            each
+            for each in SYSTEMS
+            if name in (each.name, each.program, "ours" if each.is_ours else "peers")
+        }
+        if not found:
+            known = ", ".join(each.name for each in SYSTEMS)
+            raise ValueError(
+                f"`--systems` must have names among {known}, a program's alone, ours or peers. "
+                f"Received {name!r}."
+            )
+        chosen |= found
+    return [each for each in SYSTEMS if each in chosen]
+
+
+def read_texts(path: Path, count: int) -> list[str]:
+    """Returns random lines of a text, or of the first column of a .tsv file with a header."""
+    lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    if path.suffix == ".tsv":
+        lines = [line.split("\t")[0].strip() for line in lines[1:]]
+    lines = [line for line in lines if line]
+    return random.Random(0).choices(lines, k=count)
+
+
+def fill_vocabulary(vocab_file: str, folder: Path, size: int) -> str:
+    """Returns the path of a vocabulary with as many tokens as the models have rows.
+
+    So few as the sample's would be taken for another model's.
+    """
+    tokens = Path(vocab_file).read_text(encoding="utf-8").split("\n")
+    tokens = [token.rstrip("\r") for token in tokens if token.rstrip("\r")]
+    tokens += [f"[filling{number}]" for number in range(size - len(tokens))]
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "vocab.txt"
+    path.write_text("".join(f"{token}\n" for token in tokens), encoding="utf-8")
+    return str(path)
+
+
+def pad(rows: Sequence[Sequence[int]]) -> dict[str, list[list[int]]]:
+    """Returns the inputs of a batch, padded to its longest."""
+    longest = max(map(len, rows))
+    return {
+        "input_ids": [[*ids, *[0] * (longest - len(ids))] for ids in rows],
+        "input_mask": [[1] * len(ids) + [0] * (longest - len(ids)) for ids in rows],
+        "segment_ids": [[0] * longest for _ in rows],
+    }
+
+
+def make_cases(
+    texts: Sequence[str], vocab_file: str, forms: Sequence[str], batches: Sequence[int]
+) -> tuple[dict[str, list[Any]], list[int]]:
+    """Returns the batches of each case, and the lengths of the texts, in tokens with specials."""
+    sys.path.insert(0, str(ROOT))
+    import tokenization
+
+    tokenizer = tokenization.FullTokenizer(vocab_file, do_lower_case=True)
+    first, last = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
+    rows = [[first, *tokenizer.tokenize_to_ids(text)[: LENGTH - 2], last] for text in texts]
+    rng = random.Random(1)
+    limit = len(tokenizer.vocab)
+    cases: dict[str, list[Any]] = {}
+    for size in batches:
+        parts = range(0, len(texts), size)
+        full = [[rng.randrange(limit) for _ in range(LENGTH)] for _ in range(size)]
+        cases[f"ids/full/{size}"] = [pad(full)]
+        cases[f"ids/mixed/{size}"] = [pad(rows[start : start + size]) for start in parts]
+        cases[f"texts/mixed/{size}"] = [list(texts[start : start + size]) for start in parts]
+    chosen = {name: each for name, each in cases.items() if name.rpartition("/")[0] in forms}
+    return chosen, list(map(len, rows))
+
+
+class Models:
+    """The models of one size, made where they are missing.
+
+    Args:
+      folder: Where they lie.
+      size: Their shape.
+      python: Of the peers.
+      vocab_file: Their vocabulary.
+      hidden_act: Their activation, in the terms of transformers.
+    """
+
+    def __init__(
+        self, folder: Path, size: Size, python: str, vocab_file: str, hidden_act: str
+    ) -> None:
+        self.folder, self.size, self.python = folder, size, python
+        self.vocab_file, self.hidden_act = vocab_file, hidden_act
+
+    def prepare(self, systems: Iterable[System]) -> None:
+        """Makes what the systems need, each only where what it is made of has changed."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        shape = {**dataclasses.asdict(self.size), "hidden_act": self.hidden_act}
+        made_of = json.dumps({**shape, "vocabulary": _hash([Path(self.vocab_file)])})
+        shape["vocab_file"] = self.vocab_file
+        self._peer("transformers", "transformers", "", made_of, **shape)
+        files = {system.file for system in systems}
+        if files & {"model.onnx", "int8.onnx", "openvino.xml"}:
+            self._peer("onnx", "model.onnx", "transformers", made_of)
+        for make, file in (("int8", "int8.onnx"), ("openvino", "openvino.xml")):
+            if file in files:
+                self._peer(make, file, "model.onnx", made_of)
+        for system in systems:
+            if system.program == "saved_model":
+                self._saved_model(system, made_of)
+
+    def _peer(self, make: str, output: str, model: str, made_of: str, **others: Any) -> None:
+        self._make(
+            self.python,
+            "prediction_peers.py",
+            {
+                "make": make,
+                "output": str(self.folder / output),
+                "model": str(self.folder / model),
+                **others,
+            },
+            made_of,
+        )
+
+    def _saved_model(self, system: System, made_of: str) -> None:
+        policy = {"bfloat16": "mixed_bfloat16"}.get(system.precision, system.precision)
+        setting = {
+            "output": str(self.folder / system.file),
+            "model": str(self.folder / "transformers"),
+            "precision": policy,
+        }
+        code = [*ROOT.glob("*.py"), *(ROOT / "bert").rglob("*.py")]
+        self._make(sys.executable, "prediction_ours.py", setting, made_of + _hash(code))
+
+    def _make(self, python: str, script: str, setting: Mapping[str, Any], made_of: str) -> None:
+        """Makes a model, unless it was made from the same."""
+        output = Path(setting["output"])
+        stamp = output.with_name(f"{output.name}.made_from")
+        if stamp.exists() and stamp.read_text() == made_of:
+            return
+        print(f"Making {output}", file=sys.stderr, flush=True)
+        subprocess.run(
+            [python, str(FOLDER / script), json.dumps(setting)],
+            check=True,
+            stdout=subprocess.DEVNULL,
+            env={"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ, "PYTHONPATH": str(ROOT)},
+        )
+        stamp.write_text(made_of)
+
+    def start(self, system: System, cases_file: str) -> Worker:
+        """Returns a worker that predicts as the system does."""
+        ours = system.is_ours
+        precision = system.precision
+        if ours and precision == "bfloat16":
+            precision = "mixed_bfloat16"
+        setting = {
+            "program": system.program,
+            "precision": precision,
+            "model": str(self.folder / system.file),
+            "vocab_file": self.vocab_file,
+            "cases": cases_file,
+        }
+        python = sys.executable if ours else self.python
+        return Worker(python, f"prediction_{'ours' if ours else 'peers'}.py", setting)
+
+    def megabytes(self, system: System) -> float:
+        """Returns the size of a system's files."""
+        path = self.folder / system.file
+        files = path.rglob("*") if path.is_dir() else path.parent.glob(f"{path.stem}.*")
+        return (
+            sum(
+                each.stat().st_size
+                for each in files
+                if each.is_file() and each.suffix != ".made_from"
+            )
+            / 1e6
+        )
+
+
+def _hash(paths: Iterable[Path]) -> str:
+    digest = hashlib.sha256()
+    for path in sorted(paths):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+@dataclasses.dataclass
+class Figures:
+    """What was measured of a system in a case: for each round, the seconds of each call."""
+
+    calls: list[list[float]] = dataclasses.field(default_factory=list)
+
+    def speeds(self, batch: int) -> list[float]:
+        """Returns the examples per second of each round."""
+        return [batch * len(turn) / sum(turn) for turn in self.calls]
+
+    def milliseconds(self) -> tuple[float, float]:
+        """Returns the median and the 95th percentile of all calls."""
+        ordered = sorted(1e3 * second for turn in self.calls for second in turn)
+        return statistics.median(ordered), ordered[max(0, -(-95 * len(ordered) // 100) - 1)]
+
+
+@dataclasses.dataclass
+class Measured:
+    """What was measured of a size: figures by case and system, peaks by precision."""
+
+    figures: dict[str, dict[str, Figures]]
+    peaks: dict[str, dict[str, list[float]]]
+    differences: dict[str, dict[str, float]]
+
+
+def measure(
+    workers: Mapping[str, Worker],
+    forms: Mapping[str, Sequence[str]],
+    peak: Worker,
+    cases: Sequence[str],
+    rounds: int,
+    seconds: float,
+) -> Measured:
+    """Returns what the workers reach in turns."""
+    result = Measured({}, {}, {})
+    for case in cases:
+        names = [name for name in workers if case.rpartition("/")[0] in forms[name]]
+        answers = {name: workers[name].ask("answers", case=case) for name in names}
+        result.differences[case] = {
+            name: _difference(answers[REFERENCE], answers[name]) for name in names
+        }
+        figures = result.figures[case] = {name: Figures() for name in names}
+        peaks: dict[str, list[float]] = {"float32": [], "bfloat16": []}
+        result.peaks[case] = peaks
+        for turn in range(rounds):
+            for precision, each in peaks.items():
+                each.append(peak.ask(precision))
+            # Nobody always comes after the same one.
+            for name in [*names[turn % len(names) :], *names[: turn % len(names)]]:
+                taken = workers[name].ask("seconds", case=case, at_least=seconds)
+                figures[name].calls.append(taken)
+    return result
+
+
+def _difference(reference: Any, answers: Any) -> float:
+    """Returns the largest difference of logits, or the share of labels that are others."""
+    pairs = [
+        (a, b)
+        for left, right in zip(reference, answers, strict=True)
+        for a, b in zip(left, right, strict=True)
+    ]
+    if isinstance(pairs[0][0], str):
+        return sum(a != b for a, b in pairs) / len(pairs)
+    return max(abs(x - y) for a, b in pairs for x, y in zip(a, b, strict=True))
+
+
+def case_table(
+    case: str, measured: Measured, size: Size, lengths: Sequence[int], precisions: Mapping[str, str]
+) -> str:
+    """Returns the table of a case."""
+    form, batch = case.rpartition("/")[0], int(case.rpartition("/")[2])
+    counted = [LENGTH] if form == "ids/full" else lengths
+    flops = size.flops(counted) / len(counted)
+    figures = measured.figures[case]
+    reference = figures[REFERENCE].speeds(batch)
+    rows = []
+    for name, each in figures.items():
+        speeds = each.speeds(batch)
+        median, late = each.milliseconds()
+        peaks = measured.peaks[case]["bfloat16" if precisions[name] == "bfloat16" else "float32"]
+        share = flops * median_ratio(speeds, peaks)
+        differing = measured.differences[case][name]
+        rows.append(
+            (
+                name,
+                f"{median:.1f}",
+                f"{late:.1f}",
+                f"{statistics.median(speeds):.1f}",
+                f"{median_ratio(speeds, reference):.2f}",
+                f"{share:.0%}",
+                f"{differing:.1%}" if form.startswith("texts") else f"{differing:.1e}",
+            )
+        )
+    differ = "other labels" if form.startswith("texts") else "logits differ by"
+    titles = (case, "ms", "p95 ms", "examples/s", "ratio", "of peak", differ)
+    return format_table(titles, rows)
+
+
+def parse() -> argparse.Namespace:
+    """Returns the flags."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+
+    def words(text: str) -> list[str]:
+        return text.split(",")
+
+    def numbers(text: str) -> list[int]:
+        return [int(word) for word in text.split(",")]
+
+    add = parser.add_argument
+    known = ", ".join(each.name for each in SYSTEMS)
+    add("--systems", type=words, default=["ours", "peers"], help=f"Among {known}, ours, peers.")
+    add("--sizes", type=words, default=list(SIZES), help="base, small.")
+    add("--batches", type=numbers, default=list(BATCHES), help="Examples a call: 1,8,32.")
+    add("--forms", type=words, default=list(FORMS), help=f"Among {', '.join(FORMS)}, ids, texts.")
+    add("--rounds", type=int, default=3, help="Turns of each program.")
+    add("--seconds", type=float, default=1.0, help="A turn lasts so long at least.")
+    add("--saved_model", action="append", default=[], help="Folder, or name=folder; repeatable.")
+    add("--texts", type=Path, default=ROOT / "sample_text.txt", help="A text a line, or .tsv.")
+    add("--vocab_file", default=str(ROOT / "sample" / "vocab.txt"), help="Of lower-cased text.")
+    add("--activation", choices=ACTIVATIONS, default="erf", help="The form of GELU, in all.")
+    add("--models", type=Path, default=ROOT / "benchmark_output" / "models", help="Their folder.")
+    add("--prepare", action="store_true", help="Only make the models.")
+    add("--peer_python", help="A Python that has benchmarks/requirements.txt.")
+    return parser.parse_args()
+
+
+def own_system(given: str) -> System:
+    """Returns the system of `--saved_model`."""
+    name, _, folder = given.rpartition("=")
+    return System(name or folder, "", str(Path(folder).resolve()))
+
+
+def main() -> None:
+    """Prints the tables."""
+    arguments = parse()
+    python = peer_python(arguments.peer_python)
+    systems = choose_systems(arguments.systems) + list(map(own_system, arguments.saved_model))
+    forms = [each for each in FORMS if {each, each.split("/")[0]} & {*arguments.forms}]
+    texts = read_texts(arguments.texts, NUM_TEXTS)
+    vocab_file = fill_vocabulary(arguments.vocab_file, arguments.models, VOCAB_SIZE)
+    cases, lengths = make_cases(texts, vocab_file, forms, arguments.batches)
+    print(
+        f"{os.cpu_count()} cores; medians of {arguments.rounds} rounds; mixed: "
+        f"{min(lengths)} to {max(lengths)} tokens, {statistics.mean(lengths):.1f} on average.\n"
+    )
+    for name in arguments.sizes:
+        size = SIZES[name]
+        models = Models(
+            arguments.models / f"{name}_{arguments.activation}",
+            size,
+            python,
+            vocab_file,
+            ACTIVATIONS[arguments.activation],
+        )
+        models.prepare(systems)
+        if arguments.prepare:
+            continue
+        run_size(name, models, systems, cases, lengths, arguments)
+
+
+def run_size(
+    name: str,
+    models: Models,
+    systems: Sequence[System],
+    cases: Mapping[str, Any],
+    lengths: Sequence[int],
+    arguments: argparse.Namespace,
+) -> None:
+    """Measures a size and prints its tables."""
+    with ExitStack() as stack, tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump(cases, file)
+        file.flush()
+        workers = {
+            each.name: stack.enter_context(models.start(each, file.name)) for each in systems
+        }
+        peak = stack.enter_context(
+            Worker(sys.executable, "peak.py", {"hidden_size": models.size.hidden_size})
+        )
+        measured = measure(
+            workers,
+            {each.name: each.forms for each in systems},
+            peak,
+            list(cases),
+            arguments.rounds,
+            arguments.seconds,
+        )
+    precisions = {each.name: each.precision for each in systems}
+    shape = models.size
+    print(f"### {name}: L={shape.num_layers} H={shape.hidden_size}\n")
+    for case in cases:
+        print(case_table(case, measured, shape, lengths, precisions), flush=True)
+    rows = [(each.name, f"{models.megabytes(each):.0f}") for each in systems]
+    print(format_table(("model files", "MB"), rows))
+
+
+if __name__ == "__main__":
+    main()

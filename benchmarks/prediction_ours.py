@@ -1,0 +1,78 @@
+"""Predicts with this project for prediction.py; started by it.
+
+What serves a SavedModel loads nothing of the project, as a server would not.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import prediction_worker
+import worker
+
+Predict = Callable[..., Any]
+
+# Names of the two forms of a model's input, and of the signatures of a SavedModel that take them.
+SIGNATURES = {"ids": "features", "texts": "serving_default"}
+
+
+def open_loaded(folder: str, precision: str) -> Any:
+    """Returns what `bert.load` does for a classifier's folder of transformers."""
+    from bert.loaded import load
+
+    return load(
+        folder,
+        precision=precision,
+        labels=prediction_worker.LABELS,
+        is_pair=False,
+        max_seq_length=prediction_worker.MAX_LENGTH,
+    )
+
+
+def make_saved_model(model: str, output: str, precision: str) -> None:
+    """Writes a SavedModel of a classifier's folder of transformers."""
+    loaded = open_loaded(model, precision)
+    loaded.task.export(output, loaded.model)
+
+
+def open_saved_model(folder: str) -> dict[str, Predict]:
+    """Returns by form what predicts with a SavedModel."""
+    import tensorflow as tf
+
+    module = tf.saved_model.load(folder)
+    features, texts = (module.signatures[name] for name in SIGNATURES.values())
+
+    def predict_ids(inputs: Mapping[str, np.ndarray]) -> np.ndarray:
+        outputs = features(**{name: tf.constant(values) for name, values in inputs.items()})
+        return outputs["logits"].numpy()
+
+    def predict_texts(inputs: Sequence[str]) -> list[str]:
+        labels = texts(text_a=tf.constant(inputs))["label"].numpy()
+        return [label.decode() for label in labels]
+
+    # Keeps the module, whose variables the signatures use.
+    predict_ids.module = module  # type: ignore[attr-defined]
+    return {"ids": predict_ids, "texts": predict_texts}
+
+
+def open_folder(folder: str, precision: str) -> dict[str, Predict]:
+    """Returns by form what predicts with `bert.load`."""
+    loaded = open_loaded(folder, precision)
+    return {"texts": lambda inputs: [answer["label"] for answer in loaded.predict(inputs)]}
+
+
+def main() -> None:
+    """Makes a SavedModel, or serves predictions."""
+    setting = worker.read_setting()
+    if "output" in setting:
+        make_saved_model(setting["model"], setting["output"], setting["precision"])
+        return
+    if setting["program"] == "load":
+        predict = open_folder(setting["model"], setting["precision"])
+    else:
+        predict = open_saved_model(setting["model"])
+    prediction_worker.serve(setting["cases"], predict)
+
+
+if __name__ == "__main__":
+    main()
