@@ -10,8 +10,8 @@ and their order are those of the original release: all draws come from one gener
 import dataclasses
 import math
 import random
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from typing import Any
 
 from absl import logging
@@ -25,22 +25,28 @@ from bert.command_line.lines import show_lines
 from bert.command_line.settings import OutputSettings, VocabularySettings
 from bert.files.casing import warn_of_casing
 from bert.files.outputs import check_outputs
-from bert.files.paths import file_size, open_file, read_file, read_lines
+from bert.files.paths import open_file, read_file
 from bert.files.places import is_remote
 from bert.files.records import has_feature
 from bert.files.tables import describe_files, find_texts
 from bert.original import instances as original_instances
 from bert.tasks.pretraining import making
-from bert.tasks.pretraining.instances import InstanceTable, TrainingInstance, write_instances
-from bert.tasks.pretraining.masking import create_masked_lm_predictions
+from bert.tasks.pretraining.corpus import read_corpus
+from bert.tasks.pretraining.instances import (
+    BATCH,
+    Drawn,
+    InstanceTable,
+    TrainingInstance,
+    write_instances,
+)
+from bert.tasks.pretraining.masking import count_masks, create_masked_lm_predictions, draw_masks
+from bert.tasks.pretraining.pairs import Bounds, draw_pairs, truncate
 from bert.tasks.pretraining.statistics import describe_corpus, describe_instances
 
 # What people import from the original's create_pretraining_data.py.
 MaskedLmInstance = original_instances.MaskedLmInstance
 create_int_feature = original_instances.create_int_feature
 create_float_feature = original_instances.create_float_feature
-
-Document = list[tuple[str, ...]]
 
 # [CLS], two [SEP], and a token in each segment.
 SHORTEST_SEQUENCE = 5
@@ -147,27 +153,31 @@ def create_training_instances(  # noqa: PLR0913, PLR0917
         short_seq_prob=short_seq_prob,
     )
     _check_vocabulary(tokenizer.vocab)
-    documents = read_documents(input_files, tokenizer)
-    rng.shuffle(documents)
+    corpus, faults = read_corpus(input_files, tokenizer)
+    describe_corpus(corpus, faults, tokenizer.vocab)
+    rng.shuffle(corpus.documents)
+
+    num_uses = dupe_factor * len(corpus.documents)
+    progress = Progress("Making instances", num_uses)
+
+    def draw() -> Iterator[Drawn]:
+        for use in range(num_uses):
+            index = use % len(corpus.documents)
+            for pair in draw_pairs(
+                corpus.documents, index, max_seq_length - 3, short_seq_prob, rng
+            ):
+                kinds = corpus.kinds_of(pair)
+                num_to_predict = count_masks(len(kinds), masked_lm_prob, max_predictions_per_seq)
+                positions, words = draw_masks(
+                    kinds, num_to_predict, len(tokenizer.vocab), rng, do_whole_word_mask
+                )
+                yield Drawn(pair, positions, words)
+            progress(use)
 
     instances = InstanceTable(tokenizer, max_seq_length, max_predictions_per_seq)
-    vocab_words = list(tokenizer.vocab)
-    progress = Progress("Making instances", dupe_factor * len(documents))
-    for use in range(dupe_factor):
-        for document_index in range(len(documents)):
-            for instance in create_instances_from_document(
-                documents,
-                document_index,
-                max_seq_length,
-                short_seq_prob,
-                masked_lm_prob,
-                max_predictions_per_seq,
-                vocab_words,
-                rng,
-                do_whole_word_mask=do_whole_word_mask,
-            ):
-                instances.append(instance)
-            progress(use * len(documents) + document_index)
+    drawn = draw()
+    while batch := list(islice(drawn, BATCH)):
+        instances.extend(corpus.ids, batch)
     instances.shuffle(rng)
     return instances
 
@@ -202,43 +212,6 @@ def _check_vocabulary(vocab: Mapping[str, int]) -> None:
         )
 
 
-def read_documents(
-    input_files: Sequence[str], tokenizer: tokenization.FullTokenizer
-) -> list[Document]:
-    """Returns the documents of the files, each a list of tokenized sentences.
-
-    Raises:
-      ValueError: where there is no text.
-    """
-    documents: list[Document] = [[]]
-    num_damaged = num_joined = size_before = 0
-    progress = Progress("Reading", sum(map(file_size, input_files)))
-    for input_file in input_files:
-        # Faithful: a document goes on in the next file where no blank line ends it.
-        num_joined += bool(documents[-1])
-        position = 0
-        for number, (line, position) in enumerate(read_lines(input_file)):
-            try:
-                text = line.decode()
-            except UnicodeDecodeError:
-                num_damaged += 1
-                text = tokenization.convert_to_unicode(line)
-            # Faithful: carriage returns vanish wherever they stand, as tf.gfile had it.
-            text = text.replace("\r", "")
-            if text and not text.strip():
-                documents.append([])
-            elif tokens := tokenizer.tokenize(text.strip()):
-                documents[-1].append(tuple(tokens))
-            if number % 1000 == 0:
-                progress(size_before + position)
-        size_before += position
-    documents = [document for document in documents if document]
-    if not documents:
-        raise ValueError(f"The input files must hold text. Received {list(input_files)}.")
-    describe_corpus(documents, num_damaged, num_joined)
-    return documents
-
-
 def create_instances_from_document(  # noqa: PLR0913, PLR0917
     all_documents: Sequence[Sequence[Sequence[str]]],
     document_index: int,
@@ -252,27 +225,17 @@ def create_instances_from_document(  # noqa: PLR0913, PLR0917
     do_whole_word_mask: bool = False,
 ) -> list[TrainingInstance]:
     """Returns the instances of one use of a document (paper, section A.2)."""
-    document = all_documents[document_index]
-    budget = max_seq_length - 3
-    # Short sequences, so that fine-tuning's short inputs are not new to the model.
-    target = rng.randint(2, budget) if rng.random() < short_seq_prob else budget
+    document = list(chain.from_iterable(all_documents[document_index]))
     instances = []
-    start = 0
-    while start < len(document):
-        end = _end_of_chunk(document, start, target)
-        middle = start + 1 if end - start == 1 else start + rng.randint(1, end - start - 1)
-        tokens_a = list(chain.from_iterable(document[start:middle]))
-        is_random_next = end - start == 1 or rng.random() < 0.5
-        if is_random_next:
-            tokens_b = _random_segment(all_documents, document_index, target - len(tokens_a), rng)
-            # The sentences that were to follow are not used up.
-            start = middle
-        else:
-            tokens_b = list(chain.from_iterable(document[middle:end]))
-            start = end
-        length = len(tokens_a) + len(tokens_b)
-        truncate_seq_pair(tokens_a, tokens_b, budget, rng)
-        tokens, segment_ids = tokenization.pack(tokens_a, tokens_b, max_length=max_seq_length)
+    for pair in draw_pairs(
+        Bounds(all_documents), document_index, max_seq_length - 3, short_seq_prob, rng
+    ):
+        other = list(chain.from_iterable(all_documents[pair.b_document]))
+        tokens, segment_ids = tokenization.pack(
+            document[pair.a_start : pair.a_stop],
+            other[pair.b_start : pair.b_stop],
+            max_length=max_seq_length,
+        )
         masked_tokens, positions, labels = create_masked_lm_predictions(
             tokens,
             masked_lm_prob,
@@ -281,43 +244,17 @@ def create_instances_from_document(  # noqa: PLR0913, PLR0917
             rng,
             do_whole_word_mask=do_whole_word_mask,
         )
-        num_truncated = length - len(tokens_a) - len(tokens_b)
         instances.append(
             TrainingInstance(
-                masked_tokens, segment_ids, positions, labels, is_random_next, num_truncated
+                masked_tokens,
+                segment_ids,
+                positions,
+                labels,
+                pair.is_random_next,
+                pair.num_truncated,
             )
         )
     return instances
-
-
-def _end_of_chunk(document: Sequence[Sequence[str]], start: int, target: int) -> int:
-    """Returns where sentences from `start` on reach the target length, or the document's end."""
-    length = 0
-    for end in range(start, len(document)):
-        length += len(document[end])
-        if length >= target:
-            return end + 1
-    return len(document)
-
-
-def _random_segment(
-    all_documents: Sequence[Sequence[Sequence[str]]],
-    document_index: int,
-    target: int,
-    rng: random.Random,
-) -> list[str]:
-    """Returns sentences from a random place of another document, to the target length or its end.
-
-    Faithful: after ten draws of the document itself, it is taken. A corpus of one document has
-    nothing else.
-    """
-    for _ in range(10):
-        other_index = rng.randint(0, len(all_documents) - 1)
-        if other_index != document_index:
-            break
-    other = all_documents[other_index]
-    start = rng.randint(0, len(other) - 1)
-    return list(chain.from_iterable(other[start : _end_of_chunk(other, start, target)]))
 
 
 def truncate_seq_pair(
@@ -325,17 +262,11 @@ def truncate_seq_pair(
 ) -> None:
     """Shortens the longer list, at either end by chance, until both fit; changes them in place."""
     length_a, length_b = len(tokens_a), len(tokens_b)
-    start_a = start_b = 0
-    for _ in range(length_a + length_b - max_num_tokens):
-        from_front = rng.random() < 0.5
-        if length_a > length_b:
-            length_a -= 1
-            start_a += from_front
-        else:
-            length_b -= 1
-            start_b += from_front
-    tokens_a[:] = tokens_a[start_a : start_a + length_a]
-    tokens_b[:] = tokens_b[start_b : start_b + length_b]
+    a_start, a_stop, b_start, b_stop = truncate(
+        0, length_a, 0, length_b, length_a + length_b - max_num_tokens, rng
+    )
+    tokens_a[:] = tokens_a[a_start:a_stop]
+    tokens_b[:] = tokens_b[b_start:b_stop]
 
 
 def run(settings: Settings) -> InstanceTable:

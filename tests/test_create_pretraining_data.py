@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import GOLDEN, LARGE_GOLDEN, ROOT, run_python, serialize, write_records
-from hypothesis import given
+from hypothesis import HealthCheck, given
+from hypothesis import settings as settings_of_hypothesis
 from hypothesis import strategies as st
 
 import create_pretraining_data as data
@@ -121,6 +122,13 @@ def test_shuffle_draws_as_python_does(length, seed):
     masking._shuffle(items, ours)
     theirs.shuffle(expected)
     assert items == expected
+    assert ours.getstate() == theirs.getstate()
+
+
+@given(st.integers(1, 1 << 40), st.integers())
+def test_numbers_are_drawn_as_python_does(limit, seed):
+    ours, theirs = random.Random(seed), random.Random(seed)
+    assert masking.below(limit, ours) == theirs.randint(0, limit - 1)
     assert ours.getstate() == theirs.getstate()
 
 
@@ -238,6 +246,77 @@ def test_instances_are_pairs_of_segments_of_the_documents(documents, length, sho
             assert second and any(" ".join(second) in source for source in sources)
         if len(document) == 1:
             assert all(instance.is_random_next for instance in instances)
+
+
+class Splitter:
+    """What the original's tokenizer has, and no more; the text's words are its tokens."""
+
+    def __init__(self, words):
+        self.vocab = {word: number for number, word in enumerate(words)}
+        self.inv_vocab = dict(enumerate(words))
+
+    def tokenize(self, text):
+        return text.split()
+
+    def convert_tokens_to_ids(self, tokens):
+        return [self.vocab[token] for token in tokens]
+
+    def convert_ids_to_tokens(self, ids):
+        return [self.inv_vocab[number] for number in ids]
+
+
+texts = st.lists(
+    st.lists(
+        st.lists(st.sampled_from(["the", "cat", "sat", "##s", ".", "[SEP]"]), min_size=1),
+        min_size=1,
+        max_size=9,
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+@settings_of_hypothesis(
+    max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(texts, st.integers(5, 40), st.booleans(), st.integers(1, 3), st.integers(0, 3))
+def test_instances_drawn_from_files_are_those_of_the_steps_of_the_original(
+    tmp_path, documents, length, whole_word, dupe_factor, seed
+):
+    splitter = Splitter(["[CLS]", "[MASK]", "x", "the", "cat", "sat", "##s", ".", "[SEP]"])
+    (tmp_path / "text.txt").write_text(
+        "\n\n".join("\n".join(map(" ".join, document)) for document in documents)
+    )
+    ours, theirs = random.Random(seed), random.Random(seed)
+    table = data.create_training_instances(
+        [str(tmp_path / "text.txt")],
+        splitter,
+        length,
+        dupe_factor,
+        0.3,
+        0.3,
+        7,
+        ours,
+        do_whole_word_mask=whole_word,
+    )
+    theirs.shuffle(documents)
+    expected = []
+    for _ in range(dupe_factor):
+        for index in range(len(documents)):
+            expected += data.create_instances_from_document(
+                documents,
+                index,
+                length,
+                0.3,
+                0.3,
+                7,
+                list(splitter.vocab),
+                theirs,
+                do_whole_word_mask=whole_word,
+            )
+    theirs.shuffle(expected)
+    assert list(table) == expected
+    assert ours.getstate() == theirs.getstate()
 
 
 @given(documents, st.integers())
@@ -505,9 +584,9 @@ def test_a_carriage_return_at_the_end_of_a_file_ends_no_document(settings, tmp_p
     (tmp_path / "b.txt").write_bytes(b"The sea.\r\n\r\nThe\r man.")
     files = [str(tmp_path / "a.txt"), str(tmp_path / "b.txt")]
     the, *_ = tokenizer.tokenize("the")
-    documents = data.read_documents(files, tokenizer)
-    assert [len(document) for document in documents] == [2, 1]
-    assert documents[1][0][:1] == (the,)
+    corpus, _ = data.read_corpus(files, tokenizer)
+    assert [len(document) - 1 for document in corpus.documents] == [2, 1]
+    assert corpus.ids[corpus.documents[1][0]] == tokenizer.vocab[the]
 
 
 def test_records_are_replaced_and_other_files_are_not(settings, tmp_path):

@@ -272,8 +272,13 @@ def _varint(value: int) -> bytes:
 
 def _varints(values: np.ndarray) -> tuple[bytes, np.ndarray]:
     """Returns all integers [B, L] as varints, and the offsets at which the rows end."""
-    unsigned = values.astype(np.int64).view(np.uint64)
+    unsigned = values
+    if values.dtype.kind not in "bu":
+        unsigned = values.astype(np.int64).view(np.uint64)
     largest = int(unsigned.max(initial=0))
+    if largest < 1 << 7:
+        rows, width = values.shape
+        return unsigned.astype(np.uint8).tobytes(), np.arange(1, rows + 1) * width
     if largest < 1 << 32:
         unsigned = unsigned.astype(np.uint32)
     shifts = range(0, max(largest.bit_length(), 1), 7)

@@ -9,7 +9,8 @@ import operator
 import random
 import struct
 from collections.abc import Mapping, Sequence
-from typing import Any, overload
+from itertools import chain
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 from absl import logging
@@ -17,6 +18,8 @@ from absl import logging
 import tokenization
 from bert.command_line.console import Progress
 from bert.files.records import encode_examples, write_records
+from bert.tasks.pretraining.masking import ITSELF
+from bert.tasks.pretraining.pairs import Pair
 
 # Instances whose records are encoded together.
 BATCH = 1024
@@ -45,6 +48,20 @@ class TrainingInstance:
     num_truncated: int = 0
 
 
+class Drawn(NamedTuple):
+    """An instance as it is drawn from a corpus.
+
+    Attributes:
+      pair: Its segments.
+      positions: Which tokens are masked.
+      words: What comes in the place of each, as `masking.draw_masks` has it.
+    """
+
+    pair: Pair
+    positions: Sequence[int]
+    words: Sequence[int]
+
+
 class InstanceTable(Sequence[TrainingInstance]):
     """Training instances, kept as rows of numbers: an eighth of the memory of lists of tokens."""
 
@@ -66,6 +83,9 @@ class InstanceTable(Sequence[TrainingInstance]):
         largest = max(*tokenizer.inv_vocab, max_seq_length)
         self._dtype = np.dtype(np.uint16 if largest < 1 << 16 else np.uint32)
         self._row = struct.Struct(f"{self._width}{self._dtype.char}")
+        # What may come in a token's place. Counted from the end, at -1 stands what `MASK` means.
+        self._words = np.array([*tokenizer.vocab.values(), tokenizer.vocab.get("[MASK]", 0)])
+        self._places = np.arange(max_seq_length)
         self._numbers = bytearray()
         self._order = array.array("Q")
 
@@ -91,6 +111,41 @@ class InstanceTable(Sequence[TrainingInstance]):
         self._numbers += self._row.pack(*row)
         self._order.append(len(self._order))
 
+    def extend(self, ids: np.ndarray, drawn: Sequence[Drawn]) -> None:
+        """Adds instances at the end, as they are drawn from a corpus whose ids are given."""
+        pairs, positions, words = zip(*drawn, strict=True)
+        a_start, a_stop, b_start, b_stop, is_random, num_truncated, _ = np.array(pairs).T
+        first_length = a_stop - a_start + 2
+        length = first_length + b_stop - b_start + 1
+        num_masked = np.fromiter(map(len, positions), np.int64, len(drawn))
+        tokens = self._join(ids, pairs)  # [T], without padding
+        # Where in `tokens` the masks are, which were drawn in any order.
+        columns = np.fromiter(chain.from_iterable(positions), np.int64)
+        masked = np.repeat(np.cumsum(length) - length, num_masked) + columns
+        order = np.argsort(masked)
+        columns, masked = columns[order], masked[order]
+        labels = tokens[masked]
+        drawn_words = np.fromiter(chain.from_iterable(words), np.int64)[order]
+        tokens[masked] = np.where(drawn_words == ITSELF, labels, self._words[drawn_words])
+        rows = np.zeros((len(drawn), self._width), self._dtype)
+        num_truncated = np.minimum(num_truncated, np.iinfo(self._dtype).max)
+        counts = (length, first_length, num_masked, is_random, num_truncated)
+        rows[:, : self.NUM_COUNTS] = np.stack(counts, axis=1)
+        is_label = np.arange(self._labels.stop - self._labels.start) < num_masked[:, None]
+        rows[:, self._positions][is_label] = columns
+        rows[:, self._labels][is_label] = labels
+        rows[:, self._tokens][self._places < length[:, None]] = tokens
+        self._numbers += rows.tobytes()
+        self._order.extend(range(len(self._order), len(self._order) + len(drawn)))
+
+    def _join(self, ids: np.ndarray, pairs: Sequence[Pair]) -> np.ndarray:
+        """Returns `[CLS] a [SEP] b [SEP]` of every pair, one after the other."""
+        first, last = (np.array([self._tokenizer.vocab[t]], ids.dtype) for t in ("[CLS]", "[SEP]"))
+        parts: list[np.ndarray] = []
+        for a_start, a_stop, b_start, b_stop, *_ in pairs:
+            parts += (first, ids[a_start:a_stop], last, ids[b_start:b_stop], last)
+        return np.concatenate(parts)
+
     def shuffle(self, rng: random.Random) -> None:
         """Does what `rng.shuffle` does to a list."""
         rng.shuffle(self._order)
@@ -103,20 +158,18 @@ class InstanceTable(Sequence[TrainingInstance]):
         return self._all_rows()[:, : self.NUM_COUNTS].astype(np.int64)
 
     def _rows(self, start: int, stop: int) -> np.ndarray:
-        order = np.frombuffer(self._order, np.uint64)[start:stop]
-        return self._all_rows()[order].astype(np.int64)
+        return self._all_rows()[np.frombuffer(self._order, np.uint64)[start:stop]]
 
     def features(self, start: int, stop: int) -> dict[str, np.ndarray]:
         """Returns what the records of some instances hold, each [B, values]."""
         rows = self._rows(start, stop)
-        counts = rows[:, : self.NUM_COUNTS, None]  # [B, NUM_COUNTS, 1]
-        places = np.arange(self._tokens.stop - self._tokens.start)
-        inside = places < counts[:, self.LENGTH]
+        counts = rows[:, : self.NUM_COUNTS, None].astype(np.int64)  # [B, NUM_COUNTS, 1]
+        inside = self._places < counts[:, self.LENGTH]
         masked = np.arange(self._labels.stop - self._labels.start) < counts[:, self.NUM_MASKED]
         return {
             "input_ids": rows[:, self._tokens],
             "input_mask": inside,
-            "segment_ids": inside & (places >= counts[:, self.FIRST_LENGTH]),
+            "segment_ids": inside & (self._places >= counts[:, self.FIRST_LENGTH]),
             "masked_lm_positions": rows[:, self._positions],
             "masked_lm_ids": rows[:, self._labels],
             "masked_lm_weights": masked.astype(np.float32),

@@ -1,7 +1,23 @@
 """Which tokens of a sequence are masked, and what stands in their place (paper, section 3.1)."""
 
+import functools
+import itertools
 import random
 from collections.abc import Mapping, Sequence
+
+# What masking asks of a token: is it [CLS] or [SEP], which stay; does a word begin with it; does it
+# go on with one.
+SPECIAL, FIRST, FOLLOWING = range(3)
+
+# What may come in a token's place, beside a random word, which is a number from 0.
+MASK, ITSELF = -1, -2
+
+
+def kind(token: str) -> int:
+    """Returns what masking asks of a token."""
+    if token in {"[CLS]", "[SEP]"}:
+        return SPECIAL
+    return FOLLOWING if token.startswith("##") else FIRST
 
 
 def create_masked_lm_predictions(
@@ -13,37 +29,63 @@ def create_masked_lm_predictions(
     *,
     do_whole_word_mask: bool = False,
 ) -> tuple[list[str], list[int], list[str]]:
-    """Returns the tokens with some masked, their positions, and what stood there (section 3.1).
-
-    Of those chosen, 80 % become [MASK], 10 % a random token and 10 % stay. A random token may be
-    any, [PAD] and [unused1] included, as in the original.
-    """
-    candidates, followers = _mask_candidates(tokens, do_whole_word_mask)
-    _shuffle(candidates, rng)
-    num_to_predict = min(max_predictions_per_seq, max(1, round(len(tokens) * masked_lm_prob)))
-    positions = _choose(candidates, followers, num_to_predict)
+    """Returns the tokens with some masked, their positions, and what stood there (section 3.1)."""
+    num_to_predict = count_masks(len(tokens), masked_lm_prob, max_predictions_per_seq)
+    kinds = bytes(map(kind, tokens))
+    positions, words = draw_masks(kinds, num_to_predict, len(vocab_words), rng, do_whole_word_mask)
     output = list(tokens)
-    for position in positions:
-        if rng.random() < 0.8:
-            output[position] = "[MASK]"
-        elif rng.random() >= 0.5:
-            output[position] = vocab_words[rng.randint(0, len(vocab_words) - 1)]
+    for position, word in zip(positions, words, strict=True):
+        if word != ITSELF:
+            output[position] = "[MASK]" if word == MASK else vocab_words[word]
     positions.sort()
     return output, positions, [tokens[position] for position in positions]
 
 
-def _mask_candidates(
-    tokens: Sequence[str], do_whole_word_mask: bool
-) -> tuple[list[int], dict[int, list[int]]]:
-    """Returns the positions that can be chosen, and for some those that are masked with them."""
-    candidates = [i for i, token in enumerate(tokens) if token not in {"[CLS]", "[SEP]"}]
-    if not do_whole_word_mask:
-        return candidates, {}
+def count_masks(length: int, masked_lm_prob: float, max_predictions_per_seq: int) -> int:
+    """Returns how many tokens of a sequence to mask at most, [CLS] and [SEP] counted with it."""
+    return min(max_predictions_per_seq, max(1, round(length * masked_lm_prob)))
+
+
+def draw_masks(
+    kinds: bytes,
+    num_to_predict: int,
+    num_words: int,
+    rng: random.Random,
+    do_whole_word_mask: bool,
+) -> tuple[list[int], list[int]]:
+    """Returns the positions to mask in the order drawn, and what comes in the place of each.
+
+    Of those chosen, 80 % become `MASK`, 10 % a random word and 10 % stay `ITSELF`. A random word
+    may be any, [PAD] and [unused1] included, as in the original.
+
+    Args:
+      kinds: The kind of each token.
+      num_to_predict: How many to mask.
+      num_words: The words from which to draw.
+      rng: As everywhere.
+      do_whole_word_mask: Whether a word's pieces stay together.
+    """
+    candidates = list(itertools.compress(itertools.count(), kinds))
+    followers = {}
+    if do_whole_word_mask:
+        candidates, followers = _split_words(candidates, kinds)
+    _shuffle(candidates, rng)
+    positions = _choose(candidates, followers, num_to_predict)
+    draw = rng.random
+    words = [
+        MASK if draw() < 0.8 else ITSELF if draw() < 0.5 else below(num_words, rng)
+        for _ in positions
+    ]
+    return positions, words
+
+
+def _split_words(candidates: Sequence[int], kinds: bytes) -> tuple[list[int], dict[int, list[int]]]:
+    """Returns where words begin, and for some the positions that are masked with the first."""
     followers: dict[int, list[int]] = {}
-    firsts = candidates[:1]
+    firsts = list(candidates[:1])
     for position in candidates[1:]:
         # Faithful: pieces that begin segment b, its front cut off, go with the last word of a.
-        if tokens[position].startswith("##"):
+        if kinds[position] == FOLLOWING:
             followers.setdefault(firsts[-1], []).append(position)
         else:
             firsts.append(position)
@@ -65,11 +107,27 @@ def _choose(
 
 
 def _shuffle(items: list[int], rng: random.Random) -> None:
-    """Does what `rng.shuffle(items)` does, with the same draws, in a third of the time."""
+    """Does what `rng.shuffle(items)` does, with the same draws, in less than half the time."""
     getrandbits = rng.getrandbits
-    for last in range(len(items) - 1, 0, -1):
-        bits = (last + 1).bit_length()
+    count = max(len(items) - 1, 0)
+    steps = _steps(count.bit_length())
+    for last, bits in steps[len(steps) - count :]:
         other = getrandbits(bits)
         while other > last:
             other = getrandbits(bits)
         items[last], items[other] = items[other], items[last]
+
+
+@functools.cache
+def _steps(bits: int) -> list[tuple[int, int]]:
+    """Returns the numbers of so many bits down to 1, each with the bits of the one above it."""
+    return [(last, (last + 1).bit_length()) for last in range((1 << bits) - 1, 0, -1)]
+
+
+def below(limit: int, rng: random.Random) -> int:
+    """Does what `rng.randint(0, limit - 1)` does, with the same draws, in a third of the time."""
+    bits = limit.bit_length()
+    number = rng.getrandbits(bits)
+    while number >= limit:
+        number = rng.getrandbits(bits)
+    return number

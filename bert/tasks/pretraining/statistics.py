@@ -1,34 +1,28 @@
 """What pre-training text and its instances look like: statistics to log, and warnings."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
+import numpy as np
 from absl import logging
 
+from bert.tasks.pretraining.corpus import Corpus, Faults
 from bert.tasks.pretraining.instances import InstanceTable
 
 
-def describe_corpus(
-    documents: Sequence[Sequence[Sequence[str]]], num_damaged: int, num_joined: int
-) -> None:
-    """Logs statistics of the input, and warns where it does not look as it should.
-
-    Args:
-      documents: Each a list of tokenized sentences; none is empty.
-      num_damaged: Lines that are not UTF-8.
-      num_joined: Files that begin within a document.
-    """
-    lengths = [len(sentence) for document in documents for sentence in document]
-    num_tokens = sum(lengths)
-    num_unknown = sum(sentence.count("[UNK]") for document in documents for sentence in document)
-    num_single = sum(len(document) == 1 for document in documents)
+def describe_corpus(corpus: Corpus, faults: Faults, vocab: Mapping[str, int]) -> None:
+    """Logs statistics of the input, and warns where it does not look as it should."""
+    documents, num_tokens = corpus.documents, len(corpus.ids)
+    num_sentences = sum(map(len, documents)) - len(documents)
+    num_unknown = np.count_nonzero(corpus.ids == vocab.get("[UNK]", -1))
+    num_single = sum(len(document) == 2 for document in documents)
     logging.info(
         "Read %s documents, %s sentences, %s tokens; %.1f sentences a document, %.1f tokens a "
         "sentence, %.2f %% of the tokens [UNK].",
         f"{len(documents):,}",
-        f"{len(lengths):,}",
+        f"{num_sentences:,}",
         f"{num_tokens:,}",
-        len(lengths) / len(documents),
-        num_tokens / len(lengths),
+        num_sentences / len(documents),
+        num_tokens / num_sentences,
         100 * num_unknown / num_tokens,
     )
     if len(documents) == 1:
@@ -49,13 +43,15 @@ def describe_corpus(
             "for this text?",
             100 * num_unknown / num_tokens,
         )
-    if num_damaged:
-        logging.warning("%d lines are not UTF-8. What cannot be read was left out.", num_damaged)
-    if num_joined:
+    if faults.num_damaged:
+        logging.warning(
+            "%d lines are not UTF-8. What cannot be read was left out.", faults.num_damaged
+        )
+    if faults.num_joined:
         logging.warning(
             "%d input files begin within a document, for the file before does not end with a blank "
             "line.",
-            num_joined,
+            faults.num_joined,
         )
 
 
