@@ -82,6 +82,7 @@ class InstanceTable(Sequence[TrainingInstance]):
         self._width = ends[-1]
         largest = max(*tokenizer.inv_vocab, max_seq_length)
         self._dtype = np.dtype(np.uint16 if largest < 1 << 16 else np.uint32)
+        self._largest = (1 << 8 * self._dtype.itemsize) - 1
         self._row = struct.Struct(f"{self._width}{self._dtype.char}")
         # What may come in a token's place. Counted from the end, at -1 stands what `MASK` means.
         self._words = np.array([*tokenizer.vocab.values(), tokenizer.vocab.get("[MASK]", 0)])
@@ -100,7 +101,7 @@ class InstanceTable(Sequence[TrainingInstance]):
             length - sum(instance.segment_ids),
             num_masked,
             int(instance.is_random_next),
-            min(instance.num_truncated, (1 << 8 * self._dtype.itemsize) - 1),
+            min(instance.num_truncated, self._largest),
             *operator.itemgetter(*instance.tokens)(vocab),
             *padding,
             *instance.masked_lm_positions,
@@ -128,7 +129,7 @@ class InstanceTable(Sequence[TrainingInstance]):
         drawn_words = np.fromiter(chain.from_iterable(words), np.int64)[order]
         tokens[masked] = np.where(drawn_words == ITSELF, labels, self._words[drawn_words])
         rows = np.zeros((len(drawn), self._width), self._dtype)
-        num_truncated = np.minimum(num_truncated, np.iinfo(self._dtype).max)
+        num_truncated = np.minimum(num_truncated, self._largest)
         counts = (length, first_length, num_masked, is_random, num_truncated)
         rows[:, : self.NUM_COUNTS] = np.stack(counts, axis=1)
         is_label = np.arange(self._labels.stop - self._labels.start) < num_masked[:, None]

@@ -66,7 +66,7 @@ def draw_masks(
       do_whole_word_mask: Whether a word's pieces stay together.
     """
     candidates = list(itertools.compress(itertools.count(), kinds))
-    followers = {}
+    followers: dict[int, list[int]] = {}
     if do_whole_word_mask:
         candidates, followers = _split_words(candidates, kinds)
     _shuffle(candidates, rng)
