@@ -23,18 +23,18 @@ from absl import logging
 from bert.command_line import flags as common_flags
 from bert.command_line.checks import Checks, start
 from bert.command_line.console import Progress, run_script
-from bert.command_line.flags import REQUIRED, flag
+from bert.command_line.flags import flag
 from bert.command_line.names import serve
-from bert.command_line.settings import BESIDE, PRECISIONS, OutputSettings
+from bert.command_line.settings import OutputSettings
 from bert.files import fingerprints, parquet
 from bert.files.answers import JsonLines, ParquetLines, Table, flat_names
-from bert.files.huggingface import FINE_TUNED
 from bert.files.inputs import Columns, Input, Inputs, find_names, read_inputs
 from bert.files.kept_lines import KeptLines, keep_lines
 from bert.files.outputs import check_outputs, open_output
 from bert.files.paths import is_file, match_files
 from bert.files.places import is_remote
 from bert.files.tables import FORMATS
+from bert.weights.told import AskedSettings
 
 if TYPE_CHECKING:
     from bert.exported import Export, ExportedModel
@@ -52,16 +52,9 @@ _KEY_LENGTH = 12
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(OutputSettings):
+class Settings(AskedSettings, OutputSettings):
     """The flags of this script, by name."""
 
-    model_dir: str = flag(
-        REQUIRED,
-        "The --output_dir of a fine-tuning script; or a fine-tuned model of others: a Hugging Face "
-        "folder, the name of one on the hub, owner/model, or a checkpoint of the original; or a "
-        "SavedModel of --do_export.",
-        group="model",
-    )
     input_file: str = flag("-", "File to read; - for standard input.")
     output_file: str = flag(
         "-",
@@ -100,44 +93,6 @@ class Settings(OutputSettings):
     )
     batch_size: int = flag(
         32, "Sequences that go through the model together.", low=1, group="devices"
-    )
-    precision: str = flag(
-        "float32", "Arithmetic of the network.", choices=PRECISIONS, group="devices"
-    )
-    # What the folder of a model of others may not say.
-    bert_config_file: str | None = flag(None, f"The model's configuration{BESIDE}.", group="model")
-    vocab_file: str | None = flag(None, f"The model's vocabulary{BESIDE}.", group="model")
-    do_lower_case: bool | None = flag(
-        None, "Whether the model is uncased; absent, what its folder says.", group="model"
-    )
-    architecture: str | None = flag(
-        None,
-        "What a model without task.json is, in the terms of transformers; absent, what its files "
-        "say, or else by its head.",
-        choices=tuple(FINE_TUNED.values()),
-        group="model",
-    )
-    task_name: str | None = flag(
-        None,
-        "The task of GLUE, or xnli, for which the original has trained a classifier, which gives "
-        "its labels and number of texts.",
-        group="model",
-    )
-    labels: str | None = flag(
-        None,
-        "Labels of a model without task.json, comma-separated, in the order of its outputs; "
-        "absent, those in config.json.",
-        group="model",
-    )
-    is_pair: bool | None = flag(
-        None, "A classifier without task.json takes pairs of texts.", group="model"
-    )
-    max_seq_length: int | None = flag(
-        None,
-        "Where texts are cut, in tokens; absent, as the model was trained, or where nothing says "
-        "so, as long as it takes them.",
-        low=5,
-        group="model",
     )
 
     @property
@@ -238,9 +193,7 @@ def _open_folder(settings: Settings) -> "ModelFolder | Export":
 
 def _check_untold(settings: Settings) -> None:
     """Checks that nothing is told of an exported model, in whose graph all is fixed."""
-    fixed = [field.name for field in dataclasses.fields(settings.told)]
-    fixed += ["bert_config_file", "vocab_file", "do_lower_case"]
-    given = {name: getattr(settings, name) for name in fixed}
+    given = dict(settings.given)
     given["precision"] = None if settings.precision == "float32" else settings.precision
     if names := [name for name, value in given.items() if value is not None]:
         raise ValueError(

@@ -35,6 +35,7 @@ SCRIPTS = (
     "run_swag",
     "run_ner",
     "predict",
+    "serve",
     "extract_features",
     "neighbours",
     "convert_checkpoint",

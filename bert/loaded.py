@@ -207,6 +207,11 @@ class PretrainedModel(Encoding):
         if self._masked is None:
             folder.stored.assign(self.model.weights)
 
+    @property
+    def fills_masks(self) -> bool:
+        """Whether there is a masked-LM head, for `fill_mask` and `score`."""
+        return self._masked is not None
+
     def fill_mask(self, texts: Sequence[Text], top_k: int = 5) -> list[list[list[Guess]]]:
         """Returns for each text, for each [MASK] in it, the best tokens.
 
@@ -277,22 +282,40 @@ def load(  # noqa: PLR0913 (what a folder may not say)
     Raises:
       ValueError: where something is missing there, or does not fit.
     """
-    given = {
-        "bert_config_file": bert_config_file,
-        "vocab_file": vocab_file,
-        "do_lower_case": do_lower_case,
-    }
-    others = Told(
+    return open_model(
+        model,
+        "model",
+        batch_size=batch_size,
+        precision=precision,
+        bert_config_file=bert_config_file,
+        vocab_file=vocab_file,
+        do_lower_case=do_lower_case,
         architecture=architecture,
         task_name=task_name,
         labels=labels,
         is_pair=is_pair,
         max_seq_length=max_seq_length,
     )
+
+
+def open_model(
+    model: str, flag: str, *, batch_size: int = 32, precision: str = "float32", **told: Any
+) -> LoadedModel | ExportedModel | PretrainedModel:
+    """Returns what `load` does.
+
+    Args:
+      model: As there.
+      flag: The flag that gave it, for messages.
+      batch_size: As there.
+      precision: Likewise.
+      **told: What else `load` takes, which the folder may not say.
+    """
+    others = Told(**{field.name: told.pop(field.name, None) for field in dataclasses.fields(Told)})
+    given = told
     is_told = others != Told() or any(value is not None for value in given.values())
     if is_export(model) and not is_told:
-        return ExportedModel(model, batch_size)
-    folder = find_folder(model, "model", **given)
+        return ExportedModel(model, batch_size, flag)
+    folder = find_folder(model, flag, **given)
     if not folder.task:
         architecture = find_architecture(folder, others.architecture)
         others = dataclasses.replace(others, architecture=architecture)

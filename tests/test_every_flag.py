@@ -15,6 +15,7 @@ import json
 import logging
 import re
 import shutil
+import socket
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -23,11 +24,12 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+import served_models
 import test_run_classifier_with_tfhub
 import test_run_ner
 import test_run_squad
 import test_run_swag
-from conftest import GOLDEN, make_examples, write_examples, write_model_files
+from conftest import GOLDEN, free_ports, make_examples, write_examples, write_model_files
 
 import bert
 import modeling
@@ -511,6 +513,41 @@ def neighbours_world(folder: Path) -> dict[str, Any]:
     return {**world, "query": "the Old house, who?"}
 
 
+PORT = free_ports(1)[0]
+
+
+def serving_world(folder: Path) -> dict[str, Any]:
+    """Returns the settings of a server of the model that predictions are made with."""
+    world = prediction_world(folder)
+    return {"model_dir": world["model_dir"], "port": 0}
+
+
+def ask_server(script: Any, settings: Any, _: Path) -> Any:
+    """Asks a server for what it is and for answers, while half a request holds a place."""
+    with (
+        script.open_server(settings) as server,
+        socket.create_connection((server.host, server.port)) as half,
+    ):
+        page = served_models.fetch(server, "/").body
+        name = re.search('"name":"([^"]+)"', page)[1]
+        address = f"/v1/models/{name}:predict"
+        half.sendall(f"POST {address} HTTP/1.1\r\nContent-Length: 9\r\n\r\n".encode())
+        rows = ["red a b c d e f g h"] * 5 if "[MASK]" not in page else ["the [MASK]"]
+        one, other = (
+            served_models.fetch(server, address, {"instances": each}) for each in (rows, rows[:1])
+        )
+        half.settimeout(0.5)
+        said = b""
+        with contextlib.suppress(TimeoutError):
+            said = half.recv(99)
+        return server.host, server.port, name, one[:2], other[:2], said
+
+
+def answered(number: int) -> See:
+    """A part of what `ask_server` gives."""
+    return lambda outcome: repr(outcome.result and outcome.result[number])
+
+
 def extension_world(folder: Path) -> dict[str, Any]:
     golden_world(folder)
     return {
@@ -846,6 +883,31 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "is_pair": Case(True, error, fails=True, model_dir=untold),
         "max_seq_length": Case(5, content("out")),
     },
+    "serve": {
+        "check": Case(True, result),
+        "model_dir": Case(file_in("other_model/out"), answered(3)),
+        "model_name": Case("mine", answered(2)),
+        "host": Case("localhost", answered(0), host="0.0.0.0"),
+        "port": Case(PORT, lambda o: o.result[1] == PORT),
+        "top_k": Case(2, answered(3), model_dir=str(GOLDEN), do_lower_case=True),
+        "max_batch_size": Case(1, work),
+        "batch_wait_ms": Case(60_000.0, answered(4), request_timeout=1.0),
+        "max_request_bytes": Case(60, answered(3)),
+        "max_inputs": Case(4, answered(3)),
+        "max_waiting": Case(4, error, fails=True),
+        "max_requests": Case(1, answered(4)),
+        "read_timeout": Case(0.1, answered(5)),
+        "request_timeout": Case(0.001, answered(4), batch_wait_ms=10.0),
+        "precision": Case("mixed_bfloat16", answered(3)),
+        "bert_config_file": Case(lambda folder: another_activation(folder / "model"), answered(3)),
+        "vocab_file": Case(lambda folder: other_vocabulary(folder / "model"), answered(3)),
+        "do_lower_case": Case(False, error, fails=True, model_dir=untold),
+        "architecture": Case("BertForQuestionAnswering", error, fails=True, model_dir=untold),
+        "task_name": Case("cola", answered(3), model_dir=untold),
+        "labels": Case("one", error, fails=True, model_dir=untold),
+        "is_pair": Case(True, error, fails=True, model_dir=untold),
+        "max_seq_length": Case(5, answered(3)),
+    },
     "extract_features": {
         "check": CHECK,
         "overwrite": OVERWRITE,
@@ -921,6 +983,7 @@ WORLDS: Mapping[str, Callable[[Path], dict[str, Any]]] = {
     "run_swag": swag_world,
     "run_ner": ner_world,
     "predict": prediction_world,
+    "serve": serving_world,
     "extract_features": features_world,
     "neighbours": neighbours_world,
     "convert_checkpoint": conversion_world,
@@ -938,6 +1001,7 @@ RUN: Mapping[str, Callable[[Any, Any, Path], Any]] = {
         **{name: value for name, value in vars(settings).items() if name != "check"}
     ),
     "fill_mask": lambda script, settings, _: script.run(settings, ()),
+    "serve": ask_server,
     "run_classifier_with_tfhub": run_with_module,
 }
 
@@ -1074,6 +1138,7 @@ _MANY = (
     "run_ner",
     "run_squad",
     "run_swag",
+    "serve",
 )
 
 

@@ -22,13 +22,14 @@ FLOORS = (
     {"bert.tasks"},
     {"bert.kinds", "bert.exported"},
     {"bert.loaded"},
+    {"bert.serving"},
     {"bert.original"},
 )
 SCRIPTS = {
     *("convert_checkpoint", "create_pretraining_data", "create_vocab", "extend_vocab"),
     *("extract_features", "fill_mask", "neighbours", "predict", "run_classifier"),
     *("run_classifier_with_tfhub", "run_ner", "run_pretraining", "run_squad", "run_swag"),
-    "split_sentences",
+    *("serve", "split_sentences"),
 }
 # The original's script imported the other one, too.
 SCRIPT_ON_SCRIPT = ("run_classifier_with_tfhub", "run_classifier")
@@ -169,7 +170,7 @@ def test_only_older_exports_ask_for_tensorflow_text():
 IMPORT_AND_REPORT = """
 import importlib, json, os, sys
 from absl import app, flags, logging
-import keras, numpy, tensorflow as tf
+import aiohttp.web, keras, numpy, prometheus_client, tensorflow as tf
 modules = sys.argv[1:]
 opened = []
 sys.addaudithook(lambda event, args: opened.append(str(args[0])) if event == "open" else None)

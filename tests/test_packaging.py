@@ -100,8 +100,13 @@ def test_wheel_asks_for_what_the_project_runs_on(wheel):
         (version,) = pin.specifier
         assert asked[pin.name].contains(version.version), pin
     extras = {str(each.marker): each for each in ranges if each.marker}
-    assert extras.keys() == {'extra == "gpu"', 'extra == "parquet"'}
+    parquet, serve = 'extra == "parquet"', 'extra == "serve"'
+    assert {str(each.marker) for each in ranges if each.marker} == {
+        *('extra == "gpu"', parquet, serve)
+    }
     gpu = extras['extra == "gpu"']
     assert (gpu.name, gpu.extras) == ("tensorflow", {"and-cuda"})
     assert gpu.specifier == asked["tensorflow"]
-    assert extras['extra == "parquet"'].name == "pyarrow"
+    assert extras[parquet].name == "pyarrow"
+    named = {each.name for each in ranges if str(each.marker) == serve}
+    assert named == {"aiohttp", "prometheus_client"}

@@ -149,12 +149,12 @@ needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="There is no Chromi
 
 
 class Shown(html.parser.HTMLParser):
-    """What a browser makes of a page: the texts of its articles, and all words."""
+    """What a browser makes of a page: the texts of its articles and marks, and all words."""
 
     def __init__(self, text):
         super().__init__()
-        self.articles, self.classes, self.words = [], set(), ""
-        self._skips = self._in_article = False
+        self.articles, self.classes, self.words, self.marks = [], set(), "", []
+        self._skips = self._in_article = self._in_mark = False
         self.feed(text)
 
     def handle_starttag(self, tag, attributes):
@@ -163,10 +163,14 @@ class Shown(html.parser.HTMLParser):
         if tag == "article":
             self._in_article = True
             self.articles.append("")
+        if tag == "mark":
+            self._in_mark = True
+            self.marks.append("")
 
     def handle_endtag(self, tag):
         self._skips = False
         self._in_article &= tag != "article"
+        self._in_mark &= tag != "mark"
 
     def handle_data(self, text):
         if self._skips:
@@ -174,6 +178,8 @@ class Shown(html.parser.HTMLParser):
         self.words += text
         if self._in_article:
             self.articles[-1] += text
+        if self._in_mark:
+            self.marks[-1] += text
 
 
 def browse(path, fragment=""):

@@ -32,6 +32,7 @@ GROUPS: Mapping[str, str] = {
     "model": "Model",
     "training": "Training and evaluation",
     "output": "Output",
+    "server": "Server and its limits",
     "devices": "Devices and memory",
 }
 

@@ -55,18 +55,32 @@ def write_page(path: str, page: Page) -> None:
 
 def format_page(page: Page) -> str:
     """Returns a page as HTML."""
-    style, script = _read("page.css"), _read("page.js")
+    parts = {name: read_part(f"page.{name}") for name in ("html", "css", "js")}
+    return fill_page(parts["html"], parts["css"], parts["js"], page.title, to_json(page))
+
+
+def fill_page(template: str, style: str, script: str, title: str, content: Any) -> str:
+    """Returns a page that a template makes of its parts.
+
+    Args:
+      template: HTML with the placeholders `%TITLE%`, `%STYLE%`, `%SCRIPT%`, `%CONTENT%` and, for
+        its policy, `%STYLE_HASH%` and `%SCRIPT_HASH%`.
+      style: CSS.
+      script: JavaScript, which finds the content.
+      title: Of the page.
+      content: Fit for JSON.
+    """
     values = {
-        "TITLE": html.escape(page.title),
+        "TITLE": html.escape(title),
         "STYLE": style,
         "SCRIPT": script,
         # Whatever stood in the page besides them, the browser would not run it.
         "STYLE_HASH": _hash(style),
         "SCRIPT_HASH": _hash(script),
-        "CONTENT": embed(to_json(page)),
+        "CONTENT": embed(content),
     }
     # At once, so that no value's own percent signs are taken for a placeholder.
-    return _PLACEHOLDER.sub(lambda match: values[match[1]], _read("page.html"))
+    return _PLACEHOLDER.sub(lambda match: values[match[1]], template)
 
 
 def embed(value: Any) -> str:
@@ -75,8 +89,9 @@ def embed(value: Any) -> str:
     return text.translate(_ESCAPED)
 
 
-def _read(name: str) -> str:
-    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+def read_part(name: str, package: str = __package__) -> str:
+    """Returns a file that lies beside the modules of a package."""
+    return resources.files(package).joinpath(name).read_text(encoding="utf-8")
 
 
 def _hash(text: str) -> str:

@@ -1,0 +1,246 @@
+"""What is behind which address, and what is answered to whom.
+
+Errors are `{"error": "..."}`, one line that says what must hold and what was received: 400 for what
+the sender can mend, 404 and 405 for addresses and methods that are none, 408 for who sends too
+slowly, 413 for too much at once, 429 where too much waits already, 503 while there are too many
+requests or the server ends, 504 for what takes too long.
+"""
+
+import asyncio
+import dataclasses
+import json
+import re
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from absl import logging
+from aiohttp import web
+
+from bert.command_line.console import explain
+from bert.serving import metrics, rest
+from bert.serving.batching import Batcher, ClosedError, FullError
+from bert.serving.page import make_page
+from bert.serving.served import Served
+
+_MODEL = re.compile(
+    r"/v1/models/(?P<name>[^/:]+)(/versions/(?P<version>[0-9]{1,18}))?(?P<verb>:predict|/metadata)?"
+)
+_WHAT = {
+    "/": "page",
+    "/healthz": "health",
+    "/readyz": "readiness",
+    "/metrics": "metrics",
+}
+_VERBS = {None: "status", ":predict": "predict", "/metadata": "metadata"}
+# A browser takes nothing here for something else, nor shows it within other pages.
+_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "Content-Security-Policy": "frame-ancestors 'none'",
+    "Cache-Control": "no-store",
+}
+_AGAIN = {"Retry-After": "1"}
+# Characters of a message that its sender has chosen.
+_SHOWN = 80
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What one sender, and all of them, may ask for.
+
+    Attributes:
+      max_request_bytes: Of a body.
+      max_inputs: Rows of a request.
+      max_requests: Requests that are being read or answered at a time.
+      read_seconds: How long the sending of a request may take.
+      request_seconds: How long an answer may take, waiting included.
+    """
+
+    max_request_bytes: int = 1 << 20
+    max_inputs: int = 128
+    max_requests: int = 256
+    read_seconds: float = 10.0
+    request_seconds: float = 30.0
+
+
+class RefusedError(Exception):
+    """A request is not answered as its sender wished.
+
+    Args:
+      status: Of HTTP.
+      reason: What the sender is told.
+      headers: For the sender.
+
+    Attributes:
+      status: As given.
+      headers: As given.
+    """
+
+    def __init__(self, status: int, reason: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.headers = headers
+
+
+class Application:
+    """Answers what is asked of a model by HTTP.
+
+    Args:
+      served: The model.
+      batcher: What answers for it.
+      limits: Those of requests.
+      counts: Of requests.
+
+    Attributes:
+      is_ending: Whether no more requests are wished for.
+    """
+
+    def __init__(
+        self, served: Served, batcher: Batcher, limits: Limits, counts: metrics.Metrics
+    ) -> None:
+        self._served = served
+        self._batcher = batcher
+        self._limits = limits
+        self._counts = counts
+        self._num_requests = 0
+        self._page = make_page(served, max_list=20)
+        self.is_ending = False
+
+    async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answers a request, whatever it is."""
+        begun = time.monotonic()
+        what, match = _find(request.path)
+        self._num_requests += 1
+        try:
+            response = await self._answer(request, what, match)
+        except RefusedError as error:
+            response = _as_json({"error": str(error)}, error.status, error.headers)
+        except Exception:
+            logging.exception("A request could not be answered.")
+            response = _as_json({"error": _FAILED}, 500)
+        finally:
+            self._num_requests -= 1
+        response.headers.update(_HEADERS)
+        if self.is_ending:
+            response.force_close()
+        self._counts.count_request(what, response.status, time.monotonic() - begun)
+        return response
+
+    async def _answer(
+        self, request: web.BaseRequest, what: str, match: re.Match[str] | None
+    ) -> web.Response:
+        if what == "other":
+            raise RefusedError(404, f"{_shown(request.path)} must be one of {self._addresses()}.")
+        methods = ("POST",) if what == "predict" else ("GET", "HEAD")
+        if request.method not in methods:
+            received = f"Received {_shown(request.method)}."
+            reason = f"{_shown(request.path)} must be asked by {methods[0]}. {received}"
+            raise RefusedError(405, reason, {"Allow": ", ".join(methods)})
+        if match:
+            self._check_model(match["name"], match["version"])
+        if what == "predict":
+            return _as_json(await self._predict(request))
+        return self._tell(what)
+
+    def _tell(self, what: str) -> web.Response:
+        """Returns what is asked for without a body."""
+        if what == "page":
+            return web.Response(text=self._page, content_type="text/html")
+        if what == "metrics":
+            body = self._counts.tell()
+            return web.Response(body=body, headers={"Content-Type": metrics.CONTENT_TYPE})
+        if what == "status":
+            return _as_json(rest.status(self._served))
+        if what == "metadata":
+            return _as_json(rest.metadata(self._served))
+        is_ready = not self.is_ending and self._batcher.is_alive()
+        if what == "readiness" and not is_ready:
+            raise RefusedError(503, "The server must be ready. It ends.", _AGAIN)
+        return web.Response(text="ok\n")
+
+    def _addresses(self) -> str:
+        model = f"/v1/models/{self._served.name}"
+        return ", ".join([f"{model}:predict", model, f"{model}/metadata", *_WHAT])
+
+    def _check_model(self, name: str, version: str | None) -> None:
+        served = self._served
+        if name != served.name:
+            raise RefusedError(404, f"The model must be {served.name!r}. Received {_shown(name)}.")
+        if version is not None and int(version) != served.version:
+            raise RefusedError(404, f"The version must be {served.version}. Received {version}.")
+
+    async def _predict(self, request: web.BaseRequest) -> dict[str, Any]:
+        limits = self._limits
+        if self._num_requests > limits.max_requests:
+            raise RefusedError(
+                503, f"At most {limits.max_requests} requests must be under way. Ask later.", _AGAIN
+            )
+        body = await self._read(request)
+        try:
+            question = rest.read_question(body, self._served, limits.max_inputs)
+        except ValueError as error:
+            raise RefusedError(400, str(error)) from error
+        return question.tell(await self._ask(question))
+
+    async def _read(self, request: web.BaseRequest) -> bytes:
+        limit, seconds = self._limits.max_request_bytes, self._limits.read_seconds
+        too_large = f"The body must have at most {limit} bytes."
+        if (request.content_length or 0) > limit:
+            raise RefusedError(413, f"{too_large} Received {request.content_length}.")
+        try:
+            return await asyncio.wait_for(request.read(), seconds)
+        except web.HTTPRequestEntityTooLarge as error:
+            raise RefusedError(413, f"{too_large} Received more.") from error
+        except asyncio.TimeoutError as error:
+            raise RefusedError(408, f"The body must be sent within {seconds:g} s.") from error
+        except (web.RequestPayloadError, ConnectionError) as error:
+            raise RefusedError(
+                400, "The body must be whole, and in the encoding of its head."
+            ) from error
+
+    async def _ask(self, question: rest.Question) -> list[Any]:
+        seconds = self._limits.request_seconds
+        try:
+            answers = self._batcher.submit(
+                question.signature, question.rows, question.num_characters
+            )
+            return await asyncio.wait_for(asyncio.wrap_future(answers), seconds)
+        except FullError as error:
+            raise RefusedError(
+                429, "The server must have room. Too much waits already; ask later.", _AGAIN
+            ) from error
+        except ClosedError as error:
+            raise RefusedError(503, "The server must be ready. It ends.", _AGAIN) from error
+        except asyncio.TimeoutError as error:
+            reason = f"The answer must take at most {seconds:g} s. Ask for less at once, or later."
+            raise RefusedError(504, reason) from error
+        except ValueError as error:
+            raise RefusedError(400, _line(str(error))) from error
+        except Exception as error:
+            # The batch has logged it.
+            raise RefusedError(500, _line(explain(error) or _FAILED)) from error
+
+
+_FAILED = "The server could not answer. Its log says why."
+
+
+def _find(path: str) -> tuple[str, re.Match[str] | None]:
+    """Returns what is asked for, and of which model."""
+    match = _MODEL.fullmatch(path)
+    return (_VERBS[match["verb"]], match) if match else (_WHAT.get(path, "other"), None)
+
+
+def _as_json(
+    value: Any, status: int = 200, headers: Mapping[str, str] | None = None
+) -> web.Response:
+    body = json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    return web.Response(body=body, status=status, headers=headers, content_type="application/json")
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _shown(text: str) -> str:
+    """Returns what a sender has written, for a message."""
+    return ascii(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...")

@@ -1,0 +1,188 @@
+"""What waits for a model is answered in batches, by one thread, in the order of its coming."""
+
+import collections
+import dataclasses
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, InvalidStateError
+from typing import Any
+
+from absl import logging
+
+# Answers rows, one each, for the signature of that name; it may call what it is given between its
+# parts, which raises `AbandonedError` where nobody waits for any of them any more.
+Answer = Callable[[str, Sequence[Any], Callable[[], None]], Sequence[Any]]
+
+
+class FullError(Exception):
+    """As much waits as may."""
+
+
+class ClosedError(Exception):
+    """Nothing is taken any more."""
+
+
+class AbandonedError(Exception):
+    """Nobody waits for the answers."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Request:
+    signature: str
+    rows: Sequence[Any]
+    size: int
+    came: float
+    answers: "Future[list[Any]]" = dataclasses.field(default_factory=Future)
+
+
+class Batcher:
+    """Answers requests in batches.
+
+    Args:
+      answer: What answers. `ValueError` refuses the rows: whoever sent others of their batch does
+        not notice.
+      max_batch_size: Rows of a batch. A request of more is a batch of its own.
+      max_batch_characters: Characters of a batch, likewise, so that nobody waits for a long text
+        of somebody else's who came later.
+      wait_seconds: How long the first request of a batch may wait for others, while there is
+        nothing else to do.
+      max_waiting: Rows that wait or are being answered, at most.
+      tell: Is told of each batch: how many rows it had, and how many seconds it took.
+    """
+
+    def __init__(
+        self,
+        answer: Answer,
+        *,
+        max_batch_size: int,
+        max_waiting: int,
+        max_batch_characters: int = 100_000,
+        wait_seconds: float = 0.0,
+        tell: Callable[[int, float], None] = lambda rows, seconds: None,
+    ) -> None:
+        self._answer = answer
+        self._max_batch_size = max_batch_size
+        self._max_batch_characters = max_batch_characters
+        self._max_waiting = max_waiting
+        self._wait_seconds = wait_seconds
+        self._tell = tell
+        self._requests: collections.deque[_Request] = collections.deque()
+        self._changed = threading.Condition()
+        self._num_waiting = 0
+        self._is_closed = False
+        self._thread = threading.Thread(target=self._work, name="batches", daemon=True)
+        self._thread.start()
+
+    @property
+    def num_waiting(self) -> int:
+        """Rows that wait or are being answered."""
+        return self._num_waiting
+
+    def is_alive(self) -> bool:
+        """Returns whether requests are answered."""
+        return self._thread.is_alive() and not self._is_closed
+
+    def submit(self, signature: str, rows: Sequence[Any], size: int = 0) -> "Future[list[Any]]":
+        """Returns what will have the answers; who cancels it no longer waits for them.
+
+        Args:
+          signature: Which one is asked.
+          rows: Its inputs.
+          size: Their characters.
+
+        Raises:
+          FullError: where so many would wait that they are too many.
+          ClosedError: behind `close`.
+        """
+        request = _Request(signature, rows, size, time.monotonic())
+        with self._changed:
+            if self._is_closed:
+                raise ClosedError
+            if self._num_waiting + len(rows) > self._max_waiting:
+                raise FullError
+            self._num_waiting += len(rows)
+            self._requests.append(request)
+            self._changed.notify()
+        return request.answers
+
+    def close(self) -> None:
+        """Answers what waits, and ends."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify()
+        self._thread.join()
+
+    def _work(self) -> None:
+        while batch := self._take():
+            begun = time.monotonic()
+            asked = [each for each in batch if not each.answers.done()]
+            if asked:
+                self._serve(asked)
+                self._tell(sum(len(each.rows) for each in asked), time.monotonic() - begun)
+            with self._changed:
+                self._num_waiting -= sum(len(each.rows) for each in batch)
+
+    def _take(self) -> list[_Request]:
+        """Returns the requests of the next batch, none where there will be no more."""
+        with self._changed:
+            while not self._requests and not self._is_closed:
+                self._changed.wait()
+            if not self._requests:
+                return []
+            until = self._requests[0].came + self._wait_seconds
+            while not self._is_closed and self._num_waiting < self._max_batch_size:
+                left = until - time.monotonic()
+                if left <= 0:
+                    break
+                self._changed.wait(left)
+            return self._cut()
+
+    def _cut(self) -> list[_Request]:
+        """Takes the first request and those behind it that fit into a batch with it."""
+        batch = [self._requests.popleft()]
+        rows, size = len(batch[0].rows), batch[0].size
+        while self._requests:
+            each = self._requests[0]
+            rows, size = rows + len(each.rows), size + each.size
+            if each.signature != batch[0].signature:
+                break
+            if rows > self._max_batch_size or size > self._max_batch_characters:
+                break
+            batch.append(self._requests.popleft())
+        return batch
+
+    def _serve(self, batch: Sequence[_Request]) -> None:
+        """Answers the requests of a batch; where that fails, parts of it are asked about."""
+
+        def check() -> None:
+            if all(each.answers.done() for each in batch):
+                raise AbandonedError
+
+        rows = [row for each in batch for row in each.rows]
+        try:
+            answers = list(self._answer(batch[0].signature, rows, check))
+            assert len(answers) == len(rows), "Each row has an answer."
+        except AbandonedError:
+            return
+        except Exception as error:
+            if len(batch) > 1:
+                middle = len(batch) // 2
+                self._serve(batch[:middle])
+                self._serve(batch[middle:])
+                return
+            if not isinstance(error, ValueError):
+                logging.exception("A request could not be answered.")
+            _settle(batch[0].answers.set_exception, error)
+            return
+        for each in batch:
+            own, answers = answers[: len(each.rows)], answers[len(each.rows) :]
+            _settle(each.answers.set_result, own)
+
+
+def _settle(settle: Callable[[Any], None], value: Any) -> None:
+    # Whoever waited may have gone in this moment.
+    try:
+        settle(value)
+    except InvalidStateError:
+        logging.debug("Nobody waits for an answer any more.")

@@ -1,0 +1,32 @@
+"""The page of a served model, with a form to type into; it asks nobody but its own server."""
+
+from bert.reports.page import fill_page, read_part
+from bert.serving.served import DEFAULT, Served
+
+
+def make_page(served: Served, max_list: int) -> str:
+    """Returns the page as HTML.
+
+    Args:
+      served: The model, of which the page asks `DEFAULT`.
+      max_list: How many texts it offers to type where a row has a list of them.
+    """
+    signature = served.signatures[DEFAULT]
+    content = {
+        "name": served.name,
+        "version": served.version,
+        "kind": served.kind,
+        "fields": [
+            {
+                "name": name,
+                "is_list": signature.is_list(name),
+                "is_optional": name in signature.optional,
+            }
+            for name in signature.fields
+        ],
+        "max_list": max_list,
+    }
+    parts = {name: read_part(f"page.{name}", __package__) for name in ("html", "css", "js")}
+    # In the look of the reports.
+    style = read_part("page.css") + parts["css"]
+    return fill_page(parts["html"], style, parts["js"], served.name, content)

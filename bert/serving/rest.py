@@ -1,0 +1,204 @@
+"""The bodies of TensorFlow Serving's REST: what is asked, and what is answered.
+
+A request has `instances`, a list of rows, or `inputs`, a column for each field; the answer has
+`predictions`, an answer a row, or `outputs`, a column for each name of what an answer holds.
+"""
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bert.serving.served import DEFAULT, Row, Served, Signature
+
+_KEYS = ("signature_name", "instances", "inputs")
+_SHOWN = 80
+
+
+@dataclasses.dataclass(frozen=True)
+class Question:
+    """What a request asks.
+
+    Attributes:
+      signature: The name of that which is asked.
+      rows: Its inputs.
+      has_columns: Whether they came as `inputs`.
+    """
+
+    signature: str
+    rows: Sequence[Row]
+    has_columns: bool
+
+    @property
+    def num_characters(self) -> int:
+        """Those of all texts."""
+        texts = [text for row in self.rows for text in row.values()]
+        return sum(map(len, (part for text in texts for part in _parts(text))))
+
+    def tell(self, answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Returns the body that has the answers."""
+        if not self.has_columns:
+            return {"predictions": answers}
+        return {"outputs": {name: [each[name] for each in answers] for name in answers[0]}}
+
+
+def _parts(text: str | Sequence[str]) -> Sequence[str]:
+    return [text] if isinstance(text, str) else text
+
+
+def read_question(body: bytes, served: Served, max_inputs: int) -> Question:
+    """Returns what a body asks.
+
+    Args:
+      body: JSON.
+      served: Whose signatures may be asked.
+      max_inputs: How many rows it may have.
+
+    Raises:
+      ValueError: where it is not as it must be.
+    """
+    asked = _read_json(body)
+    example = f'{{"instances": [{json.dumps(dict(served.example))}]}}'
+    if not isinstance(asked, dict) or len({"instances", "inputs"} & asked.keys()) != 1:
+        raise ValueError(
+            "The body must be an object with either `instances`, a list of rows, or `inputs`, a "
+            f"list for each field, such as {example}. Received {_shown(asked)}."
+        )
+    if unknown := sorted(asked.keys() - set(_KEYS)):
+        raise ValueError(
+            f"The body must have no other keys than {', '.join(_KEYS)}. Received {_shown(unknown)}."
+        )
+    name = asked.get("signature_name", DEFAULT) or DEFAULT
+    if not isinstance(name, str) or name not in served.signatures:
+        raise ValueError(
+            f"`signature_name` must be one of {', '.join(sorted(served.signatures))}. Received "
+            f"{_shown(name)}."
+        )
+    signature = served.signatures[name]
+    has_columns = "inputs" in asked
+    rows = _turn(asked["inputs"], signature) if has_columns else asked["instances"]
+    _check_count(rows, "inputs" if has_columns else "instances", max_inputs)
+    read = [_read_row(row, number, signature) for number, row in enumerate(rows)]
+    return Question(name, read, has_columns)
+
+
+def _read_json(body: bytes) -> Any:
+    try:
+        return json.loads(body.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        reason = f"byte {error.start} is no UTF-8"
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        reason = f"at {where}: {error.msg.lower()}" if body.strip() else "it is empty"
+    except RecursionError:
+        reason = "it is nested too deeply"
+    except ValueError:
+        reason = "a number has too many digits"
+    raise ValueError(f"The body must be JSON in UTF-8. Received {len(body)} bytes: {reason}.")
+
+
+def _shown(value: Any) -> str:
+    """Returns a value for a message, cut; how deep or large it is does not matter."""
+    if isinstance(value, dict):
+        names = ", ".join(_shown(name) for name in list(value)[:5])
+        return f"an object with the keys {names}"[: 2 * _SHOWN] if names else "an empty object"
+    if isinstance(value, list) and not all(isinstance(each, str) for each in value):
+        return f"a list of {len(value)}" if value else "an empty list"
+    text = json.dumps(value[:3] if isinstance(value, list) else value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+def _check_count(rows: Any, key: str, limit: int) -> None:
+    if not isinstance(rows, list) or not 1 <= len(rows) <= limit:
+        received = f"{len(rows)} of them" if isinstance(rows, list) else _shown(rows)
+        raise ValueError(
+            f"`{key}` must have at least one and at most {limit} rows. Received {received}."
+        )
+
+
+def _turn(inputs: Any, signature: Signature) -> list[dict[str, Any]]:
+    """Returns the rows of columns."""
+    required = signature.required
+    if isinstance(inputs, list) and len(required) == 1:
+        inputs = {required[0]: inputs}
+    if not isinstance(inputs, dict) or not all(isinstance(each, list) for each in inputs.values()):
+        raise ValueError(
+            f"`inputs` must be an object with a list for {_named(signature)}. Received "
+            f"{_shown(inputs)}."
+        )
+    sizes = {name: len(column) for name, column in inputs.items()}
+    if len({*sizes.values()}) > 1:
+        raise ValueError(f"The lists of `inputs` must be of the same length. Received {sizes}.")
+    columns = zip(*inputs.values(), strict=True)
+    return [dict(zip(inputs, values, strict=True)) for values in columns]
+
+
+def _named(signature: Signature) -> str:
+    remark = {name: ", which may be absent" for name in signature.optional}
+    return " and ".join(f"{name!r}{remark.get(name, '')}" for name in signature.fields)
+
+
+def _read_row(row: Any, number: int, signature: Signature) -> Row:
+    required = signature.required
+    if len(required) == 1 and not isinstance(row, dict):
+        row = {required[0]: row}
+    place = f"Input {number}, counted from 0,"
+    names = row.keys() if isinstance(row, dict) else set()
+    if not set(required) <= names or not names <= set(signature.fields):
+        raise ValueError(
+            f"{place} must be an object with the keys {_named(signature)}. Received {_shown(row)}."
+        )
+    for name, value in row.items():
+        _check_text(value, place, name, signature.is_list(name))
+    return dict(row)
+
+
+def _check_text(value: Any, place: str, name: str, is_list: bool) -> None:
+    texts = value if is_list else [value]
+    if not isinstance(texts, list) or not all(isinstance(each, str) for each in texts):
+        kind = "a list of texts" if is_list else "text"
+        raise ValueError(f"{place} must have {kind} as {name!r}. Received {_shown(value)}.")
+    try:
+        "".join(texts).encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"{place} must have Unicode text as {name!r}. Received half a character, "
+            f"\\u{ord(error.object[error.start]):04x}."
+        ) from None
+
+
+def status(served: Served) -> dict[str, Any]:
+    """Returns the body that tells that a model is there."""
+    fine = {"error_code": "OK", "error_message": ""}
+    version = {"version": str(served.version), "state": "AVAILABLE", "status": fine}
+    return {"model_version_status": [version]}
+
+
+def metadata(served: Served) -> dict[str, Any]:
+    """Returns the body that tells what may be asked, and what the model is."""
+    signatures = {
+        name: {
+            "inputs": {field: _describe(signature, field) for field in signature.fields},
+            "outputs": {},
+            "method_name": "tensorflow/serving/predict",
+        }
+        for name, signature in served.signatures.items()
+    }
+    return {
+        "model_spec": {
+            "name": served.name,
+            "signature_name": "",
+            "version": str(served.version),
+        },
+        "metadata": {"signature_def": {"signature_def": signatures}, "kind": served.kind},
+    }
+
+
+def _describe(signature: Signature, field: str) -> dict[str, Any]:
+    """Returns a field as TensorFlow Serving has it: text, so many a row."""
+    dims = [{"size": "-1", "name": ""}] * (2 if signature.is_list(field) else 1)
+    return {
+        "dtype": "DT_STRING",
+        "tensor_shape": {"dim": dims, "unknown_rank": False},
+        "name": field,
+    }

@@ -1,0 +1,166 @@
+"""A model as a server offers it: its name, its version, and what can be asked of it."""
+
+import dataclasses
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from bert.command_line import quiet_import  # isort: skip  # noqa: F401
+
+from bert.exported import ExportedModel
+from bert.files.paths import list_folder
+from bert.loaded import Encoding, LoadedModel, PretrainedModel
+
+DEFAULT = "serving_default"
+
+Row = Mapping[str, Any]
+Model = LoadedModel | ExportedModel | PretrainedModel
+
+# Fields of which a row has several texts.
+_LISTS = ("endings",)
+_TEXTS = ("text_a", "text_b")
+
+
+@dataclasses.dataclass(frozen=True)
+class Signature:
+    """Something that can be asked.
+
+    Attributes:
+      fields: Names of what a row has, all of them texts, but `endings` a list of texts.
+      answer: Returns an answer for each row, fit for JSON.
+      optional: Those of `fields` that a row may lack.
+    """
+
+    fields: tuple[str, ...]
+    answer: Callable[[Sequence[Row], Callable[[], None]], Sequence[Mapping[str, Any]]]
+    optional: tuple[str, ...] = ()
+
+    @property
+    def required(self) -> list[str]:
+        """Those of `fields` that a row must have."""
+        return [name for name in self.fields if name not in self.optional]
+
+    def is_list(self, field: str) -> bool:
+        """Returns whether a row has several texts of that name."""
+        return field in _LISTS
+
+
+@dataclasses.dataclass(frozen=True)
+class Served:
+    """A model that is served.
+
+    Attributes:
+      name: In addresses.
+      version: Likewise, a number.
+      kind: What it decides, `fill_mask`, or `encoder`.
+      signatures: By name what can be asked; one is `DEFAULT`.
+      example: A row that `DEFAULT` answers.
+    """
+
+    name: str
+    version: int
+    kind: str
+    signatures: Mapping[str, Signature]
+    example: Row
+
+    def answer(
+        self, signature: str, rows: Sequence[Row], check: Callable[[], None]
+    ) -> Sequence[Mapping[str, Any]]:
+        """Returns an answer for each row, as the model's own methods give it.
+
+        Args:
+          signature: The name of the one that is asked.
+          rows: Each with the fields of that signature.
+          check: Called between parts of the work; what it raises ends it.
+
+        Raises:
+          ValueError: where the model refuses a row, telling its number among these.
+        """
+        return self.signatures[signature].answer(rows, check)
+
+    def warm_up(self) -> None:
+        """Answers an example, so that nobody else waits until the graph is built."""
+        self.answer(DEFAULT, [self.example], lambda: None)
+
+
+def serve(model: Model, name: str, version: int, top_k: int = 5) -> Served:
+    """Returns a model as it is served.
+
+    Args:
+      model: As `bert.load` gives it.
+      name: In addresses.
+      version: Likewise.
+      top_k: How many tokens a pre-trained model tells of each [MASK].
+    """
+    signatures = _encoding(model) if isinstance(model, Encoding) else {}
+    if isinstance(model, PretrainedModel):
+        signatures |= _masked(model, top_k)
+        signatures.setdefault(DEFAULT, signatures["encode"])
+        kind = "fill_mask" if "score" in signatures else "encoder"
+        return Served(name, version, kind, signatures, {"text_a": "a [MASK]"})
+    signatures[DEFAULT] = Signature(model.fields, lambda rows, _: model.predict(rows))
+    example = {name: ["a", "b"] if name in _LISTS else "a" for name in model.fields}
+    return Served(name, version, model.task.kind, signatures, example)
+
+
+def _encoding(model: Encoding) -> dict[str, Signature]:
+    def encode(rows: Sequence[Row], _: Any) -> list[dict[str, Any]]:
+        return [{"vector": row} for row in model.encode(list(map(_text, rows))).tolist()]
+
+    return {"encode": Signature(_TEXTS, encode, optional=_TEXTS[1:])}
+
+
+def _masked(model: PretrainedModel, top_k: int) -> dict[str, Signature]:
+    """Returns what a masked-LM head can be asked, nothing where there is none."""
+    if not model.fills_masks:
+        return {}
+
+    def fill(rows: Sequence[Row], _: Any) -> list[dict[str, Any]]:
+        filled = model.fill_mask(list(map(_text, rows)), top_k)
+        return [
+            {"masks": [[dataclasses.asdict(guess) for guess in mask] for mask in masks]}
+            for masks in filled
+        ]
+
+    def score(rows: Sequence[Row], _: Any) -> list[dict[str, Any]]:
+        scores = model.score(list(map(_text, rows)))
+        return [{**dataclasses.asdict(each), "perplexity": each.perplexity} for each in scores]
+
+    return {
+        DEFAULT: Signature(_TEXTS, fill, optional=_TEXTS[1:]),
+        "score": Signature(_TEXTS, score, optional=_TEXTS[1:]),
+    }
+
+
+def _text(row: Row) -> str | tuple[str, str]:
+    return (row["text_a"], row["text_b"]) if row.get("text_b") else row["text_a"]
+
+
+def find_version(path: str) -> tuple[str, int]:
+    """Returns the folder to load, and its version.
+
+    A folder with versions has nothing but folders that are named by numbers, of which the largest
+    is the one to load, as in TensorFlow Serving.
+
+    Args:
+      path: What may be such a folder, one of its versions, or any other model, whose version is 1.
+    """
+    names = [name for name in list_folder(path) if not name.startswith(".")]
+    if names and all(map(_is_version, names)):
+        last = max(names, key=int)
+        return os.path.join(path, last), int(last)
+    last = os.path.basename(path.rstrip("/"))
+    return path, int(last) if _is_version(last) else 1
+
+
+def _is_version(name: str) -> bool:
+    return re.fullmatch(r"[0-9]{1,18}", name) is not None
+
+
+def find_name(path: str) -> str:
+    """Returns a name for the model at a path: that of its folder, versions and exports apart."""
+    parts = [part for part in re.split(r"[/\\]+", path) if part not in ("", ".", "..")]
+    while len(parts) > 1 and (parts[-1] in ("saved_model", "best") or _is_version(parts[-1])):
+        parts.pop()
+    return re.sub(r"[^A-Za-z0-9_.-]", "_", parts[-1] if parts else "") or "model"

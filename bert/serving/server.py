@@ -1,0 +1,142 @@
+"""A server that listens, and ends without losing a request."""
+
+import asyncio
+import logging as standard_logging
+import socket
+import threading
+from collections.abc import Coroutine
+from typing import Any
+
+from aiohttp import web
+
+from bert.serving.app import Application, Limits
+from bert.serving.batching import Batcher
+from bert.serving.metrics import Metrics
+from bert.serving.served import Served
+
+# Connections that wait to be taken.
+_BACKLOG = 1024
+# An idle connection is closed after so long, and one whose request has no whole head yet. Proxies
+# keep theirs for a minute.
+_IDLE_SECONDS = 75.0
+# How long requests that are on their way are still taken where the server is to end.
+_ENDING_SECONDS = 0.5
+# How long what a refused request still sends is read, so that its sender can read why.
+_LINGERING_SECONDS = 2.0
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Returns a socket that has the address, but does not listen yet.
+
+    Args:
+      host: A name or a number.
+      port: 0 for any that is free.
+
+    Raises:
+      ValueError: where the address is not to be had.
+    """
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = found[0]
+        bound = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise ValueError(
+            f"`--host` must be an address of this machine. Received {host!r}: {error.strerror}."
+        ) from error
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+    except (OSError, OverflowError) as error:
+        bound.close()
+        raise ValueError(
+            f"`--host` and `--port` must be an address of this machine that is free. Received "
+            f"{host!r} and {port}: {getattr(error, 'strerror', error)}."
+        ) from error
+    return bound
+
+
+class Server:
+    """Serves a model from a thread of its own; `with` ends it.
+
+    Args:
+      served: The model.
+      bound: As `bind` gives it.
+      limits: Those of requests.
+      **batching: For `Batcher`.
+
+    Attributes:
+      host: Where it is.
+      port: Likewise.
+    """
+
+    def __init__(
+        self, served: Served, bound: socket.socket, limits: Limits, **batching: Any
+    ) -> None:
+        self.host, self.port = bound.getsockname()[:2]
+        counts = Metrics(lambda: self._batcher.num_waiting)
+        self._batcher = Batcher(served.answer, tell=counts.count_batch, **batching)
+        self._application = Application(served, self._batcher, limits, counts)
+        self._socket = bound
+        self._limits = limits
+        self._closed = threading.Event()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="http", daemon=True)
+        self._thread.start()
+        self._runner = self._run(self._start())
+
+    def __enter__(self) -> "Server":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def address(self) -> str:
+        """Where a browser finds it."""
+        host = {"0.0.0.0": "localhost", "::": "localhost"}.get(self.host, self.host)
+        return f"http://{f'[{host}]' if ':' in host else host}:{self.port}/"
+
+    def wait(self) -> None:
+        """Serves until an exception, such as that of a signal, ends the waiting."""
+        # An exception within `Thread.join` would make Python take the thread for ended.
+        while not self._closed.wait(1.0):
+            pass
+
+    def close(self) -> None:
+        """Answers what is under way, and ends."""
+        if self._closed.is_set():
+            return
+        self._closed.set()
+        self._run(self._end())
+        self._batcher.close()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    async def _start(self) -> web.AppRunner:
+        application = web.Application(client_max_size=self._limits.max_request_bytes)
+        application.router.add_route("*", r"/{path:[\s\S]*}", self._application.answer)
+        # What is wrong with a request is told to its sender alone.
+        silent = standard_logging.getLogger("bert.serving.http")
+        silent.setLevel(standard_logging.CRITICAL)
+        runner = web.AppRunner(
+            application,
+            access_log=None,
+            logger=silent,
+            # Nobody is answered who has gone.
+            handler_cancellation=True,
+            keepalive_timeout=_IDLE_SECONDS,
+            lingering_time=_LINGERING_SECONDS,
+            shutdown_timeout=self._limits.read_seconds + self._limits.request_seconds + 1,
+        )
+        await runner.setup()
+        await web.SockSite(runner, self._socket, backlog=_BACKLOG).start()
+        return runner
+
+    async def _end(self) -> None:
+        self._application.is_ending = True
+        await asyncio.sleep(_ENDING_SECONDS)
+        await self._runner.cleanup()

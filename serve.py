@@ -1,0 +1,193 @@
+r"""Serves a model by HTTP, in the form of TensorFlow Serving's REST, with a page to type into.
+
+    python serve.py --model_dir=mrpc
+    curl -d '{"instances": [{"text_a": "One text.", "text_b": "Another."}]}' \
+      http://127.0.0.1:8501/v1/models/mrpc:predict
+
+The answers are those of predict.py, and for pre-trained models those of fill_mask.py. Whoever opens
+http://127.0.0.1:8501/ in a browser can ask, too. /healthz, /readyz and /metrics are for what
+watches it. SIGTERM or Ctrl-C ends it, with what is under way answered.
+"""
+
+import dataclasses
+import socket
+from typing import TYPE_CHECKING
+
+from absl import logging
+
+from bert.command_line import flags as common_flags
+from bert.command_line.checks import Checks, start
+from bert.command_line.console import run_script
+from bert.command_line.flags import flag
+from bert.weights.told import AskedSettings
+
+if TYPE_CHECKING:
+    from bert.serving.served import Served
+    from bert.serving.server import Server
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(AskedSettings):
+    """The flags of this script, by name."""
+
+    GROUP = "server"
+
+    model_name: str | None = flag(None, "Its name in addresses; absent, that of its folder.")
+    host: str = flag(
+        "127.0.0.1",
+        "Address to listen at; 0.0.0.0 for all of this machine, which others reach then.",
+    )
+    port: int = flag(8501, "Port to listen at; 0 for any free one.", low=0, high=65535)
+    top_k: int = flag(5, "Tokens that a pre-trained model tells for each [MASK].", low=1)
+    max_batch_size: int = flag(
+        32, "Inputs that go through the model together.", low=1, group="devices"
+    )
+    batch_wait_ms: float = flag(
+        0.0,
+        "Milliseconds for which an input waits for others to go with, while nothing else is being "
+        "answered; what comes in the meantime goes together in any case.",
+        low=0.0,
+        group="devices",
+    )
+    max_request_bytes: int = flag(1 << 20, "Bytes of a request at most.", low=1)
+    max_inputs: int = flag(128, "Inputs of a request at most.", low=1)
+    max_waiting: int = flag(
+        1024, "Inputs that may wait or be answered at a time; what comes then gets 429.", low=1
+    )
+    max_requests: int = flag(
+        256, "Requests that may be read or answered at a time; what comes then gets 503.", low=1
+    )
+    read_timeout: float = flag(10.0, "Seconds within which a request must be sent.", low=0.001)
+    request_timeout: float = flag(
+        30.0, "Seconds within which a request must be answered, waiting included.", low=0.001
+    )
+
+
+def define_flags() -> None:
+    """Defines the flags."""
+    common_flags.define(Settings)
+
+
+def run(settings: Settings) -> None:
+    """Serves until a signal, or `KeyboardInterrupt`, says that it is enough.
+
+    Raises:
+      ValueError: where the model or the address is not to be had.
+    """
+    with open_server(settings) as server:
+        try:
+            server.wait()
+        except KeyboardInterrupt:
+            logging.info("Answering what is under way, and ending.")
+
+
+def check(settings: Settings, checks: Checks) -> None:
+    """Checks what `run` needs."""
+    checks("server library", _check_installed, tells=lambda _: "aiohttp and prometheus_client")
+    checks("limits", _check_limits, settings, tells=lambda _: f"{settings.max_inputs} inputs")
+    bound = checks("address", _bind, settings, tells=_describe)
+    checks("model", _load, settings, tells=lambda served: f"{served.name}: {served.kind}")
+    if isinstance(bound, socket.socket):
+        bound.close()
+
+
+def open_server(settings: Settings) -> "Server":
+    """Returns a server that listens, in a thread of its own; `with` ends it."""
+    _check_installed()
+    _check_limits(settings)
+    bound = _bind(settings)
+    try:
+        return _serve(settings, bound)
+    except BaseException:
+        bound.close()
+        raise
+
+
+def _serve(settings: Settings, bound: socket.socket) -> "Server":
+    from bert.serving.app import Limits
+    from bert.serving.server import Server
+    from bert.training.devices import tell_gpus
+
+    tell_gpus()
+    served = _load(settings)
+    served.warm_up()
+    server = Server(
+        served,
+        bound,
+        Limits(
+            max_request_bytes=settings.max_request_bytes,
+            max_inputs=settings.max_inputs,
+            max_requests=settings.max_requests,
+            read_seconds=settings.read_timeout,
+            request_seconds=settings.request_timeout,
+        ),
+        max_batch_size=settings.max_batch_size,
+        max_waiting=settings.max_waiting,
+        wait_seconds=settings.batch_wait_ms / 1000,
+    )
+    logging.info(
+        "Serving version %d of %s: %s is a page to type into, %sv1/models/%s:predict is for "
+        "programs.",
+        served.version,
+        served.name,
+        server.address,
+        server.address,
+        served.name,
+    )
+    return server
+
+
+def _check_installed() -> None:
+    try:
+        import aiohttp  # noqa: F401
+        import prometheus_client  # noqa: F401
+    except ImportError as error:
+        raise ValueError(
+            f"The package {error.name} must be there to serve a model. Install it with `pip "
+            "install aiohttp prometheus_client`, or with this package as `pip install '.[serve]'`."
+        ) from None
+
+
+def _check_limits(settings: Settings) -> None:
+    if settings.max_inputs > settings.max_waiting:
+        raise ValueError(
+            f"`--max_inputs` must be at most `--max_waiting`, {settings.max_waiting}, or such a "
+            f"request could never be answered. Received {settings.max_inputs}."
+        )
+
+
+def _bind(settings: Settings) -> socket.socket:
+    from bert.serving.server import bind
+
+    return bind(settings.host, settings.port)
+
+
+def _describe(bound: socket.socket) -> str:
+    host, port = bound.getsockname()[:2]
+    return f"{host}, port {port}"
+
+
+def _load(settings: Settings) -> "Served":
+    from bert.loaded import open_model
+    from bert.serving.served import find_name, find_version, serve
+
+    path, version = find_version(settings.model_dir)
+    model = open_model(
+        path,
+        "model_dir",
+        batch_size=settings.max_batch_size,
+        precision=settings.precision,
+        **settings.given,
+    )
+    name = settings.model_name or find_name(settings.model_dir)
+    return serve(model, name, version, settings.top_k)
+
+
+def main(_: list[str]) -> None:
+    """Runs the script on its flags."""
+    start(common_flags.read_settings(Settings), run, check)
+
+
+if __name__ == "__main__":
+    define_flags()
+    run_script(main)

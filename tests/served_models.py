@@ -1,0 +1,134 @@
+"""Tiny models of every kind that can be served, and a way to ask a server."""
+
+import contextlib
+import json
+import urllib.error
+import urllib.request
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from conftest import GOLDEN
+
+import bert
+import modeling
+import tokenization
+from bert.loaded import LoadedModel
+from bert.serving.app import Limits
+from bert.serving.served import serve
+from bert.serving.server import Server, bind
+from bert.tasks.classification.examples import Task
+from bert.tasks.classification.task import Classification
+from bert.tasks.squad.answers import Decoding
+from bert.tasks.squad.task import QuestionAnswering
+from bert.tasks.swag.task import MultipleChoice
+from bert.tasks.tagging.task import Tagging
+from bert.tasks.tagging.windows import Task as TaggingTask
+
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh", "red", "green", "blue", "?"]
+CONFIG = modeling.BertConfig(
+    vocab_size=len(WORDS),
+    hidden_size=8,
+    num_hidden_layers=1,
+    num_attention_heads=2,
+    intermediate_size=12,
+    max_position_embeddings=32,
+    type_vocab_size=2,
+    initializer_range=1.0,
+)
+TOKENIZER = tokenization.FullTokenizer.from_vocab({word: i for i, word in enumerate(WORDS)})
+
+
+def classification(task_type, labels, *, is_pair):
+    task = Task(
+        name="custom",
+        task_type=task_type,
+        labels=labels,
+        is_pair=is_pair,
+        metric={"regression": "pearson"}.get(task_type, "accuracy"),
+    )
+    return Classification(CONFIG, TOKENIZER, 16, task)
+
+
+TASKS = {
+    "labels": classification("classification", ("no", "yes", "perhaps"), is_pair=False),
+    "pairs": classification("classification", ("no", "yes"), is_pair=True),
+    "several": classification("multi_label", ("red", "green"), is_pair=False),
+    "number": classification("regression", (), is_pair=True),
+    "answers": QuestionAnswering(CONFIG, TOKENIZER, 16, 4, 6, Decoding()),
+    "entities": Tagging(
+        CONFIG, TOKENIZER, 16, TaggingTask(labels=("O", "B-X", "I-X"), scheme="iob2")
+    ),
+    "choices": MultipleChoice(CONFIG, TOKENIZER, 16),
+}
+# For each field, texts that differ.
+FIELDS: dict[str, list[Any]] = {
+    "text_a": ["a b c", "red \U0001f600 é \x00 green", "d " * 40],
+    "text_b": ["b", "", "c d red"],
+    "question": ["which ?", "red ?", ""],
+    "context": ["a red b green", "c \U0001f600 blue", "d e red " * 30],
+    "text": ["a red b", "", "\U0001f600 blue d " * 20],
+    "endings": [["a", "b c"], ["red"] * 5, ["blue", "green", "a"]],
+}
+
+
+def make_model(name):
+    task = TASKS[name]
+    model = task.make_model("float32")
+    rng = np.random.RandomState(3)
+    for variable in model.weights:
+        variable.assign(rng.normal(0, 0.4, variable.shape))
+    return LoadedModel(task, model, 4)
+
+
+def load_pretrained():
+    return bert.load(str(GOLDEN), do_lower_case=True)
+
+
+def rows_of(fields):
+    return [{field: FIELDS[field][number] for field in fields} for number in range(3)]
+
+
+def approximately(value):
+    """Equal, but for the rounding of other batches."""
+    if isinstance(value, dict):
+        return {name: approximately(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [approximately(each) for each in value]
+    return pytest.approx(value, rel=1e-4, abs=1e-5) if isinstance(value, float) else value
+
+
+class Answered(NamedTuple):
+    status: int
+    body: Any
+    headers: Any
+
+
+@contextlib.contextmanager
+def served(model, limits=None, top_k=5, **batching):
+    """Serves a model at a free port, as `mine`."""
+    batching = {"max_batch_size": 4, "max_waiting": 100, **batching}
+    offered = serve(model, "mine", 3, top_k) if not hasattr(model, "signatures") else model
+    with Server(offered, bind("127.0.0.1", 0), limits or Limits(), **batching) as server:
+        yield server
+
+
+def fetch(server, path, body=None, method=None, headers=()):
+    """Asks a server; a body that is no bytes is sent as JSON."""
+    if body is not None and not isinstance(body, bytes):
+        body = json.dumps(body).encode()
+    request = urllib.request.Request(
+        f"{server.address.rstrip('/')}{path}", body, dict(headers), method=method
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=30) as response:
+            status, text, found = response.status, response.read(), response.headers
+    except urllib.error.HTTPError as error:
+        with error:
+            status, text, found = error.code, error.read(), error.headers
+    is_json = "json" in found.get("Content-Type", "")
+    return Answered(status, json.loads(text) if is_json else text.decode(), found)
+
+
+def predict(server, body, **options):
+    return fetch(server, "/v1/models/mine:predict", body, **options)

@@ -1,0 +1,87 @@
+import http.client
+import json
+import re
+import signal
+import sys
+import time
+
+import pytest
+from forks import Forked
+from served_models import WORDS, fetch
+from test_predict import model_dir
+
+import predict
+import serve
+from bert.command_line.checks import Checks
+
+__all__ = ["model_dir"]
+
+
+def test_what_it_answers_is_what_predict_does(model_dir, tmp_path):
+    (tmp_path / "texts").write_text("red round\nblue\n")
+    predict.run(
+        predict.Settings(
+            model_dir=str(model_dir),
+            input_file=str(tmp_path / "texts"),
+            output_file=str(tmp_path / "answers.jsonl"),
+        )
+    )
+    lines = (tmp_path / "answers.jsonl").read_text().splitlines()
+    settings = serve.Settings(model_dir=str(model_dir), port=0)
+    with serve.open_server(settings) as server:
+        told = fetch(server, "/v1/models/model:predict", {"instances": ["red round", "blue"]})
+    for answer, line in zip(told.body["predictions"], lines, strict=True):
+        written = json.loads(line)
+        assert answer["label"] == written["label"]
+        assert answer["probabilities"] == pytest.approx(written["probabilities"], rel=1e-5)
+
+
+def test_it_ends_at_a_signal_with_what_is_under_way_answered(model_dir, tmp_path):
+    log = tmp_path / "log"
+    arguments = ["serve.py", f"--model_dir={model_dir}", "--port=0"]
+    process = Forked(arguments, tmp_path / "out", log)
+    try:
+        while not (match := re.search(r"http://127\.0\.0\.1:(\d+)/", log.read_text())):
+            assert process.poll() is None, log.read_text()
+            time.sleep(0.05)
+        connection = http.client.HTTPConnection("127.0.0.1", int(match[1]), timeout=30)
+        body = json.dumps({"instances": [" ".join(WORDS[5:])] * 100}).encode()
+        connection.putrequest("POST", "/v1/models/model:predict")
+        connection.putheader("Content-Length", str(len(body)))
+        connection.endheaders(body[:20])
+        # The request has begun, and is not whole yet.
+        time.sleep(0.1)
+        process.send_signal(signal.SIGTERM)
+        while "Answering what is under way" not in log.read_text():
+            time.sleep(0.01)
+        connection.send(body[20:])
+        with connection.getresponse() as response:
+            assert response.status == 200
+            assert len(json.loads(response.read())["predictions"]) == 100
+        connection.close()
+        assert process.wait(30) == 0, log.read_text()
+    finally:
+        process.kill()
+    assert "Traceback" not in log.read_text()
+
+
+def test_what_is_missing_is_told_with_what_to_type(model_dir, monkeypatch):
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    with pytest.raises(ValueError, match=r"pip install aiohttp prometheus_client.*'\.\[serve\]'"):
+        serve.run(serve.Settings(model_dir=str(model_dir), port=0))
+
+
+def test_what_it_needs_is_checked(model_dir, capsys):
+    checks = Checks()
+    serve.check(serve.Settings(model_dir=str(model_dir), port=0), checks)
+    assert checks.num_wrong == 0
+    assert "model: classification" in capsys.readouterr().out
+    checks = Checks()
+    settings = serve.Settings(
+        model_dir="nowhere", port=0, host="192.0.2.1", max_inputs=20, max_waiting=9
+    )
+    serve.check(settings, checks)
+    assert checks.num_wrong == 3
+    told = capsys.readouterr().out
+    for each in ("`--max_inputs` must be at most", "`--host` and `--port`", "`--model_dir` must"):
+        assert each in told

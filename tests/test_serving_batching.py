@@ -1,0 +1,141 @@
+import threading
+import time
+
+import pytest
+
+from bert.serving.batching import Batcher, ClosedError, FullError
+
+
+class Worker:
+    """Answers numbers by their doubles, when it may; refuses those below 0, and fails at 13."""
+
+    def __init__(self):
+        self.batches = []
+        self.may = threading.Event()
+        self.may.set()
+        self.checks = 0
+
+    def __call__(self, signature, rows, check):
+        self.batches.append((signature, list(rows)))
+        while not self.may.wait(0.002):
+            self.checks += 1
+            check()
+        if bad := [row for row in rows if row < 0]:
+            raise ValueError(f"{bad[0]} is below 0")
+        if 13 in rows:
+            raise RuntimeError("unlucky")
+        return [2 * row for row in rows]
+
+
+@pytest.fixture
+def worker():
+    return Worker()
+
+
+@pytest.fixture
+def batcher(worker):
+    made = Batcher(worker, max_batch_size=4, max_waiting=20, max_batch_characters=50)
+    yield made
+    worker.may.set()
+    made.close()
+
+
+def hold(worker, batcher):
+    """Keeps the worker at a batch of its own, so that what is submitted then waits."""
+    worker.may.clear()
+    held = batcher.submit("held", [0])
+    while not worker.batches:
+        time.sleep(0.001)
+    return held
+
+
+def test_what_waits_goes_together_in_order_by_signature_and_size(worker, batcher):
+    held = hold(worker, batcher)
+    asked = [("a", [1]), ("a", [2, 3]), ("a", [4, 5]), ("b", [6]), ("b", [7] * 9), ("b", [8])]
+    waiting = [batcher.submit(*each) for each in asked]
+    assert batcher.num_waiting == 17
+    worker.may.set()
+    assert held.result(5) == [0]
+    assert [each.result(5) for each in waiting] == [[2 * row for row in rows] for _, rows in asked]
+    expected = [("a", [1, 2, 3]), ("a", [4, 5]), ("b", [6]), ("b", [7] * 9), ("b", [8])]
+    assert worker.batches[1:] == expected
+
+
+def test_a_long_text_keeps_nobody_waiting_who_is_in_no_batch_with_it(worker, batcher):
+    hold(worker, batcher)
+    for size in (10, 30, 11, 60, 1):
+        last = batcher.submit("a", [size], size)
+    worker.may.set()
+    last.result(5)
+    assert [rows for _, rows in worker.batches[1:]] == [[10, 30], [11], [60], [1]]
+
+
+def test_who_is_refused_or_fails_does_not_harm_the_others(worker, batcher, log):
+    hold(worker, batcher)
+    good, bad, unlucky, last = (batcher.submit("a", [row]) for row in (1, -2, 13, 3))
+    worker.may.set()
+    assert (good.result(5), last.result(5)) == ([2], [6])
+    with pytest.raises(ValueError, match="-2 is below 0"):
+        bad.result(5)
+    with pytest.raises(RuntimeError, match="unlucky"):
+        unlucky.result(5)
+    assert log.messages == ["A request could not be answered."]
+    assert batcher.submit("a", [5]).result(5) == [10]
+
+
+def test_who_no_longer_waits_is_not_answered(worker, batcher):
+    held = hold(worker, batcher)
+    gone, stays = batcher.submit("a", [1]), batcher.submit("a", [2])
+    assert gone.cancel()
+    # The work at which the worker is ends, too.
+    assert held.cancel()
+    assert not worker.may.is_set()
+    while len(worker.batches) < 2:
+        time.sleep(0.001)
+    worker.may.set()
+    assert stays.result(5) == [4]
+    assert worker.batches[1:] == [("a", [2])]
+
+
+def test_too_much_is_refused_and_counted_until_it_is_answered(worker, batcher):
+    hold(worker, batcher)
+    waiting = batcher.submit("a", [1] * 19)
+    with pytest.raises(FullError):
+        batcher.submit("a", [1])
+    worker.may.set()
+    waiting.result(5)
+    while batcher.num_waiting:
+        time.sleep(0.001)
+    assert batcher.submit("a", [1] * 20).result(5) == [2] * 20
+
+
+def test_closing_answers_what_waits(worker):
+    batcher = Batcher(worker, max_batch_size=1, max_waiting=20)
+    hold(worker, batcher)
+    waiting = [batcher.submit("a", [row]) for row in range(5)]
+    threading.Timer(0.05, worker.may.set).start()
+    assert batcher.is_alive()
+    batcher.close()
+    assert [each.result(0) for each in waiting] == [[0], [2], [4], [6], [8]]
+    assert not batcher.is_alive()
+    with pytest.raises(ClosedError):
+        batcher.submit("a", [1])
+
+
+def test_the_first_waits_for_others_as_long_as_told(worker):
+    told = []
+    batcher = Batcher(
+        worker,
+        max_batch_size=3,
+        max_waiting=20,
+        wait_seconds=60.0,
+        tell=lambda rows, seconds: told.append(rows),
+    )
+    waiting = [batcher.submit("a", [row]) for row in (1, 2, 3)]
+    assert [each.result(5) for each in waiting] == [[2], [4], [6]]
+    assert worker.batches == [("a", [1, 2, 3])]
+    # Closing waits for nobody.
+    last = batcher.submit("a", [4])
+    batcher.close()
+    assert last.result(0) == [8]
+    assert told == [3, 1]

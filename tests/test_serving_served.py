@@ -1,0 +1,84 @@
+import os
+
+import pytest
+from conftest import GOLDEN
+from served_models import approximately, fetch, load_pretrained, make_model, rows_of, served
+
+from bert.exported import ExportedModel
+from bert.loaded import PretrainedModel
+from bert.serving.served import DEFAULT, find_name, find_version, serve
+from bert.weights import checkpoint
+from bert.weights.checkpoint import Stored
+from bert.weights.folder import ModelFolder
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("mrpc", "mrpc"),
+        ("runs/mrpc/", "mrpc"),
+        ("runs/mrpc/saved_model", "mrpc"),
+        ("models/reviews/17", "reviews"),
+        ("models/reviews/17/", "reviews"),
+        ("google-bert/bert-base-uncased", "bert-base-uncased"),
+        ("gs://bucket/my model", "my_model"),
+        ("./mrpc/.", "mrpc"),
+        ("runs/mrpc/best", "mrpc"),
+        ("17", "17"),
+        ("saved_model", "saved_model"),
+        (".", "model"),
+    ],
+)
+def test_a_model_is_named_after_its_folder(path, name):
+    assert find_name(path) == name
+
+
+def test_of_versions_the_last_is_served(tmp_path):
+    for name in ("2", "10", "9", ".hidden"):
+        (tmp_path / "m" / name).mkdir(parents=True)
+    path = str(tmp_path / "m")
+    assert find_version(path) == (os.path.join(path, "10"), 10)
+    assert find_version(os.path.join(path, "9")) == (os.path.join(path, "9"), 9)
+    assert find_version(os.path.join(path, "9", "")) == (os.path.join(path, "9", ""), 9)
+    # A folder with something else is a model, and so is what is not there.
+    (tmp_path / "m" / "task.json").touch()
+    assert find_version(path) == (path, 1)
+    assert find_version("owner/model") == ("owner/model", 1)
+
+
+def test_what_can_be_asked_is_what_the_model_has():
+    assert sorted(serve(make_model("labels"), "m", 1).signatures) == ["encode", DEFAULT]
+    offered = serve(load_pretrained(), "m", 1)
+    assert sorted(offered.signatures) == ["encode", "score", DEFAULT]
+    assert offered.kind == "fill_mask"
+    (answer,) = offered.answer(DEFAULT, [offered.example], lambda: None)
+    assert len(answer["masks"][0]) == 5
+
+
+def test_an_encoder_alone_gives_vectors(tmp_path):
+    for name in ("bert_config.json", "vocab.txt"):
+        (tmp_path / name).write_bytes((GOLDEN / name).read_bytes())
+    tensors = Stored.open(str(GOLDEN)).read()
+    encoder = {name: value for name, value in tensors.items() if name.startswith("bert/")}
+    checkpoint.save_tensors(str(tmp_path / "bert_model.ckpt"), encoder)
+    model = PretrainedModel(ModelFolder.open(str(tmp_path), "model", do_lower_case=True))
+    offered = serve(model, "m", 1)
+    assert sorted(offered.signatures) == ["encode", DEFAULT]
+    assert offered.kind == "encoder"
+    offered.warm_up()
+    (answer,) = offered.answer(DEFAULT, [{"text_a": "the", "text_b": "end"}], lambda: None)
+    assert answer == {"vector": model.encode([("the", "end")])[0].tolist()}
+
+
+@pytest.mark.parametrize("name", ["pairs", "answers"])
+def test_an_exported_model_answers_the_same(name, tmp_path):
+    model = make_model(name)
+    model.task.export(str(tmp_path / "1"), model.model)
+    path, version = find_version(str(tmp_path))
+    offered = serve(ExportedModel(path), "m", version)
+    assert (offered.version, offered.kind) == (1, model.task.kind)
+    rows = rows_of(model.fields)
+    with served(offered) as server:
+        told = fetch(server, "/v1/models/m:predict", {"instances": rows}).body["predictions"]
+    for one, other in zip(told, model.predict(rows), strict=True):
+        assert one == approximately({key: other[key] for key in one})

@@ -1,0 +1,358 @@
+import contextlib
+import http.client
+import json
+import re
+import socket
+import threading
+import time
+
+import pytest
+import test_serving_rest
+from served_models import (
+    FIELDS,
+    TASKS,
+    approximately,
+    fetch,
+    load_pretrained,
+    make_model,
+    predict,
+    rows_of,
+    served,
+)
+
+from bert.serving.app import Limits
+from bert.serving.served import DEFAULT, Served, Signature
+from bert.serving.server import bind
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_answers_are_those_of_predict(name):
+    model = make_model(name)
+    rows = rows_of(model.fields)
+    expected = model.predict(rows)
+    columns = {field: FIELDS[field] for field in model.fields}
+    with served(model) as server:
+        told = predict(server, {"instances": rows})
+        assert (told.status, told.body) == (200, {"predictions": approximately(expected)})
+        assert told.body["predictions"][0].keys() == set(model.task.answer_names)
+        told = predict(server, {"inputs": columns}).body["outputs"]
+        assert told == {
+            field: approximately([each[field] for each in expected]) for field in expected[0]
+        }
+        # Each alone, all at once: they go together.
+        found = [None] * 12
+
+        def ask(number):
+            found[number] = predict(server, {"instances": [rows[number % 3]]}).body
+
+        asked = [threading.Thread(target=ask, args=(number,)) for number in range(len(found))]
+        for each in asked:
+            each.start()
+        for each in asked:
+            each.join()
+        for number, each in enumerate(found):
+            assert each == {"predictions": [approximately(expected[number % 3])]}
+
+
+def test_a_pre_trained_model_fills_masks_rates_texts_and_encodes():
+    model = load_pretrained()
+    pair = {"text_a": "the [MASK] of it", "text_b": "a [MASK]"}
+    with served(model, top_k=3) as server:
+        told = predict(server, {"instances": ["the [MASK]", pair]}).body["predictions"]
+        filled = model.fill_mask(["the [MASK]", ("the [MASK] of it", "a [MASK]")], 3)
+        for one, other in zip(told, filled, strict=True):
+            assert one["masks"] == [
+                [{"token": e.token, "probability": pytest.approx(e.probability)} for e in mask]
+                for mask in other
+            ]
+        told = predict(server, {"instances": ["the end"], "signature_name": "score"})
+        (rated,) = model.score(["the end"])
+        assert told.body["predictions"][0] == {
+            "pseudo_log_likelihood": pytest.approx(rated.pseudo_log_likelihood),
+            "num_tokens": rated.num_tokens,
+            "perplexity": pytest.approx(rated.perplexity),
+        }
+        told = predict(server, {"inputs": ["the end", "of"], "signature_name": "encode"})
+        assert told.body["outputs"]["vector"] == approximately(
+            model.encode(["the end", "of"]).tolist()
+        )
+        # What the model itself refuses, among what it answers.
+        told = predict(server, {"instances": ["the [MASK]", "the end"]})
+        assert told.status == 400
+        assert re.match(r"Text 1, counted from 0, must have \[MASK\]", told.body["error"])
+
+
+class Slow:
+    """Answers when it may."""
+
+    def __init__(self):
+        self.may = threading.Event()
+        self.begun = threading.Event()
+        self.ended = threading.Event()
+        row = {"text": "a"}
+        self.served = Served("mine", 3, "tagging", {DEFAULT: Signature(("text",), self)}, row)
+
+    def __call__(self, rows, check):
+        self.begun.set()
+        if rows[0]["text"] == "fail":
+            raise RuntimeError("a secret of the server")
+        try:
+            while not self.may.wait(0.01):
+                check()
+        finally:
+            self.ended.set()
+        return [{"words": [row["text"]]} for row in rows]
+
+
+@pytest.fixture
+def slow():
+    made = Slow()
+    yield made
+    made.may.set()
+
+
+@pytest.fixture(scope="module")
+def quick():
+    made = Slow()
+    made.may.set()
+    limits = Limits(max_request_bytes=1000, max_inputs=3, read_seconds=0.3)
+    with served(made.served, limits) as server:
+        yield server
+
+
+@pytest.mark.parametrize(("served_model", "body", "message"), test_serving_rest.BAD)
+def test_a_bad_body_is_answered_with_a_line(quick, served_model, body, message):
+    if served_model is not test_serving_rest.SINGLE:
+        return
+    told = predict(quick, body if isinstance(body, bytes) else json.dumps(body).encode())
+    if told.status == 413:
+        assert len(body) > 1000
+    else:
+        assert told.status == 400
+        assert re.search(message, told.body["error"])
+    assert predict(quick, {"instances": ["a"]}).status == 200
+
+
+PREDICT = "/v1/models/mine:predict"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "message"),
+    [
+        ("GET", PREDICT, 405, "must be asked by POST. Received 'GET'"),
+        ("POST", "/v1/models/mine", 405, "must be asked by GET. Received 'POST'"),
+        ("PUT", "/", 405, "must be asked by GET"),
+        ("POST", "/v1/models/yours:predict", 404, "The model must be 'mine'. Received 'yours'"),
+        ("GET", "/v1/models/yours", 404, "The model must be 'mine'"),
+        ("POST", "/v1/models/mine/versions/4:predict", 404, "must be 3. Received 4"),
+        ("GET", "/v1/models/mine/versions/4", 404, "must be 3"),
+        ("POST", "/v1/models/mine:classify", 404, "must be one of /v1/models/mine:predict"),
+        ("GET", "/v2/health", 404, "must be one of /v1/models/mine:predict, /v1/models/mine"),
+        ("GET", "/../../etc/passwd", 404, "must be one of"),
+        ("GET", "/%0d%0aX:%20y", 404, "must be one of"),
+        ("GET", "/" + "x" * 5000, 404, "must be one of"),
+    ],
+)
+def test_other_addresses_and_methods_are_refused_with_what_there_is(
+    quick, method, path, status, message
+):
+    told = fetch(quick, path, b"{}" if method != "GET" else None, method)
+    assert told.status == status
+    assert re.search(re.escape(message), told.body["error"])
+    assert len(told.body["error"]) < 400
+    assert ("Allow" in told.headers) == (status == 405)
+
+
+def test_a_model_its_version_and_the_server_tell_that_they_are_there(quick):
+    status = fetch(quick, "/v1/models/mine").body
+    assert status["model_version_status"][0]["version"] == "3"
+    assert fetch(quick, "/v1/models/mine/versions/3").body == status
+    told = fetch(quick, "/v1/models/mine/metadata").body
+    assert told == fetch(quick, "/v1/models/mine/versions/3/metadata").body
+    assert DEFAULT in told["metadata"]["signature_def"]["signature_def"]
+    for path in ("/healthz", "/readyz"):
+        assert fetch(quick, path)[:2] == (200, "ok\n")
+        assert fetch(quick, path, method="HEAD")[:2] == (200, "")
+    told = fetch(quick, "/v1/models/mine/versions/3:predict", {"instances": ["a"]})
+    assert told.body == {"predictions": [{"words": ["a"]}]}
+
+
+def test_metrics_count_what_was_answered(quick):
+    def count(line):
+        found = re.search(rf"^{re.escape(line)} (\S+)$", fetch(quick, "/metrics").body, re.M)
+        return float(found[1]) if found else 0.0
+
+    good = 'bert_requests_total{status="200",what="predict"}'
+    bad = 'bert_requests_total{status="400",what="predict"}'
+    before = [count(each) for each in (good, bad, "bert_batch_inputs_sum")]
+    predict(quick, {"instances": ["a", "b"]})
+    predict(quick, b"{")
+    assert [count(each) for each in (good, bad, "bert_batch_inputs_sum")] == [
+        before[0] + 1,
+        before[1] + 1,
+        before[2] + 2,
+    ]
+    assert fetch(quick, "/metrics").headers["Content-Type"].startswith("text/plain")
+    assert count("process_resident_memory_bytes") > 0
+
+
+def talk(server, *parts, seconds=5.0, pause=0.0):
+    """Sends bytes as they are, and returns all that comes until the server closes."""
+    with socket.create_connection((server.host, server.port), timeout=seconds) as connection:
+        received = b""
+        with contextlib.suppress(ConnectionError):
+            for part in parts:
+                connection.sendall(part)
+                time.sleep(pause)
+            while part := connection.recv(65536):
+                received += part
+        return received.decode()
+
+
+HEAD = f"POST {PREDICT} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n".encode()
+
+
+@pytest.mark.parametrize(
+    ("parts", "status", "message"),
+    [
+        ([HEAD, b"Content-Length: 1001\r\n\r\n"], 413, "at most 1000 bytes. Received 1001."),
+        (
+            [HEAD, b"Transfer-Encoding: chunked\r\n\r\n", b"400\r\n" + b"x" * 1024 + b"\r\n"],
+            413,
+            "at most 1000 bytes. Received more.",
+        ),
+        ([HEAD, b'Content-Length: 99\r\n\r\n{"inst'], 408, "must be sent within 0.3 s"),
+        (
+            [HEAD, b"Content-Encoding: gzip\r\nContent-Length: 4\r\n\r\nabcd"],
+            400,
+            "must be whole, and in the encoding of its head",
+        ),
+        ([HEAD, b"Transfer-Encoding: chunked\r\n\r\nzz\r\n"], 400, ""),
+        ([b"not HTTP at all\r\n\r\n"], 400, ""),
+        ([b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n"], 400, ""),
+        ([HEAD, b"X: " + b"x" * 20000 + b"\r\n\r\n"], 400, ""),
+        ([HEAD, b"Content-Length: -1\r\n\r\n"], 400, ""),
+    ],
+)
+def test_what_is_no_whole_request_is_refused(quick, parts, status, message, log):
+    received = talk(quick, *parts)
+    assert received.startswith(f"HTTP/1.1 {status} ") or received.startswith(f"HTTP/1.0 {status} ")
+    assert message in received
+    assert "Traceback" not in received
+    assert log.messages == []
+
+
+def test_who_hangs_up_harms_nobody(quick, log):
+    for end in range(0, 200, 20):
+        body = json.dumps({"instances": ["a"]}).encode()
+        whole = HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body
+        with socket.create_connection((quick.host, quick.port)) as connection:
+            connection.sendall(whole[:end])
+    assert predict(quick, {"instances": ["a"]}).status == 200
+    assert log.messages == []
+
+
+def test_a_failure_of_the_server_is_told_without_its_trace(quick, log):
+    told = predict(quick, {"instances": ["fail"]})
+    assert (told.status, told.body) == (
+        500,
+        {"error": "The server could not answer. Its log says why."},
+    )
+    assert log.messages == ["A request could not be answered."]
+    assert "a secret of the server" in log.text
+
+
+def ask_in_thread(server, answers):
+    thread = threading.Thread(target=lambda: answers.append(predict(server, {"instances": ["a"]})))
+    thread.start()
+    return thread
+
+
+def test_too_much_at_once_is_refused_for_now(slow):
+    limits = Limits(max_requests=3, max_inputs=5)
+    with served(slow.served, limits, max_waiting=5) as server:
+        answers = []
+        threads = [ask_in_thread(server, answers)]
+        assert slow.begun.wait(5)
+        told = predict(server, {"instances": ["a"] * 5})
+        assert (told.status, told.headers["Retry-After"]) == (429, "1")
+        assert "Too much waits already" in told.body["error"]
+        threads += [ask_in_thread(server, answers) for _ in range(2)]
+        while (told := predict(server, {"instances": ["a"] * 5})).status == 429:
+            time.sleep(0.01)
+        assert told.status == 503
+        assert told.body["error"].startswith("At most 3 requests must be under way")
+        # What watches the server is answered all the while.
+        assert "bert_waiting_inputs 3.0" in fetch(server, "/metrics").body
+        slow.may.set()
+        for each in threads:
+            each.join()
+        assert [each.status for each in answers] == [200] * 3
+
+
+def test_what_takes_too_long_ends_and_so_does_its_work(slow):
+    with served(slow.served, Limits(request_seconds=0.1)) as server:
+        told = predict(server, {"instances": ["a"]})
+        assert told.status == 504
+        assert "must take at most 0.1 s" in told.body["error"]
+        assert slow.ended.wait(5)
+        slow.may.set()
+        assert predict(server, {"instances": ["a"]}).status == 200
+
+
+def test_who_hangs_up_is_not_worked_for(slow):
+    with served(slow.served) as server:
+        connection = http.client.HTTPConnection(server.host, server.port)
+        connection.request("POST", PREDICT, json.dumps({"instances": ["a"]}))
+        assert slow.begun.wait(5)
+        connection.close()
+        assert slow.ended.wait(5)
+        assert not slow.may.is_set()
+
+
+def test_an_end_answers_what_is_under_way_and_takes_nothing_more(slow):
+    answers = []
+    with served(slow.served) as server:
+        idle = http.client.HTTPConnection(server.host, server.port)
+        idle.request("GET", "/readyz")
+        with idle.getresponse() as response:
+            assert response.read() == b"ok\n"
+        threads = [ask_in_thread(server, answers) for _ in range(3)]
+        assert slow.begun.wait(5)
+        closing = threading.Thread(target=server.close)
+        closing.start()
+        while (told := fetch(server, "/readyz")).status == 200:
+            time.sleep(0.01)
+        assert told.status == 503
+        assert told.body == {"error": "The server must be ready. It ends."}
+        assert fetch(server, "/healthz").status == 200
+        # Those on their way are still taken.
+        threads.append(ask_in_thread(server, answers))
+        while closing.is_alive():
+            try:
+                fetch(server, "/healthz")
+            except OSError:
+                break
+            time.sleep(0.02)
+        assert closing.is_alive()
+        assert answers == []
+        slow.may.set()
+        closing.join(5)
+        for each in threads:
+            each.join()
+    # It was closed.
+    idle.sock.settimeout(5)
+    assert idle.sock.recv(1) == b""
+    idle.close()
+    assert [each.status for each in answers] == [200] * 4
+
+
+def test_an_address_that_is_taken_or_none_is_refused():
+    taken = bind("127.0.0.1", 0)
+    taken.listen()
+    with taken, pytest.raises(ValueError, match=r"`--port` must be an address .* in use"):
+        bind("127.0.0.1", taken.getsockname()[1])
+    with pytest.raises(ValueError, match="`--host` must be an address of this machine"):
+        bind("256.0.0.1.", 0)
+    with pytest.raises(ValueError, match="must be an address of this machine that is free"):
+        bind("192.0.2.1", 0)
