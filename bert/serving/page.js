@@ -3,10 +3,11 @@
 const page = JSON.parse(document.getElementById("content").textContent);
 const byId = (id) => document.getElementById(id);
 const atMost = 50;
+const answersShown = 5;
 const colours = 6;
 
 const kinds = {
-  classification: "Gives a text its label, or a number.",
+  classification: `Gives ${page.fields.length > 1 ? "two texts" : "a text"} a label, or a number.`,
   question_answering: "Finds the answer to a question in a passage.",
   tagging: "Marks what a text names, or its words.",
   multiple_choice: "Chooses the ending that fits.",
@@ -163,7 +164,7 @@ function showClasses(answer) {
 function showSpan(answer, row) {
   const found = answer.start !== null;
   const marks = found ? [{ start: answer.start, end: answer.end }] : [];
-  const others = (answer.nbest ?? []).map((each) =>
+  const others = (answer.nbest ?? []).slice(0, answersShown).map((each) =>
     [each.answer || "no answer", each.probability, each.start === answer.start && each.end === answer.end ? "chosen" : ""]);
   return [element("h2", "", answer.answer || "No answer in the passage"), passage(row.context, marks),
     others.length ? element("h3", "", "Likeliest answers") : "", others.length ? bars(others) : ""];
