@@ -61,10 +61,11 @@ import json, sys, time
 import bert
 model = bert.load(sys.argv[1])
 for line in sys.stdin:
-    texts = json.loads(line)
+    texts, size = json.loads(line)
     begun = time.perf_counter()
-    answers = model.predict(texts)
+    parts = [model.predict(texts[start : start + size]) for start in range(0, len(texts), size)]
     seconds = time.perf_counter() - begun
+    answers = [each for part in parts for each in part]
     print(json.dumps([seconds, [each["probabilities"]["yes"] for each in answers]]), flush=True)
 """
 # Equal to rounding in batches of other lengths.
@@ -94,7 +95,7 @@ class Connection:
         except (asyncio.IncompleteReadError, ConnectionError):
             self.close()
             return 0, b""
-        if b"onnection: close" in head:
+        if b"onnection: close" in head or head.startswith(b"HTTP/1.0"):
             self.close()
         return int(head[9:12]), body
 
@@ -217,7 +218,7 @@ async def read_memory(port: int) -> float:
     connection = Connection(port)
     _, body = await connection.ask(post(b"", "/metrics", "GET"))
     connection.close()
-    match = re.search(rb"process_resident_memory_bytes (\S+)", body)
+    match = re.search(rb"(?m)^process_resident_memory_bytes (\S+)", body)
     return float(match[1]) / 1e6 if match else float("nan")
 
 
@@ -234,10 +235,10 @@ class Direct:
             text=True,
         )
 
-    def ask(self, texts: Sequence[str]) -> tuple[float, list[float]]:
-        """Returns texts per second, and the answers."""
+    def ask(self, texts: Sequence[str], size: int) -> tuple[float, list[float]]:
+        """Returns texts per second, so many at a time, and the answers."""
         assert self.process.stdin and self.process.stdout
-        self.process.stdin.write(json.dumps(texts) + "\n")
+        self.process.stdin.write(json.dumps([texts, size]) + "\n")
         self.process.stdin.flush()
         seconds, answers = json.loads(self.process.stdout.readline())
         return len(texts) / seconds, answers
@@ -282,15 +283,19 @@ def main() -> None:
 def measure(direct: Direct, port: int, texts: Sequence[str], options: argparse.Namespace) -> None:
     """Lets both take turns, and prints what came of it."""
     connections = [int(each) for each in options.connections.split(",")]
-    _, expected = direct.ask(texts)
+    _, expected = direct.ask(texts, len(texts))
     asyncio.run(load(port, texts, 32, 1.0))
-    rates, found = [], {each: [] for each in connections}  # type: ignore[var-annotated]
+    sizes = (len(texts), 32, 1)
+    rates: dict[int, list[float]] = {size: [] for size in sizes}
+    found: dict[int, list[dict[str, Any]]] = {each: [] for each in connections}
     for _ in range(options.rounds):
-        rates.append(direct.ask(texts)[0])
+        for size in sizes:
+            rates[size].append(direct.ask(texts[: max(size, 300)], size)[0])
         for each in connections:
             found[each].append(asyncio.run(load(port, texts, each, options.seconds)))
-    rate = statistics.median(rates)
-    print(f"direct call: {rate:.0f} texts/s ({len(texts)} at once)")
+    rate = _median(rates[len(texts)])
+    told = ", ".join(f"{_median(rates[size]):.0f} ({size} at a time)" for size in sizes)
+    print(f"direct call, texts/s: {told}")
     print("connections  requests/s  of direct  median ms  p99 ms  lost  wrong")
     for each in connections:
         runs = found[each]

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bert.command_line import quiet_import  # isort: skip  # noqa: F401
@@ -24,7 +24,7 @@ from bert.tasks.pretraining.masked_model import Text as MaskedText
 from bert.tasks.pretraining.masked_model import load as load_masked_model
 from bert.training.batches import round_up
 from bert.training.evaluation import Predictor
-from bert.training.task import Arrays, Part, Row, Task, stored_field
+from bert.training.task import Arrays, Outputs, Part, Row, Task, stored_field
 from bert.weights import huggingface
 from bert.weights.folder import ModelFolder
 from bert.weights.kept import TASK_FILE
@@ -117,12 +117,15 @@ class LoadedModel(Encoding):
         """Names of an input's values."""
         return self.task.fields
 
-    def predict(self, inputs: Sequence[Any]) -> list[dict[str, Any]]:
+    def predict(
+        self, inputs: Sequence[Any], *, between: Callable[[], None] = lambda: None
+    ) -> list[dict[str, Any]]:
         """Returns an answer for each input, in their order.
 
         Args:
           inputs: Each a dictionary of `fields`; or a tuple of their values, in that order; or, for
             a task of one field, its value.
+          between: Called behind each batch; what it raises ends the work.
 
         Raises:
           ValueError: where an input is none of these, naming its place.
@@ -133,7 +136,8 @@ class LoadedModel(Encoding):
         if not rows:
             return []
         made = self.task.make_inputs(Part("test"), self.task.parse(rows))
-        return self.task.answers(made, self.task.decode(made, self._run(made.arrays)))
+        outputs = _calling(between, self._run(made.arrays))
+        return self.task.answers(made, self.task.decode(made, outputs))
 
     def _row(self, value: Any, place: int) -> Row:
         fields = self.fields
@@ -167,6 +171,13 @@ class LoadedModel(Encoding):
                 for name in self.model.input
             }
             yield numbers, self._predictor(inputs)
+
+
+def _calling(between: Callable[[], None], outputs: Outputs) -> Outputs:
+    """Yields the outputs, with a call behind each."""
+    for each in outputs:
+        between()
+        yield each
 
 
 class PretrainedModel(Encoding):

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from conftest import free_ports
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -95,7 +96,12 @@ export GLUE_DIR=glue
 """
 
 
+# In place of the port, one that is free.
+PORT = str(free_ports(1)[0])
+
+
 def with_stand_ins(block: str) -> str:
+    block = block.replace("serve.py ", f"serve.py --port={PORT} ").replace(":8501", f":{PORT}")
     block = re.sub(r"^export BERT_BASE_DIR=.*\n", RELEASED, block, flags=re.M)
     block = re.sub(r"^export GLUE_DIR=.*\n", GLUE, block, flags=re.M)
     return ON_HUB + block if HUB in block else block

@@ -1,11 +1,23 @@
+import json
 import os
+import re
 
 import pytest
-from conftest import GOLDEN
-from served_models import approximately, fetch, load_pretrained, make_model, rows_of, served
+import tensorflow as tf
+from conftest import GOLDEN, ROOT
+from served_models import (
+    TASKS,
+    approximately,
+    fetch,
+    load_pretrained,
+    make_model,
+    rows_of,
+    served,
+)
 
 from bert.exported import ExportedModel
 from bert.loaded import PretrainedModel
+from bert.serving.batching import AbandonedError
 from bert.serving.served import DEFAULT, find_name, find_version, serve
 from bert.weights import checkpoint
 from bert.weights.checkpoint import Stored
@@ -82,3 +94,48 @@ def test_an_exported_model_answers_the_same(name, tmp_path):
         told = fetch(server, "/v1/models/m:predict", {"instances": rows}).body["predictions"]
     for one, other in zip(told, model.predict(rows), strict=True):
         assert one == approximately({key: other[key] for key in one})
+
+
+def test_a_long_text_is_not_read_on_when_nobody_waits_for_it():
+    offered = serve(make_model("answers"), "m", 1)
+    row = {"question": "red ?", "context": "a b red c " * 100}
+    calls = []
+
+    def check():
+        calls.append(len(calls))
+        if len(calls) == 3:
+            raise AbandonedError
+
+    with pytest.raises(AbandonedError):
+        offered.answer(DEFAULT, [row], check)
+    assert len(calls) == 3
+    (answer,) = offered.answer(DEFAULT, [row], lambda: calls.append(0))
+    assert len(calls) > 20
+    assert answer == offered.answer(DEFAULT, [row], lambda: None)[0]
+
+
+def bodies():
+    text = (ROOT / "docs/serving.md").read_text(encoding="utf-8")
+    return [json.loads(body) for body in re.findall(r"^```json\n(.*?)^```", text, re.M | re.S)]
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", TASKS)
+def test_exported_signatures_take_rows_and_columns_as_the_page_on_serving_has_them(name, tmp_path):
+    """As TensorFlow Serving does: a tensor of each column, strings alone, `""` as padding."""
+    model = make_model(name)
+    model.task.export(str(tmp_path / "1"), model.model)
+    signature = tf.saved_model.load(str(tmp_path / "1")).signatures[DEFAULT]
+    rows = [{"context": "a", "endings": ["b", "c", ""]}] if name == "choices" else None
+    rows = rows or rows_of(model.fields)[:2]
+    if model.fields == ("text_a",):
+        by_rows, by_columns = bodies()
+        rows = by_rows["instances"]
+        assert by_columns["inputs"] == {"text_a": [row["text_a"] for row in rows]}
+    columns = {field: tf.constant([row[field] for row in rows]) for field in model.fields}
+    assert {each.dtype for each in columns.values()} == {tf.string}
+    answers = signature(**columns)
+    assert {len(each) for each in answers.values()} == {len(rows)}
+    page = (ROOT / "docs/serving.md").read_text(encoding="utf-8")
+    assert [each for each in answers if f"`{each}`" not in page] == []
+    assert [each for each in model.fields if f'"{each}": ' not in page] == []

@@ -110,7 +110,7 @@ class Application:
         """Answers a request, whatever it is."""
         begun = time.monotonic()
         what, match = _find(request.path)
-        self._num_requests += 1
+        self._num_requests += what == "predict"
         try:
             response = await self._answer(request, what, match)
         except RefusedError as error:
@@ -119,7 +119,7 @@ class Application:
             logging.exception("A request could not be answered.")
             response = _as_json({"error": _FAILED}, 500)
         finally:
-            self._num_requests -= 1
+            self._num_requests -= what == "predict"
         response.headers.update(_HEADERS)
         if self.is_ending:
             response.force_close()

@@ -15,6 +15,7 @@ from bert.loaded import Encoding, LoadedModel, PretrainedModel
 DEFAULT = "serving_default"
 
 Row = Mapping[str, Any]
+Answer = Callable[[Sequence[Row], Callable[[], None]], Sequence[Mapping[str, Any]]]
 Model = LoadedModel | ExportedModel | PretrainedModel
 
 # Fields of which a row has several texts.
@@ -33,7 +34,7 @@ class Signature:
     """
 
     fields: tuple[str, ...]
-    answer: Callable[[Sequence[Row], Callable[[], None]], Sequence[Mapping[str, Any]]]
+    answer: Answer
     optional: tuple[str, ...] = ()
 
     @property
@@ -99,9 +100,16 @@ def serve(model: Model, name: str, version: int, top_k: int = 5) -> Served:
         signatures.setdefault(DEFAULT, signatures["encode"])
         kind = "fill_mask" if "score" in signatures else "encoder"
         return Served(name, version, kind, signatures, {"text_a": "a [MASK]"})
-    signatures[DEFAULT] = Signature(model.fields, lambda rows, _: model.predict(rows))
+    signatures[DEFAULT] = Signature(model.fields, _predicting(model))
     example = {name: ["a", "b"] if name in _LISTS else "a" for name in model.fields}
     return Served(name, version, model.task.kind, signatures, example)
+
+
+def _predicting(model: LoadedModel | ExportedModel) -> Answer:
+    if isinstance(model, LoadedModel):
+        return lambda rows, check: model.predict(rows, between=check)
+    # What goes on within its graph is not to be ended.
+    return lambda rows, _: model.predict(rows)
 
 
 def _encoding(model: Encoding) -> dict[str, Signature]:
