@@ -6,11 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import keras
 import pytest
+import sklearn.base
 import tensorflow as tf
 from conftest import ROOT, run_python
 
-from bert.command_line.console import Progress, clock, deferred_stop, explain, time
+from bert.command_line.console import Progress, clock, deferred_stop, explain, is_script, time
 
 
 def test_progress_is_logged_with_the_time_to_go(monkeypatch, log):
@@ -339,3 +341,40 @@ def test_a_signal_while_tensorflow_is_imported_leaves_no_trace():
     assert process.returncode == 128 + signal.SIGINT
     [line] = output.splitlines()
     assert line.endswith(b"Stopped by SIGINT.")
+
+
+ENDS = """
+import atexit, gc, sys
+from bert.command_line.console import run_script
+
+class Left:
+    def __del__(self):
+        print("cleared away")
+
+left = Left()
+
+def main(_):
+    assert "keras" not in sys.modules
+    from bert.command_line import quiet_import
+    assert "sklearn" not in sys.modules
+    assert gc.get_freeze_count() > 100_000 and gc.isenabled()
+    import sklearn
+    print("done")
+    atexit.register(print, "end")
+    sys.exit({status})
+
+run_script(main)
+"""
+
+
+@pytest.mark.parametrize("status", [None, 3])
+def test_a_script_with_tensorflow_ends_without_clearing_it_away(status):
+    """And imports it without what Keras would import for others; see `quiet_import`."""
+    result = run_python("-c", ENDS.format(status=status), check=False)
+    assert (result.returncode, result.stdout.split()) == (status or 0, ["done", "end"])
+    assert result.stderr == ""
+
+
+def test_programs_keep_what_scripts_do_without():
+    assert not is_script()
+    assert issubclass(keras.wrappers.SKLearnClassifier, sklearn.base.BaseEstimator)

@@ -1,5 +1,6 @@
 """How a script starts and ends, and how far its work is."""
 
+import atexit
 import contextlib
 import errno
 import gc
@@ -12,7 +13,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from absl import app, flags, logging
 
@@ -217,6 +218,14 @@ def deferred_stop() -> Iterator[None]:
     _signals.check()
 
 
+_is_script = False
+
+
+def is_script() -> bool:
+    """Returns whether the process is a script's own, so that there is no program to disturb."""
+    return _is_script
+
+
 def run_script(main: Callable[[list[str]], None], *, takes_arguments: bool = False) -> None:
     """Runs `main`; what the user can mend ends as one line and exit status 1, not as a traceback.
 
@@ -232,7 +241,27 @@ def run_script(main: Callable[[list[str]], None], *, takes_arguments: bool = Fal
             refuse(f"Arguments must be flags. Received {arguments[1:]}.{remedy}")
         _run(main, arguments)
 
-    app.run(checked_main, flags_parser=parse_flags)
+    global _is_script  # noqa: PLW0603
+    _is_script = True
+    try:
+        app.run(checked_main, flags_parser=parse_flags)
+    except SystemExit as end:
+        if "tensorflow" not in sys.modules or not isinstance(end.code, int | None):
+            raise
+        _leave(end.code or 0)
+
+
+def _leave(status: int) -> NoReturn:
+    """Ends the process; Python's own end would take a second to clear TensorFlow's modules away."""
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join()
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        # Who reads it may have gone, or it was closed.
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(status)
 
 
 def _remedy_for_spaces(arguments: Sequence[str]) -> str:
