@@ -4,8 +4,10 @@ import os
 import re
 import resource
 import shutil
+import tracemalloc
 from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -918,3 +920,17 @@ def test_every_flipped_bit_of_an_index_is_told_in_a_line_or_does_no_harm(tmp_pat
             assert stored.keys() == tensors.keys()
             for name, values in tensors.items():
                 np.testing.assert_array_equal(stored[name], values)
+
+
+def test_variables_are_written_without_copies(tmp_path):
+    variable = keras.Variable(np.ones((1024, 1024), np.float32), name="x")
+    tracemalloc.start()
+    checkpoint.save_variables(str(tmp_path / "a"), {"x": variable}, 7)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < variable.value.numpy().nbytes / 2
+    checkpoint.save_tensors(
+        str(tmp_path / "b"), {"x": np.asarray(variable), "global_step": np.int64(7)}
+    )
+    for suffix in SUFFIXES:
+        assert (tmp_path / f"a{suffix}").read_bytes() == (tmp_path / f"b{suffix}").read_bytes()

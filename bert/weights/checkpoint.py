@@ -466,5 +466,6 @@ def save_variables(prefix: str, variables: Mapping[str, keras.Variable], step: i
     """Writes the variables of a run under their names, with the step, as `save_tensors`."""
     folder, name = os.path.split(prefix)
     manifest.claim_all(folder, [name + suffix for suffix in SUFFIXES])
-    tensors = {name: np.asarray(variable) for name, variable in variables.items()}
+    # No copies: where a variable changes meanwhile, TensorFlow leaves these values as they are.
+    tensors = {name: tf.convert_to_tensor(variable.value) for name, variable in variables.items()}
     save_tensors(prefix, {**tensors, GLOBAL_STEP: np.asarray(step, np.int64)})

@@ -70,7 +70,7 @@ def remove_let_go(folder: str, but: Collection[str]) -> None:
         manifest.remove(folder, marks)
 
 
-def save_tensors(prefix: str, tensors: Mapping[str, np.ndarray]) -> None:
+def save_tensors(prefix: str, tensors: Mapping[str, np.ndarray | tf.Tensor]) -> None:
     """Writes a TF1 checkpoint of these tensors, which appears at `prefix` only when whole.
 
     A loss of power, too, leaves the one that was there, or none, or the new one.
@@ -78,7 +78,8 @@ def save_tensors(prefix: str, tensors: Mapping[str, np.ndarray]) -> None:
     Raises:
       UnsoundError: where a value is not finite; nothing is written.
     """
-    if problem := find_not_finite(tensors):
+    arrays = {name: np.asarray(values) for name, values in tensors.items()}
+    if problem := find_not_finite(arrays):
         raise UnsoundError(
             f"Only finite numbers are saved. {problem[0].upper()}{problem[1:]}, so nothing was "
             f"written to {prefix!r}."
@@ -90,7 +91,7 @@ def save_tensors(prefix: str, tensors: Mapping[str, np.ndarray]) -> None:
         for path in paths_from(partial):
             durable.remove(path)
         if isinstance(error, OSError | tf.errors.OpError):
-            _check_room(prefix, sum(values.nbytes for values in tensors.values()))
+            _check_room(prefix, sum(values.nbytes for values in arrays.values()))
         raise
     folder = os.path.dirname(prefix)
     # Without its index a checkpoint does not exist: the old one goes first, the new one comes last.
@@ -115,7 +116,7 @@ def _check_room(prefix: str, needed: int) -> None:
         raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: {said}")
 
 
-def _write_files(prefix: str, tensors: Mapping[str, np.ndarray]) -> None:
+def _write_files(prefix: str, tensors: Mapping[str, np.ndarray | tf.Tensor]) -> None:
     """Writes the files of a checkpoint, and waits until they are on the disk."""
     names = sorted(tensors)
     with tf.device("/CPU:0"):
@@ -123,9 +124,11 @@ def _write_files(prefix: str, tensors: Mapping[str, np.ndarray]) -> None:
             prefix=prefix,
             tensor_names=names,
             shape_and_slices=[""] * len(names),
-            tensors=[tf.constant(tensors[name]) for name in names],
+            tensors=[tf.convert_to_tensor(tensors[name]) for name in names],
         )
-    declarations = tuple((name, tensors[name].shape, tensors[name].dtype.name) for name in names)
+    declarations = tuple(
+        (name, tuple(tensors[name].shape), tensors[name].dtype.name) for name in names
+    )
     with tf.io.gfile.GFile(f"{prefix}.meta", "wb") as writer:
         writer.write(_meta_graph(declarations).SerializeToString(deterministic=True))
     for suffix in reversed(SUFFIXES):
