@@ -292,6 +292,38 @@ class Dropout(keras.layers.Dropout):
         return inputs * (ops.cast(kept, inputs.dtype) * (1.0 / (1.0 - self.rate)))
 
 
+_LAYER_NORM: contextvars.ContextVar[Callable[[Tensor, Tensor, Tensor], Tensor | None] | None] = (
+    contextvars.ContextVar("layer_norm", default=None)
+)
+
+
+@contextlib.contextmanager
+def layer_norm_by(function: Callable[[Tensor, Tensor, Tensor], Tensor | None]) -> Iterator[None]:
+    """Within this context, layer normalization is what `function` makes of it.
+
+    So a backend's own operation for it is used, which `keras.ops` does not know.
+
+    Args:
+      function: From inputs [R, H], gamma [H] and beta [H] to outputs [R, H], or to None for Keras'
+        own normalization.
+    """
+    token = _LAYER_NORM.set(function)
+    try:
+        yield
+    finally:
+        _LAYER_NORM.reset(token)
+
+
+@keras.saving.register_keras_serializable("bert")
+class LayerNorm(keras.layers.LayerNormalization):
+    """Layer normalization over the last axis, which `layer_norm_by` can speed up."""
+
+    def call(self, inputs: Tensor) -> Tensor:
+        function = _LAYER_NORM.get()
+        outputs = function(inputs, self.gamma, self.beta) if function else None
+        return super().call(inputs) if outputs is None else outputs
+
+
 class ConfiguredLayer(keras.layers.Layer):
     """A layer made of a `BertConfig` alone, and saved with it."""
 
@@ -326,11 +358,9 @@ class ConfiguredLayer(keras.layers.Layer):
         """Returns a dropout layer."""
         return Dropout(rate, name="dropout", dtype=self.dtype_policy)
 
-    def new_layer_norm(self) -> keras.layers.LayerNormalization:
+    def new_layer_norm(self) -> LayerNorm:
         """Returns a layer normalization."""
-        return keras.layers.LayerNormalization(
-            epsilon=LAYER_NORM_EPSILON, name="LayerNorm", dtype=self.dtype_policy
-        )
+        return LayerNorm(epsilon=LAYER_NORM_EPSILON, name="LayerNorm", dtype=self.dtype_policy)
 
 
 class Embeddings(ConfiguredLayer):

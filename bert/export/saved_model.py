@@ -17,6 +17,7 @@ import tokenization
 from bert.export.tokenizer import GraphTokenizer
 from bert.files.durable import remove, rename, sync, sync_tree
 from bert.files.outputs import check_saved_model
+from bert.training.inference import infer
 
 Tensor = Any
 
@@ -100,7 +101,7 @@ class ExportedModel(tf.Module):
         self.tokenizer = GraphTokenizer(tokenizer)
         self.max_seq_length = max_seq_length
         self.inputs = tuple(model.input)
-        self._call = lambda features: model(features, training=False)
+        self._call = lambda features: infer(model, features)
         self._outputs = dict(model.output)
 
     def run(self, features: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -20,6 +20,7 @@ import modeling
 import tokenization
 from bert.tasks.layers import WEIGHTED, check_layers, combine
 from bert.training.batches import pad_sequences, sort_by_length
+from bert.training.inference import infer
 
 Tensor = Any
 
@@ -264,7 +265,7 @@ class Extractor:
     def _pooled(self, batch: dict[str, Any]) -> list[Any]:
         """Returns each layer, [B, S, W], pooled [B, 1, W]."""
         # Of a single output, Keras makes no list.
-        outputs = tf.nest.flatten(self.model(batch, training=False))
+        outputs = tf.nest.flatten(infer(self.model, batch))
         outputs = [tf.cast(output, tf.float32) for output in outputs]
         if self.pooling == "none":
             return outputs

@@ -73,7 +73,7 @@ class OutputLayer(modeling.ConfiguredLayer):
     def call(self, inputs: Tensor, training: bool | None = False) -> Tensor:
         inputs = self.dropout(inputs, training=training)
         logits = ops.matmul(inputs, ops.transpose(self.output_weights))
-        return ops.cast(logits, "float32") + self.output_bias
+        return ops.cast(logits, "float32") + ops.cast(self.output_bias, "float32")
 
     def get_config(self) -> dict[str, Any]:
         return {

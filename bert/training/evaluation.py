@@ -17,6 +17,7 @@ from bert.files.manifest import claim, claim_folder
 from bert.files.paths import read_file
 from bert.files.weight_names import of_step
 from bert.reports.curves import EVALUATIONS
+from bert.training.inference import infer
 from bert.training.loop import Batch, Observer
 from bert.training.progress import open_summaries, write_summaries
 from bert.weights import checkpoint
@@ -81,7 +82,7 @@ class Predictor:
         self.model = model
         inputs = {name: signature[name] for name in model.input}
         self._function = tf.function(
-            lambda batch: model(batch, training=False), input_signature=[inputs], autograph=False
+            lambda batch: infer(model, batch), input_signature=[inputs], autograph=False
         )
 
     def __call__(self, inputs: Batch) -> dict[str, np.ndarray]:

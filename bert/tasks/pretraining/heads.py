@@ -54,7 +54,7 @@ class MaskedLanguageModel(modeling.ConfiguredLayer):
         batch, _, width = ops.shape(encodings)
         transformed = self.transform(ops.reshape(encodings, (-1, width)))
         logits = _tied_logits(transformed, embedding_table)
-        logits = ops.cast(logits, "float32") + self.output_bias
+        logits = ops.cast(logits, "float32") + ops.cast(self.output_bias, "float32")
         return ops.reshape(logits, (batch, -1, self.config.vocab_size))
 
 
@@ -82,7 +82,7 @@ class NextSentence(modeling.ConfiguredLayer):
 
     def call(self, pooled_output: Tensor) -> Tensor:
         logits = ops.matmul(pooled_output, ops.transpose(self.output_weights))
-        return ops.cast(logits, "float32") + self.output_bias
+        return ops.cast(logits, "float32") + ops.cast(self.output_bias, "float32")
 
 
 @keras.saving.register_keras_serializable("bert")

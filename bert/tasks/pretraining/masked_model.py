@@ -18,6 +18,7 @@ import tokenization
 from bert.files.tables import split_pair
 from bert.tasks.pretraining import heads as pretraining_heads
 from bert.training.batches import pad_sequences, sort_by_length
+from bert.training.inference import infer
 from bert.weights.folder import ModelFolder
 
 MASK = "[MASK]"
@@ -111,12 +112,12 @@ class MaskedModel:
 
     def _best(self, batch: dict[str, Any], top_k: Any) -> tuple[Any, Any]:
         """Returns probabilities and ids of the best tokens at each position, [B, P, top_k]."""
-        logits = self.model(batch, training=False)["masked_lm_logits"]
+        logits = infer(self.model, batch)["masked_lm_logits"]
         return tuple(tf.math.top_k(tf.nn.softmax(logits), top_k))
 
     def _log_likelihood(self, batch: dict[str, Any], labels: Any) -> Any:
         """Returns the logarithm of the probability of the label at each position, [B, P]."""
-        logits = self.model(batch, training=False)["masked_lm_logits"]
+        logits = infer(self.model, batch)["masked_lm_logits"]
         return -tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
 
     def read(self, text: str | tuple[str, str], place: str = "The text") -> Text:
