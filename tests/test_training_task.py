@@ -49,6 +49,27 @@ def open_task(kind, settings):
 
 
 @pytest.mark.parametrize("kind", RUNNERS)
+def test_an_export_in_half_precision_answers_as_the_model_does(tmp_path, kind):
+    write_task(kind, tmp_path)
+    task = open_task(kind, make_settings(kind, tmp_path))
+    model = task.whole_model(task.make_model("float32"))
+    task.export(str(tmp_path / "half"), model, "bfloat16")
+    assert {weight.dtype for weight in model.weights} == {"float32"}
+    rng = np.random.default_rng(0)
+    shape = [2] * len(model.input["input_ids"].shape[:-1]) + [7]
+    ids = rng.integers(0, task.config.vocab_size, shape).astype(np.int32)
+    inputs = {"input_ids": ids, "input_mask": ids * 0 + 1, "segment_ids": ids * 0}
+    answer = tf.saved_model.load(str(tmp_path / "half")).signatures["features"]
+    found = answer(**{name: tf.constant(values) for name, values in inputs.items()})
+    for name, values in model(inputs, training=False).items():
+        assert found[name].dtype == tf.float32
+        assert 0 < np.abs(found[name] - values).max() < 0.01
+    kept = tf.train.load_checkpoint(str(tmp_path / "half" / "variables" / "variables"))
+    types = kept.get_variable_to_dtype_map()
+    assert {types[name] for name in types if name.startswith("weights/")} == {tf.bfloat16}
+
+
+@pytest.mark.parametrize("kind", RUNNERS)
 def test_a_task_is_what_its_json_says(tmp_path, kind):
     write_task(kind, tmp_path)
     task = open_task(kind, make_settings(kind, tmp_path))

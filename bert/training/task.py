@@ -209,9 +209,35 @@ class Task(Protocol):
         """Returns what the page of a run shows of a part; arguments as `write`."""
         ...
 
-    def export(self, folder: str, model: keras.Model) -> None:
-        """Writes a SavedModel that takes text."""
+    def export(self, folder: str, model: keras.Model, precision: str = "float32") -> None:
+        """Writes a SavedModel that takes text.
+
+        Args:
+          folder: Where to write.
+          model: From tokens, as `whole_model` gives it.
+          precision: As `at_precision`.
+        """
         ...
+
+
+def at_precision(task: Task, model: keras.Model, precision: str) -> keras.Model:
+    """Returns a model as it is to be used once it is trained.
+
+    Args:
+      task: What it does.
+      model: From tokens.
+      precision: "float32" for the model as it is; "bfloat16" for one of the same weights, rounded,
+        that keeps and computes all in this type: half the size, and about twice the speed where
+        there are instructions for it.
+    """
+    if precision == "float32":
+        return model
+    # In a task of its own, since some keep what they have made.
+    other = dataclasses.replace(task)  # type: ignore[type-var]
+    rounded = other.whole_model(other.make_model(precision))
+    for weight, value in zip(rounded.weights, model.weights, strict=True):
+        weight.assign(value)
+    return rounded
 
 
 _NOUNS = {

@@ -24,7 +24,16 @@ from bert.tasks.heads import classification_objective, classifier_model
 from bert.training.batches import Feature, encoder_features
 from bert.training.evaluation import save_results, save_scores
 from bert.training.loop import Objective
-from bert.training.task import ExampleFile, Inputs, Outputs, Part, Row, collect, stored_field
+from bert.training.task import (
+    ExampleFile,
+    Inputs,
+    Outputs,
+    Part,
+    Row,
+    at_precision,
+    collect,
+    stored_field,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -258,10 +267,10 @@ class Classification:
             scores,
         )
 
-    def export(self, folder: str, model: keras.Model) -> None:
+    def export(self, folder: str, model: keras.Model, precision: str = "float32") -> None:
         export_classifier(
             folder,
-            model,
+            at_precision(self, model, precision),
             self.tokenizer,
             labels=self.task.labels,
             task_type=self.task.task_type,

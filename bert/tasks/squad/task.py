@@ -26,7 +26,7 @@ from bert.tasks.squad.window_table import WindowTable
 from bert.training.batches import Batches, Feature, Records, encoder_features
 from bert.training.evaluation import save_scores
 from bert.training.loop import Objective
-from bert.training.task import ExampleFile, Inputs, Outputs, Part, Row, stored_field
+from bert.training.task import ExampleFile, Inputs, Outputs, Part, Row, at_precision, stored_field
 
 # Faithful: whatever the seed of the run, the examples are shuffled with this one.
 SHUFFLE_SEED = 12345
@@ -328,10 +328,10 @@ class QuestionAnswering:
         found: list[Section] = [Table("Answers", ["page"], [[link]])]
         return [*found, Table("Scores", ["score", "value"], rows)] if scores else found
 
-    def export(self, folder: str, model: keras.Model) -> None:
+    def export(self, folder: str, model: keras.Model, precision: str = "float32") -> None:
         export_answerer(
             folder,
-            model,
+            at_precision(self, model, precision),
             self.tokenizer,
             max_seq_length=self.max_seq_length,
             doc_stride=self.doc_stride,

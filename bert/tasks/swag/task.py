@@ -21,7 +21,16 @@ from bert.tasks.swag.saved_model import export_chooser
 from bert.training.batches import Feature, encoder_features
 from bert.training.evaluation import save_results, save_scores
 from bert.training.loop import Objective
-from bert.training.task import ExampleFile, Inputs, Outputs, Part, Row, collect, stored_field
+from bert.training.task import (
+    ExampleFile,
+    Inputs,
+    Outputs,
+    Part,
+    Row,
+    at_precision,
+    collect,
+    stored_field,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -215,5 +224,6 @@ class MultipleChoice:
             return []
         return make_sections(inputs.part.name, inputs.examples, inputs.arrays, predictions)
 
-    def export(self, folder: str, model: keras.Model) -> None:
+    def export(self, folder: str, model: keras.Model, precision: str = "float32") -> None:
+        model = at_precision(self, model, precision)
         export_chooser(folder, model, self.tokenizer, self.max_seq_length)

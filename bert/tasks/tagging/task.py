@@ -31,7 +31,16 @@ from bert.tasks.tagging.words import Span
 from bert.training.batches import Feature, encoder_features
 from bert.training.evaluation import save_results, save_scores
 from bert.training.loop import Objective
-from bert.training.task import ExampleFile, Inputs, Outputs, Part, Row, collect_padded, stored_field
+from bert.training.task import (
+    ExampleFile,
+    Inputs,
+    Outputs,
+    Part,
+    Row,
+    at_precision,
+    collect_padded,
+    stored_field,
+)
 
 # What of the scores goes to `<part>_results.txt`, as far as it is there.
 _SCORES = ("precision", "recall", "f1", "accuracy", "macro_f1", "loss")
@@ -264,7 +273,8 @@ class Tagging:
             self.task, inputs.part.name, inputs.examples, predictions.sentences, scores
         )
 
-    def export(self, folder: str, model: keras.Model) -> None:
+    def export(self, folder: str, model: keras.Model, precision: str = "float32") -> None:
+        model = at_precision(self, model, precision)
         export_tagger(folder, model, self.tokenizer, self.task, self.max_seq_length)
 
 
