@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, TypeVar
 
+from bert.files.casing import validate_case_matches_checkpoint  # noqa: F401  # as in the original
 from bert.text.added_tokens import AddedToken, Finder
 from bert.text.characters import CJK_RANGES, tables
 from bert.text.characters import is_control as _is_control
@@ -29,26 +30,6 @@ V = TypeVar("V")
 _SPLITTING_CONTROLS = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
 
 _FREQUENT_MARKS = [(mark, f" {mark} ") for mark in ",.\"';-_“”’"]  # noqa: RUF001
-
-_RELEASED_NAME = re.compile(
-    r"(?:^|/)(?P<name>(?:wwm_|multi_)?(?:un)?cased_L-\d+_H-\d+_A-\d+"
-    r"|(?:multilingual|chinese)_L-12_H-768_A-12)(?:/bert_model\.ckpt[^/]*|/)?$"
-)
-
-
-def validate_case_matches_checkpoint(do_lower_case: bool, init_checkpoint: str | None) -> None:
-    """Raises if `init_checkpoint` is named like a released model of the other casing."""
-    match = _RELEASED_NAME.search(init_checkpoint or "")
-    if match is None:
-        return
-    name = match["name"]
-    cased = name.startswith(("cased", "wwm_cased", "multi_cased"))
-    if cased == do_lower_case:
-        raise ValueError(
-            f"`do_lower_case` must be {not cased} for the {'cased' if cased else 'lower-cased'} "
-            f"model {name!r}. Received {do_lower_case} with {init_checkpoint!r}. If that model is "
-            "not the released one, give its folder another name."
-        )
 
 
 def convert_to_unicode(text: str | bytes) -> str:
@@ -252,7 +233,7 @@ class FullTokenizer(Watched):
         vocab, wordpiece = self.vocab, self.wordpiece_tokenizer
         fits = wordpiece.max_input_chars_per_word
         split_pieces = Memo(wordpiece.split_word)
-        split_ids = Memo(lambda word: convert_by_vocab(vocab, split_pieces[word]))
+        split_ids = Memo(lambda word: convert_by_vocab(vocab, wordpiece.split_word(word)))
         whole_pieces = {token: token for token in wordpiece.vocab if len(token) <= fits}
         whole_ids = {token: vocab[token] for token in whole_pieces if token in vocab}
         self.__dict__["_pieces"] = Memo(lambda text: self._split(text, whole_pieces, split_pieces))
@@ -260,8 +241,12 @@ class FullTokenizer(Watched):
             self.__dict__["_ids"] = Memo(lambda text: self._split(text, whole_ids, split_ids))
 
     def _split(self, text: str, whole: Mapping[str, V], split: Memo) -> tuple[V, ...]:
+        words = [text.lower() if self.basic_tokenizer.do_lower_case else text]
+        # Else it is not clean, or more than one.
+        if not (text.isascii() and text.isalnum()):
+            words = self.basic_tokenizer.tokenize(text)
         pieces: list[V] = []
-        for word in self.basic_tokenizer.tokenize(text):
+        for word in words:
             piece = whole.get(word)
             if piece is None:
                 pieces += split[word]
@@ -284,6 +269,18 @@ class FullTokenizer(Watched):
         if self._ids is None or self._finders is not None:
             return self.convert_tokens_to_ids(self.tokenize(text))
         return list(chain.from_iterable(map(self._ids.__getitem__, _words(text))))
+
+    def tokenize_lines_to_ids(self, lines: Sequence[str]) -> tuple[Any, Any]:
+        """Returns the ids of many lines in one array, and in another how many each line has."""
+        # Who tokenizes line by line needs no numpy.
+        from bert.text import bulk  # noqa: PLC0415
+
+        if self._seen != Watched.changes:
+            self._look_again()
+        if self._ids is None or self._finders is not None:
+            return bulk.join(map(self.tokenize_to_ids, lines))
+        lower = self.basic_tokenizer.do_lower_case
+        return bulk.tokenize(lines, lower, self._ids, self.tokenize_to_ids)
 
     def _tokenize_parts(self, text: str | bytes) -> list[str]:
         """Tokenizes what lies between the added tokens."""
@@ -489,17 +486,17 @@ class WordpieceTokenizer(Watched):
             return [self.unk_token]
         if self._seen != Watched.changes or len(self.vocab) != self._size:
             self._look_again()
-        vocab, pieces, start = self._lookup, [], 0
-        while start < len(word):
-            prefix = "##" if start else ""
-            for end in range(min(len(word), start + self._longest), start, -1):
-                piece = prefix + word[start:end]
-                if piece in vocab:
-                    break
-            else:
-                return [self.unk_token]
+        vocab, pieces, rest, mark = self._lookup, [], word, 0
+        while rest:
+            piece = rest[: self._longest]
+            while piece not in vocab:
+                piece = piece[:-1]
+                if len(piece) == mark:
+                    return [self.unk_token]
             pieces.append(piece)
-            start = end
+            rest = rest[len(piece) :]
+            if rest:
+                rest, mark = f"##{rest}", 2
         return pieces
 
     def _look_again(self) -> None:
@@ -511,7 +508,8 @@ class WordpieceTokenizer(Watched):
         self.__dict__.update(
             _known=known,
             _size=len(vocab),
-            _longest=max(map(len, vocab), default=0),
+            # With room for ## where all tokens are shorter.
+            _longest=max(map(len, vocab), default=0) + 2,
             # In a dictionary as such, tokens are found faster.
             _lookup=dict(vocab) if isinstance(vocab, Vocabulary) else vocab,
         )
@@ -526,7 +524,7 @@ _METHODS = {
             "_run_strip_accents _run_split_on_punc"
         ),
         WordpieceTokenizer: "tokenize split_word",
-        FullTokenizer: "tokenize convert_tokens_to_ids",
+        FullTokenizer: "tokenize tokenize_to_ids convert_tokens_to_ids",
     }.items()
 }
 

@@ -388,6 +388,12 @@ def test_wordpiece_takes_the_longest_piece_first():
     assert tokenizer.tokenize("unwantedX running") == ["[UNK]", "runn", "##ing"]
 
 
+def test_the_mark_of_a_piece_that_follows_is_no_piece():
+    tokenizer = tokenization.WordpieceTokenizer({"a": 0, "#": 1, "##": 2, "b": 3})
+    assert tokenizer.tokenize("ab") == ["[UNK]"]
+    assert tokenizer.tokenize("a") == ["a"]
+
+
 @pytest.mark.parametrize(("length", "known"), [(200, True), (201, False)])
 def test_words_of_more_than_200_characters_are_unknown(length, known):
     vocab = {"[UNK]": 0, "a": 1, "##a": 2, "a" * 201: 3}

@@ -1,4 +1,4 @@
-"""What a vocabulary tells of the casing of the texts that it was made of."""
+"""What a vocabulary, or the name of a model, tells of the casing of texts."""
 
 import re
 from collections.abc import Iterable
@@ -14,6 +14,27 @@ _FEWEST_LETTERS = 1000
 _FEWEST_CAPITALS = 100
 _CASED_SHARE = 0.1
 _UNCASED_SHARE = 0.001
+
+
+_RELEASED_NAME = re.compile(
+    r"(?:^|/)(?P<name>(?:wwm_|multi_)?(?:un)?cased_L-\d+_H-\d+_A-\d+"
+    r"|(?:multilingual|chinese)_L-12_H-768_A-12)(?:/bert_model\.ckpt[^/]*|/)?$"
+)
+
+
+def validate_case_matches_checkpoint(do_lower_case: bool, init_checkpoint: str | None) -> None:
+    """Raises if `init_checkpoint` is named like a released model of the other casing."""
+    match = _RELEASED_NAME.search(init_checkpoint or "")
+    if match is None:
+        return
+    name = match["name"]
+    cased = name.startswith(("cased", "wwm_cased", "multi_cased"))
+    if cased == do_lower_case:
+        raise ValueError(
+            f"`do_lower_case` must be {not cased} for the {'cased' if cased else 'lower-cased'} "
+            f"model {name!r}. Received {do_lower_case} with {init_checkpoint!r}. If that model is "
+            "not the released one, give its folder another name."
+        )
 
 
 def find_casing(vocab: Iterable[str]) -> bool | None:

@@ -1,0 +1,102 @@
+"""Ids of many lines at once, which is faster than line by line where most are ASCII.
+
+Numpy finds the words and those that are the same, so that each is looked up but once.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
+
+import numpy as np
+
+from bert.text.characters import is_punctuation
+
+# The first bytes of words are compared as numbers; longer words are looked up one by one.
+_SHORT = 8
+_FIRST_BYTES = np.array([(1 << 8 * count) - 1 for count in range(_SHORT + 1)], "<u8")
+
+# In the place of a line with other characters than ASCII's.
+_OTHER = "\0"
+
+# What a byte may be: space, part of a word, or a word of its own.
+_SPACE, _PART, _WORD = range(3)
+_KINDS = np.array(
+    [
+        _PART if char.isalnum() else _WORD if is_punctuation(char) or char == _OTHER else _SPACE
+        for char in map(chr, range(128))
+    ],
+    np.uint8,
+)
+
+
+def tokenize(
+    lines: Sequence[str],
+    lower: bool,
+    word_ids: Mapping[str, Sequence[int]],
+    tokenize_to_ids: Callable[[str], Sequence[int]],
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the ids of all lines, one after the other, and how many each line has.
+
+    Args:
+      lines: Texts.
+      lower: Whether the ids are those of lower-cased words.
+      word_ids: Gives the ids of a word of letters and digits, or of a mark; all of them ASCII.
+      tokenize_to_ids: Gives the ids of a line with other characters.
+    """
+    usual = [line.isascii() and line.isprintable() for line in lines]
+    others = (line for line, is_usual in zip(lines, usual, strict=True) if not is_usual)
+    shown = [line if is_usual else _OTHER for line, is_usual in zip(lines, usual, strict=True)]
+    text = "\n".join([*shown, ""])
+    if lower:
+        text = text.lower()
+    # A byte stands before each word, and behind it as many as are compared.
+    content = b"\n%b%b" % (text.encode(), bytes(_SHORT))
+    codes = np.frombuffer(content, np.uint8)[:-_SHORT]
+    starts, stops = _find_words(codes)
+    words, numbers = _number_words(content, starts, stops)
+    ids, counts = join(
+        [tokenize_to_ids(next(others)) if word == _OTHER else word_ids[word] for word in words]
+    )
+    ends = np.append(0, np.cumsum(counts[numbers]))
+    # Each word's ids are where it first had them.
+    shifts = (np.cumsum(counts) - counts)[numbers] - ends[:-1]
+    places = np.arange(ends[-1]) + np.repeat(shifts, counts[numbers])
+    line_ends = np.searchsorted(starts, np.flatnonzero(codes == ord("\n")))
+    return ids[places], np.diff(ends[line_ends])
+
+
+def join(parts: Iterable[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the numbers of all parts, one after the other, and how many each part has."""
+    parts = list(parts)
+    counts = np.fromiter(map(len, parts), np.int64, len(parts))
+    return np.fromiter(chain.from_iterable(parts), np.int64, counts.sum()), counts
+
+
+def _find_words(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns where words begin and where they end; the first and last byte are spaces."""
+    kinds = _KINDS[codes]
+    is_part, is_first = kinds == _PART, kinds == _WORD
+    is_last = is_first.copy()
+    is_first[1:] |= is_part[1:] > is_part[:-1]
+    is_last[:-1] |= is_part[:-1] > is_part[1:]
+    return np.flatnonzero(is_first), np.flatnonzero(is_last) + 1
+
+
+def _number_words(
+    content: bytes, starts: np.ndarray, stops: np.ndarray
+) -> tuple[list[str], np.ndarray]:
+    """Returns words, and for each place of one its number among them.
+
+    The long ones and `_OTHER` are there as often as in the content, in its order.
+    """
+    lengths = stops - starts
+    following = np.ndarray(len(content) - _SHORT + 1, "<u8", content, strides=(1,))
+    values = following[starts] & _FIRST_BYTES[np.minimum(lengths, _SHORT)]
+    is_short = (lengths <= _SHORT) & (values != ord(_OTHER))
+    distinct, places = np.unique(values[is_short], return_inverse=True)
+    words = [word.decode() for word in distinct.astype("<u8").view(f"S{_SHORT}").tolist()]
+    numbers = np.empty(len(starts), np.int64)
+    numbers[is_short] = places
+    numbers[~is_short] = np.arange(len(words), len(words) + len(starts) - len(places))
+    bounds = zip(starts[~is_short].tolist(), stops[~is_short].tolist(), strict=True)
+    words += [content[start:stop].decode() for start, stop in bounds]
+    return words, numbers
