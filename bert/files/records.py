@@ -284,10 +284,12 @@ def _varints(values: np.ndarray) -> tuple[bytes, np.ndarray]:
     shifts = range(0, max(largest.bit_length(), 1), 7)
     groups = np.empty((*unsigned.shape, len(shifts)), np.uint8)
     present = np.ones(groups.shape, bool)
+    sizes = np.full(len(values), values.shape[1])
     for index, shift in enumerate(shifts):
-        groups[..., index] = unsigned >> shift
+        groups[..., index] = (unsigned >> shift).astype(np.uint8) & 0x7F
         if index:
-            present[..., index] = unsigned >= 1 << shift
-    groups &= 0x7F
-    groups[..., :-1] |= present[..., 1:].view(np.uint8) << 7
-    return groups[present].tobytes(), present.sum((1, 2)).cumsum()
+            goes_on = unsigned >= 1 << shift
+            groups[..., index - 1] |= goes_on.view(np.uint8) << 7
+            present[..., index] = goes_on
+            sizes += np.count_nonzero(goes_on, axis=1)
+    return groups[present].tobytes(), sizes.cumsum()
