@@ -19,6 +19,7 @@ from absl import logging
 import tokenization
 from bert.command_line import flags as common_flags
 from bert.command_line.checks import Checks, start
+from bert.command_line.collector import at_rest
 from bert.command_line.console import Progress, run_script
 from bert.command_line.flags import REQUIRED, changed_flags, flag
 from bert.command_line.lines import show_lines
@@ -269,6 +270,7 @@ def truncate_seq_pair(
     tokens_b[:] = tokens_b[b_start:b_stop]
 
 
+@at_rest
 def run(settings: Settings) -> InstanceTable:
     """Makes the records and writes them; returns the instances in the order of the records.
 

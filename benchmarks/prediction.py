@@ -28,6 +28,7 @@ import json
 import os
 import random
 import statistics
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,19 +36,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from peak import PRECISIONS
-from turns import (
-    FOLDER,
-    ROOT,
-    SAMPLE_TEXT,
-    SAMPLE_VOCABULARY,
-    Worker,
-    describe,
-    format_table,
-    median_ratio,
-    peer_python,
-    run_quietly,
-)
+from turns import FOLDER, ROOT, Worker, format_table, median_ratio, peer_python
 
 LENGTH = 128
 VOCAB_SIZE = 30522
@@ -268,11 +257,12 @@ class Models:
         if stamp.exists() and stamp.read_text() == made_of:
             return
         print(f"Making {output}", file=sys.stderr, flush=True)
-        environment = {"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ, "PYTHONPATH": str(ROOT)}
-        command = [python, str(FOLDER / script), json.dumps(setting)]
-        # Some tools leave files in the working directory.
-        with tempfile.TemporaryDirectory() as folder:
-            run_quietly(command, env=environment, cwd=folder)
+        subprocess.run(
+            [python, str(FOLDER / script), json.dumps(setting)],
+            check=True,
+            stdout=subprocess.DEVNULL,
+            env={"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ, "PYTHONPATH": str(ROOT)},
+        )
         stamp.write_text(made_of)
 
     def start(self, system: System, cases_file: str) -> Worker:
@@ -354,7 +344,7 @@ def measure(
             name: _difference(answers[REFERENCE], answers[name]) for name in names
         }
         figures = result.figures[case] = {name: Figures() for name in names}
-        peaks: dict[str, list[float]] = {name: [] for name in PRECISIONS}
+        peaks: dict[str, list[float]] = {"float32": [], "bfloat16": []}
         result.peaks[case] = peaks
         for turn in range(rounds):
             for precision, each in peaks.items():
@@ -431,8 +421,8 @@ def parse() -> argparse.Namespace:
     add("--rounds", type=int, default=3, help="Turns of each program.")
     add("--seconds", type=float, default=1.0, help="A turn lasts so long at least.")
     add("--saved_model", action="append", default=[], help="Folder, or name=folder; repeatable.")
-    add("--texts", type=Path, default=Path(SAMPLE_TEXT), help="A text a line, or .tsv.")
-    add("--vocab_file", default=SAMPLE_VOCABULARY, help="Of lower-cased text.")
+    add("--texts", type=Path, default=ROOT / "sample_text.txt", help="A text a line, or .tsv.")
+    add("--vocab_file", default=str(ROOT / "sample" / "vocab.txt"), help="Of lower-cased text.")
     add("--activation", choices=ACTIVATIONS, default="erf", help="The form of GELU, in all.")
     add("--models", type=Path, default=ROOT / "benchmark_output" / "models", help="Their folder.")
     add("--prepare", action="store_true", help="Only make the models.")
@@ -450,17 +440,15 @@ def main() -> None:
     """Prints the tables."""
     arguments = parse()
     python = peer_python(arguments.peer_python)
-    arguments.models = arguments.models.resolve()
     systems = choose_systems(arguments.systems) + list(map(own_system, arguments.saved_model))
     forms = [each for each in FORMS if {each, each.split("/")[0]} & {*arguments.forms}]
     texts = read_texts(arguments.texts, NUM_TEXTS)
     vocab_file = fill_vocabulary(arguments.vocab_file, arguments.models, VOCAB_SIZE)
     cases, lengths = make_cases(texts, vocab_file, forms, arguments.batches)
-    if not arguments.prepare:
-        print(
-            f"{describe(arguments.rounds)}The texts have {min(lengths)} to {max(lengths)} tokens, "
-            f"{statistics.mean(lengths):.1f} on average.\n"
-        )
+    print(
+        f"{os.cpu_count()} cores; medians of {arguments.rounds} rounds; mixed: "
+        f"{min(lengths)} to {max(lengths)} tokens, {statistics.mean(lengths):.1f} on average.\n"
+    )
     for name in arguments.sizes:
         size = SIZES[name]
         models = Models(
@@ -507,10 +495,6 @@ def run_size(
     print(f"### {name}: L={shape.num_layers} H={shape.hidden_size}\n")
     for case in cases:
         print(case_table(case, measured, shape, lengths, precisions), flush=True)
-    for precision in PRECISIONS:
-        reached = [peak for each in measured.peaks.values() for peak in each[precision]]
-        print(f"Peak in {precision}: {statistics.median(reached) / 1e9:.0f} GFLOP/s.")
-    print()
     rows = [(each.name, f"{models.megabytes(each):.0f}") for each in systems]
     print(format_table(("model files", "MB"), rows))
 

@@ -18,6 +18,7 @@ import create_pretraining_data as data
 import tokenization
 from bert.files.paths import index_path
 from bert.files.records import decode_index
+from bert.tasks.pretraining import corpus as corpora
 from bert.tasks.pretraining import masking
 from bert.tasks.pretraining.instances import BATCH, InstanceTable
 
@@ -577,6 +578,19 @@ def test_files_that_run_into_each_other_and_damaged_lines_are_counted(settings, 
     assert any("Read 3 documents, 7 sentences" in message for message in log.messages)
     assert any("1 lines are not UTF-8" in message for message in warnings_of(log))
     assert any("1 input files begin within a document" in m for m in warnings_of(log))
+
+
+def test_a_corpus_does_not_depend_on_where_batches_of_its_text_end(
+    settings, monkeypatch, tokenizer
+):
+    """A batch of work may also end where the text does."""
+    path = settings().input_file
+    whole, _ = data.read_corpus([path, path], tokenizer)
+    for size in (1, 20, sum(map(len, CORPUS.splitlines()))):
+        monkeypatch.setattr(corpora, "_BATCH", size)
+        corpus, _ = data.read_corpus([path, path], tokenizer)
+        assert corpus.documents == whole.documents
+        assert corpus.ids.tolist() == whole.ids.tolist()
 
 
 def test_a_carriage_return_at_the_end_of_a_file_ends_no_document(settings, tmp_path, tokenizer):

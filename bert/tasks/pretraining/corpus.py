@@ -1,8 +1,7 @@
 """The text of pre-training, read and tokenized (paper, section 3.1)."""
 
-import array
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,8 +11,16 @@ from bert.command_line.console import Progress
 from bert.files.paths import file_size, read_lines
 from bert.tasks.pretraining import masking
 from bert.tasks.pretraining.pairs import Pair
+from bert.text import bulk
 
 _SPECIAL = bytes([masking.SPECIAL])
+
+# What a line may be: a sentence, if it has a token; the end of a document; where a file begins.
+_SENTENCE, _BLANK, _FILE = range(3)
+
+# Characters that are tokenized together: many, so that words come again, but few enough for the
+# processor's cache.
+_BATCH = 1 << 19
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,37 +64,63 @@ def read_corpus(
     Raises:
       ValueError: where there is no text.
     """
-    ids, faults = array.array("I"), Faults()
-    tokenize = _tokenize(tokenizer)
+    faults, parts, num_tokens = Faults(), [], 0
     documents = [[0]]
-    progress = Progress("Reading", sum(map(file_size, input_files)))
-    size_before = 0
-    for input_file in input_files:
-        # Faithful: a document goes on in the next file where no blank line ends it.
-        faults.num_joined += len(documents[-1]) > 1
-        position = 0
-        for number, (line, position) in enumerate(read_lines(input_file)):
-            text = _decode(line, faults)
-            if text and not text.strip():
-                documents.append([len(ids)])
-            elif tokens := tokenize(text.strip()):
-                ids.extend(tokens)
-                documents[-1].append(len(ids))
-            if number % 1000 == 0:
-                progress(size_before + position)
-        size_before += position
+    for batch in _batches(_read_lines(input_files, faults)):
+        texts, kinds = zip(*batch, strict=True)
+        ids, counts = _tokenize(tokenizer, texts)
+        parts.append(ids.astype(np.uint32))
+        ends = num_tokens + np.cumsum(counts)
+        num_tokens += len(ids)
+        for kind, end in zip(kinds, ends.tolist(), strict=True):
+            if kind == _FILE:
+                # Faithful: a document goes on in the next file where no blank line ends it.
+                faults.num_joined += len(documents[-1]) > 1
+            elif kind == _BLANK:
+                documents.append([end])
+            elif end > documents[-1][-1]:
+                documents[-1].append(end)
     documents = [document for document in documents if len(document) > 1]
     if not documents:
         raise ValueError(f"The input files must hold text. Received {list(input_files)}.")
-    numbers = np.frombuffer(ids, np.uintc)
+    numbers = np.concatenate(parts)
     return Corpus(numbers, _kinds(tokenizer)[numbers].tobytes(), documents), faults
 
 
-def _tokenize(tokenizer: Any) -> Callable[[str], list[int]]:
-    """Returns what makes ids of a line, also where the tokenizer is no more than the original's."""
-    if hasattr(tokenizer, "tokenize_to_ids"):
-        return tokenizer.tokenize_to_ids
-    return lambda text: tokenizer.convert_tokens_to_ids(tokenizer.tokenize(text))
+def _read_lines(input_files: Sequence[str], faults: Faults) -> Iterator[tuple[str, int]]:
+    """Yields each line of the files, and what it is; nothing and `_FILE` where one begins."""
+    progress = Progress("Reading", sum(map(file_size, input_files)))
+    size_before = 0
+    for input_file in input_files:
+        yield "", _FILE
+        position = 0
+        for number, (line, position) in enumerate(read_lines(input_file)):
+            text = _decode(line, faults)
+            stripped = text.strip()
+            yield stripped, _BLANK if text and not stripped else _SENTENCE
+            if number % 1000 == 0:
+                progress(size_before + position)
+        size_before += position
+
+
+def _batches(lines: Iterable[tuple[str, int]]) -> Iterator[list[tuple[str, int]]]:
+    """Yields lines of about `_BATCH` characters together."""
+    batch, size = [], 0
+    for line in lines:
+        batch.append(line)
+        size += len(line[0])
+        if size >= _BATCH or len(batch) >= _BATCH:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _tokenize(tokenizer: Any, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the ids of all texts and the number of each, also by a tokenizer of another make."""
+    if hasattr(tokenizer, "tokenize_lines_to_ids"):
+        return tokenizer.tokenize_lines_to_ids(texts)
+    return bulk.join(tokenizer.convert_tokens_to_ids(tokenizer.tokenize(text)) for text in texts)
 
 
 def _decode(line: bytes, faults: Faults) -> str:
