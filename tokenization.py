@@ -241,12 +241,12 @@ class FullTokenizer(Watched):
             self.__dict__["_ids"] = Memo(lambda text: self._split(text, whole_ids, split_ids))
 
     def _split(self, text: str, whole: Mapping[str, V], split: Memo) -> tuple[V, ...]:
-        words = [text.lower() if self.basic_tokenizer.do_lower_case else text]
-        # Else it is not clean, or more than one.
-        if not (text.isascii() and text.isalnum()):
-            words = self.basic_tokenizer.tokenize(text)
+        if text.isascii() and text.isalnum():
+            # It is clean, and a single word.
+            word = text.lower() if self.basic_tokenizer.do_lower_case else text
+            return (whole[word],) if word in whole else tuple(split.compute(word))
         pieces: list[V] = []
-        for word in words:
+        for word in self.basic_tokenizer.tokenize(text):
             piece = whole.get(word)
             if piece is None:
                 pieces += split[word]

@@ -10,8 +10,9 @@ import numpy as np
 
 from bert.text.characters import is_punctuation
 
-# The first bytes of words are compared as numbers; longer words are looked up one by one.
-_SHORT = 8
+# Words are compared as numbers of 8 bytes, and longer ones as texts of 16. Those longer yet are
+# looked up one by one.
+_SHORT, _LONG = 8, 16
 _FIRST_BYTES = np.array([(1 << 8 * count) - 1 for count in range(_SHORT + 1)], "<u8")
 
 # In the place of a line with other characters than ASCII's.
@@ -42,15 +43,14 @@ def tokenize(
       word_ids: Gives the ids of a word of letters and digits, or of a mark; all of them ASCII.
       tokenize_to_ids: Gives the ids of a line with other characters.
     """
-    usual = [line.isascii() and line.isprintable() for line in lines]
-    others = (line for line, is_usual in zip(lines, usual, strict=True) if not is_usual)
-    shown = [line if is_usual else _OTHER for line, is_usual in zip(lines, usual, strict=True)]
+    shown = [line if line.isascii() and line.isprintable() else _OTHER for line in lines]
+    others = (line for line, seen in zip(lines, shown, strict=True) if seen == _OTHER)
     text = "\n".join([*shown, ""])
     if lower:
         text = text.lower()
     # A byte stands before each word, and behind it as many as are compared.
-    content = b"\n%b%b" % (text.encode(), bytes(_SHORT))
-    codes = np.frombuffer(content, np.uint8)[:-_SHORT]
+    content = b"\n%b%b" % (text.encode(), bytes(_LONG))
+    codes = np.frombuffer(content, np.uint8)[:-_LONG]
     starts, stops = _find_words(codes)
     words, numbers = _number_words(content, starts, stops)
     ids, counts = join(
@@ -86,17 +86,29 @@ def _number_words(
 ) -> tuple[list[str], np.ndarray]:
     """Returns words, and for each place of one its number among them.
 
-    The long ones and `_OTHER` are there as often as in the content, in its order.
+    Those beyond `_LONG` and `_OTHER` are there as often as in the content, in its order.
     """
     lengths = stops - starts
     following = np.ndarray(len(content) - _SHORT + 1, "<u8", content, strides=(1,))
-    values = following[starts] & _FIRST_BYTES[np.minimum(lengths, _SHORT)]
-    is_short = (lengths <= _SHORT) & (values != ord(_OTHER))
-    distinct, places = np.unique(values[is_short], return_inverse=True)
-    words = [word.decode() for word in distinct.astype("<u8").view(f"S{_SHORT}").tolist()]
+    values = np.empty((len(starts), 2), "<u8")
+    for index, shift in enumerate((0, _SHORT)):
+        sizes = np.clip(lengths - shift, 0, _SHORT)
+        values[:, index] = following[starts + shift] & _FIRST_BYTES[sizes]
+    is_other = values[:, 0] == ord(_OTHER)
+    is_short = (lengths <= _SHORT) & ~is_other
+    is_long = (lengths > _SHORT) & (lengths <= _LONG)
     numbers = np.empty(len(starts), np.int64)
-    numbers[is_short] = places
-    numbers[~is_short] = np.arange(len(words), len(words) + len(starts) - len(places))
-    bounds = zip(starts[~is_short].tolist(), stops[~is_short].tolist(), strict=True)
+    words: list[str] = []
+    for chosen, keys in (
+        (is_short, values[is_short, 0]),
+        (is_long, values[is_long].view(f"S{_LONG}").ravel()),
+    ):
+        distinct, places = np.unique(keys, return_inverse=True)
+        numbers[chosen] = places + len(words)
+        width = distinct.dtype.itemsize
+        words += [word.decode() for word in distinct.view(f"S{width}").tolist()]
+    rest = np.flatnonzero(~(is_short | is_long))
+    numbers[rest] = np.arange(len(words), len(words) + len(rest))
+    bounds = zip(starts[rest].tolist(), stops[rest].tolist(), strict=True)
     words += [content[start:stop].decode() for start, stop in bounds]
     return words, numbers

@@ -14,10 +14,10 @@ class Memo(dict[Any, Any]):
 
     def __init__(self, compute: Callable[[Any], Any]):
         super().__init__()
-        self._compute = compute
+        self.compute = compute
 
     def __missing__(self, key: str | int) -> Any:
-        value = self._compute(key)
+        value = self.compute(key)
         # Long words seldom come back.
         if isinstance(key, int) or len(key) <= MEMO_WORD_LENGTH:
             if len(self) >= MEMO_ENTRIES:
