@@ -1,9 +1,13 @@
 import os
 
+import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 
+import tokenization
 from bert.export import saved_model
+from bert.tasks import heads
 
 
 class Doubler(tf.Module):
@@ -70,3 +74,30 @@ def test_a_link_to_an_old_one_is_removed_without_what_it_leads_to(tmp_path):
     assert answer(disk) == 3.0
     assert answer(folder) == 9.0
     assert sorted(os.listdir(tmp_path)) == ["disk", "model"]
+
+
+def test_rows_of_about_one_length_go_through_the_model_together(tiny_config):
+    keras.utils.set_random_seed(1)
+    vocabulary = {token: number for number, token in enumerate(["[UNK]", "[CLS]", "[SEP]", "a"])}
+    tokenizer = tokenization.FullTokenizer.from_vocab(vocabulary)
+    rng = np.random.default_rng(0)
+    lengths = rng.permutation([16, *range(2, 10), *range(2, 10), 5])
+    mask = (np.arange(16) < lengths[:, None]).astype(np.int32)
+    ids = rng.integers(3, tiny_config.vocab_size, mask.shape).astype(np.int32)
+    features = {"input_ids": ids * mask, "input_mask": mask, "segment_ids": mask * 0}
+    signature = {name: tf.TensorSpec([None, None], tf.int32) for name in features}
+    for model in (heads.span_model(tiny_config), heads.classifier_model(tiny_config, 3)):
+        exported = saved_model.ExportedModel(model, tokenizer, 16)
+        run = tf.function(exported.run_in_batches, input_signature=[signature])
+        expected = model(features, training=False)
+        for name, found in run(features).items():
+            if found.shape[1] == 3:
+                np.testing.assert_allclose(found, expected[name], rtol=0, atol=1e-5)
+                continue
+            np.testing.assert_allclose(found * mask, expected[name] * mask, rtol=0, atol=1e-5)
+            # Of the eight shortest, none is longer than 8, and nothing behind that is computed.
+            shortest = np.argsort(lengths, kind="stable")[:8]
+            assert not found.numpy()[shortest, 8:].any()
+            assert (np.abs(found.numpy()[lengths == 16]) > 0).all()
+        empty = run({name: values[:0] for name, values in features.items()})
+        assert all(len(each) == 0 for each in empty.values())

@@ -25,6 +25,7 @@ from bert.training.batches import (
     Records,
     cut_by_size,
     encoder_features,
+    group_by_length,
     pad_sequences,
     sort_by_length,
 )
@@ -585,3 +586,15 @@ def test_padding_is_zeros_after_the_ids(lengths, max_seq_length):
         np.testing.assert_array_equal(batch[name], padded)
     np.testing.assert_array_equal(batch["input_mask"], batch["segment_ids"])
     assert {values.dtype for values in batch.values()} == {np.dtype(np.int32)}
+
+
+def test_long_rows_go_through_a_model_in_smaller_batches():
+    lengths = np.array([512, 40, 128, 20, 60] * 20)
+    groups = list(group_by_length(lengths, 32))
+    assert sorted(np.concatenate(groups)) == list(range(100))
+    together = [lengths[numbers] for numbers in groups]
+    assert (np.diff(np.concatenate(together)) <= 0).all()
+    for each in together[:-1]:
+        assert len(each) in (8, 32) or len(each) * each[0] <= 1024 < (len(each) + 1) * each[0]
+    assert {len(each) for each in group_by_length(lengths, 3)} == {3, 1}
+    assert [list(each) for each in group_by_length(np.zeros(2, int), 3)] == [[0, 1]]

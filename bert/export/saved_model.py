@@ -17,14 +17,15 @@ import tokenization
 from bert.export.tokenizer import GraphTokenizer
 from bert.files.durable import remove, rename, sync, sync_tree
 from bert.files.outputs import check_saved_model
+from bert.training.batches import round_up
 from bert.training.inference import infer
 
 Tensor = Any
 
 FEATURES = ("input_ids", "input_mask", "segment_ids")
 
-# Sequences that go through the model together where there may be any number of them.
-BATCH_SIZE = 32
+# Sequences that go through the model together: more are hardly faster, but have more padding.
+BATCH_SIZE = 8
 
 
 def save(folder: str, module: tf.Module, signatures: Mapping[str, Any]) -> None:
@@ -109,20 +110,38 @@ class ExportedModel(tf.Module):
         return self._call({name: features[name] for name in self.inputs})
 
     def run_in_batches(self, features: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Returns what `run` does, of `BATCH_SIZE` rows at a time: the memory needed is bounded."""
-        count = tf.shape(features["input_ids"])[0]
+        """Returns what `run` does, of `BATCH_SIZE` rows of about the same length at a time.
+
+        So little is computed for padding, and the memory needed is bounded. Outputs for padding
+        beyond the longest of such a batch are 0.
+
+        Args:
+          features: int32 [B, S] each, with `input_mask`.
+        """
+        count, length = tf.unstack(tf.shape(features["input_ids"]))
+        lengths = tf.reduce_sum(features["input_mask"], 1)
+        order = tf.argsort(lengths)
+        lengths = tf.gather(lengths, order)
 
         def run(first: Tensor) -> dict[str, Tensor]:
-            return self.run({n: each[first : first + BATCH_SIZE] for n, each in features.items()})
+            rows = order[first : first + BATCH_SIZE]
+            # The model sees an empty batch where there is nothing, to give its outputs their shape.
+            longest = tf.reduce_max(tf.concat([lengths[first : first + BATCH_SIZE], [1]], 0))
+            longest = tf.minimum(round_up(longest), length)
+            outputs = self.run({n: tf.gather(x, rows)[:, :longest] for n, x in features.items()})
+            return {
+                name: each if self._outputs[name].shape[1] else _pad(each, length - longest)
+                for name, each in outputs.items()
+            }
 
-        # The model sees an empty batch where there is nothing, to give its outputs their shape.
-        firsts = tf.range(0, tf.maximum(count, 1), BATCH_SIZE)
         specs = {
             name: tf.RaggedTensorSpec([None, *each.shape[1:]], tf.float32, ragged_rank=0)
             for name, each in self._outputs.items()
         }
+        firsts = tf.range(0, tf.maximum(count, 1), BATCH_SIZE)
         outputs = tf.map_fn(run, firsts, fn_output_signature=specs, parallel_iterations=1)
-        return {name: each.values for name, each in outputs.items()}
+        places = tf.argsort(order)
+        return {name: tf.gather(each.values, places) for name, each in outputs.items()}
 
     def run_texts(self, *texts: Tensor) -> dict[str, Tensor]:
         """Returns the model's outputs for texts, string [B], or for pairs of texts."""
@@ -131,11 +150,16 @@ class ExportedModel(tf.Module):
             tf.debugging.assert_equal(
                 tf.size(other), count, "`text_a` and `text_b` must be equally many."
             )
-        # All at once, since small batches take hardly less time than large ones.
         ids = self.tokenizer.tokenize(tf.concat(texts, 0))
         each = [ids[:count], ids[count:]][: len(texts)]
         features = self.tokenizer.pack(*each, max_seq_length=self.max_seq_length)
-        return self.run(features)
+        return self.run_in_batches(features)
+
+
+def _pad(values: Tensor, count: Tensor) -> Tensor:
+    """Returns values for each token, [B, S, ...], with `count` zeros behind those of each row."""
+    paddings = [[0, 0], [0, count], *([0, 0] for _ in values.shape[2:])]
+    return tf.pad(values, paddings)
 
 
 def _check_table(model: keras.Model, name: str, size: int, what: str) -> None:
