@@ -26,7 +26,7 @@ help:
 	@echo "make test    runs every check: ruff, mypy, pytest, test-interop"
 	@echo "make test-exhaustive   runs the cases of laws that make test leaves out for their number"
 	@echo "make test-interop   compares with transformers, in an environment of its own"
-	@echo "make benchmark   measures speed beside other programs; ROUNDS=1 is quick, ROUNDS=9 thorough"
+	@echo "make benchmark   measures speed beside other programs; QUICK=1 takes minutes, ROUNDS=9 is thorough"
 	@echo "make setup   installs the pinned requirements into .venv; the other two do it when needed"
 	@echo "make setup GPU=1   does so with CUDA's libraries, for GPUs of NVIDIA; GPU=0 removes them"
 
@@ -71,7 +71,7 @@ test-interop: $(installed) $(interop_installed)
 	python -m pytest -n $(TEST_PROCESSES) --dist loadgroup interop
 
 benchmark: $(installed) $(bench_installed)
-	@python benchmarks/page.py $(if $(ROUNDS),--rounds=$(ROUNDS)) $(BENCHMARK)
+	@python benchmarks/page.py $(if $(ROUNDS),--rounds=$(ROUNDS)) $(if $(QUICK),--quick) $(BENCHMARK)
 
 demo: $(installed)
 	@echo "Every command below can be typed by hand after: source .venv/bin/activate"

@@ -1,6 +1,6 @@
 """Measures the speed of feature extraction, beside the `transformers` library with torch.
 
-    python benchmarks/feature_speed.py --text='books/*.txt' --vocab_file=vocab.txt [--rounds=5]
+    python benchmarks/feature_speed.py [--text='books/*.txt' --vocab_file=vocab.txt] [--rounds=5]
 
 Both programs, each in a process of its own, take turns with the same lines, BERT-Base in float32 at
 random weights: the last four layers of every token, once as arrays alone and once as the JSON lines
@@ -17,7 +17,15 @@ from pathlib import Path
 from typing import Any
 
 from absl import app, flags
-from turns import Worker, describe, format_table, median_ratio, peer_python
+from turns import (
+    SAMPLE_TEXT,
+    SAMPLE_VOCABULARY,
+    Worker,
+    describe,
+    format_table,
+    median_ratio,
+    peer_python,
+)
 
 MEASURES = ("arrays", "jsonl")
 
@@ -73,8 +81,8 @@ def measure(
 
 def define_flags() -> None:
     """Defines the flags."""
-    flags.DEFINE_string("text", None, "Pattern of text files.", required=True)
-    flags.DEFINE_string("vocab_file", None, "Lower-cased WordPiece vocabulary.", required=True)
+    flags.DEFINE_string("text", SAMPLE_TEXT, "Pattern of text files.")
+    flags.DEFINE_string("vocab_file", SAMPLE_VOCABULARY, "Lower-cased WordPiece vocabulary.")
     flags.DEFINE_integer("lines", 256, "Lines a round.", lower_bound=1)
     flags.DEFINE_integer("rounds", 5, "Turns of each program.", lower_bound=1)
     flags.DEFINE_integer("hidden_size", 768, "Width of the model.", lower_bound=64)
@@ -103,9 +111,8 @@ def main(_: Any) -> None:
         ours, theirs = ([len(lines) / each for each in times] for times in taken.values())
         medians = [f"{statistics.median(each):.1f}" for each in (ours, theirs)]
         rows.append([name, *medians, f"{median_ratio(ours, theirs):.2f}"])
-    print(describe(values.rounds))
+    print(describe(values.rounds, {"float32": peaks}))
     print(format_table(["lines/s", "ours", "transformers", "ratio"], rows))
-    print(f"Peak of matrix products in float32: {statistics.median(peaks) / 1e9:.0f} GFLOP/s.")
 
 
 if __name__ == "__main__":

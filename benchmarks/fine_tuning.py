@@ -1,7 +1,7 @@
 """Measures the time of fine-tuning on MRPC, whole processes, beside the `transformers` library.
 
-    python benchmarks/fine_tuning.py --data_dir=glue/MRPC --vocab_file=vocab.txt \
-      [--shapes=mini] [--peer_python=...]
+    python benchmarks/fine_tuning.py [--data_dir=glue/MRPC --vocab_file=vocab.txt] \
+      [--shapes=mini] [--rounds=1]
 
 Three processes take turns, each training on the same examples from random weights with dropout 0.1:
 run_classifier.py as it is by default, `transformers` padding every text to 128 tokens, and
@@ -12,9 +12,7 @@ BERT-Base for one, or, with --examples, for so many of its examples.
 
 import dataclasses
 import json
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -22,7 +20,17 @@ from pathlib import Path
 from typing import Any
 
 from absl import app, flags
-from turns import FOLDER, peer_python
+from turns import (
+    FOLDER,
+    ROOT,
+    SAMPLE_VOCABULARY,
+    Worker,
+    describe,
+    format_table,
+    median_ratio,
+    peer_python,
+    run_quietly,
+)
 
 BATCH_SIZE = 32
 LENGTH = 128
@@ -54,12 +62,28 @@ class Shape:
 SHAPES = {"mini": Shape(256, 4, 3.0), "base": Shape(768, 12, 1.0)}
 
 
-def prepare(folder: Path, data_dir: str, examples: int | None) -> str:
-    """Writes the first examples of MRPC's training file; returns their folder."""
-    lines = (Path(data_dir) / "train.tsv").read_text(encoding="utf-8").splitlines(keepends=True)
+def prepare(folder: Path, data_dir: str | None, examples: int | None) -> None:
+    """Writes the first examples of MRPC's training file, or of pairs of remarks in its form."""
+    if data_dir is None:
+        lines = make_pairs()
+    else:
+        lines = (Path(data_dir) / "train.tsv").read_text(encoding="utf-8").splitlines(keepends=True)
     count = len(lines) if examples is None else examples + 1
     (folder / "train.tsv").write_text("".join(lines[:count]), encoding="utf-8")
-    return str(folder)
+
+
+def make_pairs() -> list[str]:
+    """Returns lines as MRPC's: each remark beside ten others, 1 where both say the same."""
+    text = (ROOT / "sample" / "remarks" / "train.tsv").read_text(encoding="utf-8")
+    remarks = [line.split("\t") for line in text.splitlines()[1:]]
+    lines = ["Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"]
+    for distance in range(1, 11):
+        for number, (first, label) in enumerate(remarks):
+            other = (number + distance) % len(remarks)
+            second, its_label = remarks[other]
+            alike = int(label == its_label)
+            lines.append(f"{alike}\t{number}\t{other}\t{first}\t{second}\n")
+    return lines
 
 
 def commands(
@@ -102,22 +126,24 @@ def commands(
     }
 
 
-def measure(lines: dict[str, list[str]], rounds: int) -> dict[str, float]:
-    """Returns the median seconds of each command."""
+def measure(lines: dict[str, list[str]], rounds: int) -> tuple[dict[str, list[float]], list[float]]:
+    """Returns the seconds of each command in each round, and the peak in FLOP/s."""
     seconds: dict[str, list[float]] = {name: [] for name in lines}
-    for _ in range(rounds):
-        for name, line in lines.items():
-            started = time.monotonic()
-            subprocess.run(line, check=True, stdout=subprocess.DEVNULL)
-            seconds[name].append(time.monotonic() - started)
-            print(f"  {name}: {seconds[name][-1]:.1f} s", flush=True)
-    return {name: statistics.median(each) for name, each in seconds.items()}
+    peaks = []
+    with Worker(sys.executable, "peak.py", {"hidden_size": 768}) as peak:
+        for _ in range(rounds):
+            peaks.append(peak.ask("float32"))
+            for name, line in lines.items():
+                started = time.monotonic()
+                run_quietly(line)
+                seconds[name].append(time.monotonic() - started)
+    return seconds, peaks
 
 
 def define_flags() -> None:
     """Defines the flags."""
-    flags.DEFINE_string("data_dir", None, "Folder with MRPC's train.tsv.", required=True)
-    flags.DEFINE_string("vocab_file", None, "Lower-cased WordPiece vocabulary.", required=True)
+    flags.DEFINE_string("data_dir", None, "Folder with MRPC's train.tsv; absent, pairs of remarks.")
+    flags.DEFINE_string("vocab_file", SAMPLE_VOCABULARY, "Lower-cased WordPiece vocabulary.")
     flags.DEFINE_multi_enum("shapes", list(SHAPES), list(SHAPES), "Models; may be repeated.")
     flags.DEFINE_enum("precision", "float32", ["float32", "bfloat16"], "Arithmetic of both.")
     flags.DEFINE_integer("examples", None, "Examples to train on; absent, all.", lower_bound=32)
@@ -126,19 +152,22 @@ def define_flags() -> None:
 
 
 def main(_: Any) -> None:
-    """Runs the script on its flags."""
+    """Prints a table for each model."""
     values = flags.FLAGS
     python = peer_python(values.peer_python)
-    print(f"{os.cpu_count()} cores, {values.precision}, {values.rounds} rounds")
     for name in values.shapes:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder)
             prepare(path, values.data_dir, values.examples)
             lines = commands(SHAPES[name], path, values.vocab_file, values.precision, python)
-            seconds = measure(lines, values.rounds)
-        for program, each in seconds.items():
-            ratio = each / seconds["bert"]
-            print(f"{name:6} {program:30} {each:8.1f} s  {ratio:5.2f} times as long", flush=True)
+            seconds, peaks = measure(lines, values.rounds)
+        ours = seconds["bert"]
+        rows = [
+            (program, f"{statistics.median(each):.1f}", f"{median_ratio(each, ours):.2f}")
+            for program, each in seconds.items()
+        ]
+        print(describe(values.rounds, {"float32": peaks}))
+        print(format_table((f"{name}, {values.precision}", "s", "times as long"), rows), flush=True)
 
 
 if __name__ == "__main__":

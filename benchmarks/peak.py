@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 import worker
+from turns import Worker, describe, format_table
 
 ROWS = 4096
 PRECISIONS = ("float32", "bfloat16")
@@ -67,11 +68,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="Turns of each precision.")
     parser.add_argument("--hidden_size", type=int, default=768, help="Width of the model.")
     arguments = parser.parse_args()
-    peaks = {name: make_peak(name, arguments.hidden_size) for name in PRECISIONS}
-    turns = [{name: peak() for name, peak in peaks.items()} for _ in range(arguments.rounds)]
-    for name in PRECISIONS:
-        reached = statistics.median(turn[name] for turn in turns)
-        print(f"{name:8} {reached / 1e9:6.0f} GFLOP/s")
+    with Worker(sys.executable, "peak.py", {"hidden_size": arguments.hidden_size}) as peak:
+        turns = [{name: peak.ask(name) for name in PRECISIONS} for _ in range(arguments.rounds)]
+    rows = [
+        (name, f"{statistics.median(turn[name] for turn in turns) / 1e9:.0f}")
+        for name in PRECISIONS
+    ]
+    print(describe(arguments.rounds))
+    print(format_table(("matrix products", "GFLOP/s"), rows))
 
 
 if __name__ == "__main__":

@@ -23,118 +23,45 @@ compared, too.
 
 import argparse
 import dataclasses
-import hashlib
 import json
-import os
 import random
 import statistics
-import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from turns import FOLDER, ROOT, Worker, format_table, median_ratio, peer_python
+from peak import PRECISIONS
+from prediction_models import (
+    ACTIVATIONS,
+    FORMS,
+    REFERENCE,
+    SIZES,
+    SYSTEMS,
+    VOCAB_SIZE,
+    Models,
+    Size,
+    System,
+    choose_systems,
+    own_system,
+)
+from turns import (
+    ROOT,
+    SAMPLE_TEXT,
+    SAMPLE_VOCABULARY,
+    Worker,
+    describe,
+    format_table,
+    median_ratio,
+    peer_python,
+)
 
 LENGTH = 128
-VOCAB_SIZE = 30522
 # As many different texts are asked of a case, in batches.
 NUM_TEXTS = 64
 BATCHES = (1, 8, 32)
-FORMS = ("ids/full", "ids/mixed", "texts/mixed")
-ACTIVATIONS = {"erf": "gelu", "tanh": "gelu_pytorch_tanh"}
-REFERENCE = "torch/float32"
-
-
-@dataclasses.dataclass(frozen=True)
-class Size:
-    """The shape of a model."""
-
-    hidden_size: int
-    num_layers: int
-    num_heads: int
-    vocab_size: int = VOCAB_SIZE
-
-    def flops(self, lengths: Iterable[int]) -> float:
-        """Returns the FLOP of the products that answers on texts of these lengths need.
-
-        Of the last layer only [CLS] is read, for which keys and values of all tokens are needed.
-        """
-        hidden, total = self.hidden_size, 0.0
-        for length in lengths:
-            keys, others = 2 * hidden**2, 10 * hidden**2  # and values; query, output, feed-forward
-            attention = 2 * length * hidden  # Scores, and the sums that they weight.
-            whole = (self.num_layers - 1) * length * (keys + others + attention)
-            last = length * keys + others + attention
-            total += 2 * (whole + last + hidden**2)  # The pooler.
-        return total
-
-
-SIZES = {"base": Size(768, 12, 12), "small": Size(256, 4, 4)}
-
-
-@dataclasses.dataclass(frozen=True)
-class System:
-    """A program with a precision, or a SavedModel of the user's.
-
-    Attributes:
-      program: Its name.
-      precision: In which it computes.
-      file: The model within the folder of a size.
-      forms: The forms of input that it takes.
-    """
-
-    program: str
-    precision: str
-    file: str
-    forms: Sequence[str] = FORMS
-
-    @property
-    def name(self) -> str:
-        return f"{self.program}/{self.precision}" if self.precision else self.program
-
-    @property
-    def is_ours(self) -> bool:
-        return self.program in ("saved_model", "load") or not self.precision
-
-
-SYSTEMS = (
-    System("torch", "float32", "transformers"),
-    System("torch", "bfloat16", "transformers"),
-    System("onnxruntime", "float32", "model.onnx"),
-    System("onnxruntime", "int8", "int8.onnx"),
-    System("openvino", "float32", "openvino.xml"),
-    System("openvino", "bfloat16", "openvino.xml"),
-    System("saved_model", "float32", "saved_model"),
-    System("saved_model", "bfloat16", "saved_model_bfloat16"),
-    System("load", "float32", "transformers", ("texts/mixed",)),
-    System("load", "bfloat16", "transformers", ("texts/mixed",)),
-)
-
-
-def choose_systems(names: Sequence[str]) -> list[System]:
-    """Returns the systems of these names, programs, or "ours" and "peers"; the reference first.
-
-    Raises:
-      ValueError: where there is none of a name.
-    """
-    chosen = {SYSTEMS[0]}
-    for name in names:
-        found = {
-            each
-            for each in SYSTEMS
-            if name in (each.name, each.program, "ours" if each.is_ours else "peers")
-        }
-        if not found:
-            known = ", ".join(each.name for each in SYSTEMS)
-            raise ValueError(
-                f"`--systems` must have names among {known}, a program's alone, ours or peers. "
-                f"Received {name!r}."
-            )
-        chosen |= found
-    return [each for each in SYSTEMS if each in chosen]
 
 
 def read_texts(path: Path, count: int) -> list[str]:
@@ -193,115 +120,6 @@ def make_cases(
     return chosen, list(map(len, rows))
 
 
-class Models:
-    """The models of one size, made where they are missing.
-
-    Args:
-      folder: Where they lie.
-      size: Their shape.
-      python: Of the peers.
-      vocab_file: Their vocabulary.
-      hidden_act: Their activation, in the terms of transformers.
-    """
-
-    def __init__(
-        self, folder: Path, size: Size, python: str, vocab_file: str, hidden_act: str
-    ) -> None:
-        self.folder, self.size, self.python = folder, size, python
-        self.vocab_file, self.hidden_act = vocab_file, hidden_act
-
-    def prepare(self, systems: Iterable[System]) -> None:
-        """Makes what the systems need, each only where what it is made of has changed."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        shape = {**dataclasses.asdict(self.size), "hidden_act": self.hidden_act}
-        made_of = json.dumps({**shape, "vocabulary": _hash([Path(self.vocab_file)])})
-        shape["vocab_file"] = self.vocab_file
-        self._peer("transformers", "transformers", "", made_of, **shape)
-        files = {system.file for system in systems}
-        if files & {"model.onnx", "int8.onnx", "openvino.xml"}:
-            self._peer("onnx", "model.onnx", "transformers", made_of)
-        for make, file in (("int8", "int8.onnx"), ("openvino", "openvino.xml")):
-            if file in files:
-                self._peer(make, file, "model.onnx", made_of)
-        for system in systems:
-            if system.program == "saved_model":
-                self._saved_model(system, made_of)
-
-    def _peer(self, make: str, output: str, model: str, made_of: str, **others: Any) -> None:
-        self._make(
-            self.python,
-            "prediction_peers.py",
-            {
-                "make": make,
-                "output": str(self.folder / output),
-                "model": str(self.folder / model),
-                **others,
-            },
-            made_of,
-        )
-
-    def _saved_model(self, system: System, made_of: str) -> None:
-        policy = {"bfloat16": "mixed_bfloat16"}.get(system.precision, system.precision)
-        setting = {
-            "output": str(self.folder / system.file),
-            "model": str(self.folder / "transformers"),
-            "precision": policy,
-        }
-        code = [*ROOT.glob("*.py"), *(ROOT / "bert").rglob("*.py")]
-        self._make(sys.executable, "prediction_ours.py", setting, made_of + _hash(code))
-
-    def _make(self, python: str, script: str, setting: Mapping[str, Any], made_of: str) -> None:
-        """Makes a model, unless it was made from the same."""
-        output = Path(setting["output"])
-        stamp = output.with_name(f"{output.name}.made_from")
-        if stamp.exists() and stamp.read_text() == made_of:
-            return
-        print(f"Making {output}", file=sys.stderr, flush=True)
-        subprocess.run(
-            [python, str(FOLDER / script), json.dumps(setting)],
-            check=True,
-            stdout=subprocess.DEVNULL,
-            env={"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ, "PYTHONPATH": str(ROOT)},
-        )
-        stamp.write_text(made_of)
-
-    def start(self, system: System, cases_file: str) -> Worker:
-        """Returns a worker that predicts as the system does."""
-        ours = system.is_ours
-        precision = system.precision
-        if ours and precision == "bfloat16":
-            precision = "mixed_bfloat16"
-        setting = {
-            "program": system.program,
-            "precision": precision,
-            "model": str(self.folder / system.file),
-            "vocab_file": self.vocab_file,
-            "cases": cases_file,
-        }
-        python = sys.executable if ours else self.python
-        return Worker(python, f"prediction_{'ours' if ours else 'peers'}.py", setting)
-
-    def megabytes(self, system: System) -> float:
-        """Returns the size of a system's files."""
-        path = self.folder / system.file
-        files = path.rglob("*") if path.is_dir() else path.parent.glob(f"{path.stem}.*")
-        return (
-            sum(
-                each.stat().st_size
-                for each in files
-                if each.is_file() and each.suffix != ".made_from"
-            )
-            / 1e6
-        )
-
-
-def _hash(paths: Iterable[Path]) -> str:
-    digest = hashlib.sha256()
-    for path in sorted(paths):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
-
-
 @dataclasses.dataclass
 class Figures:
     """What was measured of a system in a case: for each round, the seconds of each call."""
@@ -344,7 +162,7 @@ def measure(
             name: _difference(answers[REFERENCE], answers[name]) for name in names
         }
         figures = result.figures[case] = {name: Figures() for name in names}
-        peaks: dict[str, list[float]] = {"float32": [], "bfloat16": []}
+        peaks: dict[str, list[float]] = {name: [] for name in PRECISIONS}
         result.peaks[case] = peaks
         for turn in range(rounds):
             for precision, each in peaks.items():
@@ -406,23 +224,33 @@ def parse() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
 
-    def words(text: str) -> list[str]:
-        return text.split(",")
+    def words(*known: str) -> Callable[[str], list[str]]:
+        def read(text: str) -> list[str]:
+            unknown = sorted({*text.split(",")} - {*known})
+            if unknown:
+                raise argparse.ArgumentTypeError(
+                    f"must be among {', '.join(known)}, with commas between. Received {unknown}."
+                )
+            return text.split(",")
+
+        return read
 
     def numbers(text: str) -> list[int]:
         return [int(word) for word in text.split(",")]
 
     add = parser.add_argument
-    known = ", ".join(each.name for each in SYSTEMS)
-    add("--systems", type=words, default=["ours", "peers"], help=f"Among {known}, ours, peers.")
-    add("--sizes", type=words, default=list(SIZES), help="base, small.")
+    systems = list(dict.fromkeys(name for each in SYSTEMS for name in each.names))
+    forms = list(dict.fromkeys([*FORMS, *(each.split("/")[0] for each in FORMS)]))
+    ours = ["ours", "peers"]
+    add("--systems", type=words(*systems), default=ours, help=f"Among {', '.join(systems)}.")
+    add("--sizes", type=words(*SIZES), default=list(SIZES), help=f"Among {', '.join(SIZES)}.")
+    add("--forms", type=words(*forms), default=list(FORMS), help=f"Among {', '.join(forms)}.")
     add("--batches", type=numbers, default=list(BATCHES), help="Examples a call: 1,8,32.")
-    add("--forms", type=words, default=list(FORMS), help=f"Among {', '.join(FORMS)}, ids, texts.")
     add("--rounds", type=int, default=3, help="Turns of each program.")
     add("--seconds", type=float, default=1.0, help="A turn lasts so long at least.")
     add("--saved_model", action="append", default=[], help="Folder, or name=folder; repeatable.")
-    add("--texts", type=Path, default=ROOT / "sample_text.txt", help="A text a line, or .tsv.")
-    add("--vocab_file", default=str(ROOT / "sample" / "vocab.txt"), help="Of lower-cased text.")
+    add("--texts", type=Path, default=Path(SAMPLE_TEXT), help="A text a line, or .tsv.")
+    add("--vocab_file", default=SAMPLE_VOCABULARY, help="Of lower-cased text.")
     add("--activation", choices=ACTIVATIONS, default="erf", help="The form of GELU, in all.")
     add("--models", type=Path, default=ROOT / "benchmark_output" / "models", help="Their folder.")
     add("--prepare", action="store_true", help="Only make the models.")
@@ -430,25 +258,21 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def own_system(given: str) -> System:
-    """Returns the system of `--saved_model`."""
-    name, _, folder = given.rpartition("=")
-    return System(name or folder, "", str(Path(folder).resolve()))
-
-
 def main() -> None:
     """Prints the tables."""
     arguments = parse()
     python = peer_python(arguments.peer_python)
+    arguments.models = arguments.models.resolve()
     systems = choose_systems(arguments.systems) + list(map(own_system, arguments.saved_model))
     forms = [each for each in FORMS if {each, each.split("/")[0]} & {*arguments.forms}]
     texts = read_texts(arguments.texts, NUM_TEXTS)
     vocab_file = fill_vocabulary(arguments.vocab_file, arguments.models, VOCAB_SIZE)
     cases, lengths = make_cases(texts, vocab_file, forms, arguments.batches)
-    print(
-        f"{os.cpu_count()} cores; medians of {arguments.rounds} rounds; mixed: "
-        f"{min(lengths)} to {max(lengths)} tokens, {statistics.mean(lengths):.1f} on average.\n"
-    )
+    if not arguments.prepare:
+        print(
+            f"{describe(arguments.rounds)}The texts have {min(lengths)} to {max(lengths)} tokens, "
+            f"{statistics.mean(lengths):.1f} on average.\n"
+        )
     for name in arguments.sizes:
         size = SIZES[name]
         models = Models(
@@ -495,6 +319,10 @@ def run_size(
     print(f"### {name}: L={shape.num_layers} H={shape.hidden_size}\n")
     for case in cases:
         print(case_table(case, measured, shape, lengths, precisions), flush=True)
+    for precision in PRECISIONS:
+        reached = [peak for each in measured.peaks.values() for peak in each[precision]]
+        print(f"Peak in {precision}: {statistics.median(reached) / 1e9:.0f} GFLOP/s.")
+    print()
     rows = [(each.name, f"{models.megabytes(each):.0f}") for each in systems]
     print(format_table(("model files", "MB"), rows))
 

@@ -31,8 +31,8 @@ def open_loaded(folder: str, precision: str) -> Any:
 
 def make_saved_model(model: str, output: str, precision: str) -> None:
     """Writes a SavedModel of a classifier's folder of transformers."""
-    loaded = open_loaded(model, precision)
-    loaded.task.export(output, loaded.model)
+    loaded = open_loaded(model, "float32")
+    loaded.task.export(output, loaded.model, precision)
 
 
 def open_saved_model(folder: str) -> dict[str, Predict]:
@@ -64,13 +64,12 @@ def open_folder(folder: str, precision: str) -> dict[str, Predict]:
 def main() -> None:
     """Makes a SavedModel, or serves predictions."""
     setting = worker.read_setting()
+    model, precision = setting["model"], setting["precision"]
     if "output" in setting:
-        make_saved_model(setting["model"], setting["output"], setting["precision"])
+        make_saved_model(model, setting["output"], precision)
         return
-    if setting["program"] == "load":
-        predict = open_folder(setting["model"], setting["precision"])
-    else:
-        predict = open_saved_model(setting["model"])
+    is_loaded = setting["program"] == "load"
+    predict = open_folder(model, precision) if is_loaded else open_saved_model(model)
     prediction_worker.serve(setting["cases"], predict)
 
 

@@ -105,7 +105,7 @@ def define_flags() -> None:
     """Defines the flags."""
     flags.DEFINE_integer("rounds", 9, "Steps of each program per setting.", lower_bound=1)
     flags.DEFINE_multi_enum(
-        "settings", list(SETTINGS), list(SETTINGS), "What to measure; may be given repeatedly."
+        "settings", list(SETTINGS), list(SETTINGS), "What to measure; may be repeated."
     )
     flags.DEFINE_string("peer_python", None, "A Python that has torch and transformers.")
 

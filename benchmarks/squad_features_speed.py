@@ -1,7 +1,7 @@
 """Measures how fast SQuAD's questions become records, beside transformers' fast tokenizer.
 
-    python benchmarks/squad_features_speed.py --file=train-v1.1.json --vocab=vocab.txt \
-      [--peer_python=/path/to/python-with-transformers] [--rounds=3] [--processes=1]
+    python benchmarks/squad_features_speed.py [--file=train-v1.1.json --vocab=vocab.txt] \
+      [--rounds=3] [--processes=1]
 
 Here it is all that run_squad.py does before training: from a new process with nothing imported to
 the file of records, 384 tokens a window, stride 128. The peer's figure is for its windows alone,
@@ -10,17 +10,40 @@ turns; figures are processor time.
 """
 
 import argparse
+import copy
 import json
 import os
 import random
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+from turns import (
+    ROOT,
+    SAMPLE_VOCABULARY,
+    describe,
+    format_table,
+    median_ratio,
+    peer_python,
+    run_quietly,
+)
+
+QUESTIONS = str(ROOT / "sample" / "questions" / "train.json")
+
+
+def repeat(path: str, output: str, least: int) -> None:
+    """Writes the questions of a file so often that there are at least so many, with ids apart."""
+    articles = json.loads(Path(path).read_text(encoding="utf-8"))["data"]
+    count = sum(len(p["qas"]) for article in articles for p in article["paragraphs"])
+    copies = []
+    for number in range(-(-least // count)):
+        for article in copy.deepcopy(articles):
+            for question in (each for p in article["paragraphs"] for each in p["qas"]):
+                question["id"] = f"{question['id']}-{number}"
+            copies.append(article)
+    Path(output).write_text(json.dumps({"version": "1.1", "data": copies}), encoding="utf-8")
 
 
 def make_records(arguments: argparse.Namespace) -> None:
@@ -68,19 +91,20 @@ def run(python: str, worker: str, arguments: argparse.Namespace, output: str) ->
     for name in ("file", "vocab", "processes"):
         command.append(f"--{name}={getattr(arguments, name)}")
     before = os.times()
-    result = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    printed = run_quietly(command)
     after = os.times()
     user = after.children_user - before.children_user
-    return user + after.children_system - before.children_system, result.stdout
+    return user + after.children_system - before.children_system, printed
 
 
 def main() -> None:
     """Prints the medians."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("--file", required=True, help="Questions to train on, in SQuAD's JSON.")
-    parser.add_argument("--vocab", required=True, help="Vocabulary for lower-cased text.")
+    parser.add_argument("--file", default=QUESTIONS, help="Questions to train on, SQuAD's JSON.")
+    parser.add_argument("--vocab", default=SAMPLE_VOCABULARY, help="Of lower-cased text.")
     parser.add_argument("--peer_python", help="Python that can import transformers.")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--questions", type=int, default=2000, help="At least; else repeated.")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--worker", choices=["here", "peer"], help=argparse.SUPPRESS)
     parser.add_argument("--output", help=argparse.SUPPRESS)
@@ -88,22 +112,28 @@ def main() -> None:
     if arguments.worker:
         {"here": make_records, "peer": make_peer_windows}[arguments.worker](arguments)
         return
-    here, peer = [], []
+    python = peer_python(arguments.peer_python)
+    here, peer, counts = [], [], set()
     with tempfile.TemporaryDirectory() as folder:
+        repeat(arguments.file, f"{folder}/questions.json", arguments.questions)
+        arguments.file = f"{folder}/questions.json"
         for _ in range(arguments.rounds):
             seconds, printed = run(sys.executable, "here", arguments, f"{folder}/records")
-            here.append((seconds, int(printed)))
-            if arguments.peer_python:
-                _, printed = run(arguments.peer_python, "peer", arguments, "")
-                count, own = printed.split()
-                peer.append((float(own), int(count)))
-    for name, results in (("this project", here), ("transformers", peer)):
-        if results:
-            times = [seconds for seconds, _ in results]
-            spread = f"{min(times):.2f} to {max(times):.2f}"
-            print(
-                f"{name:13} {statistics.median(times):5.2f} s ({spread}), {results[0][1]} windows"
-            )
+            here.append(seconds)
+            counts.add(printed.strip())
+            _, printed = run(python, "peer", arguments, "")
+            peer.append(float(printed.split()[1]))
+            counts.add(printed.split()[0])
+    rows = [
+        ("ours, from start to file", f"{statistics.median(here):.2f}", "1.00"),
+        (
+            "transformers, windows alone",
+            f"{statistics.median(peer):.2f}",
+            f"{median_ratio(peer, here):.2f}",
+        ),
+    ]
+    print(f"{describe(arguments.rounds)}Windows: {', '.join(sorted(counts))}.\n")
+    print(format_table(("SQuAD's windows", "CPU s", "times as long"), rows))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Measures how fast text becomes ids, beside tokenizing without a memo and Hugging Face tokenizers.
 
-    python benchmarks/tokenization_speed.py --text='books/*.txt' --vocab=vocab.txt [--megabytes=40]
+    python benchmarks/tokenization_speed.py [--text='books/*.txt' --vocab=vocab.txt]
 
 The text is read again from the start until there are so many megabytes of it. All take turns on
 pieces of 2 MB of it, line by line and all lines of a piece at once, each tokenizer keeping what it
@@ -13,12 +13,14 @@ import functools
 import glob
 import itertools
 import os
+import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+from turns import ROOT, SAMPLE_TEXT, SAMPLE_VOCABULARY, describe, format_table, median_ratio
+
+sys.path.insert(0, str(ROOT))
 
 import tokenization
 
@@ -70,26 +72,39 @@ def make_tokenizers(vocab_file: str) -> dict[str, Callable[[list[str]], object]]
     return tokenizers
 
 
-def main() -> None:
-    """Prints MB/s of processor time for each."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("--text", required=True, help="Pattern of text files.")
-    parser.add_argument("--vocab", required=True, help="Vocabulary for lower-cased text.")
-    parser.add_argument("--megabytes", type=float, default=40)
-    arguments = parser.parse_args()
-    tokenizers = make_tokenizers(arguments.vocab)
-    seconds = dict.fromkeys(tokenizers, 0.0)
-    megabytes = 0.0
-    for lines in read_pieces(arguments.text, int(arguments.megabytes * 1e6)):
-        megabytes += sum(len(line.encode()) + 1 for line in lines) / 1e6
+def measure(
+    tokenizers: dict[str, Callable[[list[str]], object]], pieces: Iterator[list[str]]
+) -> dict[str, list[float]]:
+    """Returns of each piece of the text the MB/s of processor time of each tokenizer."""
+    speeds: dict[str, list[float]] = {name: [] for name in tokenizers}
+    for lines in pieces:
+        megabytes = sum(len(line.encode()) + 1 for line in lines) / 1e6
         for name, tokenize in tokenizers.items():
             start = time.process_time()
             tokenize(lines)
-            seconds[name] += time.process_time() - start
-    fastest = min(seconds.values())
-    for name, taken in seconds.items():
-        ratio = taken / fastest
-        print(f"{name:22} {megabytes / taken:6.2f} MB/s, {ratio:.1f} times as long as the fastest")
+            speeds[name].append(megabytes / (time.process_time() - start))
+    return speeds
+
+
+def main() -> None:
+    """Prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--text", default=SAMPLE_TEXT, help="Pattern of text files.")
+    parser.add_argument("--vocab", default=SAMPLE_VOCABULARY, help="Of lower-cased text.")
+    parser.add_argument("--megabytes", type=float, default=40, help="Read at least; 2 a round.")
+    arguments = parser.parse_args()
+    tokenizers = make_tokenizers(arguments.vocab)
+    speeds = measure(tokenizers, read_pieces(arguments.text, int(arguments.megabytes * 1e6)))
+    ours = next(iter(speeds.values()))
+    rows = [
+        (name, f"{statistics.median(each):.2f}", f"{median_ratio(ours, each):.2f}")
+        for name, each in speeds.items()
+    ]
+    size = sum(os.path.getsize(path) for path in glob.glob(arguments.text)) / 1e6
+    times = max(1, round(len(ours) * PIECE / 1e6 / size))
+    print(describe(len(ours)))
+    print(f"{size:.2f} MB of text, read {times} times: what it says again is remembered.\n")
+    print(format_table(("tokenizer", "MB/s", "times as long"), rows))
 
 
 if __name__ == "__main__":

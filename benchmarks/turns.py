@@ -4,11 +4,12 @@ What else a machine does meets all alike where the programs take turns. So speed
 within a round, and a figure is a median over rounds.
 """
 
+import contextlib
 import json
 import os
-import platform
 import statistics
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +17,10 @@ from typing import Any
 
 FOLDER = Path(__file__).resolve().parent
 ROOT = FOLDER.parent
+
+# What is read where no text is named.
+SAMPLE_TEXT = str(ROOT / "sample_text.txt")
+SAMPLE_VOCABULARY = str(ROOT / "sample" / "vocab.txt")
 
 # Threads of some libraries spin on after their work is done, for less than so many seconds.
 PAUSE = 0.1
@@ -28,15 +33,27 @@ def peer_python(given: str | None = None) -> str:
       given: The one that a flag names.
 
     Raises:
-      ValueError: where there is none.
+      SystemExit: where there is none.
     """
     python = given or str(ROOT / ".venv-bench" / "bin" / "python")
     if not os.path.exists(python):
-        raise ValueError(
-            f"The programs that are measured beside must be installed. There is no {python!r}. "
-            "`make .venv-bench` makes it."
+        raise SystemExit(
+            "The programs that are measured beside must be installed. There is no "
+            f"{python!r}. `make .venv-bench` makes the one of benchmarks/requirements.txt."
         )
     return python
+
+
+def run_quietly(command: Sequence[str], **options: Any) -> str:
+    """Runs a program and returns what it writes to the standard output.
+
+    Raises:
+      ValueError: with what else it wrote, where it fails.
+    """
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
+    if done.returncode:
+        raise ValueError(f"{command!r} must succeed. It said:\n{done.stderr[-4000:]}")
+    return done.stdout
 
 
 class Worker:
@@ -50,6 +67,8 @@ class Worker:
 
     def __init__(self, python: str, script: str, setting: Mapping[str, Any]) -> None:
         threads = str(os.cpu_count())
+        # Libraries have much to say; it matters only when they fail.
+        self._messages = tempfile.TemporaryFile()  # noqa: SIM115 (__exit__ closes it)
         self.process = subprocess.Popen(
             [python, str(FOLDER / script), json.dumps(setting)],
             env={
@@ -60,6 +79,7 @@ class Worker:
             },
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            stderr=self._messages,
             text=True,
         )
 
@@ -68,6 +88,7 @@ class Worker:
 
     def __exit__(self, *_: object) -> None:
         self.process.communicate("")
+        self._messages.close()
 
     def ask(self, measure: str, **arguments: Any) -> Any:
         """Returns what the worker's measure of that name does."""
@@ -75,16 +96,31 @@ class Worker:
         assert self.process.stdout
         time.sleep(PAUSE)
         line = json.dumps({"measure": measure, **arguments})
-        print(line, file=self.process.stdin, flush=True)
+        with contextlib.suppress(BrokenPipeError):  # It has failed already.
+            print(line, file=self.process.stdin, flush=True)
         answer = self.process.stdout.readline()
         if not answer:
-            raise ValueError(f"{self.process.args!r} must answer. Its own message is above.")
+            self.process.wait()
+            self._messages.seek(0)
+            messages = self._messages.read().decode(errors="replace")
+            raise ValueError(f"{self.process.args!r} must answer. It said:\n{messages[-4000:]}")
         return json.loads(answer)
 
 
-def describe(rounds: int) -> str:
-    """Returns a line that tells what a table's figures are, and where they were measured."""
-    return f"Medians of {rounds} rounds, {os.cpu_count()} cores, {platform.machine()}.\n"
+def describe(rounds: int, peaks: Mapping[str, Sequence[float]] | None = None) -> str:
+    """Returns a line that tells what the figures are, and what the machine reached beside.
+
+    Args:
+      rounds: Of which they are medians.
+      peaks: Of matrix products, in FLOP/s, by precision.
+    """
+    line = f"Medians of {rounds} rounds in turns, {os.cpu_count()} cores."
+    if peaks:
+        reached = [
+            f"{statistics.median(each) / 1e9:.0f} GFLOP/s in {name}" for name, each in peaks.items()
+        ]
+        line += f" Peak of matrix products: {', '.join(reached)}."
+    return f"{line}\n"
 
 
 def median_ratio(numbers: Sequence[float], reference: Sequence[float]) -> float:

@@ -1,0 +1,146 @@
+r"""Runs the benchmarks one after the other and writes what they print as one page in Markdown.
+
+    python benchmarks/page.py [--rounds=3] [--quick] [prediction] [pretraining_step] ...
+
+    python benchmarks/page.py --vocab_file=vocab.txt --texts='books/*.txt' \
+      --sentences=SST-2/dev.tsv --mrpc=glue/MRPC --squad=train-v1.1.json
+
+Without names, all of them, on this project's own samples or the files named here. --quick takes
+small models and little text, for minutes rather than an hour. The page is also written to
+benchmark_output/benchmarks.md, as far as it is, so that an interrupted run leaves what it has.
+"""
+
+import argparse
+import os
+import platform
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import datetime, timezone
+from pathlib import Path
+
+from turns import FOLDER, ROOT
+
+PAGE = ROOT / "benchmark_output" / "benchmarks.md"
+
+
+def named(**flags: object) -> list[str]:
+    """Returns the flags that have a value."""
+    return [f"--{name}={value}" for name, value in flags.items() if value is not None]
+
+
+def peak(given: argparse.Namespace) -> list[str]:
+    """Returns the flags of peak.py."""
+    return named(rounds=given.rounds)
+
+
+def prediction(given: argparse.Namespace) -> list[str]:
+    """Returns the flags of prediction.py."""
+    flags = named(rounds=given.rounds, texts=given.sentences, vocab_file=given.vocab_file)
+    return [*flags, *["--sizes=small", "--seconds=0.3"] * given.quick]
+
+
+def pretraining_step(given: argparse.Namespace) -> list[str]:
+    """Returns the flags of pretraining_step.py."""
+    tiny = ["--settings=tiny/float32", "--settings=tiny/bfloat16"]
+    return [*named(rounds=given.rounds), *tiny * given.quick]
+
+
+def fine_tuning(given: argparse.Namespace) -> list[str]:
+    """Returns the flags of fine_tuning.py."""
+    flags = named(rounds=given.rounds, data_dir=given.mrpc, vocab_file=given.vocab_file)
+    return [*flags, "--shapes=mini", *["--examples=320"] * given.quick]
+
+
+def tokenization_speed(given: argparse.Namespace) -> list[str]:
+    """Returns the flags of tokenization_speed.py."""
+    megabytes = 2 * given.rounds if given.quick else None
+    return named(text=given.texts, vocab=given.vocab_file, megabytes=megabytes)
+
+
+def squad_features_speed(given: argparse.Namespace) -> list[str]:
+    """Returns the flags of squad_features_speed.py."""
+    return named(rounds=given.rounds, file=given.squad, vocab=given.vocab_file)
+
+
+def feature_speed(given: argparse.Namespace) -> list[str]:
+    """Returns the flags of feature_speed.py."""
+    flags = named(rounds=given.rounds, text=given.texts, vocab_file=given.vocab_file)
+    return [*flags, *["--hidden_size=256", "--num_layers=4"] * given.quick]
+
+
+BENCHMARKS: dict[str, Callable[[argparse.Namespace], list[str]]] = {
+    each.__name__: each
+    for each in (
+        peak,
+        prediction,
+        pretraining_step,
+        fine_tuning,
+        tokenization_speed,
+        squad_features_speed,
+        feature_speed,
+    )
+}
+
+
+def processor() -> str:
+    """Returns the name of the processor."""
+    cpus = Path("/proc/cpuinfo")
+    lines = cpus.read_text(encoding="utf-8").splitlines() if cpus.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def write(text: str) -> None:
+    """Adds to the page, here and in its file."""
+    print(text, end="", flush=True)
+    with PAGE.open("a", encoding="utf-8") as file:
+        file.write(text)
+
+
+def run(name: str, given: argparse.Namespace) -> bool:
+    """Runs a benchmark into the page; returns whether it succeeded."""
+    flags = BENCHMARKS[name](given)
+    write(f"\n## {name}\n\n`python {shlex.join(['benchmarks/' + name + '.py', *flags])}`\n\n")
+    command = [sys.executable, str(FOLDER / f"{name}.py"), *flags]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        for line in process.stdout:
+            write(line)
+    if process.returncode:
+        write(f"It failed with status {process.returncode}.\n")
+    return process.returncode == 0
+
+
+def main() -> None:
+    """Writes the page."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("names", nargs="*", help=f"Among {', '.join(BENCHMARKS)}; none for all.")
+    add("--rounds", type=int, default=3, help="Turns of each program.")
+    add("--quick", action="store_true", help="Small models, little text.")
+    add("--vocab_file", help="Vocabulary of lower-cased text.")
+    add("--texts", help="Pattern of text files to tokenize and encode.")
+    add("--sentences", help="What to predict: a text a line, or a .tsv.")
+    add("--mrpc", help="Folder with MRPC's train.tsv to fine-tune on.")
+    add("--squad", help="Questions in SQuAD's JSON.")
+    given = parser.parse_args()
+    unknown = {*given.names} - {*BENCHMARKS}
+    if unknown or given.rounds < 1:
+        parser.error(
+            f"names must be among {', '.join(BENCHMARKS)}, and --rounds at least 1. Received "
+            f"{sorted(unknown)} and {given.rounds}."
+        )
+    PAGE.parent.mkdir(exist_ok=True)
+    PAGE.write_text("", encoding="utf-8")
+    now = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+    write(f"# Benchmarks\n\n{processor()}, {os.cpu_count()} cores, {now}.\n")
+    failed = [name for name in given.names or BENCHMARKS if not run(name, given)]
+    sys.exit(f"Failed: {', '.join(failed)}." if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
