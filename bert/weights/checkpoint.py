@@ -218,7 +218,8 @@ class Stored:
         self._check_shapes({v.path: list(v.shape) for v in found})
         values = self.read([v.path for v in found])
         for variable in found:
-            variable.assign(values[variable.path])
+            # Each array goes when TensorFlow has its copy: memory need not hold them all twice.
+            variable.assign(values.pop(variable.path))
         self._report(found, missing)
 
     def _report(self, found: Sequence[keras.Variable], missing: Sequence[str]) -> None:
@@ -447,9 +448,10 @@ class Checkpoints:
                     f"{stored.shapes[name]} in {prefix!r} and {list(variable.shape)} in the model."
                 )
         values = stored.read([*variables, GLOBAL_STEP])
+        step = int(values[GLOBAL_STEP])
         for name, variable in variables.items():
-            variable.assign(values[name])
-        return int(values[GLOBAL_STEP])
+            variable.assign(values.pop(name))
+        return step
 
 
 @functools.lru_cache
