@@ -185,12 +185,21 @@ def _is_number(value: Any) -> bool:
 
 def gelu(x: Tensor) -> Tensor:
     """Returns the Gaussian error linear unit in its tanh form (original: modeling.py, gelu)."""
-    return ops.gelu(x, approximate=True)
+    wide = _widen(x)
+    # Products rather than a power, which TensorFlow turns into products in some places, not in all:
+    # a layer that is computed again must come to the same bits.
+    inner = math.sqrt(2 / math.pi) * (wide + 0.044715 * (wide * wide * wide))
+    return ops.cast(0.5 * wide * (1.0 + ops.tanh(inner)), x.dtype)
 
 
 def gelu_erf(x: Tensor) -> Tensor:
     """Returns the Gaussian error linear unit in its exact form, x Φ(x), as transformers has it."""
-    return ops.gelu(x, approximate=False)
+    return ops.cast(ops.gelu(_widen(x), approximate=False), x.dtype)
+
+
+def _widen(x: Tensor) -> Tensor:
+    """Returns float16 as float32: its smallest numbers depend on the order of the factors."""
+    return ops.cast(x, "float32") if keras.backend.standardize_dtype(x.dtype) == "float16" else x
 
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor] | None] = {
@@ -540,12 +549,29 @@ class TransformerLayer(ConfiguredLayer):
         attended = self.attention(queries, inputs, input_mask, training=training)
         return self.output_projection(self.intermediate(attended), attended, training=training)
 
+    def dropout_seed(self) -> Tensor | None:
+        """Returns a seed for all masks of a call, int32 [2]; None where nothing is dropped out.
+
+        It is that of the context `dropout_seed`, or else drawn from a generator of the layer.
+        """
+        dropouts = (self.attention.self_attention.dropout, self.output_projection.dropout)
+        drawing = [dropout.seed_generator for dropout in dropouts if dropout.rate]
+        seed = _DROPOUT_SEED.get()
+        if seed is None and drawing:
+            return ops.cast(drawing[0].next(), "int32")
+        return seed if drawing else None
+
 
 class Encoder(ConfiguredLayer):
     """The stack of Transformer layers; gives the list of all layers' outputs, [B·S, H] each.
 
     Given `positions`, int32 [B, Q], and an `input_mask` [B, S], the last layer computes the tokens
     there alone: [B·Q, H].
+
+    Attributes:
+      gradient_checkpointing: Whether training keeps no more of a layer for the backward pass than
+        its inputs, and computes the rest again (Chen et al., Training Deep Nets with Sublinear
+        Memory Cost).
     """
 
     def __init__(self, config: BertConfig, **kwargs: Any) -> None:
@@ -554,6 +580,7 @@ class Encoder(ConfiguredLayer):
             TransformerLayer(config, name=f"layer_{index}", dtype=self.dtype_policy)
             for index in range(config.num_hidden_layers)
         ]
+        self.gradient_checkpointing = False
 
     def build(self, *_: Any) -> None:
         for layer in self.transformer_layers:
@@ -569,14 +596,52 @@ class Encoder(ConfiguredLayer):
         *lower, last = self.transformer_layers
         outputs = []
         for layer in lower:
-            inputs = layer(inputs, inputs, input_mask, training=training)
+            inputs = self._call_layer(layer, inputs, input_mask, None, training)
             outputs.append(inputs)
-        queries = inputs
-        if positions is not None:
-            queries = gather_tokens(inputs, positions, ops.shape(input_mask)[1])
-            asking = ops.expand_dims(ops.ones_like(positions), 2)
-            input_mask = ops.expand_dims(input_mask, 1) * asking  # [B, Q, K]
-        return [*outputs, last(queries, inputs, input_mask, training=training)]
+        return [*outputs, self._call_layer(last, inputs, input_mask, positions, training)]
+
+    def _call_layer(
+        self,
+        layer: TransformerLayer,
+        inputs: Tensor,
+        input_mask: Tensor,
+        positions: Tensor | None,
+        training: bool | None,
+    ) -> Tensor:
+        def compute(inputs: Tensor) -> Tensor:
+            queries, mask = inputs, input_mask
+            if positions is not None:
+                queries = gather_tokens(inputs, positions, ops.shape(input_mask)[1])
+                asking = ops.expand_dims(ops.ones_like(positions), 2)
+                mask = ops.expand_dims(input_mask, 1) * asking  # [B, Q, K]
+            return layer(queries, inputs, mask, training=training)
+
+        if self.gradient_checkpointing and training:
+            return _computed_again(compute, inputs, layer.dropout_seed())
+        return compute(inputs)
+
+
+def _computed_again(
+    compute: Callable[[Tensor], Tensor], inputs: Tensor, seed: Tensor | None
+) -> Tensor:
+    """Returns `compute(inputs)`, of which the backward pass has nothing but `inputs`.
+
+    Args:
+      compute: A function of [B·S, H].
+      inputs: [B·S, H].
+      seed: That of `dropout_seed`, None where nothing is dropped out.
+    """
+
+    def seeded(inputs: Tensor) -> Tensor:
+        if seed is None:
+            return compute(inputs)
+        # Adds 0, which only the values tell. TensorFlow would find masks of the seed alone to be
+        # the same in both passes, and keep them from one to the other.
+        zero = ops.cast(ops.sum(ops.abs(inputs[:1, :1])) < 0, "int32")
+        with dropout_seed(seed + zero):
+            return compute(inputs)
+
+    return keras.remat(seeded)(inputs)
 
 
 def gather_tokens(inputs: Tensor, positions: Tensor, length: Tensor) -> Tensor:
@@ -637,6 +702,11 @@ class BertModel(ConfiguredLayer):
       scope: The layer's name.
       name: The layer's name where there is no `scope`.
       **kwargs: Keras' arguments of every layer.
+
+    Attributes:
+      gradient_checkpointing: As that of `Encoder`, to be set before the model is trained. With the
+        training loop of this project the numbers are the same bit for bit; with Keras' `fit` they
+        differ by rounding and by the masks of dropout.
     """
 
     def __init__(  # noqa: PLR0913 (the original's arguments)
@@ -679,6 +749,14 @@ class BertModel(ConfiguredLayer):
             training = not isinstance(input_ids, keras.KerasTensor)
             outputs = self(inputs, training=training)
             self._outputs = types.SimpleNamespace(**outputs)
+
+    @property
+    def gradient_checkpointing(self) -> bool:
+        return self.encoder.gradient_checkpointing
+
+    @gradient_checkpointing.setter
+    def gradient_checkpointing(self, value: bool) -> None:
+        self.encoder.gradient_checkpointing = value
 
     def get_pooled_output(self) -> Tensor:
         return self._output("pooled_output")

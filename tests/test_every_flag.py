@@ -674,6 +674,8 @@ TRAINING = {
     "log_every_steps": Case(2, steps_told),
     # The masks of dropout depend on the number of parts.
     "gradient_accumulation_steps": Case(2, weights, bert_config_file=with_dropout),
+    # The weights are the same bit for bit.
+    "gradient_checkpointing": Case(True, told("^Memory: ")),
     "precision": Case("mixed_bfloat16", weights),
     "strategy": Case("mirrored", told("^Devices: .* used by MirroredStrategy")),
     "resume_with_changes": Case(True, error, fails=True, run_before={"seed": 3}),

@@ -849,3 +849,29 @@ def test_shapes_are_told_as_a_call_gives_them(tiny_config, dtype, positions):
         pairs = zip(keras.tree.flatten(told[name]), keras.tree.flatten(given[name]), strict=True)
         for one, other in pairs:
             assert (one.shape, one.dtype) == (tuple(other.shape), other.dtype.name), name
+
+
+def test_layers_that_are_computed_again_have_the_masks_of_their_first_pass(tiny_config):
+    encoder = modeling.Encoder(change(tiny_config, hidden_dropout_prob=0.5))
+    encoder.gradient_checkpointing = True
+    encoder.build(None)
+    spread(encoder)
+    rng = np.random.RandomState(2)
+    inputs, direction, weights = (
+        tf.constant(rng.normal(size=(6, tiny_config.hidden_size)), tf.float32) for _ in range(3)
+    )
+    generators = [layer.seed_generator for layer in dropouts(encoder).values()]
+
+    def value(at):
+        for generator in generators:
+            generator.state.assign([5, 7])
+        return tf.reduce_sum(encoder(at, tf.ones((2, 3)), training=True)[-1] * weights)
+
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        total = value(inputs)
+    slope = tf.reduce_sum(tape.gradient(total, inputs) * direction)
+    # Other masks would have another slope altogether.
+    step = 1e-2
+    found = (value(inputs + step * direction) - value(inputs - step * direction)) / (2 * step)
+    assert float(slope) == pytest.approx(float(found), rel=0.02)

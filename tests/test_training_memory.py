@@ -86,6 +86,20 @@ def test_more_of_anything_needs_more():
     assert estimate_memory(BASE, **given, is_training=False).total < total / 4
 
 
+def test_layers_that_are_computed_again_need_less_than_half():
+    given = {"num_sequences": 8, "length": 512}
+    kept = estimate_memory(BASE, **given)
+    again = estimate_memory(BASE, **given, gradient_checkpointing=True)
+    assert again.total < kept.total / 2
+    assert (again.weights, again.training) == (kept.weights, kept.training)
+    one = change(BASE, num_hidden_layers=1)
+    # Of one layer, there is no less to keep.
+    assert (
+        estimate_memory(one, **given).batch
+        < estimate_memory(one, **given, gradient_checkpointing=True).batch
+    )
+
+
 def make_settings(folder, kind=EvaluatedSettings, **changes):
     return kind(output_dir=str(folder), do_train=True, **changes)
 
@@ -102,7 +116,11 @@ def test_needs_are_told_and_warned_of_where_there_is_less(tmp_path, tiny_config,
     assert [line.split(":")[0] for line in told] == ["Memory", "Disk"]
     huge = dataclasses.replace(settings, train_batch_size=10**9)
     _, warning, _ = tell(huge, tiny_config, log)
-    assert "of memory will be needed" in warning and "Lower --train_batch_size" in warning
+    assert "of memory will be needed" in warning
+    assert "Give --gradient_checkpointing, lower --train_batch_size" in warning
+    again = dataclasses.replace(huge, gradient_checkpointing=True)
+    _, warning, _ = tell(again, tiny_config, log)
+    assert "Lower --train_batch_size" in warning and "--gradient_ch" not in warning
     # As many parts as examples need what one needs.
     parts = dataclasses.replace(huge, gradient_accumulation_steps=10**9)
     assert len(tell(parts, tiny_config, log)) == 2

@@ -333,7 +333,8 @@ _ROOM = (
 )
 _MEMORY = (
     "Lower `--train_batch_size`, `--eval_batch_size` or `--max_seq_length`, or the number of "
-    "processes; `--gradient_accumulation_steps` trains the same in less memory."
+    "processes; `--gradient_accumulation_steps` and `--gradient_checkpointing` train the same in "
+    "less memory."
 )
 
 

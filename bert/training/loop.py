@@ -24,9 +24,10 @@ from bert.files import manifest
 from bert.training import fit, surroundings
 from bert.training.devices import tell_gpus
 from bert.training.keeper import REMEDY, Keeper, NonFiniteLossError
-from bert.training.memory import tell_needs
+from bert.training.memory import encoders_of, tell_needs
 from bert.training.plan import Plan
 from bert.training.progress import ProgressLog, steps_between_points
+from bert.training.rewriting import without_remapping
 from bert.training.train_log import TrainLog
 from bert.weights import checkpoint, provenance
 from bert.weights.checkpoint import Stored
@@ -181,6 +182,8 @@ class Trainer:
         signature: Mapping[str, tf.TensorSpec] | None = None,
     ) -> "Trainer":
         """Returns the trainer that the flags of a script ask for."""
+        for bert in encoders_of(model):
+            bert.gradient_checkpointing = settings.gradient_checkpointing
         return cls(
             model,
             optimizer,
@@ -213,7 +216,8 @@ class Trainer:
     def train_step(self, batch: Batch) -> dict[str, float]:
         """Takes one step and returns its loss, the loss's parts, learning rate and norm."""
         asked = [tf.constant(float(stop_signal() is not None))] if self._has_several_workers else []
-        per_replica = self._step_function(batch, *asked)
+        with without_remapping():
+            per_replica = self._step_function(batch, *asked)
         values = self.strategy.experimental_local_results(per_replica)[0].numpy()
         results = dict(zip(self._result_names, values.tolist(), strict=True))
         self.is_stop_agreed = results.pop(_STOP, 0.0) > 0
@@ -467,8 +471,7 @@ class Run:
             provenance.end(self._settings.output_dir)
 
     def _tell_needs(self, batches: Any, num_train_steps: int) -> None:
-        layers = self.trainer.model.layers
-        for bert in (layer for layer in layers if isinstance(layer, modeling.BertModel)):
+        for bert in encoders_of(self.trainer.model):
             tell_needs(
                 self._settings,
                 bert.config,

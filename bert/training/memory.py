@@ -2,13 +2,14 @@
 
 import dataclasses
 
+import keras
 import tensorflow as tf
 from absl import logging
 
 from bert.command_line.settings import TrainingSettings
 from bert.files.machine import free_disk, free_memory, gpu_memory, size_text
 from bert.weights.variables import count_parameters
-from modeling import BertConfig
+from modeling import BertConfig, BertModel
 
 # Weights, gradients and the optimizer's two slots, all float32.
 _BYTES = 4
@@ -21,6 +22,11 @@ _KEPT_SCORES = 3
 _HALF_PRECISION = 0.6
 # Logits over the vocabulary, their softmax and its gradient.
 _LOGITS = 3
+
+
+def encoders_of(model: keras.Model) -> list[BertModel]:
+    """Returns the encoders among the layers of a model."""
+    return [layer for layer in model.layers if isinstance(layer, BertModel)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +56,7 @@ def estimate_memory(
     precision: str = "float32",
     is_training: bool = True,
     num_predictions: int = 0,
+    gradient_checkpointing: bool = False,
 ) -> MemoryNeeds:
     """Returns what a model needs on each device.
 
@@ -61,13 +68,17 @@ def estimate_memory(
       precision: As `--precision`.
       is_training: Whether activations are kept, and there are gradients and slots.
       num_predictions: Masked tokens per sequence.
+      gradient_checkpointing: Whether the inputs alone are kept of all layers but one.
     """
     weights = _BYTES * count_parameters(config)
     scores = _KEPT_SCORES * config.num_attention_heads * length
     # The feed-forward layer's share of the values is as many times wider as it is.
     width = config.hidden_size * 20 + config.intermediate_size * (_KEPT_VALUES - 20) // 4
-    layers = config.num_hidden_layers if is_training else 1
-    values = num_sequences * length * layers * (width + scores)
+    layer = width + scores
+    kept = layer * (config.num_hidden_layers if is_training else 1)
+    if gradient_checkpointing:
+        kept = layer + config.hidden_size * config.num_hidden_layers
+    values = num_sequences * length * kept
     logits = _LOGITS * num_sequences * num_predictions * config.vocab_size
     share = 1.0 if precision == "float32" else _HALF_PRECISION
     return MemoryNeeds(
@@ -137,8 +148,10 @@ def tell_training_memory(
             length=settings.max_seq_length,  # type: ignore[attr-defined]
             precision=settings.precision,
             num_predictions=getattr(settings, "max_predictions_per_seq", 0),
+            gradient_checkpointing=settings.gradient_checkpointing,
         ),
-        "Lower --train_batch_size or --max_seq_length, or raise --gradient_accumulation_steps.",
+        f"{'Lower' if settings.gradient_checkpointing else 'Give --gradient_checkpointing, lower'} "
+        "--train_batch_size or --max_seq_length, or raise --gradient_accumulation_steps.",
     )
 
 
