@@ -20,6 +20,8 @@ class Metrics:
     """
 
     def __init__(self, num_waiting: Callable[[], int]) -> None:
+        # When each series began is of use to few, and as many lines again.
+        prometheus_client.disable_created_metrics()
         self._registry = registry = prometheus_client.CollectorRegistry()
         prometheus_client.ProcessCollector(registry=registry)
         prometheus_client.PlatformCollector(registry=registry)
