@@ -531,8 +531,8 @@ def ask_server(script: Any, settings: Any, _: Path) -> Any:
         page = served_models.fetch(server, "/").body
         name = re.search('"name":"([^"]+)"', page)[1]
         address = f"/v1/models/{name}:predict"
-        half.sendall(f"POST {address} HTTP/1.1\r\nContent-Length: 9\r\n\r\n".encode())
-        rows = ["red a b c d e f g h"] * 5 if "[MASK]" not in page else ["the [MASK]"]
+        half.sendall(f"POST {address} HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n".encode())
+        rows = ["red a b c d e f g h"] * 5 if '"kind":"fill_mask"' not in page else ["the [MASK]"]
         one, other = (
             served_models.fetch(server, address, {"instances": each}) for each in (rows, rows[:1])
         )
