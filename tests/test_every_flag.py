@@ -907,7 +907,7 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "architecture": Case("BertForQuestionAnswering", error, fails=True, model_dir=untold),
         "task_name": Case("cola", answered(3), model_dir=untold),
         "labels": Case("one", error, fails=True, model_dir=untold),
-        "is_pair": Case(True, error, fails=True, model_dir=untold),
+        "is_pair": Case(True, answered(3), model_dir=untold),
         "max_seq_length": Case(5, answered(3)),
     },
     "extract_features": {
