@@ -18,7 +18,6 @@ from bert.export.tokenizer import GraphTokenizer
 from bert.files.durable import remove, rename, sync, sync_tree
 from bert.files.outputs import check_saved_model
 from bert.training.batches import round_up
-from bert.training.inference import infer
 
 Tensor = Any
 
@@ -102,7 +101,9 @@ class ExportedModel(tf.Module):
         self.tokenizer = GraphTokenizer(tokenizer)
         self.max_seq_length = max_seq_length
         self.inputs = tuple(model.input)
-        self._call = lambda features: infer(model, features)
+        # Not by `inference.infer`, whose form suits the processor that it runs on: an export may be
+        # served by any.
+        self._call = lambda features: model(features, training=False)
         self._outputs = dict(model.output)
 
     def run(self, features: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -16,6 +16,8 @@ Tensor = Any
 def infer(model: keras.Model, inputs: Any) -> Any:
     """Returns a model's outputs, as `model(inputs, training=False)` does within rounding.
 
+    The graph is for the machine that makes it: cuDNN has no normalization of this epsilon.
+
     Args:
       model: Of layers of `modeling`.
       inputs: As the model takes them.
