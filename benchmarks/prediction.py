@@ -306,21 +306,17 @@ def run_size(
         peak = stack.enter_context(
             Worker(sys.executable, "peak.py", {"hidden_size": models.size.hidden_size})
         )
-        measured = measure(
-            workers,
-            {each.name: each.forms for each in systems},
-            peak,
-            list(cases),
-            arguments.rounds,
-            arguments.seconds,
-        )
-    precisions = {each.name: each.precision for each in systems}
-    shape = models.size
-    print(f"### {name}: L={shape.num_layers} H={shape.hidden_size}\n")
-    for case in cases:
-        print(case_table(case, measured, shape, lengths, precisions), flush=True)
-    for precision in PRECISIONS:
-        reached = [peak for each in measured.peaks.values() for peak in each[precision]]
+        precisions = {each.name: each.precision for each in systems}
+        forms = {each.name: each.forms for each in systems}
+        shape = models.size
+        peaks: dict[str, list[float]] = {each: [] for each in PRECISIONS}
+        print(f"### {name}: L={shape.num_layers} H={shape.hidden_size}\n")
+        for case in cases:
+            measured = measure(workers, forms, peak, [case], arguments.rounds, arguments.seconds)
+            print(case_table(case, measured, shape, lengths, precisions), flush=True)
+            for precision, reached in measured.peaks[case].items():
+                peaks[precision] += reached
+    for precision, reached in peaks.items():
         print(f"Peak in {precision}: {statistics.median(reached) / 1e9:.0f} GFLOP/s.")
     print()
     rows = [(each.name, f"{models.megabytes(each):.0f}") for each in systems]
