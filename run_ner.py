@@ -18,6 +18,7 @@ import tokenization
 from bert.command_line import flags as common_flags
 from bert.command_line.checks import Checks, start
 from bert.command_line.console import run_script
+from bert.command_line.exports import read_exports
 from bert.command_line.flags import flag
 from bert.command_line.settings import FileSettings
 from bert.files.split import find_split
@@ -196,6 +197,11 @@ def open_task(
     if not settings.feature_based:
         return Tagging(**common)
     assert settings.feature_layers and settings.lstm_size
+    if settings.do_export and any(each.format == "tflite" for each in read_exports(settings)):
+        raise ValueError(
+            "`--export_format` must be saved_model or onnx with `--feature_based`. Received "
+            f"{settings.export_format!r}: LiteRT has no LSTM over sentences of any length."
+        )
     features = Features(settings.feature_layers, settings.lstm_size, settings.features_dir)
     return FeatureTagging(**common, features=features)
 

@@ -32,6 +32,8 @@ class Settings(FineTuningSettings):
     """The flags of this script, by name."""
 
     max_seq_length: int = 384
+    # The scores are of a hundred.
+    max_score_loss: float = 1.0
     train_file: str | None = flag(None, "Questions to train on, in SQuAD's JSON.")
     predict_file: str | None = flag(
         None, "Questions to answer, in SQuAD's JSON; where it has answers, too, there are scores."

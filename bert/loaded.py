@@ -22,7 +22,7 @@ from bert.tasks.encoding import Text, TextEncoder, as_pair, check_list, find_enc
 from bert.tasks.pretraining.masked_model import HEAD, Guess, MaskedModel, Score
 from bert.tasks.pretraining.masked_model import Text as MaskedText
 from bert.tasks.pretraining.masked_model import load as load_masked_model
-from bert.training.batches import group_by_length, round_up
+from bert.training.batches import by_length
 from bert.training.evaluation import Predictor
 from bert.training.task import Arrays, Outputs, Part, Row, Task, stored_field
 from bert.weights import huggingface
@@ -160,15 +160,8 @@ class LoadedModel(Encoding):
 
     def _run(self, arrays: Arrays) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
         """Yields the model's outputs; sequences of about the same length go together."""
-        mask = arrays["input_mask"]
-        lengths = mask.reshape(len(mask), -1, mask.shape[-1]).sum(-1).max(-1)  # [N]
-        for numbers in group_by_length(lengths, self.batch_size):
-            longest = round_up(max(int(lengths[numbers].max()), 1))
-            inputs = {
-                name: tf.constant(arrays[name][numbers][..., :longest], tf.int32)
-                for name in self.model.input
-            }
-            yield numbers, self._predictor(inputs)
+        for numbers, batch in by_length(arrays, list(self.model.input), self.batch_size):
+            yield numbers, self._predictor(batch)
 
 
 def _calling(between: Callable[[], None], outputs: Outputs) -> Outputs:

@@ -696,6 +696,11 @@ FINE_TUNING = {
     "max_seq_length": Case(10, TRAIN_RECORDS),
     "do_predict": Case(True, names),
     "do_export": Case(True, names),
+    "export_format": Case("tflite", names, do_export=True),
+    "export_precision": Case("bfloat16", names, do_export=True),
+    "max_score_loss": Case(
+        0.5, content("out/saved_model/parity.json"), do_export=True, do_eval=True
+    ),
     "predict_batch_size": Case(3, work, do_predict=True),
     "num_train_epochs": Case(2.0, checkpoints),
     "warmup_proportion": Case(0.7, weights),

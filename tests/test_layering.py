@@ -17,6 +17,7 @@ FLOORS = (
     {"bert.text", "bert.reports"},
     {"modeling", "optimization", "tokenization"},
     {"bert.weights"},
+    {"bert.portable"},
     {"bert.training"},
     {"bert.export"},
     {"bert.tasks"},

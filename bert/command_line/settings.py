@@ -3,6 +3,7 @@
 import dataclasses
 from typing import ClassVar
 
+from bert.command_line.exports import MODEL_FILES
 from bert.command_line.flags import REQUIRED, check_several, flag, read_grid, several
 
 # What files that belong to a checkpoint are by default.
@@ -177,8 +178,27 @@ class FineTuningSettings(VocabularySettings, TrainingSettings):
     )
     do_export: bool = flag(
         False,
-        "Write a SavedModel to <output_dir>/saved_model, which takes raw text.",
+        "Write the model to <output_dir>/<format>, for use without this project; a SavedModel, "
+        "the default, takes raw text.",
         group="steps",
+    )
+    export_format: str = flag(
+        "saved_model",
+        f"What --do_export writes: {', '.join(MODEL_FILES)}, or several with commas between.",
+        group="output",
+    )
+    export_precision: str = flag(
+        "float32",
+        "Of what is exported: float32; int8, a quarter of the size (tflite, onnx); or several with "
+        "commas between. Others than float32 go to <format>_<precision>.",
+        group="output",
+    )
+    max_score_loss: float = flag(
+        0.01,
+        "Refuse an export whose score on the dev set is lower by more than this than that of the "
+        "model in float32.",
+        low=0.0,
+        group="output",
     )
     train_batch_size: int = several(
         flag(32, "Examples per training step, over all devices.", low=1, shapes_training=True)

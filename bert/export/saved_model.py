@@ -6,7 +6,6 @@ TensorFlow's own operations alone: whatever runs SavedModels runs it.
 Dimension key: `B` batch, `S` sequence, `C` labels.
 """
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,7 +14,7 @@ import tensorflow as tf
 
 import tokenization
 from bert.export.tokenizer import GraphTokenizer
-from bert.files.durable import remove, rename, sync, sync_tree
+from bert.files.durable import replace_folder
 from bert.files.outputs import check_saved_model
 from bert.training.batches import round_up
 
@@ -30,9 +29,7 @@ BATCH_SIZE = 8
 def save(folder: str, module: tf.Module, signatures: Mapping[str, Any]) -> None:
     """Writes a SavedModel, which appears at `folder` only when whole.
 
-    It takes the place of a SavedModel that is there already. A folder cannot be replaced in one
-    step, so for a moment there is none; a process that is killed then leaves both beside, under
-    the names `<folder>.old` and `<folder>.partial`.
+    It takes the place of a SavedModel that is there already, as `durable.replace_folder` does it.
 
     Args:
       folder: Any path that `tf.io.gfile` writes.
@@ -42,41 +39,12 @@ def save(folder: str, module: tf.Module, signatures: Mapping[str, Any]) -> None:
     Raises:
       ValueError: where `folder` is something else than a SavedModel.
     """
-    place = check_saved_model(folder)
-    partial, old = f"{place}.partial", f"{place}.old"
-    _remove(partial)
-    try:
+    with replace_folder(check_saved_model(folder)) as partial:
         tf.saved_model.save(
             module,
             partial,
             {name: function.get_concrete_function() for name, function in signatures.items()},
         )
-        sync_tree(partial)
-        _exchange(partial, place, old)
-    except BaseException:
-        _remove(partial)
-        raise
-    _remove(old)
-
-
-def _exchange(partial: str, place: str, old: str) -> None:
-    """Renames `partial` to `place` and what is there to `old`; or nothing, if it fails."""
-    if not tf.io.gfile.exists(place):
-        rename(partial, place)
-    else:
-        _remove(old)
-        rename(place, old)
-        try:
-            rename(partial, place)
-        except BaseException:
-            rename(old, place)
-            raise
-    sync(os.path.dirname(place))
-
-
-def _remove(folder: str) -> None:
-    if tf.io.gfile.exists(folder):
-        remove(folder)
 
 
 class ExportedModel(tf.Module):

@@ -95,6 +95,49 @@ def discard(opened: Sequence[tuple[str, BinaryIO]]) -> None:
             remove(temporary)
 
 
+@contextlib.contextmanager
+def replace_folder(place: str) -> Iterator[str]:
+    """Gives the path of a folder to make, which takes the place of `place` when the block ends.
+
+    Where the block ends with an exception, nothing of it remains, and what was there before does. A
+    folder cannot be replaced in one step, so for a moment there is none; a process that is killed
+    then leaves both beside, under the names `<place>.old` and `<place>.partial`.
+
+    Args:
+      place: Any path that `tf.io.gfile` writes, links followed.
+    """
+    partial = f"{place}.partial"
+    _remove_folder(partial)
+    try:
+        yield partial
+        sync_tree(partial)
+        _exchange(partial, place, f"{place}.old")
+    except BaseException:
+        _remove_folder(partial)
+        raise
+    _remove_folder(f"{place}.old")
+
+
+def _exchange(partial: str, place: str, old: str) -> None:
+    """Renames `partial` to `place` and what is there to `old`; or nothing, if it fails."""
+    if not file_system().exists(place):
+        rename(partial, place)
+    else:
+        _remove_folder(old)
+        rename(place, old)
+        try:
+            rename(partial, place)
+        except BaseException:
+            rename(old, place)
+            raise
+    sync(os.path.dirname(place))
+
+
+def _remove_folder(folder: str) -> None:
+    if file_system().exists(folder):
+        remove(folder)
+
+
 def remove_leftovers(folder: str, names: Collection[str]) -> None:
     """Removes what runs have left that were killed while they wrote files of a local folder.
 

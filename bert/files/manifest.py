@@ -256,7 +256,8 @@ def _finish_exchange(place: str) -> None:
     old, partial = f"{place}.old", f"{place}.partial"
     if gfile.isdir(old) and not gfile.exists(place):
         durable.rename(old, place)
-    for left in (old, partial):
+    # The last of a folder that was written whole before it was compared.
+    for left in (old, partial, f"{partial}.partial"):
         if gfile.isdir(left):
             durable.remove(left)
 

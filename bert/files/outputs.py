@@ -114,21 +114,26 @@ def make_folder(output_dir: str) -> None:
     check_outputs([os.path.join(output_dir, "checkpoint")], [], "output_dir")
 
 
-def check_saved_model(folder: str) -> str:
-    """Returns the place of `folder`, links followed, if a SavedModel may be written there.
+def check_saved_model(folder: str, file: str = SAVED_MODEL_FILE) -> str:
+    """Returns the place of `folder`, links followed, if an exported model may be written there.
+
+    Args:
+      folder: Where it is to be.
+      file: The file that makes a folder that of such a model.
 
     Raises:
-      ValueError: where there is something else than a SavedModel.
+      ValueError: where there is something else.
     """
     place = folder if is_remote(folder) else os.path.realpath(folder)
     place = place.rstrip("/")
     gfile = file_system()
-    if gfile.exists(place) and not gfile.exists(os.path.join(place, SAVED_MODEL_FILE)):
+    if gfile.exists(place) and not gfile.exists(os.path.join(place, file)):
         if gfile.isdir(place) and not gfile.listdir(place):
             return place
+        kind = "A SavedModel" if file == SAVED_MODEL_FILE else "An exported model"
         raise ValueError(
-            f"A SavedModel must be written to a new folder, or replace another SavedModel. "
-            f"Received {folder!r}, which holds no {SAVED_MODEL_FILE!r}. Give another folder, or "
+            f"{kind} must be written to a new folder, or replace another of its kind. "
+            f"Received {folder!r}, which holds no {file!r}. Give another folder, or "
             "remove that one."
         )
     return place

@@ -351,6 +351,26 @@ def round_up(length: Any) -> Any:
     return -(-length // LENGTH_STEP) * LENGTH_STEP
 
 
+def by_length(
+    arrays: Mapping[str, np.ndarray], names: Sequence[str], batch_size: int
+) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
+    """Yields batches of rows of about the same length, with the numbers of the rows.
+
+    Args:
+      arrays: By name, int [N, S] or [N, E, S] with 0 for padding, `input_mask` among them.
+      names: Those to yield: int32, without what is padding in the whole batch.
+      batch_size: Rows at most.
+    """
+    mask = arrays["input_mask"]
+    lengths = mask.reshape(len(mask), -1, mask.shape[-1]).sum(-1).max(-1)  # [N]
+    for numbers in group_by_length(lengths, batch_size):
+        longest = round_up(max(int(lengths[numbers].max()), 1))
+        yield (
+            numbers,
+            {name: arrays[name][numbers][..., :longest].astype(np.int32) for name in names},
+        )
+
+
 def cut_by_size(items: Iterable[T], size: Callable[[T], int], limit: int) -> Iterator[list[T]]:
     """Yields lists of consecutive items, cut as soon as their sizes add up to the limit."""
     collected: list[T] = []

@@ -17,12 +17,13 @@ import tensorflow as tf
 import modeling
 import tokenization
 from bert.command_line import flags as common_flags
+from bert.command_line.exports import check_exports, read_exports
 from bert.command_line.lines import show_lines
 from bert.command_line.settings import FineTuningSettings
 from bert.files import fingerprints, manifest
 from bert.files.outputs import check_saved_model, make_folder
 from bert.reports.sections import Section
-from bert.training import fit, loop, tuning
+from bert.training import exports, fit, loop, tuning
 from bert.training.evaluation import EarlyStopping, Predictor
 from bert.training.hints import tell_whether_learned
 from bert.training.plan import Plan, check_apart, make_plan
@@ -31,14 +32,11 @@ from bert.training.shown import show_examples
 from bert.training.task import Arrays, ExampleFile, Inputs, Part, Task
 from bert.weights import model_card, tokenizers
 from bert.weights.folder import ModelFolder
-from bert.weights.kept import KEPT_FILES, TOKENIZER
+from bert.weights.kept import KEPT_FILES, TOKENIZER, kept_files
 
 Settings = FineTuningSettings
 SettingsType = TypeVar("SettingsType", bound=Settings)
 OpenTask = Callable[[SettingsType, modeling.BertConfig, tokenization.FullTokenizer], Task]
-
-# The folder of what --do_export writes.
-SAVED_MODEL = "saved_model"
 
 # How the files of a split's examples are called.
 _FILE_NAMES = {"train": "train", "dev": "eval", "test": "predict"}
@@ -77,6 +75,7 @@ def check_verbs(settings: Settings) -> None:
             f"At least one of {', '.join(f'`--{verb}`' for verb in first)} and `--{last}` must be "
             "given."
         )
+    check_exports(settings)
     scoring = "do_eval" if "do_eval" in first else "do_predict"
     if settings.do_train and getattr(settings, scoring):
         return
@@ -116,25 +115,51 @@ def run_once(
     kept = (source.config, source.vocabulary)
     filled = open_folder(settings, source, fixed(settings, task))
     is_chief = loop.is_chief(strategy)
-    with record_folder(settings, is_chief) as folder, strategy.scope():
-        # What is wrong with any part is said before a file is deleted or written.
-        made = [task.make_inputs(part, each) for part, each in examples.items()]
-        plan = plan_of(settings, source, made) if settings.do_train else None
-        model = task.make_model(settings.precision)
-        if ready:
-            ready(task, made)
-        if _overwrites(settings) and is_chief:
-            manifest.clear(filled.path, but=KEPT_FILES)
-        inputs = [
-            task.open_inputs(each, _example_file(settings, each.part, folder, is_chief))
-            for each in made
-        ]
-        if is_chief and settings.do_train:
-            filled.keep(*kept, stored_task(task))
-        for first in made[:1]:
-            show_examples(task, first)
-        loop.log_set_up(model, strategy, settings)
-        return task.metric, _use_model(settings, source, task, model, inputs, plan, shown)
+    with record_folder(settings, is_chief) as folder:
+        with strategy.scope():
+            # What is wrong with any part is said before a file is deleted or written.
+            made = [task.make_inputs(part, each) for part, each in examples.items()]
+            plan = plan_of(settings, source, made) if settings.do_train else None
+            model = task.make_model(settings.precision)
+            if ready:
+                ready(task, made)
+            if _overwrites(settings) and is_chief:
+                manifest.clear(filled.path, but=KEPT_FILES)
+            inputs = [
+                task.open_inputs(each, _example_file(settings, each.part, folder, is_chief))
+                for each in made
+            ]
+            if is_chief and settings.do_train:
+                filled.keep(*kept, stored_task(task))
+            for first in made[:1]:
+                show_examples(task, first)
+            loop.log_set_up(model, strategy, settings)
+            step, results, sections = _use_model(settings, source, task, model, inputs, plan)
+        if is_chief:
+            sections = [*shown, *sections]
+            exported = []
+            # What is exported is for one device, whatever the model was trained on.
+            if settings.do_export:
+                exported = _export(settings, task, model, made, kept)
+                sections += exports.make_sections(exported)
+            # What only predicts a test set does not replace the page of an evaluation.
+            if plan or any(each.part.split == "dev" for each in made):
+                write_report(settings, task.kind, step, results, sections, task.metric)
+            _write_card(settings, task, inputs, is_trained=plan is not None)
+            exports.check_refused(exported)
+        return task.metric, results
+
+
+def _export(
+    settings: Settings,
+    task: Task,
+    model: keras.Model,
+    made: Sequence[Inputs],
+    kept: tuple[modeling.BertConfig, bytes],
+) -> list[exports.Parity]:
+    """Writes what is asked for, compared on the dev set if there is one."""
+    dev = next((each for each in made if each.part == Part("dev")), None)
+    return exports.run(settings, task, model, dev, kept_files(*kept, stored_task(task)))
 
 
 def wanted_splits(settings: Settings) -> list[str]:
@@ -198,9 +223,12 @@ def _use_model(
     model: keras.Model,
     inputs: Sequence[Inputs],
     plan: Plan | None,
-    shown: Sequence[Section],
-) -> dict[str, Any]:
-    """Does with the model what is asked for; returns the scores."""
+) -> tuple[int, dict[str, Any], list[Section]]:
+    """Trains or loads the model, and predicts.
+
+    Returns:
+      The step of the weights, the scores, and what the page of the run shows of them.
+    """
     is_chief = loop.is_chief(tf.distribute.get_strategy())
     asked = [each for each in inputs if each.part.split != "train"]
     predictions = _Predictions(task, model)
@@ -209,7 +237,7 @@ def _use_model(
     else:
         step = tuning.load(settings, source, model)
     results: dict[str, Any] = {}
-    sections = [*shown]
+    sections: list[Section] = []
     for each in asked:
         predicted, scores = predictions(each, step)
         results |= _named(each.part, scores)
@@ -219,16 +247,7 @@ def _use_model(
         sections += task.report(each, predicted, scores)
         if plan and each.part == Part("dev"):
             tell_whether_learned(settings, task, step, scores)
-    if is_chief:
-        # What only predicts a test set does not replace the page of an evaluation.
-        if plan or any(each.part.split == "dev" for each in asked):
-            write_report(settings, task.kind, step, results, sections, task.metric)
-        _write_card(settings, task, inputs, is_trained=plan is not None)
-        if settings.do_export:
-            folder = manifest.claim_tree(settings.output_dir, SAVED_MODEL)
-            task.export(folder, task.whole_model(model))
-            manifest.adopt_tree(settings.output_dir, SAVED_MODEL)
-    return results
+    return step, results, sections
 
 
 def _write_card(
@@ -331,8 +350,8 @@ def make_output(settings: Settings) -> ModelFolder:
     make_folder(folder.path)
     if settings.do_train:
         folder.check_fillable(overwrites=_overwrites(settings))
-    if settings.do_export:
-        check_saved_model(os.path.join(settings.output_dir, SAVED_MODEL))
+    for export in read_exports(settings) if settings.do_export else ():
+        check_saved_model(os.path.join(settings.output_dir, export.name), export.file)
     return folder
 
 

@@ -178,6 +178,18 @@ class Task(Protocol):
         """
         ...
 
+    def probabilities(self, arrays: Arrays, outputs: Arrays) -> np.ndarray:
+        """Returns what the model's outputs for some rows say, without what is padding.
+
+        Args:
+          arrays: What the model has read, those of `Inputs` for these rows.
+          outputs: The model's; those per token may be cut after the longest of theirs.
+
+        Returns:
+          Probabilities, float [...]; where the model gives a number, that.
+        """
+        ...
+
     def answers(self, inputs: Inputs, predictions: Any) -> list[dict[str, Any]]:
         """Returns an answer for each example, fit for JSON."""
         ...

@@ -68,7 +68,6 @@ def export_classifier(
     if task_type != "regression":
         signatures["labels"] = saved_model.labels_function(exported.labels)
     saved_model.save(folder, exported, signatures)
-    logging.info("Wrote a SavedModel with the signatures %s: %s", sorted(signatures), folder)
 
 
 def _check_labels(model: keras.Model, labels: Sequence[str], task_type: str) -> None:

@@ -25,6 +25,7 @@ from bert.training.batches import Feature, encoder_features
 from bert.training.evaluation import save_results, save_scores
 from bert.training.loop import Objective
 from bert.training.task import (
+    Arrays,
     ExampleFile,
     Inputs,
     Outputs,
@@ -186,6 +187,9 @@ class Classification:
 
     def decode(self, inputs: Inputs, outputs: Outputs) -> np.ndarray:
         return collect(outputs)["logits"]
+
+    def probabilities(self, arrays: Arrays, outputs: Arrays) -> np.ndarray:
+        return classification_results.probabilities(self.task, outputs["logits"])
 
     def answers(self, inputs: Inputs, predictions: np.ndarray) -> list[dict[str, Any]]:
         """Returns for each example what `results.decode` does."""

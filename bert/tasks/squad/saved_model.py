@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
-from absl import logging
 
 import tokenization
 from bert.export import saved_model
@@ -75,7 +74,6 @@ def export_answerer(
         "features": saved_model.features_function(exported.run),
     }
     saved_model.save(folder, exported, signatures)
-    logging.info("Wrote a SavedModel with the signatures %s: %s", sorted(signatures), folder)
 
 
 def _check_decoding(

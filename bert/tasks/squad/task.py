@@ -9,6 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 from absl import logging
+from scipy.special import softmax
 
 import modeling
 import tokenization
@@ -26,7 +27,16 @@ from bert.tasks.squad.window_table import WindowTable
 from bert.training.batches import Batches, Feature, Records, encoder_features
 from bert.training.evaluation import save_scores
 from bert.training.loop import Objective
-from bert.training.task import ExampleFile, Inputs, Outputs, Part, Row, at_precision, stored_field
+from bert.training.task import (
+    Arrays,
+    ExampleFile,
+    Inputs,
+    Outputs,
+    Part,
+    Row,
+    at_precision,
+    stored_field,
+)
 
 # Faithful: whatever the seed of the run, the examples are shuffled with this one.
 SHUFFLE_SEED = 12345
@@ -240,6 +250,11 @@ class QuestionAnswering:
                 inputs.examples, inputs.table, rows, self.tokenizer, self.decoding
             )
         )
+
+    def probabilities(self, arrays: Arrays, outputs: Arrays) -> np.ndarray:
+        logits = np.stack([outputs["start_logits"], outputs["end_logits"]])  # [2, W, S]
+        is_token = arrays["input_mask"][:, : logits.shape[-1]] > 0
+        return softmax(np.where(is_token, logits, -np.inf), axis=-1)
 
     def answers(
         self, inputs: Inputs, predictions: Sequence[squad_answers.Prediction]

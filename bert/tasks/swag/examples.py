@@ -287,24 +287,25 @@ def decode(
 
 def probabilities(arrays: Mapping[str, np.ndarray], logits: np.ndarray) -> np.ndarray:
     """Returns the probability of each choice, [N, E], 0 where there is none."""
-    return np.exp(_log_probabilities(arrays, logits))
+    return np.exp(log_probabilities(arrays, logits))
 
 
-def _log_probabilities(arrays: Mapping[str, np.ndarray], logits: np.ndarray) -> np.ndarray:
+def log_probabilities(arrays: Mapping[str, np.ndarray], logits: np.ndarray) -> np.ndarray:
+    """Returns the logarithm of the probability of each choice, [N, E]."""
     logits = np.asarray(logits, np.float64)
     return log_softmax(np.where(arrays["choice_mask"] > 0, logits, _ABSENT), axis=1)
 
 
 def losses(arrays: Mapping[str, np.ndarray], logits: np.ndarray) -> np.ndarray:
     """Returns minus the logarithm of the probability of each right choice, [N]."""
-    chances = _log_probabilities(arrays, logits)
+    chances = log_probabilities(arrays, logits)
     return -np.take_along_axis(chances, arrays["label_ids"], axis=1)[:, 0]
 
 
 def score(arrays: Mapping[str, np.ndarray], logits: np.ndarray) -> dict[str, float]:
     """Returns `accuracy` and `loss`, and as `baseline` what always the same answer would reach."""
     labels = arrays["label_ids"]
-    chances = _log_probabilities(arrays, logits)
+    chances = log_probabilities(arrays, logits)
     counts = np.bincount(labels[:, 0])
     return {
         "accuracy": float((chances.argmax(axis=1) == labels[:, 0]).mean()),

@@ -9,7 +9,6 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from absl import logging
 
 import tokenization
 from bert.export import saved_model
@@ -65,7 +64,6 @@ def export_chooser(
         "features": saved_model.features_function(exported.run, rank=3),
     }
     saved_model.save(folder, exported, signatures)
-    logging.info("Wrote a SavedModel with the signatures %s: %s", sorted(signatures), folder)
 
 
 class _Chooser(saved_model.ExportedModel):

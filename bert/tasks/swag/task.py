@@ -22,6 +22,7 @@ from bert.training.batches import Feature, encoder_features
 from bert.training.evaluation import save_results, save_scores
 from bert.training.loop import Objective
 from bert.training.task import (
+    Arrays,
     ExampleFile,
     Inputs,
     Outputs,
@@ -177,6 +178,9 @@ class MultipleChoice:
 
     def decode(self, inputs: Inputs, outputs: Outputs) -> np.ndarray:
         return collect(outputs)["logits"]
+
+    def probabilities(self, arrays: Arrays, outputs: Arrays) -> np.ndarray:
+        return np.exp(swag_examples.log_probabilities(arrays, outputs["logits"]))
 
     def answers(self, inputs: Inputs, predictions: np.ndarray) -> list[dict[str, Any]]:
         """Returns `label`, the likeliest ending's number; `ending`, its text; `probabilities`."""

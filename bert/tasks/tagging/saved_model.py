@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 import tensorflow as tf
-from absl import logging
 
 import tokenization
 from bert.export import saved_model
@@ -78,7 +77,6 @@ def export_tagger(
         "scheme": tf.function(exported.tell_scheme, input_signature=[], autograph=False),
     }
     saved_model.save(folder, exported, signatures)
-    logging.info("Wrote a SavedModel with the signatures %s: %s", sorted(signatures), folder)
 
 
 def _check_labels(model: keras.Model, labels: Sequence[str]) -> None:

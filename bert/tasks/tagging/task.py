@@ -9,6 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 from absl import logging
+from scipy.special import softmax
 
 import modeling
 import tokenization
@@ -32,6 +33,7 @@ from bert.training.batches import Feature, encoder_features
 from bert.training.evaluation import save_results, save_scores
 from bert.training.loop import Objective
 from bert.training.task import (
+    Arrays,
     ExampleFile,
     Inputs,
     Outputs,
@@ -212,6 +214,10 @@ class Tagging:
 
     def _is_scored(self, sentences: Sequence[Sentence]) -> bool:
         return tagging_sentences.has_labels(sentences, self.task.scheme)
+
+    def probabilities(self, arrays: Arrays, outputs: Arrays) -> np.ndarray:
+        logits = outputs["logits"]
+        return softmax(logits[arrays["input_mask"][:, : logits.shape[1]] > 0], axis=-1)
 
     def answers(self, inputs: Inputs, predictions: Predictions) -> list[dict[str, Any]]:
         """Returns for each text its `entities`, or where all is tagged or cut, its `words`.

@@ -1,0 +1,312 @@
+"""Exports of a fine-tuned model, each compared with the model itself before it gets its place."""
+
+import contextlib
+import dataclasses
+import json
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from bert.command_line import quiet_import  # isort: skip  # noqa: F401
+
+import keras
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from bert.command_line.exports import Export, read_exports
+from bert.command_line.settings import FineTuningSettings
+from bert.files import manifest
+from bert.files.durable import replace_folder, write_text
+from bert.files.paths import file_size, file_system
+from bert.portable import folder as portable
+from bert.reports.sections import Section, Table
+from bert.training.batches import by_length
+from bert.training.evaluation import Predictor
+from bert.training.task import Arrays, Inputs, Outputs, Task
+
+# Beside each export, what the comparison has found.
+PARITY = "parity.json"
+
+# Calls of which the median is told.
+_CALLS = 9
+_BATCH_SIZE = 32
+# Scores that differ by less are the same: sums in another order give other last digits.
+_ROUNDING = 1e-6
+
+Runtime = Callable[[Arrays], Mapping[str, np.ndarray]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Parity:
+    """What a comparison of an export with the float32 model has found.
+
+    Attributes:
+      export: What was compared.
+      metric: The score that counts.
+      examples: How many there are in the dev set; 0 where there is none.
+      score: The export's; None where the dev set has no answers.
+      float32_score: The model's.
+      largest_difference: The largest of probabilities; of what is no probability, of the score.
+      bytes: The size of all files of the export.
+      max_score_loss: What is allowed.
+    """
+
+    export: Export
+    metric: str
+    examples: int
+    score: float | None
+    float32_score: float | None
+    largest_difference: float | None
+    bytes: int
+    max_score_loss: float
+
+    @property
+    def score_loss(self) -> float | None:
+        """How much lower the export's score is."""
+        if self.score is None or self.float32_score is None:
+            return None
+        return self.float32_score - self.score
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether more is lost than is allowed; a score that is no number is lost."""
+        if self.score_loss is None:
+            return False
+        return not self.score_loss <= self.max_score_loss + _ROUNDING
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns what `parity.json` holds."""
+        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        export = fields.pop("export")
+        named = {"format": export.format, "precision": export.precision}
+        return {**named, **fields, "score_loss": self.score_loss}
+
+    def describe(self) -> str:
+        """Returns a line for the log."""
+        text = f"{self.bytes / 1e6:.1f} MB"
+        if self.largest_difference is not None:
+            text += (
+                f", probabilities of {self.examples} dev examples differ by "
+                f"{self.largest_difference:.2g} at most"
+            )
+        if self.score is not None:
+            text += f", {self.metric} {self.score:.4f} (float32 {self.float32_score:.4f})"
+        return text
+
+
+class Exporter:
+    """Writes exports of a model.
+
+    Args:
+      settings: Those of the script.
+      task: What the model does.
+      model: That of `Task.make_model`, with its weights.
+      inputs: The dev set, as `Task.make_inputs` gives it; None where none is asked for.
+      beside: By name, what describes the model to those that run it elsewhere.
+    """
+
+    def __init__(
+        self,
+        settings: FineTuningSettings,
+        task: Task,
+        model: keras.Model,
+        inputs: Inputs | None,
+        beside: Mapping[str, bytes],
+    ) -> None:
+        self._settings = settings
+        self._task = task
+        self._model = _in_float32(task, model)
+        self._beside = beside
+        self._inputs = inputs
+        if inputs is not None:
+            rank = len(next(iter(self._model.input.values())).shape)
+            spec = tf.TensorSpec([None] * rank, tf.int32)
+            self._predict = Predictor(self._model, dict.fromkeys(self._model.input, spec))
+            self._outputs = [*self._run(self._predict)]
+
+    def __call__(self, export: Export) -> Parity:
+        """Writes an export, and puts it in its place unless it is refused."""
+        folder = self._settings.output_dir
+        place = manifest.claim_tree(folder, export.name)
+        with contextlib.suppress(_RefusedError), replace_folder(place) as partial:
+            self._write(partial, export)
+            runtime = _open(partial, export)
+            parity = self._compare(export, runtime, _size(partial))
+            logging.info("Export %s: %s.", export.name, parity.describe())
+            if self._inputs is not None:
+                self._tell_latency(export, runtime)
+            if parity.is_refused:
+                raise _RefusedError
+            text = json.dumps(parity.to_dict(), indent=2)
+            write_text(os.path.join(partial, PARITY), text + "\n")
+        if not parity.is_refused:
+            manifest.adopt_tree(folder, export.name)
+            logging.info("Wrote %s.", place)
+        return parity
+
+    def _write(self, folder: str, export: Export) -> None:
+        if export.format == "saved_model":
+            self._task.export(folder, self._model, export.precision)
+        else:
+            portable.write(folder, export.format, export.precision, self._model, self._beside)
+
+    def _run(self, runtime: Runtime) -> Iterator[tuple[np.ndarray, Arrays]]:
+        assert self._inputs is not None
+        arrays = self._inputs.arrays
+        for numbers, batch in by_length(arrays, list(self._model.input), _BATCH_SIZE):
+            yield numbers, runtime(batch)
+
+    def _compare(self, export: Export, runtime: Runtime, size: int) -> Parity:
+        inputs, metric = self._inputs, self._task.metric
+        found: dict[str, Any] = dict.fromkeys(("score", "float32_score", "largest_difference"))
+        if inputs is not None:
+            outputs = [*self._run(runtime)]
+            found = {
+                "score": self._score(outputs),
+                "float32_score": self._score(self._outputs),
+                "largest_difference": self._difference(outputs),
+            }
+        allowed = self._settings.max_score_loss
+        count = len(inputs.examples) if inputs else 0
+        return Parity(export, metric, count, **found, bytes=size, max_score_loss=allowed)
+
+    def _score(self, outputs: Outputs) -> float | None:
+        assert self._inputs is not None
+        scores = self._task.score(self._inputs, self._task.decode(self._inputs, outputs))
+        return float(scores[self._task.metric]) if scores else None
+
+    def _difference(self, outputs: Sequence[tuple[np.ndarray, Arrays]]) -> float:
+        assert self._inputs is not None
+        largest = 0.0
+        for (numbers, own), (_, other) in zip(self._outputs, outputs, strict=True):
+            rows = {name: each[numbers] for name, each in self._inputs.arrays.items()}
+            one, two = (self._task.probabilities(rows, each) for each in (own, other))
+            # A NaN is the largest of all.
+            largest = float(np.maximum(largest, np.abs(one - two).max(initial=0.0)))
+        return float(f"{largest:.6g}")
+
+    def _tell_latency(self, export: Export, runtime: Runtime) -> None:
+        """Tells how long an example of the middle length takes, which no file holds."""
+        assert self._inputs is not None
+        names = list(self._model.input)
+        single = [batch for _, batch in by_length(self._inputs.arrays, names, 1)]
+        batch = single[len(single) // 2]
+        own, other = (_milliseconds(run, batch) for run in (self._predict, runtime))
+        logging.info(
+            "One example of %d tokens takes %s %.1f ms (the model here %.1f ms).",
+            batch["input_mask"].sum(axis=-1).max(),
+            *(export.name, other, own),
+        )
+
+
+class _RefusedError(Exception):
+    """An export loses too much."""
+
+
+def run(
+    settings: FineTuningSettings,
+    task: Task,
+    model: keras.Model,
+    inputs: Inputs | None,
+    beside: Mapping[str, bytes],
+) -> list[Parity]:
+    """Writes all exports that are asked for; arguments as for `Exporter`."""
+    if inputs is None:
+        logging.warning(
+            "What is exported is compared with no data: --do_export together with the evaluation "
+            "of a dev set tells what an export loses."
+        )
+    exporter = Exporter(settings, task, model, inputs, beside)
+    return [exporter(export) for export in read_exports(settings)]
+
+
+def make_sections(parities: Sequence[Parity]) -> list[Section]:
+    """Returns what a page shows of exports."""
+    compared = [each for each in parities if each.examples]
+    if not compared:
+        return []
+    rows = [
+        [
+            each.export.name,
+            each.score,
+            each.float32_score,
+            each.largest_difference,
+            each.bytes / 1e6,
+            "refused" if each.is_refused else "",
+        ]
+        for each in compared
+    ]
+    metric = compared[0].metric.replace("_", " ")
+    columns = ["", metric, "of float32", "largest difference of probabilities", "MB", ""]
+    note = f"Compared with the model in float32, on the {compared[0].examples:,} dev examples."
+    return [Table("Exports", columns, rows, note)]
+
+
+def check_refused(parities: Sequence[Parity]) -> None:
+    """Ends a run of which an export is refused.
+
+    Raises:
+      ValueError: naming what it loses.
+    """
+    refused = [each for each in parities if each.is_refused]
+    if refused:
+        losses = "; ".join(
+            f"{each.export.name} loses {each.score_loss:.4g} of {each.metric} ({each.score:.4f}, "
+            f"float32 {each.float32_score:.4f})"
+            for each in refused
+        )
+        raise ValueError(
+            f"`--max_score_loss` must be at least what an export loses on the dev set. Received "
+            f"{refused[0].max_score_loss:g}, but {losses}. It is not written; all else is. Give "
+            "another --export_precision, such as float32, or allow the loss."
+        )
+
+
+def _in_float32(task: Task, model: keras.Model) -> keras.Model:
+    """Returns the whole model, or a copy where it computes in another precision."""
+    whole = task.whole_model(model)
+    if all(layer.compute_dtype == "float32" for layer in model.layers):
+        return whole
+    # In a task of its own, since some keep what they have made.
+    other = dataclasses.replace(task)  # type: ignore[type-var]
+    copy = other.whole_model(other.make_model("float32"))
+    for new, old in zip(copy.weights, whole.weights, strict=True):
+        new.assign(old)
+    return copy
+
+
+def _open(folder: str, export: Export) -> Runtime:
+    if export.format != "saved_model":
+        return portable.open_runtime(folder, export.format)
+    loaded = tf.saved_model.load(folder)
+    signature = loaded.signatures["features"]
+
+    def call(inputs: Arrays) -> dict[str, np.ndarray]:
+        # The functions of what is loaded live as long as it does.
+        assert loaded is not None
+        values = {name: tf.constant(each, tf.int32) for name, each in inputs.items()}
+        return {name: each.numpy() for name, each in signature(**values).items()}
+
+    return call
+
+
+def _size(folder: str) -> int:
+    return sum(
+        file_size(os.path.join(inner, name))
+        for inner, _, names in file_system().walk(folder)
+        for name in names
+    )
+
+
+def _milliseconds(run: Runtime, batch: Arrays) -> float:
+    """Returns the median time of a call."""
+    run(batch)
+    times = []
+    for _ in range(_CALLS):
+        begin = time.perf_counter()
+        run(batch)
+        times.append(time.perf_counter() - begin)
+    return statistics.median(times) * 1000

@@ -1,0 +1,45 @@
+"""Asks an exported classifier about texts: `--export_format=onnx`, or tflite.
+
+    python sample/ask_portable.py my_remarks/onnx 'One text.' 'Another text.'
+
+Needs onnxruntime, or ai-edge-litert; and of this project tokenization.py and the exported folder.
+"""
+
+import json
+import os
+import sys
+
+import numpy as np
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import tokenization
+
+folder, *texts = sys.argv[1:]
+with open(os.path.join(folder, "task.json"), encoding="utf-8") as file:
+    task = json.load(file)
+vocabulary = os.path.join(folder, "vocab.txt")
+tokenizer = tokenization.FullTokenizer(vocabulary, do_lower_case=task["do_lower_case"])
+rows = []
+for text in texts:
+    tokens, _ = tokenization.pack(tokenizer.tokenize(text), [], max_length=task["max_seq_length"])
+    rows.append(tokenizer.convert_tokens_to_ids(tokens))
+longest = max(map(len, rows))
+ids = np.array([row + [0] * (longest - len(row)) for row in rows], np.int32)
+mask = np.array([[1] * len(row) + [0] * (longest - len(row)) for row in rows], np.int32)
+inputs = {"input_ids": ids, "input_mask": mask, "segment_ids": np.zeros_like(ids)}
+
+if os.path.exists(os.path.join(folder, "model.onnx")):
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(os.path.join(folder, "model.onnx"))
+    [logits] = session.run(["logits"], inputs)
+else:
+    from ai_edge_litert.interpreter import Interpreter
+
+    model = Interpreter(os.path.join(folder, "model.tflite")).get_signature_runner()
+    logits = model(**inputs)["logits"]
+
+chances = np.exp(logits - logits.max(axis=1, keepdims=True))
+chances /= chances.sum(axis=1, keepdims=True)
+for text, row in zip(texts, chances, strict=True):
+    print(f"{task['task']['labels'][row.argmax()]} ({row.max():.1%} sure): {text}")

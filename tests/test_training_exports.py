@@ -1,0 +1,192 @@
+import dataclasses
+import json
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from conftest import ROOT
+from test_run_classifier import make_rows, settings_in, write_task, write_tsv
+
+import modeling
+import run_classifier
+from bert.command_line.exports import Export, read_exports
+from bert.portable.folder import open_runtime
+from bert.tasks import heads
+from bert.training.exports import Parity
+
+FEATURES = {
+    "input_ids": [[2, 4, 8, 9, 3, 0], [2, 7, 3, 0, 0, 0]],
+    "input_mask": [[1, 1, 1, 1, 1, 0], [1, 1, 1, 0, 0, 0]],
+    "segment_ids": [[0] * 6] * 2,
+}
+
+
+def features() -> dict[str, np.ndarray]:
+    return {name: np.array(values, np.int32) for name, values in FEATURES.items()}
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """A folder of a run that has exported all, but what is refused."""
+    for package in ("tf2onnx", "onnxruntime", "ai_edge_litert"):
+        pytest.importorskip(package)
+    folder = tmp_path_factory.mktemp("exported")
+    write_task(folder, lambda color: color)
+    make = settings_in(folder)
+    keras.utils.set_random_seed(3)
+    settings = make(do_train=True, do_eval=True, do_export=True, num_train_epochs=1.0)
+    run_classifier.run(settings)
+    settings = make(
+        do_eval=True,
+        do_export=True,
+        export_format="onnx,tflite",
+        export_precision="float32,int8",
+        max_score_loss=1.0,
+    )
+    run_classifier.run(settings)
+    return folder / "out"
+
+
+def logits_of_saved_model(folder) -> np.ndarray:
+    signature = tf.saved_model.load(str(folder / "saved_model")).signatures["features"]
+    return signature(**{n: tf.constant(v) for n, v in features().items()})["logits"].numpy()
+
+
+def test_other_runtimes_give_the_numbers_of_the_saved_model(exported):
+    expected = logits_of_saved_model(exported)
+    for name, tolerance in (("onnx", 1e-5), ("onnx_int8", 0.1)):
+        session = sys.modules["onnxruntime"].InferenceSession(str(exported / name / "model.onnx"))
+        [logits] = session.run(["logits"], features())
+        np.testing.assert_allclose(logits, expected, rtol=0, atol=tolerance)
+    for name, tolerance in (("tflite", 1e-5), ("tflite_int8", 0.1)):
+        run = open_runtime(str(exported / name), "tflite")
+        np.testing.assert_allclose(run(features())["logits"], expected, rtol=0, atol=tolerance)
+        # Any number of rows of any length.
+        one = {key: each[:1, :5] for key, each in features().items()}
+        np.testing.assert_allclose(run(one)["logits"], expected[:1], rtol=0, atol=tolerance)
+
+
+def test_eight_bits_take_less_room(exported):
+    for form, file in (("onnx", "model.onnx"), ("tflite", "model.tflite")):
+        large, small = (exported / name / file for name in (form, f"{form}_int8"))
+        assert small.stat().st_size < large.stat().st_size, file
+
+
+def test_a_report_tells_what_was_compared(exported):
+    scores = json.loads((exported / "eval_results.json").read_text())
+    for name in ("saved_model", "onnx", "onnx_int8", "tflite", "tflite_int8"):
+        parity = json.loads((exported / name / "parity.json").read_text())
+        assert parity["examples"] == 40
+        assert parity["float32_score"] == scores["accuracy"]
+        assert parity["score_loss"] == parity["float32_score"] - parity["score"]
+        files = [path for path in (exported / name).rglob("*") if path.is_file()]
+        assert parity["bytes"] == sum(
+            path.stat().st_size for path in files if path.name != "parity.json"
+        )
+        is_exact = not name.endswith("int8")
+        assert (parity["largest_difference"] < 1e-5) == is_exact
+        assert parity["score"] == scores["accuracy"] or not is_exact
+    assert '"onnx_int8"' in (exported / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ["onnx", "tflite_int8"])
+def test_the_example_answers_as_the_page_says(exported, name):
+    command = [sys.executable, ROOT / "sample/ask_portable.py", exported / name, "a red b", "green"]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    lines = result.stdout.splitlines()
+    assert [line.partition(": ")[2] for line in lines] == ["a red b", "green"]
+    assert all("% sure" in line for line in lines)
+
+
+def test_what_loses_too_much_is_refused(tmp_path):
+    pytest.importorskip("ai_edge_litert")
+    # What the model says itself is right, so that any difference is a loss.
+    rows = [(text, number) for number, (text, _) in enumerate(make_rows(30, 5, str))]
+    write_tsv(tmp_path / "train.tsv", rows)
+    write_tsv(tmp_path / "dev.tsv", rows)
+    make = settings_in(tmp_path)
+    numbers = {"task_type": "regression", "do_eval": True}
+    run_classifier.run(make(**numbers, do_train=True, num_train_epochs=1.0))
+    said = (tmp_path / "out/dev_predictions.tsv").read_text().splitlines()
+    place = said[0].split("\t").index("predicted_score")
+    own = [(text, line.split("\t")[place]) for (text, _), line in zip(rows, said[1:], strict=True)]
+    write_tsv(tmp_path / "dev.tsv", own)
+    small = {"do_export": True, "export_format": "tflite", "export_precision": "float32,int8"}
+    with pytest.raises(ValueError, match=r"Received 0, but tflite_int8 loses .* of pearson"):
+        run_classifier.run(make(**numbers, **small, max_score_loss=0.0))
+    # The last digits of what computes in float32 do not count.
+    assert [path.name for path in (tmp_path / "out").glob("tflite*")] == ["tflite"]
+    run_classifier.run(make(**numbers, **small, max_score_loss=0.5))
+    assert (tmp_path / "out/tflite_int8/parity.json").exists()
+
+
+def test_equal_models_make_equal_files(tmp_path):
+    pytest.importorskip("tf2onnx")
+    from bert.portable import onnx, tflite  # noqa: PLC0415
+
+    files = []
+    for _ in range(2):
+        keras.utils.clear_session()
+        keras.utils.set_random_seed(1)
+        config = modeling.BertConfig(
+            vocab_size=20, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
+            intermediate_size=24, max_position_embeddings=16, hidden_act="gelu_erf",
+        )  # fmt: skip
+        model = heads.choice_model(config)
+        inputs = {name: np.stack([each, each]) for name, each in features().items()}
+        expected = model(inputs)["logits"].numpy()
+        files.append((onnx.convert(model, "float32"), tflite.convert(model, "int8")))
+        path = tmp_path / "model.onnx"
+        path.write_bytes(files[-1][0])
+        logits = onnx.open_file(str(path))(inputs)["logits"]
+        np.testing.assert_allclose(logits, expected, rtol=0, atol=1e-6)
+    assert files[0] == files[1]
+
+
+def settings(**changes) -> run_classifier.Settings:
+    return run_classifier.Settings(output_dir="out", do_export=True, **changes)
+
+
+def test_formats_and_precisions_are_combined():
+    read = read_exports(settings(export_format="onnx, tflite", export_precision="float32,int8"))
+    assert [each.name for each in read] == ["onnx", "onnx_int8", "tflite", "tflite_int8"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"export_format": "onxx"}, "must be among saved_model, tflite, onnx"),
+        ({"export_format": "onnx,onnx"}, "each once"),
+        ({"export_precision": "float16"}, "must be among float32, bfloat16, int8"),
+        ({"export_precision": "int8"}, "'int8', which tflite and onnx can have"),
+        (
+            {"export_format": "onnx", "export_precision": "bfloat16"},
+            "float32, int8 for onnx.*which saved_model can have",
+        ),
+    ],
+)
+def test_what_cannot_be_written_is_refused_at_once(changes, message):
+    with pytest.raises(ValueError, match=message):
+        run_classifier.run(settings(**changes))
+
+
+def test_formats_need_an_export():
+    changed = dataclasses.replace(settings(export_format="tflite"), do_export=False, do_eval=True)
+    with pytest.raises(ValueError, match="need `--do_export`"):
+        run_classifier.run(changed)
+
+
+def test_missing_packages_are_told_before_anything_else(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tf2onnx", None)
+    with pytest.raises(ValueError, match=r"pip install tf2onnx`.*pip install '.\[onnx\]'"):
+        run_classifier.run(settings(export_format="onnx"))
+
+
+def test_scores_that_are_no_number_are_lost():
+    parity = Parity(Export("onnx", "int8"), "f1", 3, float("nan"), 0.5, 0.1, 9, 0.01)
+    assert parity.is_refused
+    assert not dataclasses.replace(parity, score=0.5).is_refused
+    assert not dataclasses.replace(parity, score=None).is_refused
