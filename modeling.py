@@ -12,6 +12,7 @@ import contextlib
 import contextvars
 import copy
 import dataclasses
+import functools
 import importlib
 import json
 import logging
@@ -183,6 +184,38 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
+_FUSE: contextvars.ContextVar[Callable[..., Any] | None] = contextvars.ContextVar(
+    "fuse", default=None
+)
+
+
+@contextlib.contextmanager
+def fusing(fuse: Callable[..., Any]) -> Iterator[None]:
+    """Within this context, `fuse` is given each chain of elementwise operations before it is run.
+
+    Args:
+      fuse: Returns a function of the same result, such as one that is compiled; as
+        `bert.training.fusion.fuse`.
+    """
+    token = _FUSE.set(fuse)
+    try:
+        yield
+    finally:
+        _FUSE.reset(token)
+
+
+def fusible(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Marks a chain of elementwise operations, of tensors by place and constants by name."""
+
+    @functools.wraps(function)
+    def chain(*tensors: Tensor, **constants: float) -> Tensor:
+        fuse = _FUSE.get()
+        return (fuse(function) if fuse else function)(*tensors, **constants)
+
+    return chain
+
+
+@fusible
 def gelu(x: Tensor) -> Tensor:
     """Returns the Gaussian error linear unit in its tanh form (original: modeling.py, gelu)."""
     wide = _widen(x)
@@ -192,6 +225,7 @@ def gelu(x: Tensor) -> Tensor:
     return ops.cast(0.5 * wide * (1.0 + ops.tanh(inner)), x.dtype)
 
 
+@fusible
 def gelu_erf(x: Tensor) -> Tensor:
     """Returns the Gaussian error linear unit in its exact form, x Φ(x), as transformers has it."""
     return ops.cast(ops.gelu(_widen(x), approximate=False), x.dtype)
@@ -297,8 +331,14 @@ class Dropout(keras.layers.Dropout):
             ((size + 1) // 2, 1), -(2**31), 2**31 - 1, "int32", seed=_FixedSeed(seed + salt)
         )
         numbers = ops.reshape(ops.view(drawn, "int16"), (-1,))[:size]
-        kept = ops.reshape(numbers, ops.shape(inputs)) < round((1 - self.rate) * 2**16) - 2**15
-        return inputs * (ops.cast(kept, inputs.dtype) * (1.0 / (1.0 - self.rate)))
+        return drop(inputs, ops.reshape(numbers, ops.shape(inputs)), rate=self.rate)
+
+
+@fusible
+def drop(inputs: Tensor, numbers: Tensor, *, rate: float) -> Tensor:
+    """Drops out where numbers, int16 of the inputs' shape, are of their largest."""
+    kept = numbers < round((1 - rate) * 2**16) - 2**15
+    return inputs * (ops.cast(kept, inputs.dtype) * (1.0 / (1.0 - rate)))
 
 
 _LAYER_NORM: contextvars.ContextVar[Callable[[Tensor, Tensor, Tensor], Tensor | None] | None] = (

@@ -5,6 +5,7 @@ gradients of each micro-batch's share; sum over replicas; clip once; apply. The 
 depend on the number of replicas or micro-batches, up to rounding (dropout masks apart).
 """
 
+import contextlib
 import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +24,7 @@ from bert.command_line.settings import TrainingSettings
 from bert.files import manifest
 from bert.training import fit, surroundings
 from bert.training.devices import tell_gpus
+from bert.training.fusion import fuse
 from bert.training.keeper import REMEDY, Keeper, NonFiniteLossError
 from bert.training.memory import encoders_of, tell_needs
 from bert.training.plan import Plan
@@ -272,12 +274,16 @@ class Trainer:
         seed = tf.stack([tf.constant(self.seed, tf.int32), number])
         inputs = {name: batch[name] for name in self.model.input}
         variables = [variable.value for variable in self.model.trainable_variables]
-        with tf.GradientTape() as tape, modeling.dropout_seed(seed):
-            parts = self.objective.losses(self.model(inputs, training=True), batch, weights)
-            loss = sum(parts.values())
-            if self.loss_scale:
-                loss *= self.loss_scale.scale
-        return [tf.convert_to_tensor(each) for each in tape.gradient(loss, variables)], parts
+        # Elsewhere than on a CPU nothing was measured.
+        fuses = all("CPU" in variable.device for variable in variables)
+        with modeling.fusing(fuse) if fuses else contextlib.nullcontext():
+            with tf.GradientTape() as tape, modeling.dropout_seed(seed):
+                parts = self.objective.losses(self.model(inputs, training=True), batch, weights)
+                loss = sum(parts.values())
+                if self.loss_scale:
+                    loss *= self.loss_scale.scale
+            gradients = tape.gradient(loss, variables)
+        return [tf.convert_to_tensor(each) for each in gradients], parts
 
     def _apply(self, gradients: Sequence[Tensor], scale: Tensor) -> None:
         """Applies gradients that are already the same on every replica, times `scale`."""
