@@ -679,6 +679,8 @@ TRAINING = {
     "precision": Case("mixed_bfloat16", weights),
     "strategy": Case("mirrored", told("^Devices: .* used by MirroredStrategy")),
     "resume_with_changes": Case(True, error, fails=True, run_before={"seed": 3}),
+    # It changes nothing that is trained.
+    "iterations_per_loop": Case(1, content("out/run.json")),
     "use_tpu": Case(True, error, fails=True),
     "tpu_name": Case("local", error, fails=True, use_tpu=True),
     "train_batch_size": Case(2, weights),

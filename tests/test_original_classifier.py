@@ -19,7 +19,7 @@ import tokenization
 from bert.original import classifier as original_classifier
 from bert.tasks.classification.examples import Task, make_features
 from bert.tasks.heads import classifier_model
-from bert.training import loop
+from bert.training.keeper import NonFiniteLossError
 
 # As in the original's run_classifier.py.
 SIGNATURES = {
@@ -669,7 +669,7 @@ def test_training_that_diverges_says_so(golden_config):
     model_fn.model.get_layer("classifier").output_bias.assign([np.inf, 0])
     ids = np.ones((2, 5), int)
     batch = {"input_ids": ids, "input_mask": ids, "segment_ids": ids * 0, "label_ids": [0, 1]}
-    with pytest.raises(loop.NonFiniteLossError, match="At step 1"):
+    with pytest.raises(NonFiniteLossError, match="At step 1"):
         model_fn(batch, None, "train").train_op()
 
 

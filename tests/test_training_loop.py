@@ -31,6 +31,7 @@ from bert.command_line.console import Stop, watched_signals
 from bert.command_line.settings import FineTuningSettings
 from bert.tasks.pretraining import heads as pretraining_heads
 from bert.training import loop, tuning
+from bert.training.keeper import NonFiniteLossError
 from bert.training.train_log import TrainLog
 from bert.weights import checkpoint
 
@@ -396,6 +397,7 @@ tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfigur
 import modeling, optimization, run_pretraining
 from bert.tasks.pretraining import heads
 from bert.training import loop, tuning
+from bert.training.keeper import NonFiniteLossError
 config = modeling.BertConfig.from_json_file(f"{sys.argv[1]}/config.json")
 half = {name: tf.constant(values) for name, values in np.load(f"{sys.argv[1]}/half.npz").items()}
 losses, weights = [], None
@@ -588,7 +590,10 @@ def test_half_precision_trains_about_as_float32(still_config, precision):
     assert max(losses[-1]) < 0.2 * min(losses[0])
 
 
-def test_loss_that_is_not_finite_stops_the_run(tmp_path, tiny_config, make_batches):
+@pytest.mark.parametrize(("num_unread", "save_every"), [(0, 1), (1, 100)])
+def test_loss_that_is_not_finite_stops_the_run(
+    tmp_path, tiny_config, make_batches, num_unread, save_every
+):
     examples = make_examples(tiny_config, 20)
     examples["segment_ids"][:] = 0
     examples["segment_ids"][13] = 1
@@ -603,21 +608,22 @@ def test_loss_that_is_not_finite_stops_the_run(tmp_path, tiny_config, make_batch
         return {name: part * factor for name, part in parts.items()}
 
     trainer.objective = loop.Objective(objective.weights, losses)
+    trainer.num_unread = num_unread
     steps = []
-    with pytest.raises(loop.NonFiniteLossError, match=f"At step {bad + 1}:") as caught:
+    with pytest.raises(NonFiniteLossError, match=f"At step {bad + 1}:") as caught:
         train(
             trainer,
             batches,
             tmp_path,
             9,
-            save_every=1,
+            save_every=save_every,
             keep=0,
             observers=[lambda step, results: steps.append(step)],
         )
     # Nothing is observed or saved from the bad step on.
     assert steps == list(range(1, bad + 1))
     latest = checkpoint.Checkpoints(str(tmp_path)).latest()
-    assert latest == str(tmp_path / f"model.ckpt-{bad}")
+    assert latest == str(tmp_path / f"model.ckpt-{bad // save_every}")
     reader = tf.train.load_checkpoint(latest)
     for name in reader.get_variable_to_shape_map():
         assert np.isfinite(reader.get_tensor(name)).all()
@@ -639,7 +645,7 @@ def test_a_norm_that_is_not_finite_stops_the_run(tmp_path, still_config, make_ba
 
     objective = loop.Objective(run_pretraining.OBJECTIVE.weights, losses)
     trainer = loop.Trainer(model, optimization.bert_optimizer(0.1, 10, 0), objective)
-    with pytest.raises(loop.NonFiniteLossError, match=r"loss \d.* root 0, .*norm (nan|inf)"):
+    with pytest.raises(NonFiniteLossError, match=r"loss \d.* root 0, .*norm (nan|inf)"):
         train(trainer, make_batches(4), tmp_path, 3)
     assert checkpoint.Checkpoints(str(tmp_path)).latest() == str(tmp_path / "model.ckpt-0")
 
@@ -648,7 +654,7 @@ def test_weights_that_the_last_step_ruins_are_not_saved(tmp_path, tiny_config, m
     """Their loss is found before they change, so that nobody sees what has become of it."""
     trainer = make_trainer(tiny_config, learning_rate=1e38, steps=1)
     initial = values_of(trainer)
-    with pytest.raises(loop.NonFiniteLossError, match=r"At step 1: .*--learning_rate"):
+    with pytest.raises(NonFiniteLossError, match=r"At step 1: .*--learning_rate"):
         train(trainer, make_batches(4), tmp_path, 1)
     assert {path.suffix for path in tmp_path.glob("model.ckpt-1*")} == set()
     other = make_trainer(tiny_config)
@@ -724,6 +730,36 @@ def test_a_signal_ends_a_training_with_its_step_saved(
         assert_same(last_tensors(tmp_path, 4), values_of(begun))
 
 
+@pytest.fixture
+def unread(begun):
+    """That trainer, which starts a step before it reads the results of the one before."""
+    begun.num_unread = 1
+    yield begun
+    begun.num_unread = 0
+
+
+def test_results_that_are_read_later_change_nothing(
+    tmp_path, tiny_config, make_batches, whole, unread
+):
+    seen = []
+
+    def observe(step, results):
+        seen.append((step, unread.step))
+
+    train(unread, make_batches(6), tmp_path, 7, save_every=3, observers=[observe])
+    assert_same(values_of(unread), whole.values)
+    logs = [(each / "train_log.jsonl").read_bytes() for each in (tmp_path, whole.folder)]
+    assert logs[0] == logs[1]
+    # One step ahead, but not of a checkpoint.
+    assert seen == [(1, 2), (2, 3), (3, 3), (4, 5), (5, 6), (6, 6), (7, 7)]
+
+
+def test_a_signal_leaves_no_step_unread(tmp_path, tiny_config, make_batches, whole, unread):
+    with pytest.raises(Stop, match="Stopped at step 5;"), watched_signals():
+        train(unread, make_batches(6), tmp_path, 7, observers=[signal_at(4)])
+    assert_goes_on(tmp_path, tiny_config, make_batches, whole, 5)
+
+
 def test_a_signal_in_a_step_waits_for_its_end(tmp_path, tiny_config, make_batches):
     """It comes while the first step is built, when Python asks for the objective's weights."""
     model = pretraining_heads.pretraining_model(tiny_config)
@@ -779,7 +815,7 @@ def test_a_save_that_fails_is_told_beside_what_ended_the_run(
 
 def test_exploding_weights_stop_the_run(tmp_path, tiny_config, make_batches):
     trainer = make_trainer(tiny_config, learning_rate=1e30)
-    with pytest.raises(loop.NonFiniteLossError, match="--learning_rate"):
+    with pytest.raises(NonFiniteLossError, match="--learning_rate"):
         train(trainer, make_batches(4), tmp_path, 50)
     assert checkpoint.Checkpoints(str(tmp_path)).latest() == str(tmp_path / "model.ckpt-0")
 

@@ -43,11 +43,10 @@ _WITHOUT_EFFECT: Mapping[str, Any] = {
     "gcp_project": None,
     "master": None,
     "num_tpu_cores": 8,
-    "iterations_per_loop": 1000,
     "use_one_hot_embeddings": False,
 }
 # Those of its scripts that train.
-TPU_FLAGS = ("tpu_zone", "gcp_project", "master", "num_tpu_cores", "iterations_per_loop")
+TPU_FLAGS = ("tpu_zone", "gcp_project", "master", "num_tpu_cores")
 
 # What the help of a flag ends with that takes several values.
 _SEVERAL = (

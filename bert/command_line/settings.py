@@ -154,6 +154,14 @@ class TrainingSettings(ModelSettings):
         choices=("one_device", "mirrored", "multi_worker"),
         group="devices",
     )
+    # The original's default; there, so many steps were one call of the TPU.
+    iterations_per_loop: int = flag(
+        1000,
+        "1 reads each step's results before the next one starts; more, after it has started, so "
+        "that a GPU does not wait for the host. The results are the same.",
+        low=1,
+        group="devices",
+    )
     use_tpu: bool = flag(False, "Train on the TPU named by --tpu_name.", group="devices")
     tpu_name: str | None = flag(None, "Name or grpc:// address of the TPU.", group="devices")
 

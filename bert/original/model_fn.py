@@ -17,6 +17,7 @@ import tensorflow as tf
 import optimization
 from bert.original import graph
 from bert.training import loop
+from bert.training.keeper import NonFiniteLossError
 from bert.weights.checkpoint import Stored
 
 Tensor = Any
@@ -150,7 +151,7 @@ class ModelFn:
         def train_op() -> float:
             results = trainer.train_step(tensors)
             if not np.isfinite(list(results.values())).all():
-                raise loop.NonFiniteLossError(
+                raise NonFiniteLossError(
                     f"The loss must stay finite. At step {trainer.step}: {results}. Try a smaller "
                     "`learning_rate` or more `num_warmup_steps`."
                 )

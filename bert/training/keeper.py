@@ -27,6 +27,7 @@ class Keeper:
       checkpoints: Where to save, None for nowhere.
       has_several_workers: Whether other processes take the same steps.
       log: Written before the checkpoint that it belongs to, so that none is without it.
+      pending: As `results.Results`; what it has not read yet is read before the last save.
     """
 
     def __init__(
@@ -36,8 +37,10 @@ class Keeper:
         *,
         has_several_workers: bool,
         log: TrainLog | None = None,
+        pending: Any = None,
     ) -> None:
         self._trainer = trainer
+        self._pending = pending
         self._checkpoints = checkpoints
         self._log = log
         self._has_several_workers = has_several_workers
@@ -59,6 +62,8 @@ class Keeper:
             self._reached = self._trainer.step
         if error:
             try:
+                if self._reached is not None and self._pending:
+                    self._pending.read()
                 # What led to the end is seen there even if that step is not to be saved.
                 self._write_log()
                 self.save()

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 from absl import logging
 
@@ -21,14 +20,14 @@ import optimization
 from bert.command_line.console import deferred_stop, stop_signal
 from bert.command_line.flags import changed_flags
 from bert.command_line.settings import TrainingSettings
-from bert.files import manifest
 from bert.training import fit, surroundings
 from bert.training.devices import tell_gpus
 from bert.training.fusion import fuse
-from bert.training.keeper import REMEDY, Keeper, NonFiniteLossError
+from bert.training.keeper import Keeper
 from bert.training.memory import encoders_of, tell_needs
 from bert.training.plan import Plan
 from bert.training.progress import ProgressLog, steps_between_points
+from bert.training.results import Results
 from bert.training.rewriting import without_remapping
 from bert.training.train_log import TrainLog
 from bert.weights import checkpoint, provenance
@@ -139,6 +138,8 @@ class Trainer:
     Attributes:
       is_stop_agreed: Whether a signal has asked one of several workers to stop. They learn of it
         with the same step, since none can take the next one alone.
+      num_unread: Steps whose results need not be read before the next one starts, so that a GPU
+        does not wait for the host; all are before a checkpoint is saved.
     """
 
     def __init__(
@@ -165,6 +166,7 @@ class Trainer:
         self._result_names: list[str] = []
         self._has_several_workers = has_several_workers(self.strategy)
         self.is_stop_agreed = False
+        self.num_unread = 0
         # The shares of several replicas are no tensors, so they have no such signature.
         one = signature is not None and self.strategy.num_replicas_in_sync == 1
         self._step_function = tf.function(
@@ -217,9 +219,16 @@ class Trainer:
 
     def train_step(self, batch: Batch) -> dict[str, float]:
         """Takes one step and returns its loss, the loss's parts, learning rate and norm."""
+        return self.read_results(self.start_step(batch))
+
+    def start_step(self, batch: Batch) -> Tensor:
+        """Starts one step and returns what `read_results` takes; a GPU may still be at it."""
         asked = [tf.constant(float(stop_signal() is not None))] if self._has_several_workers else []
         with without_remapping():
-            per_replica = self._step_function(batch, *asked)
+            return self._step_function(batch, *asked)
+
+    def read_results(self, per_replica: Tensor) -> dict[str, float]:
+        """Returns the results of a step, waiting for its end."""
         values = self.strategy.experimental_local_results(per_replica)[0].numpy()
         results = dict(zip(self._result_names, values.tolist(), strict=True))
         self.is_stop_agreed = results.pop(_STOP, 0.0) > 0
@@ -351,7 +360,8 @@ def train(
       num_train_steps: Total, steps of earlier runs included.
       checkpoints: Where to save; only the chief worker does.
       save_checkpoints_steps: Steps between checkpoints.
-      observers: Called after each step with its number and results; any of them may end it.
+      observers: Called after each step with its number and results; any of them may end it, where
+        steps are left unread at a save alone.
       log: Keeps the results of the steps that checkpoints are of.
 
     However it ends, what it has reached is saved, if the weights are sound: `Stop` comes when that
@@ -366,49 +376,30 @@ def train(
         logging.warning("Nothing to train: step %d is reached already.", start)
         return
     saves = is_chief(trainer.strategy)
-    folder = checkpoints.folder if saves else None
     if saves and (start == 0 or checkpoints.latest() is None):
         with deferred_stop():
             checkpoints.save(trainer.state(), start)
+    pending = Results(trainer, batches, checkpoints.folder if saves else None, log)
     with Keeper(
         trainer,
         checkpoints if saves else None,
         has_several_workers=has_several_workers(trainer.strategy),
         log=log,
+        pending=pending,
     ) as keeper:
         for step, batch in enumerate(
             batches.iterate(start, num_train_steps, trainer.strategy), start=start + 1
         ):
+            is_due = step % save_checkpoints_steps == 0 or step == num_train_steps
             with keeper.taking_step():
-                results = trainer.train_step(batch)
-                _check_finite(results, step, trainer, batches, folder)
-                if log:
-                    log.add(step, results)
-            ends = [observe(step, results) for observe in observers]
+                pending.start(step, batch)
+                ended = pending.read(0 if is_due else trainer.num_unread)
+            ends = [observe(*each) for each in ended for observe in observers]
             end = step == num_train_steps or any(ends)
-            if step % save_checkpoints_steps == 0 or end:
+            if is_due or end:
                 keeper.save()
             if end:
                 return
-
-
-def _check_finite(
-    results: Mapping[str, float], step: int, trainer: Trainer, batches: Any, folder: str | None
-) -> None:
-    watched = ["loss"] if trainer.loss_scale else ["loss", "gradient_norm"]
-    if all(np.isfinite(results[name]) for name in watched):
-        return
-    path = f"non_finite_step_{step}.tf_record"
-    if folder is not None:
-        path = manifest.claim(folder, path)
-        with tf.io.TFRecordWriter(path) as writer:
-            for record in batches.serialized(step - 1):
-                writer.write(record)
-    raise NonFiniteLossError(
-        f"The loss must stay finite. At step {step}: "
-        f"{', '.join(f'{name} {value:.6g}' for name, value in results.items())}. Its batch is in "
-        f"{path!r}; the checkpoints before it are kept. {REMEDY}"
-    )
 
 
 class Run:
@@ -429,6 +420,7 @@ class Run:
         self._settings = settings
         self._plan = plan
         self.trainer = trainer
+        trainer.num_unread = min(settings.iterations_per_loop - 1, 1)
         folder, most = settings.output_dir, settings.keep_checkpoint_max
         self.checkpoints = checkpoint.Checkpoints(folder, most)
         self.first_step = initialize(
