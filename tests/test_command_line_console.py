@@ -344,7 +344,7 @@ def test_a_signal_while_tensorflow_is_imported_leaves_no_trace():
 
 
 ENDS = """
-import atexit, gc, sys
+import atexit, concurrent.futures, gc, sys
 from bert.command_line.console import run_script
 
 class Left:
@@ -361,6 +361,9 @@ def main(_):
     import sklearn
     print("done")
     atexit.register(print, "end")
+    # Nobody tells this pool to end.
+    pool = concurrent.futures.ThreadPoolExecutor(1)
+    pool.submit(print, end="").result()
     sys.exit({status})
 
 run_script(main)

@@ -133,6 +133,11 @@ def test_numbers_are_drawn_as_python_does(limit, seed):
     assert ours.getstate() == theirs.getstate()
 
 
+def test_nothing_is_drawn_from_nothing():
+    with pytest.raises(ValueError, match="There must be something to draw from"):
+        masking.below(0, random.Random(1))
+
+
 tokens = st.lists(st.sampled_from(["a", "b", "c", "##d", "##e"]), min_size=1, max_size=30)
 
 

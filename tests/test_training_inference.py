@@ -6,6 +6,7 @@ from tensorflow.python.eager import context
 
 import modeling
 from bert.tasks import heads
+from bert.training import inference
 from bert.training.inference import infer
 
 
@@ -62,6 +63,17 @@ def test_each_layer_normalization_is_one_operation(tiny_config, dtype):
     operations = executed(as_graph(model), inputs)
     assert operations.count("_MklLayerNorm") == 1 + 2 * tiny_config.num_hidden_layers
     assert not {"Rsqrt", "FusedBatchNormV3"} & set(operations)
+
+
+def test_without_that_kernel_layers_normalize_as_those_of_keras(tiny_config, monkeypatch):
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [kind])
+    inference._has_kernel.cache_clear()
+    try:
+        model = heads.classifier_model(tiny_config, 2)
+        inputs = make_inputs(tiny_config)
+        assert "_MklLayerNorm" not in executed(as_graph(model), inputs)
+    finally:
+        inference._has_kernel.cache_clear()
 
 
 def test_elsewhere_layers_normalize_as_those_of_keras():

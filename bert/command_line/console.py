@@ -253,9 +253,8 @@ def run_script(main: Callable[[list[str]], None], *, takes_arguments: bool = Fal
 
 def _leave(status: int) -> NoReturn:
     """Ends the process; Python's own end would take a second to clear TensorFlow's modules away."""
-    for thread in threading.enumerate():
-        if thread is not threading.current_thread() and not thread.daemon:
-            thread.join()
+    # As Python begins its own end: pools of threads are told to end, then threads are waited for.
+    threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         # Who reads it may have gone, or it was closed.

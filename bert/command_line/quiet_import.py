@@ -13,11 +13,10 @@ from bert.command_line.console import deferred_stop, is_script
 # While it is imported, TensorFlow 2.21 writes to the file descriptor whatever its log level is.
 _hides = os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3") != "0"
 _stderr, _nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-# The garbage collector would look through what the import makes again and again, a quarter of its
-# time, and find nothing.
+# The garbage collector would look through what the import makes again and again, and find nothing.
 _collects = gc.isenabled()
 gc.disable()
-# Keras wraps scikit-learn's classes where it finds them, which takes half a second and is of no use
+# Keras wraps scikit-learn's classes where it finds them, which takes time and is of no use
 # to a script. What counts scores imports it later.
 _skips = is_script() and "sklearn" not in sys.modules
 if _skips:
@@ -36,8 +35,8 @@ finally:
     if _skips:
         del sys.modules["sklearn"]
     if is_script():
-        # All of it stays until the end, so that it need not be looked through later, either: a
-        # third of a second each time. Of another program, that might keep what it wants to let go.
+        # All of it stays until the end, so that it need not be looked through later, either.
+        # Of another program, that might keep what it wants to let go.
         gc.freeze()
     if _collects:
         gc.enable()

@@ -126,7 +126,7 @@ class TrainingSettings(ModelSettings):
     gradient_checkpointing: bool = flag(
         False,
         "Compute each layer again in the backward pass rather than keep it: the same result, bit "
-        "for bit, in less than half of the memory.",
+        "for bit, in less memory: of long texts, in less than half.",
         group="devices",
     )
     seed: int = flag(
@@ -197,8 +197,9 @@ class FineTuningSettings(VocabularySettings, TrainingSettings):
     )
     export_precision: str = flag(
         "float32",
-        "Of what is exported: float32; int8, a quarter of the size (tflite, onnx); or several with "
-        "commas between. Others than float32 go to <format>_<precision>.",
+        "Of what is exported: float32; bfloat16, half the size (saved_model); int8, a quarter of "
+        "it (tflite, onnx); or several with commas between. Others than float32 go to "
+        "<format>_<precision>.",
         group="output",
     )
     max_score_loss: float = flag(

@@ -394,7 +394,7 @@ def sort_by_length(lengths: Sequence[int], batch_size: int) -> list[list[int]]:
     return [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
 
 
-# Tokens that go through a model together where nothing is trained: more are hardly faster.
+# Tokens that go through a model together on a CPU where nothing is trained.
 _ENOUGH_TOKENS = 1024
 _ENOUGH_ROWS = 8
 
@@ -402,16 +402,18 @@ _ENOUGH_ROWS = 8
 def group_by_length(lengths: np.ndarray, batch_size: int) -> Iterator[np.ndarray]:
     """Yields batches of rows' numbers as `sort_by_length` does, but smaller ones of long rows.
 
-    Beyond what keeps the processor busy, a larger batch brings nothing but more padding.
+    Beyond what keeps a CPU busy, a larger batch brings nothing but more padding; a GPU gets batches
+    as large as they may be.
 
     Args:
       lengths: int [N].
       batch_size: Rows at most.
     """
     order = np.argsort(-lengths, kind="stable")
+    on_gpu = tf.config.list_physical_devices("GPU")
     while order.size:
         enough = max(_ENOUGH_ROWS, _ENOUGH_TOKENS // max(int(lengths[order[0]]), 1))
-        size = min(batch_size, enough)
+        size = batch_size if on_gpu else min(batch_size, enough)
         yield order[:size]
         order = order[size:]
 

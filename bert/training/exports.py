@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import json
 import os
 import statistics
@@ -25,7 +26,7 @@ from bert.portable import folder as portable
 from bert.reports.sections import Section, Table
 from bert.training.batches import by_length
 from bert.training.evaluation import Predictor
-from bert.training.task import Arrays, Inputs, Outputs, Task
+from bert.training.task import Arrays, Inputs, Outputs, Task, at_precision
 
 # Beside each export, what the comparison has found.
 PARITY = "parity.json"
@@ -118,7 +119,7 @@ class Exporter:
     ) -> None:
         self._settings = settings
         self._task = task
-        self._model = _in_float32(task, model)
+        self._model = at_precision(task, task.whole_model(model), "float32")
         self._beside = beside
         self._inputs = inputs
         if inputs is not None:
@@ -166,12 +167,16 @@ class Exporter:
             outputs = [*self._run(runtime)]
             found = {
                 "score": self._score(outputs),
-                "float32_score": self._score(self._outputs),
+                "float32_score": self._float32_score,
                 "largest_difference": self._difference(outputs),
             }
         allowed = self._settings.max_score_loss
         count = len(inputs.examples) if inputs else 0
         return Parity(export, metric, count, **found, bytes=size, max_score_loss=allowed)
+
+    @functools.cached_property
+    def _float32_score(self) -> float | None:
+        return self._score(self._outputs)
 
     def _score(self, outputs: Outputs) -> float | None:
         assert self._inputs is not None
@@ -192,8 +197,10 @@ class Exporter:
         """Tells how long an example of the middle length takes, which no file holds."""
         assert self._inputs is not None
         names = list(self._model.input)
-        single = [batch for _, batch in by_length(self._inputs.arrays, names, 1)]
-        batch = single[len(single) // 2]
+        arrays = self._inputs.arrays
+        lengths = arrays["input_mask"].sum(axis=-1)
+        middle = np.argsort(lengths.reshape(len(lengths), -1).max(-1))[len(lengths) // 2]
+        [(_, batch)] = by_length({n: each[[middle]] for n, each in arrays.items()}, names, 1)
         own, other = (_milliseconds(run, batch) for run in (self._predict, runtime))
         logging.info(
             "One example of %d tokens takes %s %.1f ms (the model here %.1f ms).",
@@ -263,19 +270,6 @@ def check_refused(parities: Sequence[Parity]) -> None:
             f"{refused[0].max_score_loss:g}, but {losses}. It is not written; all else is. Give "
             "another --export_precision, such as float32, or allow the loss."
         )
-
-
-def _in_float32(task: Task, model: keras.Model) -> keras.Model:
-    """Returns the whole model, or a copy where it computes in another precision."""
-    whole = task.whole_model(model)
-    if all(layer.compute_dtype == "float32" for layer in model.layers):
-        return whole
-    # In a task of its own, since some keep what they have made.
-    other = dataclasses.replace(task)  # type: ignore[type-var]
-    copy = other.whole_model(other.make_model("float32"))
-    for new, old in zip(copy.weights, whole.weights, strict=True):
-        new.assign(old)
-    return copy
 
 
 def _open(folder: str, export: Export) -> Runtime:

@@ -6,6 +6,7 @@ resume from; `best/` keeps the weights of the best evaluation.
 """
 
 import contextlib
+import functools
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -136,16 +137,17 @@ def run_once(
             loop.log_set_up(model, strategy, settings)
             step, results, sections = _use_model(settings, source, task, model, inputs, plan)
         if is_chief:
-            sections = [*shown, *sections]
-            exported = []
-            # What is exported is for one device, whatever the model was trained on.
-            if settings.do_export:
-                exported = _export(settings, task, model, made, kept)
-                sections += exports.make_sections(exported)
+            page = functools.partial(write_report, settings, task.kind, step, results)
+            told = [*shown, *sections]
             # What only predicts a test set does not replace the page of an evaluation.
-            if plan or any(each.part.split == "dev" for each in made):
-                write_report(settings, task.kind, step, results, sections, task.metric)
+            is_told = plan or any(each.part.split == "dev" for each in made)
+            if is_told:
+                page(told, task.metric)
             _write_card(settings, task, inputs, is_trained=plan is not None)
+            # What is exported is for one device, whatever the model was trained on.
+            exported = _export(settings, task, model, made, kept) if settings.do_export else []
+            if is_told and (sections := exports.make_sections(exported)):
+                page([*told, *sections], task.metric)
             exports.check_refused(exported)
         return task.metric, results
 

@@ -13,7 +13,7 @@ def without_remapping() -> Iterator[None]:
     It joins those between which nothing else is asked for, such as a matrix product with its bias
     and GELU. The gradient asks for much; but of a layer that is computed again for it, nothing is
     asked for in the first pass, which would so come to other bits than that of a layer that is
-    kept. A training step takes no longer without.
+    kept.
     """
     options = tf.config.optimizer.get_experimental_options()
     tf.config.optimizer.set_experimental_options({"remapping": False})

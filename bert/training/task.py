@@ -238,11 +238,11 @@ def at_precision(task: Task, model: keras.Model, precision: str) -> keras.Model:
     Args:
       task: What it does.
       model: From tokens.
-      precision: "float32" for the model as it is; "bfloat16" for one of the same weights, rounded,
-        that keeps and computes all in this type: half the size, and about twice the speed where
-        there are instructions for it.
+      precision: "float32", which a model trained in it has already; or "bfloat16" for one of the
+        same weights, rounded, that keeps and computes all in this type: half the size, and faster
+        where there are instructions for it.
     """
-    if precision == "float32":
+    if all(layer.compute_dtype == precision for layer in model.layers):
         return model
     # In a task of its own, since some keep what they have made.
     other = dataclasses.replace(task)  # type: ignore[type-var]
