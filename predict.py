@@ -178,7 +178,7 @@ def _open_folder(settings: Settings) -> "ModelFolder | Export":
     from bert.loaded import find_folder
 
     if is_export(settings.model_dir):
-        _check_untold(settings)
+        settings.check_untold()
         return Export(settings.model_dir)
     folder = find_folder(
         settings.model_dir,
@@ -189,17 +189,6 @@ def _open_folder(settings: Settings) -> "ModelFolder | Export":
     )
     read_task(folder, settings.told)
     return folder
-
-
-def _check_untold(settings: Settings) -> None:
-    """Checks that nothing is told of an exported model, in whose graph all is fixed."""
-    given = dict(settings.given)
-    given["precision"] = None if settings.precision == "float32" else settings.precision
-    if names := [name for name, value in given.items() if value is not None]:
-        raise ValueError(
-            f"`--{names[0]}` must not be given for an exported model, in whose graph it is fixed. "
-            f"Received {given[names[0]]!r} for {settings.model_dir!r}."
-        )
 
 
 def _load(settings: Settings, folder: "ModelFolder | Export") -> "Model":

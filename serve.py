@@ -84,6 +84,7 @@ def run(settings: Settings) -> None:
 def check(settings: Settings, checks: Checks) -> None:
     """Checks what `run` needs."""
     checks("server library", _check_installed, tells=lambda _: "aiohttp and prometheus_client")
+    checks("name", _check_name, settings, tells=lambda _: settings.model_name or "of the folder")
     checks("limits", _check_limits, settings, tells=lambda _: f"{settings.max_inputs} inputs")
     bound = checks("address", _bind, settings, tells=_describe)
     checks("model", _load, settings, tells=lambda served: f"{served.name}: {served.kind}")
@@ -94,6 +95,7 @@ def check(settings: Settings, checks: Checks) -> None:
 def open_server(settings: Settings) -> "Server":
     """Returns a server that listens, in a thread of its own; `with` ends it."""
     _check_installed()
+    _check_name(settings)
     _check_limits(settings)
     bound = _bind(settings)
     try:
@@ -148,6 +150,13 @@ def _check_installed() -> None:
         ) from None
 
 
+def _check_name(settings: Settings) -> None:
+    from bert.serving.app import check_name
+
+    if settings.model_name:
+        check_name(settings.model_name)
+
+
 def _check_limits(settings: Settings) -> None:
     if settings.max_inputs > settings.max_waiting:
         raise ValueError(
@@ -168,16 +177,21 @@ def _describe(bound: socket.socket) -> str:
 
 
 def _load(settings: Settings) -> "Served":
+    from bert.exported import is_export
     from bert.loaded import open_model
     from bert.serving.served import find_name, find_version, serve
 
     path, version = find_version(settings.model_dir)
+    told = settings.given
+    # Where more is told, weights that lie beside the graph are what is served.
+    if is_export(path) and all(value is None for value in told.values()):
+        settings.check_untold()
     model = open_model(
         path,
         "model_dir",
         batch_size=settings.max_batch_size,
         precision=settings.precision,
-        **settings.given,
+        **told,
     )
     name = settings.model_name or find_name(settings.model_dir)
     return serve(model, name, version, settings.top_k)

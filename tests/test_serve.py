@@ -71,6 +71,23 @@ def test_what_is_missing_is_told_with_what_to_type(model_dir, monkeypatch):
         serve.run(serve.Settings(model_dir=str(model_dir), port=0))
 
 
+@pytest.mark.parametrize("script", [serve, predict])
+def test_nothing_is_told_of_an_exported_model(script, tmp_path):
+    (tmp_path / "saved_model.pb").touch()
+    settings = {"model_dir": str(tmp_path), "precision": "mixed_bfloat16"}
+    if script is serve:
+        settings["port"] = 0
+    with pytest.raises(ValueError, match="`--precision` must not be given for an exported model"):
+        script.run(script.Settings(**settings))
+
+
+@pytest.mark.parametrize("name", ["a/b", "a:b", "/", "a:"])
+def test_a_name_without_an_address_is_refused(name):
+    settings = serve.Settings(model_dir="nowhere", port=0, model_name=name)
+    with pytest.raises(ValueError, match=f"`--model_name` must have neither / nor :.*'{name}'"):
+        serve.run(settings)
+
+
 def test_what_it_needs_is_checked(model_dir, capsys):
     checks = Checks()
     serve.check(serve.Settings(model_dir=str(model_dir), port=0), checks)
@@ -78,10 +95,20 @@ def test_what_it_needs_is_checked(model_dir, capsys):
     assert "model: classification" in capsys.readouterr().out
     checks = Checks()
     settings = serve.Settings(
-        model_dir="nowhere", port=0, host="192.0.2.1", max_inputs=20, max_waiting=9
+        model_dir="nowhere",
+        port=0,
+        host="192.0.2.1",
+        max_inputs=20,
+        max_waiting=9,
+        model_name="a/b",
     )
     serve.check(settings, checks)
-    assert checks.num_wrong == 3
+    assert checks.num_wrong == 4
     told = capsys.readouterr().out
-    for each in ("`--max_inputs` must be at most", "`--host` and `--port`", "`--model_dir` must"):
+    for each in (
+        "`--model_name` must",
+        "`--max_inputs` must be at most",
+        "`--host` and `--port`",
+        "`--model_dir` must",
+    ):
         assert each in told

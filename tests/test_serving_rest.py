@@ -104,7 +104,7 @@ BAD = [
     (SINGLE, {"inputs": 3}, "`inputs` must be an object with a list for 'text'. Received 3"),
     (SINGLE, {"inputs": {"text": "a"}}, "`inputs` must be an object with a list"),
     (SINGLE, {"inputs": {}}, "at least one and at most 3 rows. Received 0"),
-    (CHOICE, {"inputs": {"context": ["a"], "endings": []}}, "must be of the same length"),
+    (CHOICE, {"inputs": {"context": ["a"], "endings": []}}, 'same length.*1 as "context", 0 as'),
     (CHOICE, {"instances": ["a"]}, "the keys 'context' and 'endings'"),
     (CHOICE, {"instances": [{"context": "a", "endings": "b"}]}, "a list of texts as 'endings'"),
     (CHOICE, {"instances": [{"context": "a", "endings": ["b", 1]}]}, "Received a list of 2"),
@@ -123,7 +123,15 @@ def test_what_is_wrong_is_told_in_a_line_with_what_is_expected(served, body, mes
 
 
 def test_what_a_sender_wrote_is_cut_in_messages():
-    for body in ({"instances": [["x" * 9999]]}, {"x" * 9999: 1}, {"signature_name": "x" * 9999}):
+    long = "x" * 9999
+    many = {f"{number}{long}": ["a"] * number for number in range(9)}
+    for body in (
+        {"instances": [[long]]},
+        {long: 1},
+        {"signature_name": long},
+        {"inputs": {long: [], "text": ["a"]}},
+        {"inputs": many},
+    ):
         with pytest.raises(ValueError, match="must") as caught:
             read(body)
         assert len(str(caught.value)) < 500

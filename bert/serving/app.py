@@ -3,7 +3,7 @@
 Errors are `{"error": "..."}`, one line that says what must hold and what was received: 400 for what
 the sender can mend, 404 and 405 for addresses and methods that are none, 408 for who sends too
 slowly, 413 for too much at once, 429 where too much waits already, 503 while there are too many
-requests or the server ends, 504 for what takes too long.
+requests, the server ends or nothing answers any more, 504 for what takes too long.
 """
 
 import asyncio
@@ -23,8 +23,10 @@ from bert.serving.batching import Batcher, ClosedError, FullError
 from bert.serving.page import make_page
 from bert.serving.served import Served
 
+_NAME = r"[^/:]+"
 _MODEL = re.compile(
-    r"/v1/models/(?P<name>[^/:]+)(/versions/(?P<version>[0-9]{1,18}))?(?P<verb>:predict|/metadata)?"
+    rf"/v1/models/(?P<name>{_NAME})"
+    r"(/versions/(?P<version>[0-9]{1,18}))?(?P<verb>:predict|/metadata)?"
 )
 _WHAT = {
     "/": "page",
@@ -61,6 +63,19 @@ class Limits:
     max_requests: int = 256
     read_seconds: float = 10.0
     request_seconds: float = 30.0
+
+
+def check_name(name: str) -> None:
+    """Checks that a model of that name has an address.
+
+    Raises:
+      ValueError: where it has none.
+    """
+    if not re.fullmatch(_NAME, name):
+        raise ValueError(
+            "`--model_name` must have neither / nor :, which have a meaning in addresses. "
+            f"Received {name!r}."
+        )
 
 
 class RefusedError(Exception):
@@ -153,8 +168,9 @@ class Application:
             return _as_json(rest.status(self._served))
         if what == "metadata":
             return _as_json(rest.metadata(self._served))
-        is_ready = not self.is_ending and self._batcher.is_alive()
-        if what == "readiness" and not is_ready:
+        if not self._batcher.is_alive():
+            raise RefusedError(503, "What answers must live. It has ended; start the server anew.")
+        if what == "readiness" and self.is_ending:
             raise RefusedError(503, "The server must be ready. It ends.", _AGAIN)
         return web.Response(text="ok\n")
 

@@ -126,9 +126,12 @@ def _turn(inputs: Any, signature: Signature) -> list[dict[str, Any]]:
             f"`inputs` must be an object with a list for {_named(signature)}. Received "
             f"{_shown(inputs)}."
         )
-    sizes = {name: len(column) for name, column in inputs.items()}
-    if len({*sizes.values()}) > 1:
-        raise ValueError(f"The lists of `inputs` must be of the same length. Received {sizes}.")
+    if len({len(column) for column in inputs.values()}) > 1:
+        sizes = [f"{len(column)} as {_shown(name)}" for name, column in list(inputs.items())[:5]]
+        raise ValueError(
+            "The lists of `inputs` must be of the same length. Received "
+            f"{', '.join(sizes)[: 2 * _SHOWN]}."
+        )
     columns = zip(*inputs.values(), strict=True)
     return [dict(zip(inputs, values, strict=True)) for values in columns]
 

@@ -62,3 +62,18 @@ class AskedSettings(CheckSettings):
         own = {field.name for field in dataclasses.fields(AskedSettings)}
         own -= {"check", "model_dir", "precision"}
         return {name: getattr(self, name) for name in sorted(own)}
+
+    def check_untold(self) -> None:
+        """Checks that nothing is told of an exported model, in whose graph all is fixed.
+
+        Raises:
+          ValueError: where something is.
+        """
+        given = {**self.given, "precision": self.precision}
+        if self.precision == "float32":
+            del given["precision"]
+        if names := [name for name, value in given.items() if value is not None]:
+            raise ValueError(
+                f"`--{names[0]}` must not be given for an exported model, in whose graph it is "
+                f"fixed. Received {given[names[0]]!r} for {self.model_dir!r}."
+            )
