@@ -85,6 +85,9 @@ SYSTEMS = (
     System("openvino", "bfloat16", "openvino.xml"),
     System("saved_model", "float32", "saved_model"),
     System("saved_model", "bfloat16", "saved_model_bfloat16"),
+    System("our_tflite", "float32", "tflite", IDS),
+    System("our_tflite", "int8", "tflite_int8", IDS),
+    System("our_onnx", "int8", "onnx_int8", IDS),
     System("load", "float32", "transformers", TEXTS),
     System("load", "bfloat16", "transformers", TEXTS),
 )

@@ -3,6 +3,7 @@
 What serves a SavedModel loads nothing of the project, as a server would not.
 """
 
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,8 @@ Predict = Callable[..., Any]
 
 # Names of the two forms of a model's input, and of the signatures of a SavedModel that take them.
 SIGNATURES = {"ids": "features", "texts": "serving_default"}
+# Exports for the runtimes of others, by the names that prediction.py has for them.
+PORTABLE = {"our_onnx": "onnx", "our_tflite": "tflite"}
 
 
 def open_loaded(folder: str, precision: str) -> Any:
@@ -33,6 +36,22 @@ def make_saved_model(model: str, output: str, precision: str) -> None:
     """Writes a SavedModel of a classifier's folder of transformers."""
     loaded = open_loaded(model, "float32")
     loaded.task.export(output, loaded.model, precision)
+
+
+def make_portable(model: str, output: str, form: str, precision: str) -> None:
+    """Writes an export for another runtime of a classifier's folder of transformers."""
+    from bert.portable import folder
+
+    shutil.rmtree(output, ignore_errors=True)
+    folder.write(output, form, precision, open_loaded(model, "float32").model, {})
+
+
+def open_portable(model: str, form: str) -> dict[str, Predict]:
+    """Returns by form of input what predicts with an export for another runtime."""
+    from bert.portable import folder
+
+    runtime = folder.open_runtime(model, form)
+    return {"ids": lambda inputs: runtime(inputs)["logits"]}
 
 
 def open_saved_model(folder: str) -> dict[str, Predict]:
@@ -62,14 +81,21 @@ def open_folder(folder: str, precision: str) -> dict[str, Predict]:
 
 
 def main() -> None:
-    """Makes a SavedModel, or serves predictions."""
+    """Makes an export, or serves predictions."""
     setting = worker.read_setting()
-    model, precision = setting["model"], setting["precision"]
+    model, program, precision = (setting[name] for name in ("model", "program", "precision"))
     if "output" in setting:
-        make_saved_model(model, setting["output"], precision)
+        if program in PORTABLE:
+            make_portable(model, setting["output"], PORTABLE[program], precision)
+        else:
+            make_saved_model(model, setting["output"], precision)
         return
-    is_loaded = setting["program"] == "load"
-    predict = open_folder(model, precision) if is_loaded else open_saved_model(model)
+    if program in PORTABLE:
+        predict = open_portable(model, PORTABLE[program])
+    elif program == "load":
+        predict = open_folder(model, precision)
+    else:
+        predict = open_saved_model(model)
     prediction_worker.serve(setting["cases"], predict)
 
 

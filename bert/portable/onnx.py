@@ -2,11 +2,12 @@
 
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from bert.files.paths import read_file
 from bert.portable.graph import Runtime, function_of, hushed
@@ -25,7 +26,8 @@ def convert(model: keras.Model, precision: str) -> bytes:
     """
     import tf2onnx  # noqa: PLC0415 (an extra)
 
-    function = function_of(model)
+    weights = {f"weight_{number}": each for number, each in enumerate(_weights(model))}
+    function = _function_of_weights(model, weights)
     with hushed():
         converted, _ = tf2onnx.convert.from_function(
             function,
@@ -33,6 +35,7 @@ def convert(model: keras.Model, precision: str) -> bytes:
             opset=_OPSET,
             custom_op_handlers={"Erfc": (_convert_erfc, [])},
         )
+    _fill_in(converted.graph, weights)
     _put_in_order(converted.graph)
     _name_sizes(converted.graph)
     if precision == "float32":
@@ -43,6 +46,45 @@ def convert(model: keras.Model, precision: str) -> bytes:
         path = os.path.join(folder, "model.onnx")
         quantize_dynamic(converted, path, weight_type=QuantType.QInt8, per_channel=True)
         return read_file(path)
+
+
+def _weights(model: keras.Model) -> list[keras.Variable]:
+    return [*model.trainable_variables, *model.non_trainable_variables]
+
+
+def _function_of_weights(model: keras.Model, weights: Mapping[str, keras.Variable]) -> Any:
+    """Returns a `tf.function` of a model's inputs and, behind them, its weights.
+
+    tf2onnx copies the weights that it finds in a graph dozens of times.
+    """
+    names, count = list(model.input), len(model.trainable_variables)
+
+    def call(*tensors: Any) -> dict[str, Any]:
+        inputs, values = tensors[: len(names)], tensors[len(names) :]
+        outputs, _ = model.stateless_call(
+            values[:count], values[count:], dict(zip(names, inputs, strict=True)), training=False
+        )
+        return outputs
+
+    specs = [
+        *function_of(model).input_signature,
+        *(tf.TensorSpec(each.shape, each.dtype, name=name) for name, each in weights.items()),
+    ]
+    return tf.function(call, input_signature=specs, autograph=False)
+
+
+def _fill_in(graph: Any, weights: Mapping[str, keras.Variable]) -> None:
+    """Makes constants of those inputs of a graph that are weights."""
+    from onnx import numpy_helper  # noqa: PLC0415 (an extra)
+
+    inputs = [each for each in graph.input if each.name not in weights]
+    read = {name for node in graph.node for name in node.input}
+    for each in graph.input:
+        if each.name in weights and each.name in read:
+            values = np.asarray(weights[each.name].value)
+            graph.initializer.append(numpy_helper.from_array(values, each.name))
+    del graph.input[:]
+    graph.input.extend(inputs)
 
 
 def _convert_erfc(graph: Any, node: Any, *_: Any) -> None:
