@@ -48,7 +48,8 @@ def test_systems_are_chosen_by_name_program_and_side():
 
     assert chosen() == ["torch/float32"]
     assert chosen("openvino/bfloat16") == ["torch/float32", "openvino/bfloat16"]
-    assert chosen("saved_model", "load") == [prediction_models.REFERENCE, *chosen("ours")[1:]]
+    exports = ("saved_model", "our_tflite", "our_onnx")
+    assert chosen(*exports, "load") == [prediction_models.REFERENCE, *chosen("ours")[1:]]
     assert chosen("ours", "peers") == [each.name for each in prediction_models.SYSTEMS]
 
 
