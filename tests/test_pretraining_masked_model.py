@@ -53,7 +53,8 @@ def test_guesses_are_the_likeliest_tokens_in_order(model):
         for row, found in zip(rows, guesses, strict=True):
             best = np.argsort(-row)[:4]
             assert [guess.token for guess in found] == [WORDS[index] for index in best]
-            np.testing.assert_allclose([guess.probability for guess in found], row[best], rtol=1e-4)
+            # Its layers are normalized by another kernel.
+            np.testing.assert_allclose([guess.probability for guess in found], row[best], rtol=1e-3)
 
 
 def test_all_guesses_together_are_certain(model):
