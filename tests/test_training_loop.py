@@ -366,7 +366,7 @@ print(json.dumps(peaks))
 """
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_layers_that_are_computed_again_are_not_kept():
     before, again, kept = json.loads(fork_python("-c", PEAKS).stdout.splitlines()[-1])
     # A third; with the masks of dropout kept, a half.
