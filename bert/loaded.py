@@ -314,7 +314,8 @@ def open_model(
       precision: Likewise.
       **told: What else `load` takes, which the folder may not say.
     """
-    others, given = _split(told)
+    others = Told(**{field.name: told.pop(field.name, None) for field in dataclasses.fields(Told)})
+    given = told
     is_told = others != Told() or any(value is not None for value in given.values())
     if is_export(model) and not is_told:
         return ExportedModel(model, batch_size, flag)
@@ -335,18 +336,33 @@ def open_model(
     return PretrainedModel(folder, batch_size, precision)
 
 
-def _split(told: Mapping[str, Any]) -> tuple[Told, dict[str, Any]]:
-    """Returns what is told of what a model decides, and what is not to be taken from its folder."""
-    names = {field.name for field in dataclasses.fields(Told)}
-    others = Told(**{name: each for name, each in told.items() if name in names})
-    return others, {name: each for name, each in told.items() if name not in names}
-
-
-def load_fine_tuned(
-    model_dir: str, *, batch_size: int = 32, precision: str = "float32", **told: Any
+def load_fine_tuned(  # noqa: PLR0913 (what a folder may not say)
+    model_dir: str,
+    *,
+    batch_size: int = 32,
+    precision: str = "float32",
+    bert_config_file: str | None = None,
+    vocab_file: str | None = None,
+    do_lower_case: bool | None = None,
+    architecture: str | None = None,
+    task_name: str | None = None,
+    labels: str | Sequence[str] | None = None,
+    is_pair: bool | None = None,
+    max_seq_length: int | None = None,
 ) -> LoadedModel:
-    """Returns a model that answers, as `open_model` does; any other is refused."""
-    others, given = _split(told)
+    """Returns a model that answers, as `load` does; any other is refused."""
+    given = {
+        "bert_config_file": bert_config_file,
+        "vocab_file": vocab_file,
+        "do_lower_case": do_lower_case,
+    }
+    others = Told(
+        architecture=architecture,
+        task_name=task_name,
+        labels=labels,
+        is_pair=is_pair,
+        max_seq_length=max_seq_length,
+    )
     folder = find_folder(model_dir, "model_dir", **given)
     return open_fine_tuned(folder, others, batch_size=batch_size, precision=precision)
 
