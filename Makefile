@@ -17,15 +17,17 @@ for := $(if $(GPU),$(if $(filter 0,$(GPU)),cpu,gpu),$(or $(was_for),cpu))
 tensorflow := $(shell sed -n 's/^tensorflow==//p' requirements.txt)
 cuda := $(if $(filter gpu,$(for)),"tensorflow[and-cuda]==$(tensorflow)")
 interop_installed := .venv-interop/requirements-installed
+beam_installed := .venv-beam/requirements-installed
 bench_installed := .venv-bench/requirements-installed
 
-.PHONY: help setup demo test test-exhaustive test-interop benchmark .venv-bench
+.PHONY: help setup demo test test-exhaustive test-interop test-beam benchmark .venv-bench
 
 help:
 	@echo "make demo    learns a vocabulary from the sample text, pre-trains a small BERT, fine-tunes and exports it"
-	@echo "make test    runs every check: ruff, mypy, pytest, test-interop"
+	@echo "make test    runs every check: ruff, mypy, pytest, test-interop, test-beam"
 	@echo "make test-exhaustive   runs the cases of laws that make test leaves out for their number"
 	@echo "make test-interop   compares with transformers, in an environment of its own"
+	@echo "make test-beam   runs pipelines of Apache Beam, in an environment of its own"
 	@echo "make benchmark   measures speed beside other programs; QUICK=1 takes minutes, ROUNDS=9 is thorough"
 	@echo "make setup   installs the pinned requirements into .venv; the other two do it when needed"
 	@echo "make setup GPU=1   does so with CUDA's libraries, for GPUs of NVIDIA; GPU=0 removes them"
@@ -53,12 +55,18 @@ test: $(installed)
 	python -m mypy --exclude '^(tests|interop|build)/' .
 	python -m pytest -n $(TEST_PROCESSES) --dist worksteal
 	@$(MAKE) --no-print-directory test-interop
+	@$(MAKE) --no-print-directory test-beam
 
 test-exhaustive: $(installed)
 	python -m pytest -n $(TEST_PROCESSES) --dist worksteal -m exhaustive
 
 $(interop_installed): requirements-interop.txt constraints.txt .ci/make_peer_venv | $(installed)
 	@.ci/make_peer_venv .venv-interop requirements-interop.txt "Nothing is compared with transformers."
+	@touch $@
+
+# Made anew with .venv, before whose packages it stands.
+$(beam_installed): requirements-beam.txt .ci/make_peer_venv $(installed)
+	@.ci/make_peer_venv .venv-beam requirements-beam.txt "No pipeline of Beam is run." over
 	@touch $@
 
 $(bench_installed): benchmarks/requirements.txt constraints.txt .ci/make_peer_venv | $(installed)
@@ -69,6 +77,9 @@ $(bench_installed): benchmarks/requirements.txt constraints.txt .ci/make_peer_ve
 
 test-interop: $(installed) $(interop_installed)
 	python -m pytest -n $(TEST_PROCESSES) --dist loadgroup interop
+
+test-beam: $(beam_installed)
+	.venv-beam/bin/python -m pytest tests/beam
 
 benchmark: $(installed) $(bench_installed)
 	@python benchmarks/page.py $(if $(ROUNDS),--rounds=$(ROUNDS)) $(if $(QUICK),--quick) $(BENCHMARK)

@@ -2,6 +2,7 @@ from bert.command_line import quiet_import  # isort: skip  # noqa: F401
 
 import functools
 import gc
+import importlib.util
 import json
 import os
 import re
@@ -30,6 +31,9 @@ ROOT = Path(__file__).parents[1]
 GOLDEN = ROOT / "tests" / "golden"
 # The same outputs for a larger model and real texts, too large to be part of the project.
 LARGE_GOLDEN = ROOT.parent / "shared" / "golden"
+
+# `make test-beam` runs these, in an environment that has Beam.
+collect_ignore = [] if importlib.util.find_spec("apache_beam") else ["beam"]
 
 LENGTH, PREDICTIONS = 12, 3
 

@@ -102,7 +102,8 @@ def test_wheel_asks_for_what_the_project_runs_on(wheel):
     extras = {str(each.marker): each for each in ranges if each.marker}
     parquet, serve = 'extra == "parquet"', 'extra == "serve"'
     assert {str(each.marker) for each in ranges if each.marker} == {
-        *('extra == "gpu"', parquet, serve, 'extra == "tflite"', 'extra == "onnx"')
+        *('extra == "gpu"', parquet, serve, 'extra == "tflite"', 'extra == "onnx"'),
+        'extra == "beam"',
     }
     gpu = extras['extra == "gpu"']
     assert (gpu.name, gpu.extras) == ("tensorflow", {"and-cuda"})
