@@ -31,6 +31,26 @@ class Pair(NamedTuple):
     b_document: int
 
 
+class Plan(NamedTuple):
+    """What a document alone tells of a pair of which `a` is from it, in tokens.
+
+    Attributes:
+      a_start: Where `a` begins, before anything is cut off.
+      a_stop: Where it ends.
+      stop: Where what follows `a` ends, if that is to be `b`.
+      target: Tokens that both segments should have together.
+      is_random_next: Whether `b` is from elsewhere, rather than what follows `a`.
+      b_document: The number of the document that has `b`.
+    """
+
+    a_start: int
+    a_stop: int
+    stop: int
+    target: int
+    is_random_next: bool
+    b_document: int
+
+
 class Bounds(Sequence[list[int]]):
     """Where the sentences of each document begin, and the last ends, in tokens from its start."""
 
@@ -70,6 +90,30 @@ def draw_pairs(
       rng: As everywhere.
     """
     bounds = documents[document_index]
+    for plan in draw_plans(bounds, document_index, len(documents), budget, short_seq_prob, rng):
+        yield finish_pair(plan, documents[plan.b_document], budget, rng)
+
+
+def draw_plans(
+    bounds: Sequence[int],
+    document_index: int,
+    num_documents: int,
+    budget: int,
+    short_seq_prob: float,
+    rng: random.Random,
+) -> Iterator[Plan]:
+    """Yields what a document alone tells of the pairs of one use of it.
+
+    Each is drawn when it is asked for, so that the pair can be finished before the next one.
+
+    Args:
+      bounds: Where the sentences of the document begin, and where the last ends.
+      document_index: Its number.
+      num_documents: Of which the other one is drawn.
+      budget: As for `draw_pairs`.
+      short_seq_prob: As for `draw_pairs`.
+      rng: As everywhere.
+    """
     # Short sequences, so that fine-tuning's short inputs are not new to the model.
     target = 2 + below(budget - 1, rng) if rng.random() < short_seq_prob else budget
     start = 0
@@ -77,25 +121,36 @@ def draw_pairs(
         end = _end_of_chunk(bounds, start, target)
         middle = start + 1 if end - start == 1 else start + 1 + below(end - start - 1, rng)
         is_random_next = end - start == 1 or rng.random() < 0.5
-        a_start, a_stop = bounds[start], bounds[middle]
+        b_document = document_index
         if is_random_next:
-            b_document = _other_document(documents, document_index, rng)
-            other = documents[b_document]
-            first = below(len(other) - 1, rng)
-            last = _end_of_chunk(other, first, target - (a_stop - a_start))
-            b_start, b_stop = other[first], other[last]
-            # The sentences that were to follow are not used up.
-            start = middle
-        else:
-            b_document = document_index
-            b_start, b_stop = a_stop, bounds[end]
-            start = end
-        excess = a_stop - a_start + b_stop - b_start - budget
-        if excess > 0:
-            a_start, a_stop, b_start, b_stop = truncate(
-                a_start, a_stop, b_start, b_stop, excess, rng
-            )
-        yield Pair(a_start, a_stop, b_start, b_stop, is_random_next, max(excess, 0), b_document)
+            b_document = _other_document(num_documents, document_index, rng)
+        yield Plan(bounds[start], bounds[middle], bounds[end], target, is_random_next, b_document)
+        # The sentences that were to follow are not used up where others came in their place.
+        start = middle if is_random_next else end
+
+
+def finish_pair(plan: Plan, other: Sequence[int], budget: int, rng: random.Random) -> Pair:
+    """Returns the pair of a plan.
+
+    Args:
+      plan: What its first document tells.
+      other: Where the sentences of its `b_document` begin, and where the last ends. It is asked for
+        its length and a slice, and where `b` is what follows `a`, for nothing.
+      budget: As for `draw_pairs`.
+      rng: As everywhere.
+    """
+    a_start, a_stop, b_start, b_stop = plan.a_start, plan.a_stop, plan.a_stop, plan.stop
+    if plan.is_random_next:
+        first = below(len(other) - 1, rng)
+        target = plan.target - (a_stop - a_start)
+        # No more are needed, for a sentence has a token at least.
+        near = other[first : first + max(target, 1) + 1]
+        b_start, b_stop = near[0], near[_end_of_chunk(near, 0, target)]
+    excess = a_stop - a_start + b_stop - b_start - budget
+    if excess > 0:
+        a_start, a_stop, b_start, b_stop = truncate(a_start, a_stop, b_start, b_stop, excess, rng)
+    is_random_next, b_document = plan.is_random_next, plan.b_document
+    return Pair(a_start, a_stop, b_start, b_stop, is_random_next, max(excess, 0), b_document)
 
 
 def _end_of_chunk(bounds: Sequence[int], start: int, target: int) -> int:
@@ -103,14 +158,14 @@ def _end_of_chunk(bounds: Sequence[int], start: int, target: int) -> int:
     return min(bisect_left(bounds, bounds[start] + target, start + 1), len(bounds) - 1)
 
 
-def _other_document(documents: Sequence[object], document_index: int, rng: random.Random) -> int:
+def _other_document(num_documents: int, document_index: int, rng: random.Random) -> int:
     """Returns a random document.
 
     Faithful: after ten draws of the document itself, it is taken. A corpus of one document has
     nothing else.
     """
     for _ in range(10):
-        other = below(len(documents), rng)
+        other = below(num_documents, rng)
         if other != document_index:
             break
     return other
