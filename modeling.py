@@ -78,6 +78,8 @@ class BertConfig:
       max_position_embeddings: Longest sequence that the position table can serve.
       type_vocab_size: Number of segment types.
       initializer_range: Standard deviation of the truncated normal initializer.
+      is_decoder: Whether a token attends to itself and those before it alone, as GPT's do (paper,
+        section 5.1, "LTR"). Departs: the original has none such.
     """
 
     vocab_size: int
@@ -91,6 +93,7 @@ class BertConfig:
     max_position_embeddings: int = 512
     type_vocab_size: int = 16
     initializer_range: float = 0.02
+    is_decoder: bool = False
 
     @classmethod
     def from_dict(cls, json_object: Mapping[str, Any]) -> "BertConfig":
@@ -161,6 +164,8 @@ class BertConfig:
             raise ValueError(
                 f"`initializer_range` must be positive. Received {self.initializer_range!r}."
             )
+        if not isinstance(self.is_decoder, bool):
+            raise ValueError(f"`is_decoder` must be true or false. Received {self.is_decoder!r}.")
         if self.hidden_size % self.num_attention_heads:
             raise ValueError(
                 "`hidden_size` must be a multiple of `num_attention_heads`. Received "
@@ -172,8 +177,14 @@ class BertConfig:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the fields by name, and what else was set."""
-        return copy.deepcopy(vars(self))
+        """Returns the fields by name, and what else was set.
+
+        Those of a BERT are the original's: `is_decoder` is left out where it is not one.
+        """
+        values = copy.deepcopy(vars(self))
+        if not self.is_decoder:
+            del values["is_decoder"]
+        return values
 
     def to_json_string(self) -> str:
         """Returns the text of a `bert_config.json`."""
@@ -606,7 +617,7 @@ class Encoder(ConfiguredLayer):
     """The stack of Transformer layers; gives the list of all layers' outputs, [B·S, H] each.
 
     Given `positions`, int32 [B, Q], and an `input_mask` [B, S], the last layer computes the tokens
-    there alone: [B·Q, H].
+    there alone: [B·Q, H]. In a decoder, no token attends to one behind it.
 
     Attributes:
       gradient_checkpointing: Whether training keeps no more of a layer for the backward pass than
@@ -652,13 +663,21 @@ class Encoder(ConfiguredLayer):
             queries, mask = inputs, input_mask
             if positions is not None:
                 queries = gather_tokens(inputs, positions, ops.shape(input_mask)[1])
-                asking = ops.expand_dims(ops.ones_like(positions), 2)
-                mask = ops.expand_dims(input_mask, 1) * asking  # [B, Q, K]
+            if positions is not None or self.config.is_decoder:
+                mask = self._mask(input_mask, positions)
             return layer(queries, inputs, mask, training=training)
 
         if self.gradient_checkpointing and training:
             return _computed_again(compute, inputs, layer.dropout_seed())
         return compute(inputs)
+
+    def _mask(self, input_mask: Tensor, positions: Tensor | None) -> Tensor:
+        """Returns to which tokens those at the positions, or all, may attend: [B, Q, K]."""
+        keys = ops.arange(ops.shape(input_mask)[1], dtype="int32")  # [K]
+        # [B, Q, 1]; where all ask, [S, 1].
+        asking = ops.expand_dims(keys if positions is None else positions, -1)
+        allowed = asking >= (keys if self.config.is_decoder else 0)
+        return ops.expand_dims(input_mask, 1) * ops.cast(allowed, input_mask.dtype)
 
 
 def _computed_again(
@@ -724,8 +743,8 @@ class BertModel(ConfiguredLayer):
 
     Called with `positions`, int32 [B, Q], it computes the last layer for the tokens there alone:
     `sequence_output` and the last of `encoder_layers` are [B, Q, H], of the same numbers as else.
-    `pooled_output` is that of the first of them, whose position must be 0. This saves most of a
-    layer where few tokens are read.
+    `pooled_output` is that of the first of them, whose position must be that of
+    `pooled_positions`. This saves most of a layer where few tokens are read.
 
     Made in the original's way, with `is_training` and `input_ids`, it is called at once, and the
     getters and attributes of the original give its outputs. So made in a graph of `tf.compat.v1`,
@@ -856,9 +875,13 @@ class BertModel(ConfiguredLayer):
         embedded, *layers = (
             ops.reshape(output, (batch, length, width)) for output in (embedded, *layers)
         )
+        first = last[:, 0]
+        if self.config.is_decoder and positions is None:
+            places = pooled_positions(self.config, input_mask)
+            first = gather_tokens(ops.reshape(last, (-1, width)), places, length)
         return {
             "sequence_output": last,
-            "pooled_output": self.pooler(last[:, 0]),
+            "pooled_output": self.pooler(first),
             "embedding_output": embedded,
             "encoder_layers": [*layers, last],
             "embedding_table": ops.cast(self.embeddings.word_embeddings, self.compute_dtype),
@@ -903,9 +926,19 @@ def encoder_inputs() -> dict[str, Tensor]:
     return {name: keras.Input((None,), dtype="int32", name=name) for name in names}
 
 
-def first_positions(inputs: Mapping[str, Tensor]) -> Tensor:
-    """Returns the position of each [CLS], 0, for a model that reads nothing else: int32 [B, 1]."""
-    return ops.zeros_like(inputs["input_ids"][:, :1])
+def pooled_positions(config: BertConfig, input_mask: Tensor) -> Tensor:
+    """Returns the position of the token that stands for all of its sequence: int32 [B, 1].
+
+    That is [CLS], the first; in a decoder, where [CLS] sees nothing but itself, the last [SEP].
+
+    Args:
+      config: Of the model.
+      input_mask: [B, S], 1 for real tokens, which come before padding.
+    """
+    first = ops.zeros_like(input_mask[:, :1])
+    if not config.is_decoder:
+        return first
+    return ops.maximum(ops.sum(input_mask, axis=1, keepdims=True) - 1, first)
 
 
 _ORIGINAL_NAMES = frozenset(

@@ -19,7 +19,7 @@ from bert.exported import ExportedModel, is_export
 from bert.files.huggingface import FINE_TUNED
 from bert.kinds import KINDS, Told, find_architecture, read_task
 from bert.tasks.encoding import Text, TextEncoder, as_pair, check_list, find_encoder
-from bert.tasks.pretraining.masked_model import HEAD, Guess, MaskedModel, Score
+from bert.tasks.pretraining.masked_model import HEAD, Guess, MaskedModel, Score, check_sides
 from bert.tasks.pretraining.masked_model import Text as MaskedText
 from bert.tasks.pretraining.masked_model import load as load_masked_model
 from bert.training.batches import by_length
@@ -194,7 +194,8 @@ class PretrainedModel(Encoding):
         self.config = folder.config
         self.batch_size = batch_size
         self._masked: MaskedModel | None = None
-        if any(name.startswith(HEAD) for name in folder.stored.shapes):
+        has_head = any(name.startswith(HEAD) for name in folder.stored.shapes)
+        if has_head and not self.config.is_decoder:
             self._masked = load_masked_model(folder, batch_size, precision)
             self.tokenizer = self._masked.tokenizer
             bert = self._masked.model.get_layer("bert")
@@ -233,6 +234,7 @@ class PretrainedModel(Encoding):
         return masked.score(_read(masked, texts))
 
     def _head(self) -> MaskedModel:
+        check_sides(self.config)
         if self._masked is None:
             raise ValueError(
                 f"The model must have the masked-LM head of pre-training, {HEAD}*, to tell tokens. "

@@ -9,6 +9,7 @@ import re
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -208,6 +209,22 @@ def golden_model(folder: Path, **kwargs) -> keras.Model:
 def model_inputs(examples: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     names = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions")
     return {name: examples[name] for name in names}
+
+
+def spread(model: keras.Layer, seed: int = 3) -> None:
+    """Sets all weights, biases and LayerNorm included, to values of the order of 1."""
+    rng = np.random.RandomState(seed)
+    for variable in model.weights:
+        near_one = 1.0 if variable.path.endswith("gamma") else 0.0
+        variable.assign(near_one + 0.5 * rng.standard_normal(variable.shape))
+
+
+def to_numpy(outputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns tensors, or lists of them, as arrays."""
+    return {
+        name: [np.asarray(each) for each in value] if isinstance(value, list) else np.asarray(value)
+        for name, value in outputs.items()
+    }
 
 
 def run_python(*arguments: str, check: bool = True, **env: str) -> subprocess.CompletedProcess:

@@ -768,6 +768,7 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "input_file": Case(file_in("other.tfrecord"), weights),
         "eval_input_file": Case(file_in("other.tfrecord"), result, do_eval=True),
         "do_eval": Case(True, result),
+        "objective": Case("masked_lm", weights),
         "eval_batch_size": Case(5, work, do_eval=True),
         "num_train_steps": Case(4, checkpoints),
         "num_warmup_steps": Case(2, weights),

@@ -13,6 +13,8 @@ from conftest import (
     golden_model,
     make_examples,
     model_inputs,
+    spread,
+    to_numpy,
 )
 from forks import fork_python
 
@@ -31,13 +33,6 @@ def log_softmax(logits):
     return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
 
 
-def to_numpy(outputs):
-    return {
-        name: [np.asarray(each) for each in value] if isinstance(value, list) else np.asarray(value)
-        for name, value in outputs.items()
-    }
-
-
 @pytest.fixture
 def encoder(still_config):
     """An encoder whose weights are large enough that every input matters visibly."""
@@ -45,14 +40,6 @@ def encoder(still_config):
     model.build(None)
     spread(model)
     return model
-
-
-def spread(model, seed=3):
-    """Sets all weights, biases and LayerNorm included, to values of the order of 1."""
-    rng = np.random.RandomState(seed)
-    for variable in model.weights:
-        near_one = 1.0 if variable.path.endswith("gamma") else 0.0
-        variable.assign(near_one + 0.5 * rng.standard_normal(variable.shape))
 
 
 @contextlib.contextmanager

@@ -137,7 +137,15 @@ def from_bert(
       architecture: Name of the class in transformers.
       labels: Names of the outputs.
       task_type: That of a classifier, as `task.json` has it.
+
+    Raises:
+      ValueError: where transformers has no such model.
     """
+    if config.get("is_decoder"):
+        raise ValueError(
+            "`is_decoder` must be false for transformers, whose decoders differ. The model is one "
+            "of `--objective=left_to_right`; this project's scripts read it as it is."
+        )
     problem_type = _PROBLEM_TYPES.get(task_type or "")
     return {
         **config,

@@ -101,8 +101,8 @@ def classifier_model(
 
 
 def _encode_first(config: modeling.BertConfig, inputs: Batch, dtype: str) -> Tensor:
-    """Returns the pooled encoding of [CLS], [B, H]; the last layer computes no other token."""
-    positions = modeling.first_positions(inputs)
+    """Returns the pooled encoding, [B, H]; the last layer computes no other token."""
+    positions = modeling.pooled_positions(config, inputs["input_mask"])
     return modeling.BertModel(config, dtype=dtype)(inputs, positions=positions)["pooled_output"]
 
 

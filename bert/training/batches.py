@@ -314,9 +314,10 @@ class Batches:
         serialized = indices.map(
             as_it_is(lambda index: tf.numpy_function(read, [index], tf.string))
         )
-        return read_ahead(serialized.map(as_it_is(self._parse)))
+        return read_ahead(serialized.map(as_it_is(self.parse)))
 
-    def _parse(self, serialized: tf.Tensor) -> dict[str, tf.Tensor]:
+    def parse(self, serialized: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Returns the batch of serialized records, a string tensor [B], each checked."""
         parsed = tf.io.parse_example(
             tf.ensure_shape(serialized, [None]),
             {

@@ -147,7 +147,7 @@ def tell_training_memory(
             num_sequences=-(-settings.train_batch_size * rows // parts),  # type: ignore[attr-defined]
             length=settings.max_seq_length,  # type: ignore[attr-defined]
             precision=settings.precision,
-            num_predictions=getattr(settings, "max_predictions_per_seq", 0),
+            num_predictions=getattr(settings, "num_predictions", 0),
             gradient_checkpointing=settings.gradient_checkpointing,
         ),
         f"{'Lower' if settings.gradient_checkpointing else 'Give --gradient_checkpointing, lower'} "

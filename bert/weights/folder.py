@@ -481,10 +481,10 @@ class ModelFolder:
         path = os.path.join(self.path, CONFIG_FILE)
         if not is_file(path):
             return
-        stored = BertConfig.from_json_file(path).to_dict()
+        stored = vars(BertConfig.from_json_file(path))
         differences = [
             f"`{key}` is {stored[key]!r} there and {value!r} in `--bert_config_file`"
-            for key, value in config.to_dict().items()
+            for key, value in vars(config).items()
             if key in stored and stored[key] != value
         ]
         if differences:

@@ -4,8 +4,8 @@ from typing import Any
 
 from bert.command_line.checks import FAILED, Checks
 from bert.tasks.pretraining import fit, training
-from bert.tasks.pretraining import heads as pretraining_heads
 from bert.tasks.pretraining.making import Making
+from bert.tasks.pretraining.objectives import OBJECTIVES
 from bert.tasks.pretraining.settings import Settings
 from bert.training import checks as training_checks
 from bert.training.batches import Batches
@@ -24,6 +24,8 @@ def check_pretraining(checks: Checks, settings: Settings) -> None:
     made = checks("made with", fit.find_making, settings, tells=Making.tell)
     settings = fit.complete(settings, Making({}, "") if made is FAILED else made)
     source, config = check_model(checks, settings)
+    objective = OBJECTIVES[settings.objective]
+    config = checks("objective", objective.fit, config, tells=lambda _: objective.name)
     told = "can be the model's"
     checks("vocabulary", fit.check_making, made, source, config, tells=lambda _: told)
     init = checks("weights", fit.find_init, settings, source, config, tells=_describe_init)
@@ -68,7 +70,7 @@ def _restore_model(
     strategy: Any,
 ) -> int:
     with strategy.scope():
-        model = pretraining_heads.pretraining_model(config, dtype=settings.precision)
+        model = OBJECTIVES[settings.objective].make_model(config, dtype=settings.precision)
         return training.restore(settings, model, init)
 
 
@@ -81,7 +83,8 @@ def _try(
 ) -> str:
     """Begins the training and takes a few steps; returns how long it takes."""
     size = training_checks.rows_to_try(settings, config, strategy.num_replicas_in_sync)
-    few = Batches(batches.records, batches.features, size, settings.seed)
+    objective = OBJECTIVES[settings.objective]
+    few = objective.make_batches(batches.records, batches.features, size, settings.seed)
     with strategy.scope():
-        model = pretraining_heads.pretraining_model(config, dtype=settings.precision)
+        model = objective.make_model(config, dtype=settings.precision)
         return training_checks.time_text(settings, training.begin(settings, model, plan), plan, few)

@@ -11,6 +11,7 @@ from bert.files.paths import match_files
 from bert.tasks.pretraining import making
 from bert.tasks.pretraining.heads import pretraining_features
 from bert.tasks.pretraining.making import Making
+from bert.tasks.pretraining.objectives import OBJECTIVES
 from bert.tasks.pretraining.settings import Settings
 from bert.training.batches import Batches, Feature, Records
 from bert.weights.checkpoint import Stored
@@ -101,7 +102,8 @@ def open_training(settings: Settings, features: dict[str, Feature]) -> Batches:
     """Returns the batches to train on."""
     files = match_files(settings.input_file, "input_file")
     records = _open_records(files, features)
-    return Batches(records, features, settings.train_batch_size, seed=settings.seed)
+    objective = OBJECTIVES[settings.objective]
+    return objective.make_batches(records, features, settings.train_batch_size, settings.seed)
 
 
 def open_evaluation(settings: Settings, features: dict[str, Feature]) -> Batches:
@@ -110,7 +112,9 @@ def open_evaluation(settings: Settings, features: dict[str, Feature]) -> Batches
     files = train_files
     if settings.eval_input_file:
         files = match_files(settings.eval_input_file, "eval_input_file")
-    batches = Batches(_open_records(files, features), features, settings.eval_batch_size)
+    records = _open_records(files, features)
+    objective = OBJECTIVES[settings.objective]
+    batches = objective.make_batches(records, features, settings.eval_batch_size)
     if files == train_files:
         logging.warning(
             "Evaluation reads --input_file, as the original's did; --eval_input_file with text "

@@ -126,7 +126,8 @@ def pretraining_model(config: modeling.BertConfig, dtype: Any = None) -> keras.M
     """
     inputs = modeling.encoder_inputs()
     masked = keras.Input((None,), dtype="int32", name="masked_lm_positions")
-    positions = ops.concatenate([modeling.first_positions(inputs), masked], axis=1)  # [B, 1 + P]
+    pooled = modeling.pooled_positions(config, inputs["input_mask"])
+    positions = ops.concatenate([pooled, masked], axis=1)  # [B, 1 + P]
     encoded = modeling.BertModel(config, dtype=dtype)(inputs, positions=positions)
     outputs = PretrainingHeads(config, dtype=dtype)(encoded)
     return keras.Model({**inputs, "masked_lm_positions": masked}, outputs)

@@ -237,6 +237,19 @@ class MaskedModel:
             yield numbers, {**batch, "masked_lm_positions": np.array(padded, np.int32)}
 
 
+def check_sides(config: modeling.BertConfig) -> None:
+    """Checks that a model reads the text on both sides of a token.
+
+    Raises:
+      ValueError: where it is a decoder.
+    """
+    if config.is_decoder:
+        raise ValueError(
+            "The model must read the text on both sides of a [MASK]. This one reads what is before "
+            "it alone: `is_decoder` in its configuration, from `--objective=left_to_right`."
+        )
+
+
 def load(folder: ModelFolder, batch_size: int = 32, precision: str = "float32") -> MaskedModel:
     """Returns the model in a folder.
 
@@ -250,6 +263,7 @@ def load(folder: ModelFolder, batch_size: int = 32, precision: str = "float32") 
     """
     stored = folder.stored
     stored.check_fit(folder.config)
+    check_sides(folder.config)
     tokenizer = folder.load_tokenizer(["[CLS]", "[SEP]", MASK])
     model = MaskedModel(folder.config, tokenizer, batch_size, precision)
     needed = [each.path for each in model.model.weights if each.path.startswith(HEAD)]

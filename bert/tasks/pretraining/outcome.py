@@ -1,6 +1,7 @@
 """What a pre-trained model has learned, in words and on the page of its run."""
 
 import math
+from collections.abc import Mapping
 
 import keras
 import numpy as np
@@ -8,58 +9,72 @@ from absl import logging
 
 from bert.reports.sections import Section
 from bert.tasks.pretraining.guesses import guess
+from bert.tasks.pretraining.objectives import OBJECTIVES
 from bert.tasks.pretraining.report import make_sections
 from bert.tasks.pretraining.settings import Settings
 from bert.training.batches import Batches
 from bert.weights.folder import ModelFolder
 from tokenization import load_vocab
 
-# Records that the page of a run shows.
-LOOKED_AT = 200
+# Records that the page of a run shows; of some, all tokens are predicted.
+LOOKED_AT, DECODED_LOOKED_AT = 200, 20
 
 
 def look(
     settings: Settings, source: ModelFolder, model: keras.Model, batches: Batches
 ) -> list[Section]:
     """Returns what the page of the run shows of the first records that were evaluated."""
-    most = min(LOOKED_AT, settings.max_eval_steps * settings.eval_batch_size)
+    objective = OBJECTIVES[settings.objective]
+    most = DECODED_LOOKED_AT if objective.is_decoder else LOOKED_AT
+    most = min(most, settings.max_eval_steps * settings.eval_batch_size)
     path = ModelFolder(settings.output_dir).find("vocab_file") or source.find("vocab_file")
     tokens = {number: token for token, number in load_vocab(path).items()} if path else None
-    return make_sections(guess(model, batches, most), tokens)
+    return make_sections(guess(model, batches, most), tokens, objective)
 
 
-def explain(results: dict[str, float], batches: Batches, max_eval_steps: int) -> tuple[int, int]:
+def perplexity_of(settings: Settings, results: Mapping[str, float]) -> float:
+    """Returns between how many equally likely tokens the model is as unsure as, on average."""
+    return math.exp(min(results[OBJECTIVES[settings.objective].token_loss], 700))
+
+
+def explain(settings: Settings, results: Mapping[str, float], batches: Batches) -> tuple[int, int]:
     """Logs what the figures mean, beside what guessing would reach.
 
     Returns:
-      How often the most frequent hidden token occurs, and how many hidden tokens there are.
+      How often the most frequent predicted token occurs, and how many tokens are predicted.
     """
+    objective = OBJECTIVES[settings.objective]
+    num_steps = min(settings.max_eval_steps, batches.num_batches)
     tokens, pairs = [], []
-    for batch in batches.iterate(0, min(max_eval_steps, batches.num_batches)):
+    for batch in batches.iterate(0, num_steps):
         ids, weights = (np.asarray(batch[f"masked_lm_{name}"]) for name in ("ids", "weights"))
         tokens.append(ids[weights > 0])
         pairs.append(np.asarray(batch["next_sentence_labels"])[:, 0])
     token_counts, pair_counts = (np.bincount(np.concatenate(each)) for each in (tokens, pairs))
     if token_counts.any():
         logging.info(
-            "In words: of %s hidden tokens, the model's first guess was right for %.1f %%; always "
+            "In words: of %s %s, the model's first guess was right for %.1f %%; always "
             "guessing the most frequent token would be right for %.1f %%.",
             f"{token_counts.sum():,}",
-            100 * results["masked_lm_accuracy"],
+            "tokens, each behind those before it" if objective.is_decoder else "hidden tokens",
+            100 * results[objective.accuracy],
             100 * token_counts.max() / token_counts.sum(),
         )
+        beside = "; about 4 was reported for BERT-Base, fully trained, on held-out text"
         logging.info(
             "Its perplexity is %.1f: as unsure as between that many equally likely tokens (1 is "
-            "certainty; about 4 was reported for BERT-Base, fully trained, on held-out text).",
-            math.exp(min(results["masked_lm_loss"], 700)),
+            "certainty%s).",
+            perplexity_of(settings, results),
+            "" if objective.is_decoder else beside,
         )
-    logging.info(
-        "Whether the second segment really followed the first, it told right for %.1f %% of %s "
-        "pairs; always giving the more frequent answer would be right for %.1f %%.",
-        100 * results["next_sentence_accuracy"],
-        f"{pair_counts.sum():,}",
-        100 * pair_counts.max() / pair_counts.sum(),
-    )
+    if objective.has_next_sentence:
+        logging.info(
+            "Whether the second segment really followed the first, it told right for %.1f %% of %s "
+            "pairs; always giving the more frequent answer would be right for %.1f %%.",
+            100 * results["next_sentence_accuracy"],
+            f"{pair_counts.sum():,}",
+            100 * pair_counts.max() / pair_counts.sum(),
+        )
     return int(token_counts.max(initial=0)), int(token_counts.sum())
 
 

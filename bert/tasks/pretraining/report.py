@@ -18,6 +18,7 @@ from bert.reports.sections import (
     Section,
     worst_first,
 )
+from bert.tasks.pretraining.objectives import MASKED_LM_NSP, PretrainingObjective
 
 # By the label of the record.
 _NEXT = ("follows", "is random")
@@ -28,59 +29,77 @@ _NOTE = (
 )
 
 
+_NEXT_NOTE = (
+    "Every token stands there as it is, green where it was the model's first guess behind those "
+    "before it; else dashed, with that guess beside it."
+)
+
+
 def make_sections(
-    records: Mapping[str, np.ndarray], tokens: Mapping[int, str] | None
+    records: Mapping[str, np.ndarray],
+    tokens: Mapping[int, str] | None,
+    objective: PretrainingObjective = MASKED_LM_NSP,
 ) -> list[Section]:
     """Returns what a page shows.
 
     Args:
       records: What `guesses.guess` gives.
       tokens: The vocabulary, by id; None where it is not known.
+      objective: What the model has learned.
     """
     count = len(records["input_ids"])
     names = tokens or {}
     shown = [
-        _example(number, {name: values[number] for name, values in records.items()}, names)
+        _example(
+            number, {name: values[number] for name, values in records.items()}, names, objective
+        )
         for number in range(count)
     ]
+    whose = f"Of the first {count:,} records that were evaluated"
+    note = f"{whose}, in their order by loss. {_NEXT_NOTE if objective.is_decoder else _NOTE}"
+    if not tokens:
+        note += " Without a vocabulary in the folder, tokens are numbers."
+    title = "Sentences, token by token" if objective.is_decoder else "Masked sentences"
+    labels = _NEXT if objective.has_next_sentence else ()
+    sentences = worst_first(_KEY, title, shown, order="loss", labels=labels, note=note)
+    if not objective.has_next_sentence:
+        return [sentences]
     right = records["next_sentence_labels"][:, 0]
     said = records["next_sentence_probabilities"].argmax(axis=1)
     counts = np.bincount(2 * right + said, minlength=4).reshape(2, 2).tolist()
-    whose = f"Of the first {count:,} records that were evaluated"
-    note = f"{whose}, in their order by loss. {_NOTE}"
-    if not tokens:
-        note += " Without a vocabulary in the folder, tokens are numbers."
-    return [
-        Matrix(
-            "Whether the second part follows the first",
-            _NEXT,
-            counts,
-            _KEY,
-            f"{whose}.",
-        ),
-        worst_first(_KEY, "Masked sentences", shown, order="loss", labels=_NEXT, note=note),
-    ]
+    title = "Whether the second part follows the first"
+    return [Matrix(title, _NEXT, counts, _KEY, f"{whose}."), sentences]
 
 
-def _example(number: int, record: Mapping[str, np.ndarray], tokens: Mapping[int, str]) -> Example:
+def _example(
+    number: int,
+    record: Mapping[str, np.ndarray],
+    tokens: Mapping[int, str],
+    objective: PretrainingObjective,
+) -> Example:
     is_masked = record["masked_lm_weights"] > 0
-    positions = record["masked_lm_positions"][is_masked].tolist()
+    # A decoder tells what comes behind a position.
+    positions = (record["masked_lm_positions"][is_masked] + objective.is_decoder).tolist()
     golds = record["masked_lm_ids"][is_masked].tolist()
     guesses = record["guesses"][is_masked]  # [masked, 5]
     losses = -record["log_probabilities"][is_masked].astype(np.float64)
     loss = float(losses.mean()) if len(losses) else 0.0
     num_right = int((guesses[:, 0] == golds).sum())
-    chances = record["next_sentence_probabilities"]
-    label = int(record["next_sentence_labels"][0])
-    follows = f"the second part {_NEXT[label]}; that it follows has {chances[0]:.3f}"
     marks = {
         position: _mark(gold, int(best[0]), tokens)
         for position, gold, best in zip(positions, golds, guesses, strict=True)
     }
     order = np.argsort(positions, kind="stable").tolist()
     places = [_place(record, index, tokens) for index in np.flatnonzero(is_masked)[order].tolist()]
-    facts = [f"loss {loss:.3f}", f"{num_right} of {len(golds)} guessed", follows]
+    if objective.is_decoder:
+        places = [dataclasses.replace(place, note="") for place in places]
+    facts = [f"loss {loss:.3f}", f"{num_right} of {len(golds)} guessed"]
     blocks: list[Block] = [*_parts(record, marks, tokens), Places(places)]
+    if not objective.has_next_sentence:
+        return Example(number, loss, None, facts, blocks)
+    chances = record["next_sentence_probabilities"]
+    label = int(record["next_sentence_labels"][0])
+    facts.append(f"the second part {_NEXT[label]}; that it follows has {chances[0]:.3f}")
     said = _NEXT[int(chances.argmax())]
     return Example(number, loss, None, facts, blocks, [_NEXT[label]], [said])
 

@@ -6,6 +6,9 @@ from bert.command_line.flags import REQUIRED, flag
 from bert.command_line.settings import TrainingSettings
 from bert.tasks.pretraining import making
 
+# By name, whether a token is predicted from those before it alone.
+OBJECTIVES = ("masked_lm_nsp", "masked_lm", "left_to_right")
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings(TrainingSettings):
@@ -35,6 +38,15 @@ class Settings(TrainingSettings):
         "--input_file, as the original did.",
     )
     do_eval: bool = flag(False, "Evaluate, after training where both are asked for.", group="steps")
+    objective: str = flag(
+        "masked_lm_nsp",
+        "What is learned (paper, section 5.1). masked_lm_nsp: masked tokens, and whether the "
+        "second segment follows the first, as BERT does; masked_lm: masked tokens alone; "
+        "left_to_right: each token from those before it, as GPT does. All read the same records.",
+        choices=OBJECTIVES,
+        shapes_training=True,
+        group="training",
+    )
     train_batch_size: int = flag(
         32,
         "Sequences per training step, over all devices.",
@@ -63,3 +75,10 @@ class Settings(TrainingSettings):
     max_eval_steps: int = flag(
         100, "Batches to evaluate at most; each record counts once.", low=1, group="training"
     )
+
+    @property
+    def num_predictions(self) -> int:
+        """Tokens of each sequence that are predicted, at most."""
+        if self.objective == "left_to_right":
+            return self.max_seq_length - 1
+        return self.max_predictions_per_seq

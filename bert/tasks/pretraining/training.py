@@ -14,12 +14,12 @@ from bert.files.paths import match_files
 from bert.files.weight_names import step_of
 from bert.reports.sections import Section
 from bert.tasks.pretraining import fit, outcome
-from bert.tasks.pretraining import heads as pretraining_heads
 from bert.tasks.pretraining.making import Making
+from bert.tasks.pretraining.objectives import OBJECTIVES
 from bert.tasks.pretraining.settings import Settings
 from bert.training import loop
 from bert.training.batches import Batches
-from bert.training.evaluation import evaluate, save_results
+from bert.training.evaluation import evaluate, save_results, save_scores
 from bert.training.fit import check_length
 from bert.training.plan import Plan, make_plan
 from bert.training.report import write_report
@@ -44,7 +44,8 @@ def run(settings: Settings) -> dict[str, float]:
     settings = fit.complete(settings, made)
     folder = ModelFolder.of(settings)
     strategy = loop.strategy_of(settings)
-    config = folder.config
+    objective = OBJECTIVES[settings.objective]
+    config = objective.fit(folder.config)
     init = fit.find_init(settings, folder, config)
     fit.check_making(made, folder, config)
     check_length(settings.max_seq_length, config)
@@ -57,7 +58,7 @@ def run(settings: Settings) -> dict[str, float]:
     writes = loop.is_chief(strategy)
     held = settings.do_train and writes
     with manifest.lock(filled.path) if held else contextlib.nullcontext(), strategy.scope():
-        model = pretraining_heads.pretraining_model(config, dtype=settings.precision)
+        model = objective.make_model(config, dtype=settings.precision)
         loop.log_set_up(model, strategy, settings)
         if train_batches is not None:
             keep = functools.partial(_keep, filled, config, made)
@@ -71,9 +72,10 @@ def run(settings: Settings) -> dict[str, float]:
 
 
 def _evaluate(settings: Settings, model: keras.Model, batches: Batches) -> dict[str, float]:
-    results = evaluate(model, pretraining_heads.metrics, batches, settings.max_eval_steps)
+    objective = OBJECTIVES[settings.objective]
+    results = evaluate(model, objective.metrics, batches, settings.max_eval_steps)
     # Departs: the original's `loss` is a mean over batches; this one does not depend on their size.
-    results["loss"] = results["masked_lm_loss"] + results["next_sentence_loss"]
+    results["loss"] = sum(value for name, value in results.items() if name.endswith("_loss"))
     return results
 
 
@@ -90,14 +92,16 @@ def _tell(
     if batches is not None:
         sections = outcome.look(settings, source, model, batches)
         save_results(settings.output_dir, step, results)
-    metric = "masked_lm_accuracy" if results else ""
+        perplexity = outcome.perplexity_of(settings, results)
+        save_scores(settings.output_dir, step, {**results, "perplexity": perplexity})
+    metric = OBJECTIVES[settings.objective].accuracy if results else ""
     write_report(settings, KIND, step, results, sections, metric)
     model_card.update(settings.output_dir)
     if batches is None:
         return
-    frequent = outcome.explain(results, batches, settings.max_eval_steps)
+    frequent = outcome.explain(settings, results, batches)
     if settings.do_train:
-        outcome.tell_whether_learned(settings, results["masked_lm_accuracy"], *frequent)
+        outcome.tell_whether_learned(settings, results[metric], *frequent)
 
 
 def _train(
@@ -147,9 +151,8 @@ def begin(settings: Settings, model: keras.Model, plan: Plan) -> loop.Run:
     optimizer = optimization.bert_optimizer(
         settings.learning_rate, settings.num_train_steps, settings.num_warmup_steps
     )
-    run = loop.Run(
-        settings, loop.Trainer.of(settings, model, pretraining_heads.OBJECTIVE, optimizer), plan
-    )
+    objective = OBJECTIVES[settings.objective].loss
+    run = loop.Run(settings, loop.Trainer.of(settings, model, objective, optimizer), plan)
     if run.first_step > settings.num_train_steps:
         raise ValueError(
             f"`--num_train_steps` must be at least {run.first_step}, where "

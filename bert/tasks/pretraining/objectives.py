@@ -1,0 +1,171 @@
+"""What a pre-training minimizes: the paper's two tasks, or one of its ablations (section 5.1)."""
+
+import copy
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+import modeling
+from bert.tasks.pretraining import heads
+from bert.training.batches import Batches, Feature, Records
+from bert.training.loop import Batch, Objective
+
+Tensor = Any
+
+_NEXT_SENTENCE = "next_sentence"
+_MASKED = "masked_lm"
+_LANGUAGE_MODEL = "language_model"
+
+
+@dataclasses.dataclass(frozen=True)
+class PretrainingObjective:
+    """What is learned from records of create_pretraining_data.py.
+
+    Attributes:
+      name: By which `--objective` calls it.
+      has_next_sentence: Whether the model learns to tell if the second segment follows the first.
+      is_decoder: Whether each token is predicted from those before it, rather than masked ones from
+        both sides.
+    """
+
+    name: str
+    has_next_sentence: bool = False
+    is_decoder: bool = False
+
+    @property
+    def _tokens(self) -> str:
+        return _LANGUAGE_MODEL if self.is_decoder else _MASKED
+
+    @property
+    def accuracy(self) -> str:
+        """Name of the share of tokens that are predicted right."""
+        return f"{self._tokens}_accuracy"
+
+    @property
+    def token_loss(self) -> str:
+        """Name of the mean loss of the predicted tokens."""
+        return f"{self._tokens}_loss"
+
+    def fit(self, config: modeling.BertConfig) -> modeling.BertConfig:
+        """Returns the configuration of the model that learns this.
+
+        Raises:
+          ValueError: where that of a decoder is to read both sides.
+        """
+        if config.is_decoder and not self.is_decoder:
+            raise ValueError(
+                "`--objective` must be left_to_right for a `--bert_config_file` with `is_decoder`. "
+                f"Received {self.name!r}. Take `is_decoder` out for a model that reads both sides."
+            )
+        config = copy.copy(config)
+        config.is_decoder = self.is_decoder
+        return config
+
+    def make_model(self, config: modeling.BertConfig, dtype: Any = None) -> keras.Model:
+        """Returns what `heads.pretraining_model` does; what no loss depends on stays as it is."""
+        model = heads.pretraining_model(config, dtype=dtype)
+        if not self.has_next_sentence:
+            model.get_layer("bert").pooler.trainable = False
+            model.get_layer("cls").seq_relationship.trainable = False
+        return model
+
+    def make_batches(
+        self,
+        records: Records,
+        features: Mapping[str, Feature],
+        batch_size: int,
+        seed: int | None = None,
+    ) -> Batches:
+        """Returns batches as the model takes them."""
+        kind = NextTokenBatches if self.is_decoder else Batches
+        return kind(records, features, batch_size, seed)
+
+    @property
+    def loss(self) -> Objective:
+        """What is minimized, as a training takes it."""
+        return Objective(self._weights, self._losses)
+
+    def metrics(
+        self, outputs: Mapping[str, Tensor], batch: Batch
+    ) -> dict[str, tuple[Tensor, Tensor]]:
+        """Returns (sum, weight) of each metric, as `heads.metrics` does."""
+        return self._own(heads.metrics(outputs, batch))
+
+    def _weights(self, batch: Batch) -> dict[str, Tensor]:
+        return self._own(heads.loss_weights(batch))
+
+    def _losses(
+        self, outputs: Mapping[str, Tensor], batch: Batch, weights: Batch
+    ) -> dict[str, Tensor]:
+        # In the order of the heads', of which the last is not there where nothing learns it.
+        of_heads = heads.loss_weights(batch)
+        of_heads |= dict(zip(of_heads, weights.values(), strict=False))
+        return self._own(heads.losses(outputs, batch, of_heads))
+
+    def _own(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns those of the values by their names that belong to this objective."""
+        return {
+            name.replace(_MASKED, self._tokens): value
+            for name, value in values.items()
+            if self.has_next_sentence or not name.startswith(_NEXT_SENTENCE)
+        }
+
+
+MASKED_LM_NSP = PretrainingObjective("masked_lm_nsp", has_next_sentence=True)
+OBJECTIVES: Mapping[str, PretrainingObjective] = {
+    each.name: each
+    for each in (
+        MASKED_LM_NSP,
+        PretrainingObjective("masked_lm"),
+        PretrainingObjective("left_to_right", is_decoder=True),
+    )
+}
+
+
+class NextTokenBatches(Batches):
+    """Batches in which every token but the first is to be predicted from those before it.
+
+    Records have masks; here they are taken off. The `masked_lm_*` of a batch, [B, S - 1], then name
+    every position, the token that follows, and whether there is one.
+    """
+
+    def parse(self, serialized: Tensor) -> dict[str, Tensor]:
+        """Returns the batch that records hold."""
+        return predict_next(super().parse(serialized))
+
+    @property
+    def signature(self) -> dict[str, tf.TensorSpec]:
+        """The shapes and dtypes of a batch."""
+        specs = super().signature
+        size, length = specs["input_ids"].shape
+        for name, spec in specs.items():
+            if name.startswith(_MASKED):
+                specs[name] = tf.TensorSpec((size, length - 1), spec.dtype, name=name)
+        return specs
+
+
+def predict_next(batch: Batch) -> dict[str, Tensor]:
+    """Returns a batch of which every token is to be predicted; see `NextTokenBatches`."""
+    ids = unmask(batch)
+    size, length = tf.shape(ids)[0], ids.shape[1]
+    follows = batch["input_mask"][:, 1:]
+    return {
+        **batch,
+        "input_ids": ids,
+        "masked_lm_positions": tf.tile(tf.range(length - 1)[None], [size, 1]),
+        "masked_lm_ids": ids[:, 1:] * follows,
+        "masked_lm_weights": tf.cast(follows, tf.float32),
+    }
+
+
+def unmask(batch: Batch) -> Tensor:
+    """Returns the ids as they were before masking, int32 [B, S]."""
+    ids, positions = batch["input_ids"], batch["masked_lm_positions"]
+    seen = tf.gather(ids, positions, batch_dims=1)
+    # What pads the masked ones is no token.
+    hidden = tf.where(batch["masked_lm_weights"] > 0, batch["masked_lm_ids"], seen)
+    rows = tf.broadcast_to(tf.range(tf.shape(ids)[0])[:, None], tf.shape(positions))
+    return tf.tensor_scatter_nd_update(ids, tf.stack([rows, positions], axis=-1), hidden)
