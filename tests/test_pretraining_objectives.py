@@ -21,7 +21,6 @@ import modeling
 import run_pretraining
 from bert.files import huggingface as huggingface_files
 from bert.tasks.pretraining import objectives
-from bert.tasks.pretraining import settings as pretraining_settings
 
 MASKED_LM = objectives.OBJECTIVES["masked_lm"]
 LEFT_TO_RIGHT = objectives.OBJECTIVES["left_to_right"]
@@ -42,10 +41,6 @@ def rows(*lengths, size=9, seed=0):
     ids = np.random.RandomState(seed).randint(1, 29, size=(len(lengths), size)).astype(np.int32)
     mask = (np.arange(size) < np.array(lengths)[:, None]).astype(np.int32)
     return {"input_ids": ids * mask, "input_mask": mask, "segment_ids": np.zeros_like(ids)}
-
-
-def test_names_are_those_of_the_flag():
-    assert tuple(objectives.OBJECTIVES) == pretraining_settings.OBJECTIVES
 
 
 @pytest.mark.parametrize("size", [2, 4, 8])

@@ -1,4 +1,4 @@
-"""What a pre-training minimizes: the paper's two tasks, or one of its ablations (section 5.1)."""
+"""What a pre-training minimizes for each of its goals, in which model, on which batches."""
 
 import copy
 import dataclasses
@@ -10,6 +10,7 @@ import tensorflow as tf
 
 import modeling
 from bert.tasks.pretraining import heads
+from bert.tasks.pretraining.goals import GOALS, Goal
 from bert.training.batches import Batches, Feature, Records
 from bert.training.loop import Batch, Objective
 
@@ -17,37 +18,11 @@ Tensor = Any
 
 _NEXT_SENTENCE = "next_sentence"
 _MASKED = "masked_lm"
-_LANGUAGE_MODEL = "language_model"
 
 
 @dataclasses.dataclass(frozen=True)
-class PretrainingObjective:
-    """What is learned from records of create_pretraining_data.py.
-
-    Attributes:
-      name: By which `--objective` calls it.
-      has_next_sentence: Whether the model learns to tell if the second segment follows the first.
-      is_decoder: Whether each token is predicted from those before it, rather than masked ones from
-        both sides.
-    """
-
-    name: str
-    has_next_sentence: bool = False
-    is_decoder: bool = False
-
-    @property
-    def _tokens(self) -> str:
-        return _LANGUAGE_MODEL if self.is_decoder else _MASKED
-
-    @property
-    def accuracy(self) -> str:
-        """Name of the share of tokens that are predicted right."""
-        return f"{self._tokens}_accuracy"
-
-    @property
-    def token_loss(self) -> str:
-        """Name of the mean loss of the predicted tokens."""
-        return f"{self._tokens}_loss"
+class PretrainingObjective(Goal):
+    """A goal, with the model, the batches and the loss that serve it."""
 
     def fit(self, config: modeling.BertConfig) -> modeling.BertConfig:
         """Returns the configuration of the model that learns this.
@@ -108,20 +83,14 @@ class PretrainingObjective:
     def _own(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Returns those of the values by their names that belong to this objective."""
         return {
-            name.replace(_MASKED, self._tokens): value
+            name.replace(_MASKED, self.tokens): value
             for name, value in values.items()
             if self.has_next_sentence or not name.startswith(_NEXT_SENTENCE)
         }
 
 
-MASKED_LM_NSP = PretrainingObjective("masked_lm_nsp", has_next_sentence=True)
 OBJECTIVES: Mapping[str, PretrainingObjective] = {
-    each.name: each
-    for each in (
-        MASKED_LM_NSP,
-        PretrainingObjective("masked_lm"),
-        PretrainingObjective("left_to_right", is_decoder=True),
-    )
+    name: PretrainingObjective(**dataclasses.asdict(goal)) for name, goal in GOALS.items()
 }
 
 

@@ -8,8 +8,8 @@ import numpy as np
 from absl import logging
 
 from bert.reports.sections import Section
+from bert.tasks.pretraining.goals import GOALS
 from bert.tasks.pretraining.guesses import guess
-from bert.tasks.pretraining.objectives import OBJECTIVES
 from bert.tasks.pretraining.report import make_sections
 from bert.tasks.pretraining.settings import Settings
 from bert.training.batches import Batches
@@ -24,17 +24,17 @@ def look(
     settings: Settings, source: ModelFolder, model: keras.Model, batches: Batches
 ) -> list[Section]:
     """Returns what the page of the run shows of the first records that were evaluated."""
-    objective = OBJECTIVES[settings.objective]
-    most = DECODED_LOOKED_AT if objective.is_decoder else LOOKED_AT
+    goal = GOALS[settings.objective]
+    most = DECODED_LOOKED_AT if goal.is_decoder else LOOKED_AT
     most = min(most, settings.max_eval_steps * settings.eval_batch_size)
     path = ModelFolder(settings.output_dir).find("vocab_file") or source.find("vocab_file")
     tokens = {number: token for token, number in load_vocab(path).items()} if path else None
-    return make_sections(guess(model, batches, most), tokens, objective)
+    return make_sections(guess(model, batches, most), tokens, goal)
 
 
 def perplexity_of(settings: Settings, results: Mapping[str, float]) -> float:
     """Returns between how many equally likely tokens the model is as unsure as, on average."""
-    return math.exp(min(results[OBJECTIVES[settings.objective].token_loss], 700))
+    return math.exp(min(results[GOALS[settings.objective].token_loss], 700))
 
 
 def explain(settings: Settings, results: Mapping[str, float], batches: Batches) -> tuple[int, int]:
@@ -43,7 +43,7 @@ def explain(settings: Settings, results: Mapping[str, float], batches: Batches) 
     Returns:
       How often the most frequent predicted token occurs, and how many tokens are predicted.
     """
-    objective = OBJECTIVES[settings.objective]
+    goal = GOALS[settings.objective]
     num_steps = min(settings.max_eval_steps, batches.num_batches)
     tokens, pairs = [], []
     for batch in batches.iterate(0, num_steps):
@@ -56,8 +56,8 @@ def explain(settings: Settings, results: Mapping[str, float], batches: Batches) 
             "In words: of %s %s, the model's first guess was right for %.1f %%; always "
             "guessing the most frequent token would be right for %.1f %%.",
             f"{token_counts.sum():,}",
-            "tokens, each behind those before it" if objective.is_decoder else "hidden tokens",
-            100 * results[objective.accuracy],
+            "tokens, each behind those before it" if goal.is_decoder else "hidden tokens",
+            100 * results[goal.accuracy],
             100 * token_counts.max() / token_counts.sum(),
         )
         beside = "; about 4 was reported for BERT-Base, fully trained, on held-out text"
@@ -65,9 +65,9 @@ def explain(settings: Settings, results: Mapping[str, float], batches: Batches) 
             "Its perplexity is %.1f: as unsure as between that many equally likely tokens (1 is "
             "certainty%s).",
             perplexity_of(settings, results),
-            "" if objective.is_decoder else beside,
+            "" if goal.is_decoder else beside,
         )
-    if objective.has_next_sentence:
+    if goal.has_next_sentence:
         logging.info(
             "Whether the second segment really followed the first, it told right for %.1f %% of %s "
             "pairs; always giving the more frequent answer would be right for %.1f %%.",

@@ -18,7 +18,7 @@ from bert.reports.sections import (
     Section,
     worst_first,
 )
-from bert.tasks.pretraining.objectives import MASKED_LM_NSP, PretrainingObjective
+from bert.tasks.pretraining.goals import BERT, Goal
 
 # By the label of the record.
 _NEXT = ("follows", "is random")
@@ -38,31 +38,29 @@ _NEXT_NOTE = (
 def make_sections(
     records: Mapping[str, np.ndarray],
     tokens: Mapping[int, str] | None,
-    objective: PretrainingObjective = MASKED_LM_NSP,
+    goal: Goal = BERT,
 ) -> list[Section]:
     """Returns what a page shows.
 
     Args:
       records: What `guesses.guess` gives.
       tokens: The vocabulary, by id; None where it is not known.
-      objective: What the model has learned.
+      goal: What the model has learned.
     """
     count = len(records["input_ids"])
     names = tokens or {}
     shown = [
-        _example(
-            number, {name: values[number] for name, values in records.items()}, names, objective
-        )
+        _example(number, {name: values[number] for name, values in records.items()}, names, goal)
         for number in range(count)
     ]
     whose = f"Of the first {count:,} records that were evaluated"
-    note = f"{whose}, in their order by loss. {_NEXT_NOTE if objective.is_decoder else _NOTE}"
+    note = f"{whose}, in their order by loss. {_NEXT_NOTE if goal.is_decoder else _NOTE}"
     if not tokens:
         note += " Without a vocabulary in the folder, tokens are numbers."
-    title = "Sentences, token by token" if objective.is_decoder else "Masked sentences"
-    labels = _NEXT if objective.has_next_sentence else ()
+    title = "Sentences, token by token" if goal.is_decoder else "Masked sentences"
+    labels = _NEXT if goal.has_next_sentence else ()
     sentences = worst_first(_KEY, title, shown, order="loss", labels=labels, note=note)
-    if not objective.has_next_sentence:
+    if not goal.has_next_sentence:
         return [sentences]
     right = records["next_sentence_labels"][:, 0]
     said = records["next_sentence_probabilities"].argmax(axis=1)
@@ -75,11 +73,11 @@ def _example(
     number: int,
     record: Mapping[str, np.ndarray],
     tokens: Mapping[int, str],
-    objective: PretrainingObjective,
+    goal: Goal,
 ) -> Example:
     is_masked = record["masked_lm_weights"] > 0
     # A decoder tells what comes behind a position.
-    positions = (record["masked_lm_positions"][is_masked] + objective.is_decoder).tolist()
+    positions = (record["masked_lm_positions"][is_masked] + goal.is_decoder).tolist()
     golds = record["masked_lm_ids"][is_masked].tolist()
     guesses = record["guesses"][is_masked]  # [masked, 5]
     losses = -record["log_probabilities"][is_masked].astype(np.float64)
@@ -91,11 +89,11 @@ def _example(
     }
     order = np.argsort(positions, kind="stable").tolist()
     places = [_place(record, index, tokens) for index in np.flatnonzero(is_masked)[order].tolist()]
-    if objective.is_decoder:
+    if goal.is_decoder:
         places = [dataclasses.replace(place, note="") for place in places]
     facts = [f"loss {loss:.3f}", f"{num_right} of {len(golds)} guessed"]
     blocks: list[Block] = [*_parts(record, marks, tokens), Places(places)]
-    if not objective.has_next_sentence:
+    if not goal.has_next_sentence:
         return Example(number, loss, None, facts, blocks)
     chances = record["next_sentence_probabilities"]
     label = int(record["next_sentence_labels"][0])

@@ -5,9 +5,7 @@ import dataclasses
 from bert.command_line.flags import REQUIRED, flag
 from bert.command_line.settings import TrainingSettings
 from bert.tasks.pretraining import making
-
-# By name, whether a token is predicted from those before it alone.
-OBJECTIVES = ("masked_lm_nsp", "masked_lm", "left_to_right")
+from bert.tasks.pretraining.goals import BERT, GOALS
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,11 +37,11 @@ class Settings(TrainingSettings):
     )
     do_eval: bool = flag(False, "Evaluate, after training where both are asked for.", group="steps")
     objective: str = flag(
-        "masked_lm_nsp",
+        BERT.name,
         "What is learned (paper, section 5.1). masked_lm_nsp: masked tokens, and whether the "
         "second segment follows the first, as BERT does; masked_lm: masked tokens alone; "
         "left_to_right: each token from those before it, as GPT does. All read the same records.",
-        choices=OBJECTIVES,
+        choices=tuple(GOALS),
         shapes_training=True,
         group="training",
     )
@@ -79,6 +77,6 @@ class Settings(TrainingSettings):
     @property
     def num_predictions(self) -> int:
         """Tokens of each sequence that are predicted, at most."""
-        if self.objective == "left_to_right":
+        if GOALS[self.objective].is_decoder:
             return self.max_seq_length - 1
         return self.max_predictions_per_seq
