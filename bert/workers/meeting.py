@@ -1,3 +1,0 @@
-"""Workers that meet."""
-
-LOST = 75

@@ -1,0 +1,28 @@
+"""Ways of running a pipeline, and small ones to run."""
+
+import os
+
+import apache_beam
+from apache_beam.metrics import Metrics
+
+from bert.command_line.beam import NAMESPACE
+
+PROCESSES = "--direct_num_workers=2 --direct_running_mode=multi_processing"
+
+
+def pipeline(function):
+    return lambda root: root | apache_beam.Create([3]) | apache_beam.Map(function)
+
+
+def double(number):
+    Metrics.counter(NAMESPACE, "numbers").inc()
+    Metrics.counter("others", "numbers").inc()
+    return 2 * number
+
+
+def refuse(number):
+    raise ValueError(f"No such number: {number}")
+
+
+def die(number):
+    os.kill(os.getpid(), 9)

@@ -1,0 +1,86 @@
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from beam_modes import PROCESSES, double, pipeline, refuse
+from conftest import ROOT
+
+from bert.command_line import beam
+from bert.command_line.beam import BeamSettings, run_pipeline
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(autouse=True)
+def _found(monkeypatch):
+    """Lets worker processes import what the pipelines do."""
+    monkeypatch.setenv("PYTHONPATH", str(HERE))
+
+
+def settings(options, runner="DirectRunner"):
+    return BeamSettings(runner=runner, beam_options=options)
+
+
+# That of a runner elsewhere, as Flink's and Spark's are spoken to.
+SERVER = "--job_endpoint=embed --environment_type=LOOPBACK"
+
+
+@pytest.mark.parametrize(
+    ("runner", "options"), [("DirectRunner", PROCESSES), ("PortableRunner", SERVER)]
+)
+def test_counters_are_told_and_errors_are_a_line(log, runner, options):
+    asked = settings(options, runner)
+    assert run_pipeline(asked, pipeline(double)) == {"numbers": 1}
+    assert "Counted: 1 numbers." in log.messages
+    with pytest.raises(ValueError, match=r"to its end\. No such number: 3\. `--verb"):
+        run_pipeline(asked, pipeline(refuse))
+
+
+SCRIPT = """
+from beam_modes import PROCESSES, die, pipeline
+from bert.command_line import beam, console
+
+def main(_):
+    settings = beam.BeamSettings(runner="DirectRunner", beam_options=PROCESSES)
+    beam.run_pipeline(settings, pipeline(die))
+
+console.run_script(main)
+"""
+
+
+def test_a_process_that_dies_ends_the_script():
+    result = subprocess.run(
+        [sys.executable, "-c", SCRIPT],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), str(ROOT)])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 1
+    told = r"Error: `--runner=DirectRunner` .* exited with return code (-9|137)\. Was there memory"
+    assert re.search(told, result.stderr), result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_cluster_that_is_not_there_is_told():
+    nowhere = "--job_endpoint=localhost:1 --job_server_timeout=1"
+    with pytest.raises(ValueError, match="Nothing answers where `--beam_options` says"):
+        run_pipeline(settings(nowhere, "PortableRunner"), pipeline(double))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("--direct_num_worker=2", "unknown: direct_num_worker"),
+        ("--direct_num_workers=x", "invalid int value: 'x'"),
+        ("'", "No closing quotation"),
+        ("--runner=FlinkRunner", "a flag of its own"),
+    ],
+)
+def test_options_that_beam_has_not_are_refused(options, said, capfd):
+    with pytest.raises(ValueError, match=f"`--beam_options` must be options of Beam.*{said}"):
+        beam.check_beam(settings(options))
+    assert capfd.readouterr() == ("", "")
