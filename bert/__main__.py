@@ -12,6 +12,9 @@ from pathlib import Path
 
 from bert import SCRIPTS
 
+# What is no script of its own, for nobody types it without `bert`.
+_COMMANDS = {"launch": "bert.workers.launch"}
+
 _USAGE = """\
 usage: bert <script> [--flag=value ...]
        bert <script> --help
@@ -24,18 +27,20 @@ def main() -> None:
     arguments = sys.argv[1:]
     if not arguments or arguments[0] in ("help", "--help", "-h"):
         print(_USAGE + "\n".join(_lines()))
-    elif arguments[0] in SCRIPTS:
+    elif arguments[0] in (*SCRIPTS, *_COMMANDS):
+        module = _COMMANDS.get(arguments[0], arguments[0])
         sys.argv = arguments
         # absl tells the flags of a script by the main module, and names it by the first argument.
-        runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
     else:
         sys.exit(_unknown(arguments[0]))
 
 
 def _lines() -> list[str]:
     """Returns a line for each script: its name, and the first of what it says of itself."""
-    width = max(map(len, SCRIPTS))
-    return [f"{script:{width}}  {_first_sentence(script)}" for script in SCRIPTS]
+    modules = {script: script for script in SCRIPTS} | _COMMANDS
+    width = max(map(len, modules))
+    return [f"{name:{width}}  {_first_sentence(module)}" for name, module in modules.items()]
 
 
 def _first_sentence(script: str) -> str:
@@ -47,7 +52,7 @@ def _first_sentence(script: str) -> str:
 
 
 def _unknown(name: str) -> str:
-    similar = difflib.get_close_matches(name, SCRIPTS, n=1)
+    similar = difflib.get_close_matches(name, (*SCRIPTS, *_COMMANDS), n=1)
     remedy = f"Did you mean `bert {similar[0]}`?" if similar else "`bert --help` lists them."
     return f"`bert` must be given one of the scripts. Received {name!r}. {remedy}"
 

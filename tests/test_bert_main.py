@@ -38,7 +38,7 @@ def test_scripts_are_listed_with_what_they_say_of_themselves(arguments):
     result = run("-m", "bert", *arguments)
     assert (result.returncode, result.stderr) == (0, "")
     lines = dict(line.split(maxsplit=1) for line in result.stdout.splitlines()[3:])
-    assert tuple(lines) == bert.SCRIPTS
+    assert tuple(lines) == (*bert.SCRIPTS, "launch")
     assert lines["run_swag"] == (
         "Fine-tunes, evaluates and predicts which of some endings continues a text "
         "(paper, section 4.4)."
@@ -78,3 +78,17 @@ def test_work_is_done_in_several_processes(tmp_path):
         output.unlink()
     assert vocabularies[0] == vocabularies[1]
     assert len(vocabularies[0]) == 500
+
+
+def test_launcher_teaches_and_refuses_without_loading_what_is_slow():
+    shown = run("-m", "bert", "launch", "--help")
+    assert shown.returncode == 0, shown.stderr
+    assert "bert launch --workers=2 run_pretraining" in shown.stdout
+    assert "--max_restarts" in shown.stdout
+    refused = run("-m", "bert", "launch", "--workers=2", "run_sqad", "--do_train")
+    assert refused.returncode == 1
+    assert refused.stderr.endswith(" Received 'run_sqad'. Did you mean 'run_squad'?\n")
+    code = (
+        "import sys, bert.workers.launch; print({'tensorflow', 'keras', 'numpy'} & {*sys.modules})"
+    )
+    assert run("-c", code).stdout == "set()\n"

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 FLOORS = (
     {"bert.command_line"},
     {"bert.files"},
-    {"bert.text", "bert.reports"},
+    {"bert.text", "bert.reports", "bert.workers"},
     {"modeling", "optimization", "tokenization"},
     {"bert.weights"},
     {"bert.portable"},
@@ -44,7 +44,7 @@ LOADED_BY_STRING = {
     "bert.command_line.names": ["room"],
     # So are the root's modules and `load`, in the package.
     "bert": ["name", "'bert.loaded'"],
-    COMMAND: ["arguments[0]"],
+    COMMAND: ["module"],
 }
 
 
@@ -124,7 +124,11 @@ WITHOUT_TENSORFLOW = (
     *sorted(SCRIPTS),
     *("bert", "bert.__main__", "tokenization", "bert.command_line.flags"),
     *("bert.command_line.console", "bert.original.processors", "bert.original.squad"),
-    *(name for name in MODULES if name.startswith(("bert.files.", "bert.reports."))),
+    *(
+        name
+        for name in MODULES
+        if name.startswith(("bert.files.", "bert.reports.", "bert.workers."))
+    ),
     *(
         f"bert.tasks.classification.{name}"
         for name in ("examples", "glue", "own_files", "report", "results")

@@ -396,13 +396,13 @@ cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
 import modeling, optimization, run_pretraining
 from bert.tasks.pretraining import heads
-from bert.training import loop, tuning
+from bert.training import loop, strategies, tuning
 from bert.training.keeper import NonFiniteLossError
 config = modeling.BertConfig.from_json_file(f"{sys.argv[1]}/config.json")
 half = {name: tf.constant(values) for name, values in np.load(f"{sys.argv[1]}/half.npz").items()}
 losses, weights = [], None
 for name, steps in (("one_device", 6), ("mirrored", 3)):
-    strategy = loop.make_strategy(name)
+    strategy = strategies.make_strategy(name)
     with strategy.scope():
         model = heads.pretraining_model(config)
         weights = weights or model.get_weights()

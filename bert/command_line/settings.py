@@ -149,8 +149,8 @@ class TrainingSettings(ModelSettings):
     )
     strategy: str = flag(
         "one_device",
-        "Devices to train on: one; all of this machine; or all of the machines in TF_CONFIG. Batch "
-        "sizes are totals over all devices.",
+        "Devices to train on: one; all of this machine; or those of several processes or machines, "
+        "which `bert launch` starts or TF_CONFIG names. Batch sizes are totals over all devices.",
         choices=("one_device", "mirrored", "multi_worker"),
         group="devices",
     )

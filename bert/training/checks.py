@@ -20,7 +20,7 @@ from bert.command_line.checks import FAILED, UNCHECKED, Checks, Messages
 from bert.command_line.console import clock
 from bert.command_line.settings import TrainingSettings
 from bert.files import manifest
-from bert.training import finetuning, fit, loop, tuning
+from bert.training import finetuning, fit, loop, strategies, tuning
 from bert.training.batches import Batches
 from bert.training.finetuning import OpenTask, Settings
 from bert.training.memory import tell_disk, tell_training_memory
@@ -119,7 +119,7 @@ def check_devices(checks: Checks, settings: TrainingSettings) -> tuple[Any, Any]
 
 def _open_strategy(settings: TrainingSettings) -> tf.distribute.Strategy:
     if settings.strategy != "multi_worker" or settings.use_tpu:
-        return loop.strategy_of(settings)
+        return strategies.strategy_of(settings)
     workers = json.loads(os.environ.get("TF_CONFIG") or "{}").get("cluster", {})
     logging.warning(
         "Of the workers in TF_CONFIG (%s), only this one is checked, as if it were alone.", workers

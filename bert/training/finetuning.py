@@ -24,7 +24,7 @@ from bert.command_line.settings import FineTuningSettings
 from bert.files import fingerprints, manifest
 from bert.files.outputs import check_saved_model, make_folder
 from bert.reports.sections import Section
-from bert.training import exports, fit, loop, tuning
+from bert.training import exports, fit, loop, strategies, tuning
 from bert.training.evaluation import EarlyStopping, Predictor
 from bert.training.hints import tell_whether_learned
 from bert.training.plan import Plan, check_apart, make_plan
@@ -108,14 +108,14 @@ def run_once(
       ready: Called when all is checked, before anything is deleted or written.
       shown: What the page of the run shows before what it shows of the model.
     """
-    strategy = loop.strategy_of(settings)
+    strategy = strategies.strategy_of(settings)
     fit.check_settings(settings, source, strategy.num_replicas_in_sync)
     task = open_task(settings, source.config, source.load_tokenizer())
     examples = task.read(wanted_splits(settings))
     # Where there is no --init_checkpoint, the source may be the folder that is filled.
     kept = (source.config, source.vocabulary)
     filled = open_folder(settings, source, fixed(settings, task))
-    is_chief = loop.is_chief(strategy)
+    is_chief = strategies.is_chief(strategy)
     with record_folder(settings, is_chief) as folder:
         with strategy.scope():
             # What is wrong with any part is said before a file is deleted or written.
@@ -231,7 +231,7 @@ def _use_model(
     Returns:
       The step of the weights, the scores, and what the page of the run shows of them.
     """
-    is_chief = loop.is_chief(tf.distribute.get_strategy())
+    is_chief = strategies.is_chief(tf.distribute.get_strategy())
     asked = [each for each in inputs if each.part.split != "train"]
     predictions = _Predictions(task, model)
     if plan:

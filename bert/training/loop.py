@@ -21,7 +21,6 @@ from bert.command_line.console import deferred_stop, stop_signal
 from bert.command_line.flags import changed_flags
 from bert.command_line.settings import TrainingSettings
 from bert.training import fit, surroundings
-from bert.training.devices import tell_gpus
 from bert.training.fusion import fuse
 from bert.training.keeper import Keeper
 from bert.training.memory import encoders_of, tell_needs
@@ -29,6 +28,7 @@ from bert.training.plan import Plan
 from bert.training.progress import ProgressLog, steps_between_points
 from bert.training.results import Results
 from bert.training.rewriting import without_remapping
+from bert.training.strategies import has_several_workers, is_chief
 from bert.training.train_log import TrainLog
 from bert.weights import checkpoint, provenance
 from bert.weights.checkpoint import Stored
@@ -52,50 +52,6 @@ class Objective:
 
     weights: Callable[[Batch], dict[str, Tensor]]
     losses: Callable[[Mapping[str, Tensor], Batch, Mapping[str, Tensor]], dict[str, Tensor]]
-
-
-def make_strategy(name: str, tpu_name: str | None = None) -> tf.distribute.Strategy:
-    """Returns the strategy called "one_device", "mirrored", "multi_worker" or "tpu".
-
-    Args:
-      name: "mirrored" uses all GPUs of this machine (or all logical CPUs where there is none);
-        "multi_worker" reads the environment variable TF_CONFIG.
-      tpu_name: Name or address of the TPU.
-    """
-    if name == "mirrored":
-        kind = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
-        return tf.distribute.MirroredStrategy(
-            [device.name for device in tf.config.list_logical_devices(kind)]
-        )
-    if name == "multi_worker":
-        return tf.distribute.MultiWorkerMirroredStrategy()
-    if name == "tpu":
-        try:
-            resolver = tf.distribute.cluster_resolver.TPUClusterResolver.connect(tpu_name)
-        except (ValueError, OSError, tf.errors.OpError) as error:
-            raise ValueError(
-                f"`--use_tpu` needs a TPU, named by `--tpu_name`. Received {tpu_name!r}: "
-                f"{str(error).partition(chr(10))[0]}"
-            ) from error
-        return tf.distribute.TPUStrategy(resolver)
-    return tf.distribute.get_strategy()
-
-
-def strategy_of(settings: TrainingSettings) -> tf.distribute.Strategy:
-    """Returns the strategy that the flags of a script ask for, and tells of the GPUs."""
-    if not settings.use_tpu:
-        tell_gpus()
-    return make_strategy("tpu" if settings.use_tpu else settings.strategy, settings.tpu_name)
-
-
-def has_several_workers(strategy: tf.distribute.Strategy) -> bool:
-    """Returns whether other processes take the same steps."""
-    return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
-
-
-def is_chief(strategy: tf.distribute.Strategy) -> bool:
-    """Returns whether this process writes files: one of all workers does."""
-    return strategy.extended.should_checkpoint
 
 
 class LossScale:

@@ -26,7 +26,7 @@ from bert.files.outputs import make_folder
 from bert.files.paths import is_file, read_file
 from bert.files.weight_names import SUFFIXES, WEIGHTS
 from bert.reports.sections import Table
-from bert.training import finetuning, fit, loop, tuning
+from bert.training import finetuning, fit, strategies, tuning
 from bert.training.finetuning import OpenTask
 from bert.training.plan import check_apart
 from bert.training.report import make_runs_tables, write_runs_report
@@ -157,7 +157,7 @@ class _Several(Generic[SettingsType]):
     def check(self) -> None:
         """Checks all that can be checked before inputs are made."""
         settings, source = self._settings, self._source
-        num_replicas = loop.strategy_of(settings).num_replicas_in_sync
+        num_replicas = strategies.strategy_of(settings).num_replicas_in_sync
         for each in self._runs:
             fit.check_settings(each.settings, source, num_replicas)
         task = self._open_task(settings, source.config, source.load_tokenizer())
@@ -201,7 +201,7 @@ class _Several(Generic[SettingsType]):
                 finetuning.check_same(each.settings, self._source, kept)
                 finetuning.plan_of(each.settings, self._source, made)
             tuning.count_steps(each.settings, num_examples)
-        if not loop.is_chief(tf.distribute.get_strategy()):
+        if not strategies.is_chief(tf.distribute.get_strategy()):
             return
         folder = self._settings.output_dir
         if self._settings.overwrite_output_dir:
@@ -237,7 +237,7 @@ def _log_run(number: int, count: int, each: OneOfSeveral[Any]) -> None:
 
 
 def _is_chief(settings: Settings) -> bool:
-    return settings.strategy != "multi_worker" or loop.is_chief(loop.strategy_of(settings))
+    return strategies.is_chief(strategies.strategy_of(settings))
 
 
 def may_keep_best(settings: Settings) -> bool:

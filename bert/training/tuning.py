@@ -11,7 +11,7 @@ import optimization
 from bert.command_line.console import deferred_stop
 from bert.command_line.settings import FineTuningSettings
 from bert.files.weight_names import WEIGHTS
-from bert.training import loop
+from bert.training import loop, strategies
 from bert.training.batches import Batches
 from bert.training.evaluation import EarlyStopping
 from bert.training.plan import Plan
@@ -45,7 +45,7 @@ def train(
     num_train_steps = plan.num_train_steps
     run = begin(settings, plan, model, objective, batches)
     trainer = run.trainer
-    writes = loop.is_chief(trainer.strategy)
+    writes = strategies.is_chief(trainer.strategy)
     observers: list[loop.Observer] = []
     if evaluation:
         evaluation.open(settings.output_dir, model, run.first_step, writes=writes)
@@ -161,7 +161,7 @@ def _keep_weights(
         folder = checkpoint.Checkpoints(settings.output_dir)
         step = folder.restore(weights, evaluation.best_weights)
         logging.info("The weights are those of step %d, the best.", step)
-    if loop.is_chief(tf.distribute.get_strategy()):
+    if strategies.is_chief(tf.distribute.get_strategy()):
         prefix = os.path.join(settings.output_dir, WEIGHTS)
         checkpoint.save_variables(prefix, weights, step)
         logging.info("Saved the weights without the optimizer's slots to %s.", prefix)

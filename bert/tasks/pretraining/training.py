@@ -17,7 +17,7 @@ from bert.tasks.pretraining import fit, outcome
 from bert.tasks.pretraining.making import Making
 from bert.tasks.pretraining.objectives import OBJECTIVES
 from bert.tasks.pretraining.settings import Settings
-from bert.training import loop
+from bert.training import loop, strategies
 from bert.training.batches import Batches
 from bert.training.evaluation import evaluate, save_results, save_scores
 from bert.training.fit import check_length
@@ -43,7 +43,7 @@ def run(settings: Settings) -> dict[str, float]:
     made = fit.find_making(settings)
     settings = fit.complete(settings, made)
     folder = ModelFolder.of(settings)
-    strategy = loop.strategy_of(settings)
+    strategy = strategies.strategy_of(settings)
     objective = OBJECTIVES[settings.objective]
     config = objective.fit(folder.config)
     init = fit.find_init(settings, folder, config)
@@ -55,7 +55,7 @@ def run(settings: Settings) -> dict[str, float]:
     eval_batches = fit.open_evaluation(settings, features) if settings.do_eval else None
     fit.check_same(settings, config, made)
     filled = fit.make_output(settings)
-    writes = loop.is_chief(strategy)
+    writes = strategies.is_chief(strategy)
     held = settings.do_train and writes
     with manifest.lock(filled.path) if held else contextlib.nullcontext(), strategy.scope():
         model = objective.make_model(config, dtype=settings.precision)
@@ -119,11 +119,11 @@ def _train(
         len(batches.records),
         settings.train_batch_size,
     )
-    if loop.is_chief(run.trainer.strategy):
+    if strategies.is_chief(run.trainer.strategy):
         keep()
     run.train(batches)
     run.end()
-    if loop.is_chief(run.trainer.strategy):
+    if strategies.is_chief(run.trainer.strategy):
         model_card.tell(settings, counts={"train": len(batches.records)})
     return settings.num_train_steps
 

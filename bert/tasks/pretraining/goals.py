@@ -1,0 +1,41 @@
+"""What a pre-training may learn: the paper's two tasks, or one of its ablations (section 5.1)."""
+
+import dataclasses
+from collections.abc import Mapping
+
+
+@dataclasses.dataclass(frozen=True)
+class Goal:
+    """What is learned from records of create_pretraining_data.py.
+
+    Attributes:
+      name: By which `--objective` calls it.
+      has_next_sentence: Whether the model learns to tell if the second segment follows the first.
+      is_decoder: Whether each token is predicted from those before it, rather than masked ones from
+        both sides.
+    """
+
+    name: str
+    has_next_sentence: bool = False
+    is_decoder: bool = False
+
+    @property
+    def tokens(self) -> str:
+        """What the names of the figures of predicted tokens begin with."""
+        return "language_model" if self.is_decoder else "masked_lm"
+
+    @property
+    def accuracy(self) -> str:
+        """Name of the share of tokens that are predicted right."""
+        return f"{self.tokens}_accuracy"
+
+    @property
+    def token_loss(self) -> str:
+        """Name of the mean loss of the predicted tokens."""
+        return f"{self.tokens}_loss"
+
+
+BERT = Goal("masked_lm_nsp", has_next_sentence=True)
+GOALS: Mapping[str, Goal] = {
+    each.name: each for each in (BERT, Goal("masked_lm"), Goal("left_to_right", is_decoder=True))
+}

@@ -1,0 +1,219 @@
+"""Who trains together, and which of them this process is, as the environment tells.
+
+Any of these, the first that there is:
+
+    TF_CONFIG                             TensorFlow's own, in JSON
+    BERT_WORKERS and BERT_WORKER          host1:2222,host2:2222 and a number from 0
+    BERT_WORKERS, JOB_COMPLETION_INDEX    the same under Kubernetes, which numbers the pods of a job
+    SLURM_STEP_NODELIST and its like      what `srun` sets
+
+The first worker is the chief, which alone writes files.
+"""
+
+import dataclasses
+import itertools
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+Environment = Mapping[str, str]
+
+# Under SLURM, jobs that share a machine must not share ports: each has as many as may be workers
+# of it there, below those that systems give to outgoing connections.
+_FIRST_PORT, _END_PORT, _PORTS_OF_A_JOB = 10000, 32000, 64
+
+_REMEDY = (
+    "On one machine, `bert launch --workers=2` starts all workers; on several, set BERT_WORKERS "
+    "and BERT_WORKER, or TF_CONFIG, on each, or start them by `srun`: docs/distributed.md."
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Cluster:
+    """Processes that train together.
+
+    Attributes:
+      workers: The address of each, as host:port; the first is that of the chief.
+      index: Which of them this process is.
+    """
+
+    workers: tuple[str, ...]
+    index: int
+
+    def __post_init__(self) -> None:
+        wrong = [each for each in self.workers if not _is_address(each)]
+        if wrong or not self.workers:
+            raise ValueError(
+                "Workers must be addresses such as host1:2222. Received "
+                f"{wrong[0] if wrong else ''!r}."
+            )
+        twice = [each for each in self.workers if self.workers.count(each) > 1]
+        if twice:
+            raise ValueError(f"Each worker must have an address of its own. {twice[0]!r} is twice.")
+        if not 0 <= self.index < len(self.workers):
+            raise ValueError(
+                f"The number of a worker must be from 0 to {len(self.workers) - 1}, for there are "
+                f"{len(self.workers)}. Received {self.index}."
+            )
+
+    def name(self, index: int) -> str:
+        """Returns what messages call a worker."""
+        return f"worker {index}{' (the chief)' * (index == 0)} at {self.workers[index]}"
+
+    def tf_config(self) -> str:
+        """Returns what TensorFlow reads from TF_CONFIG."""
+        task = {"type": "worker", "index": self.index}
+        return json.dumps({"cluster": {"worker": self.workers}, "task": task})
+
+
+def find_cluster(environment: Environment) -> Cluster:
+    """Returns the cluster that the environment tells of.
+
+    Args:
+      environment: As `os.environ`.
+
+    Raises:
+      ValueError: where it tells of none, or contradicts itself.
+    """
+    sources = {
+        "TF_CONFIG": _of_tf_config,
+        "BERT_WORKERS": _of_list,
+        "SLURM_STEP_NODELIST": _of_slurm,
+    }
+    for name, read in sources.items():
+        if environment.get(name):
+            try:
+                return read(environment)
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from error
+    if "SLURM_JOB_ID" in environment:
+        raise ValueError(
+            "`--strategy=multi_worker` in a job of SLURM must be started by `srun`, once on each "
+            "machine. Received a job without a step: write `srun` before the command."
+        )
+    raise ValueError(
+        "`--strategy=multi_worker` needs to be told who trains together. Received none of "
+        f"{', '.join(sources)}. {_REMEDY}"
+    )
+
+
+def expand(text: str) -> list[str]:
+    """Returns the names that a list such as "a,b[1-3,07],c[0-1]d" stands for, in its order.
+
+    As SLURM writes lists of nodes: numbers keep their leading zeros, and several brackets in a name
+    stand for all combinations.
+    """
+    names: list[str] = []
+    for part in _split_outside_brackets(text):
+        pieces = re.split(r"\[([^\[\]]*)\]", part.strip())
+        if any("[" in piece or "]" in piece for piece in pieces[::2]) or not part.strip():
+            raise ValueError(f"It must be a list such as host[1-3,7],other. Received {text!r}.")
+        choices = [[piece] for piece in pieces]
+        choices[1::2] = [[*_numbers(piece, text)] for piece in pieces[1::2]]
+        names += map("".join, itertools.product(*choices))
+    return names
+
+
+def _split_outside_brackets(text: str) -> list[str]:
+    return re.split(r",(?![^\[]*\])", text)
+
+
+def _numbers(ranges: str, text: str) -> Iterator[str]:
+    for each in ranges.split(","):
+        match = re.fullmatch(r"(\d+)(?:-(\d+))?", each.strip())
+        if not match or int(match[2] or match[1]) < int(match[1]):
+            raise ValueError(f"Brackets must hold numbers such as [1-3,7]. Received {text!r}.")
+        for number in range(int(match[1]), int(match[2] or match[1]) + 1):
+            yield f"{number:0{len(match[1])}}"
+
+
+def _is_address(text: Any) -> bool:
+    if not isinstance(text, str):
+        return False
+    host, _, port = text.rpartition(":")
+    return bool(host) and "/" not in host and port.isdecimal() and 0 < int(port) < 1 << 16
+
+
+def _integer(environment: Environment, name: str) -> int:
+    text = environment.get(name, "")
+    if not text.isdecimal():
+        raise ValueError(f"`{name}` must be set to a number from 0. Received {text!r}.")
+    return int(text)
+
+
+def _of_tf_config(environment: Environment) -> Cluster:
+    text = environment["TF_CONFIG"]
+    example = (
+        '{"cluster": {"worker": ["host1:2222", "host2:2222"]}, '
+        '"task": {"type": "worker", "index": 0}}'
+    )
+    try:
+        config = json.loads(text)
+        jobs, task = config["cluster"], config["task"]
+        kind, index = task["type"], int(task["index"])
+        lists = {job: jobs[job] for job in ("chief", "worker") if job in jobs}
+        workers = {job: [*addresses] for job, addresses in lists.items()}
+        # What a cluster may have besides trains in other ways than this.
+        others = {*jobs} - {*workers}
+        before = len(workers.get("chief", [])) if kind == "worker" else 0
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(f"It must be JSON such as {example}. Received {text!r}.") from error
+    if others or kind not in workers or not 0 <= index < len(workers[kind]):
+        raise ValueError(
+            "It must list all workers, and in `task` the type and number of one of them, such as "
+            f"{example}. Received {text!r}."
+        )
+    return Cluster(tuple(itertools.chain(*workers.values())), before + index)
+
+
+def _of_list(environment: Environment) -> Cluster:
+    workers = tuple(expand(environment["BERT_WORKERS"]))
+    names = ("BERT_WORKER", "JOB_COMPLETION_INDEX")
+    name = next((name for name in names if environment.get(name)), names[0])
+    return Cluster(workers, _integer(environment, name))
+
+
+def _of_slurm(environment: Environment) -> Cluster:
+    nodes = expand(environment["SLURM_STEP_NODELIST"])
+    count, index = (_integer(environment, f"SLURM_{each}") for each in ("NTASKS", "PROCID"))
+    per_node = (
+        environment.get("SLURM_STEP_TASKS_PER_NODE") or f"{count // len(nodes)}(x{len(nodes)})"
+    )
+    tasks = _tasks_per_node(per_node)
+    if len(tasks) != len(nodes) or sum(tasks) != count:
+        raise ValueError(
+            f"SLURM_STEP_TASKS_PER_NODE must give the {count} tasks of SLURM_NTASKS to the "
+            f"{len(nodes)} nodes. Received {per_node!r}."
+        )
+    if environment.get("SLURM_DISTRIBUTION", "block").split(":")[0].split(",")[0] != "block":
+        raise ValueError(
+            "Tasks must be given to nodes in blocks: `srun --distribution=block`, the default. "
+            f"Received {environment['SLURM_DISTRIBUTION']!r}."
+        )
+    first = slurm_port(_integer(environment, "SLURM_JOB_ID"))
+    if max(tasks) > _PORTS_OF_A_JOB:
+        raise ValueError(
+            f"There must be at most {_PORTS_OF_A_JOB} tasks on a node. Received {per_node!r}."
+        )
+    places = [
+        (node, local) for node, here in zip(nodes, tasks, strict=True) for local in range(here)
+    ]
+    return Cluster(tuple(f"{node}:{first + local}" for node, local in places), index)
+
+
+def _tasks_per_node(text: str) -> Sequence[int]:
+    """Returns the numbers that "2(x3),1" stands for: 2, 2, 2, 1."""
+    numbers: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part)
+        if not match:
+            raise ValueError(f"Tasks per node must be such as 2(x3),1. Received {text!r}.")
+        numbers += [int(match[1])] * int(match[2] or 1)
+    return numbers
+
+
+def slurm_port(job_id: int) -> int:
+    """Returns the first port of the workers of a job; those of the next jobs are others."""
+    num_jobs = (_END_PORT - _FIRST_PORT) // _PORTS_OF_A_JOB
+    return _FIRST_PORT + job_id % num_jobs * _PORTS_OF_A_JOB

@@ -1,0 +1,373 @@
+r"""Trains with several processes of this machine, and goes on by itself where one of them dies.
+
+    bert launch --workers=2 run_pretraining --input_file=train.tfrecord --output_dir=pretrained \
+      --bert_config_file=bert_config.json --do_train --train_batch_size=32
+
+Behind its own flags stand a script that trains and the flags of that one, as they are typed without
+it; --strategy=multi_worker is added. A batch is cut into as many parts as there are workers, so
+that its size must be a multiple of their number; the result is that of one process, to rounding.
+
+What is shown is what the first worker says, the chief, which alone writes files; of another, the
+last lines where it fails. Where a worker is killed, or hangs, all are ended and started again, and
+go on from the last checkpoint. A line and exit status 1 of a script say what somebody must mend:
+then nothing is started again. Ctrl-C and SIGTERM reach all workers, which save what they have
+reached; the same command goes on from there.
+
+On several machines, start the script itself on each: docs/distributed.md.
+"""
+
+import contextlib
+import ctypes
+import dataclasses
+import difflib
+import itertools
+import os
+import random
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+from absl import logging
+
+from bert.command_line import flags as common_flags
+from bert.command_line.console import deferred_stop, run_script, stop_signal
+from bert.command_line.flags import REQUIRED, flag
+from bert.workers.cluster import Cluster
+from bert.workers.meeting import LOST
+
+# The scripts that have the flag `--strategy`.
+TRAINING = (
+    "run_pretraining",
+    "run_classifier",
+    "run_classifier_with_tfhub",
+    "run_squad",
+    "run_swag",
+    "run_ner",
+)
+
+# What is shown of a worker that fails.
+_LINES_SHOWN = 20
+# Seconds that the others have to end by themselves, each with a line that says why, and then to
+# obey SIGTERM.
+_SECONDS_ALONE, _SECONDS_TO_OBEY = 20.0, 10.0
+_SECONDS_BETWEEN_LOOKS = 0.05
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The flags."""
+
+    GROUP = "devices"
+
+    workers: int = flag(REQUIRED, "Processes to start.", low=1)
+    max_restarts: int = flag(
+        3, "Times that all are started again after one has died or hung.", low=0
+    )
+    worker_logs: str = flag(
+        "",
+        "Folder for what the workers but the chief say, as worker_1.log and so on; absent, a "
+        "temporary one that stays only where they fail.",
+        group="output",
+    )
+
+
+def define_flags() -> None:
+    """Defines the flags."""
+    common_flags.define(Settings)
+
+
+def make_command(arguments: Sequence[str]) -> list[str]:
+    """Returns what each worker runs.
+
+    Args:
+      arguments: A script and its flags.
+
+    Raises:
+      ValueError: where that is no script that trains, or is told to train otherwise.
+    """
+    name = os.path.basename(arguments[0]).removesuffix(".py") if arguments else ""
+    if name not in TRAINING:
+        similar = difflib.get_close_matches(name, TRAINING, n=1)
+        remedy = f"Did you mean {similar[0]!r}?" if similar else f"Give {' or '.join(TRAINING)}."
+        raise ValueError(
+            "`bert launch` must be given a script that trains, behind its own flags. Received "
+            f"{arguments[0] if arguments else ''!r}. {remedy}"
+        )
+    strategy = [each for each in arguments if re.match("--?strategy($|=)", each)]
+    if strategy and strategy[-1].lstrip("-") != "strategy=multi_worker":
+        raise ValueError(
+            "`bert launch` gives `--strategy=multi_worker` itself. Received "
+            f"`{strategy[-1]}`: leave it out; or leave out `bert launch`, for one process alone "
+            "can use all GPUs of this machine."
+        )
+    # A flag behind texts, of which these scripts have none, would be one of them.
+    return [sys.executable, "-m", "bert", name, "--strategy=multi_worker", *arguments[1:]]
+
+
+def free_ports(count: int, ephemeral: str = "/proc/sys/net/ipv4/ip_local_port_range") -> list[int]:
+    """Returns ports that nothing listens at, such as no outgoing connection is given meanwhile.
+
+    Args:
+      count: How many.
+      ephemeral: Where the system tells the range of the ports of outgoing connections.
+    """
+    try:
+        end = int(Path(ephemeral).read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        end = 32768
+    # One after the other by chance, so that two launchers do not both find the same ones free.
+    candidates = random.sample(range(10000, max(end, 10000 + 4096)), 2048)
+    ports: list[int] = []
+    for port in candidates:
+        with contextlib.suppress(OSError), socket.socket() as tried:
+            tried.bind(("localhost", port))
+            ports.append(port)
+        if len(ports) == count:
+            return ports
+    raise ValueError(f"There must be {count} free ports. Received {len(ports)}.")
+
+
+def share_machine(
+    environment: Mapping[str, str], count: int, gpus: Sequence[str]
+) -> list[dict[str, str]]:
+    """Returns the environment of each worker, whose share of cores and GPUs is its own.
+
+    Args:
+      environment: That of this process; what it says of threads or GPUs stays.
+      count: Of the workers.
+      gpus: Those of this machine, as CUDA_VISIBLE_DEVICES names them.
+
+    Raises:
+      ValueError: where there are GPUs, but fewer than workers.
+    """
+    threads = str(max(1, (os.cpu_count() or 1) // count))
+    shares = [{"TF_NUM_INTRAOP_THREADS": threads, **environment} for _ in range(count)]
+    if not gpus:
+        return shares
+    if len(gpus) < count:
+        raise ValueError(
+            f"There must be a GPU for each worker, or none is used. Received {len(gpus)} for "
+            f"{count} workers. Start fewer; or set CUDA_VISIBLE_DEVICES=-1, to compute on the CPU."
+        )
+    each = len(gpus) // count
+    for index, share in enumerate(shares):
+        share["CUDA_VISIBLE_DEVICES"] = ",".join(gpus[index * each : (index + 1) * each])
+    return shares
+
+
+def list_gpus(environment: Mapping[str, str], root: str = "/") -> list[str]:
+    """Returns the GPUs that may be used, as CUDA_VISIBLE_DEVICES names them."""
+    chosen = environment.get("CUDA_VISIBLE_DEVICES")
+    if chosen is not None:
+        return [] if chosen.strip() in ("", "-1") else chosen.split(",")
+    found = Path(root, "proc/driver/nvidia/gpus")
+    return [str(number) for number, _ in enumerate(found.iterdir())] if found.is_dir() else []
+
+
+class _Workers:
+    """The processes of one attempt.
+
+    Args:
+      command: What each runs.
+      environments: Those of each.
+      logs: Where all but the first write what they say.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        environments: Sequence[Mapping[str, str]],
+        logs: Sequence[IO[bytes]],
+    ) -> None:
+        workers = tuple(f"localhost:{port}" for port in free_ports(len(environments)))
+        self._processes: list[subprocess.Popen[bytes]] = []
+        for index, environment in enumerate(environments):
+            log = logs[index - 1] if index else None
+            cluster = Cluster(workers, index)
+            self._processes.append(
+                subprocess.Popen(
+                    command,
+                    env={**environment, "TF_CONFIG": cluster.tf_config()},
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log and subprocess.STDOUT,
+                    # Ctrl-C on a terminal reaches it once, from here.
+                    start_new_session=True,
+                    preexec_fn=_end_with_parent,  # noqa: PLW1509, of one thread
+                )
+            )
+        # By worker, in the order in which they ended.
+        self.statuses: dict[int, int] = {}
+        self.hung: list[int] = []
+        self._is_told = False
+
+    def look(self) -> None:
+        """Takes note of those that have ended."""
+        for index, process in enumerate(self._processes):
+            if index not in self.statuses and process.poll() is not None:
+                self.statuses[index] = process.returncode
+
+    @property
+    def left(self) -> list[int]:
+        """Those that still run."""
+        return [index for index in range(len(self._processes)) if index not in self.statuses]
+
+    def _signal(self, number: int) -> None:
+        for index in self.left:
+            # It is waited for here alone, so that its number is of no other process.
+            self._processes[index].send_signal(number)
+
+    def wait(self) -> None:
+        """Returns when all have ended; where one fails, the others have little time to.
+
+        A signal to this process is passed on, and then they may take as long as they need to save.
+        """
+        failed: float | None = None
+        while self.left:
+            time.sleep(_SECONDS_BETWEEN_LOOKS)
+            self.look()
+            number = stop_signal()
+            if number and not self._is_told:
+                self._tell(number)
+            # One that has obeyed has not failed.
+            good = {0, 128 + number, -number} if number else {0}
+            if failed is None and not good.issuperset(self.statuses.values()):
+                failed = time.monotonic()
+            if failed is not None:
+                self._end_others(time.monotonic() - failed)
+
+    def _end_others(self, seconds: float) -> None:
+        if seconds > _SECONDS_ALONE + _SECONDS_TO_OBEY:
+            self.hung = self.hung or self.left
+            self._signal(signal.SIGKILL)
+        elif seconds > _SECONDS_ALONE and not self._is_told:
+            self._tell(signal.SIGTERM)
+
+    def _tell(self, number: int) -> None:
+        self._is_told = True
+        self._signal(number)
+
+
+def _end_with_parent() -> None:
+    """Makes Linux tell a worker to stop when the launcher is gone, even where that was killed."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
+
+
+def find_cause(statuses: Mapping[int, int], hung: Sequence[int] = ()) -> tuple[int, int]:
+    """Returns the worker that failed first, and its exit status.
+
+    Args:
+      statuses: Of all workers, in the order in which they ended, as `Popen.returncode`.
+      hung: Those that had to be killed, for they did not end.
+    """
+    failed = {index: status for index, status in statuses.items() if status}
+    # Others say only that they have lost one; the chief's words have been seen already.
+    first = {i: status for i, status in failed.items() if status != LOST and i not in hung}
+    for index, status in first.items():
+        same_words = first.get(0) == status > 0
+        return (0 if same_words else index), status
+    for index in hung:
+        return index, failed[index]
+    return next(iter(failed.items()), (0, 0))
+
+
+def run(settings: Settings, command: Sequence[str]) -> int:
+    """Runs a command as several workers until they are done, and returns its exit status."""
+    environments = share_machine(os.environ, settings.workers, list_gpus(os.environ))
+    folder = settings.worker_logs or tempfile.mkdtemp(prefix="bert-launch-")
+    os.makedirs(folder, exist_ok=True)
+    paths = [os.path.join(folder, f"worker_{index}.log") for index in range(1, settings.workers)]
+    with contextlib.ExitStack() as stack:
+        logs = [stack.enter_context(open(path, "wb")) for path in paths]
+        for number in range(settings.max_restarts + 1):
+            index, status, is_hung = _attempt(command, environments, logs)
+            if not status:
+                break
+            if index and not is_hung:
+                _show_end(index, paths[index - 1])
+            goes_on = status < 0 or status == LOST
+            restarts = (number + 1, settings.max_restarts) if goes_on else None
+            logging.warning("%s", tell(index, status, is_hung, restarts))
+            if not goes_on:
+                break
+    if not settings.worker_logs:
+        shutil.rmtree(folder)
+    return 128 - status if status < 0 else status
+
+
+def _attempt(
+    command: Sequence[str], environments: Sequence[Mapping[str, str]], logs: Sequence[IO[bytes]]
+) -> tuple[int, int, bool]:
+    """Runs all workers until they have ended.
+
+    Returns:
+      The worker that failed first; its status, 0 where none did; and whether it was one that hung.
+    """
+    with deferred_stop():
+        workers = _Workers(command, environments, logs)
+        workers.wait()
+    return *find_cause(workers.statuses, workers.hung), bool(workers.hung)
+
+
+def _show_end(index: int, path: str) -> None:
+    lines = Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
+    for line in lines[-_LINES_SHOWN:]:
+        print(f"worker {index} | {line}", file=sys.stderr, flush=True)
+
+
+def tell(index: int, status: int, is_hung: bool, restarts: tuple[int, int] | None) -> str:
+    """Returns what is said of a worker that has failed, and of what comes now.
+
+    Args:
+      index: Of the worker.
+      status: As `Popen.returncode`.
+      is_hung: Whether it was killed because it did not end when others failed.
+      restarts: Which of how many restarts would come now; None where none helps.
+    """
+    who = f"Worker {index}{' (the chief)' * (index == 0)}"
+    if is_hung:
+        what = f"{who} hung."
+    elif status < 0:
+        what = f"{who} was killed by {signal.Signals(-status).name}."
+    else:
+        what = f"{who} ended with exit status {status}."
+    if restarts is None:
+        return what
+    number, most = restarts
+    if number > most:
+        again = f"after {most} restarts" if most else "with --max_restarts=0"
+        return f"{what} Nothing is started again {again}; the same command goes on."
+    return f"{what} All are started again, to go on from the last checkpoint ({number} of {most})."
+
+
+def main(arguments: list[str]) -> None:
+    """Starts what the arguments name."""
+    settings = common_flags.read_settings(Settings)
+    status = run(settings, make_command(arguments[1:]))
+    if status:
+        sys.exit(status)
+
+
+def split_arguments(arguments: Sequence[str]) -> list[str]:
+    """Returns the arguments with `--` before the script, behind which no flag is the launcher's."""
+    for place, (before, word) in enumerate(itertools.pairwise(["", *arguments])):
+        # All flags of the launcher have values.
+        is_value = before.startswith("-") and "=" not in before
+        if not word.startswith("-") and not is_value:
+            return [*arguments[:place], "--", *arguments[place:]]
+    return [*arguments]
+
+
+if __name__ == "__main__":
+    define_flags()
+    sys.argv = [sys.argv[0], *split_arguments(sys.argv[1:])]
+    run_script(main, takes_arguments=True)

@@ -1,0 +1,3 @@
+"""Workers that meet."""
+
+LOST = 75

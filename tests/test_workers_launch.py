@@ -1,0 +1,244 @@
+import importlib
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+from conftest import ROOT
+
+import bert
+from bert.workers import launch
+from bert.workers.launch import Settings, find_cause, make_command, share_machine, split_arguments
+from bert.workers.meeting import LOST
+
+# What a worker of these tests knows of itself; each start of it adds a line to a file of its own.
+WORKER = """
+import json, os, signal, sys, time
+from pathlib import Path
+config = json.loads(os.environ["TF_CONFIG"])
+index, folder = config["task"]["index"], Path(sys.argv[1])
+with open(folder / f"starts_{index}", "a") as file:
+    file.write(json.dumps(config) + "\\n")
+start = len((folder / f"starts_{index}").read_text().splitlines())
+print("worker", index, "speaks", flush=True)
+def wait():
+    while True:
+        time.sleep(0.01)
+"""
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, log):
+    """Returns a function that runs Python code as workers, and returns the exit status."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    monkeypatch.setattr(launch, "_SECONDS_ALONE", 0.2)
+    monkeypatch.setattr(launch, "_SECONDS_TO_OBEY", 0.3)
+
+    def run(code, workers=3, **settings):
+        command = [sys.executable, "-c", WORKER + code, str(tmp_path)]
+        return launch.run(Settings(workers=workers, **settings), command)
+
+    return run
+
+
+def starts(folder, index=0):
+    return [json.loads(line) for line in (folder / f"starts_{index}").read_text().splitlines()]
+
+
+def test_workers_are_told_of_one_another(tmp_path, run, capfd):
+    assert run("print(os.environ['TF_NUM_INTRAOP_THREADS'])") == 0
+    told = [starts(tmp_path, index) for index in range(3)]
+    assert [each[0]["task"] for each in told] == [{"type": "worker", "index": i} for i in range(3)]
+    [clusters] = {json.dumps(each[0]["cluster"]) for each in told}
+    addresses = json.loads(clusters)["worker"]
+    assert len({*addresses}) == 3
+    assert all(re.fullmatch(r"localhost:\d+", each) for each in addresses)
+    # What the others say is not shown.
+    assert capfd.readouterr().out == f"worker 0 speaks\n{max(1, os.cpu_count() // 3)}\n"
+
+
+def test_worker_that_is_killed_makes_all_start_again(tmp_path, run, log):
+    code = """
+if start == 1:
+    if index == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(0.1)
+    sys.exit(75)
+"""
+    assert run(code) == 0
+    assert [len(starts(tmp_path, index)) for index in range(3)] == [2] * 3
+    assert log.messages == [
+        "Worker 1 was killed by SIGKILL. All are started again, to go on from the last checkpoint "
+        "(1 of 3)."
+    ]
+
+
+def test_restarts_have_an_end(tmp_path, run, log):
+    assert run("os.kill(os.getpid(), signal.SIGKILL)", 1, max_restarts=1) == 128 + signal.SIGKILL
+    assert len(starts(tmp_path)) == 2
+    assert log.messages[-1] == (
+        "Worker 0 (the chief) was killed by SIGKILL. Nothing is started again after 1 restarts; "
+        "the same command goes on."
+    )
+
+
+def test_what_somebody_must_mend_is_not_tried_again(tmp_path, run, capfd, log):
+    code = """
+if index == 2:
+    sys.exit("Error: no such file")
+wait()
+"""
+    assert run(code) == 1
+    assert [len(starts(tmp_path, index)) for index in range(3)] == [1] * 3
+    assert log.messages == ["Worker 2 ended with exit status 1."]
+    shown = capfd.readouterr().err
+    assert shown == "worker 2 | worker 2 speaks\nworker 2 | Error: no such file\n"
+
+
+def test_what_all_say_is_seen_once(run, capfd):
+    assert run("sys.exit('Error: no such file')") == 1
+    assert capfd.readouterr().err == "Error: no such file\n"
+
+
+def test_worker_that_hangs_is_killed_with_the_others(tmp_path, run, log):
+    code = """
+if start == 1 and index == 0:
+    sys.exit(75)
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if start == 1 and index == 1:
+    wait()
+"""
+    assert run(code, 2) == 0
+    assert len(starts(tmp_path)) == 2
+    assert log.messages[0].startswith("Worker 1 hung. All are started again")
+
+
+def test_logs_are_kept_where_that_is_asked_for(tmp_path, run):
+    logs = tmp_path / "logs"
+    assert run("", 2, worker_logs=str(logs)) == 0
+    assert [path.name for path in logs.iterdir()] == ["worker_1.log"]
+    assert (logs / "worker_1.log").read_text() == "worker 1 speaks\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signal_reaches_all_and_nothing_is_started_again(tmp_path, number):
+    # A package of the same name whose script saves when it is told to stop.
+    code = f"""
+def save(number, frame):
+    time.sleep(0.2)
+    (folder / f"saved_{{index}}").touch()
+    sys.exit(128 + number)
+signal.signal({number}, save)
+(folder / f"ready_{{index}}").touch()
+wait()
+"""
+    command = [sys.executable, "-c", WORKER + code, str(tmp_path)]
+    starter = f"""
+from bert.command_line.console import run_script
+from bert.workers.launch import Settings, run
+run_script(lambda _: run(Settings(workers=2), {command!r}))
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", starter], cwd=ROOT, stderr=subprocess.PIPE, text=True
+    )
+    while not all((tmp_path / f"ready_{index}").exists() for index in range(2)):
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(number)
+    errors = process.communicate()[1]
+    assert process.returncode == 128 + number
+    assert all((tmp_path / f"saved_{index}").exists() for index in range(2))
+    assert f"Stopped by {signal.Signals(number).name}." in errors
+    assert len(starts(tmp_path)) == 1
+
+
+@pytest.mark.parametrize(
+    ("statuses", "hung", "cause"),
+    [
+        ({0: 0, 1: 0}, [], (0, 0)),
+        ({1: -9, 0: LOST}, [], (1, -9)),
+        ({0: LOST, 1: -9}, [], (1, -9)),
+        ({0: LOST, 2: LOST, 1: -9}, [1], (1, -9)),
+        ({2: LOST, 0: LOST, 1: LOST}, [], (2, LOST)),
+        # A line that all say, the chief says.
+        ({2: 1, 1: 1, 0: 1}, [], (0, 1)),
+        ({2: 1, 1: 75, 0: 75}, [], (2, 1)),
+        ({2: 1, 0: -15}, [], (2, 1)),
+    ],
+)
+def test_cause_of_the_end_is_found(statuses, hung, cause):
+    assert find_cause(statuses, hung) == cause
+
+
+def test_ports_are_free_and_of_no_outgoing_connection(tmp_path):
+    first, second = launch.free_ports(2)
+    assert first != second
+    for port in (first, second):
+        with socket.socket() as tried:
+            tried.bind(("localhost", port))
+    (tmp_path / "range").write_text("15000\t60999\n")
+    found = launch.free_ports(50, str(tmp_path / "range"))
+    assert all(10000 <= port < 15000 for port in found)
+
+
+def test_threads_and_gpus_are_shared(monkeypatch, tmp_path):
+    monkeypatch.setattr(os, "cpu_count", lambda: 7)
+    shares = share_machine({"A": "b"}, 3, [])
+    assert shares == [{"A": "b", "TF_NUM_INTRAOP_THREADS": "2"}] * 3
+    assert share_machine({"TF_NUM_INTRAOP_THREADS": "5"}, 1, []) == [
+        {"TF_NUM_INTRAOP_THREADS": "5"}
+    ]
+    gpus = [each["CUDA_VISIBLE_DEVICES"] for each in share_machine({}, 2, ["4", "5", "7", "8"])]
+    assert gpus == ["4,5", "7,8"]
+    with pytest.raises(ValueError, match=r"a GPU for each worker.*Received 1 for 2 workers"):
+        share_machine({}, 2, ["0"])
+    for number in range(2):
+        (tmp_path / f"proc/driver/nvidia/gpus/0000:0{number}").mkdir(parents=True)
+    assert launch.list_gpus({}, str(tmp_path)) == ["0", "1"]
+    assert launch.list_gpus({"CUDA_VISIBLE_DEVICES": "3"}, str(tmp_path)) == ["3"]
+    assert launch.list_gpus({"CUDA_VISIBLE_DEVICES": "-1"}, str(tmp_path)) == []
+    assert launch.list_gpus({}, str(tmp_path / "none")) == []
+
+
+def test_script_is_run_as_bert_runs_it():
+    expected = [sys.executable, "-m", "bert", "run_squad", "--strategy=multi_worker", "--do_train"]
+    assert make_command(["run_squad", "--do_train"]) == expected
+    assert make_command(["./run_squad.py", "--do_train"]) == expected
+    again = make_command(["run_squad", "--strategy=multi_worker", "--do_train"])
+    assert again == [*expected[:-1], "--strategy=multi_worker", "--do_train"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wrong"),
+    [
+        ([], "must be given a script that trains.*Received ''"),
+        (["run_sqad"], r"Received 'run_sqad'. Did you mean 'run_squad'\?"),
+        (["predict", "--x"], "Received 'predict'. Give run_pretraining or run_classifier"),
+        (["run_ner", "--strategy=mirrored"], "gives `--strategy=multi_worker` itself"),
+        (["run_ner", "--strategy", "mirrored"], "gives `--strategy=multi_worker` itself"),
+    ],
+)
+def test_what_cannot_be_launched_is_refused(arguments, wrong):
+    with pytest.raises(ValueError, match=wrong):
+        make_command(arguments)
+
+
+def test_flags_behind_the_script_are_its_own():
+    own = ["--workers", "2", "--worker_logs=x"]
+    behind = ["run_ner", "--do_train", "--help"]
+    assert split_arguments([*own, *behind]) == [*own, "--", *behind]
+    assert split_arguments(["run_nr", "--do_train"]) == ["--", "run_nr", "--do_train"]
+    assert split_arguments(["--workers", "2", "--help"]) == ["--workers", "2", "--help"]
+
+
+def test_all_scripts_that_take_a_strategy_can_be_launched():
+    scripts = {name for name in bert.SCRIPTS if name.startswith("run_")}
+    assert {*launch.TRAINING} == scripts
+    # It has the flags of run_classifier, too.
+    others = scripts - {"run_classifier_with_tfhub"}
+    assert all(hasattr(importlib.import_module(name).Settings, "strategy") for name in others)
