@@ -42,7 +42,11 @@ from bert.tasks.pretraining.instances import (
 )
 from bert.tasks.pretraining.masking import count_masks, create_masked_lm_predictions, draw_masks
 from bert.tasks.pretraining.pairs import Bounds, draw_pairs, truncate
-from bert.tasks.pretraining.statistics import describe_corpus, describe_instances
+from bert.tasks.pretraining.statistics import (
+    InstanceCounts,
+    describe_corpus,
+    describe_instances,
+)
 
 # What people import from the original's create_pretraining_data.py.
 MaskedLmInstance = original_instances.MaskedLmInstance
@@ -154,8 +158,8 @@ def create_training_instances(  # noqa: PLR0913, PLR0917
         short_seq_prob=short_seq_prob,
     )
     _check_vocabulary(tokenizer.vocab)
-    corpus, faults = read_corpus(input_files, tokenizer)
-    describe_corpus(corpus, faults, tokenizer.vocab)
+    corpus, counts = read_corpus(input_files, tokenizer)
+    describe_corpus(counts)
     rng.shuffle(corpus.documents)
 
     num_uses = dupe_factor * len(corpus.documents)
@@ -308,7 +312,7 @@ def run(settings: Settings) -> InstanceTable:
         made_with=_describe(settings, tokenizer),
     )
     # Here rather than before: the first records, which writing logs, would hide it.
-    describe_instances(instances, settings.masked_lm_prob)
+    describe_instances(InstanceCounts.of(instances), settings.masked_lm_prob)
     return instances
 
 

@@ -8,8 +8,8 @@ import contextlib
 import gzip
 import os
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, BinaryIO
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, BinaryIO, NamedTuple
 
 from bert.files.places import is_remote
 
@@ -136,6 +136,42 @@ def read_lines(path: str) -> Iterator[tuple[bytes, int]]:
                 yield line, count
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
             raise ValueError(f"{path!r} must be a whole gzip file. Received: {error}.") from error
+
+
+class LineChunk(NamedTuple):
+    """Some lines of a file that follow each other.
+
+    Attributes:
+      lines: With their ends.
+      is_first: Whether the file begins with them.
+      position: The bytes read by then, of this file and of those before it.
+    """
+
+    lines: list[bytes]
+    is_first: bool
+    position: int
+
+
+def read_chunks(paths: Sequence[str], num_bytes: int) -> Iterator[LineChunk]:
+    """Yields the lines of all files, in chunks of about so many bytes; a file without lines, too.
+
+    Raises:
+      ValueError: as `read_lines`.
+    """
+    before = 0
+    for path in paths:
+        lines: list[bytes] = []
+        size = position = 0
+        is_first = True
+        for line, position in read_lines(path):
+            lines.append(line)
+            size += len(line)
+            if size >= num_bytes:
+                yield LineChunk(lines, is_first, before + position)
+                lines, size, is_first = [], 0, False
+        if lines or is_first:
+            yield LineChunk(lines, is_first, before + position)
+        before += file_size(path)
 
 
 def is_file(path: str) -> bool:

@@ -1,14 +1,16 @@
 """The text of pre-training, read and tokenized (paper, section 3.1)."""
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 
 import tokenization
 from bert.command_line.console import Progress
-from bert.files.paths import file_size, read_lines
+from bert.files.paths import LineChunk, file_size, read_chunks
+from bert.files.processes import Workers
 from bert.tasks.pretraining import masking
 from bert.tasks.pretraining.pairs import Pair
 from bert.text import bulk
@@ -18,7 +20,7 @@ _SPECIAL = bytes([masking.SPECIAL])
 # What a line may be: a sentence, if it has a token; the end of a document; where a file begins.
 _SENTENCE, _BLANK, _FILE = range(3)
 
-# Characters that are tokenized together: many, so that words come again, but few enough for the
+# Bytes of text that are tokenized together: many, so that words come again, but few enough for the
 # processor's cache.
 _BATCH = 1 << 19
 
@@ -40,80 +42,111 @@ class Corpus:
     def kinds_of(self, pair: Pair) -> bytes:
         """Returns the kinds of `[CLS] a [SEP] b [SEP]`."""
         a, b = self.kinds[pair.a_start : pair.a_stop], self.kinds[pair.b_start : pair.b_stop]
-        return b"".join((_SPECIAL, a, _SPECIAL, b, _SPECIAL))
+        return join_kinds(a, b)
+
+
+def join_kinds(a: bytes, b: bytes) -> bytes:
+    """Returns the kinds of `[CLS] a [SEP] b [SEP]` from those of the segments."""
+    return b"".join((_SPECIAL, a, _SPECIAL, b, _SPECIAL))
 
 
 @dataclasses.dataclass
-class Faults:
-    """What is not as it should be in the files.
+class CorpusCounts:
+    """What there is in the files, and what is not as it should be.
 
     Attributes:
+      num_documents: Those that are not empty.
+      num_sentences: Of all of them.
+      num_tokens: Of all of them.
+      num_unknown: Tokens that are [UNK].
+      num_single: Documents of a single sentence.
       num_damaged: Lines that are not UTF-8.
       num_joined: Files that begin within a document.
     """
 
+    num_documents: int = 0
+    num_sentences: int = 0
+    num_tokens: int = 0
+    num_unknown: int = 0
+    num_single: int = 0
     num_damaged: int = 0
     num_joined: int = 0
 
 
+class TokenizedLines(NamedTuple):
+    """Some lines of a file.
+
+    Attributes:
+      ids: Of all their tokens, as small as the vocabulary allows.
+      counts: The tokens of each line, int [lines].
+      kinds: What each line is, uint8 [lines].
+      num_damaged: Lines that are not UTF-8.
+    """
+
+    ids: np.ndarray
+    counts: np.ndarray
+    kinds: np.ndarray
+    num_damaged: int
+
+
 def read_corpus(
-    input_files: Sequence[str], tokenizer: tokenization.FullTokenizer
-) -> tuple[Corpus, Faults]:
+    input_files: Sequence[str], tokenizer: tokenization.FullTokenizer, num_workers: int = 1
+) -> tuple[Corpus, CorpusCounts]:
     """Returns the documents of the files, none of them empty.
 
     Raises:
       ValueError: where there is no text.
     """
-    faults, parts, num_tokens = Faults(), [], 0
-    documents = [[0]]
-    for batch in _batches(_read_lines(input_files, faults)):
-        texts, kinds = zip(*batch, strict=True)
-        ids, counts = _tokenize(tokenizer, texts)
-        parts.append(ids.astype(np.uint32))
-        ends = num_tokens + np.cumsum(counts)
-        num_tokens += len(ids)
-        for kind, end in zip(kinds, ends.tolist(), strict=True):
-            if kind == _FILE:
-                # Faithful: a document goes on in the next file where no blank line ends it.
-                faults.num_joined += len(documents[-1]) > 1
-            elif kind == _BLANK:
-                documents.append([end])
-            elif end > documents[-1][-1]:
-                documents[-1].append(end)
-    documents = [document for document in documents if len(document) > 1]
-    if not documents:
-        raise ValueError(f"The input files must hold text. Received {list(input_files)}.")
-    numbers = np.concatenate(parts)
-    return Corpus(numbers, _kinds(tokenizer)[numbers].tobytes(), documents), faults
+    # Faithful: a document goes on in the next file where no blank line ends it.
+    documents = Documents(tokenizer, end_with_files=False)
+    ids, ends, firsts = [], [np.zeros(1, np.int64)], []
+    with Workers(num_workers, tokenizer) as workers:
+        for lines in tokenize_files(input_files, workers):
+            found = documents.add(lines)
+            ids.append(lines.ids)
+            ends.append(found.ends)
+            firsts.append(found.firsts)
+    counts = documents.finish(input_files)
+    bounds = np.concatenate(ends).tolist()
+    places = pairwise([*np.concatenate(firsts).tolist(), counts.num_sentences])
+    numbers = np.concatenate(ids)
+    kinds = kinds_of_ids(tokenizer)[numbers].tobytes()
+    return Corpus(numbers, kinds, [bounds[first : last + 1] for first, last in places]), counts
 
 
-def _read_lines(input_files: Sequence[str], faults: Faults) -> Iterator[tuple[str, int]]:
-    """Yields each line of the files, and what it is; nothing and `_FILE` where one begins."""
+def tokenize_files(input_files: Sequence[str], workers: Workers) -> Iterator[TokenizedLines]:
+    """Yields the lines of all files in their order, whatever the number of processes.
+
+    Args:
+      input_files: Their paths.
+      workers: Whose state is the tokenizer.
+    """
     progress = Progress("Reading", sum(map(file_size, input_files)))
-    size_before = 0
-    for input_file in input_files:
-        yield "", _FILE
-        position = 0
-        for number, (line, position) in enumerate(read_lines(input_file)):
-            text = _decode(line, faults)
-            stripped = text.strip()
-            yield stripped, _BLANK if text and not stripped else _SENTENCE
-            if number % 1000 == 0:
-                progress(size_before + position)
-        size_before += position
+    for lines, position in workers.map(_tokenize_chunk, read_chunks(input_files, _BATCH)):
+        yield lines
+        progress(position)
 
 
-def _batches(lines: Iterable[tuple[str, int]]) -> Iterator[list[tuple[str, int]]]:
-    """Yields lines of about `_BATCH` characters together."""
-    batch, size = [], 0
-    for line in lines:
-        batch.append(line)
-        size += len(line[0])
-        if size >= _BATCH or len(batch) >= _BATCH:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
+def _tokenize_chunk(tokenizer: Any, chunk: LineChunk) -> tuple[TokenizedLines, int]:
+    texts, kinds, num_damaged = [], bytearray(), 0
+    if chunk.is_first:
+        texts.append("")
+        kinds.append(_FILE)
+    for line in chunk.lines:
+        try:
+            text = line.decode()
+        except UnicodeDecodeError:
+            num_damaged += 1
+            text = tokenization.convert_to_unicode(line)
+        # Faithful: carriage returns vanish wherever they stand, as tf.gfile had it.
+        text = text.replace("\r", "")
+        stripped = text.strip()
+        texts.append(stripped)
+        kinds.append(_BLANK if text and not stripped else _SENTENCE)
+    ids, counts = _tokenize(tokenizer, texts)
+    ids = ids.astype(ids_dtype(tokenizer.vocab.values()))
+    lines = TokenizedLines(ids, counts, np.frombuffer(kinds, np.uint8), num_damaged)
+    return lines, chunk.position
 
 
 def _tokenize(tokenizer: Any, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
@@ -123,18 +156,84 @@ def _tokenize(tokenizer: Any, texts: Sequence[str]) -> tuple[np.ndarray, np.ndar
     return bulk.join(tokenizer.convert_tokens_to_ids(tokenizer.tokenize(text)) for text in texts)
 
 
-def _decode(line: bytes, faults: Faults) -> str:
-    try:
-        text = line.decode()
-    except UnicodeDecodeError:
-        faults.num_damaged += 1
-        text = tokenization.convert_to_unicode(line)
-    # Faithful: carriage returns vanish wherever they stand, as tf.gfile had it.
-    return text.replace("\r", "")
+class Found(NamedTuple):
+    """What some lines add to the documents.
+
+    Attributes:
+      ends: Where their sentences end, in tokens from the first of all lines, int64 [sentences].
+      firsts: The numbers of sentences that begin a document, int64.
+    """
+
+    ends: np.ndarray
+    firsts: np.ndarray
 
 
-def _kinds(tokenizer: tokenization.FullTokenizer) -> np.ndarray:
-    """Returns the kind of every id."""
+class Documents:
+    """Finds the documents in lines that are handed in one after the other.
+
+    The sentences of all documents are numbered. Sentence `i` ends where the next one begins, so
+    that the bounds of a document are the end of the sentence before it and those of its own.
+
+    Args:
+      tokenizer: Of which the lines are.
+      end_with_files: Whether a document ends with its file.
+    """
+
+    def __init__(self, tokenizer: tokenization.FullTokenizer, *, end_with_files: bool) -> None:
+        self._unknown = tokenizer.vocab.get("[UNK]", -1)
+        self._ending = [_BLANK, _FILE] if end_with_files else [_BLANK]
+        self._counts = CorpusCounts()
+        # Ends of documents so far, how many there were before the last sentence, and the last
+        # sentence that began a document.
+        self._num_ends, self._ends_before, self._first = 0, -1, 0
+
+    def add(self, lines: TokenizedLines) -> Found:
+        """Takes some lines; returns what they add."""
+        counts = self._counts
+        is_sentence = (lines.kinds == _SENTENCE) & (lines.counts > 0)
+        num_ends = self._num_ends + np.cumsum(np.isin(lines.kinds, self._ending))
+        # For each sentence: a document begins with it where one has ended since the last sentence.
+        before = num_ends[is_sentence]
+        begins = np.diff(before, prepend=self._ends_before) > 0
+        firsts = counts.num_sentences + np.flatnonzero(begins)
+        # For each line: that of the last sentence, so that a file begins within a document where
+        # none has ended since.
+        latest = np.maximum.accumulate(np.where(is_sentence, num_ends, self._ends_before))
+        ends = counts.num_tokens + np.cumsum(lines.counts)[is_sentence]
+        counts.num_joined += np.count_nonzero((latest == num_ends) & (lines.kinds == _FILE))
+        counts.num_single += np.count_nonzero(np.diff(firsts, prepend=self._first) == 1)
+        counts.num_damaged += lines.num_damaged
+        counts.num_unknown += np.count_nonzero(lines.ids == self._unknown)
+        counts.num_documents += len(firsts)
+        counts.num_sentences += len(ends)
+        counts.num_tokens += len(lines.ids)
+        self._num_ends, self._ends_before = int(num_ends[-1]), int(latest[-1])
+        self._first = int(firsts[-1]) if len(firsts) else self._first
+        return Found(ends, firsts)
+
+    def finish(self, input_files: Sequence[str]) -> CorpusCounts:
+        """Returns what there was in all lines.
+
+        Args:
+          input_files: For the message.
+
+        Raises:
+          ValueError: where there is no text.
+        """
+        counts = self._counts
+        if not counts.num_documents:
+            raise ValueError(f"The input files must hold text. Received {list(input_files)}.")
+        counts.num_single += counts.num_sentences - self._first == 1
+        return counts
+
+
+def ids_dtype(numbers: Any) -> np.dtype:
+    """Returns the smallest type of those that hold ids."""
+    return np.dtype(np.uint16 if max(numbers) < 1 << 16 else np.uint32)
+
+
+def kinds_of_ids(tokenizer: tokenization.FullTokenizer) -> np.ndarray:
+    """Returns what masking asks of every id, uint8 [ids]."""
     kinds = np.zeros(max(tokenizer.vocab.values()) + 1, np.uint8)
     for token, number in tokenizer.vocab.items():
         kinds[number] = masking.kind(token)

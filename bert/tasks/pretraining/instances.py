@@ -18,6 +18,7 @@ from absl import logging
 import tokenization
 from bert.command_line.console import Progress
 from bert.files.records import encode_examples, write_records
+from bert.tasks.pretraining.corpus import ids_dtype
 from bert.tasks.pretraining.masking import ITSELF
 from bert.tasks.pretraining.pairs import Pair
 
@@ -80,8 +81,7 @@ class InstanceTable(Sequence[TrainingInstance]):
         ).tolist()
         self._tokens, self._positions, self._labels = map(slice, ends[:-1], ends[1:])
         self._width = ends[-1]
-        largest = max(*tokenizer.inv_vocab, max_seq_length)
-        self._dtype = np.dtype(np.uint16 if largest < 1 << 16 else np.uint32)
+        self._dtype = ids_dtype((*tokenizer.inv_vocab, max_seq_length))
         self._largest = (1 << 8 * self._dtype.itemsize) - 1
         self._row = struct.Struct(f"{self._width}{self._dtype.char}")
         # What may come in a token's place. Counted from the end, at -1 stands what `MASK` means.

@@ -1,93 +1,123 @@
 """What pre-training text and its instances look like: statistics to log, and warnings."""
 
-from collections.abc import Mapping
+import dataclasses
 
 import numpy as np
 from absl import logging
 
-from bert.tasks.pretraining.corpus import Corpus, Faults
+from bert.tasks.pretraining.corpus import CorpusCounts
 from bert.tasks.pretraining.instances import InstanceTable
 
 
-def describe_corpus(corpus: Corpus, faults: Faults, vocab: Mapping[str, int]) -> None:
+def describe_corpus(counts: CorpusCounts) -> None:
     """Logs statistics of the input, and warns where it does not look as it should."""
-    documents, num_tokens = corpus.documents, len(corpus.ids)
-    num_sentences = sum(map(len, documents)) - len(documents)
-    num_unknown = np.count_nonzero(corpus.ids == vocab.get("[UNK]", -1))
-    num_single = sum(len(document) == 2 for document in documents)
     logging.info(
         "Read %s documents, %s sentences, %s tokens; %.1f sentences a document, %.1f tokens a "
         "sentence, %.2f %% of the tokens [UNK].",
-        f"{len(documents):,}",
-        f"{num_sentences:,}",
-        f"{num_tokens:,}",
-        num_sentences / len(documents),
-        num_tokens / num_sentences,
-        100 * num_unknown / num_tokens,
+        f"{counts.num_documents:,}",
+        f"{counts.num_sentences:,}",
+        f"{counts.num_tokens:,}",
+        counts.num_sentences / counts.num_documents,
+        counts.num_tokens / counts.num_sentences,
+        100 * counts.num_unknown / counts.num_tokens,
     )
-    if len(documents) == 1:
+    if counts.num_documents == 1:
         logging.warning(
             "There is one document only, so that a 'random' next segment is from the same one. Put "
             "a blank line between documents."
         )
-    elif num_single > len(documents) / 2:
+    elif counts.num_single > counts.num_documents / 2:
         logging.warning(
             "%d of %d documents are a single sentence, whose next segment is always random. A "
             "blank line ends a document: is there one after every sentence?",
-            num_single,
-            len(documents),
+            counts.num_single,
+            counts.num_documents,
         )
-    if num_unknown > 0.02 * num_tokens:
+    if counts.num_unknown > 0.02 * counts.num_tokens:
         logging.warning(
             "%.1f %% of the tokens are [UNK]. Are --vocab_file and --do_lower_case the right ones "
             "for this text?",
-            100 * num_unknown / num_tokens,
+            100 * counts.num_unknown / counts.num_tokens,
         )
-    if faults.num_damaged:
+    if counts.num_damaged:
         logging.warning(
-            "%d lines are not UTF-8. What cannot be read was left out.", faults.num_damaged
+            "%d lines are not UTF-8. What cannot be read was left out.", counts.num_damaged
         )
-    if faults.num_joined:
+    if counts.num_joined:
         logging.warning(
             "%d input files begin within a document, for the file before does not end with a blank "
             "line.",
-            faults.num_joined,
+            counts.num_joined,
         )
 
 
-def describe_instances(instances: InstanceTable, masked_lm_prob: float) -> None:
+@dataclasses.dataclass(frozen=True)
+class InstanceCounts:
+    """What instances are like; those of several parts are added up.
+
+    Attributes:
+      num_instances: All of them.
+      num_random: Those with a random next segment.
+      num_tokens: Without [CLS] and [SEP].
+      num_masked: Tokens.
+      num_truncated: Instances.
+      num_lost: Tokens cut off.
+    """
+
+    num_instances: int = 0
+    num_random: int = 0
+    num_tokens: int = 0
+    num_masked: int = 0
+    num_truncated: int = 0
+    num_lost: int = 0
+
+    @classmethod
+    def of(cls, instances: InstanceTable) -> "InstanceCounts":
+        """Returns those of a table."""
+        counts = instances.counts()
+        sums = counts.sum(axis=0).tolist()
+        return cls(
+            num_instances=len(counts),
+            num_random=sums[InstanceTable.IS_RANDOM_NEXT],
+            num_tokens=sums[InstanceTable.LENGTH] - 3 * len(counts),
+            num_masked=sums[InstanceTable.NUM_MASKED],
+            num_truncated=int(np.count_nonzero(counts[:, InstanceTable.NUM_TRUNCATED])),
+            num_lost=sums[InstanceTable.NUM_TRUNCATED],
+        )
+
+    def __add__(self, other: "InstanceCounts") -> "InstanceCounts":
+        pairs = zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True)
+        return InstanceCounts(*(one + another for one, another in pairs))
+
+
+def describe_instances(counts: InstanceCounts, masked_lm_prob: float) -> None:
     """Logs statistics of the output, and warns where it does not look as it should."""
-    counts = instances.counts()
-    num_random = int(counts[:, InstanceTable.IS_RANDOM_NEXT].sum())
-    num_tokens = int(counts[:, InstanceTable.LENGTH].sum()) - 3 * len(counts)
-    num_masked = int(counts[:, InstanceTable.NUM_MASKED].sum())
-    truncated = counts[:, InstanceTable.NUM_TRUNCATED]
-    lost = int(truncated.sum())
+    num_instances, num_tokens = counts.num_instances, counts.num_tokens
     logging.info(
         "Made %s instances of %.1f tokens: %.1f %% with a random next segment, %.1f %% of the "
         "tokens masked; %.1f %% of the instances truncated, by %.1f %% of all tokens.",
-        f"{len(counts):,}",
-        num_tokens / len(counts) + 3,
-        100 * num_random / len(counts),
-        100 * num_masked / num_tokens,
-        100 * (truncated > 0).mean(),
-        100 * lost / (lost + num_tokens),
+        f"{num_instances:,}",
+        num_tokens / num_instances + 3,
+        100 * counts.num_random / num_instances,
+        100 * counts.num_masked / num_tokens,
+        100 * counts.num_truncated / num_instances,
+        100 * counts.num_lost / (counts.num_lost + num_tokens),
     )
-    if num_random > 0.75 * len(counts):
+    if counts.num_random > 0.75 * num_instances:
         logging.warning(
             "%.1f %% of the next segments are random, where about half should be. Documents need "
             "several sentences, a line each.",
-            100 * num_random / len(counts),
+            100 * counts.num_random / num_instances,
         )
-    if num_masked < 0.8 * masked_lm_prob * num_tokens:
+    if counts.num_masked < 0.8 * masked_lm_prob * num_tokens:
         logging.warning(
             "%.1f %% of the tokens are masked, where --masked_lm_prob asks for %.1f %%. "
             "--max_predictions_per_seq should be about --max_seq_length times that.",
-            100 * num_masked / num_tokens,
+            100 * counts.num_masked / num_tokens,
             100 * masked_lm_prob,
         )
-    if lost > 0.5 * (lost + num_tokens):
+    if counts.num_lost > 0.5 * (counts.num_lost + num_tokens):
         logging.warning(
             "%.1f %% of the tokens were cut off. Are the lines longer than sentences?",
-            100 * lost / (lost + num_tokens),
+            100 * counts.num_lost / (counts.num_lost + num_tokens),
         )

@@ -14,7 +14,7 @@ from absl import logging
 
 import tokenization
 from bert.command_line.console import Progress
-from bert.files.paths import file_size, read_lines
+from bert.files.paths import LineChunk, file_size, read_chunks
 from bert.files.processes import Workers
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -63,8 +63,9 @@ def count_words(
     counts: collections.Counter[str] = collections.Counter()
     num_damaged = 0
     progress = Progress("Counting words", sum(map(file_size, input_files)))
+    chunks = read_chunks(input_files, _CHUNK_BYTES)
     with Workers(num_processes, do_lower_case) as workers:
-        for counted, damaged, position in workers.map(_count_chunk, _chunks(input_files)):
+        for counted, damaged, position in workers.map(_count_chunk, chunks):
             counts.update(counted)
             num_damaged += damaged
             progress(position)
@@ -75,31 +76,13 @@ def count_words(
     return counts
 
 
-def _chunks(input_files: Sequence[str]) -> Iterator[tuple[list[bytes], int]]:
-    """Yields whole lines of about `_CHUNK_BYTES`, and how much of all files is read by then."""
-    size_before = 0
-    for input_file in input_files:
-        lines: list[bytes] = []
-        num_bytes = position = 0
-        for line, position in read_lines(input_file):
-            lines.append(line)
-            num_bytes += len(line)
-            if num_bytes >= _CHUNK_BYTES:
-                yield lines, size_before + position
-                lines, num_bytes = [], 0
-        if lines:
-            yield lines, size_before + position
-        size_before += file_size(input_file)
-
-
 def _count_chunk(
-    do_lower_case: bool, chunk: tuple[list[bytes], int]
+    do_lower_case: bool, chunk: LineChunk
 ) -> tuple[collections.Counter[str], int, int]:
     """Returns the words of some lines, the number of lines that are not UTF-8, and the position."""
-    lines, position = chunk
     tokenizer = tokenization.BasicTokenizer(do_lower_case)
-    counts = collections.Counter(tokenizer.tokenize(b"".join(lines)))
-    return counts, sum(map(_is_damaged, lines)), position
+    counts = collections.Counter(tokenizer.tokenize(b"".join(chunk.lines)))
+    return counts, sum(map(_is_damaged, chunk.lines)), chunk.position
 
 
 def _is_damaged(line: bytes) -> bool:
