@@ -25,14 +25,16 @@ from bert.command_line.flags import REQUIRED, changed_flags, flag
 from bert.command_line.lines import show_lines
 from bert.command_line.settings import OutputSettings, VocabularySettings
 from bert.files.casing import warn_of_casing
-from bert.files.outputs import check_outputs
+from bert.files.machine import size_text
+from bert.files.outputs import check_outputs, name_shards
 from bert.files.paths import open_file, read_file
 from bert.files.places import is_remote
 from bert.files.records import has_feature
 from bert.files.tables import describe_files, find_texts
 from bert.original import instances as original_instances
-from bert.tasks.pretraining import making
-from bert.tasks.pretraining.corpus import read_corpus
+from bert.tasks.pretraining import making, streaming
+from bert.tasks.pretraining.corpus import kinds_of, read_corpus
+from bert.tasks.pretraining.draws import Draws
 from bert.tasks.pretraining.instances import (
     BATCH,
     Drawn,
@@ -40,7 +42,7 @@ from bert.tasks.pretraining.instances import (
     TrainingInstance,
     write_instances,
 )
-from bert.tasks.pretraining.masking import count_masks, create_masked_lm_predictions, draw_masks
+from bert.tasks.pretraining.masking import create_masked_lm_predictions
 from bert.tasks.pretraining.pairs import Bounds, draw_pairs, truncate
 from bert.tasks.pretraining.statistics import (
     InstanceCounts,
@@ -55,6 +57,9 @@ create_float_feature = original_instances.create_float_feature
 
 # [CLS], two [SEP], and a token in each segment.
 SHORTEST_SEQUENCE = 5
+
+# Names of outputs that are all told.
+_MOST_TOLD = 8
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -72,6 +77,12 @@ class Settings(VocabularySettings, OutputSettings):
         group="output",
     )
     vocab_file: str = flag(REQUIRED, "WordPiece vocabulary, one entry a line.", group="model")
+    num_shards: int | None = flag(
+        None,
+        "Files to write, whose names are --output_file with -00000-of-00008 and so on behind it.",
+        low=1,
+        group="output",
+    )
     do_lower_case: bool = flag(
         True,
         "Lower-case the text and strip accents: true for uncased models, false for cased ones.",
@@ -99,6 +110,27 @@ class Settings(VocabularySettings, OutputSettings):
     )
     short_seq_prob: float = flag(
         0.1, "Share of documents cut into sequences of a random, shorter length."
+    )
+    streaming: bool = flag(
+        False,
+        "Keep the text and the records on disk rather than in memory, for any amount of them. The "
+        "records are other draws of the same kind than without it: the same for any --num_workers "
+        "and --memory_gb, and joined for any --num_shards.",
+        group="devices",
+    )
+    num_workers: int = flag(
+        1,
+        "Processes; without --streaming, they share the tokenization alone. The records are the "
+        "same for any number.",
+        low=1,
+        group="devices",
+    )
+    memory_gb: float | None = flag(
+        None,
+        "With --streaming, memory that all processes take together at most; by default 4, or what "
+        "--num_workers need.",
+        low=0.0,
+        group="devices",
     )
 
 
@@ -150,36 +182,45 @@ def create_training_instances(  # noqa: PLR0913, PLR0917
       ValueError: where a number is out of range, the vocabulary lacks a token that is needed, or
         there is no text.
     """
-    _check_numbers(
+    draws = Draws(
+        random_seed=0,
+        dupe_factor=dupe_factor,
         max_seq_length=max_seq_length,
         max_predictions_per_seq=max_predictions_per_seq,
-        dupe_factor=dupe_factor,
-        masked_lm_prob=masked_lm_prob,
         short_seq_prob=short_seq_prob,
+        masked_lm_prob=masked_lm_prob,
+        do_whole_word_mask=do_whole_word_mask,
     )
+    _check_numbers(draws)
     _check_vocabulary(tokenizer.vocab)
-    corpus, counts = read_corpus(input_files, tokenizer)
+    return _draw_instances(input_files, tokenizer, draws, rng)
+
+
+def _draw_instances(
+    input_files: Sequence[str],
+    tokenizer: tokenization.FullTokenizer,
+    draws: Draws,
+    rng: random.Random,
+    num_workers: int = 1,
+) -> InstanceTable:
+    """Does as `create_training_instances`; all is drawn from one generator, in its order."""
+    corpus, counts = read_corpus(input_files, tokenizer, num_workers)
     describe_corpus(counts)
     rng.shuffle(corpus.documents)
 
-    num_uses = dupe_factor * len(corpus.documents)
+    num_uses = draws.dupe_factor * len(corpus.documents)
     progress = Progress("Making instances", num_uses)
 
     def draw() -> Iterator[Drawn]:
         for use in range(num_uses):
             index = use % len(corpus.documents)
             for pair in draw_pairs(
-                corpus.documents, index, max_seq_length - 3, short_seq_prob, rng
+                corpus.documents, index, draws.budget, draws.short_seq_prob, rng
             ):
-                kinds = corpus.kinds_of(pair)
-                num_to_predict = count_masks(len(kinds), masked_lm_prob, max_predictions_per_seq)
-                positions, words = draw_masks(
-                    kinds, num_to_predict, len(tokenizer.vocab), rng, do_whole_word_mask
-                )
-                yield Drawn(pair, positions, words)
+                yield draws.mask(pair, kinds_of(corpus.kinds, pair), len(tokenizer.vocab), rng)
             progress(use)
 
-    instances = InstanceTable(tokenizer, max_seq_length, max_predictions_per_seq)
+    instances = InstanceTable(tokenizer, draws.max_seq_length, draws.max_predictions_per_seq)
     drawn = draw()
     while batch := list(islice(drawn, BATCH)):
         instances.extend(corpus.ids, batch)
@@ -197,9 +238,9 @@ _RANGES: Mapping[str, tuple[float, ...]] = {
 }
 
 
-def _check_numbers(**values: float) -> None:
+def _check_numbers(values: Settings | Draws) -> None:
     for name, bounds in _RANGES.items():
-        _check_range(name, values[name], *bounds)
+        _check_range(name, getattr(values, name), *bounds)
 
 
 def _check_range(name: str, value: float, low: float, high: float = math.inf) -> None:
@@ -274,31 +315,46 @@ def truncate_seq_pair(
     tokens_b[:] = tokens_b[b_start:b_stop]
 
 
-@at_rest
-def run(settings: Settings) -> InstanceTable:
-    """Makes the records and writes them; returns the instances in the order of the records.
+def run(settings: Settings) -> InstanceTable | InstanceCounts:
+    """Makes the records and writes them.
+
+    Returns:
+      The instances in the order of the records; with `streaming`, what they are like.
 
     Raises:
       ValueError: before the expensive part, where files or numbers are not as they must be.
     """
     show_lines()
     logging.info("Flags: %s; the others are as by default.", " ".join(changed_flags(settings)))
+    memory = _check_memory(settings)
     input_files = find_texts(settings.input_file)
     output_files = _check_output(settings, input_files)
     tokenizer = _open_tokenizer(settings)
+    _check_numbers(settings)
+    _check_vocabulary(tokenizer.vocab)
     logging.info("*** Reading from input files ***")
     for input_file in input_files:
         logging.info("  %s", input_file)
-    instances = create_training_instances(
+    if memory is not None:
+        _tell_disk(settings, input_files, output_files)
+        return _stream(settings, memory, input_files, tokenizer, output_files)
+    return _hold(settings, input_files, tokenizer, output_files)
+
+
+@at_rest
+def _hold(
+    settings: Settings,
+    input_files: Sequence[str],
+    tokenizer: tokenization.FullTokenizer,
+    output_files: Sequence[str],
+) -> InstanceTable:
+    """Makes the records of the original, with all of them in memory."""
+    instances = _draw_instances(
         input_files,
         tokenizer,
-        settings.max_seq_length,
-        settings.dupe_factor,
-        settings.short_seq_prob,
-        settings.masked_lm_prob,
-        settings.max_predictions_per_seq,
+        _draws(settings),
         random.Random(settings.random_seed),
-        do_whole_word_mask=settings.do_whole_word_mask,
+        settings.num_workers,
     )
     logging.info("*** Writing to output files ***")
     for output_file in output_files:
@@ -316,18 +372,41 @@ def run(settings: Settings) -> InstanceTable:
     return instances
 
 
+def _stream(
+    settings: Settings,
+    memory: int,
+    input_files: Sequence[str],
+    tokenizer: tokenization.FullTokenizer,
+    output_files: Sequence[str],
+) -> InstanceCounts:
+    """Makes records of another order and other draws, with all of them on disk."""
+    counts = streaming.make_records(
+        input_files,
+        tokenizer,
+        _draws(settings),
+        output_files,
+        _describe(settings, tokenizer),
+        num_workers=settings.num_workers,
+        memory=memory,
+    )
+    describe_instances(counts, settings.masked_lm_prob)
+    return counts
+
+
 def check(settings: Settings, checks: Checks) -> None:
     """Checks what `run` needs."""
-    numbers = {name: getattr(settings, name) for name in _RANGES}
-    told = ", ".join(f"--{name}={value}" for name, value in numbers.items())
-    checks("flags", lambda: _check_numbers(**numbers), tells=lambda _: told)
+    told = ", ".join(f"--{name}={getattr(settings, name)}" for name in _RANGES)
+    checks("flags", _check_numbers, settings, tells=lambda _: told)
+    checks("memory", _check_memory, settings, tells=_tell_memory)
     files = checks("text", find_texts, settings.input_file, tells=describe_files)
-    checks("output files", _check_output, settings, files, tells=", ".join)
+    output_files = checks("output files", _check_output, settings, files, tells=_tell_outputs)
+    if settings.streaming:
+        checks("disk", _tell_disk, settings, files, output_files)
     checks("vocabulary", _check_tokenizer, settings, tells=lambda count: f"{count:,} entries")
 
 
 def _check_output(settings: Settings, input_files: Sequence[str]) -> list[str]:
-    output_files = settings.output_file.split(",")
+    output_files = name_shards(settings.output_file, settings.num_shards)
     # Faithful: records of an earlier run are replaced.
     check_outputs(
         output_files,
@@ -338,6 +417,33 @@ def _check_output(settings: Settings, input_files: Sequence[str]) -> list[str]:
     return output_files
 
 
+def _check_memory(settings: Settings) -> int | None:
+    """Returns the bytes that all processes may take; None where all is held in memory."""
+    given = settings.memory_gb
+    if not settings.streaming:
+        if given is not None:
+            raise ValueError(
+                "`--memory_gb` must go with `--streaming`: without it, the text and the records "
+                f"are held in memory. Received {given}. Give `--streaming` too, or leave it out."
+            )
+        return None
+    return streaming.memory_limit(given, settings.num_workers)
+
+
+def _tell_outputs(output_files: Sequence[str]) -> str:
+    if len(output_files) > _MOST_TOLD:
+        return f"{len(output_files)} files, {output_files[0]} and so on"
+    return ", ".join(output_files)
+
+
+def _tell_disk(settings: Settings, input_files: Sequence[str], output_files: Sequence[str]) -> None:
+    streaming.tell_disk(input_files, _draws(settings), output_files[0])
+
+
+def _tell_memory(memory: int | None) -> str:
+    return "as the text needs" if memory is None else f"at most {size_text(memory)}"
+
+
 def _check_tokenizer(settings: Settings) -> int:
     vocab = _open_tokenizer(settings).vocab
     _check_vocabulary(vocab)
@@ -345,7 +451,10 @@ def _check_tokenizer(settings: Settings) -> int:
 
 
 # What is different from one copy of the same data to the next, and what none depends on.
-_NO_PART = ("input_file", "output_file", "vocab_file", "overwrite", "check")
+_NO_PART = (
+    *("input_file", "output_file", "vocab_file", "overwrite", "check"),
+    *("num_shards", "num_workers", "memory_gb"),
+)
 
 
 def _describe(settings: Settings, tokenizer: tokenization.FullTokenizer) -> dict[str, Any]:
@@ -353,6 +462,11 @@ def _describe(settings: Settings, tokenizer: tokenization.FullTokenizer) -> dict
     flags = {name: value for name, value in vars(settings).items() if name not in _NO_PART}
     vocabulary = read_file(settings.vocab_file)
     return making.describe(flags, vocabulary, max(tokenizer.inv_vocab) + 1)
+
+
+def _draws(settings: Settings) -> Draws:
+    names = [field.name for field in dataclasses.fields(Draws)]
+    return Draws(**{name: getattr(settings, name) for name in names})
 
 
 def _open_tokenizer(settings: Settings) -> tokenization.FullTokenizer:

@@ -756,6 +756,10 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "dupe_factor": Case(4, lambda o: len(index_of(o).ends)),
         "masked_lm_prob": Case(0.05, content("out")),
         "short_seq_prob": Case(1.0, content("out")),
+        "streaming": Case(True, content("out")),
+        "num_shards": Case(1, lambda o: (o.folder / "out-00000-of-00001").exists()),
+        "num_workers": Case(2, work),
+        "memory_gb": Case(1.0, error, fails=True),
     },
     "run_pretraining": {
         **TRAINING,

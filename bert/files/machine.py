@@ -124,3 +124,22 @@ def free_disk(folder: str) -> int | None:
         if each.exists():
             return shutil.disk_usage(each).free
     return None
+
+
+def allow_open_files(count: int) -> int | None:
+    """Lets this process have so many files open at once, as far as the system does.
+
+    Returns:
+      How many it lets, where these are fewer.
+    """
+    try:
+        import resource  # noqa: PLC0415 (not everywhere)
+    except ImportError:
+        return None
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft in (-1, resource.RLIM_INFINITY) or soft >= count:
+        return None
+    if hard not in (-1, resource.RLIM_INFINITY) and hard < count:
+        return hard
+    resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))
+    return None

@@ -9,9 +9,42 @@ from typing import BinaryIO
 from bert.command_line.checks import is_checking
 from bert.command_line.lines import no_bars
 from bert.files.durable import discard, make_folders, open_beside, replace_files, sync
+from bert.files.machine import allow_open_files
 from bert.files.paths import file_size, file_system, is_file, is_folder, list_folder
 from bert.files.places import check_folder, check_place, is_remote
 from bert.files.weight_names import SAVED_MODEL_FILE, is_of_model, is_weights
+
+# Files that are open beside the outputs.
+_OTHER_FILES = 64
+
+
+def name_shards(output_file: str, num_shards: int | None) -> list[str]:
+    """Returns the names of the files that `--output_file` and `--num_shards` ask for.
+
+    All of them may then be open at once, each with its index.
+
+    Args:
+      output_file: A name, or several with commas between them.
+      num_shards: So many files, whose numbers are put behind the name; None for the names alone.
+
+    Raises:
+      ValueError: where there are several names for numbered files, or too many files.
+    """
+    names = output_file.split(",")
+    if num_shards is not None:
+        if len(names) > 1:
+            raise ValueError(
+                "`--output_file` must be one name where `--num_shards` is given, which numbers the "
+                f"files. Received {output_file!r}. Leave one of them out."
+            )
+        names = [f"{output_file}-{number:05}-of-{num_shards:05}" for number in range(num_shards)]
+    if most := allow_open_files(2 * len(names) + _OTHER_FILES):
+        raise ValueError(
+            f"There must be at most {(most - _OTHER_FILES) // 2} output files, for no more may be "
+            f"open at once. Received {len(names)}. Lower `--num_shards`, or raise what "
+            "`ulimit -n` says."
+        )
+    return names
 
 
 def check_outputs(

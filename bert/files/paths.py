@@ -13,6 +13,8 @@ from typing import Any, BinaryIO, NamedTuple
 
 from bert.files.places import is_remote
 
+_GZIP = b"\x1f\x8b"
+
 WILDCARDS = frozenset("*?[\\")
 
 # Names of a folder's content that fit into a message.
@@ -116,6 +118,12 @@ def file_size(path: str) -> int:
         return int(gfile.stat(path).length)
 
 
+def is_gzip(path: str) -> bool:
+    """Returns whether a file begins like one of gzip, whatever its name."""
+    with open_file(path) as file:
+        return file.read(2) == _GZIP
+
+
 def read_lines(path: str) -> Iterator[tuple[bytes, int]]:
     """Yields each line with the number of bytes read from the file so far.
 
@@ -125,14 +133,14 @@ def read_lines(path: str) -> Iterator[tuple[bytes, int]]:
       ValueError: where a gzip file is damaged.
     """
     with open_file(path) as file:
-        is_gzip = file.read(2) == b"\x1f\x8b"
+        is_packed = file.read(2) == _GZIP
         file.seek(0)
-        lines: Any = gzip.GzipFile(fileobj=file) if is_gzip else file
+        lines: Any = gzip.GzipFile(fileobj=file) if is_packed else file
         count = 0
         try:
             for line in lines:
                 # Where a gzip file stands is known; elsewhere counting is cheaper than asking.
-                count = file.tell() if is_gzip else count + len(line)
+                count = file.tell() if is_packed else count + len(line)
                 yield line, count
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
             raise ValueError(f"{path!r} must be a whole gzip file. Received: {error}.") from error

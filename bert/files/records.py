@@ -54,6 +54,12 @@ class RecordWriter:
         ):
             self.flush()
 
+    def join(self, content: bytes, sizes: Sequence[int]) -> None:
+        """Takes what another writer has written, and the sizes of its records."""
+        self.flush()
+        self._file.write(content)
+        self.sizes.extend(sizes)
+
     def flush(self) -> None:
         """Hands everything to the file."""
         lengths = [struct.pack("<Q", len(record)) for record in self._waiting]
@@ -67,6 +73,11 @@ class RecordWriter:
         self._file.write(b"".join([piece for record in parts for piece in record]))
         self._waiting.clear()
         self._longest = 0
+
+    def encode_index(self, made_with: Mapping[str, Any]) -> bytes:
+        """Returns the bytes of the index of all that was written."""
+        ends = np.cumsum(np.frombuffer(self.sizes, np.uint64), dtype=np.int64)
+        return encode_index(Index(ends, made_with))
 
 
 @contextlib.contextmanager
@@ -88,8 +99,7 @@ def write_records(
             writer.flush()
         if made_with is not None:
             for writer, file in zip(writers, files[len(paths) :], strict=True):
-                ends = np.cumsum(np.frombuffer(writer.sizes, np.uint64), dtype=np.int64)
-                file.write(encode_index(Index(ends, made_with)))
+                file.write(writer.encode_index(made_with))
 
 
 # The form of an index; another one is not read.

@@ -39,14 +39,10 @@ class Corpus:
     kinds: bytes
     documents: list[list[int]]
 
-    def kinds_of(self, pair: Pair) -> bytes:
-        """Returns the kinds of `[CLS] a [SEP] b [SEP]`."""
-        a, b = self.kinds[pair.a_start : pair.a_stop], self.kinds[pair.b_start : pair.b_stop]
-        return join_kinds(a, b)
 
-
-def join_kinds(a: bytes, b: bytes) -> bytes:
-    """Returns the kinds of `[CLS] a [SEP] b [SEP]` from those of the segments."""
+def kinds_of(kinds: bytes, pair: Pair) -> bytes:
+    """Returns the kinds of `[CLS] a [SEP] b [SEP]` from those of all tokens."""
+    a, b = kinds[pair.a_start : pair.a_stop], kinds[pair.b_start : pair.b_stop]
     return b"".join((_SPECIAL, a, _SPECIAL, b, _SPECIAL))
 
 
@@ -200,10 +196,10 @@ class Documents:
         # none has ended since.
         latest = np.maximum.accumulate(np.where(is_sentence, num_ends, self._ends_before))
         ends = counts.num_tokens + np.cumsum(lines.counts)[is_sentence]
-        counts.num_joined += np.count_nonzero((latest == num_ends) & (lines.kinds == _FILE))
-        counts.num_single += np.count_nonzero(np.diff(firsts, prepend=self._first) == 1)
+        counts.num_joined += int(((latest == num_ends) & (lines.kinds == _FILE)).sum())
+        counts.num_single += int((np.diff(firsts, prepend=self._first) == 1).sum())
         counts.num_damaged += lines.num_damaged
-        counts.num_unknown += np.count_nonzero(lines.ids == self._unknown)
+        counts.num_unknown += int((lines.ids == self._unknown).sum())
         counts.num_documents += len(firsts)
         counts.num_sentences += len(ends)
         counts.num_tokens += len(lines.ids)

@@ -25,7 +25,7 @@ from bert.tasks.pretraining.pairs import Pair
 # Instances whose records are encoded together.
 BATCH = 1024
 # Instances that are logged, and that are with --verbosity=1.
-_NUM_SHOWN, _MOST_SHOWN = 2, 20
+_NUM_SHOWN, MOST_SHOWN = 2, 20
 
 
 @dataclasses.dataclass(slots=True)
@@ -217,13 +217,13 @@ def write_instances(
             for offset, record in enumerate(encode_examples(features)):
                 index = start + offset
                 writers[index % len(writers)].write(record)
-                if index < _MOST_SHOWN:
-                    _show(index, table[index])
+                if index < MOST_SHOWN:
+                    show(index, table[index])
             progress(start)
     logging.info("Wrote %d total instances", len(table))
 
 
-def _show(index: int, instance: TrainingInstance) -> None:
+def show(index: int, instance: TrainingInstance) -> None:
     """Logs an instance as people read it; most of them only with --verbosity=1."""
     tokens = list(instance.tokens)
     for position, label in zip(

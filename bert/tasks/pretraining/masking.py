@@ -52,6 +52,8 @@ def draw_masks(
     num_words: int,
     rng: random.Random,
     do_whole_word_mask: bool,
+    *,
+    sparing: bool = False,
 ) -> tuple[list[int], list[int]]:
     """Returns the positions to mask in the order drawn, and what comes in the place of each.
 
@@ -64,12 +66,19 @@ def draw_masks(
       num_words: The words from which to draw.
       rng: As everywhere.
       do_whole_word_mask: Whether a word's pieces stay together.
+      sparing: Whether no more is drawn than is needed, unlike in the original: it takes a quarter
+        less time to make an instance.
     """
     candidates = list(itertools.compress(itertools.count(), kinds))
     followers: dict[int, list[int]] = {}
     if do_whole_word_mask:
         candidates, followers = _split_words(candidates, kinds)
-    _shuffle(candidates, rng)
+    if sparing and not followers:
+        _shuffle(candidates, rng, num_to_predict)
+        # Those that are drawn first come to stand last.
+        candidates.reverse()
+    else:
+        _shuffle(candidates, rng)
     positions = _choose(candidates, followers, num_to_predict)
     draw = rng.random
     words = [
@@ -106,12 +115,15 @@ def _choose(
     return positions
 
 
-def _shuffle(items: list[int], rng: random.Random) -> None:
-    """Does what `rng.shuffle(items)` does, with the same draws, in less time."""
+def _shuffle(items: list[int], rng: random.Random, num_last: int | None = None) -> None:
+    """Does what `rng.shuffle(items)` does, with the same draws, in less time.
+
+    With `num_last`, it ends as soon as so many of the last items are what they will be.
+    """
     getrandbits = rng.getrandbits
     count = max(len(items) - 1, 0)
     steps = _steps(count.bit_length())
-    for last, bits in steps[len(steps) - count :]:
+    for last, bits in steps[len(steps) - count :][:num_last]:
         other = getrandbits(bits)
         while other > last:
             other = getrandbits(bits)

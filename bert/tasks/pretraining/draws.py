@@ -1,0 +1,163 @@
+"""Draws of pre-training that depend on nothing but the seed and on what they are for.
+
+Each use of a document has a generator of its own, and so has each instance. So any part of them can
+be drawn by any process, on any machine, in any order, and a document's instances are the same.
+"""
+
+import dataclasses
+import hashlib
+import random
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import tokenization
+from bert.tasks.pretraining.corpus import kinds_of, kinds_of_ids
+from bert.tasks.pretraining.instances import Drawn, InstanceTable
+from bert.tasks.pretraining.masking import count_masks, draw_masks
+from bert.tasks.pretraining.pairs import Pair, Plan, draw_plans, finish_pair
+
+_KEY_BITS = 64
+
+
+class Seed(NamedTuple):
+    """An instance before the other document is asked.
+
+    Attributes:
+      key: A random number of 64 bits, which seeds all that is drawn for the instance from then on.
+        The records are in its order.
+      plan: What its own document tells.
+    """
+
+    key: int
+    plan: Plan
+
+
+@dataclasses.dataclass(frozen=True)
+class Draws:
+    """How instances are drawn, as the flags of the same names have it."""
+
+    random_seed: int
+    dupe_factor: int
+    max_seq_length: int
+    max_predictions_per_seq: int
+    short_seq_prob: float
+    masked_lm_prob: float
+    do_whole_word_mask: bool
+
+    @property
+    def budget(self) -> int:
+        """Tokens that both segments may have together."""
+        return self.max_seq_length - 3
+
+    def seeds(
+        self, bounds: Sequence[int], document: int, num_documents: int, uses: Sequence[int]
+    ) -> Iterator[Seed]:
+        """Yields the instances of some uses of a document.
+
+        Args:
+          bounds: Where its sentences begin, and where the last ends.
+          document: Its number among all.
+          num_documents: All documents, of which others are drawn.
+          uses: Their numbers.
+        """
+        for use in uses:
+            rng = random.Random(self._number(document, use))
+            for plan in draw_plans(
+                bounds, document, num_documents, self.budget, self.short_seq_prob, rng
+            ):
+                yield Seed(rng.getrandbits(_KEY_BITS), plan)
+
+    def _number(self, document: int, use: int) -> int:
+        name = f"{self.random_seed} {document} {use}".encode()
+        return int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "big")
+
+    def pair(self, seed: Seed, other: Sequence[int]) -> tuple[Pair, random.Random]:
+        """Returns the pair of an instance, and the generator from which its masks are drawn.
+
+        Args:
+          seed: The instance.
+          other: As for `finish_pair`.
+        """
+        rng = random.Random(seed.key)
+        return finish_pair(seed.plan, other, self.budget, rng), rng
+
+    def mask(
+        self,
+        pair: Pair,
+        kinds: bytes,
+        num_words: int,
+        rng: random.Random,
+        *,
+        sparing: bool = False,
+    ) -> Drawn:
+        """Returns an instance with its masks.
+
+        Args:
+          pair: Its segments.
+          kinds: What masking asks of each of its tokens.
+          num_words: The words of the vocabulary.
+          rng: As everywhere.
+          sparing: As for `draw_masks`.
+        """
+        count = count_masks(len(kinds), self.masked_lm_prob, self.max_predictions_per_seq)
+        whole = self.do_whole_word_mask
+        return Drawn(pair, *draw_masks(kinds, count, num_words, rng, whole, sparing=sparing))
+
+
+class Builder:
+    """Makes a table of instances from the ids of their segments, wherever these come from.
+
+    Args:
+      draws: How masks are drawn.
+      tokenizer: Whose ids they are.
+    """
+
+    def __init__(self, draws: Draws, tokenizer: tokenization.FullTokenizer) -> None:
+        self._draws = draws
+        self._tokenizer = tokenizer
+        self._kinds = kinds_of_ids(tokenizer)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._parts: list[np.ndarray] = []
+        self._pairs: list[tuple[Pair, random.Random]] = []
+        self._size = 0
+
+    def add(self, pair: Pair, a: np.ndarray, b: np.ndarray, rng: random.Random) -> None:
+        """Adds an instance.
+
+        Args:
+          pair: As `Draws.pair` returns it.
+          a: The ids of its first segment.
+          b: The ids of its second segment.
+          rng: As `Draws.pair` returns it.
+        """
+        start, middle = self._size, self._size + len(a)
+        self._size = stop = middle + len(b)
+        self._pairs.append((Pair(start, middle, middle, stop, *pair[4:]), rng))
+        self._parts += (a, b)
+
+    def build(self) -> InstanceTable:
+        """Returns the instances in the order of adding, with masks, and begins anew."""
+        draws, tokenizer = self._draws, self._tokenizer
+        table = InstanceTable(tokenizer, draws.max_seq_length, draws.max_predictions_per_seq)
+        if self._pairs:
+            ids = np.concatenate(self._parts)
+            kinds, num_words = self._kinds[ids].tobytes(), len(tokenizer.vocab)
+            drawn = [
+                draws.mask(pair, kinds_of(kinds, pair), num_words, rng, sparing=True)
+                for pair, rng in self._pairs
+            ]
+            table.extend(ids, drawn)
+        self._begin()
+        return table
+
+
+def part_of(keys: Any, num_parts: int) -> Any:
+    """Returns in which of so many parts each key is; the parts follow each other as the keys do.
+
+    So shards joined are the same, however many there are.
+    """
+    return (keys >> 32) * num_parts >> 32

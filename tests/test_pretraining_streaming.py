@@ -1,0 +1,352 @@
+"""The laws of records that are made on disk: what they depend on, and what not."""
+
+import gzip
+import random
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import GOLDEN, run_python
+from test_create_pretraining_data import read_records, warnings_of
+
+import create_pretraining_data as data
+import tokenization
+from bert.files.paths import index_path
+from bert.files.records import decode_index
+from bert.tasks.pretraining import corpus, streaming
+
+VOCAB = GOLDEN / "vocab.txt"
+WORDS = [word for word in VOCAB.read_text().split("\n") if word.isalpha()]
+
+
+def write_text(path, *, num_documents=30, seed=0):
+    """Writes documents of a few sentences, and returns them."""
+    rng = random.Random(seed)
+    documents = [
+        [" ".join(rng.choices(WORDS, k=rng.randint(1, 9))) for _ in range(rng.randint(1, 12))]
+        for _ in range(num_documents)
+    ]
+    path.write_text("\n\n".join("\n".join(document) for document in documents) + "\n")
+    return documents
+
+
+@pytest.fixture
+def make(tmp_path):
+    """A function that makes records of a small text, and returns their bytes, joined."""
+    write_text(tmp_path / "text.txt")
+
+    def run(**changes):
+        values = {
+            "input_file": str(tmp_path / "text.txt"),
+            "output_file": str(tmp_path / "out"),
+            "vocab_file": str(VOCAB),
+            "max_seq_length": 24,
+            "max_predictions_per_seq": 4,
+            "dupe_factor": 4,
+            "streaming": True,
+            **changes,
+        }
+        for path in tmp_path.glob("out*"):
+            if path.is_file():
+                path.unlink()
+        data.run(data.Settings(**values))
+        return b"".join(path.read_bytes() for path in sorted(tmp_path.glob("out*")))
+
+    return run
+
+
+@pytest.fixture
+def whole(make):
+    return make()
+
+
+def test_records_are_the_same_for_any_number_of_processes(make, whole):
+    assert whole == make() == make(num_workers=2)
+
+
+@pytest.mark.exhaustive
+def test_records_are_the_same_for_three_processes(make, whole):
+    assert whole == make(num_workers=3, memory_gb=1.0)
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "value"),
+    [
+        # Each file of instances holds but a few of them.
+        (streaming, "_BYTES_PER_PROCESS", 1000),
+        (streaming, "_SENTENCES", 5),
+        (streaming, "_TOKENS", 100),
+        (corpus, "_BATCH", 50),
+    ],
+)
+def test_records_do_not_depend_on_how_much_is_done_at_once(
+    make, whole, monkeypatch, module, name, value
+):
+    monkeypatch.setattr(module, name, value)
+    assert make(memory_gb=1e-5 if name == "_BYTES_PER_PROCESS" else None) == whole
+
+
+def test_shards_joined_are_the_same_however_many_there_are(make, whole, tmp_path):
+    for num_shards in (1, 2, 7):
+        assert make(num_shards=num_shards) == whole
+        names = sorted(path.name for path in tmp_path.glob("out*"))
+        assert names == [f"out-{i:05}-of-{num_shards:05}" for i in range(num_shards)]
+    names = ",".join(str(tmp_path / f"out{number}") for number in range(3))
+    assert make(output_file=names) == whole
+
+
+def test_shards_are_about_as_large_and_have_an_index(make, tmp_path):
+    make(num_shards=4, dupe_factor=20)
+    paths = sorted(tmp_path.glob("out-*"))
+    counts = []
+    for path in paths:
+        index = decode_index(Path(index_path(str(path))).read_bytes())
+        assert index.made_with["streaming"] and index.made_with["dupe_factor"] == 20
+        assert "num_workers" not in index.made_with
+        assert index.ends[-1] == path.stat().st_size
+        assert len(index.ends) == len(read_records(path))
+        counts.append(len(index.ends))
+    mean = sum(counts) / 4
+    # Four standard deviations of a binomial.
+    assert all(abs(count - mean) < 4 * (mean * 3 / 4) ** 0.5 for count in counts)
+
+
+def test_more_shards_than_records_leave_some_empty_but_whole(make, tmp_path):
+    (tmp_path / "text.txt").write_text("the cat\n")
+    joined = make(num_shards=5, dupe_factor=1)
+    assert len(read_records(*sorted(tmp_path.glob("out-*")))) == 1
+    assert make(dupe_factor=1) == joined
+    for path in tmp_path.glob(".out-*.index"):
+        decode_index(path.read_bytes())
+
+
+def test_other_seeds_give_other_records(make, whole):
+    assert make(random_seed=1) != whole
+
+
+def test_packed_files_and_other_line_ends_give_the_same_records(make, whole, tmp_path):
+    text = (tmp_path / "text.txt").read_text()
+    for content in (gzip.compress(text.encode()), text.replace("\n", "\r\n").encode()):
+        (tmp_path / "other.txt").write_bytes(content)
+        assert make(input_file=str(tmp_path / "other.txt")) == whole
+
+
+def test_a_document_ends_with_its_file(make, whole, tmp_path):
+    documents = (tmp_path / "text.txt").read_text().split("\n\n")
+    for number, part in enumerate((documents[:7], documents[7:8], documents[8:])):
+        (tmp_path / f"part{number}.txt").write_text("\n\n".join(part))
+    assert make(input_file=str(tmp_path / "part*.txt")) == whole
+
+
+def restore(record, inverse):
+    """Returns both segments of a record as they were before it was masked."""
+    ids = record["input_ids"][: sum(record["input_mask"])]
+    for place, number, weight in zip(
+        record["masked_lm_positions"],
+        record["masked_lm_ids"],
+        record["masked_lm_weights"],
+        strict=True,
+    ):
+        if weight:
+            ids[place] = number
+    words = [inverse[number] for number in ids]
+    middle = words.index("[SEP]")
+    assert words[0] == "[CLS]" and words[-1] == "[SEP]"
+    return words[1:middle], words[middle + 1 : -1]
+
+
+@pytest.mark.parametrize("whole_word", [False, True])
+def test_records_are_pairs_of_segments_of_the_documents(make, tmp_path, whole_word):
+    tokenizer = tokenization.FullTokenizer(str(VOCAB))
+    text = (tmp_path / "text.txt").read_text()
+    flat = [f" {' '.join(tokenizer.tokenize(each))} " for each in text.split("\n\n")]
+    make(do_whole_word_mask=whole_word)
+    records = read_records(tmp_path / "out")
+    assert len(records) > 200
+    for record in records:
+        a, b = (f" {' '.join(each)} " for each in restore(record, tokenizer.inv_vocab))
+        homes = [each for each in flat if a in each]
+        assert homes and any(b in each for each in flat)
+        if not record["next_sentence_labels"][0]:
+            assert any(f"{a.rstrip()}{b}" in each or b in each for each in homes)
+        assert 1 <= sum(record["masked_lm_weights"]) <= 4
+
+
+def test_partners_come_from_all_documents_alike_and_half_are_random(make, tmp_path):
+    """The documents tell themselves apart by their words."""
+    num_documents = 20
+    names = WORDS[:num_documents]
+    text = "\n\n".join("\n".join([f"{name} {name}"] * 30) for name in names)
+    (tmp_path / "text.txt").write_text(text)
+    make(dupe_factor=100, short_seq_prob=0.0)
+    inverse = tokenization.FullTokenizer(str(VOCAB)).inv_vocab
+    pairs, num_next = Counter(), 0
+    for record in read_records(tmp_path / "out"):
+        a, b = restore(record, inverse)
+        if record["next_sentence_labels"][0]:
+            pairs[a[0], b[0]] += 1
+        else:
+            assert a[0] == b[0]
+            num_next += 1
+    num_random = sum(pairs.values())
+    assert num_random > 4000
+    # A document's last sentence may be left alone, and then gets a random partner always.
+    share = num_random / (num_random + num_next)
+    assert 0.5 < share < 0.62
+    assert all(first != second for first, second in pairs)
+    assert len(pairs) == num_documents * (num_documents - 1)
+    mean = num_random / num_documents
+    for partner in names:
+        count = sum(pairs[name, partner] for name in names)
+        # Five standard deviations.
+        assert abs(count - mean) < 5 * mean**0.5
+
+
+def test_draws_are_of_the_same_kind_as_without_streaming(make, tmp_path):
+    def means(**changes):
+        make(dupe_factor=60, **changes)
+        records = read_records(tmp_path / "out")
+        columns = {
+            "length": [sum(each["input_mask"]) for each in records],
+            "first": [sum(each["input_mask"]) - sum(each["segment_ids"]) for each in records],
+            "random": [each["next_sentence_labels"][0] for each in records],
+            "masked": [sum(each["masked_lm_weights"]) for each in records],
+            "place": [each["masked_lm_positions"][0] for each in records],
+        }
+        arrays = {name: np.array(values, float) for name, values in columns.items()}
+        return {
+            "count": (len(records), 2 * len(records)),
+            **{name: (each.mean(), each.var() / len(each)) for name, each in arrays.items()},
+        }
+
+    for (ours, error), (theirs, other) in zip(
+        means().values(), means(streaming=False).values(), strict=True
+    ):
+        assert abs(ours - theirs) < 5 * (error + other) ** 0.5
+
+
+def test_a_document_draws_the_same_whatever_the_others_hold(make, tmp_path):
+    """So that the work can be done anywhere: of the others, their number alone is asked."""
+    inverse = tokenization.FullTokenizer(str(VOCAB)).inv_vocab
+    half = len(WORDS) // 2
+
+    def pairs_of_the_first(seed):
+        own, others = WORDS[:half], WORDS[half:]
+        rng = random.Random(seed)
+        first = [" ".join(own[place : place + 5]) for place in range(0, half - 5, 5)]
+        rest = [[" ".join(rng.choices(others, k=8))] * rng.randint(1, 5) for _ in range(20)]
+        text = "\n\n".join("\n".join(each) for each in [first, *rest])
+        (tmp_path / "text.txt").write_text(text)
+        make(max_predictions_per_seq=2)
+        return [
+            record
+            for record in read_records(tmp_path / "out")
+            if not record["next_sentence_labels"][0] and set(restore(record, inverse)[0]) <= {*own}
+        ]
+
+    pairs = pairs_of_the_first(1)
+    assert len(pairs) > 10
+    assert pairs == pairs_of_the_first(2)
+
+
+def test_what_is_said_is_what_is_written(make, tmp_path, log):
+    (tmp_path / "a.txt").write_bytes(b"The cat.\nA \xff man.\n")
+    (tmp_path / "b.txt").write_bytes(b"The sea.\n\nThe man.\nA day.\n\n")
+    files = ",".join(str(tmp_path / f"{name}.txt") for name in "ab")
+    make(input_file=files, dupe_factor=50)
+    records = read_records(tmp_path / "out")
+    assert any("Read 3 documents, 5 sentences, " in message for message in log.messages)
+    assert any("1 lines are not UTF-8" in message for message in warnings_of(log))
+    assert not any("begin within a document" in message for message in warnings_of(log))
+    [told] = [message for message in log.messages if message.startswith("Made ")]
+    assert told.startswith(f"Made {len(records):,} instances")
+    share = sum(record["next_sentence_labels"][0] for record in records) / len(records)
+    assert f"{100 * share:.1f} % with a random next segment" in told
+    assert len([each for each in log.messages if each.startswith("Example ")]) == 2
+    assert any(message.startswith("Disk: records about ") for message in log.messages)
+
+
+MEASURED = """
+import sys
+import create_pretraining_data as data
+data.run(data.Settings(**eval(sys.argv[1])))
+assert "tensorflow" not in sys.modules
+print(*[line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")])
+"""
+
+
+@pytest.mark.exhaustive
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux")
+def test_memory_does_not_grow_with_the_text(tmp_path):
+    def peak(num_documents):
+        write_text(tmp_path / "text.txt", num_documents=num_documents)
+        settings = {
+            "input_file": str(tmp_path / "text.txt"),
+            "output_file": str(tmp_path / "out"),
+            "vocab_file": str(VOCAB),
+            "dupe_factor": 1,
+            "streaming": True,
+            "memory_gb": 0.5,
+        }
+        return int(run_python("-c", MEASURED, repr(settings)).stdout) / 1024
+
+    small, large = peak(10_000), peak(100_000)
+    assert (tmp_path / "text.txt").stat().st_size > 15_000_000
+    # In memory, the text and the records would take 100 MB. The index takes 8 bytes a record.
+    assert large < small + 30, (small, large)
+    assert large < 500
+
+
+def assert_nothing_left(folder):
+    assert [path.name for path in folder.iterdir() if "out" in path.name] == []
+
+
+def test_a_file_that_cannot_be_read_is_named_and_nothing_is_left(make, tmp_path):
+    content = gzip.compress((tmp_path / "text.txt").read_bytes())
+    (tmp_path / "cut.gz").write_bytes(content[: len(content) // 2])
+    files = f"{tmp_path / 'text.txt'},{tmp_path / 'cut.gz'}"
+    with pytest.raises(ValueError, match=r"'.*cut\.gz' must be a whole gzip file"):
+        make(input_file=files)
+    assert_nothing_left(tmp_path)
+    (tmp_path / "blank.txt").write_text(" \n\n")
+    with pytest.raises(ValueError, match="The input files must hold text"):
+        make(input_file=str(tmp_path / "blank.txt"))
+    assert_nothing_left(tmp_path)
+
+
+def test_what_a_killed_run_left_is_removed_and_a_folder_of_others_is_not(make, whole, tmp_path):
+    (tmp_path / "out").unlink()
+    left = tmp_path / "out.partial"
+    left.mkdir()
+    (left / "ids").write_bytes(b"more than there will be" * 1000)
+    with pytest.raises(ValueError, match=r"out\.partial' must be free"):
+        make()
+    assert (left / "ids").exists()
+    (left / ".bert.lock").touch()
+    assert make() == whole
+    assert not left.exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"streaming": False, "memory_gb": 2.0}, "`--memory_gb` must go with `--streaming`"),
+        ({"memory_gb": 0.1}, r"`--memory_gb` must be at least 0\.5 for 1 processes"),
+        ({"memory_gb": 0.6, "num_workers": 2}, "at least 0.75 for 2 processes"),
+        ({"num_shards": 2, "output_file": "a,b"}, "must be one name where `--num_shards`"),
+        ({"num_shards": 10**6}, "There must be at most .* output files"),
+        ({"dupe_factor": 0}, "`dupe_factor` must be at least 1"),
+    ],
+)
+def test_flags_that_cannot_be_are_refused(make, tmp_path, changes, message):
+    with pytest.raises(ValueError, match=message):
+        make(**changes)
+    assert_nothing_left(tmp_path)
+
+
+def test_tokenization_in_processes_changes_no_record_of_the_original(make, tmp_path):
+    one = make(streaming=False)
+    assert make(streaming=False, num_workers=2) == one
+    assert len(make(streaming=False, num_shards=3)) == len(one)
+    assert len(list(tmp_path.glob("out-0000?-of-00003"))) == 3
