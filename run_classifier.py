@@ -13,6 +13,7 @@ unchanged.
 """
 
 import dataclasses
+import random
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ from bert.tasks.classification.examples import METRICS, DataSet
 
 if TYPE_CHECKING:
     import modeling
+    from bert.tasks.classification.distillation import Teacher
     from bert.tasks.classification.task import Classification
 
 
@@ -51,6 +53,36 @@ class Settings(FileSettings):
         "none",
         "With balanced, an example counts the more the rarer its label is, all labels alike.",
         choices=("none", "balanced"),
+        shapes_training=True,
+        group="training",
+    )
+    teacher: str | None = flag(
+        None,
+        "Folder of a fine-tuned classifier of the same labels, mostly a larger one, whose "
+        "probabilities are learned beside the labels.",
+        shapes_training=True,
+        group="training",
+    )
+    unlabeled_file: str | None = flag(
+        None,
+        "Texts of which the --teacher's answers alone are learned, in any form that predict.py "
+        "reads: many of these make a small model good.",
+        shapes_training=True,
+        group="training",
+    )
+    teacher_weight: float = flag(
+        0.5,
+        "Share of the --teacher in the loss of examples that have a label.",
+        low=0.0,
+        high=1.0,
+        shapes_training=True,
+        group="training",
+    )
+    distillation_temperature: float = flag(
+        2.0,
+        "What logits are divided by before the --teacher's probabilities are learned: the higher, "
+        "the more its less likely labels count.",
+        low=0.01,
         shapes_training=True,
         group="training",
     )
@@ -135,6 +167,41 @@ def open_task(
         settings.class_weights,
         data_set.columns,
         dev_split,
+        _open_teacher(settings, data_set) if settings.do_train else None,
+    )
+
+
+def _open_teacher(settings: Settings, data_set: DataSet) -> "Teacher | None":
+    """Returns the model that is learned from, if there is one."""
+    from bert.loaded import load_fine_tuned
+    from bert.tasks.classification import distillation
+    from bert.tasks.classification.task import Classification
+
+    if settings.teacher is None:
+        if settings.unlabeled_file:
+            raise ValueError(
+                "`--unlabeled_file` needs a `--teacher`, a fine-tuned model that labels its texts."
+            )
+        return None
+    task = data_set.task
+    drawn = random.getstate()
+    model = load_fine_tuned(settings.teacher, batch_size=settings.predict_batch_size)
+    # The student's random weights are those that it would have without a teacher.
+    random.setstate(drawn)
+    if not isinstance(model.task, Classification):
+        raise ValueError(
+            f"`--teacher` must be a classifier. The model in {settings.teacher!r} is one of "
+            f"{model.task.kind.replace('_', ' ')}."
+        )
+    order = distillation.order_of_labels(task, model.task.task, settings.teacher)
+    unlabeled = []
+    if settings.unlabeled_file:
+        unlabeled = distillation.read_unlabeled(settings.unlabeled_file, task, data_set.columns)
+    return distillation.Teacher(
+        lambda examples: model.decide(examples)[1][:, order],
+        unlabeled,
+        settings.teacher_weight,
+        settings.distillation_temperature,
     )
 
 

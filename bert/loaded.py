@@ -24,7 +24,7 @@ from bert.tasks.pretraining.masked_model import Text as MaskedText
 from bert.tasks.pretraining.masked_model import load as load_masked_model
 from bert.training.batches import by_length
 from bert.training.evaluation import Predictor
-from bert.training.task import Arrays, Outputs, Part, Row, Task, stored_field
+from bert.training.task import Arrays, Inputs, Outputs, Part, Row, Task, stored_field
 from bert.weights import huggingface
 from bert.weights.folder import ModelFolder
 from bert.weights.kept import TASK_FILE
@@ -135,9 +135,21 @@ class LoadedModel(Encoding):
         rows = [self._row(value, place) for place, value in enumerate(inputs)]
         if not rows:
             return []
-        made = self.task.make_inputs(Part("test"), self.task.parse(rows))
+        made, predictions = self.decide(self.task.parse(rows), between)
+        return self.task.answers(made, predictions)
+
+    def decide(
+        self, examples: Sequence[Any], between: Callable[[], None] = lambda: None
+    ) -> tuple[Inputs, Any]:
+        """Returns what the task makes of some examples of its own, and its predictions.
+
+        Args:
+          examples: One at least, as `task.parse` gives them.
+          between: As for `predict`.
+        """
+        made = self.task.make_inputs(Part("test"), examples)
         outputs = _calling(between, self._run(made.arrays))
-        return self.task.answers(made, self.task.decode(made, outputs))
+        return made, self.task.decode(made, outputs)
 
     def _row(self, value: Any, place: int) -> Row:
         fields = self.fields

@@ -227,6 +227,12 @@ def classifier_world(folder: Path) -> dict[str, Any]:
     }
 
 
+def teacher(folder: Path) -> str:
+    """Returns the folder of a classifier of the same labels."""
+    shutil.copytree(trained_models() / "model/out", folder / "teacher")
+    return str(folder / "teacher")
+
+
 def same_examples(folder: Path) -> str:
     (folder / "same").mkdir()
     rows = "".join("red a b c\tyes\nred a b c\tno\n" for _ in range(10))
@@ -822,6 +828,10 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "task_name": Case("cola", error, fails=True),
         "xnli_language": Case("en", error, fails=True, task_name="xnli"),
         "class_weights": Case("balanced", weights),
+        "teacher": Case(teacher, weights),
+        "unlabeled_file": Case(file_in("train.tsv"), TRAIN_RECORDS, teacher=teacher),
+        "teacher_weight": Case(0.9, weights, teacher=teacher),
+        "distillation_temperature": Case(9.0, weights, teacher=teacher),
         "task_type": Case("multi_label", task),
         "labels": Case("yes,no", TRAIN_RECORDS),
         "text_a_column": Case("other", TRAIN_RECORDS),

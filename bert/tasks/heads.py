@@ -16,6 +16,7 @@ Tensor = Any
 Batch = Mapping[str, Tensor]
 Weights = Callable[[Batch], dict[str, Tensor]]
 Losses = Callable[[Mapping[str, Tensor], Batch, Mapping[str, Tensor]], dict[str, Tensor]]
+Blend = Callable[[Tensor, Tensor, Batch], Tensor]
 
 # Faithful: the original drops out the pooled output at this rate, whatever the configuration says
 # (original: run_classifier.py, create_model).
@@ -206,7 +207,9 @@ _TASK_TYPES = ("classification", "multi_label", "regression")
 
 
 def classification_objective(
-    task_type: str, class_weights: Sequence[float] | None = None
+    task_type: str,
+    class_weights: Sequence[float] | None = None,
+    blend: Blend | None = None,
 ) -> tuple[Weights, Losses]:
     """Returns what a classifier minimizes: the functions of a `bert.training.loop.Objective`.
 
@@ -215,6 +218,8 @@ def classification_objective(
         "multi_label": sigmoid cross entropy, a mean over labels; "regression": squared error.
       class_weights: How much an example of each label counts; the loss is then a weighted mean. For
         "classification" only.
+      blend: From the loss of each example, float32 [B], the logits and the batch to what counts in
+        its place.
     """
     if task_type not in _TASK_TYPES:
         raise ValueError(f"`task_type` must be one of {list(_TASK_TYPES)}. Received {task_type!r}.")
@@ -237,6 +242,8 @@ def classification_objective(
         outputs: Mapping[str, Tensor], batch: Batch, weights: Mapping[str, Tensor]
     ) -> dict[str, Tensor]:
         each = _example_losses(task_type, outputs["logits"], batch["label_ids"])
+        if blend:
+            each = blend(each, outputs["logits"], batch)
         return {"loss": ops.sum(each * example_weights(batch)) / weights["loss"]}
 
     return weights, losses

@@ -17,6 +17,7 @@ from bert.files.split import DevSplit, split_fields, stored_split
 from bert.reports.sections import Section, labelled
 from bert.tasks.classification import examples as classification_examples
 from bert.tasks.classification import results as classification_results
+from bert.tasks.classification.distillation import Teacher
 from bert.tasks.classification.examples import DataSet, InputExample
 from bert.tasks.classification.report import make_sections
 from bert.tasks.classification.saved_model import export_classifier
@@ -50,6 +51,7 @@ class Classification:
       class_weights: "balanced" lets all labels count alike, "none" all examples.
       columns: How files of the training's form are read, by the names of flags.
       dev_split: How the dev set was split off the training file, if it was.
+      teacher: The model that is learned from, beside the labels, if there is one.
     """
 
     config: modeling.BertConfig
@@ -60,6 +62,7 @@ class Classification:
     class_weights: str = "none"
     columns: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     dev_split: DevSplit | None = None
+    teacher: Teacher | None = None
 
     kind = "classification"
 
@@ -68,6 +71,12 @@ class Classification:
             raise ValueError(
                 "`--class_weights=balanced` needs a task of one label per example. Received task "
                 f"{self.task.name!r}, which is {self.task.task_type}."
+            )
+
+        if self.class_weights == "balanced" and self.teacher and self.teacher.unlabeled:
+            raise ValueError(
+                "`--class_weights=balanced` counts labels, which texts of `--unlabeled_file` have "
+                "not. Leave one of them out."
             )
 
     @classmethod
@@ -136,6 +145,9 @@ class Classification:
                     )
                 logging.info("Read %d examples of the %s%s set.", len(each), split, suffix)
                 examples[Part(split, suffix)] = each
+        if self.teacher and self.teacher.unlabeled and "train" in splits:
+            logging.info("Read %d examples that the teacher labels.", len(self.teacher.unlabeled))
+            examples[Part("train")] = [*examples[Part("train")], *self.teacher.unlabeled]
         return examples
 
     def parse(self, rows: Sequence[Row]) -> list[InputExample]:
@@ -151,9 +163,13 @@ class Classification:
         return Inputs(part, examples, arrays)
 
     def open_inputs(self, inputs: Inputs, file: ExampleFile) -> Inputs:
-        file.write(inputs.arrays)
-        lengths = inputs.arrays["input_mask"].sum(axis=1)
-        return dataclasses.replace(inputs, batches=file.open(self._features(), lengths))
+        arrays, features = inputs.arrays, self._features()
+        if self.teacher and inputs.part.split == "train":
+            arrays = {**arrays, **self.teacher.arrays(inputs.examples)}
+            features |= self.teacher.features(self.task.num_outputs)
+        file.write(arrays)
+        lengths = arrays["input_mask"].sum(axis=1)
+        return dataclasses.replace(inputs, batches=file.open(features, lengths))
 
     def _features(self) -> dict[str, Feature]:
         count = self.task.num_outputs
@@ -183,7 +199,8 @@ class Classification:
         if self.class_weights == "balanced":
             label_ids = inputs.arrays["label_ids"]
             weights = classification_results.balanced_weights(self.task, label_ids)
-        return Objective(*classification_objective(self.task.task_type, weights))
+        blend = self.teacher.blend(self.task.task_type) if self.teacher else None
+        return Objective(*classification_objective(self.task.task_type, weights, blend))
 
     def decode(self, inputs: Inputs, outputs: Outputs) -> np.ndarray:
         return collect(outputs)["logits"]
