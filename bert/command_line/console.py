@@ -229,6 +229,8 @@ def is_script() -> bool:
 def run_script(main: Callable[[list[str]], None], *, takes_arguments: bool = False) -> None:
     """Runs `main`; what the user can mend ends as one line and exit status 1, not as a traceback.
 
+    An exception may have another status, as `exit_status`.
+
     A first signal to end, such as Ctrl-C, ends it as `Stop` with 128 and the signal's number as
     status; a second one ends it at once. With --verbosity=1 the traceback is shown, too.
     `takes_arguments` allows what is not a flag.
@@ -307,7 +309,7 @@ def _run(main: Callable[[list[str]], None], arguments: list[str]) -> None:
         logging.debug("The error arose here:", exc_info=True)
         logging.error("%s", line)
         _let_go(error)
-        sys.exit(1)
+        sys.exit(getattr(error, "exit_status", 1))
 
 
 def _let_go(error: BaseException) -> None:

@@ -3,6 +3,7 @@
 A record is a serialized `tf.train.Example` in a TFRecord file (original: run_pretraining.py).
 """
 
+import copy
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -212,6 +213,8 @@ class Batches:
         self.seed = seed
         self.lengths = lengths
         self.trim = trim
+        # Of those that there are, every so many are its own, from one of them on.
+        self._every, self._first = 1, 0
         self._epoch_order = functools.lru_cache(maxsize=2)(self._permutation)
 
     def _permutation(self, epoch: int) -> np.ndarray:
@@ -239,11 +242,17 @@ class Batches:
     @property
     def num_batches(self) -> int:
         """The number of batches of one pass, the last one included."""
-        return -(-len(self.records) // self.batch_size)
+        return len(range(self._first, -(-len(self.records) // self.batch_size), self._every))
+
+    def every(self, count: int, first: int) -> "Batches":
+        """Returns every so many of these batches alone, from that of number `first` on."""
+        part = copy.copy(self)
+        part._every, part._first = self._every * count, self._first + self._every * first
+        return part
 
     def numbers(self, step: int) -> np.ndarray:
         """Returns the numbers of the records that the step reads."""
-        start = step * self.batch_size
+        start = (self._first + step * self._every) * self.batch_size
         if self.seed is None:
             return self._evaluation_order[start : start + self.batch_size]
         epochs, places = np.divmod(np.arange(start, start + self.batch_size), len(self.records))

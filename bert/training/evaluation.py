@@ -1,5 +1,6 @@
 """Scores of a model: evaluation, prediction, history, the best weights, and when to stop."""
 
+import io
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -20,6 +21,7 @@ from bert.reports.curves import EVALUATIONS
 from bert.training.inference import infer
 from bert.training.loop import Batch, Observer
 from bert.training.progress import open_summaries, write_summaries
+from bert.training.strategies import share_of, together
 from bert.weights import checkpoint
 
 Tensor = Any
@@ -61,9 +63,11 @@ def evaluate(
     num_steps = min(max_steps, batches.num_batches)
     total = np.zeros(())
     progress = Progress("Evaluating", num_steps)
-    for index, batch in enumerate(batches.iterate(0, num_steps, strategy), start=1):
-        total = total + strategy.experimental_local_results(step(batch))[0].numpy().astype(float)
-        progress(index)
+    with together(strategy):
+        for index, batch in enumerate(batches.iterate(0, num_steps, strategy), start=1):
+            sums = strategy.experimental_local_results(step(batch))[0]
+            total = total + sums.numpy().astype(float)
+            progress(index)
     return {
         name: float(value / weight) if weight else float("nan")
         for name, (value, weight) in zip(names, total, strict=True)
@@ -100,6 +104,42 @@ class Predictor:
         for step, batch in enumerate(batches.iterate(0, batches.num_batches), start=1):
             yield batches.numbers(step - 1), self(batch)
             progress(step)
+
+    def predict_with_others(
+        self, batches: Any, strategy: tf.distribute.Strategy
+    ) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
+        """Does what `predict` does; where there are several workers, each does a part for all.
+
+        A batch is that of `predict`, and goes through the model of one worker, so that the outputs
+        are the same, bit for bit, on machines of one kind.
+        """
+        share = share_of(strategy)
+        if share is None:
+            yield from self.predict(batches)
+            return
+        own = self._outputs_of(batches.every(share.count, share.index))
+        progress = Progress("Predicting", batches.num_batches)
+        with together(strategy):
+            for first in range(0, batches.num_batches, share.count):
+                given = share.exchange(_pack(next(own, {})))
+                for step, content in enumerate(given[: batches.num_batches - first], start=first):
+                    yield batches.numbers(step), _unpack(content)
+                progress(min(first + share.count, batches.num_batches))
+
+    def _outputs_of(self, batches: Any) -> Iterator[dict[str, np.ndarray]]:
+        for batch in batches.iterate(0, batches.num_batches):
+            yield self(batch)
+
+
+def _pack(arrays: Mapping[str, Any]) -> bytes:
+    file = io.BytesIO()
+    np.savez(file, **arrays)
+    return file.getvalue()
+
+
+def _unpack(content: bytes) -> dict[str, np.ndarray]:
+    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+        return dict(arrays)
 
 
 def save_results(

@@ -31,7 +31,7 @@ from bert.training.plan import Plan, check_apart, make_plan
 from bert.training.report import write_report
 from bert.training.shown import show_examples
 from bert.training.task import Arrays, ExampleFile, Inputs, Part, Task
-from bert.weights import model_card, tokenizers
+from bert.weights import checkpoint, model_card, tokenizers
 from bert.weights.folder import ModelFolder
 from bert.weights.kept import KEPT_FILES, TOKENIZER, kept_files
 
@@ -59,6 +59,8 @@ def run(settings: SettingsType, open_task: OpenTask[SettingsType]) -> dict[str, 
     """
     show_lines()
     check_verbs(settings)
+    # Of several workers, one that cannot go on is missed by the others from here on.
+    strategies.strategy_of(settings)
     source = ModelFolder.of(settings)
     if settings.do_train:
         # As the plan will, but that of each of several runs knows its own folder alone.
@@ -121,6 +123,7 @@ def run_once(
             # What is wrong with any part is said before a file is deleted or written.
             made = [task.make_inputs(part, each) for part, each in examples.items()]
             plan = plan_of(settings, source, made) if settings.do_train else None
+            strategies.agree(strategy, _made_of(settings, source, made, plan))
             model = task.make_model(settings.precision)
             if ready:
                 ready(task, made)
@@ -194,6 +197,27 @@ def plan_of(settings: Settings, source: ModelFolder, made: Sequence[Inputs]) -> 
         data,
         overwrites=_overwrites(settings),
     )
+
+
+def _made_of(
+    settings: Settings, source: ModelFolder, made: Sequence[Inputs], plan: Plan | None
+) -> dict[str, Any]:
+    """Returns by name what all workers must have alike, where there are several."""
+    if settings.strategy != "multi_worker":
+        return {}
+    trained = checkpoint.find_trained(settings.output_dir)
+    data = {f"the {_part_name(each)}": _describe(each.arrays) for each in made}
+    return {
+        "the configuration": source.config.to_dict(),
+        "the vocabulary": fingerprints.of_bytes(source.vocabulary),
+        "the weights in --output_dir": os.path.basename(trained or ""),
+        **(plan.made_of if plan else {}),
+        **data,
+    }
+
+
+def _part_name(inputs: Inputs) -> str:
+    return f"{inputs.part.split} set{inputs.part.suffix}"
 
 
 def count_examples(made: Sequence[Inputs]) -> int:
@@ -304,7 +328,8 @@ class _Predictions:
         key = repr(sorted(signature.items()))
         if key not in self._predictors:
             self._predictors[key] = Predictor(self.model, signature)
-        return self._predictors[key].predict(inputs.batches)
+        predictor = self._predictors[key]
+        return predictor.predict_with_others(inputs.batches, tf.distribute.get_strategy())
 
 
 def _train(

@@ -28,7 +28,7 @@ from bert.training.plan import Plan
 from bert.training.progress import ProgressLog, steps_between_points
 from bert.training.results import Results
 from bert.training.rewriting import without_remapping
-from bert.training.strategies import has_several_workers, is_chief
+from bert.training.strategies import has_several_workers, is_chief, together
 from bert.training.train_log import TrainLog
 from bert.weights import checkpoint, provenance
 from bert.weights.checkpoint import Stored
@@ -336,13 +336,14 @@ def train(
         with deferred_stop():
             checkpoints.save(trainer.state(), start)
     pending = Results(trainer, batches, checkpoints.folder if saves else None, log)
-    with Keeper(
+    keeper = Keeper(
         trainer,
         checkpoints if saves else None,
         has_several_workers=has_several_workers(trainer.strategy),
         log=log,
         pending=pending,
-    ) as keeper:
+    )
+    with keeper, together(trainer.strategy):
         for step, batch in enumerate(
             batches.iterate(start, num_train_steps, trainer.strategy), start=start + 1
         ):

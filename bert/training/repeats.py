@@ -123,14 +123,15 @@ def run(settings: SettingsType, open_task: OpenTask[SettingsType]) -> dict[str, 
     if len(runs) == 1:
         return finetuning.run(runs[0].settings, open_task)
     check_apart(settings)
+    # As `finetuning.run`.
+    is_chief = strategies.is_chief(strategies.strategy_of(settings))
     several = _Several(settings, runs, open_task)
     # What is wrong with task or data is said before a folder is made.
     several.check()
     make_folder(settings.output_dir)
     # Of several workers, each would keep out the others.
-    alone_here = settings.strategy != "multi_worker"
-    with manifest.lock(settings.output_dir) if alone_here else contextlib.nullcontext():
-        return several()
+    with manifest.lock(settings.output_dir) if is_chief else contextlib.nullcontext():
+        return several(is_chief)
 
 
 class _Several(Generic[SettingsType]):
@@ -165,12 +166,13 @@ class _Several(Generic[SettingsType]):
             finetuning.check_same(settings, source, finetuning.fixed(settings, task))
         task.read(finetuning.wanted_splits(settings))
 
-    def __call__(self) -> dict[str, Any]:
-        """Runs all and sums up."""
+    def __call__(self, is_chief: bool) -> dict[str, Any]:
+        """Runs all and sums up, which the chief alone writes down."""
         results = []
         metric = ""
         for number, each in enumerate(self._runs, start=1):
-            manifest.claim_folder(self._settings.output_dir, each.folder)
+            if is_chief:
+                manifest.claim_folder(self._settings.output_dir, each.folder)
             _log_run(number, len(self._runs), each)
             keras.utils.clear_session()
             keras.utils.set_random_seed(each.settings.seed)
@@ -182,7 +184,9 @@ class _Several(Generic[SettingsType]):
         points = _group([each.point for each in self._runs], results)
         summary = {"metric": metric, **_sum_up(points, metric)}
         best = summary["best"]
-        if self._keeps_best and _is_chief(self._settings):
+        if not is_chief:
+            return summary
+        if self._keeps_best:
             self._use_best(best["folder"], make_runs_tables(metric, points, best))
         _tell(self._settings, summary, points)
         if not self._keeps_best:
@@ -234,10 +238,6 @@ class _Several(Generic[SettingsType]):
 def _log_run(number: int, count: int, each: OneOfSeveral[Any]) -> None:
     point = f"{_point_text(each.point)}, " if each.point else ""
     logging.info("***** Run %d of %d, %sseed %d *****", number, count, point, each.settings.seed)
-
-
-def _is_chief(settings: Settings) -> bool:
-    return strategies.is_chief(strategies.strategy_of(settings))
 
 
 def may_keep_best(settings: Settings) -> bool:

@@ -1,13 +1,20 @@
 """On what devices a model is trained: one, those of a machine, of several machines, or a TPU."""
 
+import contextlib
+import dataclasses
 import functools
 import os
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import tensorflow as tf
+from absl import logging
 
 from bert.command_line.settings import TrainingSettings
+from bert.training import surroundings
 from bert.training.devices import tell_gpus
 from bert.workers.cluster import find_cluster
+from bert.workers.meeting import Meeting, seconds_to_come
 
 
 def make_strategy(name: str, tpu_name: str | None = None) -> tf.distribute.Strategy:
@@ -25,7 +32,7 @@ def make_strategy(name: str, tpu_name: str | None = None) -> tf.distribute.Strat
             [device.name for device in tf.config.list_logical_devices(kind)]
         )
     if name == "multi_worker":
-        return _join()
+        return _join()[0]
     if name == "tpu":
         try:
             resolver = tf.distribute.cluster_resolver.TPUClusterResolver.connect(tpu_name)
@@ -39,17 +46,30 @@ def make_strategy(name: str, tpu_name: str | None = None) -> tf.distribute.Strat
 
 
 @functools.cache
-def _join() -> tf.distribute.Strategy:
-    """Returns the strategy of all workers, which a process can join but once."""
-    os.environ["TF_CONFIG"] = find_cluster(os.environ).tf_config()
-    return tf.distribute.MultiWorkerMirroredStrategy()
+def _join() -> tuple[tf.distribute.Strategy, Meeting]:
+    """Returns the strategy of all workers, which a process can join but once, and their meeting."""
+    cluster = find_cluster(os.environ)
+    seconds = seconds_to_come(os.environ)
+    count = len(cluster.workers)
+    if count > 1:
+        who = cluster.name(cluster.index)
+        logging.info("This is %s; %d must come within %g s.", who, count, seconds)
+    meeting = Meeting(cluster, seconds)
+    os.environ["TF_CONFIG"] = cluster.tf_config()
+    return tf.distribute.MultiWorkerMirroredStrategy(), meeting
 
 
 def strategy_of(settings: TrainingSettings) -> tf.distribute.Strategy:
-    """Returns the strategy that the flags of a script ask for, and tells of the GPUs."""
+    """Returns the strategy that the flags of a script ask for, and tells of the GPUs.
+
+    Raises:
+      ValueError: where other workers have other flags or versions, naming them.
+    """
     if not settings.use_tpu:
         tell_gpus()
-    return make_strategy("tpu" if settings.use_tpu else settings.strategy, settings.tpu_name)
+    strategy = make_strategy("tpu" if settings.use_tpu else settings.strategy, settings.tpu_name)
+    agree(strategy, surroundings.shared_by_workers(settings))
+    return strategy
 
 
 def has_several_workers(strategy: tf.distribute.Strategy) -> bool:
@@ -60,3 +80,49 @@ def has_several_workers(strategy: tf.distribute.Strategy) -> bool:
 def is_chief(strategy: tf.distribute.Strategy) -> bool:
     """Returns whether this process writes files: one of all workers does."""
     return strategy.extended.should_checkpoint
+
+
+def _meeting_of(strategy: tf.distribute.Strategy) -> Meeting | None:
+    # Whoever has made a strategy without `make_strategy` has met nobody.
+    if not has_several_workers(strategy) or not _join.cache_info().currsize:
+        return None
+    return _join()[1]
+
+
+def agree(strategy: tf.distribute.Strategy, values: Mapping[str, Any]) -> None:
+    """Compares values that all workers must have, by name, with theirs.
+
+    Raises:
+      ValueError: on all workers alike, where some have others, naming them.
+    """
+    if meeting := _meeting_of(strategy):
+        meeting.agree(values)
+
+
+def together(strategy: tf.distribute.Strategy) -> contextlib.AbstractContextManager[None]:
+    """Makes workers leave a block together, and says which is lost where one cannot go on."""
+    meeting = _meeting_of(strategy)
+    return meeting.together(tf.errors.OpError) if meeting else contextlib.nullcontext()
+
+
+@dataclasses.dataclass(frozen=True)
+class Share:
+    """One of several equal parts of some work, and how to have the others' results.
+
+    Attributes:
+      index: Its number.
+      count: How many there are.
+      exchange: From what this one has, returns what each has.
+    """
+
+    index: int
+    count: int
+    exchange: Callable[[bytes], list[bytes]]
+
+
+def share_of(strategy: tf.distribute.Strategy) -> Share | None:
+    """Returns this worker's share of what needs no strategy, None where there is no other."""
+    meeting = _meeting_of(strategy)
+    if meeting is None or len(meeting.cluster.workers) == 1:
+        return None
+    return Share(meeting.cluster.index, len(meeting.cluster.workers), meeting.share)

@@ -19,9 +19,12 @@ import keras
 import tensorflow as tf
 
 from bert.command_line.settings import TrainingSettings
+from bert.files import fingerprints
 from bert.files.paths import file_size, is_file, list_folder, match_files
 
 _ROOT = Path(__file__).parents[2]
+# Flags that give a path.
+_PATH = re.compile("_(checkpoint|dir|file|handle)$")
 # Of a folder, the files whose names say that they are a part of a data set.
 _DATA = re.compile(r"(?i).*(train|dev|val|test).*\.(tsv|csv|txt|json|jsonl|parquet)")
 
@@ -33,12 +36,7 @@ def describe(settings: TrainingSettings, strategy: tf.distribute.Strategy) -> di
     return {
         "flags": flags_of(settings),
         "data": dict(_data_files(settings)),
-        "versions": {
-            "bert": _version(),
-            "tensorflow": tf.__version__,
-            "keras": keras.__version__,
-            "python": platform.python_version(),
-        },
+        "versions": _versions(),
         "commit": _commit(),
         "devices": {
             "used": strategy.num_replicas_in_sync,
@@ -54,6 +52,36 @@ def flags_of(settings: TrainingSettings) -> dict[str, Any]:
     # A folder knows its own place, and may be moved.
     flags = {name: value for name, value in vars(settings).items() if name != "output_dir"}
     return {f"--{name}": value for name, value in flags.items()}
+
+
+def _versions() -> dict[str, str | None]:
+    return {
+        "bert": _version(),
+        "tensorflow": tf.__version__,
+        "keras": keras.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def shared_by_workers(settings: TrainingSettings) -> dict[str, Any]:
+    """Returns what workers must have in common before they read anything, by name.
+
+    Files may lie elsewhere on other machines, so that not their names count, but what is in them,
+    which is compared when they are read.
+    """
+    flags = {name: value for name, value in flags_of(settings).items() if not _PATH.search(name)}
+    versions = {f"the version of {name}": value for name, value in _versions().items()}
+    return {**flags, **versions, "the code": _digest_code()}
+
+
+@functools.cache
+def _digest_code() -> str:
+    """Returns a digest of the project's own modules that a training may run."""
+    paths = [*_ROOT.glob("*.py"), *(_ROOT / "bert").rglob("*.py")]
+    if not (_ROOT / "pyproject.toml").is_file():
+        # Beside installed modules lie those of others.
+        paths = [path for path in paths if "bert" in path.relative_to(_ROOT).parts]
+    return fingerprints.of_files([str(path) for path in sorted(paths)])[:12]
 
 
 def _data_files(settings: TrainingSettings) -> Iterator[tuple[str, int]]:

@@ -2,7 +2,9 @@
 
 import contextlib
 import functools
+import os
 from collections.abc import Callable
+from typing import Any
 
 import keras
 from absl import logging
@@ -40,10 +42,11 @@ def run(settings: Settings) -> dict[str, float]:
     """
     show_lines()
     fit.check_verbs(settings)
+    # Of several workers, one that cannot go on is missed by the others from here on.
+    strategy = strategies.strategy_of(settings)
     made = fit.find_making(settings)
     settings = fit.complete(settings, made)
     folder = ModelFolder.of(settings)
-    strategy = strategies.strategy_of(settings)
     objective = OBJECTIVES[settings.objective]
     config = objective.fit(folder.config)
     init = fit.find_init(settings, folder, config)
@@ -54,15 +57,17 @@ def run(settings: Settings) -> dict[str, float]:
     train_batches = fit.open_training(settings, features) if settings.do_train else None
     eval_batches = fit.open_evaluation(settings, features) if settings.do_eval else None
     fit.check_same(settings, config, made)
+    plan = plan_of(settings, init) if settings.do_train else None
+    strategies.agree(strategy, _made_of(settings, config, made, plan))
     filled = fit.make_output(settings)
     writes = strategies.is_chief(strategy)
     held = settings.do_train and writes
     with manifest.lock(filled.path) if held else contextlib.nullcontext(), strategy.scope():
         model = objective.make_model(config, dtype=settings.precision)
         loop.log_set_up(model, strategy, settings)
-        if train_batches is not None:
+        if train_batches is not None and plan is not None:
             keep = functools.partial(_keep, filled, config, made)
-            step = _train(settings, keep, model, train_batches, init)
+            step = _train(settings, keep, model, train_batches, plan)
         else:
             step = restore(settings, model, init)
         results = {} if eval_batches is None else _evaluate(settings, model, eval_batches)
@@ -109,9 +114,9 @@ def _train(
     keep: Callable[[], None],
     model: keras.Model,
     batches: Batches,
-    init: Stored | None,
+    plan: Plan,
 ) -> int:
-    run = begin(settings, model, plan_of(settings, init))
+    run = begin(settings, model, plan)
     logging.info(
         "Training to step %d, %.1f epochs of %d records in batches of %d.",
         settings.num_train_steps,
@@ -144,6 +149,28 @@ def plan_of(settings: Settings, init: Stored | None) -> Plan:
 def _describe(settings: Settings) -> dict[str, str]:
     files = match_files(settings.input_file, "input_file")
     return {"files": settings.input_file, "sha256": fingerprints.of_files(files)}
+
+
+def _made_of(
+    settings: Settings, config: BertConfig, made: Making, plan: Plan | None
+) -> dict[str, Any]:
+    """Returns by name what all workers must have alike, where there are several."""
+    if settings.strategy != "multi_worker":
+        return {}
+    latest = checkpoint.Checkpoints(settings.output_dir).latest()
+    patterns = {"input_file": settings.input_file, "eval_input_file": settings.eval_input_file}
+    return {
+        "the configuration": config.to_dict(),
+        "the vocabulary": fingerprints.of_bytes(made.vocabulary or b""),
+        "the weights in --output_dir": os.path.basename(latest or ""),
+        **(plan.made_of if plan else {}),
+        # By what is in them, for elsewhere they may lie elsewhere.
+        **{
+            f"--{name}": fingerprints.of_files(match_files(pattern, name))
+            for name, pattern in patterns.items()
+            if pattern
+        },
+    }
 
 
 def begin(settings: Settings, model: keras.Model, plan: Plan) -> loop.Run:
