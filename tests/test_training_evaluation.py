@@ -1,15 +1,20 @@
+import contextlib
 import json
+import threading
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import make_examples, model_inputs
+from conftest import free_ports, make_examples, model_inputs
 
 from bert.command_line import console
 from bert.tasks.pretraining import heads as pretraining_heads
 from bert.training.evaluation import EarlyStopping, Predictor, evaluate, save_results
+from bert.training.strategies import Share
 from bert.training.task import collect
+from bert.workers.cluster import Cluster
+from bert.workers.meeting import Meeting
 
 
 def test_evaluation_does_not_depend_on_the_batch_size(tiny_config, make_batches):
@@ -82,6 +87,35 @@ def test_predictions_come_with_the_numbers_of_their_records(
     assert sorted(seen) == list(range(11))
     # Else the numbers would not matter.
     assert seen != list(range(11))
+
+
+@pytest.mark.parametrize(("count", "batch_size"), [(1, 4), (2, 4), (3, 4), (3, 50)])
+def test_workers_that_share_predictions_each_have_those_of_one(
+    tiny_config, make_batches, predictor, count, batch_size
+):
+    batches = batches_by_length(make_batches, make_examples(tiny_config, 22), batch_size)
+    workers = tuple(f"localhost:{port}" for port in free_ports(count))
+    found = [None] * count
+
+    def predict(index):
+        meeting = Meeting(Cluster(workers, index), 20.0)
+        with contextlib.closing(meeting):
+            found[index] = [*predictor.predict_with_others(batches, Share(meeting))]
+            meeting.share(b"")
+
+    threads = [threading.Thread(target=predict, args=(index,)) for index in range(count)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    expected = [*predictor.predict(batches)]
+    for each in found:
+        assert len(each) == len(expected)
+        for (numbers, outputs), (own_numbers, own_outputs) in zip(expected, each, strict=True):
+            np.testing.assert_array_equal(own_numbers, numbers)
+            assert own_outputs.keys() == outputs.keys()
+            for name, values in outputs.items():
+                np.testing.assert_array_equal(own_outputs[name], values)
 
 
 def test_all_predictions_are_in_the_order_of_the_records(tiny_config, make_batches, predictor):

@@ -14,7 +14,6 @@ from conftest import (
     PREDICTIONS,
     batches_in,
     change,
-    free_ports,
     golden_batch,
     golden_model,
     make_examples,
@@ -245,24 +244,6 @@ def test_two_replicas_equal_one_device(tmp_path, still_config):
     assert_same_runs(one, cut, results[:3:2])
     assert results[2] == results[3]
     assert_same(last_tensors(cut["output_dir"]), last_tensors(again["output_dir"]))
-
-
-@pytest.mark.slow
-def test_two_workers_equal_one_device(tmp_path, still_config):
-    one = strategy_settings(tmp_path, still_config, "one")
-    two = strategy_settings(tmp_path, still_config, "two", strategy="multi_worker")
-    workers = [f"localhost:{port}" for port in free_ports(2)]
-    processes = []
-    for index in range(2):
-        cluster = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": index}}
-        processes.append(start(two, worker=index, TF_CONFIG=json.dumps(cluster)))
-    try:
-        results = [run_here(one), *(finish(process)[0] for process in processes)]
-    finally:
-        for process in processes:
-            process.kill()
-    assert results[1] == results[2]
-    assert_same_runs(one, two, results[:2])
 
 
 def test_same_seed_gives_the_same_run_bit_for_bit(tmp_path, tiny_config, make_batches):

@@ -100,8 +100,9 @@ wait()
     assert shown == "worker 2 | worker 2 speaks\nworker 2 | Error: no such file\n"
 
 
-def test_what_all_say_is_seen_once(run, capfd):
+def test_what_all_say_is_seen_once(run, capfd, log):
     assert run("sys.exit('Error: no such file')") == 1
+    assert log.messages == []
     assert capfd.readouterr().err == "Error: no such file\n"
 
 

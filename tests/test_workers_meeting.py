@@ -237,3 +237,11 @@ def test_none_leaves_before_all_are_done(workers):
 
     assert meet(workers, work) == [None] * 3
     assert order == ["chief is done", *["left"] * 3]
+
+
+def test_time_to_wait_is_a_number_of_seconds():
+    assert meeting.seconds_to_come({}) == 600
+    assert meeting.seconds_to_come({"BERT_WORKER_TIMEOUT": "1.5"}) == 1.5
+    for wrong in ("soon", "0", "-3", "nan", "inf"):
+        with pytest.raises(ValueError, match=f"BERT_WORKER_TIMEOUT.*Received '{wrong}'"):
+            meeting.seconds_to_come({"BERT_WORKER_TIMEOUT": wrong})

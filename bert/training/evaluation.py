@@ -21,7 +21,7 @@ from bert.reports.curves import EVALUATIONS
 from bert.training.inference import infer
 from bert.training.loop import Batch, Observer
 from bert.training.progress import open_summaries, write_summaries
-from bert.training.strategies import share_of, together
+from bert.training.strategies import Share, together
 from bert.weights import checkpoint
 
 Tensor = Any
@@ -106,22 +106,25 @@ class Predictor:
             progress(step)
 
     def predict_with_others(
-        self, batches: Any, strategy: tf.distribute.Strategy
+        self, batches: Any, share: Share | None
     ) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
         """Does what `predict` does; where there are several workers, each does a part for all.
 
         A batch is that of `predict`, and goes through the model of one worker, so that the outputs
         are the same, bit for bit, on machines of one kind.
+
+        Args:
+          batches: As `batches.Batches`.
+          share: The part of this worker; None where it is alone.
         """
-        share = share_of(strategy)
         if share is None:
             yield from self.predict(batches)
             return
         own = self._outputs_of(batches.every(share.count, share.index))
         progress = Progress("Predicting", batches.num_batches)
-        with together(strategy):
+        with share.together():
             for first in range(0, batches.num_batches, share.count):
-                given = share.exchange(_pack(next(own, {})))
+                given = share.meeting.share(_pack(next(own, {})))
                 for step, content in enumerate(given[: batches.num_batches - first], start=first):
                     yield batches.numbers(step), _unpack(content)
                 progress(min(first + share.count, batches.num_batches))

@@ -329,7 +329,8 @@ class _Predictions:
         if key not in self._predictors:
             self._predictors[key] = Predictor(self.model, signature)
         predictor = self._predictors[key]
-        return predictor.predict_with_others(inputs.batches, tf.distribute.get_strategy())
+        share = strategies.share_of(tf.distribute.get_strategy())
+        return predictor.predict_with_others(inputs.batches, share)
 
 
 def _train(

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -110,19 +110,27 @@ class Share:
     """One of several equal parts of some work, and how to have the others' results.
 
     Attributes:
-      index: Its number.
-      count: How many there are.
-      exchange: From what this one has, returns what each has.
+      meeting: Of all who have a part.
     """
 
-    index: int
-    count: int
-    exchange: Callable[[bytes], list[bytes]]
+    meeting: Meeting
+
+    @property
+    def index(self) -> int:
+        """Its number."""
+        return self.meeting.cluster.index
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self.meeting.cluster.workers)
+
+    def together(self) -> contextlib.AbstractContextManager[None]:
+        """As the function."""
+        return self.meeting.together(tf.errors.OpError)
 
 
 def share_of(strategy: tf.distribute.Strategy) -> Share | None:
     """Returns this worker's share of what needs no strategy, None where there is no other."""
     meeting = _meeting_of(strategy)
-    if meeting is None or len(meeting.cluster.workers) == 1:
-        return None
-    return Share(meeting.cluster.index, len(meeting.cluster.workers), meeting.share)
+    return Share(meeting) if meeting and len(meeting.cluster.workers) > 1 else None

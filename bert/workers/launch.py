@@ -296,7 +296,9 @@ def run(settings: Settings, command: Sequence[str]) -> int:
                 _show_end(index, paths[index - 1])
             goes_on = status < 0 or status == LOST
             restarts = (number + 1, settings.max_restarts) if goes_on else None
-            logging.warning("%s", tell(index, status, is_hung, restarts))
+            # What the chief said of its own end has been seen.
+            if index or goes_on:
+                logging.warning("%s", tell(index, status, is_hung, restarts))
             if not goes_on:
                 break
     if not settings.worker_logs:

@@ -1,0 +1,320 @@
+"""The laws of several workers: what they train does not depend on how many they are, nor on who
+dies, hangs or comes late; and who differs, or never comes, is named by all before anything is
+written.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from conftest import LENGTH, PREDICTIONS, ROOT, free_ports, make_examples, write_examples
+from forks import Forked
+
+from bert.workers.meeting import LOST
+
+STEPS = 6
+
+
+@pytest.fixture
+def flags(tmp_path, still_config):
+    """Returns the flags of a pre-training on this test's records, without dropout."""
+    (tmp_path / "config.json").write_text(still_config.to_json_string())
+    records = write_examples(tmp_path / "train.tfrecord", make_examples(still_config, 22))
+
+    def flags(output, **changes):
+        values = {
+            "bert_config_file": tmp_path / "config.json",
+            "input_file": records,
+            "output_dir": tmp_path / output,
+            "max_seq_length": LENGTH,
+            "max_predictions_per_seq": PREDICTIONS,
+            # What two and three can share.
+            "train_batch_size": 12,
+            "eval_batch_size": 6,
+            "num_train_steps": STEPS,
+            "num_warmup_steps": 2,
+            "learning_rate": 0.01,
+            "save_checkpoints_steps": 2,
+            **changes,
+        }
+        return ["--do_train", "--do_eval", *(f"--{name}={value}" for name, value in values.items())]
+
+    return flags
+
+
+class Workers:
+    """`run_pretraining.py` on several workers, each with flags of its own."""
+
+    def __init__(self, tmp_path, flags, *, absent=(), **env):
+        self._addresses = [f"localhost:{port}" for port in free_ports(len(flags))]
+        self._folder, self._flags, self._env = tmp_path, flags, env
+        self.processes = {}
+        for index in {*range(len(flags))} - {*absent}:
+            self.start(index)
+
+    def start(self, index):
+        cluster = {"worker": self._addresses}
+        config = {"cluster": cluster, "task": {"type": "worker", "index": index}}
+        arguments = ["run_pretraining.py", "--strategy=multi_worker", *self._flags[index]]
+        self.processes[index] = Forked(
+            arguments,
+            os.devnull,
+            self._folder / f"worker_{index}.log",
+            TF_CONFIG=json.dumps(config),
+            **self._env,
+        )
+
+    def name(self, index):
+        chief = " (the chief)" if index == 0 else ""
+        return f"orker {index}{chief} at {self._addresses[index]}"
+
+    def log(self, index):
+        return self.processes[index].stderr.read_text()
+
+    def last_lines(self):
+        return {index: self.log(index).splitlines()[-1] for index in self.processes}
+
+    def wait(self, but=()):
+        """Returns the exit status of each, of those that must end."""
+        end = time.monotonic() + 150
+        return {
+            index: process.wait(max(end - time.monotonic(), 0))
+            for index, process in self.processes.items()
+            if index not in but
+        }
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Returns a function that starts `Workers`, of which none outlives the test."""
+    started = []
+
+    def start(flags, **options):
+        started.append(Workers(tmp_path, flags, **options))
+        return started[-1]
+
+    yield start
+    for workers in started:
+        for process in workers.processes.values():
+            process.kill()
+            process.wait()
+
+
+def results_of(folder):
+    lines = (folder / "eval_results.txt").read_text().splitlines()
+    results = dict(line.split(" = ") for line in lines)
+    log = (folder / "train_log.jsonl").read_text().splitlines()
+    losses = [json.loads(line)["loss"] for line in log]
+    return {name: float(value) for name, value in results.items()}, losses
+
+
+def weights_of(folder, step=STEPS):
+    reader = tf.train.load_checkpoint(str(folder / f"model.ckpt-{step}"))
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def assert_equal_to_rounding(one, other):
+    """Compares two folders: the sums of a batch are rounded in another order, and no more.
+
+    Adam divides each gradient by the root of its square: where both are about as small as their
+    rounding, the quotient is not, and a weight moves by up to the learning rate another way.
+    """
+    for mine, theirs in zip(results_of(one), results_of(other), strict=True):
+        assert mine == pytest.approx(theirs, abs=1e-5)
+    mine, theirs = weights_of(one), weights_of(other)
+    assert mine.keys() == theirs.keys()
+    for name in mine:
+        np.testing.assert_allclose(mine[name], theirs[name], atol=1e-4, err_msg=name)
+
+
+def run_alone(tmp_path, flags):
+    process = Forked(["run_pretraining.py", *flags("alone")], os.devnull, tmp_path / "alone.log")
+    assert process.wait() == 0, process.stderr.read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [2, pytest.param(3, marks=pytest.mark.exhaustive)])
+def test_workers_equal_one_process_and_the_chief_alone_writes(tmp_path, flags, start, count):
+    # Each has a disk of its own.
+    workers = start([flags(f"disk_{index}") for index in range(count)])
+    run_alone(tmp_path, flags)
+    assert set(workers.wait().values()) == {0}, workers.log(0)
+    assert_equal_to_rounding(tmp_path / "disk_0", tmp_path / "alone")
+    names = {path.name for path in (tmp_path / "alone").iterdir() if "tfevents" not in path.name}
+    assert names <= {path.name for path in (tmp_path / "disk_0").iterdir()}
+    for index in range(1, count):
+        written = [path for path in (tmp_path / f"disk_{index}").rglob("*") if path.is_file()]
+        assert written == []
+
+
+DIFFERENCES = {
+    "learning rate": {"learning_rate": 0.02},
+    "records": {"input_file": "other.tfrecord"},
+    "configuration": {"bert_config_file": "other.json"},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "what",
+    [
+        "records",
+        *(
+            pytest.param(name, marks=pytest.mark.exhaustive)
+            for name in ("learning rate", "configuration")
+        ),
+    ],
+)
+def test_workers_that_differ_end_before_anything_is_written(
+    tmp_path, flags, start, still_config, what
+):
+    write_examples(tmp_path / "other.tfrecord", make_examples(still_config, 23))
+    other = {**still_config.to_dict(), "hidden_dropout_prob": 0.5}
+    (tmp_path / "other.json").write_text(json.dumps(other))
+    [(name, value)] = DIFFERENCES[what].items()
+    changed = {name: value if what == "learning rate" else tmp_path / value}
+    workers = start([flags("shared"), flags("shared", **changed)])
+    assert workers.wait() == {0: 1, 1: 1}
+    for line in workers.last_lines().values():
+        assert f"Other than the chief, w{workers.name(1)} has " in line
+        found = {"configuration": "the configuration"}.get(what, f"--{name}")
+        assert f" {found} " in line
+    assert not (tmp_path / "shared").exists()
+
+
+@pytest.mark.slow
+def test_worker_that_never_comes_is_named(tmp_path, flags, start):
+    workers = start([flags("shared")] * 3, absent=[2], BERT_WORKER_TIMEOUT="4")
+    assert workers.wait() == {0: LOST, 1: LOST}
+    assert all(f"Not there: w{workers.name(2)}. " in line for line in workers.last_lines().values())
+    assert not (tmp_path / "shared").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("late", [0, 1])
+def test_worker_that_comes_20_seconds_late_is_waited_for(tmp_path, flags, start, late):
+    workers = start([flags("shared")] * 3, absent=[late])
+    time.sleep(20)
+    workers.start(late)
+    run_alone(tmp_path, flags)
+    assert set(workers.wait().values()) == {0}, workers.log(0)
+    assert_equal_to_rounding(tmp_path / "shared", tmp_path / "alone")
+
+
+def wait_for_save(workers, folder, step=0):
+    while not (folder / f"model.ckpt-{step}.index").exists():
+        assert all(process.poll() is None for process in workers.processes.values())
+        time.sleep(0.01)
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("victim", [0, 1])
+def test_worker_that_dies_or_hangs_is_named_and_the_same_command_goes_on(
+    tmp_path, flags, start, number, victim
+):
+    # None of them ends before it is struck.
+    long = {"num_train_steps": 400, "save_checkpoints_steps": 50}
+    folder, whole = tmp_path / "shared", tmp_path / "whole"
+    workers = start([flags("shared", **long)] * 3)
+    wait_for_save(workers, folder, 50)
+    workers.processes[victim].send_signal(number)
+    begin = time.monotonic()
+    statuses = workers.wait(but=[victim])
+    assert set(statuses.values()) == {LOST}, workers.log(0)
+    # TensorFlow misses it after ten seconds; the rest is this machine's to be busy.
+    assert time.monotonic() - begin < 60
+    lines = workers.last_lines()
+    assert all(f"W{workers.name(victim)}" in lines[index] for index in statuses), lines
+    workers.processes[victim].kill()
+    workers.processes[victim].wait()
+    again = start([flags("shared", **long)] * 3)
+    left_alone = start([flags("whole", **long)] * 3)
+    for each in (again, left_alone):
+        assert set(each.wait().values()) == {0}, each.log(0)
+    assert "Resuming from step" in again.log(0)
+    assert_same_bytes(folder, whole, 400)
+
+
+def assert_same_bytes(one, other, step):
+    mine, theirs = weights_of(one, step), weights_of(other, step)
+    for name in theirs:
+        np.testing.assert_array_equal(mine[name], theirs[name], err_msg=name)
+
+
+def worker_processes(launcher):
+    """Returns the processes that a launcher has started, by the number of the worker."""
+    found = {}
+    children = Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()
+    for each in children:
+        # It may have ended meanwhile, or may not have begun.
+        with contextlib.suppress(OSError, StopIteration, ValueError):
+            environment = Path(f"/proc/{each}/environ").read_bytes().decode().split("\0")
+            config = next(value for value in environment if value.startswith("TF_CONFIG="))
+            found[json.loads(config.removeprefix("TF_CONFIG="))["task"]["index"]] = int(each)
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("victim", [0, 1])
+def test_launcher_goes_on_by_itself_where_a_worker_is_killed(tmp_path, flags, count, victim):
+    long = {"num_train_steps": 400, "save_checkpoints_steps": 50}
+
+    def launch(output):
+        command = ["-m", "bert", "launch", f"--workers={count}", "run_pretraining"]
+        arguments = [sys.executable, *command, *flags(output, **long)]
+        return subprocess.Popen(arguments, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+
+    cut = launch("cut")
+    errors = []
+    reader = threading.Thread(target=lambda: errors.append(cut.stderr.read()))
+    reader.start()
+    while not (tmp_path / "cut/model.ckpt-50.index").exists():
+        assert cut.poll() is None
+        time.sleep(0.01)
+    os.kill(worker_processes(cut.pid)[victim], signal.SIGKILL)
+    reader.join()
+    whole = launch("whole")
+    assert whole.communicate()[1] is not None
+    assert (cut.wait(), whole.returncode) == (0, 0), errors
+    name = f"Worker {victim}{' (the chief)' if victim == 0 else ''}"
+    assert f"{name} was killed by SIGKILL. All are started again" in errors[0]
+    assert "Resuming from step" in errors[0]
+    assert_same_bytes(tmp_path / "cut", tmp_path / "whole", 400)
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+def test_signal_to_the_launcher_saves_and_starts_nothing_again(tmp_path, flags):
+    arguments = flags("cut", num_train_steps=100_000, save_checkpoints_steps=50_000)
+    command = [sys.executable, "-m", "bert", "launch", "--workers=2", "run_pretraining", *arguments]
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    seen = []
+    for line in process.stderr:
+        seen.append(line)
+        if "Step 1 took" in line:
+            process.send_signal(signal.SIGTERM)
+    assert process.wait() == 128 + signal.SIGTERM
+    assert any("the same command goes on" in line for line in seen)
+    steps = [path.stem for path in (tmp_path / "cut").glob("model.ckpt-*.index")]
+    assert len(steps) == 2
+    assert not worker_processes_of(tmp_path)
+
+
+def worker_processes_of(folder):
+    """Returns the processes that still write to a folder of this test."""
+    lines = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
+    return [line for line in lines if os.fsencode(folder) in line and b"multi_worker" in line]
