@@ -18,6 +18,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from forks import python_for_shells
 
 import modeling
 import run_pretraining
@@ -240,6 +241,14 @@ def run_python(*arguments: str, check: bool = True, **env: str) -> subprocess.Co
     if check:
         assert result.returncode == 0, result.stderr
     return result
+
+
+@pytest.fixture(scope="session")
+def python(tmp_path_factory):
+    """The folder of a `python` that starts quickly, and outside of the project."""
+    folder = tmp_path_factory.mktemp("python")
+    with python_for_shells(folder):
+        yield folder
 
 
 def read_report(folder: Path) -> dict[str, Any]:

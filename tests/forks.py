@@ -5,13 +5,19 @@ what is run so. What an import does, and when, is not to be seen here: see `conf
 """
 
 import atexit
+import contextlib
+import json
 import multiprocessing
 import os
 import runpy
+import signal
+import socket
+import socketserver
 import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -82,3 +88,97 @@ def _run(arguments, streams, env):
     finally:
         # Multiprocessing ends a process without them.
         atexit._run_exitfuncs()
+
+
+# Runs as `python` in shell commands: asks for a fork, hands it its streams and passes signals on.
+_PYTHON = """#!{python} -IS
+import json, os, signal, socket, sys
+with socket.socket(socket.AF_UNIX) as asked:
+    asked.connect({address!r})
+    socket.send_fds(asked, [b" "], [0, 1, 2])
+    asked.sendall(json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)]).encode() + b"\\n")
+    told = asked.makefile()
+    process = int(told.readline())
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, _: os.kill(process, number))
+    sys.exit(int(told.readline()))
+"""
+
+
+@contextlib.contextmanager
+def python_for_shells(folder):
+    """Within this context, `folder/python` runs `script.py …` or, as `-`, what it is given to read.
+
+    The project is the one in the folder where it is called, not the one that is tested from.
+    """
+    address = str(folder / "socket")
+    server = _context.Process(target=_serve, args=(address,))
+    server.start()
+    while not os.path.exists(address):
+        assert server.is_alive()
+        time.sleep(0.01)
+    client = folder / "python"
+    client.write_text(_PYTHON.format(python=sys.executable, address=address))
+    client.chmod(0o755)
+    try:
+        yield
+    finally:
+        server.kill()
+        server.join()
+
+
+def _serve(address):
+    server = _Server(f"{address}.new", _Asked)
+    os.rename(server.server_address, address)
+    server.serve_forever(poll_interval=60)
+
+
+class _Server(socketserver.ForkingMixIn, socketserver.UnixStreamServer):
+    pass
+
+
+class _Asked(socketserver.StreamRequestHandler):
+    """One who asked for a Python, which is forked from the process that answers him."""
+
+    def handle(self):
+        _, streams, _, _ = socket.recv_fds(self.connection, 1, 3)
+        asked = json.loads(self.rfile.readline())
+        process = os.fork()
+        if not process:
+            os._exit(_run_afresh(*asked, streams))
+        for stream in streams:
+            os.close(stream)
+        self.wfile.write(b"%d\n" % process)
+        status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+        self.wfile.write(b"%d\n" % (status if status >= 0 else 128 - status))
+
+
+def _run_afresh(arguments, folder, env, streams):
+    """Runs a script as if nothing of the project had been imported, and returns its status."""
+    os.environ.clear()
+    os.environ.update(env)
+    os.chdir(folder)
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+    sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for name in [*sys.modules]:
+        if name.partition(".")[0] in ("bert", "forks"):
+            del sys.modules[name]
+    others = [path for path in sys.path if path not in (str(ROOT), str(ROOT / "tests"), "")]
+    sys.path[:] = [os.path.dirname(os.path.abspath(arguments[0])), *others]
+    sys.argv = arguments
+    status = 0
+    try:
+        if arguments[0] == "-":
+            exec(compile(sys.stdin.read(), "<stdin>", "exec"), {"__name__": "__main__"})
+        else:
+            runpy.run_path(arguments[0], run_name="__main__")
+    except SystemExit as error:
+        status = error.code if isinstance(error.code, int) else int(error.code is not None)
+    except BaseException:
+        traceback.print_exc()
+        status = 1
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    return status

@@ -28,7 +28,7 @@ FIRST = [
 ]
 SECOND = ["", "", "It was late.", "the", "A cat?", "the cat and the dog of the house", "one"]
 
-# Runs where nothing of this project can be imported.
+# Is run where nothing of this project can be imported.
 LOAD_AND_CALL = """
 import json, sys
 import numpy as np
@@ -71,12 +71,17 @@ print(json.dumps([answers, projects_own, foreign], default=bytes.decode))
 """
 
 
-def call_elsewhere(folder, requests, tmp_path):
-    """Returns a signature's answers for each request, from a process without the project."""
+def call_elsewhere(folder, requests, tmp_path, python=None):
+    """Returns a signature's answers for each request, from a process without the project.
+
+    It may be started by the `python` of a folder; else it imports TensorFlow itself.
+    """
     empty = tmp_path / "elsewhere"
     empty.mkdir(exist_ok=True)
+    (empty / "call.py").write_text(LOAD_AND_CALL)
+    command = [python / "python"] if python else [sys.executable, "-I"]
     result = subprocess.run(
-        [sys.executable, "-I", "-c", LOAD_AND_CALL, str(folder)],
+        [*command, "call.py", str(folder)],
         cwd=empty,
         env={key: value for key, value in os.environ.items() if key != "PYTHONPATH"},
         input=json.dumps(requests),
@@ -238,7 +243,7 @@ def test_signatures_are_named_and_typed(pair_export):
         assert unnamed(signature.structured_outputs) == outputs[name]
 
 
-def test_single_texts_may_have_several_labels(tmp_path, tokenizer, log):
+def test_single_texts_may_have_several_labels(tmp_path, tokenizer, log, python):
     model = make_classifier(3)
     features = features_in_python(tokenizer, FIRST)
     centre(model, features)
@@ -259,6 +264,7 @@ def test_single_texts_may_have_several_labels(tmp_path, tokenizer, log):
         folder,
         [("serving_default", {"text_a": FIRST}), ("serving_default", {"text_a": []})],
         tmp_path,
+        python,
     )
     np.testing.assert_allclose(answer["logits"], logits, atol=1e-5)
     np.testing.assert_allclose(answer["probabilities"], 1 / (1 + np.exp(-logits)), atol=1e-5)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from forks import Forked
 
 from bert.files import durable, manifest
 
@@ -163,11 +164,12 @@ for number in range(40):
 
 
 def test_no_claim_is_lost_where_processes_claim_at_once(tmp_path):
+    (tmp_path / "claimed").mkdir()
     processes = [
-        subprocess.Popen([sys.executable, "-c", CLAIM, str(tmp_path), name]) for name in "abc"
+        Forked(["-c", CLAIM, tmp_path / "claimed", name], *[tmp_path / name] * 2) for name in "abc"
     ]
     assert [process.wait() for process in processes] == [0, 0, 0]
-    assert set(manifest.read_names(str(tmp_path))) == {
+    assert set(manifest.read_names(str(tmp_path / "claimed"))) == {
         f"{name}-{number}" for name in "abc" for number in range(40)
     }
 

@@ -191,7 +191,10 @@ def test_the_columns_of_swag_are_asked_as_they_are(model_dir, tmp_path, ending):
     assert [each["ending"] for each in found] == [each["ending"] for each in expected]
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "parts_of_speech", "words"])
+ALSO = [pytest.param(kind, marks=pytest.mark.exhaustive) for kind in ("parts_of_speech", "words")]
+
+
+@pytest.mark.parametrize("kind", [*KINDS, *ALSO])
 def test_an_export_answers_as_its_model(model_dir, tmp_path, kind):
     folder = model_dir(kind)
     model = bert.load(str(folder))

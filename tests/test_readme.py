@@ -40,15 +40,14 @@ def copy_project(folder: Path) -> None:
             shutil.copy(ROOT / name, folder / name)
 
 
-def run(*command: str, cwd: Path, **env: str) -> str:
-    """Runs a command with this interpreter as `python`, and returns what it printed."""
+def run(*command: str, cwd: Path, python: Path = Path(sys.executable).parent) -> str:
+    """Runs a command with the interpreter of a folder as `python`; returns what it printed."""
     # `make test` runs this file, and hands its own flags to every make below it.
     inherited = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MAKELEVEL")}
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     result = subprocess.run(
         command,
         cwd=cwd,
-        env={**inherited, "PATH": path, **env},
+        env={**inherited, "PATH": f"{python}{os.pathsep}{os.environ['PATH']}"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -122,9 +121,10 @@ MAKERS = {name: each for each in reversed(COMMANDS) for name in outputs_of(each)
 class Reader:
     """Tries the commands of README and docs in one folder, each after those that it needs."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, python: Path) -> None:
         copy_project(folder)
         self.folder = folder
+        self.python = python
         self.done: set[str] = set()
 
     def follow(self, commands: str) -> None:
@@ -133,15 +133,15 @@ class Reader:
         for name, makers in MAKERS.items():
             if makers != commands and re.search(rf"\b{re.escape(name)}\b", commands):
                 self.follow(makers)
-        run("bash", "-euo", "pipefail", "-c", commands, cwd=self.folder)
+        run("bash", "-euo", "pipefail", "-c", commands, cwd=self.folder, python=self.python)
         missing = [name for name in outputs_of(commands) if not (self.folder / name).exists()]
         assert missing == []
         self.done.add(commands)
 
 
 @pytest.fixture(scope="session")
-def reader(tmp_path_factory):
-    return Reader(tmp_path_factory.mktemp("readme"))
+def reader(tmp_path_factory, python):
+    return Reader(tmp_path_factory.mktemp("readme"), python)
 
 
 def anchors_of(page: Path) -> set[str]:
@@ -194,12 +194,12 @@ def test_evaluation_names_the_last_step(reader):
 
 
 @pytest.mark.slow
-def test_demo_ends_with_an_evaluation(checkout):
+def test_demo_ends_with_an_evaluation(checkout, python):
     # The requirements are those of the interpreter that runs this test.
     installed = checkout / ".venv/requirements-installed"
     installed.parent.mkdir()
     installed.touch()
-    output = run("make", "demo", "DEMO_STEPS=2", cwd=checkout)
+    output = run("make", "demo", "DEMO_STEPS=2", cwd=checkout, python=python)
     assert "hidden tokens, the model's first guess was right for" in output
     assert re.search(r"^test-1\t.*\t(good|bad)\t0\.\d+\t0\.\d+$", output, flags=re.M)
     assert re.search(r'"label": "(good|bad)", "probabilities"', output)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import ROOT, read_report, run_python, write_model_files
+from forks import fork_python
 
 import predict
 import run_ner
@@ -451,7 +452,7 @@ def test_two_replicas_micro_batches_or_padding_equal_one_device(make_settings, t
             eval_batch_size=7, **changes,
         )  # fmt: skip
         runs[name] = dataclasses.asdict(settings)
-    output = run_python("-c", RUN, json.dumps(runs)).stdout
+    output = fork_python("-c", RUN, json.dumps(runs)).stdout
     results = json.loads(output.splitlines()[-1])
     for name in ("mirrored", "accumulated", "padded"):
         assert results[name]["loss"] == pytest.approx(results["one"]["loss"], abs=1e-3), name

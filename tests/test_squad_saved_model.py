@@ -86,7 +86,10 @@ def compare(loaded, answer, rows):
     return expected
 
 
-@pytest.fixture(scope="module", params=[(1, True), (2, True), (1, False)], ids=str)
+CASED = pytest.param((1, False), marks=pytest.mark.exhaustive)
+
+
+@pytest.fixture(scope="module", params=[(1, True), (2, True), CASED], ids=str)
 def answerer(request, tmp_path_factory):
     """A model as `predict.py` has it, the signature of its SavedModel, and the folder."""
     version, do_lower_case = request.param
@@ -150,14 +153,14 @@ def test_an_answer_is_what_stands_at_its_place(answerer):
 
 
 @pytest.mark.parametrize("answerer", [(2, True)], indirect=True, ids=str)
-def test_answers_are_the_same_elsewhere(answerer, tmp_path):
+def test_answers_are_the_same_elsewhere(answerer, tmp_path, python):
     loaded, _, folder = answerer
     texts = {"question": ["ab", "", "b"], "context": ["a b " * 30, "", "\xc9. ab,\u4e2d\n a"]}
     questions = loaded.task.parse([{"question": "b", "context": "ab a. b"}])
     features = loaded.task.make_inputs(Part("test"), questions).arrays
     logits = loaded.model({n: tf.constant(v) for n, v in features.items()}, training=False)
     from_texts, from_features = call_elsewhere(
-        folder, [("serving_default", texts), ("features", as_lists(features))], tmp_path
+        folder, [("serving_default", texts), ("features", as_lists(features))], tmp_path, python
     )
     expected = loaded.predict(list(zip(*texts.values(), strict=True)))
     assert from_texts["answer"] == [each["answer"] for each in expected]
@@ -172,7 +175,7 @@ def test_questions_without_a_context_are_refused(answerer):
         answerer[1](question=tf.constant(["a"]), context=tf.constant(["a", "b"]))
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [pytest.param(1, marks=pytest.mark.exhaustive), 2])
 def test_golden_contexts_are_answered_as_by_predict(tmp_path, golden, version):
     flags = golden_settings(golden, version, tmp_path, do_predict=False, do_export=True)
     assert run_squad.run(flags) == {}
@@ -218,7 +221,10 @@ def test_what_does_not_fit_is_named(tmp_path, changes, message):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("threshold", [-100.0, 0.0, 100.0])
+EXTREMES = [pytest.param(each, marks=pytest.mark.exhaustive) for each in (-100.0, 100.0)]
+
+
+@pytest.mark.parametrize("threshold", [0.0, *EXTREMES])
 def test_one_best_answer_is_that_of_python(tmp_path, threshold):
     """Such a span begins and ends at the best places, so that "there is no answer" is no better."""
     tokenizer = make_tokenizer()

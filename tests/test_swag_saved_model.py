@@ -115,7 +115,7 @@ def test_absent_endings_may_stand_anywhere(choose):
     assert gapped["label"].numpy().tolist() == labels
 
 
-def test_choices_are_the_same_elsewhere(chooser, tmp_path):
+def test_choices_are_the_same_elsewhere(chooser, tmp_path, python):
     first = ["The cat sat.", "", "It rains"]
     rows = [["a dog", "the old man and the sea"], ["it", "was"], ["the", "the"]]
     expected, features, logits = chooser[0](first, rows)
@@ -126,6 +126,7 @@ def test_choices_are_the_same_elsewhere(chooser, tmp_path):
             ("serving_default", {"context": first[:2], "endings": rows[:2]}),
         ],
         tmp_path,
+        python,
     )
     np.testing.assert_allclose(from_features["logits"], logits, atol=1e-5)
     check(from_texts, expected[:2])

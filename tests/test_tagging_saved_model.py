@@ -70,11 +70,15 @@ def make_model(tokenizer, num_labels, feature_layers=None):
     return model
 
 
-@pytest.fixture(scope="module", params=[*TASKS, "features"])
+PLAIN = pytest.param(("word", None), marks=pytest.mark.exhaustive)
+
+
+# One of a BiLSTM is among them.
+@pytest.fixture(scope="module", params=[("word", "weighted"), ("character", None), PLAIN], ids=str)
 def tagger(request, tmp_path_factory):
     """A function that answers in Python, another for logits, and the folder of a SavedModel."""
-    task, tokenizer = TASKS.get(request.param, TASKS["word"]), make_tokenizer()
-    layers = "weighted" if request.param == "features" else None
+    unit, layers = request.param
+    task, tokenizer = TASKS[unit], make_tokenizer()
     model = make_model(tokenizer, len(task.labels), layers)
     folder = str(tmp_path_factory.mktemp("tagger") / "saved_model")
     export_tagger(folder, model, tokenizer, task, LENGTH)
@@ -162,13 +166,14 @@ def test_bytes_that_are_not_utf8_are_dropped_and_not_counted(tagger, find_entiti
     check(as_python(find_entities(text=tf.constant([broken]))), tagger[0]([text])[0])
 
 
-def test_entities_are_the_same_elsewhere(tagger, tmp_path, request):
+def test_entities_are_the_same_elsewhere(tagger, tmp_path, python):
     batch = ["a b ab " * 9, "", "\u4e2d\u6587a b's"]
     expected, features, logits = tagger[0](batch)
     from_texts, from_features, labels = call_elsewhere(
         tagger[1],
         [("serving_default", {"text": batch}), ("features", features), ("labels", {})],
         tmp_path,
+        python,
     )
     check(from_texts, expected)
     np.testing.assert_allclose(from_features["logits"], logits, atol=1e-4)
