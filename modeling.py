@@ -195,38 +195,41 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-_FUSE: contextvars.ContextVar[Callable[..., Any] | None] = contextvars.ContextVar(
-    "fuse", default=None
+_FORMS: contextvars.ContextVar[Mapping[str, Callable[..., Tensor | None]]] = contextvars.ContextVar(
+    "forms", default=types.MappingProxyType({})
 )
 
 
 @contextlib.contextmanager
-def fusing(fuse: Callable[..., Any]) -> Iterator[None]:
-    """Within this context, `fuse` is given each chain of elementwise operations before it is run.
+def computing(**forms: Callable[..., Tensor | None]) -> Iterator[None]:
+    """Within this context, operations are computed in other forms, which give the same but faster.
+
+    So a backend's own are used, which `keras.ops` does not know, or compiled ones.
 
     Args:
-      fuse: Returns a function of the same result, such as one that is compiled; as
-        `bert.training.fusion.fuse`.
+      **forms: By the name of a function that is marked as `replaceable`, what is called instead,
+        with the same arguments; where it returns None, the function itself is.
     """
-    token = _FUSE.set(fuse)
+    token = _FORMS.set({**_FORMS.get(), **forms})
     try:
         yield
     finally:
-        _FUSE.reset(token)
+        _FORMS.reset(token)
 
 
-def fusible(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Marks a chain of elementwise operations, of tensors by place and constants by name."""
+def replaceable(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Marks an operation of which `computing` may name another form."""
 
     @functools.wraps(function)
-    def chain(*tensors: Tensor, **constants: float) -> Tensor:
-        fuse = _FUSE.get()
-        return (fuse(function) if fuse else function)(*tensors, **constants)
+    def operation(*arguments: Any, **constants: float) -> Tensor:
+        form = _FORMS.get().get(function.__name__)
+        result = form(*arguments, **constants) if form else None
+        return function(*arguments, **constants) if result is None else result
 
-    return chain
+    return operation
 
 
-@fusible
+@replaceable
 def gelu(x: Tensor) -> Tensor:
     """Returns the Gaussian error linear unit in its tanh form (original: modeling.py, gelu)."""
     wide = _widen(x)
@@ -236,7 +239,7 @@ def gelu(x: Tensor) -> Tensor:
     return ops.cast(0.5 * wide * (1.0 + ops.tanh(inner)), x.dtype)
 
 
-@fusible
+@replaceable
 def gelu_erf(x: Tensor) -> Tensor:
     """Returns the Gaussian error linear unit in its exact form, x Φ(x), as transformers has it."""
     return ops.cast(ops.gelu(_widen(x), approximate=False), x.dtype)
@@ -345,43 +348,24 @@ class Dropout(keras.layers.Dropout):
         return drop(inputs, ops.reshape(numbers, ops.shape(inputs)), rate=self.rate)
 
 
-@fusible
+@replaceable
 def drop(inputs: Tensor, numbers: Tensor, *, rate: float) -> Tensor:
     """Drops out where numbers, int16 of the inputs' shape, are of their largest."""
     kept = numbers < round((1 - rate) * 2**16) - 2**15
     return inputs * (ops.cast(kept, inputs.dtype) * (1.0 / (1.0 - rate)))
 
 
-_LAYER_NORM: contextvars.ContextVar[Callable[[Tensor, Tensor, Tensor], Tensor | None] | None] = (
-    contextvars.ContextVar("layer_norm", default=None)
-)
-
-
-@contextlib.contextmanager
-def layer_norm_by(function: Callable[[Tensor, Tensor, Tensor], Tensor | None]) -> Iterator[None]:
-    """Within this context, layer normalization is what `function` makes of it.
-
-    So a backend's own operation for it is used, which `keras.ops` does not know.
-
-    Args:
-      function: From inputs [R, H], gamma [H] and beta [H] to outputs [R, H], or to None for Keras'
-        own normalization.
-    """
-    token = _LAYER_NORM.set(function)
-    try:
-        yield
-    finally:
-        _LAYER_NORM.reset(token)
-
-
 @keras.saving.register_keras_serializable("bert")
 class LayerNorm(keras.layers.LayerNormalization):
-    """Layer normalization over the last axis, which `layer_norm_by` can speed up."""
+    """Layer normalization over the last axis, which `computing` can speed up."""
 
     def call(self, inputs: Tensor) -> Tensor:
-        function = _LAYER_NORM.get()
-        outputs = function(inputs, self.gamma, self.beta) if function else None
-        return super().call(inputs) if outputs is None else outputs
+        return self.layer_norm(inputs)
+
+    @replaceable
+    def layer_norm(self, inputs: Tensor) -> Tensor:
+        """Returns rows of mean 0 and variance 1, scaled by gamma and shifted by beta."""
+        return super().call(inputs)
 
 
 class ConfiguredLayer(keras.layers.Layer):

@@ -43,7 +43,7 @@ def test_compiled_chains_are_as_exact_as_single_operations(dtype):
             chain, [tf.cast(each, tf.float64) if each.dtype == dtype else each for each in tensors]
         )
         apart = gradients_of(chain, tensors)
-        with modeling.fusing(fusion.fuse):
+        with fusion.fused_chains([]):
             fused = gradients_of(tf.function(chain, autograph=False), tensors)
         for truth, *both in zip(exact, apart, fused, strict=True):
             errors = [np.abs(truth - tf.cast(each, tf.float64)).max() for each in both]
@@ -58,7 +58,7 @@ def test_dropout_by_a_compiled_chain_is_the_same_bit_for_bit():
         with modeling.dropout_seed(tf.constant([3, 4])):
             return layer(inputs, training=True).numpy()
 
-    with modeling.fusing(fusion.fuse):
+    with fusion.fused_chains([]):
         fused = drop()
     np.testing.assert_array_equal(fused, drop())
 
@@ -67,7 +67,7 @@ def test_dropout_by_a_compiled_chain_is_the_same_bit_for_bit():
     ("shape", "count"), [([ROWS, WIDTH], 1), ([None, WIDTH], 0), ([2, WIDTH], 0)]
 )
 def test_only_large_tensors_of_known_shape_are_compiled(shape, count):
-    with modeling.fusing(fusion.fuse):
+    with fusion.fused_chains([]):
         function = tf.function(modeling.gelu, autograph=False)
         graph = function.get_concrete_function(tf.TensorSpec(shape)).graph
     assert sum("_XlaMustCompile" in op.node_def.attr for op in graph.get_operations()) == count
@@ -75,7 +75,7 @@ def test_only_large_tensors_of_known_shape_are_compiled(shape, count):
 
 def test_kernels_are_shared_by_all_layers():
     inputs, numbers = tf.ones((ROWS, WIDTH)), tf.ones((ROWS, WIDTH), tf.int16)
-    with modeling.fusing(fusion.fuse):
+    with fusion.fused_chains([]):
         before = fusion._compiled.cache_info().misses
         for _ in range(3):
             modeling.drop(inputs, numbers, rate=0.25)

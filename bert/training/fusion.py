@@ -3,11 +3,15 @@
 TensorFlow runs each operation of a chain by itself, on tensors that leave the cache between.
 """
 
+import contextlib
 import functools
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
+
+import modeling
 
 Tensor = Any
 
@@ -15,8 +19,18 @@ Tensor = Any
 _SMALLEST = 2**16
 
 
-def fuse(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Returns the function, compiled where its tensors' shapes are known and large.
+def fused_chains(variables: Sequence[Tensor]) -> contextlib.AbstractContextManager[None]:
+    """Returns a context in which the chains of a network with these variables are compiled.
+
+    Elsewhere than on a CPU nothing was measured, and nothing is.
+    """
+    if not all("CPU" in variable.device for variable in variables):
+        return contextlib.nullcontext()
+    return modeling.computing(**_FORMS)
+
+
+def _fuse(function: Callable[..., Tensor]) -> Callable[..., Tensor | None]:
+    """Returns the function, compiled where its tensors' shapes are known and large, else for None.
 
     The gradient computes the chain again from its arguments, the only tensors that are kept for it.
 
@@ -25,16 +39,19 @@ def fuse(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         returns one tensor.
     """
 
-    @functools.wraps(function)
-    def fused(*tensors: Tensor, **constants: float) -> Tensor:
+    def fused(*tensors: Tensor, **constants: float) -> Tensor | None:
         tensors = tuple(map(tf.convert_to_tensor, tensors))
         # Where lengths differ from batch to batch, each would be compiled anew.
         is_known = all(tensor.shape.is_fully_defined() for tensor in tensors)
         if not is_known or tensors[0].shape.num_elements() < _SMALLEST:
-            return function(*tensors, **constants)
+            return None
         return _compiled(function, **constants)(*tensors)
 
     return fused
+
+
+_CHAINS = (modeling.gelu, modeling.gelu_erf, modeling.drop)
+_FORMS = {each.__name__: _fuse(inspect.unwrap(each)) for each in _CHAINS}
 
 
 # One kernel serves all layers of a shape.

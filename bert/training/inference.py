@@ -23,11 +23,11 @@ def infer(model: keras.Model, inputs: Any) -> Any:
       model: Of layers of `modeling`.
       inputs: As the model takes them.
     """
-    with modeling.layer_norm_by(_fused_layer_norm):
+    with modeling.computing(layer_norm=_fused_layer_norm):
         return model(inputs, training=False)
 
 
-def _fused_layer_norm(inputs: Tensor, gamma: Tensor, beta: Tensor) -> Tensor | None:
+def _fused_layer_norm(layer: modeling.LayerNorm, inputs: Tensor) -> Tensor | None:
     """Normalizes each row, [R, H], in a form for which oneDNN has one kernel.
 
     TensorFlow's optimizer of graphs puts that kernel in the place of these operations: batch
@@ -54,7 +54,8 @@ def _fused_layer_norm(inputs: Tensor, gamma: Tensor, beta: Tensor) -> Tensor | N
         is_training=True,
     ).y
     normalized = tf.reshape(normalized, tf.shape(inputs))
-    return tf.cast(beta, inputs.dtype) + normalized * tf.cast(gamma, inputs.dtype)
+    gamma, beta = (tf.cast(each, inputs.dtype) for each in (layer.gamma, layer.beta))
+    return beta + normalized * gamma
 
 
 @functools.cache

@@ -5,7 +5,6 @@ gradients of each micro-batch's share; sum over replicas; clip once; apply. The 
 depend on the number of replicas or micro-batches, up to rounding (dropout masks apart).
 """
 
-import contextlib
 import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +20,7 @@ from bert.command_line.console import deferred_stop, stop_signal
 from bert.command_line.flags import changed_flags
 from bert.command_line.settings import TrainingSettings
 from bert.training import fit, surroundings
-from bert.training.fusion import fuse
+from bert.training.fusion import fused_chains
 from bert.training.keeper import Keeper
 from bert.training.memory import encoders_of, tell_needs
 from bert.training.plan import Plan
@@ -239,9 +238,7 @@ class Trainer:
         seed = tf.stack([tf.constant(self.seed, tf.int32), number])
         inputs = {name: batch[name] for name in self.model.input}
         variables = [variable.value for variable in self.model.trainable_variables]
-        # Elsewhere than on a CPU nothing was measured.
-        fuses = all("CPU" in variable.device for variable in variables)
-        with modeling.fusing(fuse) if fuses else contextlib.nullcontext():
+        with fused_chains(variables):
             with tf.GradientTape() as tape, modeling.dropout_seed(seed):
                 parts = self.objective.losses(self.model(inputs, training=True), batch, weights)
                 loss = sum(parts.values())
