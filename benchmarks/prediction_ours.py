@@ -34,8 +34,8 @@ def open_loaded(folder: str, precision: str) -> Any:
 
 def make_saved_model(model: str, output: str, precision: str) -> None:
     """Writes a SavedModel of a classifier's folder of transformers."""
-    loaded = open_loaded(model, "float32")
-    loaded.task.export(output, loaded.model, precision)
+    loaded = open_loaded(model, precision)
+    loaded.task.export(output, loaded.model)
 
 
 def make_portable(model: str, output: str, form: str, precision: str) -> None:

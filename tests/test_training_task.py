@@ -20,7 +20,7 @@ import tokenization
 from bert.kinds import KINDS
 from bert.loaded import load
 from bert.training.evaluation import Predictor
-from bert.training.task import collect, collect_padded, stored_field
+from bert.training.task import at_precision, collect, collect_padded, stored_field
 
 RUNNERS = {
     "classification": (run_classifier, test_run_classifier),
@@ -53,7 +53,7 @@ def test_an_export_in_half_precision_answers_as_the_model_does(tmp_path, kind):
     write_task(kind, tmp_path)
     task = open_task(kind, make_settings(kind, tmp_path))
     model = task.whole_model(task.make_model("float32"))
-    task.export(str(tmp_path / "half"), model, "bfloat16")
+    task.export(str(tmp_path / "half"), at_precision(task, model, "bfloat16"))
     assert {weight.dtype for weight in model.weights} == {"float32"}
     rng = np.random.default_rng(0)
     shape = [2] * len(model.input["input_ids"].shape[:-1]) + [7]

@@ -150,7 +150,8 @@ class Exporter:
 
     def _write(self, folder: str, export: Export) -> None:
         if export.format == "saved_model":
-            self._task.export(folder, self._model, export.precision)
+            model = at_precision(self._task, self._model, export.precision)
+            self._task.export(folder, model)
         else:
             portable.write(folder, export.format, export.precision, self._model, self._beside)
 

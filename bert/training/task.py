@@ -221,13 +221,12 @@ class Task(Protocol):
         """Returns what the page of a run shows of a part; arguments as `write`."""
         ...
 
-    def export(self, folder: str, model: keras.Model, precision: str = "float32") -> None:
+    def export(self, folder: str, model: keras.Model) -> None:
         """Writes a SavedModel that takes text.
 
         Args:
           folder: Where to write.
-          model: From tokens, as `whole_model` gives it.
-          precision: As `at_precision`.
+          model: From tokens, as `whole_model` gives it or `at_precision`.
         """
         ...
 

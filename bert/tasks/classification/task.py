@@ -32,7 +32,6 @@ from bert.training.task import (
     Outputs,
     Part,
     Row,
-    at_precision,
     collect,
     stored_field,
 )
@@ -288,10 +287,10 @@ class Classification:
             scores,
         )
 
-    def export(self, folder: str, model: keras.Model, precision: str = "float32") -> None:
+    def export(self, folder: str, model: keras.Model) -> None:
         export_classifier(
             folder,
-            at_precision(self, model, precision),
+            model,
             self.tokenizer,
             labels=self.task.labels,
             task_type=self.task.task_type,

@@ -34,7 +34,6 @@ from bert.training.task import (
     Outputs,
     Part,
     Row,
-    at_precision,
     stored_field,
 )
 
@@ -343,10 +342,10 @@ class QuestionAnswering:
         found: list[Section] = [Table("Answers", ["page"], [[link]])]
         return [*found, Table("Scores", ["score", "value"], rows)] if scores else found
 
-    def export(self, folder: str, model: keras.Model, precision: str = "float32") -> None:
+    def export(self, folder: str, model: keras.Model) -> None:
         export_answerer(
             folder,
-            at_precision(self, model, precision),
+            model,
             self.tokenizer,
             max_seq_length=self.max_seq_length,
             doc_stride=self.doc_stride,

@@ -28,7 +28,6 @@ from bert.training.task import (
     Outputs,
     Part,
     Row,
-    at_precision,
     collect,
     stored_field,
 )
@@ -228,6 +227,5 @@ class MultipleChoice:
             return []
         return make_sections(inputs.part.name, inputs.examples, inputs.arrays, predictions)
 
-    def export(self, folder: str, model: keras.Model, precision: str = "float32") -> None:
-        model = at_precision(self, model, precision)
+    def export(self, folder: str, model: keras.Model) -> None:
         export_chooser(folder, model, self.tokenizer, self.max_seq_length)

@@ -39,7 +39,6 @@ from bert.training.task import (
     Outputs,
     Part,
     Row,
-    at_precision,
     collect_padded,
     stored_field,
 )
@@ -279,8 +278,7 @@ class Tagging:
             self.task, inputs.part.name, inputs.examples, predictions.sentences, scores
         )
 
-    def export(self, folder: str, model: keras.Model, precision: str = "float32") -> None:
-        model = at_precision(self, model, precision)
+    def export(self, folder: str, model: keras.Model) -> None:
         export_tagger(folder, model, self.tokenizer, self.task, self.max_seq_length)
 
 
