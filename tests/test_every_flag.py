@@ -777,6 +777,7 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "max_predictions_per_seq": Case(2, error, fails=True),
         "input_file": Case(file_in("other.tfrecord"), weights),
         "eval_input_file": Case(file_in("other.tfrecord"), result, do_eval=True),
+        "shuffle_block": Case(2, weights),
         "do_eval": Case(True, result),
         "objective": Case("masked_lm", weights),
         "eval_batch_size": Case(5, work, do_eval=True),

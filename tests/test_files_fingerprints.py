@@ -37,6 +37,27 @@ def test_large_files_are_read_at_both_ends_and_between(tmp_path, place):
     assert fingerprints.of_files([str(path)]) != before
 
 
+@pytest.mark.usefixtures("small_blocks")
+def test_many_files_are_told_apart_by_less_of_each(tmp_path):
+    content = bytes(1_000)
+    paths = [tmp_path / str(number) for number in range(40)]
+    for path in paths:
+        path.write_bytes(content)
+    before = fingerprints.of_files([*map(str, paths)])
+    assert fingerprints.of_files([*map(str, paths)]) == before
+    for number, changed in (
+        (0, b"1" + content[1:]),
+        (17, content[1:] + b"1"),
+        (39, content + b"\0"),
+        (39, content[1:]),
+    ):
+        paths[number].write_bytes(changed)
+        assert fingerprints.of_files([*map(str, paths)]) != before
+        paths[number].write_bytes(content)
+    assert fingerprints.of_files([*map(str, paths)]) == before
+    assert fingerprints.of_files([*map(str, paths[1:])]) != before
+
+
 def test_arrays_differ_by_name_shape_dtype_and_value():
     values = np.arange(6, dtype=np.int32)
     different = [

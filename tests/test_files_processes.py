@@ -9,7 +9,7 @@ import pytest
 from conftest import run_python
 from forks import own_id
 
-from bert.files.processes import Workers
+from bert.files.processes import Workers, in_threads
 
 
 def test_results_come_in_order_whatever_the_number_of_processes():
@@ -18,6 +18,20 @@ def test_results_come_in_order_whatever_the_number_of_processes():
     for num_processes in (1, 2):
         with Workers(num_processes, state) as workers:
             assert list(workers.map(operator.getitem, items)) == state
+
+
+def test_results_of_threads_come_in_order_until_one_fails():
+    taken = []
+
+    def invert(item):
+        taken.append(item)
+        return 1 / (item - 50)
+
+    results = in_threads(invert, range(1000))
+    assert [next(results) for _ in range(50)] == [1 / (item - 50) for item in range(50)]
+    with pytest.raises(ZeroDivisionError):
+        next(results)
+    assert 51 <= len(taken) < 100
 
 
 def test_items_are_taken_as_results_are_asked_for():

@@ -7,14 +7,15 @@ import tensorflow as tf
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bert.files import records as files_records
 from bert.files.paths import index_path
 from bert.files.records import (
     Index,
     decode_index,
+    decode_record,
     encode_example,
     encode_examples,
     encode_index,
+    encode_record,
     write_records,
 )
 
@@ -77,16 +78,16 @@ def test_records_are_written_as_tensorflow_does(tmp_path_factory, records):
     assert (folder / "ours").read_bytes() == (folder / "theirs").read_bytes()
 
 
-def test_many_and_long_records_are_written_in_parts(tmp_path, monkeypatch):
-    monkeypatch.setattr(files_records, "_BATCH_BYTES", 1 << 12)
-    monkeypatch.setattr(files_records, "_BATCH_RECORDS", 7)
-    records = [struct.pack("<I", i) * (i % 50 * (i % 3)) for i in range(300)] + [b"x" * 9001]
-    path = str(tmp_path / "r.tfrecord")
-    with write_records([path]) as [writer]:
-        for record in records:
-            writer.write(record)
-            assert len(writer._waiting) < 7
-    assert list(tf.data.TFRecordDataset(path).as_numpy_iterator()) == records
+@given(st.binary(max_size=70), st.data())
+def test_a_record_with_a_flipped_bit_or_another_length_is_none(record, data):
+    stored = encode_record(record)
+    assert decode_record(stored) == record
+    place = data.draw(st.integers(0, 8 * len(stored) - 1))
+    changed = bytearray(stored)
+    changed[place // 8] ^= 1 << place % 8
+    assert decode_record(bytes(changed)) is None
+    assert decode_record(stored[:-1]) is None
+    assert decode_record(stored + b"0") is None
 
 
 @given(st.lists(st.binary(max_size=70), max_size=40), st.integers(1, 3))

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import os
 import random
@@ -29,6 +30,8 @@ from script_runs import ScriptRun, finish_beside_killed
 import modeling
 import run_pretraining
 from bert.files import records as files_records
+from bert.files.paths import index_path
+from bert.tasks.pretraining import fit
 from bert.tasks.pretraining.outcome import tell_whether_learned
 from bert.weights import checkpoint
 
@@ -456,10 +459,20 @@ def test_wrong_input_ends_with_one_line_that_names_it(
     with pytest.raises((ValueError, ArithmeticError, OSError), match=message) as caught:
         run_pretraining.run(settings)
     assert "\n" not in str(caught.value)
-    # All but a record in the middle is found before anything is written.
+    # All but a record in the middle is found before anything is written. The index of records that
+    # are whole stays, for the next start.
     if "wrong record" not in kind:
         left = set(tmp_path.rglob("*")) - before
-        assert left <= {tmp_path / "output"}
+        assert {path for path in left if path.suffix != ".index"} <= {tmp_path / "output"}
+
+
+def test_records_without_an_index_get_one_but_by_a_check(pretraining_run, tmp_path):
+    settings = pretraining_run(num_train_steps=1)
+    index = Path(index_path(settings.input_file))
+    fit.open_evaluation(dataclasses.replace(settings, check=True), {})
+    assert not index.exists()
+    run_pretraining.run(settings)
+    assert files_records.fits(files_records.read_index(settings.input_file), settings.input_file)
 
 
 def script(folder, *flags, **more):

@@ -1,5 +1,6 @@
 import gzip
 import os
+import resource
 from itertools import chain
 
 import numpy as np
@@ -17,6 +18,7 @@ from conftest import (
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bert.files import records as files_records
 from bert.files.paths import match_files
 from bert.tasks.pretraining.heads import pretraining_features
 from bert.training.batches import (
@@ -83,11 +85,12 @@ def assert_same_batches(ones, others):
 @given(
     count=st.integers(1, 40),
     batch_size=st.integers(1, 50),
+    block=st.integers(0, 60),
     seed=st.integers(0, 2**31),
     data=st.data(),
 )
-def test_every_epoch_reads_every_record_once(count, batch_size, seed, data):
-    batches = Batches(_Numbers(count), {}, batch_size, seed)
+def test_every_epoch_reads_every_record_once(count, batch_size, block, seed, data):
+    batches = Batches(_Numbers(count), {}, batch_size, seed, shuffle_block=block)
     epochs = data.draw(st.integers(1, 4))
     steps = -(-epochs * count // batch_size)
     numbers = np.concatenate([batches.numbers(step) for step in range(steps)])
@@ -97,10 +100,15 @@ def test_every_epoch_reads_every_record_once(count, batch_size, seed, data):
         assert sorted(seen) == list(range(count))
 
 
-@given(count=st.integers(1, 40), batch_size=st.integers(1, 50), step=st.integers(0, 10**6))
-def test_order_is_a_function_of_seed_and_step(count, batch_size, step):
-    fresh = Batches(_Numbers(count), {}, batch_size, 7)
-    used = Batches(_Numbers(count), {}, batch_size, 7)
+@given(
+    count=st.integers(1, 40),
+    batch_size=st.integers(1, 50),
+    block=st.integers(0, 60),
+    step=st.integers(0, 10**6),
+)
+def test_order_is_a_function_of_seed_and_step(count, batch_size, block, step):
+    fresh = Batches(_Numbers(count), {}, batch_size, 7, shuffle_block=block)
+    used = Batches(_Numbers(count), {}, batch_size, 7, shuffle_block=block)
     for other in (step + 1, 0, step):
         used.numbers(other)
     np.testing.assert_array_equal(fresh.numbers(step), used.numbers(step))
@@ -123,10 +131,11 @@ def test_order_never_changes_between_versions():
     assert batches.numbers(1).tolist() == [4, 1, 8, 3, 6, 0, 1, 2]
 
 
-def test_batches_hold_the_records_of_their_numbers(file, features, examples):
-    batches = make_batches([file], features, 4, seed=3)
+@pytest.mark.parametrize("block", [0, 3])
+def test_batches_hold_the_records_of_their_numbers(file, features, examples, block):
+    batches = Batches(Records([file, file]), features, 4, 3, shuffle_block=block)
     for step, batch in enumerate(read_all(batches, 0, 6)):
-        numbers = batches.numbers(step)
+        numbers = batches.numbers(step) % 10
         assert_same_batches([batch], [{name: values[numbers] for name, values in examples.items()}])
         assert batches.serialized(step) == [
             serialize(split_examples(examples)[number]) for number in numbers
@@ -169,6 +178,24 @@ def test_several_files_are_read_as_one(tmp_path, features, examples):
         read_all(make_batches(files, features, 4, seed=5), 0, 5),
         read_all(make_batches([one], features, 4, seed=5), 0, 5),
     )
+
+
+def test_more_files_may_be_given_than_may_be_open(tmp_path, examples):
+    file = str(tmp_path / "train.tfrecord")
+    with files_records.write_records([file], {}) as (writer,):
+        for example in split_examples(examples):
+            writer.write(serialize(example))
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    open_files = max(map(int, os.listdir("/dev/fd"))) + 1
+    resource.setrlimit(resource.RLIMIT_NOFILE, (open_files + 40, limits[1]))
+    try:
+        records = Records([file] * 80)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert len(records) == 800
+    assert records.read([799, 12, 13, 12, 0]) == [
+        serialize(split_examples(examples)[number]) for number in (9, 2, 3, 2, 0)
+    ]
 
 
 def test_files_may_be_on_any_file_system(features, examples):

@@ -1,5 +1,7 @@
+import contextlib
 import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 
 from bert.files import records as files_records
 from bert.files.paths import index_path
+from bert.files.records import find_making
 from bert.training.record_file import RecordFile
 
 RECORDS = [bytes([number]) * (number * 7 % 50) for number in range(20)]
@@ -69,6 +72,86 @@ def test_every_flipped_bit_is_found(path, place, bit):
         RecordFile(str(path))
 
 
+@given(st.integers(0, sum(SIZES) - 1), st.integers(0, 7))
+def test_with_an_index_every_flipped_bit_is_found_where_its_record_is_read(path, place, bit):
+    content = bytearray(_content(write_indexed(path)))
+    content[place] ^= 1 << bit
+    path.write_bytes(content)
+    damaged = int(np.searchsorted(np.cumsum(SIZES), place, side="right"))
+    start = (np.cumsum(SIZES) - SIZES)[damaged]
+    is_at_a_spot = damaged in (0, 10, 19) and place < start + 12
+    with contextlib.ExitStack() as stack:
+        stack.callback(os.remove, index_path(str(path)))
+        if is_at_a_spot:
+            message = "must be a whole, uncompressed TFRecord file"
+            stack.enter_context(pytest.raises(ValueError, match=message))
+        file = RecordFile(str(path))
+    if is_at_a_spot:
+        return
+    for number, record in enumerate(RECORDS):
+        if number != damaged:
+            assert file[number] == record
+            continue
+        with pytest.raises(ValueError, match=f"^Record {number} of '.*x' must be as its") as caught:
+            file[number]
+        assert "\n" not in str(caught.value)
+
+
+def test_an_index_of_another_file_of_that_size_is_told_where_it_is_wrong(tmp_path):
+    path = write_indexed(tmp_path / "x")
+    others = [*RECORDS]
+    others[3:5] = others[4:2:-1]
+    write_records(path, others)
+    file = RecordFile(path)
+    assert file[2] == others[2]
+    for number in (3, 4):
+        with pytest.raises(ValueError, match=f"^Record {number} of .*is to be deleted") as caught:
+            file[number]
+        assert index_path(path) in str(caught.value)
+    os.remove(index_path(path))
+    assert read_all(path) == others
+
+
+@pytest.mark.parametrize("place", ["{}/x", "ram://test_training_record_file{}/x"])
+def test_an_index_is_left_for_the_next_start_where_it_is_asked_for(tmp_path, place):
+    path = place.format(tmp_path)
+    tf.io.gfile.makedirs(os.path.dirname(path))
+    write_records(path, RECORDS)
+    assert read_all(path) == RECORDS
+    assert not tf.io.gfile.exists(index_path(path))
+    with ThreadPoolExecutor(8) as pool:
+        files = list(pool.map(lambda _: RecordFile(path, leaves_index=True), range(8)))
+    assert all(file.read(0, 20) == RECORDS for file in files)
+    left = sorted(tf.io.gfile.listdir(os.path.dirname(path)))
+    assert left == [".x.index", "x"]
+    index = files_records.read_index(path)
+    assert (index.ends.tolist(), index.made_with) == (np.cumsum(SIZES).tolist(), {})
+    # Were all of it read again, this would be found.
+    with tf.io.gfile.GFile(path, "rb") as reader:
+        content = bytearray(reader.read())
+    content[sum(SIZES[:4]) - 5] ^= 1
+    tf.io.gfile.remove(path)
+    with tf.io.gfile.GFile(path, "wb") as writer:
+        writer.write(bytes(content))
+    file = RecordFile(path)
+    assert file.read(4, 20) == RECORDS[4:]
+    with pytest.raises(ValueError, match=r"^Record 3 of"):
+        file.read(0, 20)
+
+
+def test_an_index_that_does_not_fit_is_replaced_and_one_that_cannot_be_written_is_not_missed(
+    tmp_path, log
+):
+    path = write_indexed(tmp_path / "x")
+    write_records(path, RECORDS[5:])
+    assert RecordFile(path, leaves_index=True).read(0, 15) == RECORDS[5:]
+    assert files_records.read_index(path).ends.tolist() == np.cumsum(SIZES[5:]).tolist()
+    os.remove(index_path(path))
+    os.mkdir(index_path(path))
+    assert RecordFile(path, leaves_index=True).read(0, 15) == RECORDS[5:]
+    assert any(f"{index_path(path)} is not written" in message for message in log.messages)
+
+
 def test_damage_behind_many_records_is_counted_to_the_record(tmp_path, monkeypatch):
     monkeypatch.setattr("bert.training.record_file._AT_ONCE", 8)
     path = tmp_path / "x"
@@ -92,16 +175,16 @@ def test_a_file_cut_where_a_record_ends_is_told_by_its_index(tmp_path, num_left)
 
 def test_a_whole_file_says_how_it_was_made(tmp_path):
     path = write_indexed(tmp_path / "x")
-    assert RecordFile(path).made_with == {"seed": 5}
-    assert RecordFile(write_records(tmp_path / "other", RECORDS)).made_with == {}
+    assert find_making(path) == {"seed": 5}
+    assert find_making(write_records(tmp_path / "other", RECORDS)) == {}
     moved = tmp_path / "moved"
     os.rename(path, moved)
-    assert RecordFile(str(moved)).made_with == {}
+    assert find_making(str(moved)) == {}
 
 
 def test_an_index_on_another_file_system_is_read():
     path = write_indexed("ram://test_training_record_file/x")
-    assert RecordFile(path).made_with == {"seed": 5}
+    assert find_making(path) == {"seed": 5}
     assert read_all(path) == RECORDS
     tf.io.gfile.remove(path)
     write_records(path, RECORDS[:7])
@@ -114,7 +197,7 @@ def test_the_index_of_another_file_does_no_harm(tmp_path, log, others):
     path = write_indexed(tmp_path / "x")
     write_records(path, others)
     assert read_all(path) == others
-    assert RecordFile(path).made_with == {}
+    assert find_making(path) == {}
     assert f"{path} is not the file that {index_path(path)} was written for." in log.messages
 
 

@@ -1,4 +1,4 @@
-"""Work on many items in several processes, its results in order."""
+"""Work on many items in several processes or threads, its results in order."""
 
 import collections
 import contextlib
@@ -21,6 +21,28 @@ Result = TypeVar("Result")
 
 # Items that wait or are done ahead of the one asked for, per process.
 _AHEAD = 3
+
+
+# Threads that wait for disks or networks.
+_WAITING = 16
+
+
+def in_threads(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+    """Yields what a function that mostly waits makes of each item, several at a time, in order.
+
+    Of several exceptions, that of the first item is raised, and no more items are begun.
+    """
+    waiting: collections.deque[futures.Future[Result]] = collections.deque()
+    pool = futures.ThreadPoolExecutor(_WAITING)
+    try:
+        for item in items:
+            waiting.append(pool.submit(function, item))
+            if len(waiting) > _WAITING:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def usable_cores() -> int:

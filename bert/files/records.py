@@ -14,25 +14,44 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
+import google_crc32c
 import numpy as np
 from absl import logging
 
 from bert.files.durable import replace_files
-from bert.files.paths import file_size, index_path, is_file, open_file, read_file
+from bert.files.paths import file_size, index_path, is_file, open_file, os_errors, read_file
 
 # A record in its file is its length (8 bytes), a checksum of that (4), the record, a checksum of it
 # (4).
 RECORD_HEADER, RECORD_FOOTER = 12, 4
 
-# A batch of records shares its arithmetic; these bound what waits for it.
-_BATCH_RECORDS = 1024
-_BATCH_BYTES = 1 << 24
+
+@functools.lru_cache(maxsize=1 << 14)
+def record_header(length: int) -> bytes:
+    """Returns what precedes a record of so many bytes in its file."""
+    packed = struct.pack("<Q", length)
+    return packed + _masked_checksum(packed)
+
+
+def encode_record(record: bytes) -> bytes:
+    """Returns what a file in the TFRecord format holds for one record."""
+    return b"".join([record_header(len(record)), record, _masked_checksum(record)])
+
+
+def decode_record(stored: bytes) -> bytes | None:
+    """Returns the record that `encode_record` made these bytes of; None where they are damaged."""
+    record = stored[RECORD_HEADER:-RECORD_FOOTER]
+    return record if encode_record(record) == stored else None
+
+
+def _masked_checksum(content: bytes) -> bytes:
+    """Returns the CRC-32C of some bytes, masked as TFRecord asks."""
+    crc = google_crc32c.value(content)
+    return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
 
 
 class RecordWriter:
     """Writes records to a file in the TFRecord format.
-
-    Checksums of many records take hardly longer than one, so records wait until there are many.
 
     Attributes:
       sizes: Bytes that each record takes in the file.
@@ -41,38 +60,17 @@ class RecordWriter:
     def __init__(self, file: BinaryIO) -> None:
         self.sizes = array.array("Q")
         self._file = file
-        self._waiting: list[bytes] = []
-        self._longest = 0
 
     def write(self, record: bytes) -> None:
         """Takes one serialized record."""
-        self._waiting.append(record)
-        self.sizes.append(RECORD_HEADER + len(record) + RECORD_FOOTER)
-        self._longest = max(self._longest, len(record))
-        if len(self._waiting) >= _BATCH_RECORDS or (
-            len(self._waiting) * self._longest >= _BATCH_BYTES
-        ):
-            self.flush()
+        stored = encode_record(record)
+        self._file.write(stored)
+        self.sizes.append(len(stored))
 
     def join(self, content: bytes, sizes: Sequence[int]) -> None:
         """Takes what another writer has written, and the sizes of its records."""
-        self.flush()
         self._file.write(content)
         self.sizes.extend(sizes)
-
-    def flush(self) -> None:
-        """Hands everything to the file."""
-        lengths = [struct.pack("<Q", len(record)) for record in self._waiting]
-        parts = zip(
-            lengths,
-            _masked_checksums(lengths),
-            self._waiting,
-            _masked_checksums(self._waiting),
-            strict=True,
-        )
-        self._file.write(b"".join([piece for record in parts for piece in record]))
-        self._waiting.clear()
-        self._longest = 0
 
     def encode_index(self, made_with: Mapping[str, Any]) -> bytes:
         """Returns the bytes of the index of all that was written."""
@@ -95,12 +93,13 @@ def write_records(
     with replace_files([*paths, *map(index_path, indexed)]) as files:
         writers = [RecordWriter(file) for file in files[: len(paths)]]
         yield writers
-        for writer in writers:
-            writer.flush()
         if made_with is not None:
             for writer, file in zip(writers, files[len(paths) :], strict=True):
                 file.write(writer.encode_index(made_with))
 
+
+# Of a first record, so many bytes are looked at.
+_MOST_BYTES = 1 << 24
 
 # The form of an index; another one is not read.
 _INDEX_FORM = 1
@@ -140,14 +139,17 @@ def decode_index(content: bytes) -> Index:
     values = json.loads(head)
     if values["form"] != _INDEX_FORM:
         raise ValueError(f"its form must be {_INDEX_FORM}. Received {values['form']!r}.")
-    return Index(np.frombuffer(ends, "<i8"), values["made_with"])
+    index = Index(np.frombuffer(ends, "<i8"), values["made_with"])
+    if np.any(np.diff(index.ends, prepend=0) < RECORD_HEADER + RECORD_FOOTER):
+        raise ValueError("its records must be one behind the other.")
+    return index
 
 
 def read_index(path: str) -> Index | None:
     """Returns the index beside a TFRecord file; None where there is none that can be read."""
     place = index_path(path)
     if not is_file(place):
-        logging.debug("There is no %s: records that are missing cannot be told.", place)
+        logging.debug("There is no %s.", place)
         return None
     try:
         return decode_index(read_file(place))
@@ -156,64 +158,59 @@ def read_index(path: str) -> Index | None:
         return None
 
 
-def find_making(path: str) -> Mapping[str, Any]:
-    """Returns how the records of a file were made, {} where nothing beside it says so.
+def fits(index: Index, path: str) -> bool:
+    """Returns whether an index can be that of a TFRecord file.
 
-    The file itself is not read: an index that was written for another one is told by the size.
+    The file must have its size, and records of its lengths where it says that the first, the middle
+    and the last one are. No more of the file is read.
     """
+    ends = index.ends
+    if file_size(path) != (int(ends[-1]) if len(ends) else 0):
+        return False
+    with os_errors(path), open_file(path) as file:
+        for number in sorted({0, len(ends) // 2, len(ends) - 1} if len(ends) else ()):
+            start = int(ends[number - 1]) if number else 0
+            file.seek(start)
+            length = int(ends[number]) - start - RECORD_HEADER - RECORD_FOOTER
+            if file.read(RECORD_HEADER) != record_header(length):
+                return False
+    return True
+
+
+def leave_index(path: str, ends: np.ndarray) -> None:
+    """Writes an index of records of unknown making, so that none has to look for them again.
+
+    It appears whole, whoever else does the same. Where it cannot be written, all goes on without.
+
+    Args:
+      path: The TFRecord file.
+      ends: As in `Index`.
+    """
+    try:
+        with replace_files([index_path(path)]) as (file,):
+            file.write(encode_index(Index(ends, {})))
+    except OSError as error:
+        logging.info(
+            "%s is not written, so the next start reads the records again: %s",
+            index_path(path),
+            error,
+        )
+
+
+def find_making(path: str) -> Mapping[str, Any]:
+    """Returns how the records of a file were made, {} where nothing beside it says so."""
     index = read_index(path)
-    if index is None or int(index.ends[-1] if len(index.ends) else 0) != file_size(path):
-        return {}
-    return index.made_with
+    return index.made_with if index is not None and fits(index, path) else {}
 
 
 def has_feature(path: str, name: str) -> bool:
     """Returns whether a file begins with a record of the TFRecord format that has this feature."""
     with open_file(path) as file:
-        head = file.read(12)
-        if len(head) < 12 or _masked_checksums([head[:8]]) != [head[8:]]:
+        head = file.read(RECORD_HEADER)
+        length = int.from_bytes(head[:8], "little")
+        if head != record_header(length):
             return False
-        (length,) = struct.unpack("<Q", head[:8])
-        return _named(name) in file.read(min(length, _BATCH_BYTES))
-
-
-@functools.cache
-def _checksum_tables() -> tuple[np.ndarray, np.ndarray]:
-    """Returns what CRC-32C makes of 2 bytes that 0 or 2 further bytes follow."""
-    tables = []
-    state = np.arange(1 << 16)
-    for _ in range(2):
-        for _ in range(16):
-            state = (state >> 1) ^ (state & 1) * 0x82F63B78
-        tables.append(state)
-    return tables[0], tables[1]
-
-
-def _masked_checksums(messages: Sequence[bytes]) -> list[bytes]:
-    """Returns the CRC-32C of each message, masked as TFRecord asks, as 4 bytes."""
-    if not messages:
-        return []
-    near, far = _checksum_tables()
-    longest = max(map(len, messages))
-    words = -(-longest // 4)
-    # Zeros in front leave a state of zero as it is. So all messages end together, and go through
-    # the register side by side, 4 bytes a step.
-    aligned = b"".join([message.rjust(4 * words, b"\0") for message in messages])
-    columns = np.frombuffer(aligned, "<u4").reshape(len(messages), words).T.astype(np.int64)
-    state = np.zeros(len(messages), np.int64)
-    for column in columns:
-        state ^= column
-        # `wrap` saves the check of bounds, which would be most of the time.
-        state = far.take(state & 0xFFFF, mode="wrap") ^ near.take(state >> 16, mode="wrap")
-    # The register ought to begin with ones. It is linear, so what becomes of them is added here.
-    ones = [0xFFFFFFFF]
-    small = near[:: 1 << 8].tolist()
-    for _ in range(longest):
-        ones.append(small[ones[-1] & 0xFF] ^ (ones[-1] >> 8))
-    crc = state ^ [ones[len(message)] for message in messages] ^ 0xFFFFFFFF
-    masked = (crc >> 15 | crc << 17) + 0xA282EAD8
-    packed = (masked & 0xFFFFFFFF).astype("<u4").tobytes()
-    return [packed[start : start + 4] for start in range(0, len(packed), 4)]
+        return _named(name) in file.read(min(length, _MOST_BYTES))
 
 
 def encode_example(features: Mapping[str, Sequence[int] | Sequence[float]]) -> bytes:

@@ -6,6 +6,7 @@ A record is a serialized `tf.train.Example` in a TFRecord file (original: run_pr
 import copy
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -14,7 +15,11 @@ import tensorflow as tf
 from absl import logging
 from google.protobuf.message import DecodeError
 
+from bert.files.machine import allow_open_files
+from bert.files.places import is_remote
+from bert.files.processes import in_threads
 from bert.files.records import encode_examples, write_records
+from bert.training.blocks import BlockOrder, BlockReader
 from bert.training.record_file import RecordFile
 
 T = TypeVar("T")
@@ -112,21 +117,28 @@ def check_record(serialized: bytes, features: Mapping[str, Feature], place: str)
             raise ValueError(f"{place}: `{name}` must be {feature.range}. It has {wrong[0]}{hint}")
 
 
+def _read_range(of: tuple[RecordFile, int, int]) -> list[bytes]:
+    file, first, end = of
+    return file.read(first, end)
+
+
 class Records:
     """The records of some TFRecord files, each reachable by its number.
 
     Args:
       files: Paths that `tf.io.gfile` reads.
+      leaves_index: Whether to leave an index beside a file that has none, as `RecordFile`.
 
     Raises:
-      ValueError: where a file is damaged, or there is no record at all.
+      ValueError: where a file is not whole, or there is no record at all.
     """
 
-    def __init__(self, files: Sequence[str]) -> None:
+    def __init__(self, files: Sequence[str], *, leaves_index: bool = False) -> None:
+        allow_open_files(len(files))
         self.files = []
-        for file in files:
-            self.files.append(RecordFile(file))
-            logging.info("%s holds %d records.", file, len(self.files[-1]))
+        for file in in_threads(lambda path: RecordFile(path, leaves_index=leaves_index), files):
+            self.files.append(file)
+            logging.info("%s holds %d records.", file.path, len(file))
         self._first = np.cumsum([0, *map(len, self.files)])
         if not len(self):
             raise ValueError(f"The input files must hold records. There are none in {[*files]}.")
@@ -140,8 +152,32 @@ class Records:
         return index, number - int(self._first[index])
 
     def __getitem__(self, number: int) -> bytes:
-        index, record = self._locate(number)
-        return self.files[index][record]
+        return self.read([number])[0]
+
+    def read(self, numbers: Sequence[int] | np.ndarray) -> list[bytes]:
+        """Returns the records with these numbers; what is side by side in a file is read at once.
+
+        Raises:
+          ValueError: where one cannot be read, or is not as it was written.
+        """
+        if not len(numbers):
+            return []
+        wanted, places = np.unique(numbers, return_inverse=True)
+        files = np.searchsorted(self._first, wanted, side="right") - 1
+        cuts = np.flatnonzero((np.diff(wanted) > 1) | (np.diff(files) > 0)) + 1
+        first = np.concatenate([[0], cuts])
+        inside = wanted - self._first[files]
+        ranges = zip(
+            [self.files[index] for index in files[first].tolist()],
+            inside[first].tolist(),
+            (inside[np.append(cuts, len(wanted)) - 1] + 1).tolist(),
+            strict=True,
+        )
+        # Elsewhere, most of the time goes by until an answer begins.
+        waits = any(is_remote(file.path) for file in self.files)
+        read = in_threads(_read_range, ranges) if waits else map(_read_range, ranges)
+        records = list(itertools.chain.from_iterable(read))
+        return [records[place] for place in places.tolist()]
 
     def place(self, number: int) -> str:
         """Returns where a record is, for messages; records of a file count from 0."""
@@ -150,12 +186,12 @@ class Records:
 
     def check_first(self, features: Mapping[str, Feature]) -> None:
         """Checks the first record of every file."""
-        for number in self._first[:-1][np.diff(self._first) > 0]:
-            self.check(int(number), features)
+        self.check(self._first[:-1][np.diff(self._first) > 0], features)
 
-    def check(self, number: int, features: Mapping[str, Feature]) -> None:
-        """Checks one record, as `check_record`."""
-        check_record(self[number], features, self.place(number))
+    def check(self, numbers: np.ndarray, features: Mapping[str, Feature]) -> None:
+        """Checks some records, as `check_record`."""
+        for number, record in zip(numbers.tolist(), self.read(numbers), strict=True):
+            check_record(record, features, self.place(number))
 
 
 # Out of how many batches' records one batch is formed by length: enough for hardly any padding, few
@@ -187,12 +223,16 @@ class Batches:
     permutation is cut into pools, each pool is sorted by length and cut into batches, and the
     batches are shuffled. In evaluation, all records are sorted; `numbers` tells whose turn it is.
 
+    Given a block, training reads blocks of consecutive records, as `blocks` says.
+
     Args:
       records: Where to read.
       features: What every record must be; each is checked as it is read.
       batch_size: Records per step, over all replicas.
       seed: Seed of the permutations, or None.
       lengths: Length of each record in tokens, or None.
+      shuffle_block: Records of a block that are read together, where there are no lengths; 0 for
+        reading each record where it is.
       trim: Whether to cut off what is padding in a whole batch. This changes no result, up to
         rounding and dropout masks.
     """
@@ -205,8 +245,10 @@ class Batches:
         seed: int | None = None,
         *,
         lengths: np.ndarray | None = None,
+        shuffle_block: int = 0,
         trim: bool = False,
     ) -> None:
+        assert not shuffle_block or lengths is None
         self.records = records
         self.features = features
         self.batch_size = batch_size
@@ -215,13 +257,19 @@ class Batches:
         self.trim = trim
         # Of those that there are, every so many are its own, from one of them on.
         self._every, self._first = 1, 0
-        self._epoch_order = functools.lru_cache(maxsize=2)(self._permutation)
+        self._permuted = functools.lru_cache(maxsize=2)(self._permutation)
+        self._epoch_numbers = self._permuted_numbers
+        self._block = min(shuffle_block, len(records)) if seed is not None else 0
+        if seed is not None and self._block:
+            self._epoch_numbers = BlockOrder(len(records), self._block, seed).numbers
 
     def _permutation(self, epoch: int) -> np.ndarray:
         assert self.seed is not None
         # RandomState, because numpy promises that its stream never changes.
         rng = np.random.RandomState([self.seed, epoch])
-        order = rng.permutation(len(self.records))
+        count = len(self.records)
+        order = np.arange(count, dtype=np.uint32 if count <= 1 << 32 else np.int64)
+        rng.shuffle(order)
         if self.lengths is None:
             return order
         # The last epoch's last batch is completed first; this epoch's last one may stay incomplete.
@@ -232,6 +280,9 @@ class Batches:
         by_length = [pool[np.argsort(self.lengths[pool], kind="stable")] for pool in pools]
         batches = np.concatenate([order[:0], *by_length]).reshape(-1, self.batch_size)
         return np.concatenate([order[:start], rng.permutation(batches).ravel(), order[end:]])
+
+    def _permuted_numbers(self, epoch: int, places: np.ndarray) -> np.ndarray:
+        return self._permuted(epoch)[places]
 
     @functools.cached_property
     def _evaluation_order(self) -> np.ndarray:
@@ -257,12 +308,18 @@ class Batches:
             return self._evaluation_order[start : start + self.batch_size]
         epochs, places = np.divmod(np.arange(start, start + self.batch_size), len(self.records))
         return np.concatenate(
-            [self._epoch_order(int(e))[places[epochs == e]] for e in np.unique(epochs)]
+            [self._epoch_numbers(int(e), places[epochs == e]) for e in np.unique(epochs)]
         )
+
+    @functools.cached_property
+    def _read(self) -> Callable[[np.ndarray], list[bytes]]:
+        if self._block:
+            return BlockReader(self.records.read, len(self.records), self._block)
+        return self.records.read
 
     def serialized(self, step: int) -> list[bytes]:
         """Returns the records that the step reads."""
-        return [self.records[int(number)] for number in self.numbers(step)]
+        return self.records.read(self.numbers(step))
 
     @property
     def signature(self) -> dict[str, tf.TensorSpec]:
@@ -301,8 +358,7 @@ class Batches:
                 batch = next(iterator)
             # A message of TensorFlow's may quote bytes that are no text.
             except (tf.errors.OpError, UnicodeDecodeError):
-                for number in self.numbers(step):
-                    self.records.check(int(number), self.features)
+                self.records.check(self.numbers(step), self.features)
                 raise
             yield batch
 
@@ -317,7 +373,7 @@ class Batches:
             step, replica = divmod(int(index), here)
             start = (context.input_pipeline_id * here + replica) * share
             numbers = self.numbers(first_step + step)[start : start + share]
-            return np.array([self.records[int(number)] for number in numbers], object)
+            return np.array(self._read(numbers), object)
 
         indices = tf.data.Dataset.range((end_step - first_step) * here)
         serialized = indices.map(

@@ -1,102 +1,128 @@
 """A TFRecord file in which each record is reached by its number.
 
-What is wrong with the file is told when it is opened, and when it changes while it is read.
+That the file is whole is told when it is opened, what is wrong with a record when it is read, and
+whatever changes in between.
 """
 
+import itertools
 import os
 import re
-import shutil
-import tempfile
 import threading
 import weakref
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert.files.paths import index_path
+from bert.files.paths import file_size, index_path, open_file, os_errors
 from bert.files.places import is_remote
-from bert.files.records import RECORD_FOOTER, RECORD_HEADER, read_index
+from bert.files.records import (
+    RECORD_FOOTER,
+    RECORD_HEADER,
+    Index,
+    decode_record,
+    fits,
+    leave_index,
+    read_index,
+)
+
+_REMEDY = "Restore it, or make it again; then the same command goes on."
 
 
 class RecordFile:
-    """The records of a file, of which 8 bytes each are kept in memory.
+    """The records of a file, of which 4 bytes each are kept in memory, beyond 4 GB 8.
 
-    Opening reads the whole file once and checks its checksums; where `write_records` has left an
-    index beside it, also that no record is missing. A file that is not local is copied to a
-    temporary folder first.
+    Where the index beside the file fits it, opening reads no more than that. Elsewhere the whole
+    file is read once, to find the records and to check them. What is not local is read by range.
 
     Args:
       path: That `tf.io.gfile` reads.
-
-    Attributes:
-      path: As given.
-      made_with: What the index says of how the records were made, {} where there is none.
+      leaves_index: Whether to write an index where there is none that fits, for the next start.
 
     Raises:
       ValueError: where the file cannot be read, or is not whole.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, leaves_index: bool = False) -> None:
         self.path = path
         self._lock = threading.Lock()
         try:
-            self._local = self._copy() if is_remote(path) else path
-            # Read, and not mapped into memory: there, a file that is cut ends the process.
-            self._file = open(self._local, "rb", buffering=0)  # noqa: SIM115
-            weakref.finalize(self, self._file.close)
+            # Read, and not mapped into memory: there, a file that is cut ends the process. One that
+            # is not local is opened for each read: TensorFlow would keep 512 KB for each.
+            self._file: Any = None if is_remote(path) else open(path, "rb", buffering=0)  # noqa: SIM115
+            if self._file is not None:
+                weakref.finalize(self, self._file.close)
             self._state = self._find_state()
+            ends = _find_ends(path, leaves_index=leaves_index)
         except (OSError, tf.errors.OpError) as error:
             raise _unreadable(path, error) from error
-        self._ends = _find_ends(self._local, path)
-        self.made_with = _check_index(path, self._ends)
-
-    def _copy(self) -> str:
-        folder = tempfile.mkdtemp(prefix="bert-records-")
-        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-        copy = os.path.join(folder, os.path.basename(self.path))
-        tf.io.gfile.copy(self.path, copy)
-        return copy
+        self._ends = ends.astype(np.uint32 if not len(ends) or ends[-1] < 1 << 32 else np.int64)
 
     def __len__(self) -> int:
         return len(self._ends)
 
     def __getitem__(self, number: int) -> bytes:
-        start = int(self._ends[number - 1]) if number else 0
-        size = int(self._ends[number]) - start - RECORD_HEADER - RECORD_FOOTER
+        return self.read(number, number + 1)[0]
+
+    def read(self, first: int, end: int) -> list[bytes]:
+        """Returns the records with the numbers in [first, end), read at once.
+
+        Raises:
+          ValueError: where they cannot be read, or are not as they were written.
+        """
+        bounds = [int(self._ends[first - 1]) if first else 0, *self._ends[first:end].tolist()]
+        content = self._read_range(bounds[0], bounds[-1])
+        records = []
+        for number, (start, stop) in enumerate(itertools.pairwise(bounds), first):
+            record = decode_record(content[start - bounds[0] : stop - bounds[0]])
+            if record is None:
+                raise ValueError(
+                    f"Record {number} of {self.path!r} must be as its checksums say. It is damaged "
+                    f"between the bytes {start} and {stop}, or {index_path(self.path)!r} is the "
+                    f"index of another file and is to be deleted. {_REMEDY}"
+                )
+            records.append(record)
+        return records
+
+    def _read_range(self, start: int, stop: int) -> bytes:
         try:
+            if self._file is None:
+                with os_errors(self.path), open_file(self.path) as file:
+                    file.seek(start)
+                    return file.read(stop - start)
             with self._lock:
-                self._file.seek(start + RECORD_HEADER)
-                record = self._file.read(size)
+                self._file.seek(start)
+                content = self._file.read(stop - start)
             state = self._find_state()
         except OSError as error:
             raise _unreadable(self.path, error) from error
         if state == self._state:
-            return record
+            return content
         self._check_again(state)
-        return self[number]
+        return self._read_range(start, stop)
 
-    def _find_state(self) -> tuple[int, int]:
+    def _find_state(self) -> tuple[int, int] | None:
+        """Returns what changes when somebody writes to the file; None where it is not local."""
+        if self._file is None:
+            return None
         status = os.fstat(self._file.fileno())
         return status.st_size, status.st_mtime_ns
 
-    def _check_again(self, state: tuple[int, int]) -> None:
+    def _check_again(self, state: tuple[int, int] | None) -> None:
         """Checks a file that was written to since it was opened.
 
         Raises:
           ValueError: where it is not whole, or holds other records.
         """
-        remedy = "Restore it, or make it again; then the same command goes on."
         try:
-            ends = _find_ends(self._local, self.path)
+            ends = _scan(self.path)
         except ValueError as error:
-            raise ValueError(f"It was written to while it was read. {error} {remedy}") from error
+            raise ValueError(f"It was written to while it was read. {error} {_REMEDY}") from error
         if not np.array_equal(ends, self._ends):
             raise ValueError(
                 f"{self.path!r} must stay as it is while it is read. It had {len(self)} records "
-                f"and has others now, {len(ends)}. {remedy}"
+                f"and has others now, {len(ends)}. {_REMEDY}"
             )
         logging.warning(
             "%s was written to while it was read. It is whole, and its records have the lengths "
@@ -113,20 +139,41 @@ def _unreadable(path: str, error: Exception) -> ValueError:
     return ValueError(f"{path!r} must be a file that can be read. Received: {reason}.")
 
 
+def _find_ends(path: str, *, leaves_index: bool) -> np.ndarray:
+    """Returns the offset in bytes at which each record ends, its checksum included: int64.
+
+    Raises:
+      ValueError: where the file is not whole.
+    """
+    index = read_index(path)
+    if index is not None and fits(index, path):
+        return index.ends
+    ends = _scan(path)
+    if index is not None:
+        _check_uncut(path, ends, index)
+    if leaves_index:
+        leave_index(path, ends)
+    return ends
+
+
 # Records whose lengths are asked for at once.
 _AT_ONCE = 4096
 
+# Bytes of a file that are read at once where all of it is.
+_READ_BYTES = 1 << 22
 
-def _find_ends(local: str, path: str) -> np.ndarray:
-    """Returns the offset in bytes at which each record ends, its checksum included.
+
+def _scan(path: str) -> np.ndarray:
+    """Reads a whole file and returns what `_find_ends` does.
 
     Raises:
-      ValueError: naming `path`, where the file at `local` cannot be read, or is damaged.
+      ValueError: where it cannot be read, or is damaged.
     """
     chunks = [np.zeros(0, np.int64)]
     # What is whole before the damage, in the last of these batches, is counted one by one.
     for batch_size in (_AT_ONCE, 1):
-        records = tf.data.TFRecordDataset(local).skip(sum(map(len, chunks)))
+        records = tf.data.TFRecordDataset(path, buffer_size=_READ_BYTES)
+        records = records.skip(sum(map(len, chunks)))
         try:
             for lengths in records.map(tf.strings.length).batch(batch_size):
                 chunks.append(lengths.numpy().astype(np.int64))
@@ -137,7 +184,7 @@ def _find_ends(local: str, path: str) -> np.ndarray:
             raise _unreadable(path, error) from error
     ends = np.cumsum(np.concatenate(chunks) + RECORD_HEADER + RECORD_FOOTER)
     # TensorFlow takes a header that is cut short for the end of the file, so sizes are compared.
-    end, size = int(ends[-1]) if len(ends) else 0, os.path.getsize(local)
+    end, size = int(ends[-1]) if len(ends) else 0, file_size(path)
     if end != size:
         raise ValueError(
             f"{path!r} must be a whole, uncompressed TFRecord file. It has {size} bytes, but after "
@@ -146,22 +193,16 @@ def _find_ends(local: str, path: str) -> np.ndarray:
     return ends
 
 
-def _check_index(path: str, ends: np.ndarray) -> Mapping[str, Any]:
-    """Checks that a file holds all records that were written; returns how these were made.
+def _check_uncut(path: str, ends: np.ndarray, index: Index) -> None:
+    """Checks that a file that its index does not fit is not one that has lost its last records.
 
     Raises:
-      ValueError: where the last ones are missing.
+      ValueError: where it is.
     """
-    index = read_index(path)
-    if index is None:
-        return {}
-    if np.array_equal(ends, index.ends):
-        return index.made_with
-    if np.array_equal(ends, index.ends[: len(ends)]):
+    if len(ends) < len(index.ends) and np.array_equal(ends, index.ends[: len(ends)]):
         raise ValueError(
             f"{path!r} must hold all {len(index.ends)} records that were written. It has the first "
             f"{len(ends)} and is cut behind them. Copy or make it again; if it is meant to be "
             f"shorter, delete {index_path(path)!r}."
         )
     logging.info("%s is not the file that %s was written for.", path, index_path(path))
-    return {}

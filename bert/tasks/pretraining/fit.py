@@ -101,9 +101,15 @@ def features_of(settings: Settings, config: BertConfig) -> dict[str, Feature]:
 def open_training(settings: Settings, features: dict[str, Feature]) -> Batches:
     """Returns the batches to train on."""
     files = match_files(settings.input_file, "input_file")
-    records = _open_records(files, features)
+    records = _open_records(settings, files, features)
     objective = OBJECTIVES[settings.objective]
-    return objective.make_batches(records, features, settings.train_batch_size, settings.seed)
+    return objective.make_batches(
+        records,
+        features,
+        settings.train_batch_size,
+        settings.seed,
+        shuffle_block=settings.shuffle_block,
+    )
 
 
 def open_evaluation(settings: Settings, features: dict[str, Feature]) -> Batches:
@@ -112,7 +118,7 @@ def open_evaluation(settings: Settings, features: dict[str, Feature]) -> Batches
     files = train_files
     if settings.eval_input_file:
         files = match_files(settings.eval_input_file, "eval_input_file")
-    records = _open_records(files, features)
+    records = _open_records(settings, files, features)
     objective = OBJECTIVES[settings.objective]
     batches = objective.make_batches(records, features, settings.eval_batch_size)
     if files == train_files:
@@ -123,8 +129,8 @@ def open_evaluation(settings: Settings, features: dict[str, Feature]) -> Batches
     return batches
 
 
-def _open_records(files: list[str], features: dict[str, Feature]) -> Records:
-    records = Records(files)
+def _open_records(settings: Settings, files: list[str], features: dict[str, Feature]) -> Records:
+    records = Records(files, leaves_index=not settings.check)
     records.check_first(features)
     return records
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import tokenization
 from bert.files.paths import index_path
+from bert.files.processes import in_threads
 from bert.files.records import find_making
 from bert.text.vocabulary import check_size
 
@@ -109,8 +110,9 @@ def read(paths: Sequence[str]) -> Making:
       ValueError: where they were made differently, naming two files and what differs.
     """
     known: Making | None = None
-    for path in dict.fromkeys(paths):
-        other = Making(find_making(path), path)
+    files = list(dict.fromkeys(paths))
+    for path, values in zip(files, in_threads(find_making, files), strict=True):
+        other = Making(values, path)
         if known is None and other.values:
             known = other
         elif known is not None and other.values:

@@ -53,10 +53,12 @@ class PretrainingObjective(Goal):
         features: Mapping[str, Feature],
         batch_size: int,
         seed: int | None = None,
+        *,
+        shuffle_block: int = 0,
     ) -> Batches:
         """Returns batches as the model takes them."""
         kind = NextTokenBatches if self.is_decoder else Batches
-        return kind(records, features, batch_size, seed)
+        return kind(records, features, batch_size, seed, shuffle_block=shuffle_block)
 
     @property
     def loss(self) -> Objective:

@@ -35,6 +35,15 @@ class Settings(TrainingSettings):
         "TFRecord files to evaluate on, best of text that training does not see. Where absent, "
         "--input_file, as the original did.",
     )
+    shuffle_block: int = flag(
+        0,
+        "Consecutive records that are read together, for files on disks or elsewhere where a read "
+        "takes long: blocks of so many are shuffled, and the records of 16 blocks among each "
+        "other; about 1000 is much. 0: all records are shuffled, and each is read by itself.",
+        low=0,
+        shapes_training=True,
+        group="data",
+    )
     do_eval: bool = flag(False, "Evaluate, after training where both are asked for.", group="steps")
     objective: str = flag(
         BERT.name,

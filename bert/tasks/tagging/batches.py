@@ -327,11 +327,14 @@ class _Records(Records):
     def __len__(self) -> int:
         return len(self._features)
 
-    def __getitem__(self, number: int) -> bytes:
-        words = np.asarray(self._features[number])
-        labels = self._arrays["label_ids"][number, : len(words)]
-        values = {"features": words.reshape(1, -1), "label_ids": labels[None]}
-        return encode_examples(values)[0]
+    def read(self, numbers: Sequence[int] | np.ndarray) -> list[bytes]:
+        records = []
+        for number in map(int, numbers):
+            words = np.asarray(self._features[number])
+            labels = self._arrays["label_ids"][number, : len(words)]
+            values = {"features": words.reshape(1, -1), "label_ids": labels[None]}
+            records += encode_examples(values)
+        return records
 
-    def check(self, number: int, features: Mapping[str, Any]) -> None:
+    def check(self, numbers: np.ndarray, features: Mapping[str, Any]) -> None:
         """Does nothing: what was read is what was written."""
