@@ -76,7 +76,8 @@ def test_evaluation_equals_the_original(tmp_path, golden, eval_batch_size):
     values = dict(flag.removeprefix("--").split("=") for flag in flags)
     settings = run_pretraining.Settings(
         bert_config_file=str(golden / "bert_config.json"),
-        input_file=str(golden / "pretrain_batch.tfrecord"),
+        # A copy, for an index is left beside it.
+        input_file=shutil.copy(golden / "pretrain_batch.tfrecord", tmp_path),
         init_checkpoint=str(golden / "bert_model.ckpt"),
         output_dir=str(tmp_path / "output"),
         do_eval=True,

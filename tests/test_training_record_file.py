@@ -152,13 +152,18 @@ def test_an_index_that_does_not_fit_is_replaced_and_one_that_cannot_be_written_i
     assert any(f"{index_path(path)} is not written" in message for message in log.messages)
 
 
-def test_damage_behind_many_records_is_counted_to_the_record(tmp_path, monkeypatch):
-    monkeypatch.setattr("bert.training.record_file._AT_ONCE", 8)
+def test_records_are_found_and_damage_is_counted_to_the_record_however_much_is_read_at_once(
+    tmp_path, monkeypatch
+):
     path = tmp_path / "x"
     content = _content(write_records(path, RECORDS))
-    path.write_bytes(content[: sum(SIZES[:19]) + 3])
-    with pytest.raises(ValueError, match="after 19 records"):
-        RecordFile(str(path))
+    for read_bytes in (1, 12, 40, 1000):
+        monkeypatch.setattr(files_records, "_READ_BYTES", read_bytes)
+        path.write_bytes(content)
+        assert read_all(str(path)) == RECORDS
+        path.write_bytes(content[: sum(SIZES[:19]) + 3])
+        with pytest.raises(ValueError, match="after 19 records"):
+            RecordFile(str(path))
 
 
 @pytest.mark.parametrize("num_left", range(len(RECORDS)))
@@ -238,7 +243,8 @@ def test_a_file_that_may_not_be_read_is_named(tmp_path):
 )
 def test_a_device_that_fails_is_named():
     with pytest.raises(
-        ValueError, match=r"can be read\. Received: /proc/self/mem; Input/output error\.$"
+        ValueError,
+        match=r"'/proc/self/mem' must be .* can be read\. Received: Input/output error\.$",
     ):
         RecordFile("/proc/self/mem")
 

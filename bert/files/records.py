@@ -44,6 +44,36 @@ def decode_record(stored: bytes) -> bytes | None:
     return record if encode_record(record) == stored else None
 
 
+def find_ends(path: str) -> np.ndarray:
+    """Reads a TFRecord file until its end, or a record that is damaged or cut.
+
+    Returns:
+      Where each of the records before ends, as in `Index`.
+    """
+    ends = array.array("q")
+    size = file_size(path)
+    held, start = b"", 0
+    with os_errors(path), open_file(path) as file:
+        # Of a record that is not whole in what is held, as much is read as it lacks.
+        lacks = RECORD_HEADER
+        while more := file.read(max(lacks, _READ_BYTES)):
+            held, place = held + more, 0
+            while (lacks := place + RECORD_HEADER - len(held)) <= 0:
+                header = held[place : place + RECORD_HEADER]
+                length = int.from_bytes(header[:8], "little")
+                end = place + RECORD_HEADER + length + RECORD_FOOTER
+                if header != record_header(length) or start + end > size:
+                    return np.frombuffer(ends, np.int64)
+                if (lacks := end - len(held)) > 0:
+                    break
+                if decode_record(held[place:end]) is None:
+                    return np.frombuffer(ends, np.int64)
+                ends.append(start + end)
+                place = end
+            held, start = held[place:], start + place
+    return np.frombuffer(ends, np.int64)
+
+
 def _masked_checksum(content: bytes) -> bytes:
     """Returns the CRC-32C of some bytes, masked as TFRecord asks."""
     crc = google_crc32c.value(content)
@@ -97,6 +127,9 @@ def write_records(
             for writer, file in zip(writers, files[len(paths) :], strict=True):
                 file.write(writer.encode_index(made_with))
 
+
+# Bytes that are read at once where all of a file is.
+_READ_BYTES = 1 << 20
 
 # Of a first record, so many bytes are looked at.
 _MOST_BYTES = 1 << 24

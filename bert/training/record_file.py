@@ -6,22 +6,19 @@ whatever changes in between.
 
 import itertools
 import os
-import re
 import threading
 import weakref
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 from absl import logging
 
 from bert.files.paths import file_size, index_path, open_file, os_errors
 from bert.files.places import is_remote
 from bert.files.records import (
-    RECORD_FOOTER,
-    RECORD_HEADER,
     Index,
     decode_record,
+    find_ends,
     fits,
     leave_index,
     read_index,
@@ -54,8 +51,8 @@ class RecordFile:
             if self._file is not None:
                 weakref.finalize(self, self._file.close)
             self._state = self._find_state()
-            ends = _find_ends(path, leaves_index=leaves_index)
-        except (OSError, tf.errors.OpError) as error:
+            ends = _ends_of(path, leaves_index=leaves_index)
+        except OSError as error:
             raise _unreadable(path, error) from error
         self._ends = ends.astype(np.uint32 if not len(ends) or ends[-1] < 1 << 32 else np.int64)
 
@@ -132,14 +129,12 @@ class RecordFile:
         self._state = state
 
 
-def _unreadable(path: str, error: Exception) -> ValueError:
-    reason = getattr(error, "strerror", None) or getattr(error, "message", None) or str(error)
-    # TensorFlow adds the operation that failed.
-    reason = re.sub(r"^\{\{.*?\}\} ?| \[Op:.*", "", reason)
+def _unreadable(path: str, error: OSError) -> ValueError:
+    reason = getattr(error, "strerror", None) or str(error)
     return ValueError(f"{path!r} must be a file that can be read. Received: {reason}.")
 
 
-def _find_ends(path: str, *, leaves_index: bool) -> np.ndarray:
+def _ends_of(path: str, *, leaves_index: bool) -> np.ndarray:
     """Returns the offset in bytes at which each record ends, its checksum included: int64.
 
     Raises:
@@ -156,34 +151,13 @@ def _find_ends(path: str, *, leaves_index: bool) -> np.ndarray:
     return ends
 
 
-# Records whose lengths are asked for at once.
-_AT_ONCE = 4096
-
-# Bytes of a file that are read at once where all of it is.
-_READ_BYTES = 1 << 22
-
-
 def _scan(path: str) -> np.ndarray:
-    """Reads a whole file and returns what `_find_ends` does.
+    """Reads a whole file and returns what `_ends_of` does.
 
     Raises:
-      ValueError: where it cannot be read, or is damaged.
+      ValueError: where it is damaged.
     """
-    chunks = [np.zeros(0, np.int64)]
-    # What is whole before the damage, in the last of these batches, is counted one by one.
-    for batch_size in (_AT_ONCE, 1):
-        records = tf.data.TFRecordDataset(path, buffer_size=_READ_BYTES)
-        records = records.skip(sum(map(len, chunks)))
-        try:
-            for lengths in records.map(tf.strings.length).batch(batch_size):
-                chunks.append(lengths.numpy().astype(np.int64))
-            break
-        except (tf.errors.DataLossError, tf.errors.OutOfRangeError):
-            continue
-        except tf.errors.OpError as error:
-            raise _unreadable(path, error) from error
-    ends = np.cumsum(np.concatenate(chunks) + RECORD_HEADER + RECORD_FOOTER)
-    # TensorFlow takes a header that is cut short for the end of the file, so sizes are compared.
+    ends = find_ends(path)
     end, size = int(ends[-1]) if len(ends) else 0, file_size(path)
     if end != size:
         raise ValueError(
