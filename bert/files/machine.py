@@ -115,19 +115,6 @@ def has_nvidia_gpu(root: str = "/") -> bool:
     return bool(_read(Path(root, "proc/driver/nvidia/version")) or gpu_memory())
 
 
-def allow_open_files(count: int) -> None:
-    """Lets this process hold so many more files open than it may, as far as the system allows."""
-    try:
-        import resource  # noqa: PLC0415 (not everywhere)
-    except ImportError:
-        return
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY:
-        return
-    wanted = soft + count if hard == resource.RLIM_INFINITY else min(soft + count, hard)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
 def free_disk(folder: str) -> int | None:
     """Returns the bytes that are free where a folder is or will be; None where that is unknown."""
     if is_remote(folder):

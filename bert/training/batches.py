@@ -24,6 +24,9 @@ from bert.training.record_file import RecordFile
 
 T = TypeVar("T")
 
+# Besides those of records, so many files may be open.
+_OTHER_FILES = 256
+
 # Lengths are rounded up to a multiple of this, so that there are few shapes.
 LENGTH_STEP = 8
 
@@ -134,7 +137,8 @@ class Records:
     """
 
     def __init__(self, files: Sequence[str], *, leaves_index: bool = False) -> None:
-        allow_open_files(len(files))
+        # Those of evaluation stay open beside those of training.
+        allow_open_files(2 * len(files) + _OTHER_FILES)
         self.files = []
         for file in in_threads(lambda path: RecordFile(path, leaves_index=leaves_index), files):
             self.files.append(file)
