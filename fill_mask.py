@@ -2,6 +2,7 @@ r"""Asks a pre-trained model what stands at [MASK], or how likely a text is (pap
 
     python fill_mask.py --checkpoint=my_bert "Paris is the [MASK] of France."
     python fill_mask.py --checkpoint=my_bert --score --input_file=text.txt
+    python fill_mask.py --checkpoint=my_bert --next_sentence "He opened the door. ||| He went in."
 
 A text is `A` or a pair `A ||| B`.
 """
@@ -57,6 +58,12 @@ class Settings(ModelSettings, VocabularySettings, OutputSettings):
         "models with different vocabularies do not compare.",
         group="steps",
     )
+    next_sentence: bool = flag(
+        False,
+        "Show for each pair `A ||| B` the probability that B follows A, as the next-sentence head "
+        "of pre-training tells it.",
+        group="steps",
+    )
     batch_size: int = flag(32, "Sequences to compute at a time.", low=1, group="devices")
 
 
@@ -99,6 +106,9 @@ def run(settings: Settings, texts: Sequence[str] = ()) -> int:
                 rated = model.score(chunk)
                 scores = [_total([*scores, *rated])]
                 lines = map(_SCORE_FORMATS[settings.format], chunk, rated)
+            elif settings.next_sentence:
+                chances = model.next_sentence(chunk)
+                lines = map(_CHANCE_FORMATS[settings.format], chunk, chances)
             else:
                 guesses = model.fill(chunk, settings.top_k)
                 lines = map(_GUESS_FORMATS[settings.format], chunk, guesses)
@@ -125,6 +135,8 @@ def check(settings: Settings, checks: Checks, texts: Sequence[str] = ()) -> None
 
 
 def _find_input(settings: Settings, texts: Sequence[str]) -> str:
+    if settings.score and settings.next_sentence:
+        raise ValueError("Only one of `--score` and `--next_sentence` may be given.")
     if texts and settings.input_file:
         raise ValueError(f"`--input_file` must not be given beside texts. Received {list(texts)}.")
     path = settings.input_file or "-"
@@ -210,6 +222,15 @@ def _score_as_json(text: "Text", score: "Score") -> str:
     return json.dumps({"text": text.text, **values}, ensure_ascii=False)
 
 
+def _chance_as_text(text: "Text", chance: float) -> str:
+    return f"{chance:8.4f}  {text.text}"
+
+
+def _chance_as_json(text: "Text", chance: float) -> str:
+    return json.dumps({"text": text.text, "is_next": chance}, ensure_ascii=False)
+
+
+_CHANCE_FORMATS = {"text": _chance_as_text, "jsonl": _chance_as_json}
 _GUESS_FORMATS = {"text": _guesses_as_text, "jsonl": _guesses_as_json}
 _SCORE_FORMATS = {"text": _score_as_text, "jsonl": _score_as_json}
 

@@ -245,6 +245,15 @@ class PretrainedModel(Encoding):
         masked = self._head()
         return masked.score(_read(masked, texts))
 
+    def next_sentence(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
+        """Returns for each pair of texts the probability that the second follows the first.
+
+        Raises:
+          ValueError: where one is no pair, or the model lacks the heads of pre-training.
+        """
+        masked = self._head()
+        return masked.next_sentence(_read(masked, pairs))
+
     def _head(self) -> MaskedModel:
         check_sides(self.config)
         if self._masked is None:

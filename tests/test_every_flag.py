@@ -797,6 +797,7 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "format": Case("text", content("out")),
         "top_k": Case(2, content("out")),
         "score": Case(True, error, fails=True),
+        "next_sentence": Case(True, error, fails=True),
         "batch_size": Case(1, work),
     },
     "create_vocab": {

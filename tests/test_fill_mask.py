@@ -8,6 +8,7 @@ import pytest
 from conftest import GOLDEN
 from forks import fork_python
 
+import bert
 import fill_mask
 import modeling
 from bert.tasks.pretraining import masked_model
@@ -67,6 +68,17 @@ def test_scores_come_from_files_and_add_up(settings, tmp_path, log):
         assert answer["perplexity"] == pytest.approx(np.exp(-mean))
     assert f"All 2 texts: perplexity {np.exp(-total / tokens):.6g}" in log.messages[-1]
     assert any("skipped 1 blank lines" in message for message in log.messages)
+
+
+def test_pairs_are_told_and_nothing_else_beside(settings):
+    pairs = ["the old man ||| who heard it?", "the man told ||| a story"]
+    answers = run_jsonl(settings(next_sentence=True), pairs)
+    model = bert.load(str(GOLDEN))
+    expected = model.next_sentence([tuple(pair.split(" ||| ")) for pair in pairs])
+    assert [answer["text"] for answer in answers] == pairs
+    assert [answer["is_next"] for answer in answers] == pytest.approx(expected, abs=1e-6)
+    with pytest.raises(ValueError, match="Only one of `--score` and `--next_sentence`"):
+        fill_mask.run(settings(next_sentence=True, score=True), pairs)
 
 
 def test_texts_come_from_the_standard_input_when_nowhere_else(settings, monkeypatch):

@@ -107,3 +107,26 @@ def test_a_model_of_one_segment_takes_no_pairs(model):
     model.config = change(model.config, type_vocab_size=1)
     with pytest.raises(ValueError, match=r"here must not be a pair.*`type_vocab_size`"):
         model.read("the ||| cat", "here")
+
+
+def test_a_pair_follows_as_the_head_of_pre_training_tells(model):
+    pairs = [model.read(text) for text in ("cats ||| the mat .", "the ||| cat", "on ||| the mats")]
+    chances = model.next_sentence(pairs)
+    for text, chance in zip(pairs, chances, strict=True):
+        length = len(text.tokens)
+        outputs = model.model(
+            {
+                "input_ids": np.array([text.input_ids]),
+                "input_mask": np.ones((1, length), np.int32),
+                "segment_ids": np.array([text.segment_ids]),
+                "masked_lm_positions": np.zeros((1, 1), np.int32),
+            }
+        )
+        is_next, is_random = np.asarray(outputs["next_sentence_logits"][0], np.float64)
+        # Its layers are normalized by another kernel.
+        assert chance == pytest.approx(1 / (1 + np.exp(is_random - is_next)), abs=1e-4)
+    with pytest.raises(ValueError, match=r"here must be a pair `A \|\|\| B` .*Received 'the cat'"):
+        model.next_sentence([model.read("the cat", "here")])
+    model.tells_pairs = False
+    with pytest.raises(ValueError, match="must have the next-sentence head of pre-training"):
+        model.next_sentence(pairs)

@@ -23,6 +23,7 @@ from bert.weights.folder import ModelFolder
 
 MASK = "[MASK]"
 HEAD = "cls/predictions/"
+_PAIR_HEAD = "cls/seq_relationship/"
 
 # A batch has logits at so many positions at most: 60 MB for the released vocabularies.
 MAX_POSITIONS = 512
@@ -49,6 +50,10 @@ class Text:
     def masks(self) -> list[int]:
         """Returns the positions of `[MASK]`."""
         return [position for position, token in enumerate(self.tokens) if token == MASK]
+
+    def is_pair(self) -> bool:
+        """Returns whether there is a second text."""
+        return self.segment_ids[-1] > 0
 
     def words(self) -> list[int]:
         """Returns the positions of tokens other than [CLS] and [SEP]."""
@@ -91,6 +96,7 @@ class MaskedModel:
       tokenizer: That of the model.
       batch_size: Sequences to compute at a time.
       precision: Name of a dtype policy.
+      tells_pairs: Whether it has learned which texts follow others.
     """
 
     def __init__(
@@ -99,8 +105,11 @@ class MaskedModel:
         tokenizer: tokenization.FullTokenizer,
         batch_size: int = 32,
         precision: str = "float32",
+        *,
+        tells_pairs: bool = True,
     ) -> None:
         self.config = config
+        self.tells_pairs = tells_pairs
         self.tokenizer = tokenizer
         self.batch_size = batch_size
         self.model = pretraining_heads.pretraining_model(config, dtype=precision)
@@ -109,6 +118,7 @@ class MaskedModel:
         number = tf.TensorSpec((), tf.int32)
         self._find_best = tf.function(self._best, [signature, number], autograph=False)
         self._rate = tf.function(self._log_likelihood, [signature, matrix], autograph=False)
+        self._compare = tf.function(self._follows, [signature], autograph=False)
 
     def _best(self, batch: dict[str, Any], top_k: Any) -> tuple[Any, Any]:
         """Returns probabilities and ids of the best tokens at each position, [B, P, top_k]."""
@@ -119,6 +129,10 @@ class MaskedModel:
         """Returns the logarithm of the probability of the label at each position, [B, P]."""
         logits = infer(self.model, batch)["masked_lm_logits"]
         return -tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+
+    def _follows(self, batch: dict[str, Any]) -> Any:
+        """Returns the probability that the second text follows the first, [B]."""
+        return tf.nn.softmax(infer(self.model, batch)["next_sentence_logits"])[:, 0]
 
     def read(self, text: str | tuple[str, str], place: str = "The text") -> Text:
         """Returns the text as the model takes it.
@@ -214,6 +228,29 @@ class MaskedModel:
             Score(float(total), len(text.words())) for total, text in zip(sums, texts, strict=True)
         ]
 
+    def next_sentence(self, texts: Sequence[Text]) -> list[float]:
+        """Returns for each pair the probability that its second text follows the first.
+
+        Raises:
+          ValueError: where a text is no pair, or the model has not learned to tell.
+        """
+        if not self.tells_pairs:
+            raise ValueError(
+                f"The model must have the next-sentence head of pre-training, {_PAIR_HEAD}*, to "
+                "tell whether a text follows another. It has none."
+            )
+        for text in texts:
+            if not text.is_pair():
+                raise ValueError(
+                    f"{text.place} must be a pair `A ||| B` to tell whether B follows A. Received "
+                    f"{text.text!r}."
+                )
+        found = [0.0] * len(texts)
+        for numbers, batch in self._batches([(text, [0]) for text in texts]):
+            for number, chance in zip(numbers, self._compare(batch).numpy().tolist(), strict=True):
+                found[number] = chance
+        return found
+
     def _batches(
         self, queries: Sequence[tuple[Text, Sequence[int]]]
     ) -> Iterator[tuple[list[int], dict[str, np.ndarray]]]:
@@ -265,7 +302,8 @@ def load(folder: ModelFolder, batch_size: int = 32, precision: str = "float32") 
     stored.check_fit(folder.config)
     check_sides(folder.config)
     tokenizer = folder.load_tokenizer(["[CLS]", "[SEP]", MASK])
-    model = MaskedModel(folder.config, tokenizer, batch_size, precision)
+    tells_pairs = any(name.startswith(_PAIR_HEAD) for name in stored.shapes)
+    model = MaskedModel(folder.config, tokenizer, batch_size, precision, tells_pairs=tells_pairs)
     needed = [each.path for each in model.model.weights if each.path.startswith(HEAD)]
     if missing := [name for name in needed if name not in stored.shapes]:
         raise ValueError(
