@@ -199,6 +199,11 @@ def settings_of(pretraining_run, name, folder, **changes):
     return pretraining_run(objective=name, output_dir=str(folder), **every, **changes)
 
 
+def write_vocabulary(folder):
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *map(str, range(24))]
+    (folder / "vocab.txt").write_text("\n".join(words) + "\n")
+
+
 @pytest.mark.parametrize("name", ["masked_lm", "left_to_right"])
 def test_a_training_is_kept_resumed_and_told(pretraining_run, tmp_path, log, name):
     tokens = "language_model" if name == "left_to_right" else "masked_lm"
@@ -224,6 +229,10 @@ def test_a_training_is_kept_resumed_and_told(pretraining_run, tmp_path, log, nam
     assert run_pretraining.run(settings_of(pretraining_run, name, tmp_path / "cut")) == results
     assert any("Resuming from step 2" in message for message in log.messages)
 
+    if name == "masked_lm":
+        write_vocabulary(tmp_path / "whole")
+        with pytest.raises(ValueError, match="has none that has learned anything"):
+            bert.load(str(tmp_path / "whole")).next_sentence([("3", "4")])
     other = {"masked_lm": "masked_lm_nsp", "left_to_right": "masked_lm"}[name]
     wrong = settings_of(pretraining_run, other, tmp_path / "whole")
     with pytest.raises(
@@ -235,8 +244,7 @@ def test_a_training_is_kept_resumed_and_told(pretraining_run, tmp_path, log, nam
 def test_a_decoder_encodes_and_is_not_asked_what_a_mask_hides(pretraining_run, tmp_path):
     folder = tmp_path / "decoder"
     run_pretraining.run(settings_of(pretraining_run, "left_to_right", folder))
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *map(str, range(24))]
-    (folder / "vocab.txt").write_text("\n".join(words) + "\n")
+    write_vocabulary(folder)
     model = bert.load(str(folder))
     one, other = model.encode(["3 4", "5"], pooling="cls")
     np.testing.assert_allclose(one, other, rtol=0, atol=1e-6)

@@ -17,8 +17,10 @@ import modeling
 import tokenization
 from bert.files.tables import split_pair
 from bert.tasks.pretraining import heads as pretraining_heads
+from bert.tasks.pretraining.goals import BERT
 from bert.training.batches import pad_sequences, sort_by_length
 from bert.training.inference import infer
+from bert.weights import provenance
 from bert.weights.folder import ModelFolder
 
 MASK = "[MASK]"
@@ -237,7 +239,7 @@ class MaskedModel:
         if not self.tells_pairs:
             raise ValueError(
                 f"The model must have the next-sentence head of pre-training, {_PAIR_HEAD}*, to "
-                "tell whether a text follows another. It has none."
+                "tell whether a text follows another. It has none that has learned anything."
             )
         for text in texts:
             if not text.is_pair():
@@ -302,7 +304,10 @@ def load(folder: ModelFolder, batch_size: int = 32, precision: str = "float32") 
     stored.check_fit(folder.config)
     check_sides(folder.config)
     tokenizer = folder.load_tokenizer(["[CLS]", "[SEP]", MASK])
-    tells_pairs = any(name.startswith(_PAIR_HEAD) for name in stored.shapes)
+    has_head = any(name.startswith(_PAIR_HEAD) for name in stored.shapes)
+    # A head that nothing has trained is there, too.
+    learned = provenance.read(folder.path).get("made_of", {}).get("--objective", BERT.name)
+    tells_pairs = has_head and learned == BERT.name
     model = MaskedModel(folder.config, tokenizer, batch_size, precision, tells_pairs=tells_pairs)
     needed = [each.path for each in model.model.weights if each.path.startswith(HEAD)]
     if missing := [name for name in needed if name not in stored.shapes]:
