@@ -18,6 +18,7 @@ from absl import logging
 
 import tokenization
 from bert.command_line import flags as common_flags
+from bert.command_line.beam import BeamSettings, check_beam
 from bert.command_line.checks import Checks, start
 from bert.command_line.collector import at_rest
 from bert.command_line.console import Progress, run_script
@@ -32,7 +33,7 @@ from bert.files.places import is_remote
 from bert.files.records import has_feature
 from bert.files.tables import describe_files, find_texts
 from bert.original import instances as original_instances
-from bert.tasks.pretraining import making, streaming
+from bert.tasks.pretraining import making, pipeline, streaming
 from bert.tasks.pretraining.corpus import kinds_of, read_corpus
 from bert.tasks.pretraining.draws import Draws
 from bert.tasks.pretraining.instances import (
@@ -63,7 +64,7 @@ _MOST_TOLD = 8
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(VocabularySettings, OutputSettings):
+class Settings(VocabularySettings, OutputSettings, BeamSettings):
     """The flags of this script, by name."""
 
     input_file: str = flag(
@@ -315,18 +316,20 @@ def truncate_seq_pair(
     tokens_b[:] = tokens_b[b_start:b_stop]
 
 
-def run(settings: Settings) -> InstanceTable | InstanceCounts:
+def run(settings: Settings) -> InstanceTable | InstanceCounts | None:
     """Makes the records and writes them.
 
     Returns:
-      The instances in the order of the records; with `streaming`, what they are like.
+      The instances in the order of the records; with `streaming`, what they are like; with
+      `runner`, nothing.
 
     Raises:
       ValueError: before the expensive part, where files or numbers are not as they must be.
     """
     show_lines()
     logging.info("Flags: %s; the others are as by default.", " ".join(changed_flags(settings)))
-    memory = _check_memory(settings)
+    check_beam(settings)
+    memory = streaming.find_memory(settings)
     input_files = find_texts(settings.input_file)
     output_files = _check_output(settings, input_files)
     tokenizer = _open_tokenizer(settings)
@@ -335,10 +338,14 @@ def run(settings: Settings) -> InstanceTable | InstanceCounts:
     logging.info("*** Reading from input files ***")
     for input_file in input_files:
         logging.info("  %s", input_file)
+    files = (input_files, tokenizer, output_files)
+    if settings.runner is not None:
+        _run_pipeline(settings, *files)
+        return None
     if memory is not None:
         _tell_disk(settings, input_files, output_files)
-        return _stream(settings, memory, input_files, tokenizer, output_files)
-    return _hold(settings, input_files, tokenizer, output_files)
+        return _stream(settings, memory, *files)
+    return _hold(settings, *files)
 
 
 @at_rest
@@ -380,24 +387,32 @@ def _stream(
     output_files: Sequence[str],
 ) -> InstanceCounts:
     """Makes records of another order and other draws, with all of them on disk."""
+    arguments = (_draws(settings), output_files, _describe(settings, tokenizer))
     counts = streaming.make_records(
-        input_files,
-        tokenizer,
-        _draws(settings),
-        output_files,
-        _describe(settings, tokenizer),
-        num_workers=settings.num_workers,
-        memory=memory,
+        input_files, tokenizer, *arguments, num_workers=settings.num_workers, memory=memory
     )
     describe_instances(counts, settings.masked_lm_prob)
     return counts
+
+
+def _run_pipeline(
+    settings: Settings,
+    input_files: Sequence[str],
+    tokenizer: tokenization.FullTokenizer,
+    output_files: Sequence[str],
+) -> None:
+    """Makes the records of `_stream` as a pipeline of Beam."""
+    made_with = _describe(settings, tokenizer)
+    draws = _draws(settings)
+    pipeline.make_records(settings, input_files, tokenizer, draws, output_files, made_with)
 
 
 def check(settings: Settings, checks: Checks) -> None:
     """Checks what `run` needs."""
     told = ", ".join(f"--{name}={getattr(settings, name)}" for name in _RANGES)
     checks("flags", _check_numbers, settings, tells=lambda _: told)
-    checks("memory", _check_memory, settings, tells=_tell_memory)
+    checks("runner", check_beam, settings, tells=lambda _: settings.runner or "none")
+    checks("memory", streaming.find_memory, settings, tells=_tell_memory)
     files = checks("text", find_texts, settings.input_file, tells=describe_files)
     output_files = checks("output files", _check_output, settings, files, tells=_tell_outputs)
     if settings.streaming:
@@ -417,19 +432,6 @@ def _check_output(settings: Settings, input_files: Sequence[str]) -> list[str]:
     return output_files
 
 
-def _check_memory(settings: Settings) -> int | None:
-    """Returns the bytes that all processes may take; None where all is held in memory."""
-    given = settings.memory_gb
-    if not settings.streaming:
-        if given is not None:
-            raise ValueError(
-                "`--memory_gb` must go with `--streaming`: without it, the text and the records "
-                f"are held in memory. Received {given}. Give `--streaming` too, or leave it out."
-            )
-        return None
-    return streaming.memory_limit(given, settings.num_workers)
-
-
 def _tell_outputs(output_files: Sequence[str]) -> str:
     if len(output_files) > _MOST_TOLD:
         return f"{len(output_files)} files, {output_files[0]} and so on"
@@ -441,7 +443,7 @@ def _tell_disk(settings: Settings, input_files: Sequence[str], output_files: Seq
 
 
 def _tell_memory(memory: int | None) -> str:
-    return "as the text needs" if memory is None else f"at most {size_text(memory)}"
+    return f"at most {size_text(memory)}" if memory else "what the work needs"
 
 
 def _check_tokenizer(settings: Settings) -> int:
@@ -453,13 +455,15 @@ def _check_tokenizer(settings: Settings) -> int:
 # What is different from one copy of the same data to the next, and what none depends on.
 _NO_PART = (
     *("input_file", "output_file", "vocab_file", "overwrite", "check"),
-    *("num_shards", "num_workers", "memory_gb"),
+    *("num_shards", "num_workers", "memory_gb", "runner", "beam_options"),
 )
 
 
 def _describe(settings: Settings, tokenizer: tokenization.FullTokenizer) -> dict[str, Any]:
     """Returns what the records depend on, the text apart."""
     flags = {name: value for name, value in vars(settings).items() if name not in _NO_PART}
+    # The records are the same.
+    flags["streaming"] |= settings.runner is not None
     vocabulary = read_file(settings.vocab_file)
     return making.describe(flags, vocabulary, max(tokenizer.inv_vocab) + 1)
 

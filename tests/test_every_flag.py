@@ -766,6 +766,9 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "num_shards": Case(1, lambda o: (o.folder / "out-00000-of-00001").exists()),
         "num_workers": Case(2, work),
         "memory_gb": Case(1.0, error, fails=True),
+        # With other packages than these, Beam makes the same records: tests/beam.
+        "runner": Case("DirectRunner", error, fails=True),
+        "beam_options": Case("--direct_num_workers=2", error, fails=True),
     },
     "run_pretraining": {
         **TRAINING,

@@ -135,7 +135,7 @@ WITHOUT_TENSORFLOW = (
     ),
     *(
         f"bert.tasks.pretraining.{name}"
-        for name in ("instances", "report", "statistics", "vocabulary")
+        for name in ("instances", "pipeline", "report", "statistics", "streaming", "vocabulary")
     ),
     *(f"bert.tasks.squad.{name}" for name in ("answers", "questions", "report", "scores")),
     "bert.tasks.layers",

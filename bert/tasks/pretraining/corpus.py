@@ -123,6 +123,12 @@ def tokenize_files(input_files: Sequence[str], workers: Workers) -> Iterator[Tok
         progress(position)
 
 
+def tokenize_file(path: str, tokenizer: tokenization.FullTokenizer) -> Iterator[TokenizedLines]:
+    """Yields the lines of a file."""
+    for chunk in read_chunks([path], _BATCH):
+        yield _tokenize_chunk(tokenizer, chunk)[0]
+
+
 def _tokenize_chunk(tokenizer: Any, chunk: LineChunk) -> tuple[TokenizedLines, int]:
     texts, kinds, num_damaged = [], bytearray(), 0
     if chunk.is_first:
@@ -173,19 +179,22 @@ class Documents:
     Args:
       tokenizer: Of which the lines are.
       end_with_files: Whether a document ends with its file.
+
+    Attributes:
+      counts: What there was in all lines so far; `finish` completes it.
     """
 
     def __init__(self, tokenizer: tokenization.FullTokenizer, *, end_with_files: bool) -> None:
         self._unknown = tokenizer.vocab.get("[UNK]", -1)
         self._ending = [_BLANK, _FILE] if end_with_files else [_BLANK]
-        self._counts = CorpusCounts()
+        self.counts = CorpusCounts()
         # Ends of documents so far, how many there were before the last sentence, and the last
         # sentence that began a document.
         self._num_ends, self._ends_before, self._first = 0, -1, 0
 
     def add(self, lines: TokenizedLines) -> Found:
         """Takes some lines; returns what they add."""
-        counts = self._counts
+        counts = self.counts
         is_sentence = (lines.kinds == _SENTENCE) & (lines.counts > 0)
         num_ends = self._num_ends + np.cumsum(np.isin(lines.kinds, self._ending))
         # For each sentence: a document begins with it where one has ended since the last sentence.
@@ -216,11 +225,15 @@ class Documents:
         Raises:
           ValueError: where there is no text.
         """
-        counts = self._counts
-        if not counts.num_documents:
+        if not self.counts.num_documents:
             raise ValueError(f"The input files must hold text. Received {list(input_files)}.")
+        self.complete()
+        return self.counts
+
+    def complete(self) -> None:
+        """Counts the last document."""
+        counts = self.counts
         counts.num_single += counts.num_sentences - self._first == 1
-        return counts
 
 
 def ids_dtype(numbers: Any) -> np.dtype:

@@ -118,9 +118,10 @@ class Builder:
         self._draws = draws
         self._tokenizer = tokenizer
         self._kinds = kinds_of_ids(tokenizer)
-        self._begin()
+        self.begin()
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
+        """Drops what was added."""
         self._parts: list[np.ndarray] = []
         self._pairs: list[tuple[Pair, random.Random]] = []
         self._size = 0
@@ -151,7 +152,7 @@ class Builder:
                 for pair, rng in self._pairs
             ]
             table.extend(ids, drawn)
-        self._begin()
+        self.begin()
         return table
 
 

@@ -86,16 +86,29 @@ class Piece(NamedTuple):
     shown: list[TrainingInstance]
 
 
-def memory_limit(given: float | None, num_workers: int) -> int:
-    """Returns the bytes that all processes may take.
+def find_memory(settings: Any) -> int | None:
+    """Returns the bytes that all processes may take; None where it is not for us to say.
 
     Args:
-      given: What `--memory_gb` says; None for 4 GB, or what they need.
-      num_workers: Processes, besides the one that gives them work.
+      settings: Those of create_pretraining_data.py.
 
     Raises:
-      ValueError: where it is too little.
+      ValueError: where it is too little, or the flags are of another way of working.
     """
+    given, num_workers = settings.memory_gb, settings.num_workers
+    if settings.runner is not None and (given is not None or num_workers > 1):
+        raise ValueError(
+            "`--memory_gb` and `--num_workers` must not go with `--runner`, which has options of "
+            f"its own for that. Received {given} and {num_workers}. Leave them out, and see "
+            "`--beam_options`."
+        )
+    if not settings.streaming and given is not None:
+        raise ValueError(
+            "`--memory_gb` must go with `--streaming`: without it, the text and the records are "
+            f"held in memory. Received {given}. Give `--streaming` too, or leave it out."
+        )
+    if not settings.streaming or settings.runner is not None:
+        return None
     needed = _least_memory(num_workers)
     if given is None:
         return max(_MEMORY, needed)

@@ -1,0 +1,286 @@
+"""Records of pre-training as a pipeline of Apache Beam: those of `streaming`, on many machines.
+
+Documents are read and numbered; each tells its instances, which go to the documents that have their
+second segments, are finished there, and go to their shards. What is drawn depends on numbers of
+documents alone, so neither machines nor their order matter.
+"""
+
+import dataclasses
+import functools
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import tokenization
+from bert.command_line.beam import NAMESPACE, BeamSettings, run_pipeline
+from bert.files import durable
+from bert.files.paths import index_path, is_file
+from bert.files.records import encode_examples, write_records
+from bert.tasks.pretraining.corpus import (
+    CorpusCounts,
+    Documents,
+    TokenizedLines,
+    ids_dtype,
+    tokenize_file,
+)
+from bert.tasks.pretraining.draws import Builder, Draws, Seed, part_of
+from bert.tasks.pretraining.pairs import Plan
+from bert.tasks.pretraining.statistics import InstanceCounts, describe_corpus, describe_instances
+
+# Documents that finish their instances together.
+_TOGETHER = 64
+# Instances that are finished together.
+_BATCH = 2048
+
+# An instance's key, the number of its document, and its own there: records are in this order.
+_ORDER = struct.Struct(">QQQ")
+
+# What is counted, as it is told, in the order of `CorpusCounts` and `InstanceCounts`.
+_COUNTED = (
+    *("documents", "sentences", "tokens", "unknown tokens", "documents of one sentence"),
+    *("damaged lines", "joined files"),
+)
+_MADE = (
+    *("instances", "random next segments", "tokens of instances", "masked tokens"),
+    *("truncated instances", "tokens cut off"),
+)
+
+
+class Document(NamedTuple):
+    """A document, as bytes, which travel well.
+
+    Attributes:
+      ids: Of its tokens, of the type that the vocabulary allows.
+      bounds: Where its sentences begin, and where the last ends, int64.
+    """
+
+    ids: bytes
+    bounds: bytes
+
+
+class Asked(NamedTuple):
+    """An instance on its way to the document that has its second segment.
+
+    Attributes:
+      order: Where its record comes.
+      ids: Of its first segment and, where that follows, the second.
+      plan: What its own document tells, in tokens of `ids`.
+    """
+
+    order: bytes
+    ids: bytes
+    plan: tuple[Any, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """What every worker knows."""
+
+    tokenizer: tokenization.FullTokenizer
+    draws: Draws
+    num_shards: int
+
+    @functools.cached_property
+    def dtype(self) -> np.dtype:
+        """The type of ids."""
+        return ids_dtype(self.tokenizer.vocab.values())
+
+    @functools.cached_property
+    def builder(self) -> Builder:
+        """Makes tables of instances."""
+        return Builder(self.draws, self.tokenizer)
+
+
+def make_records(
+    settings: BeamSettings,
+    input_files: Sequence[str],
+    tokenizer: tokenization.FullTokenizer,
+    draws: Draws,
+    output_files: Sequence[str],
+    made_with: Mapping[str, Any],
+) -> None:
+    """Does as `streaming.make_records`, by what `--runner` names."""
+    job = Job(tokenizer, draws, len(output_files))
+    partial = [f"{path}.shard.partial" for path in output_files]
+    try:
+        counters = run_pipeline(
+            settings, lambda root: _build(root, job, input_files, partial, made_with)
+        )
+        for new, old in zip(output_files, partial, strict=True):
+            durable.rename(index_path(old), index_path(new))
+            durable.rename(old, new)
+    finally:
+        for path in partial:
+            for each in filter(is_file, (path, index_path(path))):
+                durable.remove(each)
+    if counters:
+        describe_corpus(CorpusCounts(*(counters.get(name, 0) for name in _COUNTED)))
+        made = InstanceCounts(*(counters.get(name, 0) for name in _MADE))
+        describe_instances(made, draws.masked_lm_prob)
+
+
+def _build(
+    root: Any,
+    job: Job,
+    input_files: Sequence[str],
+    output_files: Sequence[str],
+    made_with: Mapping[str, Any],
+) -> None:
+    import apache_beam as beam  # noqa: PLC0415
+    from apache_beam.pvalue import AsDict  # noqa: PLC0415
+
+    in_files = (
+        root
+        | "Files" >> beam.Create(list(enumerate(input_files)))
+        | "Spread" >> beam.Reshuffle()
+        | "Read" >> beam.FlatMap(_read, job)
+    )
+    counts = AsDict(
+        in_files
+        | "File" >> beam.Map(lambda document: document[0])
+        | "Count" >> beam.combiners.Count.PerElement()
+    )
+    documents = in_files | "Number" >> beam.Map(_number, counts)
+    asked = documents | "Draw" >> beam.FlatMap(_draw, job, counts)
+    places = documents | "Place" >> beam.Map(lambda one: (one[0] // _TOGETHER, one))
+    records = (
+        {"documents": places, "asked": asked}
+        | "Meet" >> beam.CoGroupByKey()
+        | "Finish" >> beam.FlatMap(_finish, job)
+    )
+    # A shard without records is a file, too.
+    every = root | "Shards" >> beam.Create([(shard, None) for shard in range(job.num_shards)])
+    _ = (
+        {"records": records, "every": every}
+        | "Sort" >> beam.CoGroupByKey()
+        | "Write" >> beam.Map(_write, output_files, made_with, counts)
+    )
+
+
+def _count(names: Sequence[str], counts: CorpusCounts | InstanceCounts) -> None:
+    from apache_beam.metrics import Metrics  # noqa: PLC0415
+
+    for name, number in zip(names, dataclasses.astuple(counts), strict=True):
+        if number:
+            Metrics.counter(NAMESPACE, name).inc(number)
+
+
+def _read(file: tuple[int, str], job: Job) -> Iterator[tuple[int, int, Document]]:
+    """Yields the documents of a file, behind its number and theirs within it."""
+    number, path = file
+    documents = Documents(job.tokenizer, end_with_files=True)
+    pieces: list[tuple[np.ndarray, np.ndarray]] = []
+    count = 0
+    for lines in tokenize_file(path, job.tokenizer):
+        first, *others = _split(lines, documents)
+        pieces.append(first)
+        for each in others:
+            if document := _join(pieces):
+                yield number, count, document
+                count += 1
+            pieces = [each]
+    if document := _join(pieces):
+        yield number, count, document
+    documents.complete()
+    _count(_COUNTED, documents.counts)
+
+
+def _split(lines: TokenizedLines, documents: Documents) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Returns the ids and sizes of sentences of each document; the first one's may go on."""
+    sentences, tokens = documents.counts.num_sentences, documents.counts.num_tokens
+    found = documents.add(lines)
+    ends = found.ends - tokens
+    places = found.firsts - sentences
+    starts = np.append(0, ends)[places]
+    sizes = np.diff(ends, prepend=0)
+    return list(zip(np.split(lines.ids, starts), np.split(sizes, places), strict=True))
+
+
+def _join(pieces: Iterable[tuple[np.ndarray, np.ndarray]]) -> Document | None:
+    """Returns a document of its pieces; None where it has no sentence."""
+    ids, sizes = map(np.concatenate, zip(*pieces, strict=True))
+    if not len(sizes):
+        return None
+    bounds = np.cumsum(np.append(0, sizes), dtype=np.int64)
+    return Document(ids.tobytes(), bounds.tobytes())
+
+
+def _number(found: tuple[int, int, Document], counts: Mapping[int, int]) -> tuple[int, Document]:
+    """Returns a document behind its number among all."""
+    file, number, document = found
+    return number + sum(count for other, count in counts.items() if other < file), document
+
+
+def _draw(
+    found: tuple[int, Document], job: Job, counts: Mapping[int, int]
+) -> Iterator[tuple[int, Asked]]:
+    """Yields the instances of a document, behind where they go."""
+    number, document = found
+    size = job.dtype.itemsize
+    num_documents = sum(counts.values())
+    bounds = memoryview(document.bounds).cast("q")
+    seeds = job.draws.seeds(bounds, number, num_documents, range(job.draws.dupe_factor))
+    for place, (key, plan) in enumerate(seeds):
+        start = plan.a_start
+        stop = plan.a_stop if plan.is_random_next else plan.stop
+        moved = plan._replace(a_start=0, a_stop=plan.a_stop - start, stop=plan.stop - start)
+        order = _ORDER.pack(key, number, place)
+        ids = document.ids[start * size : stop * size]
+        yield plan.b_document // _TOGETHER, Asked(order, ids, tuple(moved))
+
+
+def _finish(
+    met: tuple[int, Mapping[str, Iterable[Any]]], job: Job
+) -> Iterator[tuple[int, tuple[bytes, bytes]]]:
+    """Yields the records of instances that have met their documents, behind their shards."""
+    _, groups = met
+    # Of a group that could not be finished, something may be left.
+    job.builder.begin()
+    documents = dict(groups["documents"])
+    orders: list[bytes] = []
+    for asked in groups["asked"]:
+        orders.append(_add(asked, documents, job))
+        if len(orders) == _BATCH:
+            yield from _records(orders, job)
+            orders = []
+    yield from _records(orders, job)
+
+
+def _add(asked: Asked, documents: Mapping[int, Document], job: Job) -> bytes:
+    order, content, values = asked
+    plan = Plan(*values)
+    document = documents[plan.b_document]
+    ids = np.frombuffer(content, job.dtype)
+    (key, *_) = _ORDER.unpack(order)
+    pair, rng = job.draws.pair(Seed(key, plan), memoryview(document.bounds).cast("q"))
+    others = np.frombuffer(document.ids, job.dtype) if pair.is_random_next else ids
+    a, b = ids[pair.a_start : pair.a_stop], others[pair.b_start : pair.b_stop]
+    job.builder.add(pair, a, b, rng)
+    return order
+
+
+def _records(orders: Sequence[bytes], job: Job) -> Iterator[tuple[int, tuple[bytes, bytes]]]:
+    table = job.builder.build()
+    if not orders:
+        return
+    _count(_MADE, InstanceCounts.of(table))
+    records = encode_examples(table.features(0, len(table)))
+    for order, record in zip(orders, records, strict=True):
+        yield part_of(_ORDER.unpack(order)[0], job.num_shards), (order, record)
+
+
+def _write(
+    shard: tuple[int, Mapping[str, Iterable[Any]]],
+    output_files: Sequence[str],
+    made_with: Mapping[str, Any],
+    counts: Mapping[int, int],
+) -> None:
+    """Writes a shard."""
+    number, groups = shard
+    if not counts:
+        raise ValueError("The input files must hold text. Received only blank lines.")
+    with write_records([output_files[number]], made_with) as [writer]:
+        for _, record in sorted(groups["records"]):
+            writer.write(record)
