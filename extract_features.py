@@ -15,6 +15,8 @@ writes a vector for each row of a table, as one matrix.
 
 import array
 import dataclasses
+import itertools
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -34,10 +36,11 @@ from bert.command_line.settings import (
     TextSettings,
     VocabularySettings,
 )
+from bert.command_line.shards import Shard, ShardSettings
 from bert.files.durable import replace_files
 from bert.files.outputs import check_outputs
 from bert.files.tables import describe_files, find_texts
-from bert.files.texts import Texts
+from bert.files.texts import GivenText, Texts
 from bert.files.vectors import (
     Array,
     Features,
@@ -68,6 +71,7 @@ class Settings(
     ModelSettings,
     VocabularySettings,
     OutputSettings,
+    ShardSettings,
 ):
     """The flags of this script, by name."""
 
@@ -142,31 +146,41 @@ def define_flags() -> None:
 
 
 class Lines:
-    """The texts of some files, tokenized anew each time they are iterated."""
+    """The texts of some files, tokenized anew each time they are iterated.
+
+    Attributes:
+      texts: All of them.
+      span: Which of them are there; the others are passed over.
+    """
 
     def __init__(
         self, texts: Texts, tokenizer: tokenization.FullTokenizer, max_seq_length: int
     ) -> None:
         self.texts = texts
+        self.span = range(sys.maxsize)
         self._tokenizer = tokenizer
         self._max_seq_length = max_seq_length
 
     def __iter__(self) -> Iterator["Line"]:
         from bert.tasks.features import read_line
 
-        for given in self.texts:
+        for given in self.given():
             yield read_line(given.texts, self._tokenizer, self._max_seq_length)
+
+    def given(self) -> Iterator[GivenText]:
+        """Yields the texts as they are."""
+        return itertools.islice(self.texts, self.span.start, self.span.stop)
 
 
 def survey(lines: Lines, config: "modeling.BertConfig") -> array.array:
     """Returns the number of tokens of every line, and warns of what looks wrong.
 
     Raises:
-      ValueError: where there is no line, or a pair that the model cannot take.
+      ValueError: where there is a pair that the model cannot take.
     """
     lengths = array.array("I")
     num_cut = num_unknown = num_empty = 0
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(lines, start=lines.span.start + 1):
         if line.segment_ids[-1] >= config.type_vocab_size:
             raise ValueError(
                 "`type_vocab_size` in --bert_config_file must be at least 2 for pairs `A ||| B`. "
@@ -177,8 +191,6 @@ def survey(lines: Lines, config: "modeling.BertConfig") -> array.array:
         num_cut += line.num_cut > 0
         num_unknown += line.tokens.count("[UNK]")
         num_empty += len(line.tokens) == 2
-    if not lengths:
-        raise ValueError(f"`--input_file` must hold text. Received {lines.texts.files}.")
     num_tokens = sum(lengths)
     logging.info("Read %d lines, %d tokens with [CLS] and [SEP].", len(lengths), num_tokens)
     if num_cut:
@@ -192,6 +204,39 @@ def survey(lines: Lines, config: "modeling.BertConfig") -> array.array:
             100 * num_unknown / num_tokens,
         )
     return lengths
+
+
+def find_span(
+    lines: Lines, extractor: "Extractor", part: Shard, config: "modeling.BertConfig"
+) -> range:
+    """Returns which lines a part has: whole chunks, so that all are rounded alike.
+
+    Raises:
+      ValueError: where there is no line, or a pair that the model cannot take.
+    """
+    from bert.tasks import encoding
+
+    if extractor.pooling == "none":
+        # With which line a chunk ends depends on how many tokens those in it have.
+        lengths = survey(lines, config)
+    else:
+        lengths = array.array("I", [0]) * sum(1 for _ in lines.given())
+    if not lengths:
+        raise _nothing_to_read(lines)
+    starts = encoding.chunk_starts(extractor, lengths)
+    chunks = part.pick(len(starts) - 1)
+    logging.info(
+        "Part %s: %d of the %d chunks of %d lines.",
+        part,
+        len(chunks),
+        len(starts) - 1,
+        len(lengths),
+    )
+    return range(starts[chunks.start], starts[chunks.stop])
+
+
+def _nothing_to_read(lines: Lines) -> ValueError:
+    return ValueError(f"`--input_file` must hold text. Received {lines.texts.files}.")
 
 
 def run(settings: Settings) -> None:
@@ -215,9 +260,13 @@ def run(settings: Settings) -> None:
     texts = _find_texts(settings)
     _check_output(settings, texts.files, folder)
     lines = Lines(texts, folder.load_tokenizer(), settings.max_seq_length)
-    lengths = survey(lines, config)
     tell_gpus()
     extractor = Extractor(BertModel(config), layers, settings.written_pooling())
+    if settings.part:
+        lines.span = find_span(lines, extractor, settings.part, config)
+    lengths = survey(lines, config)
+    if not lengths and not settings.part:
+        raise _nothing_to_read(lines)
     folder.stored.assign(extractor.model.weights)
     features = extract(extractor, lines, settings, sum(lengths))
     with replace_files([settings.output_file]) as [file]:
@@ -325,7 +374,7 @@ def extract(
 
     progress = Progress("Extracting features", num_tokens)
     scaled = settings.normalize
-    number = num_done = 0
+    number, num_done = lines.span.start, 0
     sizes = {"batch_size": settings.batch_size, "max_seq_length": settings.max_seq_length}
     for chunk in encoding.extract(extractor, lines, **sizes):
         for line, values in chunk:
@@ -348,8 +397,8 @@ def _write_jsonl(
     lengths: array.array,
 ) -> None:
     del lengths
-    ids = (given.id or "" for given in lines.texts) if lines.texts.has_ids else None
-    write_jsonl(file, features, extractor.layers, extractor.pooling, ids)
+    ids = (given.id or "" for given in lines.given()) if lines.texts.has_ids else None
+    write_jsonl(file, features, extractor.layers, extractor.pooling, ids, lines.span.start)
 
 
 def _write_npy(
@@ -384,14 +433,14 @@ def _write_npz(
     }
     if extractor.pooling != "none":
         arrays["pooling"] = text_array([extractor.pooling], 1, len(extractor.pooling))
-        arrays["texts"] = _text_array(lambda: (given.text for given in lines.texts), lengths)
+        arrays["texts"] = _text_array(lambda: (given.text for given in lines.given()), lengths)
     if lines.texts.has_ids:
-        arrays["ids"] = _text_array(lambda: (given.id or "" for given in lines.texts), lengths)
+        arrays["ids"] = _text_array(lambda: (given.id or "" for given in lines.given()), lengths)
     write_npz(file, arrays)
 
 
 def _text_array(read: Callable[[], Iterator[str]], lengths: array.array) -> Array:
-    longest = max(map(len, read()))
+    longest = max(map(len, read()), default=0)
     return text_array(read(), len(lengths), min(longest, _TEXT_LIMIT))
 
 

@@ -16,16 +16,18 @@ import itertools
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from absl import logging
 
+from bert.batch.answers import Answerer, Form
 from bert.command_line import flags as common_flags
 from bert.command_line.checks import Checks, start
 from bert.command_line.console import Progress, run_script
 from bert.command_line.flags import flag
 from bert.command_line.names import serve
 from bert.command_line.settings import OutputSettings
+from bert.command_line.shards import ShardSettings
 from bert.files import fingerprints, parquet
 from bert.files.answers import JsonLines, ParquetLines, Table, flat_names
 from bert.files.inputs import Columns, Input, Inputs, find_names, read_inputs
@@ -52,7 +54,7 @@ _KEY_LENGTH = 12
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(AskedSettings, OutputSettings):
+class Settings(AskedSettings, OutputSettings, ShardSettings):
     """The flags of this script, by name."""
 
     input_file: str = flag("-", "File to read; - for standard input.")
@@ -108,13 +110,6 @@ def define_flags() -> None:
     common_flags.define(Settings)
 
 
-class Answer(NamedTuple):
-    """A line to write; with a problem, there is none to the input."""
-
-    text: bytes
-    problem: str = ""
-
-
 def run(settings: Settings) -> int:
     """Writes an answer for each input, and returns their number.
 
@@ -123,40 +118,77 @@ def run(settings: Settings) -> int:
     """
     from bert.training.devices import tell_gpus
 
-    reads_file = settings.input_file != "-"
     _find_input(settings)
     folder = _open_folder(settings)
     made_of = _check_output(settings, folder)
     tell_gpus()
     model = _load(settings, folder)
+    span = _find_span(settings, model)
     inputs = _read_inputs(settings, model)
-    # Who types, or pipes one line after the other, waits for each answer.
-    size = 1 if not reads_file and sys.stdin.isatty() else 16 * settings.batch_size
-    num_answers = 0
-    problems: list[str] = []
-    rows, form = _open_form(settings, model, inputs)
+    if span is not None:
+        inputs.rows.only(span)
+    rows, form = _open_form(settings, model, inputs, span)
     with _open(settings, made_of, form) as output:
-        if isinstance(output, KeptLines):
-            rows = output.pass_over(rows, form.belongs, form.header, form.records)
-            num_answers = output.count
-        else:
-            output.write(form.header)
-        progress = Progress("Answering", 1) if reads_file else None
-        while chunk := list(itertools.islice(rows, size)):
-            for answer in _answer(model, chunk, settings.input_file, form):
-                if answer.problem and settings.on_error == "stop":
-                    output.flush()
-                    raise _unanswered(answer.problem)
-                output.write(answer.text)
-                problems += [answer.problem] * bool(answer.problem)
-                num_answers += 1
-            output.flush()
-            if progress:
-                progress(chunk[-1].done)
-        if not num_answers:
+        answers = Answerer(model, settings.input_file, form)
+        num_answers, problems = _write(settings, output, rows, answers, span)
+        if not num_answers and span is None:
             raise _nothing_to_answer(settings)
-    _report(num_answers, problems)
+    _report(settings, num_answers, problems)
     return num_answers
+
+
+def _chunk_size(settings: Settings) -> int:
+    """Returns how many inputs are read before those of like lengths go through the model."""
+    # Who types, or pipes one line after the other, waits for each answer.
+    is_typed = settings.input_file == "-" and sys.stdin.isatty()
+    return 1 if is_typed else 16 * settings.batch_size
+
+
+def _find_span(settings: Settings, model: "Model") -> range | None:
+    """Returns which inputs `--shard` asks for: whole chunks, so that all are rounded alike."""
+    part, size = settings.part, _chunk_size(settings)
+    if part is None:
+        return None
+    num_inputs = _read_inputs(settings, model).rows.count()
+    if not num_inputs:
+        raise _nothing_to_answer(settings)
+    span = part.of(num_inputs, size)
+    if span:
+        logging.info("Part %s: inputs %d to %d.", part, span.start + 1, span.stop)
+    else:
+        logging.info("Part %s is empty: %d inputs, %d at a time.", part, num_inputs, size)
+    return span
+
+
+def _write(
+    settings: Settings, output: Any, rows: Iterator[Input], answers: Answerer, span: range | None
+) -> tuple[int, list[str]]:
+    """Writes the answers, and returns their number and what problems there were."""
+    num_answers = num_again = 0
+    problems: list[str] = []
+    form, size = answers.form, _chunk_size(settings)
+    header = form.header if settings.part is None or settings.part.is_first else b""
+    if isinstance(output, KeptLines):
+        rows = output.pass_over(rows, form.belongs, header, form.records, size)
+        num_answers, num_again = output.count, output.num_again
+    else:
+        output.write(header)
+    total = 1 if span is None else len(span)
+    progress = Progress("Answering", total) if settings.input_file != "-" else None
+    while chunk := list(itertools.islice(rows, size)):
+        # A chunk within which an earlier run ended is computed as it was then, to round alike.
+        for answer in itertools.islice(answers(chunk), num_again, None):
+            if answer.problem and settings.on_error == "stop":
+                output.flush()
+                raise _unanswered(answer.problem)
+            output.write(answer.text)
+            problems += [answer.problem] * bool(answer.problem)
+            num_answers += 1
+        num_again = 0
+        output.flush()
+        if progress:
+            progress(chunk[-1].done if span is None else num_answers)
+    return num_answers, problems
 
 
 def check(settings: Settings, checks: Checks) -> None:
@@ -205,6 +237,11 @@ def _load(settings: Settings, folder: "ModelFolder | Export") -> "Model":
 def _find_input(settings: Settings) -> None:
     if settings.input_file != "-":
         match_files(settings.input_file, "input_file")
+    if settings.part and settings.input_file == "-":
+        raise ValueError(
+            f"`--input_file` must be a file for `--shard={settings.part}`, which is counted first. "
+            "Received '-', standard input."
+        )
 
 
 def _check_first(settings: Settings, model: "Model") -> None:
@@ -266,22 +303,24 @@ def _open(
         fingerprints.of_files([*filter(is_file, made_of)]),
         settings.precision,
     )
+    if settings.part:
+        made_with += (settings.part,)
     if (settings.told, settings.do_lower_case) != (Told(), None):
         made_with += (settings.told, settings.do_lower_case)
     key = fingerprints.of_bytes(repr(made_with).encode())[:_KEY_LENGTH]
     return keep_lines(settings.output_file, key, form.make)
 
 
-Form = JsonLines | Table
-
-
-def _open_form(settings: Settings, model: "Model", inputs: Inputs) -> tuple[Iterator[Input], Form]:
+def _open_form(
+    settings: Settings, model: "Model", inputs: Inputs, span: range | None
+) -> tuple[Iterator[Input], Form]:
     """Returns the inputs, and how their answers are written: as the output's name ends."""
-    path, rows = settings.output_file, inputs.rows
+    path = settings.output_file
+    rows: Iterator[Input] = inputs.rows
     ending = _ending(path)
     answers = flat_names(model.task.answer_names)
     if ending == parquet.ENDING:
-        return rows, ParquetLines(settings.input_file, path, answers)
+        return rows, ParquetLines(settings.input_file, path, answers, span.start if span else 0)
     if not ending:
         return rows, JsonLines()
     names = find_names(settings.input_file, inputs)
@@ -291,39 +330,12 @@ def _open_form(settings: Settings, model: "Model", inputs: Inputs) -> tuple[Iter
     return rows, Table(names, answers, separator, has_errors=settings.on_error == "skip")
 
 
-def _answer(model: "Model", inputs: Sequence[Input], path: str, form: Form) -> Iterator[Answer]:
-    """Yields what to write for each input."""
-    rows = [each for each in inputs if each.row is not None]
-    answers = iter(_ask(model, rows, path, form))
-    for each in inputs:
-        yield _refuse(each, each.problem, form) if each.row is None else next(answers)
-
-
-def _refuse(asked: Input, problem: str, form: Form) -> Answer:
-    return Answer(form.refusal(asked, problem), problem)
-
-
-def _ask(model: "Model", inputs: Sequence[Input], path: str, form: Form) -> list[Answer]:
-    """Returns the answers; where the model refuses some inputs, it is asked about parts of them."""
-    try:
-        answers = model.predict([each.row for each in inputs])
-    except ValueError as error:
-        if len(inputs) > 1:
-            middle = len(inputs) // 2
-            parts = (inputs[:middle], inputs[middle:])
-            return [answer for part in parts for answer in _ask(model, part, path, form)]
-        # It was asked about a single one, whose place in the file is another.
-        reason = str(error).removeprefix("Input 0, counted from 0").lstrip(",: ")
-        return [_refuse(inputs[0], f"{path}:{inputs[0].line}: {reason}", form)]
-    return [Answer(form.answer(each, answer)) for each, answer in zip(inputs, answers, strict=True)]
-
-
-def _report(num_answers: int, problems: Sequence[str]) -> None:
+def _report(settings: Settings, num_answers: int, problems: Sequence[str]) -> None:
     for problem in problems[:_PROBLEMS_SHOWN]:
         logging.warning("No answer: %s", problem)
     if problems:
         logging.warning("%d of %d inputs have no answer.", len(problems), num_answers)
-    if len(problems) == num_answers:
+    if len(problems) == num_answers and settings.part is None:
         raise ValueError(f"`--input_file` must hold inputs of the task. {problems[0]}")
     logging.info("Answered %d inputs.", num_answers - len(problems))
 

@@ -37,6 +37,7 @@ SCRIPTS = (
     "predict",
     "serve",
     "extract_features",
+    "join_shards",
     "neighbours",
     "convert_checkpoint",
 )

@@ -24,6 +24,8 @@ from bert.tasks.squad.task import QuestionAnswering
 from bert.tasks.swag.task import MultipleChoice
 from bert.tasks.tagging.task import Tagging
 from bert.tasks.tagging.windows import Task as TaggingTask
+from bert.weights import checkpoint
+from bert.weights.folder import ModelFolder
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh", "red", "green", "blue", "?"]
 CONFIG = modeling.BertConfig(
@@ -79,6 +81,17 @@ def make_model(name):
     for variable in model.weights:
         variable.assign(rng.normal(0, 0.4, variable.shape))
     return LoadedModel(task, model, 4)
+
+
+def save_model(name, folder):
+    """Makes the folder that a training of the model leaves, and returns its path."""
+    model = make_model(name)
+    vocabulary = "".join(f"{word}\n" for word in WORDS).encode()
+    folder.mkdir()
+    ModelFolder(str(folder)).keep(CONFIG, vocabulary, model.task.stored())
+    weights = {variable.path: variable.numpy() for variable in model.model.weights}
+    checkpoint.save_tensors(str(folder / "bert_model.ckpt"), weights)
+    return str(folder)
 
 
 def load_pretrained():

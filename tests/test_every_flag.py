@@ -522,6 +522,12 @@ def features_world(folder: Path) -> dict[str, Any]:
     }
 
 
+def parts_world(folder: Path) -> dict[str, Any]:
+    for number in (1, 2):
+        (folder / f"part-{number}.txt").write_text(f"{number}\n")
+    return {"input_file": str(folder / "part-*.txt"), "output_file": str(folder / "out")}
+
+
 def neighbours_world(folder: Path) -> dict[str, Any]:
     world = features_world(folder)
     del world["layers"]
@@ -909,6 +915,7 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "columns": Case("other", content("out"), input_file=file_in("table.tsv")),
         "separator": Case(";", error, fails=True, input_file=file_in("table.tsv")),
         "batch_size": Case(1, work),
+        "shard": Case("2/2", content("out")),
         "precision": Case("mixed_bfloat16", content("out")),
         "bert_config_file": Case(
             lambda folder: another_activation(folder / "model"), content("out")
@@ -966,6 +973,13 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "id_column": Case("b", content("out"), input_file=file_in("two.tsv")),
         "separator": Case("tab", content("out"), input_file=file_in("two.csv")),
         "use_tpu": Case(True, told("--use_tpu has no effect")),
+        "shard": Case("2/2", content("out")),
+    },
+    "join_shards": {
+        "check": CHECK,
+        "overwrite": OVERWRITE,
+        "input_file": Case(file_in("part-2.txt"), content("out")),
+        "output_file": Case(elsewhere, lambda o: (o.folder / "elsewhere").exists()),
     },
     "neighbours": {
         "check": CHECK,
@@ -1023,6 +1037,7 @@ WORLDS: Mapping[str, Callable[[Path], dict[str, Any]]] = {
     "predict": prediction_world,
     "serve": serving_world,
     "extract_features": features_world,
+    "join_shards": parts_world,
     "neighbours": neighbours_world,
     "convert_checkpoint": conversion_world,
 }

@@ -1,4 +1,5 @@
 import json
+import os
 
 import numpy as np
 import pytest
@@ -7,6 +8,7 @@ from forks import fork_python
 
 import bert
 import extract_features
+import join_shards
 import modeling
 from bert.tasks import encoding
 from bert.tasks.features import Extractor
@@ -348,3 +350,41 @@ def test_features_are_replaced_and_other_files_are_not(settings, tmp_path, form)
     assert (tmp_path / "out").read_text() == '{"mine": 1}\n'
     extract_features.run(settings(format=form, overwrite=True))
     assert (tmp_path / "out").read_bytes() == once
+
+
+@pytest.mark.parametrize(
+    ("ending", "pooling", "given"),
+    [
+        ("jsonl", "none", {"id_column": "id"}),
+        ("npz", "none", {}),
+        ("npz", "mean", {"id_column": "id"}),
+        ("npy", "mean", {"layers": "-1"}),
+    ],
+)
+def test_shards_joined_are_what_a_single_run_writes(
+    settings, tmp_path, monkeypatch, ending, pooling, given
+):
+    monkeypatch.setattr(encoding, "CHUNK_VALUES", 400 if pooling == "none" else 1 << 25)
+    monkeypatch.setattr(encoding, "CHUNK_LINES", 3)
+    rows = [{"id": f"{number}" * number, "text": LINES[number % 5]} for number in range(13)]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    given = {"input_file": str(tmp_path / "in.jsonl"), "pooling": pooling, **given}
+    shards = {str(tmp_path / f"part-{k}.{ending}"): f"{k}/11" for k in range(1, 12)}
+    for path, shard in {str(tmp_path / f"whole.{ending}"): "", **shards}.items():
+        extract_features.run(settings(output_file=path, shard=shard, **given))
+    join_shards.run(
+        join_shards.Settings(
+            input_file=str(tmp_path / f"part-*.{ending}"),
+            output_file=str(tmp_path / f"joined.{ending}"),
+        )
+    )
+    joined, whole = ((tmp_path / f"{name}.{ending}").read_bytes() for name in ("joined", "whole"))
+    assert joined == whole
+    sizes = {os.path.getsize(path) for path in shards}
+    assert len(sizes) > 2
+
+
+def test_a_shard_of_nothing_is_an_error(settings, tmp_path):
+    (tmp_path / "text.txt").write_text("")
+    with pytest.raises(ValueError, match="`--input_file` must hold text"):
+        extract_features.run(settings(shard="1/2"))

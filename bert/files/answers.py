@@ -148,13 +148,21 @@ class Table:
 
 
 class ParquetLines(JsonLines):
-    """Rows of Parquet, which are kept as JSON lines until all are there."""
+    """Rows of Parquet, which are kept as JSON lines until all are there.
 
-    def __init__(self, input_file: str, path: str, answers: Sequence[str]) -> None:
+    Args:
+      input_file: The file that is answered, whose columns stay as they are if it is Parquet.
+      path: That of the rows.
+      answers: Names of what answers hold.
+      start: Where the first row stands in the file that is answered.
+    """
+
+    def __init__(self, input_file: str, path: str, answers: Sequence[str], start: int = 0) -> None:
         super().__init__()
         parquet.check_installed(path)
         self._input_file = input_file
         self._answers = answers
+        self._start = start
         self.make = self._make
 
     def answer(self, asked: Input, answer: Mapping[str, Any]) -> bytes:
@@ -170,7 +178,7 @@ class ParquetLines(JsonLines):
 
     def _make(self, lines: Any, output: BinaryIO) -> None:
         rows = [parse_json(line) for line in lines]
-        parquet.write_parquet(output, rows, self._input_file)
+        parquet.write_parquet(output, rows, self._input_file, self._start)
 
 
 def flatten(answer: Mapping[str, Any]) -> dict[str, Any]:

@@ -82,12 +82,12 @@ class Inputs:
 
     Attributes:
       names: Of the columns; empty where each row has its own.
-      rows: The inputs, to be read once.
+      rows: The inputs.
       separator: What separates the columns of the file, or would if it had any.
     """
 
     names: list[str]
-    rows: Iterator[Input]
+    rows: "Rows"
     separator: str = ","
 
 
@@ -120,10 +120,10 @@ def read_inputs(
         rows = list(parquet.read_parquet(path))
         numbered = ((i, i / len(rows), row) for i, row in enumerate(rows, start=1))
         names = list(rows[0]) if rows else []
-        return Inputs(names, _parse(numbered, path, _object_parser(columns)))
+        return Inputs(names, Rows(numbered, path, _object_parser(columns)))
     if kind == "jsonl":
-        return Inputs([], _parse(_lines(path), path, _json_parser(columns)))
-    return Inputs(list(columns.fields), _parse(_lines(path), path, _line_parser(columns.fields)))
+        return Inputs([], Rows(_lines(path), path, _json_parser(columns)))
+    return Inputs(list(columns.fields), Rows(_lines(path), path, _line_parser(columns.fields)))
 
 
 def find_names(path: str, inputs: Inputs) -> list[str]:
@@ -162,17 +162,37 @@ def _text(path: str, number: int, line: Any) -> Any:
     return decode_line(path, number, line) if isinstance(line, bytes) else line
 
 
-def _parse(lines: Numbered, path: str, parse: Parser) -> Iterator[Input]:
-    for number, done, line in lines:
-        place = f"{path}:{number}"
-        cells = None
+class Rows(Iterator[Input]):
+    """Inputs, to be read once.
+
+    Args:
+      lines: As they stand in the file.
+      path: Of the file.
+      parse: Makes inputs of them.
+    """
+
+    def __init__(self, lines: Numbered, path: str, parse: Parser) -> None:
+        self._lines = lines
+        self._path = path
+        self._parse = parse
+
+    def count(self) -> int:
+        """Returns how many are left, which it reads without looking into them."""
+        return sum(1 for _ in self._lines)
+
+    def only(self, places: range) -> None:
+        """Passes over the others, counted from the next one, without looking into them."""
+        self._lines = itertools.islice(self._lines, places.start, places.stop)
+
+    def __next__(self) -> Input:
+        number, done, line = next(self._lines)
+        place = f"{self._path}:{number}"
         try:
-            cells, row = parse(place, _text(path, number, line))
+            cells, row = self._parse(place, _text(self._path, number, line))
             _check_unicode(place, cells)
         except ValueError as error:
-            yield Input(number, done, None, None, str(error))
-        else:
-            yield Input(number, done, cells, row)
+            return Input(number, done, None, None, str(error))
+        return Input(number, done, cells, row)
 
 
 def _check_unicode(place: str, cells: Mapping[str, Any]) -> None:
@@ -244,13 +264,13 @@ def _read_table(path: str, kind: str, columns: Columns, separator: str | None) -
     if columns.derive and not columns.given and not columns.find(cells):
         header = _unique([cell.strip() for cell in cells])
         objects = _objects(rows, path, header)
-        return Inputs(header, _parse(objects, path, _object_parser(columns)), found)
+        return Inputs(header, Rows(objects, path, _object_parser(columns)), found)
     names, places = _locate(path, cells, columns, found)
     if names is None:
         # The first row is an input as all others.
         names = [f"column_{place}" for place in range(len(cells))]
         rows = itertools.chain([first], rows)
-    parsed = _parse(rows, path, _cells_parser(names, places, columns.fields))
+    parsed = Rows(rows, path, _cells_parser(names, places, columns.fields))
     return Inputs(names, parsed, found)
 
 

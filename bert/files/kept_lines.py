@@ -24,12 +24,14 @@ class KeptLines:
     Attributes:
       unfinished: The other name.
       count: Whole lines that are there.
+      num_again: Of the inputs that `pass_over` has returned, the first so many have lines, too.
     """
 
     def __init__(self, path: str, key: str) -> None:
         self._path = os.path.realpath(path)
         self.unfinished = f"{self._path}.{key}.unfinished"
         self.count = 0
+        self.num_again = 0
         self._file = self._open()
 
     def _open(self) -> BinaryIO:
@@ -47,8 +49,9 @@ class KeptLines:
         answers: Callable[[bytes, Input], bool],
         header: bytes = b"",
         records: Callable[[BinaryIO], Iterator[bytes]] = iter,
+        chunk: int = 1,
     ) -> Iterator[Input]:
-        """Returns the inputs to which no line belongs yet.
+        """Returns the inputs to which no line belongs yet, and those before them in their chunk.
 
         Lines are kept up to the first one that does not belong to its input, or is not whole.
 
@@ -57,7 +60,9 @@ class KeptLines:
           answers: Whether a line belongs to an input.
           header: What the file begins with; lines behind another one are not kept.
           records: Yields the lines of a file, of which one may hold line breaks.
+          chunk: Of how many inputs lines are made together.
         """
+        begun: list[Input] = []
         end = len(header)
         has_header = self._file.read(end) == header
         for line in records(self._file) if has_header else ():
@@ -69,6 +74,9 @@ class KeptLines:
                 break
             end += len(line)
             self.count += 1
+            begun.append(each)
+            if len(begun) == chunk:
+                begun.clear()
         if not has_header:
             self._file.seek(0)
             self._file.write(header)
@@ -76,7 +84,8 @@ class KeptLines:
         self._file.truncate()
         if self.count:
             logging.info("Going on behind %d lines in %s.", self.count, self.unfinished)
-        return inputs
+        self.num_again = len(begun)
+        return itertools.chain(begun, inputs)
 
     def write(self, line: bytes) -> None:
         """Takes a line with its end."""

@@ -47,19 +47,23 @@ def _read(path: str) -> Any:
             raise ValueError(f"{path!r} must be a whole Parquet file. {error}.") from error
 
 
-def write_parquet(file: BinaryIO, rows: Sequence[Mapping[str, Any]], input_file: str) -> None:
+def write_parquet(
+    file: BinaryIO, rows: Sequence[Mapping[str, Any]], input_file: str, start: int = 0
+) -> None:
     """Writes rows; the columns that they have of another Parquet file stay as they are there.
 
     Args:
       file: Open for bytes.
       rows: All rows, of which some may lack a column.
       input_file: The file that they may be of.
+      start: Where the first one stands there.
     """
     pyarrow = _pyarrow(input_file)
     names = list(dict.fromkeys(name for row in rows for name in row))
     values = {name: [row.get(name) for row in rows] for name in names}
     kept = _read(input_file) if input_file.lower().endswith(ENDING) else None
     if kept is not None:
+        kept = kept.slice(start, len(rows))
         values = {name: each for name, each in values.items() if name not in kept.column_names}
     try:
         arrays = {name: pyarrow.array(each) for name, each in values.items()}
@@ -71,6 +75,16 @@ def write_parquet(file: BinaryIO, rows: Sequence[Mapping[str, Any]], input_file:
     for name in values if kept is not None else ():
         table = table.append_column(name, arrays[name])
     pyarrow.parquet.write_table(table, file)
+
+
+def join_parquet(paths: Sequence[str], file: BinaryIO) -> None:
+    """Writes the rows of several files as one, with the columns of all of them."""
+    pyarrow = _pyarrow(paths[0])
+    try:
+        table = pyarrow.concat_tables(map(_read, paths), promote_options="default")
+    except pyarrow.ArrowException as error:
+        raise ValueError(f"Parts must have columns of the same kinds. {error}.") from None
+    pyarrow.parquet.write_table(table.combine_chunks(), file)
 
 
 def _plain(value: Any) -> Any:

@@ -38,6 +38,7 @@ def write_jsonl(
     layers: Sequence[int | str],
     pooling: str,
     ids: Iterable[str] | None = None,
+    number: int = 0,
 ) -> None:
     """Writes a JSON object for each line, values rounded to 6 decimals.
 
@@ -47,10 +48,10 @@ def write_jsonl(
       layers: What to call them.
       pooling: "none", else the objects have the layers of the line, not those of its tokens.
       ids: What to call each line besides its number, if anything.
+      number: Of the first line.
     """
     names = itertools.repeat(b"") if ids is None else (b'"id": %s, ' % _text(each) for each in ids)
     heads = [b'{"index": %s, "values": [' % json.dumps(layer).encode() for layer in layers]
-    number = 0
     for group in _groups(features):
         columns = [
             json_rows(np.concatenate([values[column] for _, values in group]))
@@ -211,7 +212,9 @@ def write_npy(file: IO[bytes], name: str, array: Array) -> None:
     np.lib.format.write_array_header_1_0(file, header)
     num_rows = 0
     for part in parts:
-        file.write(np.ascontiguousarray(part, dtype).data.cast("B"))
+        # Of nothing, there is no view as bytes.
+        if len(part):
+            file.write(np.ascontiguousarray(part, dtype).data.cast("B"))
         num_rows += len(part)
     if num_rows != shape[0]:
         raise ValueError(

@@ -1,6 +1,7 @@
 """Texts and words as vectors: what an encoder gives, pooled over tokens (paper, section 5.3)."""
 
-from collections.abc import Iterable, Iterator, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -33,15 +34,32 @@ def extract(
     Lines of any number go through in the same memory. The same lines give the same values to the
     last bit, whoever asks.
     """
-    values_per_row = sum(output.shape[-1] for output in extractor.model.outputs)
-
-    def size(line: Line) -> int:
-        num_values = extractor.num_rows(len(line.tokens)) * values_per_row
-        return max(num_values, CHUNK_VALUES // CHUNK_LINES)
-
-    for chunk in cut_by_size(lines, size, CHUNK_VALUES):
+    size = _size(extractor)
+    for chunk in cut_by_size(lines, lambda line: size(len(line.tokens)), CHUNK_VALUES):
         values = extractor(chunk, batch_size=batch_size, max_seq_length=max_seq_length)
         yield list(zip(chunk, values, strict=True))
+
+
+def _size(extractor: Extractor) -> Callable[[int], int]:
+    """Returns what tells of a line, by its tokens, how much of a chunk it is."""
+    values_per_row = sum(output.shape[-1] for output in extractor.model.outputs)
+
+    def size(num_tokens: int) -> int:
+        num_values = extractor.num_rows(num_tokens) * values_per_row
+        return max(num_values, CHUNK_VALUES // CHUNK_LINES)
+
+    return size
+
+
+def chunk_starts(extractor: Extractor, lengths: Iterable[int]) -> list[int]:
+    """Returns where the chunks of `extract` begin, and behind them where the last one ends.
+
+    Args:
+      extractor: As there.
+      lengths: Tokens of each line, which matter where each of them gives a row.
+    """
+    chunks = cut_by_size(lengths, _size(extractor), CHUNK_VALUES)
+    return [0, *itertools.accumulate(map(len, chunks))]
 
 
 class TextEncoder:

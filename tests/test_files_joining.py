@@ -1,0 +1,71 @@
+import io
+
+import numpy as np
+import pytest
+
+import join_shards
+from bert.files.joining import join
+from bert.files.vectors import text_array, write_npz
+
+
+def write_archive(path, values, texts=(), layers=("-1",)):
+    with open(path, "wb") as file:
+        arrays = {
+            "values": (values.shape, "<f4", [values]),
+            "layers": ((len(layers),), "<U2", [np.array(layers)]),
+            "texts": text_array(texts, len(texts), max(map(len, texts), default=0)),
+        }
+        write_npz(file, arrays)
+    return str(path)
+
+
+def test_arrays_are_joined_in_order_and_texts_are_as_wide_as_the_longest(tmp_path):
+    rows = np.arange(10, dtype=np.float32).reshape(5, 2)
+    paths = [
+        write_archive(tmp_path / "a.npz", rows[:3], ["a", "bb", "c"]),
+        write_archive(tmp_path / "b.npz", rows[3:3]),
+        write_archive(tmp_path / "c.npz", rows[3:], ["dddd", "e"]),
+    ]
+    joined = io.BytesIO()
+    join(paths, "npz", joined)
+    whole = write_archive(tmp_path / "whole.npz", rows, ["a", "bb", "c", "dddd", "e"])
+    with open(whole, "rb") as file:
+        assert joined.getvalue() == file.read()
+
+
+def test_archives_that_do_not_go_together_are_refused(tmp_path):
+    rows = np.zeros((2, 2), np.float32)
+    first = write_archive(tmp_path / "a.npz", rows)
+    for other, message in (
+        (write_archive(tmp_path / "b.npz", rows[:, :1]), r"b.npz' must have rows of \(2,\), as "),
+        (write_archive(tmp_path / "c.npz", rows, layers=["-2"]), "c.npz' must have the layers"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            join([first, other], "npz", io.BytesIO())
+    (tmp_path / "d.npz").write_bytes(b"PK")
+    with pytest.raises(ValueError, match=r"d\.npz' must be a whole archive"):
+        join([first, str(tmp_path / "d.npz")], "npz", io.BytesIO())
+    (tmp_path / "d.npy").write_bytes(b"PK")
+    with pytest.raises(ValueError, match=r"d\.npy' must be a whole file of NumPy's"):
+        join([str(tmp_path / "d.npy")], "npy", io.BytesIO())
+
+
+def test_parts_are_ordered_by_their_numbers(tmp_path):
+    for number in range(1, 12):
+        (tmp_path / f"part-{number}.txt").write_text(f"{number}\n")
+    made = join_shards.Settings(
+        input_file=str(tmp_path / "part-*.txt"), output_file=str(tmp_path / "out.txt")
+    )
+    join_shards.run(made)
+    assert (tmp_path / "out.txt").read_text() == "".join(f"{n}\n" for n in range(1, 12))
+    with pytest.raises(ValueError, match="`--output_file` must name a new file"):
+        join_shards.run(made)
+
+
+def test_forms_are_not_mixed(tmp_path):
+    (tmp_path / "a.txt").write_text("")
+    made = join_shards.Settings(
+        input_file=str(tmp_path / "a.txt"), output_file=str(tmp_path / "out.npy")
+    )
+    with pytest.raises(ValueError, match="must have an ending of the same form as the parts"):
+        join_shards.run(made)
