@@ -353,23 +353,24 @@ def test_features_are_replaced_and_other_files_are_not(settings, tmp_path, form)
 
 
 @pytest.mark.parametrize(
-    ("ending", "pooling", "given"),
+    ("ending", "pooling", "count", "given"),
     [
-        ("jsonl", "none", {"id_column": "id"}),
-        ("npz", "none", {}),
-        ("npz", "mean", {"id_column": "id"}),
-        ("npy", "mean", {"layers": "-1"}),
+        ("jsonl", "none", 2, {"id_column": "id"}),
+        ("npz", "mean", 6, {"id_column": "id"}),
+        ("npy", "mean", 2, {"layers": "-1"}),
+        pytest.param("npz", "none", 3, {}, marks=pytest.mark.exhaustive),
     ],
 )
 def test_shards_joined_are_what_a_single_run_writes(
-    settings, tmp_path, monkeypatch, ending, pooling, given
+    settings, tmp_path, monkeypatch, ending, pooling, count, given
 ):
     monkeypatch.setattr(encoding, "CHUNK_VALUES", 400 if pooling == "none" else 1 << 25)
     monkeypatch.setattr(encoding, "CHUNK_LINES", 3)
     rows = [{"id": f"{number}" * number, "text": LINES[number % 5]} for number in range(13)]
     (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     given = {"input_file": str(tmp_path / "in.jsonl"), "pooling": pooling, **given}
-    shards = {str(tmp_path / f"part-{k}.{ending}"): f"{k}/11" for k in range(1, 12)}
+    numbers = range(1, count + 1)
+    shards = {str(tmp_path / f"part-{k}.{ending}"): f"{k}/{count}" for k in numbers}
     for path, shard in {str(tmp_path / f"whole.{ending}"): "", **shards}.items():
         extract_features.run(settings(output_file=path, shard=shard, **given))
     join_shards.run(
@@ -380,8 +381,7 @@ def test_shards_joined_are_what_a_single_run_writes(
     )
     joined, whole = ((tmp_path / f"{name}.{ending}").read_bytes() for name in ("joined", "whole"))
     assert joined == whole
-    sizes = {os.path.getsize(path) for path in shards}
-    assert len(sizes) > 2
+    assert max(map(os.path.getsize, shards)) < len(whole)
 
 
 def test_a_shard_of_nothing_is_an_error(settings, tmp_path):
