@@ -37,6 +37,11 @@ class Settings(AskedSettings):
         "127.0.0.1",
         "Address to listen at; 0.0.0.0 for all of this machine, which others reach then.",
     )
+    allowed_hosts: str | None = flag(
+        None,
+        "Names by which a server of this machine alone may be asked beside localhost, such as that "
+        "which a proxy passes on; comma-separated.",
+    )
     port: int = flag(8501, "Port to listen at; 0 for any free one.", low=0, high=65535)
     top_k: int = flag(5, "Tokens that a pre-trained model tells for each [MASK].", low=1)
     max_batch_size: int = flag(
@@ -123,6 +128,7 @@ def _serve(settings: Settings, bound: socket.socket) -> "Server":
             read_seconds=settings.read_timeout,
             request_seconds=settings.request_timeout,
         ),
+        allowed_hosts=[name.strip() for name in (settings.allowed_hosts or "").lower().split(",")],
         max_batch_size=settings.max_batch_size,
         max_waiting=settings.max_waiting,
         wait_seconds=settings.batch_wait_ms / 1000,

@@ -552,16 +552,18 @@ def ask_server(script: Any, settings: Any, _: Path) -> Any:
         page = served_models.fetch(server, "/").body
         name = re.search('"name":"([^"]+)"', page)[1]
         address = f"/v1/models/{name}:predict"
-        half.sendall(f"POST {address} HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n".encode())
+        head = f"POST {address} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n"
+        half.sendall(head.encode())
         rows = ["red a b c d e f g h"] * 5 if '"kind":"fill_mask"' not in page else ["the [MASK]"]
         one, other = (
             served_models.fetch(server, address, {"instances": each}) for each in (rows, rows[:1])
         )
+        named = served_models.fetch(server, "/", headers={"Host": "ask.example"}).status
         half.settimeout(0.5)
         said = b""
         with contextlib.suppress(TimeoutError):
             said = half.recv(99)
-        return server.host, server.port, name, one[:2], other[:2], said
+        return server.host, server.port, name, one[:2], other[:2], said, named
 
 
 def answered(number: int) -> See:
@@ -933,6 +935,7 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "model_dir": Case(file_in("other_model/out"), answered(3)),
         "model_name": Case("mine", answered(2)),
         "host": Case("localhost", answered(0), host="0.0.0.0"),
+        "allowed_hosts": Case("ask.example", answered(6)),
         "port": Case(PORT, lambda o: o.result[1] == PORT),
         "top_k": Case(2, answered(3), model_dir=str(GOLDEN), do_lower_case=True),
         "max_batch_size": Case(1, work),

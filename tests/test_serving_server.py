@@ -23,7 +23,7 @@ from served_models import (
 from bert.serving import server as server_module
 from bert.serving.app import Limits
 from bert.serving.served import DEFAULT, Served, Signature
-from bert.serving.server import bind
+from bert.serving.server import Server, bind
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -40,6 +40,11 @@ def test_answers_are_those_of_predict(name):
         assert told == {
             field: approximately([each[field] for each in expected]) for field in expected[0]
         }
+        described = described_outputs(server, DEFAULT)
+        assert described.keys() == told.keys()
+        for field, values in told.items():
+            # That no text has any tells nothing of what they would be.
+            assert described[field] == describe(values) or not any(values)
         # Each alone, all at once: they go together.
         found = [None] * 12
 
@@ -53,6 +58,29 @@ def test_answers_are_those_of_predict(name):
             each.join()
         for number, each in enumerate(found):
             assert each == {"predictions": [approximately(expected[number % 3])]}
+
+
+def described_outputs(server, signature):
+    """Returns types and dimensions as the server tells them."""
+    told = fetch(server, "/v1/models/mine/metadata").body["metadata"]["signature_def"]
+    outputs = told["signature_def"][signature]["outputs"]
+    assert all(each["name"] == name for name, each in outputs.items())
+    shapes = {name: each["tensor_shape"] for name, each in outputs.items()}
+    return {
+        name: (each["dtype"], len(shapes[name]["dim"]), shapes[name]["unknown_rank"])
+        for name, each in outputs.items()
+    }
+
+
+def describe(values):
+    """Returns what is to be told of what all answers have by a name."""
+    rank = 0
+    while isinstance(values, list):
+        values = next((each for each in values if each not in (None, [])), None)
+        rank += 1
+    dtypes = {str: "DT_STRING", int: "DT_INT64", float: "DT_FLOAT"}
+    dtype = dtypes.get(type(values), "DT_INVALID")
+    return (dtype, 0, True) if dtype == "DT_INVALID" else (dtype, rank, False)
 
 
 def test_a_pre_trained_model_fills_masks_rates_texts_and_encodes():
@@ -73,6 +101,10 @@ def test_a_pre_trained_model_fills_masks_rates_texts_and_encodes():
             "num_tokens": rated.num_tokens,
             "perplexity": pytest.approx(rated.perplexity),
         }
+        told = {name: describe([each]) for name, each in told.body["predictions"][0].items()}
+        assert described_outputs(server, "score") == told
+        assert described_outputs(server, "encode") == {"vector": ("DT_FLOAT", 2, False)}
+        assert described_outputs(server, DEFAULT) == {"masks": ("DT_INVALID", 0, True)}
         told = predict(server, {"inputs": ["the end", "of"], "signature_name": "encode"})
         assert told.body["outputs"]["vector"] == approximately(
             model.encode(["the end", "of"]).tolist()
@@ -118,7 +150,8 @@ def slow():
 def quick():
     made = Slow()
     made.may.set()
-    with served(made.served, Limits(max_request_bytes=1000, max_inputs=3)) as server:
+    limits = Limits(max_request_bytes=1000, max_inputs=3)
+    with served(made.served, limits, allowed_hosts=["mine.example"]) as server:
         yield server
 
 
@@ -163,6 +196,30 @@ def test_other_addresses_and_methods_are_refused_with_what_there_is(
     assert re.search(re.escape(message), told.body["error"])
     assert len(told.body["error"]) < 400
     assert ("Allow" in told.headers) == (status == 405)
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        *(
+            (host, 200)
+            for host in ("localhost", "LOCALHOST:8501", "127.0.0.1:1", "[::1]", "1.2.3.4")
+        ),
+        *((host, 200) for host in ("1.2.3.4", "mine.example", "Mine.Example:80", "")),
+        *((host, 403) for host in ("rebound.example", "localhost.rebound.example", "[", "a b")),
+    ],
+)
+def test_a_server_of_this_machine_is_not_asked_by_names_of_others(quick, host, status):
+    told = fetch(quick, "/v1/models/mine", headers={"Host": host})
+    assert told.status == status
+    if status == 403:
+        assert f"Received {host!r}" in told.body["error"]
+
+
+def test_a_server_of_all_the_network_has_any_name():
+    made, bound = Slow().served, bind("0.0.0.0", 0)
+    with Server(made, bound, Limits(), max_batch_size=1, max_waiting=1) as server:
+        assert fetch(server, "/readyz", headers={"Host": "any.example"}).status == 200
 
 
 def test_a_model_its_version_and_the_server_tell_that_they_are_there(quick):
@@ -211,7 +268,7 @@ def talk(server, *parts, seconds=5.0, pause=0.0):
         return received.decode()
 
 
-HEAD = f"POST {PREDICT} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n".encode()
+HEAD = f"POST {PREDICT} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n".encode()
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
 import dataclasses
+import errno
 import json
 import subprocess
 import sys
@@ -7,7 +8,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import ROOT
+from conftest import ROOT, read_report
 from test_run_classifier import make_rows, settings_in, write_task, write_tsv
 
 import modeling
@@ -101,7 +102,13 @@ def test_the_example_answers_as_the_page_says(exported, name):
     assert all("% sure" in line for line in lines)
 
 
-def test_what_loses_too_much_is_refused(tmp_path):
+def rows_of_exports(folder) -> dict[str, list]:
+    """Returns what a page shows of exports, by their names."""
+    shown = read_report(folder)["sections"].get("Exports", {"rows": []})
+    return {row[0]: row[1:] for row in shown["rows"]}
+
+
+def test_what_loses_too_much_is_refused(tmp_path, monkeypatch):
     pytest.importorskip("ai_edge_litert")
     # What the model says itself is right, so that any difference is a loss.
     rows = [(text, number) for number, (text, _) in enumerate(make_rows(30, 5, str))]
@@ -114,13 +121,53 @@ def test_what_loses_too_much_is_refused(tmp_path):
     place = said[0].split("\t").index("predicted_score")
     own = [(text, line.split("\t")[place]) for (text, _), line in zip(rows, said[1:], strict=True)]
     write_tsv(tmp_path / "dev.tsv", own)
+    # The page of an evaluation is there whatever becomes of the exports.
+    out = tmp_path / "out"
+    (out / "report.html").unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr(tf.saved_model, "save", fail_for_want_of_space)
+        with pytest.raises(OSError, match="No space"):
+            run_classifier.run(make(**numbers, do_export=True))
+    assert not rows_of_exports(out) and not (out / "saved_model").exists()
     small = {"do_export": True, "export_format": "tflite", "export_precision": "float32,int8"}
     with pytest.raises(ValueError, match=r"Received 0, but tflite_int8 loses .* of pearson"):
         run_classifier.run(make(**numbers, **small, max_score_loss=0.0))
     # The last digits of what computes in float32 do not count.
-    assert [path.name for path in (tmp_path / "out").glob("tflite*")] == ["tflite"]
+    assert [path.name for path in out.glob("tflite*")] == ["tflite"]
+    told = {name: row[-1] for name, row in rows_of_exports(out).items()}
+    assert told == {"tflite": "", "tflite_int8": "refused"}
     run_classifier.run(make(**numbers, **small, max_score_loss=0.5))
-    assert (tmp_path / "out/tflite_int8/parity.json").exists()
+    assert (out / "tflite_int8/parity.json").exists()
+    assert [row[-1] for row in rows_of_exports(out).values()] == ["", ""]
+
+
+def fail_for_want_of_space(*_, **__):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_weights_are_in_no_graph_that_tf2onnx_takes_apart(monkeypatch):
+    tf2onnx = pytest.importorskip("tf2onnx")
+    from bert.portable import onnx  # noqa: PLC0415
+
+    sizes = []
+    load = tf2onnx.tf_loader.from_function
+
+    def load_and_weigh(*arguments, **options):
+        graph = load(*arguments, **options)
+        sizes.append(graph.ByteSize())
+        return graph
+
+    monkeypatch.setattr(tf2onnx.tf_loader, "from_function", load_and_weigh)
+    found = []
+    for vocab_size in (20, 20_000):
+        config = modeling.BertConfig(
+            vocab_size=vocab_size, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
+            intermediate_size=24, max_position_embeddings=16,
+        )  # fmt: skip
+        found.append(len(onnx.convert(heads.classifier_model(config, 2), "float32")))
+    # 16 numbers of 4 bytes a token.
+    assert found[1] - found[0] > 19_980 * 64
+    assert abs(sizes[1] - sizes[0]) < 1000
 
 
 def test_equal_models_make_equal_files(tmp_path):

@@ -48,7 +48,11 @@ def open_task(kind, settings):
     return RUNNERS[kind][0].open_task(settings, config, tokenizer)
 
 
-@pytest.mark.parametrize("kind", RUNNERS)
+# What exports have in common does it.
+ALSO = [pytest.param(kind, marks=pytest.mark.exhaustive) for kind in [*RUNNERS][1:]]
+
+
+@pytest.mark.parametrize("kind", ["classification", *ALSO])
 def test_an_export_in_half_precision_answers_as_the_model_does(tmp_path, kind):
     write_task(kind, tmp_path)
     task = open_task(kind, make_settings(kind, tmp_path))
@@ -178,7 +182,7 @@ def test_dev_set_is_predicted_once_for_the_last_weights(tmp_path, monkeypatch, k
 @pytest.mark.parametrize(
     "kind",
     # It is read and kept by what all kinds share.
-    ["classification", *(pytest.param(k, marks=pytest.mark.exhaustive) for k in [*RUNNERS][1:])],
+    ["classification", *ALSO],
 )
 def test_vocabulary_may_be_remote(tmp_path, kind):
     write_task(kind, tmp_path)

@@ -1,18 +1,21 @@
 """What is behind which address, and what is answered to whom.
 
 Errors are `{"error": "..."}`, one line that says what must hold and what was received: 400 for what
-the sender can mend, 404 and 405 for addresses and methods that are none, 408 for who sends too
-slowly, 413 for too much at once, 429 where too much waits already, 503 while there are too many
-requests, the server ends or nothing answers any more, 504 for what takes too long.
+the sender can mend, 403 for who asks by a name that the server does not have, 404 and 405 for
+addresses and methods that are none, 408 for who sends too slowly, 413 for too much at once, 429
+where too much waits already, 503 while there are too many requests, the server ends or nothing
+answers any more, 504 for what takes too long.
 """
 
 import asyncio
 import dataclasses
+import ipaddress
 import json
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 from absl import logging
 from aiohttp import web
@@ -105,18 +108,25 @@ class Application:
       batcher: What answers for it.
       limits: Those of requests.
       counts: Of requests.
+      names: Those by which the server may be asked, beside localhost and numbers; None for any.
 
     Attributes:
       is_ending: Whether no more requests are wished for.
     """
 
     def __init__(
-        self, served: Served, batcher: Batcher, limits: Limits, counts: metrics.Metrics
+        self,
+        served: Served,
+        batcher: Batcher,
+        limits: Limits,
+        counts: metrics.Metrics,
+        names: Collection[str] | None = None,
     ) -> None:
         self._served = served
         self._batcher = batcher
         self._limits = limits
         self._counts = counts
+        self._names = names
         self._num_requests = 0
         self._page = make_page(served, max_list=20)
         self.is_ending = False
@@ -144,6 +154,13 @@ class Application:
     async def _answer(
         self, request: web.BaseRequest, what: str, match: re.Match[str] | None
     ) -> web.Response:
+        host = request.headers.get("Host", "")
+        if self._names is not None and not _is_own(host, self._names):
+            raise RefusedError(
+                403,
+                "A server of this machine alone must be asked as localhost, by a number or as one "
+                f"of `--allowed_hosts`. Received {_shown(host)}.",
+            )
         if what == "other":
             raise RefusedError(404, f"{_shown(request.path)} must be one of {self._addresses()}.")
         methods = ("POST",) if what == "predict" else ("GET", "HEAD")
@@ -238,6 +255,24 @@ class Application:
 
 
 _FAILED = "The server could not answer. Its log says why."
+
+
+def _is_own(host: str, names: Collection[str]) -> bool:
+    """Returns whether a Host is no name of others.
+
+    A page of theirs whose name they let point to this machine could read here what a browser is
+    answered (DNS rebinding). With a number it cannot be done, and browsers name a host always.
+    """
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return False
+    if name in ("", "localhost", *names):
+        return True
+    try:
+        return bool(ipaddress.ip_address(name))
+    except ValueError:
+        return False
 
 
 def _find(path: str) -> tuple[str, re.Match[str] | None]:

@@ -181,8 +181,13 @@ def metadata(served: Served) -> dict[str, Any]:
     """Returns the body that tells what may be asked, and what the model is."""
     signatures = {
         name: {
-            "inputs": {field: _describe(signature, field) for field in signature.fields},
-            "outputs": {},
+            "inputs": {
+                field: _describe(field, ("DT_STRING", 1 + signature.is_list(field)))
+                for field in signature.fields
+            },
+            "outputs": {
+                name: _describe(name, _types_of(signature).get(name)) for name in signature.outputs
+            },
             "method_name": "tensorflow/serving/predict",
         }
         for name, signature in served.signatures.items()
@@ -197,11 +202,39 @@ def metadata(served: Served) -> dict[str, Any]:
     }
 
 
-def _describe(signature: Signature, field: str) -> dict[str, Any]:
-    """Returns a field as TensorFlow Serving has it: text, so many a row."""
-    dims = [{"size": "-1", "name": ""}] * (2 if signature.is_list(field) else 1)
+# By name what an answer holds where that is a tensor: its type, and how many dimensions all answers
+# have together. Others are objects, or lists of some, of which that form knows nothing.
+_OUTPUTS = {
+    "label": ("DT_STRING", 1),
+    "labels": ("DT_STRING", 2),
+    "score": ("DT_FLOAT", 1),
+    "answer": ("DT_STRING", 1),
+    "start": ("DT_INT64", 1),
+    "end": ("DT_INT64", 1),
+    "probability": ("DT_FLOAT", 1),
+    "null_odds": ("DT_FLOAT", 1),
+    "ending": ("DT_STRING", 1),
+    "vector": ("DT_FLOAT", 2),
+    "pseudo_log_likelihood": ("DT_FLOAT", 1),
+    "num_tokens": ("DT_INT64", 1),
+    "perplexity": ("DT_FLOAT", 1),
+}
+# Those of numbered endings, not of named labels.
+_OF_ENDINGS = {"label": ("DT_INT64", 1), "probabilities": ("DT_FLOAT", 2)}
+
+
+def _types_of(signature: Signature) -> Mapping[str, tuple[str, int]]:
+    return {**_OUTPUTS, **(_OF_ENDINGS if "ending" in signature.outputs else {})}
+
+
+def _describe(name: str, tensor: tuple[str, int] | None) -> dict[str, Any]:
+    """Returns a field or an output as TensorFlow Serving has it."""
+    dtype, rank = tensor or ("DT_INVALID", 0)
     return {
-        "dtype": "DT_STRING",
-        "tensor_shape": {"dim": dims, "unknown_rank": False},
-        "name": field,
+        "dtype": dtype,
+        "tensor_shape": {
+            "dim": [{"size": "-1", "name": ""}] * rank,
+            "unknown_rank": tensor is None,
+        },
+        "name": name,
     }

@@ -11,6 +11,7 @@ from bert.command_line import quiet_import  # isort: skip  # noqa: F401
 from bert.exported import ExportedModel
 from bert.files.paths import list_folder
 from bert.loaded import Encoding, LoadedModel, PretrainedModel
+from bert.tasks.pretraining.masked_model import Score
 
 DEFAULT = "serving_default"
 
@@ -30,11 +31,13 @@ class Signature:
     Attributes:
       fields: Names of what a row has, all of them texts, but `endings` a list of texts.
       answer: Returns an answer for each row, fit for JSON.
+      outputs: Names of what an answer holds.
       optional: Those of `fields` that a row may lack.
     """
 
     fields: tuple[str, ...]
     answer: Answer
+    outputs: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
 
     @property
@@ -100,7 +103,8 @@ def serve(model: Model, name: str, version: int, top_k: int = 5) -> Served:
         signatures.setdefault(DEFAULT, signatures["encode"])
         kind = "fill_mask" if "score" in signatures else "encoder"
         return Served(name, version, kind, signatures, {"text_a": "a [MASK]"})
-    signatures[DEFAULT] = Signature(model.fields, _predicting(model))
+    names = model.task.answer_names
+    signatures[DEFAULT] = Signature(model.fields, _predicting(model), names)
     example = {name: ["a", "b"] if name in _LISTS else "a" for name in model.fields}
     return Served(name, version, model.task.kind, signatures, example)
 
@@ -116,7 +120,7 @@ def _encoding(model: Encoding) -> dict[str, Signature]:
     def encode(rows: Sequence[Row], _: Any) -> list[dict[str, Any]]:
         return [{"vector": row} for row in model.encode(list(map(_text, rows))).tolist()]
 
-    return {"encode": Signature(_TEXTS, encode, optional=_TEXTS[1:])}
+    return {"encode": Signature(_TEXTS, encode, ("vector",), optional=_TEXTS[1:])}
 
 
 def _masked(model: PretrainedModel, top_k: int) -> dict[str, Signature]:
@@ -135,9 +139,10 @@ def _masked(model: PretrainedModel, top_k: int) -> dict[str, Signature]:
         scores = model.score(list(map(_text, rows)))
         return [{**dataclasses.asdict(each), "perplexity": each.perplexity} for each in scores]
 
+    scored = (*(field.name for field in dataclasses.fields(Score)), "perplexity")
     return {
-        DEFAULT: Signature(_TEXTS, fill, optional=_TEXTS[1:]),
-        "score": Signature(_TEXTS, score, optional=_TEXTS[1:]),
+        DEFAULT: Signature(_TEXTS, fill, ("masks",), optional=_TEXTS[1:]),
+        "score": Signature(_TEXTS, score, scored, optional=_TEXTS[1:]),
     }
 
 

@@ -1,10 +1,11 @@
 """A server that listens, and ends without losing a request."""
 
 import asyncio
+import ipaddress
 import logging as standard_logging
 import socket
 import threading
-from collections.abc import Coroutine
+from collections.abc import Collection, Coroutine
 from typing import Any
 
 from aiohttp import web
@@ -62,6 +63,7 @@ class Server:
       served: The model.
       bound: As `bind` gives it.
       limits: Those of requests.
+      allowed_hosts: Names by which a server at a loopback address may be asked, beside localhost.
       **batching: For `Batcher`.
 
     Attributes:
@@ -70,12 +72,19 @@ class Server:
     """
 
     def __init__(
-        self, served: Served, bound: socket.socket, limits: Limits, **batching: Any
+        self,
+        served: Served,
+        bound: socket.socket,
+        limits: Limits,
+        allowed_hosts: Collection[str] = (),
+        **batching: Any,
     ) -> None:
         self.host, self.port = bound.getsockname()[:2]
+        # Others than this machine name it as they like.
+        names = allowed_hosts if ipaddress.ip_address(self.host).is_loopback else None
         counts = Metrics(lambda: self._batcher.num_waiting)
         self._batcher = Batcher(served.answer, tell=counts.count_batch, **batching)
-        self._application = Application(served, self._batcher, limits, counts)
+        self._application = Application(served, self._batcher, limits, counts, names)
         self._socket = bound
         self._limits = limits
         self._closed = threading.Event()
