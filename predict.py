@@ -20,8 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 from absl import logging
 
-from bert.batch.answers import Answerer, Form
+from bert.batch.answers import Answer, Answerer, Form
+from bert.batch.settings import AnsweredSettings
 from bert.command_line import flags as common_flags
+from bert.command_line.beam import BeamSettings, check_beam
 from bert.command_line.checks import Checks, start
 from bert.command_line.console import Progress, run_script
 from bert.command_line.flags import flag
@@ -30,17 +32,15 @@ from bert.command_line.settings import OutputSettings
 from bert.command_line.shards import ShardSettings
 from bert.files import fingerprints, parquet
 from bert.files.answers import JsonLines, ParquetLines, Table, flat_names
-from bert.files.inputs import Columns, Input, Inputs, find_names, read_inputs
+from bert.files.durable import remove
+from bert.files.inputs import Input, Inputs, find_names
 from bert.files.kept_lines import KeptLines, keep_lines
 from bert.files.outputs import check_outputs, open_output
 from bert.files.paths import is_file, match_files
 from bert.files.places import is_remote
-from bert.files.tables import FORMATS
-from bert.weights.told import AskedSettings
 
 if TYPE_CHECKING:
     from bert.exported import Export, ExportedModel
-    from bert.kinds import Told
     from bert.loaded import LoadedModel
     from bert.weights.folder import ModelFolder
 
@@ -54,10 +54,9 @@ _KEY_LENGTH = 12
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(AskedSettings, OutputSettings, ShardSettings):
+class Settings(AnsweredSettings, OutputSettings, ShardSettings, BeamSettings):
     """The flags of this script, by name."""
 
-    input_file: str = flag("-", "File to read; - for standard input.")
     output_file: str = flag(
         "-",
         "File to write, which appears when it is whole, in the form of its ending: .csv, .tsv, "
@@ -67,24 +66,6 @@ class Settings(AskedSettings, OutputSettings, ShardSettings):
         "are in <output_file>.<digits>.unfinished, behind which the same command goes on.",
         group="output",
     )
-    input_format: str | None = flag(
-        None,
-        "lines: an input a line, a tab between its texts if it has several; tsv and csv: a header "
-        "names the columns; jsonl: an object a line; parquet. Absent, by the file's ending, or "
-        "else lines.",
-        choices=FORMATS,
-    )
-    columns: str | None = flag(
-        None,
-        "Comma-separated names of the columns or keys with the texts, in order, where they are not "
-        "those of the training or of the task (text_a and text_b for classifiers); numbers from 0 "
-        "where there is no header.",
-    )
-    separator: str | None = flag(
-        None,
-        "What separates the columns of a CSV file, such as ';', or tab; absent, as in the "
-        "training's files, or commas.",
-    )
     on_error: str = flag(
         "stop",
         "What to do at an input that cannot be answered. stop: end there, those before it "
@@ -93,16 +74,6 @@ class Settings(AskedSettings, OutputSettings, ShardSettings):
         choices=("stop", "skip"),
         group="output",
     )
-    batch_size: int = flag(
-        32, "Sequences that go through the model together.", low=1, group="devices"
-    )
-
-    @property
-    def told(self) -> "Told":
-        """What the folder may not say."""
-        from bert.kinds import Told
-
-        return Told(**{field.name: getattr(self, field.name) for field in dataclasses.fields(Told)})
 
 
 def define_flags() -> None:
@@ -128,11 +99,16 @@ def run(settings: Settings) -> int:
     if span is not None:
         inputs.rows.only(span)
     rows, form = _open_form(settings, model, inputs, span)
+    answers = Answerer(model, settings.input_file, form)
     with _open(settings, made_of, form) as output:
-        answers = Answerer(model, settings.input_file, form)
-        num_answers, problems = _write(settings, output, rows, answers, span)
+        if settings.runner:
+            num_answers, problems = _write_those_of_machines(settings, output, answers, made_of)
+        else:
+            num_answers, problems = _write(settings, output, rows, answers, span)
         if not num_answers and span is None:
             raise _nothing_to_answer(settings)
+    if settings.runner:
+        remove(_folder_of_machines(settings, made_of))
     _report(settings, num_answers, problems)
     return num_answers
 
@@ -178,17 +154,55 @@ def _write(
     while chunk := list(itertools.islice(rows, size)):
         # A chunk within which an earlier run ended is computed as it was then, to round alike.
         for answer in itertools.islice(answers(chunk), num_again, None):
-            if answer.problem and settings.on_error == "stop":
-                output.flush()
-                raise _unanswered(answer.problem)
-            output.write(answer.text)
-            problems += [answer.problem] * bool(answer.problem)
+            _put(settings, output, answer, problems)
             num_answers += 1
         num_again = 0
         output.flush()
         if progress:
             progress(chunk[-1].done if span is None else num_answers)
     return num_answers, problems
+
+
+def _put(settings: Settings, output: Any, answer: Answer, problems: list[str]) -> None:
+    if answer.problem and settings.on_error == "stop":
+        output.flush()
+        raise _unanswered(answer.problem)
+    output.write(answer.text)
+    problems += [answer.problem] * bool(answer.problem)
+
+
+def _write_those_of_machines(
+    settings: Settings, output: Any, answers: Answerer, made_of: Sequence[str]
+) -> tuple[int, list[str]]:
+    """Writes what a pipeline answers, and returns the number and what problems there were."""
+    from bert.batch import pipeline
+
+    asked = {f.name: getattr(settings, f.name) for f in dataclasses.fields(AnsweredSettings)}
+    num_inputs = _read_inputs(settings, answers.model).rows.count()
+    work = pipeline.Work.plan(
+        AnsweredSettings(**asked),
+        answers.form,
+        _chunk_size(settings),
+        num_inputs,
+        _folder_of_machines(settings, made_of),
+    )
+    if isinstance(output, KeptLines):
+        # Of what a single process has left, nothing is kept.
+        output.pass_over(iter(()), answers.form.belongs, answers.form.header)
+    else:
+        output.write(answers.form.header)
+    problems: list[str] = []
+    for answer in pipeline.answer(settings, work, num_inputs):
+        _put(settings, output, answer, problems)
+    return num_inputs, problems
+
+
+def _folder_of_machines(settings: Settings, made_of: Sequence[str]) -> str:
+    """Returns where the answers of a pipeline are until all are there."""
+    names = ("input_format", "columns", "separator", "batch_size", "on_error")
+    made_with = [getattr(settings, name) for name in names]
+    key = _key(settings, [*made_of, settings.input_file], *made_with)
+    return f"{settings.output_file}.{key}.parts"
 
 
 def check(settings: Settings, checks: Checks) -> None:
@@ -205,33 +219,15 @@ def check(settings: Settings, checks: Checks) -> None:
 
 def _open_folder(settings: Settings) -> "ModelFolder | Export":
     """Returns the folder of the model, which is known to decide something."""
-    from bert.exported import Export, is_export
-    from bert.kinds import read_task
-    from bert.loaded import find_folder
+    from bert.batch.models import open_folder
 
-    if is_export(settings.model_dir):
-        settings.check_untold()
-        return Export(settings.model_dir)
-    folder = find_folder(
-        settings.model_dir,
-        "model_dir",
-        bert_config_file=settings.bert_config_file,
-        vocab_file=settings.vocab_file,
-        do_lower_case=settings.do_lower_case,
-    )
-    read_task(folder, settings.told)
-    return folder
+    return open_folder(settings)
 
 
 def _load(settings: Settings, folder: "ModelFolder | Export") -> "Model":
-    from bert.exported import Export, ExportedModel
-    from bert.loaded import open_fine_tuned
+    from bert.batch.models import load
 
-    if isinstance(folder, Export):
-        return ExportedModel(folder.path, settings.batch_size, "model_dir")
-    return open_fine_tuned(
-        folder, settings.told, batch_size=settings.batch_size, precision=settings.precision
-    )
+    return load(settings, folder)
 
 
 def _find_input(settings: Settings) -> None:
@@ -241,6 +237,16 @@ def _find_input(settings: Settings) -> None:
         raise ValueError(
             f"`--input_file` must be a file for `--shard={settings.part}`, which is counted first. "
             "Received '-', standard input."
+        )
+    check_beam(settings)
+    if settings.runner and "-" in (settings.input_file, settings.output_file):
+        raise ValueError(
+            "`--input_file` and `--output_file` must be files with `--runner`. Received "
+            f"{settings.input_file!r} and {settings.output_file!r}."
+        )
+    if settings.runner and settings.part:
+        raise ValueError(
+            f"`--runner` deals out the work itself, without `--shard`. Received {settings.shard!r}."
         )
 
 
@@ -295,20 +301,27 @@ def _ending(output: str) -> str:
 def _open(
     settings: Settings, made_of: Iterable[str], form: "Form"
 ) -> contextlib.AbstractContextManager[Any]:
-    from bert.kinds import Told
-
     if settings.output_file == "-" or is_remote(settings.output_file):
         return open_output(settings.output_file)
+    return keep_lines(settings.output_file, _key(settings, made_of), form.make)
+
+
+def _key(settings: Settings, made_of: Iterable[str], *others: Any) -> str:
+    """Returns what tells answers of other making apart, for the name of an unfinished file."""
+    from bert.batch.models import find_told
+    from bert.kinds import Told
+
     made_with: tuple[Any, ...] = (
         fingerprints.of_files([*filter(is_file, made_of)]),
         settings.precision,
+        *others,
     )
     if settings.part:
         made_with += (settings.part,)
-    if (settings.told, settings.do_lower_case) != (Told(), None):
-        made_with += (settings.told, settings.do_lower_case)
-    key = fingerprints.of_bytes(repr(made_with).encode())[:_KEY_LENGTH]
-    return keep_lines(settings.output_file, key, form.make)
+    told = find_told(settings)
+    if (told, settings.do_lower_case) != (Told(), None):
+        made_with += (told, settings.do_lower_case)
+    return fingerprints.of_bytes(repr(made_with).encode())[:_KEY_LENGTH]
 
 
 def _open_form(
@@ -341,19 +354,9 @@ def _report(settings: Settings, num_answers: int, problems: Sequence[str]) -> No
 
 
 def _read_inputs(settings: Settings, model: "Model") -> Inputs:
-    """Returns the inputs.
+    from bert.batch.models import read
 
-    Raises:
-      ValueError: where `--columns` or the header of a table do not fit the task.
-    """
-    known = getattr(model.task, "columns", {})
-    columns = Columns(
-        fields=model.fields,
-        given=settings.columns,
-        known=known,
-        derive=getattr(model.task, "derive", None),
-    )
-    return read_inputs(settings.input_file, settings.input_format, columns, settings.separator)
+    return read(settings, model)
 
 
 def main(_: list[str]) -> None:

@@ -43,7 +43,8 @@ class World:
     def run(self, output, **changes):
         """Runs predict.py, and returns what it has written."""
         path = self.folder / output
-        predict.run(predict.Settings(**self.given, output_file=str(path), **changes))
+        given = {**self.given, "output_file": str(path), **changes}
+        predict.run(predict.Settings(**given))
         return path.read_bytes()
 
 

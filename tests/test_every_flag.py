@@ -918,6 +918,9 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "separator": Case(";", error, fails=True, input_file=file_in("table.tsv")),
         "batch_size": Case(1, work),
         "shard": Case("2/2", content("out")),
+        # With Beam, the answers are the same: tests/beam.
+        "runner": Case("DirectRunner", error, fails=True),
+        "beam_options": Case("--direct_num_workers=2", error, fails=True),
         "precision": Case("mixed_bfloat16", content("out")),
         "bert_config_file": Case(
             lambda folder: another_activation(folder / "model"), content("out")

@@ -1,0 +1,87 @@
+"""Answers of Beam: those of a single process, whatever runs the pipeline."""
+
+import json
+import os
+
+import pytest
+from beam_modes import PROCESSES
+from sharded import world  # noqa: F401
+
+import predict
+from bert.batch import pipeline
+
+# A runner elsewhere, as Flink's and Spark's are spoken to.
+SERVER = {
+    "runner": "PortableRunner",
+    "beam_options": "--job_endpoint=embed --environment_type=LOOPBACK",
+}
+DIRECT = {"runner": "DirectRunner"}
+
+
+@pytest.mark.parametrize(
+    ("name", "ending", "given"),
+    [
+        ("answers", "jsonl", {**DIRECT, "beam_options": PROCESSES}),
+        ("pairs", "csv", DIRECT),
+        ("entities", "parquet", SERVER),
+    ],
+)
+def test_answers_are_those_of_a_single_process(world, monkeypatch, name, ending, given):  # noqa: F811
+    made = world(name)
+    whole = made.run(f"whole.{ending}", overwrite=True)
+    assert made.run(f"{given['runner']}.{ending}", **given) == whole
+    # Several chunks in a file.
+    monkeypatch.setattr(pipeline, "_FILES", 2)
+    if given == DIRECT:
+        assert made.run(f"few.{ending}", **given) == whole
+    assert not [
+        path for path in os.listdir(made.folder) if path.endswith((".parts", ".unfinished"))
+    ]
+
+
+def test_what_has_no_answer_is_told_as_by_a_single_process(world, tmp_path):  # noqa: F811
+    made = world("pairs")
+    lines = (made.folder / "in.jsonl").read_text().splitlines()
+    lines[40] = json.dumps({"text_a": 7, "text_b": "a"})
+    (tmp_path / "in.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    asked = {"input_file": str(tmp_path / "in.jsonl")}
+    for given in ({}, DIRECT):
+        with pytest.raises(ValueError, match=r"in\.jsonl:41: .*text_a.*--on_error=skip goes on"):
+            made.run(tmp_path / "stopped.jsonl", **asked, **given)
+    asked["on_error"] = "skip"
+    whole = made.run(tmp_path / "whole.jsonl", **asked)
+    assert made.run(tmp_path / "beam.jsonl", **asked, **DIRECT) == whole
+
+
+def test_what_an_earlier_run_has_left_is_not_asked_again(world, monkeypatch):  # noqa: F811
+    made = world("pairs")
+    whole = made.run("whole.jsonl", overwrite=True)
+    answer = pipeline.Work.answer
+    asked = []
+
+    def stop(self, inputs):
+        asked.append(inputs[0].line)
+        if inputs[0].line == 33 and asked.count(33) == 1:
+            raise ValueError("stopped here")
+        return answer(self, inputs)
+
+    monkeypatch.setattr(pipeline.Work, "answer", stop)
+    with pytest.raises(ValueError, match="stopped here"):
+        made.run("again.jsonl", **DIRECT)
+    assert not (made.folder / "again.jsonl").exists()
+    assert made.run("again.jsonl", **DIRECT) == whole
+    assert asked == [1, 33, 33, 65]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"shard": "1/2"}, "`--runner` deals out the work itself"),
+        ({"input_file": "-"}, "must be files with `--runner`"),
+    ],
+)
+def test_what_does_not_go_with_a_runner_is_told(world, given, message):  # noqa: F811
+    made = world("pairs")
+    asked = {**made.given, "output_file": str(made.folder / "out"), **DIRECT, **given}
+    with pytest.raises(ValueError, match=message):
+        predict.run(predict.Settings(**asked))
