@@ -701,6 +701,7 @@ TRAINING = {
     "gradient_checkpointing": Case(True, memory_told),
     "precision": Case("mixed_bfloat16", weights),
     "strategy": Case("mirrored", told("^Devices: .* used by MirroredStrategy")),
+    "all_reduce_precision": Case("bfloat16", told("bfloat16 has no effect on one device")),
     "resume_with_changes": Case(True, error, fails=True, run_before={"seed": 3}),
     # It changes nothing that is trained.
     "iterations_per_loop": Case(1, iterations_kept),

@@ -318,3 +318,17 @@ def worker_processes_of(folder):
     """Returns the processes that still write to a folder of this test."""
     lines = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
     return [line for line in lines if os.fsencode(folder) in line and b"multi_worker" in line]
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("count", [2, 3])
+def test_workers_that_send_each_other_bfloat16_train_almost_the_same(tmp_path, flags, start, count):
+    workers = start([flags("rounded", all_reduce_precision="bfloat16")] * count)
+    run_alone(tmp_path, flags)
+    assert set(workers.wait().values()) == {0}, workers.log(0)
+    mine, theirs = results_of(tmp_path / "rounded"), results_of(tmp_path / "alone")
+    assert mine != theirs
+    # A gradient is rounded to 8 bits, and so is each sum: a step of Adam is off by about 1/100.
+    for results in zip(mine, theirs, strict=True):
+        assert results[0] == pytest.approx(results[1], rel=1e-3, abs=1e-3)

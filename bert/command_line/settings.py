@@ -154,6 +154,15 @@ class TrainingSettings(ModelSettings):
         choices=("one_device", "mirrored", "multi_worker"),
         group="devices",
     )
+    all_reduce_precision: str = flag(
+        "float32",
+        "What several devices send each other of their gradients. bfloat16 is half of the bytes, "
+        "for networks that cannot take more: gradients and their sums have 8 bits of precision "
+        "then; weights and the optimizer stay float32.",
+        choices=("float32", "bfloat16"),
+        shapes_training=True,
+        group="devices",
+    )
     # The original's default; there, so many steps were one call of the TPU.
     iterations_per_loop: int = flag(
         1000,

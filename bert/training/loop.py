@@ -91,6 +91,8 @@ class Trainer:
         is built for those of the first.
 
     Attributes:
+      all_reduce_precision: The dtype in which replicas send each other their gradients, which is to
+        be set before the first step.
       is_stop_agreed: Whether a signal has asked one of several workers to stop. They learn of it
         with the same step, since none can take the next one alone.
       num_unread: Steps whose results need not be read before the next one starts, so that a GPU
@@ -114,6 +116,7 @@ class Trainer:
         self.seed = seed
         self.num_micro_batches = num_micro_batches
         self.loss_scale = loss_scale
+        self.all_reduce_precision = "float32"
         self.strategy = tf.distribute.get_strategy()
         if loss_scale:
             fit.check_precision("mixed_float16", self.strategy.num_replicas_in_sync)
@@ -143,7 +146,7 @@ class Trainer:
         """Returns the trainer that the flags of a script ask for."""
         for bert in encoders_of(model):
             bert.gradient_checkpointing = settings.gradient_checkpointing
-        return cls(
+        trainer = cls(
             model,
             optimizer,
             objective,
@@ -152,6 +155,8 @@ class Trainer:
             loss_scale=LossScale() if settings.precision == "mixed_float16" else None,
             signature=signature,
         )
+        trainer.all_reduce_precision = settings.all_reduce_precision
+        return trainer
 
     def state(self) -> dict[str, keras.Variable]:
         """Returns all that a resumed run needs, by its name in a checkpoint."""
@@ -198,7 +203,9 @@ class Trainer:
         gradients, parts = self._gradients(batch, weights)
         # What comes from outside belongs to no device, and so to no reduction.
         asked = tuple(tf.identity(each) for each in asked)
-        gradients, parts, asked = self._all_reduce((gradients, parts, asked))
+        sent = self._cast(gradients, self.all_reduce_precision)
+        gradients, parts, asked = self._all_reduce((sent, parts, asked))
+        gradients = self._cast(gradients, "float32")
         unscale = 1.0 / self.loss_scale.scale if self.loss_scale else 1.0
         norm = tf.linalg.global_norm(gradients) * unscale
         self._apply(gradients, optimization.clip_scale(norm) * unscale)
@@ -212,7 +219,20 @@ class Trainer:
         if self.strategy.num_replicas_in_sync == 1:
             return tensors
         context = tf.distribute.get_replica_context()
-        return context.all_reduce(tf.distribute.ReduceOp.SUM, tensors)
+        flat = tf.nest.flatten(tensors)
+        # All of one dtype goes as one buffer.
+        for dtype in dict.fromkeys(each.dtype for each in flat):
+            own = [index for index, each in enumerate(flat) if each.dtype == dtype]
+            sums = context.all_reduce(tf.distribute.ReduceOp.SUM, [flat[index] for index in own])
+            for index, total in zip(own, sums, strict=True):
+                flat[index] = total
+        return tf.nest.pack_sequence_as(tensors, flat)
+
+    def _cast(self, gradients: list[Tensor], dtype: str) -> list[Tensor]:
+        """Returns gradients in another precision, where others need them at all."""
+        if self.strategy.num_replicas_in_sync == 1:
+            return gradients
+        return [tf.cast(each, dtype) for each in gradients]
 
     def _gradients(self, batch: Batch, weights: Batch) -> tuple[list[Tensor], dict[str, Tensor]]:
         """Returns the gradients of this replica's share of the loss, and its share of each part."""
@@ -446,6 +466,10 @@ def log_set_up(model: keras.Model, strategy: tf.distribute.Strategy, settings: A
     )
     if gpus > used:
         logging.warning("%d GPUs are idle: --strategy=mirrored uses all.", gpus - used)
+    if used == 1 and settings.all_reduce_precision != "float32":
+        logging.warning(
+            "--all_reduce_precision=%s has no effect on one device.", settings.all_reduce_precision
+        )
     logging.info(
         "Model: %s parameters, computing in %s.",
         f"{model.count_params():,}",
