@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -82,6 +81,9 @@ class Workers:
 
     def last_lines(self):
         return {index: self.log(index).splitlines()[-1] for index in self.processes}
+
+    def are_alive(self):
+        return all(process.poll() is None for process in self.processes.values())
 
     def wait(self, but=()):
         """Returns the exit status of each, of those that must end."""
@@ -211,40 +213,38 @@ def test_worker_that_comes_20_seconds_late_is_waited_for(tmp_path, flags, start,
     assert_equal_to_rounding(tmp_path / "shared", tmp_path / "alone")
 
 
-def wait_for_save(workers, folder, step=0):
+# So many that none ends before it is struck.
+LONG = {"num_train_steps": 400, "save_checkpoints_steps": 50}
+STRIKES = [(1, signal.SIGKILL), (0, signal.SIGSTOP), (2, signal.SIGSTOP), (0, signal.SIGKILL)]
+
+
+def wait_for_save(folder, step, is_alive):
     while not (folder / f"model.ckpt-{step}.index").exists():
-        assert all(process.poll() is None for process in workers.processes.values())
+        assert is_alive()
         time.sleep(0.01)
 
 
 @pytest.mark.slow
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-@pytest.mark.parametrize("victim", [0, 1])
-def test_worker_that_dies_or_hangs_is_named_and_the_same_command_goes_on(
-    tmp_path, flags, start, number, victim
-):
-    # None of them ends before it is struck.
-    long = {"num_train_steps": 400, "save_checkpoints_steps": 50}
-    folder, whole = tmp_path / "shared", tmp_path / "whole"
-    workers = start([flags("shared", **long)] * 3)
-    wait_for_save(workers, folder, 50)
-    workers.processes[victim].send_signal(number)
-    begin = time.monotonic()
-    statuses = workers.wait(but=[victim])
-    assert set(statuses.values()) == {LOST}, workers.log(0)
-    # TensorFlow misses it after ten seconds; the rest is this machine's to be busy.
-    assert time.monotonic() - begin < 60
-    lines = workers.last_lines()
-    assert all(f"W{workers.name(victim)}" in lines[index] for index in statuses), lines
-    workers.processes[victim].kill()
-    workers.processes[victim].wait()
-    again = start([flags("shared", **long)] * 3)
-    left_alone = start([flags("whole", **long)] * 3)
-    for each in (again, left_alone):
-        assert set(each.wait().values()) == {0}, each.log(0)
-    assert "Resuming from step" in again.log(0)
-    assert_same_bytes(folder, whole, 400)
+def test_worker_that_dies_or_hangs_is_named_and_the_same_command_goes_on(tmp_path, flags, start):
+    for step, (victim, number) in zip(range(50, 400, 50), STRIKES, strict=False):
+        workers = start([flags("cut", **LONG)] * 3)
+        wait_for_save(tmp_path / "cut", step, workers.are_alive)
+        workers.processes[victim].send_signal(number)
+        begin = time.monotonic()
+        statuses = workers.wait(but=[victim])
+        assert set(statuses.values()) == {LOST}, workers.log(0)
+        # TensorFlow misses one that hangs after ten seconds; the rest is for busy machines.
+        assert time.monotonic() - begin < 60
+        lines = workers.last_lines()
+        assert all(f"W{workers.name(victim)} " in lines[index] for index in statuses), lines
+        workers.processes[victim].kill()
+        workers.processes[victim].wait()
+    for output in ("cut", "whole"):
+        workers = start([flags(output, **LONG)] * 3)
+        assert set(workers.wait().values()) == {0}, workers.log(0)
+        assert ("Resuming from step" in workers.log(0)) == (output == "cut")
+    assert_same_bytes(tmp_path / "cut", tmp_path / "whole", 400)
 
 
 def assert_same_bytes(one, other, step):
@@ -269,30 +269,24 @@ def worker_processes(launcher):
 @pytest.mark.slow
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("count", [2, 3])
-@pytest.mark.parametrize("victim", [0, 1])
-def test_launcher_goes_on_by_itself_where_a_worker_is_killed(tmp_path, flags, count, victim):
-    long = {"num_train_steps": 400, "save_checkpoints_steps": 50}
-
+def test_launcher_goes_on_by_itself_where_a_worker_is_killed(tmp_path, flags, count):
     def launch(output):
         command = ["-m", "bert", "launch", f"--workers={count}", "run_pretraining"]
-        arguments = [sys.executable, *command, *flags(output, **long)]
-        return subprocess.Popen(arguments, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+        arguments = [sys.executable, *command, *flags(output, **LONG)]
+        with (tmp_path / f"{output}.log").open("w") as log:
+            return subprocess.Popen(arguments, cwd=ROOT, stderr=log)
 
     cut = launch("cut")
-    errors = []
-    reader = threading.Thread(target=lambda: errors.append(cut.stderr.read()))
-    reader.start()
-    while not (tmp_path / "cut/model.ckpt-50.index").exists():
-        assert cut.poll() is None
-        time.sleep(0.01)
-    os.kill(worker_processes(cut.pid)[victim], signal.SIGKILL)
-    reader.join()
-    whole = launch("whole")
-    assert whole.communicate()[1] is not None
-    assert (cut.wait(), whole.returncode) == (0, 0), errors
-    name = f"Worker {victim}{' (the chief)' if victim == 0 else ''}"
-    assert f"{name} was killed by SIGKILL. All are started again" in errors[0]
-    assert "Resuming from step" in errors[0]
+    for step, victim in ((50, 1), (150, 0)):
+        wait_for_save(tmp_path / "cut", step, lambda: cut.poll() is None)
+        os.kill(worker_processes(cut.pid)[victim], signal.SIGKILL)
+    assert cut.wait() == 0, (tmp_path / "cut.log").read_text()
+    assert launch("whole").wait() == 0
+    told = (tmp_path / "cut.log").read_text()
+    again = "was killed by SIGKILL. All are started again, to go on from the last checkpoint"
+    assert f"Worker 1 {again} (1 of 3)." in told
+    assert f"Worker 0 (the chief) {again} (2 of 3)." in told
+    assert told.count("Resuming from step") == 2
     assert_same_bytes(tmp_path / "cut", tmp_path / "whole", 400)
 
 
@@ -301,13 +295,13 @@ def test_launcher_goes_on_by_itself_where_a_worker_is_killed(tmp_path, flags, co
 def test_signal_to_the_launcher_saves_and_starts_nothing_again(tmp_path, flags):
     arguments = flags("cut", num_train_steps=100_000, save_checkpoints_steps=50_000)
     command = [sys.executable, "-m", "bert", "launch", "--workers=2", "run_pretraining", *arguments]
-    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
     seen = []
-    for line in process.stderr:
-        seen.append(line)
-        if "Step 1 took" in line:
-            process.send_signal(signal.SIGTERM)
-    assert process.wait() == 128 + signal.SIGTERM
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
+        for line in process.stderr:
+            seen.append(line)
+            if "Step 1 took" in line:
+                process.send_signal(signal.SIGTERM)
+    assert process.returncode == 128 + signal.SIGTERM
     assert any("the same command goes on" in line for line in seen)
     steps = [path.stem for path in (tmp_path / "cut").glob("model.ckpt-*.index")]
     assert len(steps) == 2

@@ -56,7 +56,21 @@ def _join() -> tuple[tf.distribute.Strategy, Meeting]:
         logging.info("This is %s; %d must come within %g s.", who, count, seconds)
     meeting = Meeting(cluster, seconds)
     os.environ["TF_CONFIG"] = cluster.tf_config()
-    return tf.distribute.MultiWorkerMirroredStrategy(), meeting
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    meeting.wake = _abort
+    return strategy, meeting
+
+
+def _abort(reason: str) -> None:
+    """Ends what waits for a worker that is lost.
+
+    TensorFlow does so by itself, ten seconds later or more, and offers this by no public name.
+    """
+    try:
+        from tensorflow.python.eager import context  # noqa: PLC0415
+    except ImportError:
+        return
+    context.context().abort_collective_ops(tf.errors.UNAVAILABLE, reason)
 
 
 def strategy_of(settings: TrainingSettings) -> tf.distribute.Strategy:

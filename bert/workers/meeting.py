@@ -17,7 +17,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bert.workers.cluster import Cluster
@@ -139,6 +139,7 @@ class Meeting:
 
     Attributes:
       cluster: As given.
+      wake: Called, by another thread, where one is lost while all work together.
 
     Raises:
       LostWorkerError: where one has not come, naming it.
@@ -147,6 +148,8 @@ class Meeting:
 
     def __init__(self, cluster: Cluster, seconds: float = SECONDS_TO_COME) -> None:
         self.cluster = cluster
+        self.wake: Callable[[str], None] | None = None
+        self._is_together = False
         self._lost = ""
         self._turn = threading.Lock()
         # Of the chief, a link to each other worker; of another, that to the chief.
@@ -211,8 +214,9 @@ class Meeting:
         Raises:
           LostWorkerError: where one is, naming it.
         """
-        self._check()
+        before, self._is_together = self._is_together, True
         try:
+            self._check()
             yield
         except LostWorkerError:
             raise
@@ -223,6 +227,8 @@ class Meeting:
         except Exception as error:
             self._tell_failure(error)
             raise
+        finally:
+            self._is_together = before
         self.share(b"")
 
     def close(self) -> None:
@@ -292,6 +298,8 @@ class Meeting:
             self._lost = text
         for each in self._inbox.values():
             each.put(None)
+        if self._is_together and self.wake:
+            self.wake(text)
 
     def _tell(self, kind: bytes, content: bytes = b"") -> None:
         """Sends a message on all links; who is gone is missed by who listens."""
