@@ -1,9 +1,12 @@
 import gzip
 import os
+import tempfile
 
 import pytest
 import tensorflow as tf
 from conftest import run_python
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bert.files.paths import (
     describe_folder,
@@ -14,6 +17,7 @@ from bert.files.paths import (
     list_folder,
     match_files,
     read_lines,
+    read_part,
 )
 
 RAM = "ram://test_files_paths"
@@ -124,3 +128,20 @@ def test_remote_files_are_found_whatever_their_names(name):
     assert is_file(f"{folder}/x")
     assert not is_file(folder)
     assert not is_file(f"{folder}/y")
+
+
+@given(
+    st.lists(st.sampled_from([b"", b" ", b"\t\r", b"word", b"two words"]), max_size=30), st.data()
+)
+def test_the_parts_of_a_file_have_its_lines_each_once_and_cut_no_document(lines, data):
+    text = b"\n".join(lines) + data.draw(st.sampled_from([b"", b"\n"]))
+    size = data.draw(st.integers(1, 20))
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(text)
+        file.flush()
+        parts = [
+            b"".join(read_part(file.name, start, start + size))
+            for start in range(0, len(text), size)
+        ]
+    assert b"".join(parts) == text
+    assert all(part.split(b"\n")[0].strip() == b"" for part in parts[1:] if part)

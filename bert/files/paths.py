@@ -146,6 +146,30 @@ def read_lines(path: str) -> Iterator[tuple[bytes, int]]:
             raise ValueError(f"{path!r} must be a whole gzip file. Received: {error}.") from error
 
 
+def read_part(path: str, start: int, stop: int) -> Iterator[bytes]:
+    """Yields the lines of a part of a file that is not packed, cut at blank lines.
+
+    The parts of a file, each of which begins where the one before it stops, have its lines, each
+    once. A part goes from the first blank line at or behind `start` to that of `stop`; from the
+    beginning of the file where `start` is 0.
+    """
+    with open_file(path) as file:
+        position = max(start - 1, 0)
+        file.seek(position)
+        if start:
+            # Whatever reaches into the part is of the one before it.
+            position += len(file.readline())
+        is_inside = start == 0
+        for line in file:
+            is_blank = line.isspace() and line.endswith(b"\n")
+            if is_blank and position >= stop:
+                return
+            is_inside = is_inside or is_blank
+            if is_inside:
+                yield line
+            position += len(line)
+
+
 class LineChunk(NamedTuple):
     """Some lines of a file that follow each other.
 

@@ -70,6 +70,7 @@ def test_records_do_not_depend_on_what_is_done_together(make, text, monkeypatch)
     changes = {"num_shards": None, "dupe_factor": 3, "do_whole_word_mask": True}
     expected = make(text, **changes)
     monkeypatch.setattr(corpus, "_BATCH", 100)
+    monkeypatch.setattr(pipeline, "_PART", 1000)
     monkeypatch.setattr(pipeline, "_TOGETHER", 2)
     monkeypatch.setattr(pipeline, "_BATCH", 5)
     assert make(text, "DirectRunner", **changes) == expected

@@ -1,7 +1,7 @@
 """The text of pre-training, read and tokenized (paper, section 3.1)."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -123,10 +123,20 @@ def tokenize_files(input_files: Sequence[str], workers: Workers) -> Iterator[Tok
         progress(position)
 
 
-def tokenize_file(path: str, tokenizer: tokenization.FullTokenizer) -> Iterator[TokenizedLines]:
-    """Yields the lines of a file."""
-    for chunk in read_chunks([path], _BATCH):
-        yield _tokenize_chunk(tokenizer, chunk)[0]
+def tokenize_lines(
+    lines: Iterable[bytes], tokenizer: tokenization.FullTokenizer
+) -> Iterator[TokenizedLines]:
+    """Yields the lines of a part of a file, many at once."""
+    batch: list[bytes] = []
+    size = 0
+    for line in lines:
+        batch.append(line)
+        size += len(line)
+        if size >= _BATCH:
+            yield _tokenize_chunk(tokenizer, LineChunk(batch, is_first=False, position=0))[0]
+            batch, size = [], 0
+    if batch:
+        yield _tokenize_chunk(tokenizer, LineChunk(batch, is_first=False, position=0))[0]
 
 
 def _tokenize_chunk(tokenizer: Any, chunk: LineChunk) -> tuple[TokenizedLines, int]:

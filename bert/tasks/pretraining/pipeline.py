@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,23 +17,27 @@ import numpy as np
 import tokenization
 from bert.command_line.beam import NAMESPACE, BeamSettings, run_pipeline
 from bert.files import durable
-from bert.files.paths import index_path, is_file
+from bert.files.paths import file_size, index_path, is_file, is_gzip, read_lines, read_part
 from bert.files.records import encode_examples, write_records
 from bert.tasks.pretraining.corpus import (
     CorpusCounts,
     Documents,
     TokenizedLines,
     ids_dtype,
-    tokenize_file,
+    tokenize_lines,
 )
 from bert.tasks.pretraining.draws import Builder, Draws, Seed, part_of
 from bert.tasks.pretraining.pairs import Plan
 from bert.tasks.pretraining.statistics import InstanceCounts, describe_corpus, describe_instances
 
+# Bytes of a file that are read together.
+_PART = 1 << 26
 # Documents that finish their instances together.
 _TOGETHER = 64
 # Instances that are finished together.
 _BATCH = 2048
+# In the place of a part.
+_ALL = -1
 
 # An instance's key, the number of its document, and its own there: records are in this order.
 _ORDER = struct.Struct(">QQQ")
@@ -129,21 +134,24 @@ def _build(
     made_with: Mapping[str, Any],
 ) -> None:
     import apache_beam as beam  # noqa: PLC0415
-    from apache_beam.pvalue import AsDict  # noqa: PLC0415
+    from apache_beam.pvalue import AsSingleton  # noqa: PLC0415
 
-    in_files = (
+    parts = [part for path in input_files for part in _parts(path)]
+    read = (
         root
-        | "Files" >> beam.Create(list(enumerate(input_files)))
+        | "Parts" >> beam.Create(list(enumerate(parts)))
         | "Spread" >> beam.Reshuffle()
         | "Read" >> beam.FlatMap(_read, job)
     )
-    counts = AsDict(
-        in_files
-        | "File" >> beam.Map(lambda document: document[0])
+    firsts = AsSingleton(
+        read
+        | "Part" >> beam.Map(lambda document: document[0])
         | "Count" >> beam.combiners.Count.PerElement()
+        | "Together" >> beam.combiners.ToDict()
+        | "Add" >> beam.Map(_add_up)
     )
-    documents = in_files | "Number" >> beam.Map(_number, counts)
-    asked = documents | "Draw" >> beam.FlatMap(_draw, job, counts)
+    documents = read | "Number" >> beam.Map(_number, firsts)
+    asked = documents | "Draw" >> beam.FlatMap(_draw, job, firsts)
     places = documents | "Place" >> beam.Map(lambda one: (one[0] // _TOGETHER, one))
     records = (
         {"documents": places, "asked": asked}
@@ -155,7 +163,7 @@ def _build(
     _ = (
         {"records": records, "every": every}
         | "Sort" >> beam.CoGroupByKey()
-        | "Write" >> beam.Map(_write, output_files, made_with, counts)
+        | "Write" >> beam.Map(_write, output_files, made_with, firsts)
     )
 
 
@@ -167,13 +175,34 @@ def _count(names: Sequence[str], counts: CorpusCounts | InstanceCounts) -> None:
             Metrics.counter(NAMESPACE, name).inc(number)
 
 
-def _read(file: tuple[int, str], job: Job) -> Iterator[tuple[int, int, Document]]:
-    """Yields the documents of a file, behind its number and theirs within it."""
-    number, path = file
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """A part of a file, or a file that is packed, whose size tells nothing of its lines."""
+
+    path: str
+    start: int
+    stop: int | None
+
+    def lines(self) -> Iterator[bytes]:
+        """Yields its lines."""
+        if self.stop is None:
+            return (line for line, _ in read_lines(self.path))
+        return read_part(self.path, self.start, self.stop)
+
+
+def _parts(path: str) -> list[Part]:
+    if is_gzip(path):
+        return [Part(path, 0, None)]
+    return [Part(path, start, start + _PART) for start in range(0, file_size(path), _PART)]
+
+
+def _read(numbered: tuple[int, Part], job: Job) -> Iterator[tuple[int, int, Document]]:
+    """Yields the documents of a part, behind its number and theirs within it."""
+    number, part = numbered
     documents = Documents(job.tokenizer, end_with_files=True)
     pieces: list[tuple[np.ndarray, np.ndarray]] = []
     count = 0
-    for lines in tokenize_file(path, job.tokenizer):
+    for lines in tokenize_lines(part.lines(), job.tokenizer):
         first, *others = _split(lines, documents)
         pieces.append(first)
         for each in others:
@@ -181,7 +210,7 @@ def _read(file: tuple[int, str], job: Job) -> Iterator[tuple[int, int, Document]
                 yield number, count, document
                 count += 1
             pieces = [each]
-    if document := _join(pieces):
+    if pieces and (document := _join(pieces)):
         yield number, count, document
     documents.complete()
     _count(_COUNTED, documents.counts)
@@ -207,21 +236,26 @@ def _join(pieces: Iterable[tuple[np.ndarray, np.ndarray]]) -> Document | None:
     return Document(ids.tobytes(), bounds.tobytes())
 
 
-def _number(found: tuple[int, int, Document], counts: Mapping[int, int]) -> tuple[int, Document]:
+def _add_up(counts: Mapping[int, int]) -> dict[int, int]:
+    """Returns the number of the first document of each part, and under `_ALL` of all of them."""
+    numbers = accumulate((counts[part] for part in sorted(counts)), initial=0)
+    return dict(zip([*sorted(counts), _ALL], numbers, strict=True))
+
+
+def _number(found: tuple[int, int, Document], firsts: Mapping[int, int]) -> tuple[int, Document]:
     """Returns a document behind its number among all."""
-    file, number, document = found
-    return number + sum(count for other, count in counts.items() if other < file), document
+    part, number, document = found
+    return firsts[part] + number, document
 
 
 def _draw(
-    found: tuple[int, Document], job: Job, counts: Mapping[int, int]
+    found: tuple[int, Document], job: Job, firsts: Mapping[int, int]
 ) -> Iterator[tuple[int, Asked]]:
     """Yields the instances of a document, behind where they go."""
     number, document = found
     size = job.dtype.itemsize
-    num_documents = sum(counts.values())
     bounds = memoryview(document.bounds).cast("q")
-    seeds = job.draws.seeds(bounds, number, num_documents, range(job.draws.dupe_factor))
+    seeds = job.draws.seeds(bounds, number, firsts[_ALL], range(job.draws.dupe_factor))
     for place, (key, plan) in enumerate(seeds):
         start = plan.a_start
         stop = plan.a_stop if plan.is_random_next else plan.stop
@@ -275,11 +309,11 @@ def _write(
     shard: tuple[int, Mapping[str, Iterable[Any]]],
     output_files: Sequence[str],
     made_with: Mapping[str, Any],
-    counts: Mapping[int, int],
+    firsts: Mapping[int, int],
 ) -> None:
     """Writes a shard."""
     number, groups = shard
-    if not counts:
+    if not firsts[_ALL]:
         raise ValueError("The input files must hold text. Received only blank lines.")
     with write_records([output_files[number]], made_with) as [writer]:
         for _, record in sorted(groups["records"]):
