@@ -59,6 +59,23 @@ def tokenization_speed(given: argparse.Namespace) -> list[str]:
     return named(text=given.texts, vocab=given.vocab_file, megabytes=megabytes)
 
 
+def pretraining_data(given: argparse.Namespace) -> list[str]:
+    """Returns the flags of pretraining_data.py."""
+    flags = named(rounds=given.rounds, text=given.texts, vocab_file=given.vocab_file)
+    return [*flags, *["--megabytes=1"] * given.quick]
+
+
+def serving(given: argparse.Namespace) -> list[str]:
+    """Returns the flags of serving.py."""
+    flags = named(rounds=given.rounds, text=given.sentences, vocab=given.vocab_file)
+    return [*flags, *["--seconds=0.5", "--connections=1,16", "--bad=100"] * given.quick]
+
+
+def memory(given: argparse.Namespace) -> list[str]:
+    """Returns the flags of memory.py."""
+    return ["--lengths=128"] * given.quick
+
+
 def squad_features_speed(given: argparse.Namespace) -> list[str]:
     """Returns the flags of squad_features_speed.py."""
     return named(rounds=given.rounds, file=given.squad, vocab=given.vocab_file)
@@ -78,8 +95,11 @@ BENCHMARKS: dict[str, Callable[[argparse.Namespace], list[str]]] = {
         pretraining_step,
         fine_tuning,
         tokenization_speed,
+        pretraining_data,
         squad_features_speed,
         feature_speed,
+        serving,
+        memory,
     )
 }
 

@@ -1,6 +1,6 @@
 """Measures a server on loopback, beside the same model asked directly, with good and bad requests.
 
-    python benchmarks/serving.py --text=sentences.txt --vocab=vocab.txt [--rounds=3] [--seconds=5]
+    python benchmarks/serving.py [--text=sentences.txt --vocab=vocab.txt] [--rounds=3] [--seconds=5]
 
 The model is a classifier of L=4, H=256 with random weights, the texts are lines of the file, one a
 request. In turns, `bert.load(...).predict` answers them by the thousand, in a process of its own,
@@ -29,7 +29,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[1]
+from turns import ROOT, SAMPLE_TEXT, SAMPLE_VOCABULARY, describe, format_table
+
 CONFIG = {
     "hidden_size": 256,
     "num_hidden_layers": 4,
@@ -108,7 +109,7 @@ class Connection:
 
 def post(body: bytes, path: str = "/v1/models/m:predict", method: str = "POST") -> bytes:
     """Returns a request."""
-    return b"%s %s HTTP/1.1\r\nHost: m\r\nContent-Length: %d\r\n\r\n%s" % (
+    return b"%s %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s" % (
         method.encode(),
         path.encode(),
         len(body),
@@ -252,8 +253,8 @@ def differences(expected: Sequence[float], answers: dict[int, float]) -> int:
 def main() -> None:
     """Prints the tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--text", required=True)
-    parser.add_argument("--vocab", required=True)
+    parser.add_argument("--text", default=SAMPLE_TEXT, help="A text a line, or a .tsv.")
+    parser.add_argument("--vocab", default=SAMPLE_VOCABULARY)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--connections", default="1,4,16,32,64,128")
@@ -261,6 +262,8 @@ def main() -> None:
     parser.add_argument("--serve_flags", default="", help="For serve.py, with blanks between.")
     options = parser.parse_args()
     lines = Path(options.text).read_text(encoding="utf-8").splitlines()
+    if options.text.endswith(".tsv"):
+        lines = [line.partition("\t")[0] for line in lines[1:]]
     texts = [line for line in lines if line.strip()][:1000]
     vocab_size = len(Path(options.vocab).read_text(encoding="utf-8").splitlines())
     with tempfile.TemporaryDirectory() as folder:
@@ -295,23 +298,27 @@ def measure(direct: Direct, port: int, texts: Sequence[str], options: argparse.N
             found[each].append(asyncio.run(load(port, texts, each, options.seconds)))
     rate = _median(rates[len(texts)])
     told = ", ".join(f"{_median(rates[size]):.0f} ({size} at a time)" for size in sizes)
-    print(f"direct call, texts/s: {told}")
-    print("connections  requests/s  of direct  median ms  p99 ms  lost  wrong")
+    print(describe(options.rounds))
+    print(f"A direct call answers in texts/s: {told}.\n")
+    names = ("connections", "requests/s", "of direct", "median ms", "p99 ms", "lost", "wrong")
+    rows = []
     for each in connections:
         runs = found[each]
-        print(
-            f"{each:11}  {_median(run['rate'] for run in runs):10.0f}  "
-            f"{_median(run['rate'] for run in runs) / rate:9.2f}  "
-            f"{1000 * _median(_part(run['times'], 0.5) for run in runs):9.1f}  "
-            f"{1000 * _median(_part(run['times'], 0.99) for run in runs):6.1f}  "
-            f"{sum(run['lost'] for run in runs):4}  "
-            f"{sum(differences(expected, run['answers']) for run in runs):5}"
-        )
+        answered = _median(run["rate"] for run in runs)
+        row = [
+            f"{answered:.0f}",
+            f"{answered / rate:.2f}",
+            *(f"{1000 * _median(_part(run['times'], q) for run in runs):.1f}" for q in (0.5, 0.99)),
+            sum(run["lost"] for run in runs),
+            sum(differences(expected, run["answers"]) for run in runs),
+        ]
+        rows.append([str(each), *map(str, row)])
+    print(format_table(names, rows))
     before = asyncio.run(read_memory(port))
     for _ in range(options.rounds):
         statuses, answers = asyncio.run(disturb(port, texts, options.bad))
         print(
-            f"{options.bad} bad requests among {len(texts)} good ones: "
+            f"* {options.bad} bad requests among {len(texts)} good ones: "
             f"{len(answers)} answered, {differences(expected, answers)} wrong; statuses of the bad "
             f"ones {dict(sorted(statuses.items()))}; memory "
             f"{before:.0f} MB before, {asyncio.run(read_memory(port)):.0f} MB after"
