@@ -754,3 +754,13 @@ def test_run_killed_within_saves_ends_bit_for_bit_the_same(tmp_path, tiny_config
     assert_ends_like_an_uninterrupted_run(tmp_path, arguments_for, [kill] * 3)
     # Some of these moments are inside a save, else this test shows nothing.
     assert any(inside)
+
+
+def test_only_batches_that_are_read_must_be_shared_evenly(pretraining_run):
+    settings = dataclasses.replace(
+        pretraining_run(do_eval=False), train_batch_size=6, eval_batch_size=8
+    )
+    fit.check_batch_sizes(settings, 3)
+    with pytest.raises(ValueError, match="`--eval_batch_size` must be a multiple of the 3 devices"):
+        fit.check_batch_sizes(dataclasses.replace(settings, do_eval=True), 3)
+    fit.check_batch_sizes(dataclasses.replace(settings, do_train=False, train_batch_size=5), 3)

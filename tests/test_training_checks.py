@@ -203,3 +203,13 @@ def test_steps_are_not_tried_where_memory_is_short(make_settings, monkeypatch):
     lines = check(run_classifier, make_settings(do_train=True))
     assert mark_of(lines, "memory") == WARNED
     assert mark_of(lines, "time") == UNCHECKED
+
+
+def test_of_several_workers_this_one_is_checked_or_none_is_found(make_settings, monkeypatch):
+    settings = make_settings(strategy="multi_worker")
+    [text] = (line.text for line in check(run_classifier, settings) if line.name == "devices")
+    assert "needs to be told who trains together" in text
+    monkeypatch.setenv("BERT_WORKERS", "host[1-2]:2222")
+    monkeypatch.setenv("BERT_WORKER", "1")
+    [text] = (line.text for line in check(run_classifier, settings) if line.name == "devices")
+    assert "Of 2 workers, only worker 1 at host2:2222 is checked" in text

@@ -5,7 +5,6 @@ temporary folder.
 """
 
 import dataclasses
-import json
 import os
 import statistics
 import tempfile
@@ -30,6 +29,7 @@ from bert.training.task import ExampleFile, Inputs, Part, Task
 from bert.weights.checks import check_model, check_vocabulary
 from bert.weights.folder import ModelFolder
 from bert.weights.variables import count_parameters
+from bert.workers.cluster import find_cluster
 from modeling import BertConfig
 
 # Inputs are made of so many examples of a set; the run makes them of all.
@@ -120,9 +120,11 @@ def check_devices(checks: Checks, settings: TrainingSettings) -> tuple[Any, Any]
 def _open_strategy(settings: TrainingSettings) -> tf.distribute.Strategy:
     if settings.strategy != "multi_worker" or settings.use_tpu:
         return strategies.strategy_of(settings)
-    workers = json.loads(os.environ.get("TF_CONFIG") or "{}").get("cluster", {})
+    cluster = find_cluster(os.environ)
     logging.warning(
-        "Of the workers in TF_CONFIG (%s), only this one is checked, as if it were alone.", workers
+        "Of %d workers, only %s is checked, as if it were alone.",
+        len(cluster.workers),
+        cluster.name(cluster.index),
     )
     return tf.distribute.get_strategy()
 

@@ -73,14 +73,16 @@ def check_making(made: Making, folder: ModelFolder, config: BertConfig) -> None:
 
 
 def check_batch_sizes(settings: Settings, num_replicas: int) -> None:
-    """Checks that batches can be dealt to the devices."""
-    for name in ("train_batch_size", "eval_batch_size"):
-        if getattr(settings, name) % num_replicas:
+    """Checks that the batches that are read can be dealt to the devices."""
+    sizes = {"train_batch_size": settings.do_train, "eval_batch_size": settings.do_eval}
+    for name, is_read in sizes.items():
+        if is_read and getattr(settings, name) % num_replicas:
             raise ValueError(
                 f"`--{name}` must be a multiple of the {num_replicas} devices. Received "
                 f"{getattr(settings, name)}."
             )
-    if settings.train_batch_size // num_replicas % settings.gradient_accumulation_steps:
+    share = settings.train_batch_size // num_replicas
+    if settings.do_train and share % settings.gradient_accumulation_steps:
         raise ValueError(
             "`--train_batch_size` must be a multiple of `--gradient_accumulation_steps` on each "
             f"device. Received {settings.train_batch_size} and "
