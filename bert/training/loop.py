@@ -35,6 +35,10 @@ from bert.weights.checkpoint import Stored
 Tensor = Any
 Batch = Mapping[str, Tensor]
 
+# Gradients are summed in packs of so many bytes, some of which are on their way while others are
+# computed or packed. In a single one, a step of BERT-Base on two workers took 1.4 times as long.
+_PACK_BYTES = 1 << 24
+
 # Among the results of a step, how many replicas were asked to stop.
 _STOP = "stop"
 
@@ -220,10 +224,12 @@ class Trainer:
             return tensors
         context = tf.distribute.get_replica_context()
         flat = tf.nest.flatten(tensors)
-        # All of one dtype goes as one buffer.
+        options = tf.distribute.experimental.CommunicationOptions(bytes_per_pack=_PACK_BYTES)
+        # A pack is of one dtype.
         for dtype in dict.fromkeys(each.dtype for each in flat):
             own = [index for index, each in enumerate(flat) if each.dtype == dtype]
-            sums = context.all_reduce(tf.distribute.ReduceOp.SUM, [flat[index] for index in own])
+            values = [flat[index] for index in own]
+            sums = context.all_reduce(tf.distribute.ReduceOp.SUM, values, options)
             for index, total in zip(own, sums, strict=True):
                 flat[index] = total
         return tf.nest.pack_sequence_as(tensors, flat)
