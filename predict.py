@@ -15,8 +15,9 @@ import dataclasses
 import itertools
 import os
 import sys
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from absl import logging
 
@@ -100,15 +101,13 @@ def run(settings: Settings) -> int:
         inputs.rows.only(span)
     rows, form = _open_form(settings, model, inputs, span)
     answers = Answerer(model, settings.input_file, form)
-    with _open(settings, made_of, form) as output:
-        if settings.runner:
-            num_answers, problems = _write_those_of_machines(settings, output, answers, made_of)
-        else:
-            num_answers, problems = _write(settings, output, rows, answers, span)
-        if not num_answers and span is None:
-            raise _nothing_to_answer(settings)
     if settings.runner:
-        remove(_folder_of_machines(settings, made_of))
+        num_answers, problems = _write_those_of_machines(settings, answers, made_of)
+    else:
+        with _open(settings, made_of, form) as output:
+            num_answers, problems = _write(settings, output, rows, answers, span)
+            if not num_answers and span is None:
+                raise _nothing_to_answer(settings)
     _report(settings, num_answers, problems)
     return num_answers
 
@@ -172,37 +171,49 @@ def _put(settings: Settings, output: Any, answer: Answer, problems: list[str]) -
 
 
 def _write_those_of_machines(
-    settings: Settings, output: Any, answers: Answerer, made_of: Sequence[str]
+    settings: Settings, answers: Answerer, made_of: Sequence[str]
 ) -> tuple[int, list[str]]:
     """Writes what a pipeline answers, and returns the number and what problems there were."""
     from bert.batch import pipeline
 
     asked = {f.name: getattr(settings, f.name) for f in dataclasses.fields(AnsweredSettings)}
     num_inputs = _read_inputs(settings, answers.model).rows.count()
+    if not num_inputs:
+        raise _nothing_to_answer(settings)
+    form, folder = answers.form, _folder_of_machines(settings, made_of)
     work = pipeline.Work.plan(
-        AnsweredSettings(**asked),
-        answers.form,
-        _chunk_size(settings),
-        num_inputs,
-        _folder_of_machines(settings, made_of),
+        AnsweredSettings(**asked), form, _chunk_size(settings), num_inputs, folder
     )
-    if isinstance(output, KeptLines):
-        # Of what a single process has left, nothing is kept.
-        output.pass_over(iter(()), answers.form.belongs, answers.form.header)
-    else:
-        output.write(answers.form.header)
+    found = pipeline.answer(settings, work, num_inputs)
     problems: list[str] = []
-    for answer in pipeline.answer(settings, work, num_inputs):
-        _put(settings, output, answer, problems)
+    # Not before all are there: until then, the folder holds what a run has left, and it alone.
+    with open_output(settings.output_file) as file, _open_lines(file, form) as lines:
+        lines.write(form.header)
+        for answer in found:
+            _put(settings, lines, answer, problems)
+    remove(folder)
     return num_inputs, problems
+
+
+@contextlib.contextmanager
+def _open_lines(file: BinaryIO, form: Form) -> Iterator[BinaryIO]:
+    """Opens what takes lines: the file, or what it is made of where they are not it."""
+    if not form.make:
+        yield file
+        return
+    with tempfile.TemporaryFile() as lines:
+        yield lines
+        lines.seek(0)
+        form.make(lines, file)
 
 
 def _folder_of_machines(settings: Settings, made_of: Sequence[str]) -> str:
     """Returns where the answers of a pipeline are until all are there."""
     names = ("input_format", "columns", "separator", "batch_size", "on_error")
     made_with = [getattr(settings, name) for name in names]
-    key = _key(settings, [*made_of, settings.input_file], *made_with)
-    return f"{settings.output_file}.{key}.parts"
+    # Wholly, for no line that is found there is compared with its input again.
+    inputs = fingerprints.of_whole_files(match_files(settings.input_file, "input_file"))
+    return f"{settings.output_file}.{_key(settings, made_of, inputs, *made_with)}.parts"
 
 
 def check(settings: Settings, checks: Checks) -> None:

@@ -23,6 +23,19 @@ def test_contents_and_order_tell_files_apart(tmp_path):
 
 
 @pytest.mark.usefixtures("small_blocks")
+def test_of_whole_files_every_byte_counts(tmp_path):
+    path = tmp_path / "inputs"
+    found = set()
+    for place in (None, 0, 5_000, 5_001, 99_999):
+        content = bytearray(100_000)
+        if place is not None:
+            content[place] = 1
+        path.write_bytes(content)
+        found.add(fingerprints.of_whole_files([str(path)]))
+    assert len(found) == 5
+
+
+@pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("place", [0, 15, 99_984, 99_999, None])
 def test_large_files_are_read_at_both_ends_and_between(tmp_path, place):
     content = bytearray(100_000)

@@ -102,7 +102,7 @@ def _with_whole_paths(settings: AnsweredSettings) -> AnsweredSettings:
 
 
 def answer(settings: BeamSettings, work: Work, num_inputs: int) -> Iterator[Answer]:
-    """Yields the answers in the order of the inputs, once all are there.
+    """Returns the answers in the order of the inputs, once all are there.
 
     Raises:
       ValueError: where the pipeline cannot be run, or leaves some out.
@@ -120,6 +120,11 @@ def answer(settings: BeamSettings, work: Work, num_inputs: int) -> Iterator[Answ
                 f"All machines must write into the folder {work.folder!r}. {path!r} is not there "
                 "on this one: give an `--output_file` on a file system that all share."
             )
+    return _read_back([work.path(number) for number in range(num_files)])
+
+
+def _read_back(paths: Sequence[str]) -> Iterator[Answer]:
+    for path in paths:
         for line, _ in read_lines(path):
             text, problem = json.loads(line)
             yield Answer(text.encode(), problem)

@@ -31,6 +31,18 @@ def of_files(paths: Sequence[str]) -> str:
     return digest.hexdigest()
 
 
+def of_whole_files(paths: Sequence[str]) -> str:
+    """Returns a digest of every byte of files, in their order; it takes as long as reading them."""
+    digests = []
+    for path in paths:
+        with os_errors(path), open_file(path) as file:
+            digest = hashlib.sha256()
+            while block := file.read(_BLOCK_BYTES):
+                digest.update(block)
+        digests.append(digest.hexdigest())
+    return of_bytes(" ".join(digests).encode())
+
+
 def _read(path: str, share: int) -> bytes:
     """Returns what of a file goes into the digest."""
     size = file_size(path)

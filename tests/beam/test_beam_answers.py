@@ -9,6 +9,7 @@ from sharded import world  # noqa: F401
 
 import predict
 from bert.batch import pipeline
+from bert.files import fingerprints
 
 # A runner elsewhere, as Flink's and Spark's are spoken to.
 SERVER = {
@@ -71,6 +72,43 @@ def test_what_an_earlier_run_has_left_is_not_asked_again(world, monkeypatch):  #
     assert not (made.folder / "again.jsonl").exists()
     assert made.run("again.jsonl", **DIRECT) == whole
     assert asked == [1, 33, 33, 65]
+
+
+def test_answers_of_a_large_input_are_not_kept_when_it_is_mended(world, monkeypatch, tmp_path):  # noqa: F811
+    monkeypatch.setattr(fingerprints, "_WHOLE_BYTES", 0)
+    monkeypatch.setattr(fingerprints, "_BLOCK_BYTES", 1)
+    made = world("pairs")
+    path = tmp_path / "in.jsonl"
+    content = (made.folder / "in.jsonl").read_bytes()
+    path.write_bytes(content.replace(b'"text_a"', b'"text_z"', 1))
+    asked = {"input_file": str(path)}
+    with pytest.raises(ValueError, match="text_a"):
+        made.run(tmp_path / "out.jsonl", **asked, **DIRECT)
+    path.write_bytes(content)
+    mended = made.run(tmp_path / "out.jsonl", **asked, **DIRECT)
+    assert mended == made.run(tmp_path / "whole.jsonl", **asked)
+
+
+def test_what_a_single_process_has_kept_is_left_to_it(world, monkeypatch, tmp_path):  # noqa: F811
+    made = world("pairs")
+    lines = (made.folder / "in.jsonl").read_text().splitlines()
+    lines[40] = json.dumps({"text_a": 7, "text_b": "a"})
+    (tmp_path / "in.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    asked = {"input_file": str(tmp_path / "in.jsonl")}
+    with pytest.raises(ValueError, match="on_error"):
+        made.run(tmp_path / "out.jsonl", **asked)
+    [kept] = tmp_path.glob("*.unfinished")
+    content = kept.read_bytes()
+    assert content.count(b"\n") == 40
+
+    def stop(self, inputs):
+        raise ValueError("stopped here")
+
+    monkeypatch.setattr(pipeline.Work, "answer", stop)
+    with pytest.raises(ValueError, match="stopped here"):
+        made.run(tmp_path / "out.jsonl", **asked, **DIRECT)
+    assert [*tmp_path.glob("*.unfinished")] == [kept]
+    assert kept.read_bytes() == content
 
 
 @pytest.mark.parametrize(
