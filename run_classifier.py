@@ -60,14 +60,12 @@ class Settings(FileSettings):
         None,
         "Folder of a fine-tuned classifier of the same labels, mostly a larger one, whose "
         "probabilities are learned beside the labels.",
-        shapes_training=True,
         group="training",
     )
     unlabeled_file: str | None = flag(
         None,
         "Texts of which the --teacher's answers alone are learned, in any form that predict.py "
         "reads: many of these make a small model good.",
-        shapes_training=True,
         group="training",
     )
     teacher_weight: float = flag(
@@ -116,6 +114,10 @@ class Settings(FileSettings):
         "Whether the first line of TSV and CSV files names the columns; absent, it does unless the "
         "columns are given as numbers.",
     )
+
+    def other_models(self) -> Mapping[str, str]:
+        """Returns the teacher, if there is one."""
+        return {"teacher": self.teacher} if self.teacher else {}
 
 
 def define_flags() -> None:

@@ -172,6 +172,9 @@ def _run_afresh(arguments, folder, env, streams):
     try:
         if arguments[0] == "-":
             exec(compile(sys.stdin.read(), "<stdin>", "exec"), {"__name__": "__main__"})
+        elif arguments[0] == "-m":
+            sys.argv, sys.path[0] = arguments[1:], folder
+            runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
         else:
             runpy.run_path(arguments[0], run_name="__main__")
     except SystemExit as error:

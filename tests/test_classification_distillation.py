@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import random
+import shutil
 
 import keras
 import numpy as np
@@ -122,7 +123,16 @@ def test_a_student_learns_what_its_labels_do_not_tell(world, log):
     assert run_classifier.run(student)["accuracy"] == 1.0
     assert "Read 160 examples that the teacher labels." in log.messages
     made_of = json.loads((folder / "student/run.json").read_text())["made_of"]
-    assert made_of["--teacher"] == str(folder / "teacher")
+    assert made_of["--teacher"]["path"] == "teacher"
+    # The same teacher may lie elsewhere, but another one in its place is another training.
+    (folder / "teacher").rename(folder / "moved")
+    moved = dataclasses.replace(student, teacher=str(folder / "moved"))
+    run_classifier.run(moved)
+    shutil.copytree(folder / "student", folder / "impostor")
+    impostor = dataclasses.replace(student, teacher=str(folder / "impostor"))
+    with pytest.raises(ValueError, match="--teacher is teacher there and impostor now"):
+        run_classifier.run(impostor)
+    (folder / "moved").rename(folder / "teacher")
     # What answers needs no teacher.
     assert "teacher" not in (folder / "student/task.json").read_text()
 

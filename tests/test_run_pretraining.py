@@ -29,6 +29,7 @@ from script_runs import ScriptRun, finish_beside_killed
 
 import modeling
 import run_pretraining
+from bert.command_line.checks import checking
 from bert.files import records as files_records
 from bert.files.paths import index_path
 from bert.tasks.pretraining import fit
@@ -470,7 +471,8 @@ def test_wrong_input_ends_with_one_line_that_names_it(
 def test_records_without_an_index_get_one_but_by_a_check(pretraining_run, tmp_path):
     settings = pretraining_run(num_train_steps=1)
     index = Path(index_path(settings.input_file))
-    fit.open_evaluation(dataclasses.replace(settings, check=True), {})
+    with checking():
+        fit.open_evaluation(settings, {})
     assert not index.exists()
     run_pretraining.run(settings)
     assert files_records.fits(files_records.read_index(settings.input_file), settings.input_file)

@@ -1,6 +1,7 @@
 """The flags that several scripts share: a data class for each kind of script."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import ClassVar
 
 from bert.command_line.exports import MODEL_FILES
@@ -277,6 +278,10 @@ class FineTuningSettings(VocabularySettings, TrainingSettings):
     def splits(self) -> dict[str, bool]:
         """Returns for each part of the data, by name, whether it is asked for."""
         return {"train": self.do_train, "dev": self.do_predict}
+
+    def other_models(self) -> Mapping[str, str]:
+        """Returns, by flag, models beside `--init_checkpoint` whose weights shape the training."""
+        return {}
 
     def batch_size(self, split: str) -> int:
         """Returns the number of examples that a step takes of a part of the data."""

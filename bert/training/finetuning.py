@@ -27,7 +27,7 @@ from bert.reports.sections import Section
 from bert.training import exports, fit, loop, strategies, tuning
 from bert.training.evaluation import EarlyStopping, Predictor
 from bert.training.hints import tell_whether_learned
-from bert.training.plan import Plan, check_apart, make_plan
+from bert.training.plan import Plan, check_apart, describe_weights, make_plan
 from bert.training.report import write_report
 from bert.training.shown import show_examples
 from bert.training.task import Arrays, ExampleFile, Inputs, Part, Task
@@ -189,7 +189,9 @@ def plan_of(settings: Settings, source: ModelFolder, made: Sequence[Inputs]) -> 
     arrays = {each.part.split: each.arrays for each in made if not each.part.suffix}
     # What the best weights are depends on what they are tried on.
     names = ("train", "dev") if settings.early_stopping_patience else ("train",)
-    data = {f"the {name} set": _describe(arrays[name]) for name in names}
+    data: dict[str, Any] = {f"the {name} set": _describe(arrays[name]) for name in names}
+    for flag, path in settings.other_models().items():
+        data[f"--{flag}"] = describe_weights(ModelFolder.open(path, flag).stored)
     return make_plan(
         settings,
         tuning.count_steps(settings, count_examples(made)),

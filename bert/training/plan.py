@@ -78,7 +78,7 @@ def make_plan(
       ValueError: where that training is made of something else, naming it.
     """
     check_apart(settings)
-    made_of = {**training_flags(settings), "--init_checkpoint": _describe(init), **data}
+    made_of = {**training_flags(settings), "--init_checkpoint": describe_weights(init), **data}
     if overwrites and init:
         # Damaged, it would be told when what is there is deleted already.
         init.read()
@@ -106,7 +106,8 @@ def make_plan(
     return Plan(num_train_steps, made_of, init)
 
 
-def _describe(init: Stored | None) -> dict[str, str] | None:
+def describe_weights(init: Stored | None) -> dict[str, str] | None:
+    """Returns what `run.json` keeps of weights that a training is made of: name and digest."""
     if init is None:
         return None
     # An index holds checksums of all tensors.

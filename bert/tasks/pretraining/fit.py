@@ -5,6 +5,7 @@ from typing import Any
 
 from absl import logging
 
+from bert.command_line.checks import is_checking
 from bert.files import manifest
 from bert.files.outputs import make_folder
 from bert.files.paths import match_files
@@ -103,7 +104,7 @@ def features_of(settings: Settings, config: BertConfig) -> dict[str, Feature]:
 def open_training(settings: Settings, features: dict[str, Feature]) -> Batches:
     """Returns the batches to train on."""
     files = match_files(settings.input_file, "input_file")
-    records = _open_records(settings, files, features)
+    records = _open_records(files, features)
     objective = OBJECTIVES[settings.objective]
     return objective.make_batches(
         records,
@@ -120,7 +121,7 @@ def open_evaluation(settings: Settings, features: dict[str, Feature]) -> Batches
     files = train_files
     if settings.eval_input_file:
         files = match_files(settings.eval_input_file, "eval_input_file")
-    records = _open_records(settings, files, features)
+    records = _open_records(files, features)
     objective = OBJECTIVES[settings.objective]
     batches = objective.make_batches(records, features, settings.eval_batch_size)
     if files == train_files:
@@ -131,8 +132,8 @@ def open_evaluation(settings: Settings, features: dict[str, Feature]) -> Batches
     return batches
 
 
-def _open_records(settings: Settings, files: list[str], features: dict[str, Feature]) -> Records:
-    records = Records(files, leaves_index=not settings.check)
+def _open_records(files: list[str], features: dict[str, Feature]) -> Records:
+    records = Records(files, leaves_index=not is_checking())
     records.check_first(features)
     return records
 
