@@ -323,7 +323,7 @@ def test_what_a_killed_run_left_is_removed_and_a_folder_of_others_is_not(make, w
     with pytest.raises(ValueError, match=r"out\.partial' must be free"):
         make()
     assert (left / "ids").exists()
-    (left / ".bert.lock").touch()
+    (left / ".bert.scratch").touch()
     assert make() == whole
     assert not left.exists()
 

@@ -66,8 +66,7 @@ def draw_masks(
       num_words: The words from which to draw.
       rng: As everywhere.
       do_whole_word_mask: Whether a word's pieces stay together.
-      sparing: Whether no more is drawn than is needed, unlike in the original: it takes a quarter
-        less time to make an instance.
+      sparing: Whether no more is drawn than is needed, unlike in the original.
     """
     candidates = list(itertools.compress(itertools.count(), kinds))
     followers: dict[int, list[int]] = {}

@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -27,6 +28,9 @@ SEED = np.dtype(
         ("b_document", np.int64),
     ]
 )
+
+# The names of all files that are made here.
+FILES = re.compile(r"ids|ends|firsts|seeds-\d+")
 
 
 class Spill:

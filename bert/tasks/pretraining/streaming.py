@@ -34,7 +34,7 @@ from bert.tasks.pretraining.corpus import (
 from bert.tasks.pretraining.draws import Builder, Draws, Seed, part_of
 from bert.tasks.pretraining.instances import MOST_SHOWN, TrainingInstance, show
 from bert.tasks.pretraining.pairs import Plan
-from bert.tasks.pretraining.spill import SEED, SeedFiles, Spill
+from bert.tasks.pretraining.spill import FILES, SEED, SeedFiles, Spill
 from bert.tasks.pretraining.statistics import InstanceCounts, describe_corpus
 
 # Sentences whose documents are asked together for their instances.
@@ -171,7 +171,7 @@ def make_records(
       ValueError: where there is no text.
     """
     with (
-        scratch_folder(output_files[0]) as folder,
+        scratch_folder(output_files[0], FILES) as folder,
         Spill(folder, ids_dtype(tokenizer.vocab.values())) as spill,
     ):
         counts = _tokenize(input_files, tokenizer, spill, num_workers)
