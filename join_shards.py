@@ -2,12 +2,13 @@ r"""Joins what the parts of --shard have written: the same file, byte for byte, 
 
     python join_shards.py --input_file='vectors-*.npy' --output_file=vectors.npy
 
-Lines (JSON, CSV, TSV), NumPy's .npy and .npz, and Parquet. Memory does not grow with the files.
+Lines (JSON, CSV, TSV), NumPy's .npy and .npz, and Parquet. Memory does not grow with the files,
+those of Parquet apart. A number that is missing among the names is an error; that the last ones are
+missing is known where --num_parts, or the names, such as part-1-of-4, say how many there are.
 """
 
 import dataclasses
 import os
-import re
 
 from absl import logging
 
@@ -18,7 +19,7 @@ from bert.command_line.flags import REQUIRED, flag
 from bert.command_line.settings import OutputSettings
 from bert.files import parquet
 from bert.files.durable import replace_files
-from bert.files.joining import ARRAYS, join
+from bert.files.joining import ARRAYS, join, order_parts
 from bert.files.outputs import check_outputs
 from bert.files.paths import match_files
 from bert.files.tables import describe_files
@@ -32,6 +33,9 @@ class Settings(OutputSettings):
         REQUIRED,
         "Files of the parts, in their order: a comma-separated list of paths or patterns. What a "
         "pattern matches is ordered by the numbers in the names: part-10 comes behind part-9.",
+    )
+    num_parts: int | None = flag(
+        None, "How many parts there must be; absent, as many as are found.", low=1
     )
     output_file: str = flag(
         REQUIRED,
@@ -55,7 +59,7 @@ def run(settings: Settings) -> None:
     _check_output(settings, paths)
     with replace_files([settings.output_file]) as [file]:
         join(paths, _form(settings.output_file), file)
-    logging.info("Joined %s in %s.", ", ".join(paths), settings.output_file)
+    logging.info("Joined %d parts in %s: %s.", len(paths), settings.output_file, ", ".join(paths))
 
 
 def check(settings: Settings, checks: Checks) -> None:
@@ -70,11 +74,14 @@ def _form(path: str) -> str:
 
 
 def _find_parts(settings: Settings) -> list[str]:
-    paths = [
-        path
-        for pattern in settings.input_file.split(",")
-        for path in sorted(match_files(pattern, "input_file"), key=_by_number)
-    ]
+    patterns = settings.input_file.split(",")
+    count = settings.num_parts if len(patterns) == 1 else None
+    paths: list[str] = []
+    for pattern in patterns:
+        matched = match_files(pattern, "input_file")
+        # One that is named by itself is where its user wants it.
+        paths += matched if matched == [pattern.strip()] else order_parts(matched, count)
+    _check_count(settings, paths)
     form = _form(settings.output_file)
     for path in paths:
         if _form(path) != form:
@@ -87,9 +94,14 @@ def _find_parts(settings: Settings) -> list[str]:
     return paths
 
 
-def _by_number(path: str) -> list[str | int]:
-    # Texts and numbers take turns, so that none is compared with the other.
-    return [int(each) if each.isdecimal() else each for each in re.split("([0-9]+)", path)]
+def _check_count(settings: Settings, paths: list[str]) -> None:
+    if doubled := [path for path in dict.fromkeys(paths) if paths.count(path) > 1]:
+        raise ValueError(f"`--input_file` must name each part once. Received {doubled} again.")
+    if settings.num_parts not in (None, len(paths)):
+        raise ValueError(
+            f"`--input_file` must name {settings.num_parts} parts, as `--num_parts` says. Received "
+            f"{len(paths)}: {', '.join(paths)}."
+        )
 
 
 def _check_output(settings: Settings, paths: list[str]) -> None:

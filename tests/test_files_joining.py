@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import join_shards
+from bert.files import parquet
 from bert.files.joining import join
 from bert.files.vectors import text_array, write_npz
 
@@ -60,6 +61,65 @@ def test_parts_are_ordered_by_their_numbers(tmp_path):
     assert (tmp_path / "out.txt").read_text() == "".join(f"{n}\n" for n in range(1, 12))
     with pytest.raises(ValueError, match="`--output_file` must name a new file"):
         join_shards.run(made)
+
+
+def join_named(folder, names, pattern="part-*", **given):
+    for name in names:
+        (folder / name).write_text(f"{name}\n")
+    patterns = ",".join(str(folder / each) for each in pattern.split(","))
+    asked = {"input_file": patterns, "output_file": str(folder / "out"), "overwrite": True}
+    join_shards.run(join_shards.Settings(**asked, **given))
+    return (folder / "out").read_text().split()
+
+
+@pytest.mark.parametrize(
+    ("names", "given", "message"),
+    [
+        (["part-1", "part-3", "part-5"], {}, "2 is missing, 4 is missing"),
+        (["part-2", "part-3"], {}, "1 is missing"),
+        (["part-1", "part-01", "part-2"], {}, "1 is there twice"),
+        (["part-1", "part-01"], {}, "is there twice"),
+        (["part-1", "part-2"], {"num_parts": 3}, "3 in all.*3 is missing"),
+        (["part-0", "part-1"], {"num_parts": 3}, "2 is missing"),
+        (["part-1", "part-2"], {"num_parts": 1}, "2 is one too many"),
+        (["part-2"], {"num_parts": 2}, "must name 2 parts.* Received 1"),
+        (["part-1-of-3", "part-2-of-3"], {}, "3 is missing"),
+        (["part-2-of-3"], {}, "There must be 3 parts"),
+        (["part-1-of-2", "part-2-of-3"], {}, r"must be of one whole.*\[2, 3\]"),
+        (["part-1", "part-2", "part-2-old"], {}, "must differ in one number"),
+        (["part-1-1", "part-1-2", "part-2-1"], {}, "must differ in one number"),
+        (["part-1", "part-2"], {"pattern": "part-*,part-1"}, "must name each part once"),
+    ],
+)
+def test_what_is_not_all_of_the_parts_is_not_joined(tmp_path, names, given, message):
+    with pytest.raises(ValueError, match=message):
+        join_named(tmp_path, names, **given)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("names", "given"),
+    [
+        (["part-00-of-02", "part-01-of-02"], {}),
+        (["part-1-of-1"], {"num_parts": 1}),
+        (["part-a", "part-b"], {"num_parts": 2}),
+        (["part-7", "part-3"], {"pattern": "part-7,part-3"}),
+        (["1-of-2", "2-of-2"], {"pattern": "1-of-2,2-of-2", "num_parts": 2}),
+    ],
+)
+def test_parts_that_are_all_there_are_joined(tmp_path, names, given):
+    assert join_named(tmp_path, names, **given) == names
+
+
+def test_numbers_of_parquet_become_those_of_the_wider_kind(tmp_path):
+    pytest.importorskip("pyarrow")
+    rows = [{"score": 1}, {"score": 2.5}, {"score": None}]
+    for name, part in (("a", rows[:1]), ("b", rows[1:2]), ("c", rows[2:]), ("whole", rows)):
+        with open(tmp_path / name, "wb") as file:
+            parquet.write_parquet(file, part, "in.jsonl")
+    joined = io.BytesIO()
+    join([str(tmp_path / name) for name in "abc"], "parquet", joined)
+    assert joined.getvalue() == (tmp_path / "whole").read_bytes()
 
 
 def test_forms_are_not_mixed(tmp_path):

@@ -1,6 +1,8 @@
 """Files that several runs have made of one input, as one file: the same bytes as a single run's."""
 
 import contextlib
+import os
+import re
 import shutil
 import zipfile
 from collections.abc import Iterator, Sequence
@@ -18,6 +20,70 @@ ARRAYS = ("npy", "npz", "parquet")
 # Of an archive of vectors, what tells how they were made rather than what they are.
 _OF_ALL = ("layers", "pooling")
 _BLOCK_BYTES = 1 << 24
+# How a name says of how many parts one is.
+_COUNT = re.compile("[0-9]-of-([0-9]+)")
+# Numbers that a message tells.
+_SHOWN = 12
+
+
+def order_parts(paths: Sequence[str], num_parts: int | None = None) -> list[str]:
+    """Returns what a pattern matches in the order of the numbers in the names.
+
+    Args:
+      paths: The files.
+      num_parts: How many there must be, where the names, such as `part-1-of-4`, do not say it.
+
+    Raises:
+      ValueError: where a number is missing, or there twice, or more than one number tells them
+        apart.
+    """
+    split = {path: re.split("([0-9]+)", path) for path in paths}
+    # Texts and numbers take turns, so that none is compared with the other.
+    ordered = sorted(paths, key=lambda path: [int(w) if w.isdecimal() else w for w in split[path]])
+    counts = {int(found[1]) for path in paths if (found := _COUNT.search(os.path.basename(path)))}
+    if len(counts) > 1:
+        raise ValueError(
+            f"Parts must be of one whole. Those that are found are of {sorted(counts)}: {ordered}."
+        )
+    numbers = _numbers([split[path] for path in ordered])
+    if numbers is not None:
+        _check_numbers(numbers, num_parts or max(counts, default=0), ordered)
+    elif counts and len(paths) != max(counts):
+        raise ValueError(f"There must be {max(counts)} parts. There are {len(paths)}: {ordered}.")
+    return ordered
+
+
+def _numbers(names: Sequence[Sequence[str]]) -> list[int] | None:
+    """Returns the numbers by which names differ, which are split; None where none has any."""
+    texts = {tuple(name[::2]) for name in names}
+    columns = {*zip(*([int(word) for word in name[1::2]] for name in names), strict=False)}
+    differing = [column for column in columns if len({*column}) > 1]
+    same_length = len({len(name) for name in names}) == 1
+    if len(names) == 1 or (same_length and len(texts) > 1 and not differing):
+        return None
+    if len(texts) > 1 or len(differing) > 1:
+        shown = ["".join(name) for name in names[:_SHOWN]]
+        raise ValueError(
+            f"What a pattern matches must differ in one number. Received {shown}. Give a pattern "
+            "that matches the parts alone, or the parts themselves, with commas between."
+        )
+    # Else they differ in how one is written.
+    return list(differing[0]) if differing else [0] * len(names)
+
+
+def _check_numbers(numbers: Sequence[int], count: int, paths: Sequence[str]) -> None:
+    first = min(numbers[0], 1)
+    expected = range(first, max(first + count, numbers[-1] + 1))
+    missing = [each for each in expected if each not in {*numbers}]
+    wrong = [f"{each} is missing" for each in missing]
+    wrong += [f"{each} is there twice" for each in sorted({*numbers}) if numbers.count(each) > 1]
+    wrong += [f"{each} is one too many" for each in numbers if count and each >= first + count]
+    if wrong:
+        raise ValueError(
+            f"Parts must have the numbers from {first} on, each once"
+            + (f", {count} in all" if count else "")
+            + f". Of {paths[0]!r} to {paths[-1]!r}, {', '.join(wrong[:_SHOWN])}."
+        )
 
 
 def join(paths: Sequence[str], form: str, file: BinaryIO) -> None:

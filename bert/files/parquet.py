@@ -78,10 +78,13 @@ def write_parquet(
 
 
 def join_parquet(paths: Sequence[str], file: BinaryIO) -> None:
-    """Writes the rows of several files as one, with the columns of all of them."""
+    """Writes the rows of several files as one, with the columns of all of them.
+
+    Of whole numbers in one and others in another, all become of the wider kind, as in a single run.
+    """
     pyarrow = _pyarrow(paths[0])
     try:
-        table = pyarrow.concat_tables(map(_read, paths), promote_options="default")
+        table = pyarrow.concat_tables(map(_read, paths), promote_options="permissive")
     except pyarrow.ArrowException as error:
         raise ValueError(f"Parts must have columns of the same kinds. {error}.") from None
     pyarrow.parquet.write_table(table.combine_chunks(), file)
