@@ -986,7 +986,7 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "check": CHECK,
         "overwrite": OVERWRITE,
         "input_file": Case(file_in("part-2.txt"), content("out")),
-        "num_parts": Case(3, content("out"), fails=True),
+        "num_parts": Case(3, error, fails=True),
         "output_file": Case(elsewhere, lambda o: (o.folder / "elsewhere").exists()),
     },
     "neighbours": {
