@@ -40,7 +40,7 @@ class Settings(AskedSettings):
     allowed_hosts: str | None = flag(
         None,
         "Names by which a server of this machine alone may be asked beside localhost, such as that "
-        "which a proxy passes on; comma-separated.",
+        "which a proxy passes on; comma-separated. That of --host is one of them.",
     )
     port: int = flag(8501, "Port to listen at; 0 for any free one.", low=0, high=65535)
     top_k: int = flag(5, "Tokens that a pre-trained model tells for each [MASK].", low=1)
@@ -111,7 +111,7 @@ def open_server(settings: Settings) -> "Server":
 
 
 def _serve(settings: Settings, bound: socket.socket) -> "Server":
-    from bert.serving.app import Limits
+    from bert.serving.app import Limits, read_hosts
     from bert.serving.server import Server
     from bert.training.devices import tell_gpus
 
@@ -128,7 +128,8 @@ def _serve(settings: Settings, bound: socket.socket) -> "Server":
             read_seconds=settings.read_timeout,
             request_seconds=settings.request_timeout,
         ),
-        allowed_hosts=[name.strip() for name in (settings.allowed_hosts or "").lower().split(",")],
+        # It is found by the name by which it was told to listen.
+        allowed_hosts=[settings.host.lower(), *read_hosts(settings.allowed_hosts or "")],
         max_batch_size=settings.max_batch_size,
         max_waiting=settings.max_waiting,
         wait_seconds=settings.batch_wait_ms / 1000,
@@ -157,10 +158,11 @@ def _check_installed() -> None:
 
 
 def _check_name(settings: Settings) -> None:
-    from bert.serving.app import check_name
+    from bert.serving.app import check_name, read_hosts
 
     if settings.model_name:
         check_name(settings.model_name)
+    read_hosts(settings.allowed_hosts or "")
 
 
 def _check_limits(settings: Settings) -> None:

@@ -2,6 +2,7 @@ import http.client
 import json
 import re
 import signal
+import socket
 import sys
 import time
 
@@ -17,7 +18,20 @@ from bert.command_line.checks import Checks
 __all__ = ["model_dir"]
 
 
-def test_what_it_answers_is_what_predict_does(model_dir, tmp_path):
+@pytest.fixture
+def named(monkeypatch):
+    """A name of this machine, as /etc/hosts gives it one."""
+    find = socket.getaddrinfo
+    numbers = {"Mine.Example": "127.0.0.1"}
+    monkeypatch.setattr(
+        socket,
+        "getaddrinfo",
+        lambda host, *rest, **how: find(numbers.get(host, host), *rest, **how),
+    )
+    return "Mine.Example"
+
+
+def test_what_it_answers_is_what_predict_does(model_dir, tmp_path, named):
     (tmp_path / "texts").write_text("red round\nblue\n")
     predict.run(
         predict.Settings(
@@ -27,9 +41,11 @@ def test_what_it_answers_is_what_predict_does(model_dir, tmp_path):
         )
     )
     lines = (tmp_path / "answers.jsonl").read_text().splitlines()
-    settings = serve.Settings(model_dir=str(model_dir), port=0)
+    settings = serve.Settings(model_dir=str(model_dir), port=0, host=named)
     with serve.open_server(settings) as server:
-        told = fetch(server, "/v1/models/model:predict", {"instances": ["red round", "blue"]})
+        asked = {"instances": ["red round", "blue"]}
+        told = fetch(server, "/v1/models/model:predict", asked, headers={"Host": f"{named}:1"})
+        assert fetch(server, "/readyz", headers={"Host": "other.example"}).status == 403
     for answer, line in zip(told.body["predictions"], lines, strict=True):
         written = json.loads(line)
         assert answer["label"] == written["label"]

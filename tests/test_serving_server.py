@@ -21,7 +21,7 @@ from served_models import (
 )
 
 from bert.serving import server as server_module
-from bert.serving.app import Limits
+from bert.serving.app import Limits, read_hosts
 from bert.serving.served import DEFAULT, Served, Signature
 from bert.serving.server import Server, bind
 
@@ -214,6 +214,22 @@ def test_a_server_of_this_machine_is_not_asked_by_names_of_others(quick, host, s
     assert told.status == status
     if status == 403:
         assert f"Received {host!r}" in told.body["error"]
+
+
+def test_names_of_hosts_are_read_without_their_ports():
+    assert read_hosts("Ask.Example:8501, other,") == ["ask.example", "other"]
+    for text in ("http://ask.example", "ask.example/bread", "[", ":8501"):
+        with pytest.raises(ValueError, match="`--allowed_hosts` must be names of hosts"):
+            read_hosts(text)
+
+
+def test_an_address_of_this_machine_in_the_form_of_others_is_one():
+    try:
+        bound = bind("::ffff:127.0.0.1", 0)
+    except ValueError:
+        pytest.skip("no IPv6")
+    with Server(Slow().served, bound, Limits(), max_batch_size=1, max_waiting=1) as server:
+        assert fetch(server, "/readyz", headers={"Host": "any.example"}).status == 403
 
 
 def test_a_server_of_all_the_network_has_any_name():

@@ -81,6 +81,22 @@ def check_name(name: str) -> None:
         )
 
 
+def read_hosts(names: str) -> list[str]:
+    """Returns the names of hosts that a comma-separated list has; ports have no meaning there.
+
+    Raises:
+      ValueError: where one is no name.
+    """
+    hosts = [name.strip() for name in names.split(",") if name.strip()]
+    found = [_host_name(each) for each in hosts]
+    if wrong := [each for each, name in zip(hosts, found, strict=True) if not name or "/" in each]:
+        raise ValueError(
+            "`--allowed_hosts` must be names of hosts, such as ask.example, with commas between. "
+            f"Received {wrong[0]!r}."
+        )
+    return [name for name in found if name]
+
+
 class RefusedError(Exception):
     """A request is not answered as its sender wished.
 
@@ -263,9 +279,8 @@ def _is_own(host: str, names: Collection[str]) -> bool:
     A page of theirs whose name they let point to this machine could read here what a browser is
     answered (DNS rebinding). With a number it cannot be done, and browsers name a host always.
     """
-    try:
-        name = urlsplit(f"//{host}").hostname or ""
-    except ValueError:
+    name = _host_name(host)
+    if name is None:
         return False
     if name in ("", "localhost", *names):
         return True
@@ -273,6 +288,14 @@ def _is_own(host: str, names: Collection[str]) -> bool:
         return bool(ipaddress.ip_address(name))
     except ValueError:
         return False
+
+
+def _host_name(host: str) -> str | None:
+    """Returns what a Host has before its port, in small letters; None where it is none."""
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return None
 
 
 def _find(path: str) -> tuple[str, re.Match[str] | None]:

@@ -56,6 +56,12 @@ def bind(host: str, port: int) -> socket.socket:
     return bound
 
 
+def _is_loopback(host: str) -> bool:
+    address = ipaddress.ip_address(host)
+    # Python takes no 127.0.0.1 within an address of IPv6 for one.
+    return (getattr(address, "ipv4_mapped", None) or address).is_loopback
+
+
 class Server:
     """Serves a model from a thread of its own; `with` ends it.
 
@@ -81,7 +87,7 @@ class Server:
     ) -> None:
         self.host, self.port = bound.getsockname()[:2]
         # Others than this machine name it as they like.
-        names = allowed_hosts if ipaddress.ip_address(self.host).is_loopback else None
+        names = allowed_hosts if _is_loopback(self.host) else None
         counts = Metrics(lambda: self._batcher.num_waiting)
         self._batcher = Batcher(served.answer, tell=counts.count_batch, **batching)
         self._application = Application(served, self._batcher, limits, counts, names)
