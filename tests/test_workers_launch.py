@@ -12,6 +12,7 @@ import pytest
 from conftest import ROOT
 
 import bert
+from bert.files.manifest import LIST_FILE
 from bert.workers import launch
 from bert.workers.launch import Settings, find_cause, make_command, share_machine, split_arguments
 from bert.workers.meeting import LOST
@@ -36,11 +37,13 @@ def wait():
 def run(tmp_path, monkeypatch, log):
     """Returns a function that runs Python code as workers, and returns the exit status."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    # Where they fail, their logs stay.
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(launch, "_SECONDS_ALONE", 0.2)
     monkeypatch.setattr(launch, "_SECONDS_TO_OBEY", 0.3)
 
-    def run(code, workers=3, **settings):
-        command = [sys.executable, "-c", WORKER + code, str(tmp_path)]
+    def run(code, workers=3, arguments=(), **settings):
+        command = [sys.executable, "-c", WORKER + code, str(tmp_path), *arguments]
         return launch.run(Settings(workers=workers, **settings), command)
 
     return run
@@ -95,14 +98,15 @@ wait()
 """
     assert run(code) == 1
     assert [len(starts(tmp_path, index)) for index in range(3)] == [1] * 3
-    assert log.messages == ["Worker 2 ended with exit status 1."]
+    assert log.messages[0] == "Worker 2 ended with exit status 1."
     shown = capfd.readouterr().err
     assert shown == "worker 2 | worker 2 speaks\nworker 2 | Error: no such file\n"
 
 
 def test_what_all_say_is_seen_once(run, capfd, log):
     assert run("sys.exit('Error: no such file')") == 1
-    assert log.messages == []
+    [message] = log.messages
+    assert message.startswith("What the workers but the chief said is in ")
     assert capfd.readouterr().err == "Error: no such file\n"
 
 
@@ -117,6 +121,53 @@ if start == 1 and index == 1:
     assert run(code, 2) == 0
     assert len(starts(tmp_path)) == 2
     assert log.messages[0].startswith("Worker 1 hung. All are started again")
+
+
+def test_the_worker_that_failed_is_said_to_hang_only_if_it_did(tmp_path, run, log):
+    code = """
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if start == 1 and index == 0:
+    (folder / "ready").touch()
+    wait()
+while start == 1 and not (folder / "ready").exists():
+    time.sleep(0.01)
+if start == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    assert run(code, 2) == 0
+    assert log.messages[0].startswith("Worker 1 was killed by SIGKILL. All are started again")
+
+
+def test_logs_stay_only_where_workers_fail(tmp_path, run, log):
+    assert run("", 2) == 0
+    assert not [*tmp_path.glob("bert-launch-*")]
+    assert run("sys.exit(1)", 2) == 1
+    [folder] = tmp_path.glob("bert-launch-*")
+    assert (folder / "worker_1.log").read_text().startswith("worker 1 speaks")
+    assert log.messages[-1] == f"What the workers but the chief said is in {folder}."
+
+
+@pytest.mark.parametrize("spelling", ["--overwrite_output_dir", "-overwrite_output_dir=true"])
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_what_workers_have_begun_is_not_deleted_when_they_start_again(
+    tmp_path, run, spelling, is_deleted
+):
+    (tmp_path / LIST_FILE).write_text("[]")
+    code = """
+with open(folder / "told", "a") as file:
+    file.write(json.dumps(sys.argv[2:]) + "\\n")
+if start < 3:
+    if is_deleted:
+        (folder / "new").write_text("[]")
+        (folder / "new").rename(folder / list_file)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    code = f"is_deleted, list_file = {is_deleted}, {LIST_FILE!r}" + code
+    rest = [f"--output_dir={tmp_path}", "--do_train"]
+    assert run(code, 1, arguments=[spelling, *rest]) == 0
+    told = [json.loads(line) for line in (tmp_path / "told").read_text().splitlines()]
+    later = rest if is_deleted else [spelling, *rest]
+    assert told == [[spelling, *rest], later, later]
 
 
 def test_logs_are_kept_where_that_is_asked_for(tmp_path, run):

@@ -40,6 +40,7 @@ from absl import logging
 from bert.command_line import flags as common_flags
 from bert.command_line.console import deferred_stop, run_script, stop_signal
 from bert.command_line.flags import REQUIRED, flag
+from bert.files.manifest import LIST_FILE
 from bert.workers.cluster import Cluster
 from bert.workers.meeting import LOST
 
@@ -286,7 +287,10 @@ def run(settings: Settings, command: Sequence[str]) -> int:
     folder = settings.worker_logs or tempfile.mkdtemp(prefix="bert-launch-")
     os.makedirs(folder, exist_ok=True)
     paths = [os.path.join(folder, f"worker_{index}.log") for index in range(1, settings.workers)]
+    owned = _own_files(command)
+    status = 0
     with contextlib.ExitStack() as stack:
+        stack.callback(lambda: _keep_logs(settings, folder, failed=status != 0))
         logs = [stack.enter_context(open(path, "wb")) for path in paths]
         for number in range(settings.max_restarts + 1):
             index, status, is_hung = _attempt(command, environments, logs)
@@ -301,9 +305,43 @@ def run(settings: Settings, command: Sequence[str]) -> int:
                 logging.warning("%s", tell(index, status, is_hung, restarts))
             if not goes_on:
                 break
-    if not settings.worker_logs:
-        shutil.rmtree(folder)
+            if owned is None or _own_files(command) != owned:
+                command = without_overwriting(command)
     return 128 - status if status < 0 else status
+
+
+def _keep_logs(settings: Settings, folder: str, *, failed: bool) -> None:
+    """Removes a temporary folder of logs that nobody will read, or says where it is."""
+    if settings.worker_logs:
+        return
+    if failed and settings.workers > 1 and not stop_signal():
+        logging.warning("What the workers but the chief said is in %s.", folder)
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def without_overwriting(command: Sequence[str]) -> list[str]:
+    """Returns a command that deletes nothing: what is there is what it has itself begun."""
+    return [each for each in command if not re.match("--?overwrite_output_dir($|=)", each)]
+
+
+def _own_files(command: Sequence[str]) -> tuple[int, int] | None:
+    """Returns what tells one list of what runs have left in `--output_dir` from the next.
+
+    Where it is another than before, what was to be deleted is. None where there is no list, or none
+    that can be seen from here.
+    """
+    found = ""
+    for before, each in itertools.pairwise(["", *command]):
+        if match := re.match("--?output_dir=(.*)", each, re.DOTALL):
+            found = match[1]
+        elif re.fullmatch("--?output_dir", before):
+            found = each
+    try:
+        status = os.stat(os.path.join(found, LIST_FILE)) if found else None
+    except OSError:
+        return None
+    return status and (status.st_ino, status.st_mtime_ns)
 
 
 def _attempt(
@@ -317,7 +355,8 @@ def _attempt(
     with deferred_stop():
         workers = _Workers(command, environments, logs)
         workers.wait()
-    return *find_cause(workers.statuses, workers.hung), bool(workers.hung)
+    index, status = find_cause(workers.statuses, workers.hung)
+    return index, status, index in workers.hung
 
 
 def _show_end(index: int, path: str) -> None:
