@@ -1,5 +1,7 @@
 """Fingerprints differ where contents do, and only there."""
 
+import hashlib
+
 import numpy as np
 import pytest
 
@@ -51,7 +53,23 @@ def test_large_files_are_read_at_both_ends_and_between(tmp_path, place):
 
 
 @pytest.mark.usefixtures("small_blocks")
-def test_many_files_are_told_apart_by_less_of_each(tmp_path):
+@pytest.mark.parametrize("count", [1, 15, 16, 40])
+def test_digest_of_a_file_is_the_same_among_many(tmp_path, count):
+    # As those of trainings that have begun.
+    contents = [bytes([number]) * (500 + 100 * (number % 8)) for number in range(count)]
+    digest = hashlib.sha256()
+    for number, content in enumerate(contents):
+        (tmp_path / str(number)).write_bytes(content)
+        digest.update(f"{len(content)} ".encode())
+        places = ((len(content) - 16) * block // 63 for block in range(64))
+        parts = [content] if len(content) <= 1 << 10 else [content[p : p + 16] for p in places]
+        digest.update(b"".join(parts))
+    paths = [str(tmp_path / str(number)) for number in range(count)]
+    assert fingerprints.of_files(paths) == digest.hexdigest()
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_many_files_are_told_apart(tmp_path):
     content = bytes(1_000)
     paths = [tmp_path / str(number) for number in range(40)]
     for path in paths:

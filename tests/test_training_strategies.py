@@ -53,9 +53,10 @@ def flags(tmp_path, still_config):
 class Workers:
     """`run_pretraining.py` on several workers, each with flags of its own."""
 
-    def __init__(self, tmp_path, flags, *, absent=(), **env):
+    def __init__(self, tmp_path, flags, *, absent=(), scripts=None, **env):
         self._addresses = [f"localhost:{port}" for port in free_ports(len(flags))]
         self._folder, self._flags, self._env = tmp_path, flags, env
+        self._scripts = scripts or {}
         self.processes = {}
         for index in {*range(len(flags))} - {*absent}:
             self.start(index)
@@ -63,7 +64,8 @@ class Workers:
     def start(self, index):
         cluster = {"worker": self._addresses}
         config = {"cluster": cluster, "task": {"type": "worker", "index": index}}
-        arguments = ["run_pretraining.py", "--strategy=multi_worker", *self._flags[index]]
+        script = self._scripts.get(index, ["run_pretraining.py"])
+        arguments = [*script, "--strategy=multi_worker", *self._flags[index]]
         self.processes[index] = Forked(
             arguments,
             os.devnull,
@@ -245,6 +247,36 @@ def test_worker_that_dies_or_hangs_is_named_and_the_same_command_goes_on(tmp_pat
         assert set(workers.wait().values()) == {0}, workers.log(0)
         assert ("Resuming from step" in workers.log(0)) == (output == "cut")
     assert_same_bytes(tmp_path / "cut", tmp_path / "whole", 400)
+
+
+# Dies where it is to make variables, which the others do with it.
+DYING = """
+import os, signal, sys
+from bert.command_line.console import run_script
+from bert.tasks.pretraining import training
+import run_pretraining
+
+def die(*_, **__):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+if {where!r} == "model":
+    for each in training.OBJECTIVES.values():
+        type(each).make_model = die
+else:
+    training.begin = die
+run_pretraining.define_flags()
+run_script(run_pretraining.main)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("where", ["model", "begin"])
+def test_worker_that_dies_where_variables_are_made_is_named(tmp_path, flags, start, where):
+    code = DYING.format(where=where)
+    workers = start([flags("shared")] * 2, scripts={1: ["-c", code]})
+    assert workers.wait() == {0: LOST, 1: -signal.SIGKILL}, workers.log(0)
+    assert f"W{workers.name(1)} is gone" in workers.log(0).splitlines()[-1]
 
 
 def assert_same_bytes(one, other, step):

@@ -214,6 +214,20 @@ def test_what_one_fails_of_is_told_to_the_others(workers):
     assert str(other).startswith(expected)
 
 
+def test_after_half_a_message_nothing_more_is_sent():
+    with socket.create_server(("localhost", 0)) as server:
+        near = socket.create_connection(server.getsockname())
+        far, _ = server.accept()
+    link, other = meeting._Link(near, 0.1), meeting._Link(far, 5.0)
+    with contextlib.closing(link), contextlib.closing(other):
+        with pytest.raises(TimeoutError):
+            link.send(b"P", bytes(1 << 25))
+        [received] = at_once([other.receive])
+        assert isinstance(received, ConnectionResetError)
+        with pytest.raises(OSError, match="pipe"):
+            link.send(b"B")
+
+
 def test_symptom_without_a_loss_stays_what_it_is(workers, monkeypatch):
     monkeypatch.setattr(meeting, "_SECONDS_TO_NAME", 0.3)
 

@@ -1,32 +1,25 @@
 """Fingerprints of what a run is made of, to tell whether it is the same again."""
 
-import functools
 import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bert.files.paths import file_size, open_file, os_errors
-from bert.files.processes import in_threads
 
-# Of larger files, so many blocks at even distances are read; of more files than these, less each.
+# Of larger files, so many blocks at even distances are read. Trainings keep such digests: another
+# rule would refuse to go on with those that have begun.
 _WHOLE_BYTES = 1 << 26
 _BLOCKS = 64
 _BLOCK_BYTES = 1 << 16
-_FILES = 8
 
 
 def of_files(paths: Sequence[str]) -> str:
     """Returns a digest of the contents of files, in their order; not of their names.
 
-    Of files beyond 64 MB it is of their size and 64 blocks, so that any size takes no time; where
-    there are many files, a file of a smaller size already, and fewer blocks, so that any number
-    takes none either.
+    Of files beyond 64 MB it is of their size and 64 blocks, so that any size takes no time.
     """
     digest = hashlib.sha256()
-    share = max(1, len(paths) // _FILES)
-    read = functools.partial(_read, share=share)
-    # All of some large files at once would take much memory.
-    for part in in_threads(read, paths) if share > 1 else map(read, paths):
+    for part in map(_read, paths):
         digest.update(part)
     return digest.hexdigest()
 
@@ -43,16 +36,15 @@ def of_whole_files(paths: Sequence[str]) -> str:
     return of_bytes(" ".join(digests).encode())
 
 
-def _read(path: str, share: int) -> bytes:
+def _read(path: str) -> bytes:
     """Returns what of a file goes into the digest."""
     size = file_size(path)
     parts = [f"{size} ".encode()]
     with os_errors(path), open_file(path) as file:
-        if size <= max(_WHOLE_BYTES // share**2, _BLOCK_BYTES):
+        if size <= _WHOLE_BYTES:
             return b"".join([*parts, file.read()])
-        blocks = max(2, _BLOCKS // share)
-        for block in range(blocks):
-            file.seek((size - _BLOCK_BYTES) * block // (blocks - 1))
+        for block in range(_BLOCKS):
+            file.seek((size - _BLOCK_BYTES) * block // (_BLOCKS - 1))
             parts.append(file.read(_BLOCK_BYTES))
     return b"".join(parts)
 

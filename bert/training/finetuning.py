@@ -124,7 +124,9 @@ def run_once(
             made = [task.make_inputs(part, each) for part, each in examples.items()]
             plan = plan_of(settings, source, made) if settings.do_train else None
             strategies.agree(strategy, _made_of(settings, source, made, plan))
-            model = task.make_model(settings.precision)
+            # Variables are made with the others.
+            with strategies.together(strategy):
+                model = task.make_model(settings.precision)
             if ready:
                 ready(task, made)
             if _overwrites(settings) and is_chief:

@@ -43,7 +43,8 @@ def train(
       ValueError: where the folder is further than `--num_train_epochs` goes.
     """
     num_train_steps = plan.num_train_steps
-    run = begin(settings, plan, model, objective, batches)
+    with strategies.together(tf.distribute.get_strategy()):
+        run = begin(settings, plan, model, objective, batches)
     trainer = run.trainer
     writes = strategies.is_chief(trainer.strategy)
     observers: list[loop.Observer] = []

@@ -86,9 +86,19 @@ class _Link:
         self.heard = time.monotonic()
 
     def send(self, kind: bytes, content: bytes = b"") -> None:
-        """Sends a message."""
+        """Sends a message.
+
+        Raises:
+          OSError: where it cannot be sent; then nothing can be, for a part of it may have been.
+        """
         with self._turn:
-            self._socket.sendall(_HEADER.pack(kind, len(content)) + content)
+            try:
+                self._socket.sendall(_HEADER.pack(kind, len(content)) + content)
+            except OSError:
+                # What has come is still read, such as why the other one has left.
+                with contextlib.suppress(OSError):
+                    self._socket.shutdown(socket.SHUT_RDWR)
+                raise
 
     def receive(self) -> tuple[bytes, bytes]:
         """Returns the kind and the content of the next message.

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
+import tensorflow as tf
 from absl import logging
 
 import optimization
@@ -63,7 +64,9 @@ def run(settings: Settings) -> dict[str, float]:
     writes = strategies.is_chief(strategy)
     held = settings.do_train and writes
     with manifest.lock(filled.path) if held else contextlib.nullcontext(), strategy.scope():
-        model = objective.make_model(config, dtype=settings.precision)
+        # Variables are made with the others.
+        with strategies.together(strategy):
+            model = objective.make_model(config, dtype=settings.precision)
         loop.log_set_up(model, strategy, settings)
         if train_batches is not None and plan is not None:
             keep = functools.partial(_keep, filled, config, made)
@@ -116,7 +119,8 @@ def _train(
     batches: Batches,
     plan: Plan,
 ) -> int:
-    run = begin(settings, model, plan)
+    with strategies.together(tf.distribute.get_strategy()):
+        run = begin(settings, model, plan)
     logging.info(
         "Training to step %d, %.1f epochs of %d records in batches of %d.",
         settings.num_train_steps,
