@@ -15,9 +15,13 @@ from absl import logging
 
 import modeling
 import tokenization
+from bert.command_line.exports import MODEL_FILES
 from bert.exported import ExportedModel, is_export
 from bert.files.huggingface import FINE_TUNED
+from bert.files.paths import find_file
+from bert.files.weight_names import SAFETENSORS_FILE, SAFETENSORS_INDEX_FILE
 from bert.kinds import KINDS, Told, find_architecture, read_task
+from bert.portable.folder import find_format
 from bert.tasks.encoding import Text, TextEncoder, as_pair, check_list, find_encoder
 from bert.tasks.pretraining.masked_model import HEAD, Guess, MaskedModel, Score, check_sides
 from bert.tasks.pretraining.masked_model import Text as MaskedText
@@ -402,9 +406,24 @@ def find_folder(model: str, flag: str, **given: Any) -> ModelFolder:
       ValueError: where there are no weights.
     """
     folder = ModelFolder(model, flag, **given)
-    if folder.task and (folder.find_weights() or not huggingface.find(model, flag)):
+    if folder.task and folder.find_weights():
+        return folder
+    if folder.task:
+        _check_not_portable(model, flag)
+    if folder.task and not huggingface.find(model, flag):
         return folder
     return ModelFolder.open(model, flag, **given)
+
+
+def _check_not_portable(model: str, flag: str) -> None:
+    form = find_format(model)
+    # A folder of Hugging Face's may have a model of ONNX beside its weights.
+    if form and find_file(model, [SAFETENSORS_FILE, SAFETENSORS_INDEX_FILE]) is None:
+        raise ValueError(
+            f"`--{flag}` must be the folder of a training or a SavedModel. Received {model!r}, an "
+            f"export for other programs ({MODEL_FILES[form]}): ask it as sample/ask_portable.py "
+            "does, or give the folder that it was exported from."
+        )
 
 
 def _check_length(max_seq_length: int, config: modeling.BertConfig) -> None:

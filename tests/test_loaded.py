@@ -1,4 +1,5 @@
 import json
+import shutil
 
 import keras
 import numpy as np
@@ -12,6 +13,7 @@ import convert_checkpoint
 import extract_features
 import modeling
 import optimization
+import predict
 import run_classifier
 import tokenization
 from bert.loaded import LoadedModel, PretrainedModel
@@ -194,6 +196,18 @@ def test_a_fine_tuned_folder_answers(tmp_path):
     converted = {"input": str(tmp_path / "out"), "output": str(tmp_path / "converted")}
     convert_checkpoint.run(convert_checkpoint.Settings(**converted, format="huggingface"))
     assert bert.load(converted["output"]).predict(["red"]) == [answer]
+    # A model for other programs is told, unless it lies beside weights.
+    (tmp_path / "converted/model.onnx").touch()
+    assert bert.load(converted["output"]).predict(["red"]) == [answer]
+    for name in ("model.onnx", "model.tflite"):
+        folder = tmp_path / name.partition(".")[2]
+        folder.mkdir()
+        for each in ("task.json", "vocab.txt", "bert_config.json"):
+            shutil.copy(tmp_path / "out" / each, folder)
+        (folder / name).touch()
+        for load in (bert.load, predict.load):
+            with pytest.raises(ValueError, match=rf"{name}\): ask it as sample/ask_portable\.py"):
+                load(str(folder))
     # Without what says what it decides, it is refused rather than taken for an encoder.
     (tmp_path / "out/task.json").unlink()
     with pytest.raises(ValueError, match=r"has no task\.json, but by its head .*--labels"):
