@@ -208,7 +208,7 @@ def test_steps_are_not_tried_where_memory_is_short(make_settings, monkeypatch):
 def test_of_several_workers_this_one_is_checked_or_none_is_found(make_settings, monkeypatch):
     settings = make_settings(strategy="multi_worker")
     [text] = (line.text for line in check(run_classifier, settings) if line.name == "devices")
-    assert "needs to be told who trains together" in text
+    assert "THIS PROCESS TRAINS ALONE" in text
     monkeypatch.setenv("BERT_WORKERS", "host[1-2]:2222")
     monkeypatch.setenv("BERT_WORKER", "1")
     [text] = (line.text for line in check(run_classifier, settings) if line.name == "devices")

@@ -30,6 +30,7 @@ LIST = {"BERT_WORKERS": "host1:2222,host2:2223,host3:2222"}
     [
         tf_config(worker=WORKERS),
         tf_config(worker=WORKERS, index="1"),
+        tf_config(worker=WORKERS, evaluator=["a:1"], ps=["b:1"]),
         tf_config(chief=WORKERS[:1], worker=WORKERS[1:], index=0),
         {**LIST, "BERT_WORKER": "1"},
         {**LIST, "JOB_COMPLETION_INDEX": "1"},
@@ -41,6 +42,13 @@ LIST = {"BERT_WORKERS": "host1:2222,host2:2223,host3:2222"}
 )
 def test_workers_and_the_number_of_this_one_are_found(environment):
     assert find_cluster(environment) == Cluster(WORKERS, 1)
+
+
+@pytest.mark.parametrize("environment", [{}, {"TF_CONFIG": ""}, {"TF_CONFIG": "{}"}])
+def test_who_is_told_of_nobody_is_warned_and_trains_alone(environment, log):
+    assert find_cluster(environment) is None
+    [message] = log.messages
+    assert "none of TF_CONFIG, BERT_WORKERS, SLURM_STEP_NODELIST: THIS PROCESS" in message
 
 
 def test_chief_is_the_first():
@@ -110,15 +118,13 @@ def test_what_tensorflow_reads_is_found_again():
 @pytest.mark.parametrize(
     ("environment", "wrong"),
     [
-        ({}, r"needs to be told who trains together.*none of TF_CONFIG, BERT_WORKERS, SLURM"),
-        ({"TF_CONFIG": ""}, "needs to be told who trains together"),
         ({"SLURM_JOB_ID": "1", "SLURM_NTASKS": "4"}, "must be started by `srun`"),
         ({"TF_CONFIG": "{"}, r"TF_CONFIG: It must be JSON such as .* Received '\{'\."),
         ({"TF_CONFIG": "[]"}, r"TF_CONFIG: It must be JSON such as .* Received '\[\]'\."),
         ({"TF_CONFIG": '{"cluster": {"worker": ["a:1"]}}'}, "TF_CONFIG: It must be JSON"),
         (tf_config(worker=WORKERS, index=3), "TF_CONFIG: It must list all workers"),
         (tf_config("evaluator", 0, worker=WORKERS), "TF_CONFIG: It must list all workers"),
-        (tf_config(worker=WORKERS, ps=["a:1"]), "TF_CONFIG: It must list all workers"),
+        (tf_config("ps", 0, worker=WORKERS, ps=["a:1"]), "TF_CONFIG: It must list all workers"),
         (tf_config(worker=["host1", "host2:1"]), "addresses such as host1:2222. Received 'host1'"),
         (tf_config(worker=["a:1", "a:1"]), "'a:1' is twice"),
         (LIST, r"BERT_WORKERS: `BERT_WORKER` must be set to a number from 0. Received ''\."),

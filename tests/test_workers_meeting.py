@@ -74,6 +74,19 @@ def test_workers_that_have_the_same_agree(workers):
     assert meet(workers, lambda each: each.agree({"a": 1, "b": ["c"]})) == [None] * 3
 
 
+def test_files_count_by_what_is_in_them(workers):
+    def agree(digest):
+        def agree(each):
+            index = each.cluster.index
+            each.agree({"a": {"path": f"{index}.ckpt", "sha256": digest[index]}})
+
+        return agree
+
+    assert meet(workers, agree("111")) == [None] * 3
+    found = meet(workers, agree("112"))
+    assert all("worker 2" in str(each) and "worker 1" not in str(each) for each in found)
+
+
 def test_workers_that_differ_are_named_on_all(workers):
     def agree(each):
         values = {"--seed": 12345, "code": "1.0", "versions": {"keras": "3"}}

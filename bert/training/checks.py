@@ -120,12 +120,12 @@ def check_devices(checks: Checks, settings: TrainingSettings) -> tuple[Any, Any]
 def _open_strategy(settings: TrainingSettings) -> tf.distribute.Strategy:
     if settings.strategy != "multi_worker" or settings.use_tpu:
         return strategies.strategy_of(settings)
-    cluster = find_cluster(os.environ)
-    logging.warning(
-        "Of %d workers, only %s is checked, as if it were alone.",
-        len(cluster.workers),
-        cluster.name(cluster.index),
-    )
+    if cluster := find_cluster(os.environ):
+        logging.warning(
+            "Of %d workers, only %s is checked, as if it were alone.",
+            len(cluster.workers),
+            cluster.name(cluster.index),
+        )
     return tf.distribute.get_strategy()
 
 

@@ -13,7 +13,7 @@ from absl import logging
 from bert.command_line.settings import TrainingSettings
 from bert.training import surroundings
 from bert.training.devices import tell_gpus
-from bert.workers.cluster import find_cluster
+from bert.workers.cluster import Cluster, find_cluster
 from bert.workers.meeting import Meeting, seconds_to_come
 
 
@@ -48,14 +48,17 @@ def make_strategy(name: str, tpu_name: str | None = None) -> tf.distribute.Strat
 @functools.cache
 def _join() -> tuple[tf.distribute.Strategy, Meeting]:
     """Returns the strategy of all workers, which a process can join but once, and their meeting."""
-    cluster = find_cluster(os.environ)
+    found = find_cluster(os.environ)
+    # One that is alone needs no address.
+    cluster = found or Cluster(("localhost:1",), 0)
     seconds = seconds_to_come(os.environ)
     count = len(cluster.workers)
     if count > 1:
         who = cluster.name(cluster.index)
         logging.info("This is %s; %d must come within %g s.", who, count, seconds)
     meeting = Meeting(cluster, seconds)
-    os.environ["TF_CONFIG"] = cluster.tf_config()
+    if found:
+        os.environ["TF_CONFIG"] = cluster.tf_config()
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
     meeting.wake = _abort
     return strategy, meeting

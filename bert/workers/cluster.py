@@ -17,6 +17,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from absl import logging
+
 Environment = Mapping[str, str]
 
 # Under SLURM, jobs that share a machine must not share ports: each has as many as may be workers
@@ -67,14 +69,14 @@ class Cluster:
         return json.dumps({"cluster": {"worker": self.workers}, "task": task})
 
 
-def find_cluster(environment: Environment) -> Cluster:
-    """Returns the cluster that the environment tells of.
+def find_cluster(environment: Environment) -> Cluster | None:
+    """Returns the cluster that the environment tells of; None, with a warning, where it does not.
 
     Args:
       environment: As `os.environ`.
 
     Raises:
-      ValueError: where it tells of none, or contradicts itself.
+      ValueError: where it contradicts itself, or is that of a job of SLURM without a step.
     """
     sources = {
         "TF_CONFIG": _of_tf_config,
@@ -82,7 +84,7 @@ def find_cluster(environment: Environment) -> Cluster:
         "SLURM_STEP_NODELIST": _of_slurm,
     }
     for name, read in sources.items():
-        if environment.get(name):
+        if environment.get(name, "").strip() not in ("", "{}"):
             try:
                 return read(environment)
             except ValueError as error:
@@ -92,10 +94,14 @@ def find_cluster(environment: Environment) -> Cluster:
             "`--strategy=multi_worker` in a job of SLURM must be started by `srun`, once on each "
             "machine. Received a job without a step: write `srun` before the command."
         )
-    raise ValueError(
-        "`--strategy=multi_worker` needs to be told who trains together. Received none of "
-        f"{', '.join(sources)}. {_REMEDY}"
+    # As TensorFlow does.
+    logging.warning(
+        "`--strategy=multi_worker` is told of nobody to train with, by none of %s: THIS PROCESS "
+        "TRAINS ALONE. %s",
+        ", ".join(sources),
+        _REMEDY,
     )
+    return None
 
 
 def expand(text: str) -> list[str]:
@@ -154,12 +160,11 @@ def _of_tf_config(environment: Environment) -> Cluster:
         kind, index = task["type"], int(task["index"])
         lists = {job: jobs[job] for job in ("chief", "worker") if job in jobs}
         workers = {job: [*addresses] for job, addresses in lists.items()}
-        # What a cluster may have besides trains in other ways than this.
-        others = {*jobs} - {*workers}
+        # An evaluator, or what keeps parameters, trains with nobody.
         before = len(workers.get("chief", [])) if kind == "worker" else 0
     except (ValueError, TypeError, KeyError) as error:
         raise ValueError(f"It must be JSON such as {example}. Received {text!r}.") from error
-    if others or kind not in workers or not 0 <= index < len(workers[kind]):
+    if kind not in workers or not 0 <= index < len(workers[kind]):
         raise ValueError(
             "It must list all workers, and in `task` the type and number of one of them, such as "
             f"{example}. Received {text!r}."

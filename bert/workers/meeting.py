@@ -460,8 +460,13 @@ def _differences(chief: Mapping[str, Any], own: Mapping[str, Any]) -> list[str]:
     return [
         f"{name} {_short(own.get(name))}, not {_short(chief.get(name))}"
         for name in names
-        if own.get(name) != chief.get(name)
+        if _compared(own.get(name)) != _compared(chief.get(name))
     ]
+
+
+def _compared(value: Any) -> Any:
+    """Returns what counts of a value: of files, what is in them, however they are called."""
+    return value.get("sha256", value) if isinstance(value, Mapping) else value
 
 
 def _short(value: Any) -> str:
