@@ -129,13 +129,16 @@ class _Lines:
         """Does nothing."""
 
 
-def run_pipeline(settings: BeamSettings, build: Callable[[Any], Any]) -> dict[str, int]:
+def run_pipeline(
+    settings: BeamSettings, build: Callable[[Any], Any], clear: Callable[[], None] | None = None
+) -> dict[str, int]:
     """Runs a pipeline to its end, and returns the counters of `NAMESPACE` by name.
 
     Args:
       settings: What runs it.
       build: Given the pipeline, adds what it does. What the workers are given must be of modules of
         `bert`, which they import; a script is not one.
+      clear: Removes what should not remain, where the script ends without an exception.
 
     Raises:
       ValueError: where it cannot be run, or ends with an error.
@@ -148,7 +151,7 @@ def run_pipeline(settings: BeamSettings, build: Callable[[Any], Any]) -> dict[st
             runner = _local_runner(options) if settings.runner == "DirectRunner" else None
             pipeline = apache_beam.Pipeline(runner, options)
             build(pipeline)
-            with _ended_with_processes(settings):
+            with _ended_with_processes(settings, clear):
                 result = pipeline.run()
                 state = result.wait_until_finish()
         # What runs it is not ours, and raises whatever it likes.
@@ -182,7 +185,9 @@ def _local_runner(options: Any) -> Any:
 
 
 @contextlib.contextmanager
-def _ended_with_processes(settings: BeamSettings) -> Iterator[None]:
+def _ended_with_processes(
+    settings: BeamSettings, clear: Callable[[], None] | None
+) -> Iterator[None]:
     """Ends the script where a process of the DirectRunner dies: Beam would wait for it for ever."""
     others = threading.excepthook
 
@@ -192,6 +197,8 @@ def _ended_with_processes(settings: BeamSettings) -> Iterator[None]:
         elif "subprocess exited" in str(raised.exc_value):
             said = f"{raised.exc_value}. Was there memory for it?"
             logging.error("%s", _failure(settings, said))
+            if clear:
+                clear()
             # Threads that wait for it would keep Python from its own end.
             os._exit(1)
         elif logging.get_verbosity() >= logging.DEBUG:

@@ -1,6 +1,7 @@
 """Records of pre-training made by Beam: those of --streaming, whatever runs the pipeline."""
 
 import gzip
+import os
 
 import pytest
 from beam_modes import PROCESSES
@@ -104,9 +105,43 @@ def test_a_bad_file_is_named_and_what_was_there_stays(make, text, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir() if "out" in path.name) == names
 
 
-def test_shards_appear_all_or_none(make, text, tmp_path):
-    last = tmp_path / "out-00002-of-00003.shard.partial"
-    last.mkdir()
-    with pytest.raises(ValueError, match="is not a regular file"):
+def test_shards_appear_all_or_none(make, text, tmp_path, monkeypatch):
+    write = pipeline._write
+
+    def write_all_but_one(shard, *others):
+        if shard[0] != 1:
+            write(shard, *others)
+
+    before = tmp_path / "out-00000-of-00003"
+    before.touch()
+    # Of another run, or of nobody's.
+    other = tmp_path / "out-00002-of-00003.shard.partial"
+    other.touch()
+    monkeypatch.setattr(pipeline, "_write", write_all_but_one)
+    with pytest.raises(ValueError, match=r"All machines must write into .*out-00001-of-00003'"):
         make(text, "DirectRunner")
-    assert [path.name for path in tmp_path.iterdir() if "out" in path.name] == [last.name]
+    names = sorted(path.name for path in tmp_path.iterdir() if "out" in path.name)
+    assert names == [before.name, other.name]
+    assert before.read_bytes() == b""
+
+
+def test_links_stay_links_and_paths_may_be_relative(make, text, tmp_path, monkeypatch):
+    expected = make(text, num_shards=None)
+    (tmp_path / "disk").mkdir()
+    link = tmp_path / "out"
+    link.symlink_to("disk/records")
+    seen = []
+    run_pipeline = pipeline.run_pipeline
+
+    def run_elsewhere(*arguments):
+        seen.append(os.getcwd())
+        with monkeypatch.context() as patch:
+            patch.chdir(tmp_path / "disk")
+            return run_pipeline(*arguments)
+
+    monkeypatch.setattr(pipeline, "run_pipeline", run_elsewhere)
+    monkeypatch.chdir(tmp_path)
+    names = {"output_file": "out", "num_shards": None}
+    assert make("?.txt", "DirectRunner", **names) == expected
+    assert seen == [str(tmp_path)]
+    assert [path.name for path in (tmp_path / "disk").iterdir()] == ["records"]

@@ -45,7 +45,7 @@ from bert.command_line import beam, console
 
 def main(_):
     settings = beam.BeamSettings(runner="DirectRunner", beam_options=PROCESSES)
-    beam.run_pipeline(settings, pipeline(die))
+    beam.run_pipeline(settings, pipeline(die), lambda: print("Cleared.", flush=True))
 
 console.run_script(main)
 """
@@ -63,6 +63,7 @@ def test_a_process_that_dies_ends_the_script():
     told = r"Error: `--runner=DirectRunner` .* exited with return code (-9|137)\. Was there memory"
     assert re.search(told, result.stderr), result.stderr
     assert "Traceback" not in result.stderr
+    assert result.stdout == "Cleared.\n"
 
 
 def test_a_cluster_that_is_not_there_is_told():

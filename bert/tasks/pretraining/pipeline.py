@@ -5,10 +5,14 @@ second segments, are finished there, and go to their shards. What is drawn depen
 documents alone, so neither machines nor their order matter.
 """
 
+import contextlib
 import dataclasses
 import functools
+import os
+import shutil
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -16,8 +20,18 @@ import numpy as np
 
 import tokenization
 from bert.command_line.beam import NAMESPACE, BeamSettings, run_pipeline
-from bert.files import durable
-from bert.files.paths import file_size, index_path, is_file, is_gzip, read_lines, read_part
+from bert.files.durable import remove, rename, replace_files
+from bert.files.paths import (
+    file_size,
+    index_path,
+    is_file,
+    is_gzip,
+    list_folder,
+    open_file,
+    read_lines,
+    read_part,
+)
+from bert.files.places import is_remote
 from bert.files.records import encode_examples, write_records
 from bert.tasks.pretraining.corpus import (
     CorpusCounts,
@@ -108,22 +122,52 @@ def make_records(
 ) -> None:
     """Does as `streaming.make_records`, by what `--runner` names."""
     job = Job(tokenizer, draws, len(output_files))
-    partial = [f"{path}.shard.partial" for path in output_files]
+    # What runs at the same time, and files of others, have other names.
+    name = f"{uuid.uuid4().hex}.partial"
+    partial = [f"{_whole(path, os.path.realpath)}.{name}" for path in output_files]
+    clear = functools.partial(_clear, partial, name)
+    # Machines work in folders of their own.
+    texts = [_whole(path, os.path.abspath) for path in input_files]
     try:
         counters = run_pipeline(
-            settings, lambda root: _build(root, job, input_files, partial, made_with)
+            settings, lambda root: _build(root, job, texts, partial, made_with), clear
         )
-        for new, old in zip(output_files, partial, strict=True):
-            durable.rename(index_path(old), index_path(new))
-            durable.rename(old, new)
+        _put_in_place(partial, output_files)
     finally:
-        for path in partial:
-            for each in filter(is_file, (path, index_path(path))):
-                durable.remove(each)
+        clear()
     if counters:
         describe_corpus(CorpusCounts(*(counters.get(name, 0) for name in _COUNTED)))
         made = InstanceCounts(*(counters.get(name, 0) for name in _MADE))
         describe_instances(made, draws.masked_lm_prob)
+
+
+def _whole(path: str, find: Callable[[str], str]) -> str:
+    return path if is_remote(path) else find(path)
+
+
+def _put_in_place(partial: Sequence[str], output_files: Sequence[str]) -> None:
+    """Gives shards their names, none before all are there."""
+    for old, new in zip(partial, output_files, strict=True):
+        for each in (old, index_path(old)):
+            if not is_file(each):
+                raise ValueError(
+                    f"All machines must write into the folder of {new!r}. {each!r} is not there on "
+                    "this one: give an `--output_file` on a file system that all share."
+                )
+    for old, new in zip(partial, output_files, strict=True):
+        # The index is beside a link, as that of any other file, and maybe on another disk.
+        with open_file(index_path(old)) as index, replace_files([index_path(new)]) as [file]:
+            shutil.copyfileobj(index, file)
+        rename(old, _whole(new, os.path.realpath))
+
+
+def _clear(partial: Sequence[str], name: str) -> None:
+    """Removes what machines have written, what they had not ended included."""
+    for folder in dict.fromkeys(map(os.path.dirname, partial)):
+        with contextlib.suppress(OSError):
+            for each in list_folder(folder):
+                if name in each:
+                    remove(os.path.join(folder, each))
 
 
 def _build(
