@@ -27,7 +27,7 @@ from bert.command_line.lines import show_lines
 from bert.command_line.settings import OutputSettings, VocabularySettings
 from bert.files.casing import warn_of_casing
 from bert.files.machine import size_text
-from bert.files.outputs import check_outputs, name_shards
+from bert.files.outputs import check_open_files, check_outputs, name_shards
 from bert.files.paths import open_file, read_file
 from bert.files.places import is_remote
 from bert.files.records import has_feature
@@ -422,6 +422,9 @@ def check(settings: Settings, checks: Checks) -> None:
 
 def _check_output(settings: Settings, input_files: Sequence[str]) -> list[str]:
     output_files = name_shards(settings.output_file, settings.num_shards)
+    # A machine of a pipeline has one open at a time.
+    if settings.runner is None:
+        check_open_files(output_files)
     # Faithful: records of an earlier run are replaced.
     check_outputs(
         output_files,

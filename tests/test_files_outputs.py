@@ -3,7 +3,7 @@ import os
 import pytest
 
 from bert.files.durable import write_text
-from bert.files.outputs import check_outputs
+from bert.files.outputs import check_open_files, check_outputs, name_shards
 
 
 @pytest.mark.parametrize(
@@ -71,3 +71,17 @@ def test_a_file_with_something_in_it_goes_only_where_it_may(tmp_path):
     check_outputs([full], [], "out", lambda path: path == full)
     with pytest.raises(ValueError, match=r"`--out` must name a new file\. Received .*vocab\.txt"):
         check_outputs([new, full], [], "out", lambda _: False)
+
+
+def test_files_that_can_be_open_at_once_may_be_and_no_more(monkeypatch):
+    resource = pytest.importorskip("resource")
+    limits = [(256, 1024)]
+    monkeypatch.setattr(resource, "getrlimit", lambda _: limits[-1])
+    monkeypatch.setattr(resource, "setrlimit", lambda _, pair: limits.append(pair))
+    check_open_files(name_shards("out", 300))
+    assert limits[-1] == (664, 1024)
+    check_open_files(name_shards(",".join(map(str, range(500))), None))
+    assert limits[-1] == (1024, 1024)
+    check_open_files(name_shards("gs://bucket/out", 10_000))
+    with pytest.raises(ValueError, match=r"There must be at most 504 output files.* Received 505"):
+        check_open_files(name_shards("out", 505))

@@ -140,6 +140,7 @@ def allow_open_files(count: int) -> int | None:
     if soft in (-1, resource.RLIM_INFINITY) or soft >= count:
         return None
     if hard not in (-1, resource.RLIM_INFINITY) and hard < count:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         return hard
     resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))
     return None

@@ -14,21 +14,20 @@ from bert.files.paths import file_size, file_system, is_file, is_folder, list_fo
 from bert.files.places import check_folder, check_place, is_remote
 from bert.files.weight_names import SAVED_MODEL_FILE, is_of_model, is_weights
 
-# Files that are open beside the outputs.
+# Files that may be open beside the outputs, and those that always are.
 _OTHER_FILES = 64
+_FEWEST_OTHERS = 16
 
 
 def name_shards(output_file: str, num_shards: int | None) -> list[str]:
     """Returns the names of the files that `--output_file` and `--num_shards` ask for.
-
-    All of them may then be open at once, each with its index.
 
     Args:
       output_file: A name, or several with commas between them.
       num_shards: So many files, whose numbers are put behind the name; None for the names alone.
 
     Raises:
-      ValueError: where there are several names for numbered files, or too many files.
+      ValueError: where there are several names for numbered files.
     """
     names = output_file.split(",")
     if num_shards is not None:
@@ -38,13 +37,23 @@ def name_shards(output_file: str, num_shards: int | None) -> list[str]:
                 f"files. Received {output_file!r}. Leave one of them out."
             )
         names = [f"{output_file}-{number:05}-of-{num_shards:05}" for number in range(num_shards)]
-    if most := allow_open_files(2 * len(names) + _OTHER_FILES):
+    return names
+
+
+def check_open_files(paths: Sequence[str]) -> None:
+    """Lets all of some files be open at once, each with its index.
+
+    Raises:
+      ValueError: where the system does not.
+    """
+    count = 2 * sum(not is_remote(path) for path in paths)
+    most = allow_open_files(count + _OTHER_FILES)
+    if most is not None and most < count + _FEWEST_OTHERS:
         raise ValueError(
-            f"There must be at most {(most - _OTHER_FILES) // 2} output files, for no more may be "
-            f"open at once. Received {len(names)}. Lower `--num_shards`, or raise what "
+            f"There must be at most {(most - _FEWEST_OTHERS) // 2} output files, for no more may "
+            f"be open at once. Received {len(paths)}. Lower `--num_shards`, or raise what "
             "`ulimit -n` says."
         )
-    return names
 
 
 def check_outputs(
