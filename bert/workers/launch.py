@@ -8,9 +8,9 @@ it; --strategy=multi_worker is added. A batch is cut into as many parts as there
 that its size must be a multiple of their number; the result is that of one process, to rounding.
 
 What is shown is what the first worker says, the chief, which alone writes files; of another, the
-last lines where it fails. Where a worker is killed, or hangs, all are ended and started again, and
-go on from the last checkpoint. A line and exit status 1 of a script say what somebody must mend:
-then nothing is started again. Ctrl-C and SIGTERM reach all workers, which save what they have
+last lines where it fails. Where a worker is killed, or stopped, all are ended and started again,
+and go on from the last checkpoint. A line and exit status 1 of a script say what somebody must
+mend: then nothing is started again. Ctrl-C and SIGTERM reach all workers, which save what they have
 reached; the same command goes on from there.
 
 On several machines, start the script itself on each: docs/distributed.md.
