@@ -90,6 +90,12 @@ def test_restarts_have_an_end(tmp_path, run, log):
     )
 
 
+def said(capfd):
+    """Returns what is on the terminal but the launcher's own lines, which may be there, too."""
+    lines = capfd.readouterr().err.splitlines(keepends=True)
+    return "".join(line for line in lines if not re.match(r"\d\d:\d\d:\d\d ", line))
+
+
 def test_what_somebody_must_mend_is_not_tried_again(tmp_path, run, capfd, log):
     code = """
 if index == 2:
@@ -99,7 +105,7 @@ wait()
     assert run(code) == 1
     assert [len(starts(tmp_path, index)) for index in range(3)] == [1] * 3
     assert log.messages[0] == "Worker 2 ended with exit status 1."
-    shown = capfd.readouterr().err
+    shown = said(capfd)
     assert shown == "worker 2 | worker 2 speaks\nworker 2 | Error: no such file\n"
 
 
@@ -107,7 +113,7 @@ def test_what_all_say_is_seen_once(run, capfd, log):
     assert run("sys.exit('Error: no such file')") == 1
     [message] = log.messages
     assert message.startswith("What the workers but the chief said is in ")
-    assert capfd.readouterr().err == "Error: no such file\n"
+    assert said(capfd) == "Error: no such file\n"
 
 
 def test_worker_that_hangs_is_killed_with_the_others(tmp_path, run, log):
