@@ -183,7 +183,8 @@ class BertConfig:
         """
         values = copy.deepcopy(vars(self))
         if not self.is_decoder:
-            del values["is_decoder"]
+            # One that was pickled before there were any has none.
+            values.pop("is_decoder", None)
         return values
 
     def to_json_string(self) -> str:

@@ -175,7 +175,8 @@ def open_task(
 
 def _open_teacher(settings: Settings, data_set: DataSet) -> "Teacher | None":
     """Returns the model that is learned from, if there is one."""
-    from bert.loaded import load_fine_tuned
+    from bert.kinds import Told
+    from bert.loaded import find_folder, open_fine_tuned
     from bert.tasks.classification import distillation
     from bert.tasks.classification.task import Classification
 
@@ -187,7 +188,8 @@ def _open_teacher(settings: Settings, data_set: DataSet) -> "Teacher | None":
         return None
     task = data_set.task
     drawn = random.getstate()
-    model = load_fine_tuned(settings.teacher, batch_size=settings.predict_batch_size)
+    folder = find_folder(settings.teacher, "teacher")
+    model = open_fine_tuned(folder, Told(), batch_size=settings.predict_batch_size)
     # The student's random weights are those that it would have without a teacher.
     random.setstate(drawn)
     if not isinstance(model.task, Classification):

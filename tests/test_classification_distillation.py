@@ -151,6 +151,7 @@ def test_a_student_begins_as_it_would_without_a_teacher(world):
     ("changes", "message"),
     [
         ({"unlabeled_file": "texts.txt"}, "`--unlabeled_file` needs a `--teacher`"),
+        ({"teacher": "nowhere"}, "`--teacher` must name a checkpoint"),
         (
             {"labels": "cold,warm,hot"},
             r"`--teacher` must decide the same .* cold, hot, warm\. The one",
@@ -174,8 +175,9 @@ def test_teachers_that_do_not_fit_are_refused(world, monkeypatch, changes, messa
     monkeypatch.chdir(folder)
     (folder / "empty.txt").write_text("")
     given = {} if "needs" in message else {"teacher": "teacher"}
+    changes = {**given, **changes}
     with pytest.raises(ValueError, match=message):
-        run_classifier.run(make_settings(output_dir="wrong", do_train=True, **given, **changes))
+        run_classifier.run(make_settings(output_dir="wrong", do_train=True, **changes))
     assert not (folder / "wrong").exists()
 
 
