@@ -85,8 +85,8 @@ def run(settings: Settings, texts: Sequence[str] = ()) -> int:
     """
     from bert.command_line import quiet_import  # noqa: F401
     from bert.tasks.pretraining import masked_model
-    from bert.training.batches import cut_by_size
     from bert.training.devices import tell_gpus
+    from bert.training.lengths import cut_by_size
 
     path = _find_input(settings, texts)
     given = _number(texts) if texts else _read_lines(path)

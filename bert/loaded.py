@@ -26,8 +26,8 @@ from bert.tasks.encoding import Text, TextEncoder, as_pair, check_list, find_enc
 from bert.tasks.pretraining.masked_model import HEAD, Guess, MaskedModel, Score, check_sides
 from bert.tasks.pretraining.masked_model import Text as MaskedText
 from bert.tasks.pretraining.masked_model import load as load_masked_model
-from bert.training.batches import by_length
 from bert.training.evaluation import Predictor
+from bert.training.lengths import by_length
 from bert.training.task import Arrays, Inputs, Outputs, Part, Row, Task, stored_field
 from bert.weights import huggingface
 from bert.weights.folder import ModelFolder

@@ -1,7 +1,6 @@
 import gzip
 import os
 import resource
-from itertools import chain
 
 import numpy as np
 import pytest
@@ -25,11 +24,7 @@ from bert.training.batches import (
     Batches,
     Feature,
     Records,
-    cut_by_size,
     encoder_features,
-    group_by_length,
-    pad_sequences,
-    sort_by_length,
 )
 
 
@@ -573,55 +568,3 @@ def test_no_tuner_holds_up_the_end_of_a_run(file, features):
     """tf.data's tuner would sleep on for as long as the run took, at most a minute."""
     dataset = make_batches([str(file)], features, 2)._dataset(tf.distribute.InputContext(), 0, 5)
     assert dataset.options().autotune.enabled is False
-
-
-@given(st.lists(st.integers(1, 9)), st.integers(1, 20))
-def test_chunks_are_cut_where_they_reach_the_limit(items, limit):
-    chunks = list(cut_by_size(items, lambda item: item, limit))
-    assert list(chain.from_iterable(chunks)) == items
-    assert all(sum(chunk[:-1]) < limit for chunk in chunks)
-    assert all(sum(chunk) >= limit for chunk in chunks[:-1])
-
-
-def test_a_chunk_is_given_before_the_next_is_read():
-    read = []
-    items = (read.append(number) or number for number in range(1000))
-    next(cut_by_size(items, lambda _: 1, 3))
-    assert read == [0, 1, 2]
-
-
-@given(st.lists(st.integers(1, 99)), st.integers(1, 7))
-def test_batches_hold_every_item_once_by_falling_length(lengths, batch_size):
-    batches = sort_by_length(lengths, batch_size)
-    order = list(chain.from_iterable(batches))
-    assert sorted(order) == list(range(len(lengths)))
-    assert [lengths[item] for item in order] == sorted(lengths, reverse=True)
-    assert all(len(batch) == batch_size for batch in batches[:-1])
-
-
-@given(st.lists(st.integers(1, 20), min_size=1), st.integers(20, 24))
-def test_padding_is_zeros_after_the_ids(lengths, max_seq_length):
-    ids = [list(range(5, 5 + length)) for length in lengths]
-    segments = [[1] * length for length in lengths]
-    batch = pad_sequences(ids, segments, max_seq_length)
-    width = batch["input_ids"].shape[1]
-    assert max(lengths) <= width <= max_seq_length
-    assert width == max_seq_length or width % 8 == 0
-    assert width - max(lengths) < 8
-    for name, rows in (("input_ids", ids), ("segment_ids", segments)):
-        padded = [row + [0] * (width - len(row)) for row in rows]
-        np.testing.assert_array_equal(batch[name], padded)
-    np.testing.assert_array_equal(batch["input_mask"], batch["segment_ids"])
-    assert {values.dtype for values in batch.values()} == {np.dtype(np.int32)}
-
-
-def test_long_rows_go_through_a_model_in_smaller_batches():
-    lengths = np.array([512, 40, 128, 20, 60] * 20)
-    groups = list(group_by_length(lengths, 32))
-    assert sorted(np.concatenate(groups)) == list(range(100))
-    together = [lengths[numbers] for numbers in groups]
-    assert (np.diff(np.concatenate(together)) <= 0).all()
-    for each in together[:-1]:
-        assert len(each) in (8, 32) or len(each) * each[0] <= 1024 < (len(each) + 1) * each[0]
-    assert {len(each) for each in group_by_length(lengths, 3)} == {3, 1}
-    assert [list(each) for each in group_by_length(np.zeros(2, int), 3)] == [[0, 1]]

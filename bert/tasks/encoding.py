@@ -12,7 +12,7 @@ import tokenization
 from bert.tasks.features import Extractor, Line, read_line
 from bert.tasks.layers import parse_layers, width
 from bert.tasks.similarity import unit_length
-from bert.training.batches import cut_by_size, pad_sequences
+from bert.training.lengths import cut_by_size, pad_sequences
 from bert.weights.folder import ModelFolder
 from bert.weights.variables import require_segments
 

@@ -24,8 +24,8 @@ from bert.files.durable import replace_folder, write_text
 from bert.files.paths import file_size, file_system
 from bert.portable import folder as portable
 from bert.reports.sections import Section, Table
-from bert.training.batches import by_length
 from bert.training.evaluation import Predictor
+from bert.training.lengths import by_length
 from bert.training.task import Arrays, Inputs, Outputs, Task, at_precision
 
 # Beside each export, what the comparison has found.

@@ -18,8 +18,8 @@ import tokenization
 from bert.files.tables import split_pair
 from bert.tasks.pretraining import heads as pretraining_heads
 from bert.tasks.pretraining.goals import BERT
-from bert.training.batches import pad_sequences, sort_by_length
 from bert.training.inference import infer
+from bert.training.lengths import pad_sequences, sort_by_length
 from bert.weights import provenance
 from bert.weights.folder import ModelFolder
 

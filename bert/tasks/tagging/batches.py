@@ -24,15 +24,8 @@ from bert.files.places import is_remote
 from bert.files.records import encode_examples
 from bert.tasks.features import feature_shape
 from bert.tasks.tagging import windows as tagging_windows
-from bert.training.batches import (
-    Batches,
-    Records,
-    as_it_is,
-    cut_by_size,
-    read_ahead,
-    round_up,
-    sort_by_length,
-)
+from bert.training.batches import Batches, Records, as_it_is, read_ahead
+from bert.training.lengths import cut_by_size, round_up, sort_by_length
 
 Arrays = Mapping[str, np.ndarray]
 

@@ -1,0 +1,101 @@
+"""Sequences of different lengths, put together so that little is padded."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import tensorflow as tf
+
+T = TypeVar("T")
+
+# Lengths are rounded up to a multiple of this, so that there are few shapes.
+LENGTH_STEP = 8
+
+
+def round_up(length: Any) -> Any:
+    """Returns a length, a number or a tensor, rounded up to a multiple of `LENGTH_STEP`."""
+    return -(-length // LENGTH_STEP) * LENGTH_STEP
+
+
+def by_length(
+    arrays: Mapping[str, np.ndarray], names: Sequence[str], batch_size: int
+) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
+    """Yields batches of rows of about the same length, with the numbers of the rows.
+
+    Args:
+      arrays: By name, int [N, S] or [N, E, S] with 0 for padding, `input_mask` among them.
+      names: Those to yield: int32, without what is padding in the whole batch.
+      batch_size: Rows at most.
+    """
+    mask = arrays["input_mask"]
+    lengths = mask.reshape(len(mask), -1, mask.shape[-1]).sum(-1).max(-1)  # [N]
+    for numbers in group_by_length(lengths, batch_size):
+        longest = round_up(max(int(lengths[numbers].max()), 1))
+        yield (
+            numbers,
+            {name: arrays[name][numbers][..., :longest].astype(np.int32) for name in names},
+        )
+
+
+def cut_by_size(items: Iterable[T], size: Callable[[T], int], limit: int) -> Iterator[list[T]]:
+    """Yields lists of consecutive items, cut as soon as their sizes add up to the limit."""
+    collected: list[T] = []
+    total = 0
+    for item in items:
+        collected.append(item)
+        total += size(item)
+        if total >= limit:
+            yield collected
+            collected, total = [], 0
+    if collected:
+        yield collected
+
+
+def sort_by_length(lengths: Sequence[int], batch_size: int) -> list[list[int]]:
+    """Returns batches of the items' numbers, items of like lengths together, the longest first.
+
+    So little is padded, and what does not fit in memory fails at once.
+    """
+    order = sorted(range(len(lengths)), key=lambda item: -lengths[item])
+    return [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
+
+
+# Tokens that go through a model together on a CPU where nothing is trained.
+_ENOUGH_TOKENS = 1024
+_ENOUGH_ROWS = 8
+
+
+def group_by_length(lengths: np.ndarray, batch_size: int) -> Iterator[np.ndarray]:
+    """Yields batches of rows' numbers as `sort_by_length` does, but smaller ones of long rows.
+
+    Beyond what keeps a CPU busy, a larger batch brings nothing but more padding; a GPU gets batches
+    as large as they may be.
+
+    Args:
+      lengths: int [N].
+      batch_size: Rows at most.
+    """
+    order = np.argsort(-lengths, kind="stable")
+    on_gpu = tf.config.list_physical_devices("GPU")
+    while order.size:
+        enough = max(_ENOUGH_ROWS, _ENOUGH_TOKENS // max(int(lengths[order[0]]), 1))
+        size = batch_size if on_gpu else min(batch_size, enough)
+        yield order[:size]
+        order = order[size:]
+
+
+def pad_sequences(
+    input_ids: Sequence[Sequence[int]], segment_ids: Sequence[Sequence[int]], max_seq_length: int
+) -> dict[str, np.ndarray]:
+    """Returns a batch, int32 [B, S], padded to its longest, rounded up to `LENGTH_STEP`."""
+    longest = max(map(len, input_ids))
+    length = min(round_up(longest), max_seq_length)
+    batch = {
+        name: np.zeros((len(input_ids), length), np.int32)
+        for name in ("input_ids", "input_mask", "segment_ids")
+    }
+    for row, (ids, segments) in enumerate(zip(input_ids, segment_ids, strict=True)):
+        batch["input_ids"][row, : len(ids)] = ids
+        batch["input_mask"][row, : len(ids)] = 1
+        batch["segment_ids"][row, : len(ids)] = segments
+    return batch
