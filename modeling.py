@@ -453,6 +453,22 @@ class Embeddings(ConfiguredLayer):
         return self.dropout(embedded, training=training)
 
 
+@replaceable
+def attention_probs(scores: Tensor) -> Tensor:
+    """Returns the shares with which queries attend to keys, [B, N, Q, K]; rows add up to 1."""
+    return ops.softmax(scores)
+
+
+def _keeping_attention(kept: list[Tensor]) -> contextlib.AbstractContextManager[None]:
+    """Returns a context within which what layers attend to goes into a list, too."""
+
+    def keep(scores: Tensor) -> Tensor:
+        kept.append(ops.softmax(scores))
+        return kept[-1]
+
+    return computing(attention_probs=keep)
+
+
 class SelfAttention(ConfiguredLayer):
     """Attends from tokens to the real ones (paper, section 3; Vaswani et al., section 3.2).
 
@@ -499,7 +515,7 @@ class SelfAttention(ConfiguredLayer):
         scores = ops.matmul(query * head_size**-0.5, ops.swapaxes(key, 2, 3))  # [B, N, Q, K]
         # Faithful: the original adds -10000 to padding rather than masking it exactly.
         padding = (1.0 - ops.cast(mask, scores.dtype)) * -10000.0
-        weights = ops.softmax(scores + ops.expand_dims(padding, 1))
+        weights = attention_probs(scores + ops.expand_dims(padding, 1))
         weights = self.dropout(weights, training=training)
         context = ops.transpose(ops.matmul(weights, value), (0, 2, 1, 3))  # [B, Q, N, D]
         return ops.reshape(context, (-1, self.config.hidden_size))
@@ -731,6 +747,10 @@ class BertModel(ConfiguredLayer):
     `pooled_output` is that of the first of them, whose position must be that of
     `pooled_positions`. This saves most of a layer where few tokens are read.
 
+    Called with `attention_probs=True`, it also gives `attention_probs`, a list of L tensors
+    [B, N, S, S]: the share of its attention that the token of a row gives to that of a column, by
+    layer and head, before dropout. With `positions`, the last one is [B, N, Q, S].
+
     Made in the original's way, with `is_training` and `input_ids`, it is called at once, and the
     getters and attributes of the original give its outputs. So made in a graph of `tf.compat.v1`,
     it has the outputs alone; the variables are those of the graph's scope `scope`.
@@ -842,10 +862,16 @@ class BertModel(ConfiguredLayer):
         inputs: Mapping[str, Tensor],
         training: bool | None = False,
         positions: Tensor | None = None,
+        attention_probs: bool = False,
     ) -> dict[str, Any]:
         input_ids = inputs["input_ids"]
         batch, length = ops.shape(input_ids)
         self._check_length(length)
+        if attention_probs and training and self.gradient_checkpointing:
+            raise ValueError(
+                "`attention_probs` must not be asked for in training with "
+                "`gradient_checkpointing`, which keeps nothing of a layer but its inputs."
+            )
         input_mask = inputs.get("input_mask")
         if input_mask is None:
             input_mask = ops.ones_like(input_ids)
@@ -853,7 +879,9 @@ class BertModel(ConfiguredLayer):
         if segment_ids is None:
             segment_ids = ops.zeros_like(input_ids)
         embedded = self.embeddings(input_ids, segment_ids, training=training)
-        layers = self.encoder(embedded, input_mask, positions, training=training)
+        kept: list[Tensor] = []
+        with _keeping_attention(kept) if attention_probs else contextlib.nullcontext():
+            layers = self.encoder(embedded, input_mask, positions, training=training)
         width = self.config.hidden_size
         last_length = length if positions is None else ops.shape(positions)[1]
         last = ops.reshape(layers.pop(), (batch, last_length, width))
@@ -870,6 +898,7 @@ class BertModel(ConfiguredLayer):
             "embedding_output": embedded,
             "encoder_layers": [*layers, last],
             "embedding_table": ops.cast(self.embeddings.word_embeddings, self.compute_dtype),
+            **({"attention_probs": kept} if attention_probs else {}),
         }
 
     def compute_output_spec(
@@ -877,6 +906,7 @@ class BertModel(ConfiguredLayer):
         inputs: Mapping[str, Tensor],
         training: bool | None = False,
         positions: Tensor | None = None,
+        attention_probs: bool = False,
     ) -> dict[str, Any]:
         """Returns what `call` gives for symbolic inputs; tracing it for their shapes takes long."""
         batch, length = inputs["input_ids"].shape
@@ -887,13 +917,18 @@ class BertModel(ConfiguredLayer):
 
         width = self.config.hidden_size
         num_lower = self.config.num_hidden_layers - 1
-        last = output(batch, length if positions is None else positions.shape[1], width)
+        num_read = length if positions is None else positions.shape[1]
+        last = output(batch, num_read, width)
+        queries = [*[length] * num_lower, num_read] if attention_probs else []
+        heads = self.config.num_attention_heads
+        kept = [output(batch, heads, each, length) for each in queries]
         return {
             "sequence_output": last,
             "pooled_output": output(batch, width),
             "embedding_output": output(batch, length, width),
             "encoder_layers": [*(output(batch, length, width) for _ in range(num_lower)), last],
             "embedding_table": output(self.config.vocab_size, width),
+            **({"attention_probs": kept} if attention_probs else {}),
         }
 
     def _check_length(self, length: Tensor | None) -> None:

@@ -653,6 +653,88 @@ def test_padding_has_no_weight_however_strong_its_score(still_config):
     assert (seen.max(-1) - np.where(real[:, None, None], seen, -np.inf).max(-1)).max() > 200
 
 
+def attention_by_formula(model, inputs):
+    """Returns softmax(QKᵀ/√D + mask) of all layers from their inputs and variables, in NumPy."""
+    outputs = to_numpy(model(inputs))
+    values = {each.path: each.numpy().astype(np.float64) for each in model.weights}
+    real = inputs["input_mask"][:, None, None, :].astype(bool)
+    if model.config.is_decoder:
+        real = real & np.tril(np.ones((real.shape[-1],) * 2, bool))
+    found = []
+    for number, hidden in enumerate([outputs["embedding_output"], *outputs["encoder_layers"][:-1]]):
+        scope = f"bert/encoder/layer_{number}/attention/self"
+        query, key = (
+            (hidden @ values[f"{scope}/{name}/kernel"] + values[f"{scope}/{name}/bias"])
+            .reshape(*hidden.shape[:2], model.config.num_attention_heads, -1)
+            .swapaxes(1, 2)
+            for name in ("query", "key")
+        )
+        scores = query @ key.swapaxes(2, 3) / np.sqrt(query.shape[-1])
+        found.append(np.exp(log_softmax(np.where(real, scores, scores - 10000.0))))
+    return found
+
+
+@pytest.mark.parametrize("is_decoder", [False, True])
+def test_attention_given_is_what_the_formula_gives(still_config, is_decoder):
+    model = modeling.BertModel(change(still_config, is_decoder=is_decoder))
+    model.build(None)
+    spread(model)
+    inputs = encoder_inputs(make_examples(still_config, 5))
+    outputs = to_numpy(model(inputs, attention_probs=True))
+    given = outputs.pop("attention_probs")
+    for layer, expected in zip(given, attention_by_formula(model, inputs), strict=True):
+        np.testing.assert_allclose(layer, expected, atol=1e-5)
+        np.testing.assert_allclose(layer.sum(-1), 1, atol=1e-6)
+        # Rows differ, and so do heads.
+        assert layer.std(axis=1).max() > 0.1
+        padding = np.broadcast_to(1 - inputs["input_mask"][:, None, None], layer.shape)
+        assert padding.any() and not layer[padding.astype(bool)].any()
+        assert np.triu(layer, 1).any() == (not is_decoder)
+    # Asking changes nothing else.
+    for name, values in to_numpy(model(inputs)).items():
+        np.testing.assert_array_equal(values, outputs[name], err_msg=name)
+
+
+def test_attention_given_is_that_which_is_used(encoder):
+    """The values, weighted by it, make the context that the layer projects."""
+    layer = encoder.encoder.transformer_layers[0].attention
+    inputs = encoder_inputs(make_examples(encoder.config, 3))
+    encoded = to_numpy(encoder(inputs, attention_probs=True))
+    hidden = encoded["embedding_output"]
+    batch, length, width = hidden.shape
+    rows = hidden.reshape(-1, width)
+    context = np.asarray(layer.self_attention(rows, rows, inputs["input_mask"]))
+    to_values = layer.self_attention.projections[2]
+    values = (hidden @ to_values.kernel.numpy() + to_values.bias.numpy()).reshape(
+        batch, length, encoder.config.num_attention_heads, -1
+    )
+    weighted = np.einsum("bnqk,bknd->bqnd", encoded["attention_probs"][0], values)
+    np.testing.assert_allclose(weighted.reshape(context.shape), context, atol=1e-5)
+
+
+def test_attention_is_an_output_of_functional_models_and_of_few_positions(encoder):
+    inputs = encoder_inputs(make_examples(encoder.config, 3))
+    positions = np.array([[0, 2], [0, 1], [0, 3]])
+    expected = to_numpy(encoder(inputs, attention_probs=True))["attention_probs"]
+    symbols = modeling.encoder_inputs()
+    asked = keras.Input((None,), dtype="int32", name="positions")
+    encoded = encoder(symbols, positions=asked, attention_probs=True)
+    model = keras.Model({**symbols, "positions": asked}, encoded["attention_probs"])
+    lower, last = model({**inputs, "positions": positions})
+    np.testing.assert_allclose(lower, expected[0], atol=1e-6)
+    picked = np.take_along_axis(expected[1], positions[:, None, :, None], axis=2)
+    np.testing.assert_allclose(last, picked, atol=1e-6)
+    assert [each.shape for each in model.outputs] == [(None, 4, None, None)] * 2
+
+
+def test_attention_is_not_given_where_training_keeps_no_more_than_inputs(encoder):
+    inputs = encoder_inputs(make_examples(encoder.config, 1))
+    encoder.gradient_checkpointing = True
+    assert len(encoder(inputs, attention_probs=True)["attention_probs"]) == 2
+    with pytest.raises(ValueError, match="`attention_probs` must not be asked for in training"):
+        encoder(inputs, attention_probs=True, training=True)
+
+
 def test_initial_values_are_truncated_normal_without_twins():
     config = modeling.BertConfig(
         vocab_size=500, hidden_size=64, num_hidden_layers=2, num_attention_heads=2,
