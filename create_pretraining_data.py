@@ -43,7 +43,7 @@ from bert.tasks.pretraining.instances import (
     TrainingInstance,
     write_instances,
 )
-from bert.tasks.pretraining.masking import create_masked_lm_predictions
+from bert.tasks.pretraining.masking import RATIOS, create_masked_lm_predictions, parse_ratios
 from bert.tasks.pretraining.pairs import Bounds, draw_pairs, truncate
 from bert.tasks.pretraining.statistics import (
     InstanceCounts,
@@ -108,6 +108,11 @@ class Settings(VocabularySettings, OutputSettings, BeamSettings):
     dupe_factor: int = flag(10, "Times that each document is used, with other pairs and masks.")
     masked_lm_prob: float = flag(
         0.15, "Share of the tokens to mask, up to --max_predictions_per_seq."
+    )
+    mask_ratios: str = flag(
+        RATIOS,
+        "What becomes of masked tokens, three numbers: the percent that become [MASK], that stay "
+        "the same and that become a random word (paper, table 8: MASK, SAME, RND).",
     )
     short_seq_prob: float = flag(
         0.1, "Share of documents cut into sequences of a random, shorter length."
@@ -242,6 +247,7 @@ _RANGES: Mapping[str, tuple[float, ...]] = {
 def _check_numbers(values: Settings | Draws) -> None:
     for name, bounds in _RANGES.items():
         _check_range(name, getattr(values, name), *bounds)
+    parse_ratios(values.mask_ratios)
 
 
 def _check_range(name: str, value: float, low: float, high: float = math.inf) -> None:
@@ -375,7 +381,7 @@ def _hold(
         made_with=_describe(settings, tokenizer),
     )
     # Here rather than before: the first records, which writing logs, would hide it.
-    describe_instances(InstanceCounts.of(instances), settings.masked_lm_prob)
+    describe_instances(InstanceCounts.of(instances), _draws(settings))
     return instances
 
 
@@ -391,7 +397,7 @@ def _stream(
     counts = streaming.make_records(
         input_files, tokenizer, *arguments, num_workers=settings.num_workers, memory=memory
     )
-    describe_instances(counts, settings.masked_lm_prob)
+    describe_instances(counts, _draws(settings))
     return counts
 
 
@@ -409,7 +415,7 @@ def _run_pipeline(
 
 def check(settings: Settings, checks: Checks) -> None:
     """Checks what `run` needs."""
-    told = ", ".join(f"--{name}={getattr(settings, name)}" for name in _RANGES)
+    told = ", ".join(f"--{name}={getattr(settings, name)}" for name in (*_RANGES, "mask_ratios"))
     checks("flags", _check_numbers, settings, tells=lambda _: told)
     checks("runner", check_beam, settings, tells=lambda _: settings.runner or "none")
     checks("memory", streaming.find_memory, settings, tells=_tell_memory)

@@ -212,6 +212,48 @@ def test_the_flag_for_whole_words_reaches_the_records(settings, tokenizer):
     assert 0 < cut < masked
 
 
+@pytest.mark.parametrize(
+    "ratios", ["80,10,10", "100,0,0", "0,100,0", "0,0,100", "0,20,80", "33.3,33.3,33.4"]
+)
+def test_a_million_masked_tokens_are_of_the_ratios_asked_for(ratios):
+    count, num_words = 1_000_000, 7
+    drawn = masking.Masking(
+        masked_lm_prob=1.0,
+        max_predictions_per_seq=count,
+        do_whole_word_mask=False,
+        mask_ratios=ratios,
+    )
+    _, words = drawn.draw(bytes([masking.FIRST]) * count, num_words, random.Random(0), sparing=True)
+    counts = np.bincount(np.array(words) + 2, minlength=num_words + 2)
+    mask, same, other = (float(number) / 100 for number in ratios.split(","))
+    shares = np.array([same, mask, *[other / num_words] * num_words])
+    assert len(words) == count
+    # Three standard errors; nothing is drawn that has no share.
+    errors = 3 * np.sqrt(shares * (1 - shares) / count)
+    assert (np.abs(counts / count - shares) <= errors).all(), counts
+
+
+@pytest.mark.parametrize("how", [{}, {"streaming": True}])
+def test_the_ratios_reach_the_records_their_index_and_what_is_told(settings, log, how, tokenizer):
+    made = settings(mask_ratios="0,20,80", dupe_factor=100, masked_lm_prob=0.3, **how)
+    data.run(made)
+    records = read_records(made.output_file)
+    seen, labels = [], []
+    for record in records:
+        count = int(sum(record["masked_lm_weights"]))
+        seen += [record["input_ids"][place] for place in record["masked_lm_positions"][:count]]
+        labels += record["masked_lm_ids"][:count]
+    # A random word may be the one that stood there.
+    share = 0.2 + 0.8 / len(tokenizer.vocab)
+    same = np.mean(np.array(seen) == labels)
+    assert len(seen) > 1000
+    assert abs(same - share) < 3 * (share * (1 - share) / len(seen)) ** 0.5
+    index = decode_index(Path(index_path(made.output_file)).read_bytes())
+    assert index.made_with["mask_ratios"] == "0,20,80"
+    [told] = [message for message in log.messages if message.startswith("Made ")]
+    assert "tokens masked, 0 % as [MASK], 20 % as they are, 80 % random;" in told
+
+
 def test_four_fifths_become_masks_and_a_tenth_each_random_and_themselves():
     packed, _ = tokenization.pack(["a"] * 20000, max_length=20003)
     masked, _, _ = data.create_masked_lm_predictions(packed, 1.0, 20000, ["x"], random.Random(0))
@@ -460,6 +502,11 @@ def test_padding_is_zero_and_weights_say_what_is_masked(settings):
         ({"masked_lm_prob": 1.5}, "`masked_lm_prob` must be at least 0 and at most 1"),
         ({"masked_lm_prob": float("nan")}, "`masked_lm_prob` must be at least 0 and at most 1"),
         ({"short_seq_prob": -0.1}, "`short_seq_prob` must be at least 0 and at most 1"),
+        ({"mask_ratios": "80,10"}, "`--mask_ratios` must be three numbers from 0 whose sum is 100"),
+        ({"mask_ratios": "80,20,10"}, "sum is 100.* Received '80,20,10'"),
+        ({"mask_ratios": "120,-10,-10"}, "sum is 100.* Received '120,-10,-10'"),
+        ({"mask_ratios": "80,ten,10"}, "sum is 100.* Received '80,ten,10'"),
+        ({"mask_ratios": "nan,nan,nan"}, "sum is 100.* Received 'nan,nan,nan'"),
     ],
 )
 def test_what_cannot_be_is_refused_and_leaves_no_file(

@@ -15,7 +15,7 @@ import numpy as np
 import tokenization
 from bert.tasks.pretraining.corpus import kinds_of, kinds_of_ids
 from bert.tasks.pretraining.instances import Drawn, InstanceTable
-from bert.tasks.pretraining.masking import count_masks, draw_masks
+from bert.tasks.pretraining.masking import Masking
 from bert.tasks.pretraining.pairs import Pair, Plan, draw_plans, finish_pair
 
 _KEY_BITS = 64
@@ -34,17 +34,14 @@ class Seed(NamedTuple):
     plan: Plan
 
 
-@dataclasses.dataclass(frozen=True)
-class Draws:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Draws(Masking):
     """How instances are drawn, as the flags of the same names have it."""
 
     random_seed: int
     dupe_factor: int
     max_seq_length: int
-    max_predictions_per_seq: int
     short_seq_prob: float
-    masked_lm_prob: float
-    do_whole_word_mask: bool
 
     @property
     def budget(self) -> int:
@@ -101,9 +98,7 @@ class Draws:
           rng: As everywhere.
           sparing: As for `draw_masks`.
         """
-        count = count_masks(len(kinds), self.masked_lm_prob, self.max_predictions_per_seq)
-        whole = self.do_whole_word_mask
-        return Drawn(pair, *draw_masks(kinds, count, num_words, rng, whole, sparing=sparing))
+        return Drawn(pair, *self.draw(kinds, num_words, rng, sparing=sparing))
 
 
 class Builder:

@@ -1,9 +1,12 @@
 """Which tokens of a sequence are masked, and what stands in their place (paper, section 3.1)."""
 
+import dataclasses
 import functools
 import itertools
+import math
 import random
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 # What masking asks of a token: is it [CLS] or [SEP], which stay; does a word begin with it; does it
 # go on with one.
@@ -11,6 +14,79 @@ SPECIAL, FIRST, FOLLOWING = range(3)
 
 # What may come in a token's place, beside a random word, which is a number from 0.
 MASK, ITSELF = -1, -2
+
+
+class Ratios(NamedTuple):
+    """What becomes of the tokens that are to be predicted, in percent (paper, table 8).
+
+    Attributes:
+      mask: Those that become [MASK].
+      same: Those that stay as they are.
+      random: Those that become a random word.
+    """
+
+    mask: float
+    same: float
+    random: float
+
+    def __str__(self) -> str:
+        return f"{self.mask:g} % as [MASK], {self.same:g} % as they are, {self.random:g} % random"
+
+
+# The paper's (section 3.1), as a flag gives them.
+RATIOS = "80,10,10"
+
+
+def parse_ratios(text: str) -> Ratios:
+    """Returns the ratios that a flag gives.
+
+    Raises:
+      ValueError: where they are not three numbers from 0 that make 100.
+    """
+    try:
+        numbers = [float(number) for number in text.split(",")]
+    except ValueError:
+        numbers = []
+    if len(numbers) != len(Ratios._fields) or not min(numbers) >= 0 or not _is_whole(numbers):
+        raise ValueError(
+            "`--mask_ratios` must be three numbers from 0 whose sum is 100: the percent of masked "
+            "tokens that become [MASK], that stay the same and that become a random word, such as "
+            f"{RATIOS}. Received {text!r}."
+        )
+    return Ratios(*numbers)
+
+
+def _is_whole(percents: Sequence[float]) -> bool:
+    return math.isclose(sum(percents), 100)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Masking:
+    """How tokens are masked, as the flags of the same names have it."""
+
+    masked_lm_prob: float
+    max_predictions_per_seq: int
+    do_whole_word_mask: bool
+    mask_ratios: str = RATIOS
+
+    @functools.cached_property
+    def ratios(self) -> Ratios:
+        """What becomes of the masked tokens."""
+        return parse_ratios(self.mask_ratios)
+
+    def draw(
+        self, kinds: bytes, num_words: int, rng: random.Random, *, sparing: bool = False
+    ) -> tuple[list[int], list[int]]:
+        """Returns what `draw_masks` does for a sequence of tokens of these kinds."""
+        return draw_masks(
+            kinds,
+            count_masks(len(kinds), self.masked_lm_prob, self.max_predictions_per_seq),
+            num_words,
+            rng,
+            self.do_whole_word_mask,
+            ratios=self.ratios,
+            sparing=sparing,
+        )
 
 
 def kind(token: str) -> int:
@@ -30,9 +106,12 @@ def create_masked_lm_predictions(
     do_whole_word_mask: bool = False,
 ) -> tuple[list[str], list[int], list[str]]:
     """Returns the tokens with some masked, their positions, and what stood there (section 3.1)."""
-    num_to_predict = count_masks(len(tokens), masked_lm_prob, max_predictions_per_seq)
-    kinds = bytes(map(kind, tokens))
-    positions, words = draw_masks(kinds, num_to_predict, len(vocab_words), rng, do_whole_word_mask)
+    masking = Masking(
+        masked_lm_prob=masked_lm_prob,
+        max_predictions_per_seq=max_predictions_per_seq,
+        do_whole_word_mask=do_whole_word_mask,
+    )
+    positions, words = masking.draw(bytes(map(kind, tokens)), len(vocab_words), rng)
     output = list(tokens)
     for position, word in zip(positions, words, strict=True):
         if word != ITSELF:
@@ -53,12 +132,13 @@ def draw_masks(
     rng: random.Random,
     do_whole_word_mask: bool,
     *,
+    ratios: Ratios,
     sparing: bool = False,
 ) -> tuple[list[int], list[int]]:
     """Returns the positions to mask in the order drawn, and what comes in the place of each.
 
-    Of those chosen, 80 % become `MASK`, 10 % a random word and 10 % stay `ITSELF`. A random word
-    may be any, [PAD] and [unused1] included, as in the original.
+    Those chosen become `MASK`, stay `ITSELF` or become a random word, which may be any, [PAD] and
+    [unused1] included, as in the original.
 
     Args:
       kinds: The kind of each token.
@@ -66,6 +146,7 @@ def draw_masks(
       num_words: The words from which to draw.
       rng: As everywhere.
       do_whole_word_mask: Whether a word's pieces stay together.
+      ratios: How often each.
       sparing: Whether no more is drawn than is needed, unlike in the original.
     """
     candidates = list(itertools.compress(itertools.count(), kinds))
@@ -80,8 +161,11 @@ def draw_masks(
         _shuffle(candidates, rng)
     positions = _choose(candidates, followers, num_to_predict)
     draw = rng.random
+    mask, rest = ratios.mask / 100, ratios.same + ratios.random
+    # Of those that do not become a mask.
+    same = ratios.same / rest if rest else 0.0
     words = [
-        MASK if draw() < 0.8 else ITSELF if draw() < 0.5 else below(num_words, rng)
+        MASK if draw() < mask else ITSELF if draw() < same else below(num_words, rng)
         for _ in positions
     ]
     return positions, words

@@ -138,7 +138,7 @@ def make_records(
     if counters:
         describe_corpus(CorpusCounts(*(counters.get(name, 0) for name in _COUNTED)))
         made = InstanceCounts(*(counters.get(name, 0) for name in _MADE))
-        describe_instances(made, draws.masked_lm_prob)
+        describe_instances(made, draws)
 
 
 def _whole(path: str, find: Callable[[str], str]) -> str:
