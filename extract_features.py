@@ -15,128 +15,48 @@ writes a vector for each row of a table, as one matrix.
 
 import array
 import dataclasses
-import itertools
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, BinaryIO
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-import numpy as np
 from absl import logging
 
-import tokenization
+from bert.batch.pipeline import check_machines, folder_of, key_of, make_files
+from bert.batch.settings import ExtractedSettings
 from bert.command_line import flags as common_flags
+from bert.command_line.beam import BeamSettings
 from bert.command_line.checks import Checks, start
-from bert.command_line.console import Progress, run_script
-from bert.command_line.flags import REQUIRED, changed_flags, flag
+from bert.command_line.console import run_script
+from bert.command_line.flags import changed_flags
 from bert.command_line.lines import show_lines
 from bert.command_line.names import serve
-from bert.command_line.settings import (
-    ModelSettings,
-    OutputSettings,
-    TextSettings,
-    VocabularySettings,
-)
+from bert.command_line.settings import OutputSettings
 from bert.command_line.shards import Shard, ShardSettings
-from bert.files.durable import replace_files
+from bert.files import fingerprints
+from bert.files.durable import remove, replace_files
+from bert.files.joining import join
 from bert.files.outputs import check_outputs
+from bert.files.paths import is_file
 from bert.files.tables import describe_files, find_texts
-from bert.files.texts import GivenText, Texts
-from bert.files.vectors import (
-    Array,
-    Features,
-    is_features,
-    text_array,
-    write_jsonl,
-    write_npy,
-    write_npz,
-)
-from bert.tasks.layers import COMBINATIONS, parse_layers, width
-from bert.tasks.similarity import unit_length
+from bert.files.texts import Texts
+from bert.files.vectors import is_features
+from bert.tasks.layers import parse_layers, width
 
 if TYPE_CHECKING:
     import modeling
-    from bert.tasks.features import Extractor, Line
+    from bert.batch.features import Lines
+    from bert.tasks.features import Extractor
     from bert.weights.folder import ModelFolder
 
-# Characters of a text, or of an id, that an archive of vectors has room for.
-_TEXT_LIMIT = 1000
-
-# Of the original.
-_LAYERS = "-1,-2,-3,-4"
+# Flags that change nothing of what is written.
+_WITHOUT_DIFFERENCE = (
+    *("input_file", "output_file", "init_checkpoint", "bert_config_file", "vocab_file"),
+    *("check", "use_tpu", "format"),
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(
-    TextSettings,
-    ModelSettings,
-    VocabularySettings,
-    OutputSettings,
-    ShardSettings,
-):
+class Settings(ExtractedSettings, OutputSettings, ShardSettings, BeamSettings):
     """The flags of this script, by name."""
-
-    input_file: str = flag(
-        REQUIRED,
-        "Text, plain or gzip, a text `A` or a pair `A ||| B` a line; or a table: a comma-separated "
-        "list of paths or patterns.",
-    )
-    output_file: str = flag(
-        REQUIRED, "Where to write the features; the ending tells the --format.", group="output"
-    )
-    init_checkpoint: str = flag(
-        REQUIRED,
-        "Checkpoint of the model: its prefix (.../bert_model.ckpt), its .index file or its folder, "
-        "which may also be that of a Hugging Face model.",
-        group="model",
-    )
-    layers: str | None = flag(
-        None,
-        "Layers to write, comma-separated: numbers from 0, or from the end with -1; or names: "
-        f"{', '.join(COMBINATIONS)}. Absent, {_LAYERS}, or the last one for npy.",
-        group="output",
-    )
-    pooling: str | None = flag(
-        None,
-        "What to write for each line: every token's values, the values of [CLS], or the mean or "
-        "maximum over the line's tokens, [CLS] and [SEP] included. Absent, none, or mean for npy.",
-        choices=("none", "cls", "mean", "max"),
-        group="output",
-    )
-    normalize: bool = flag(
-        False,
-        "Scale the vector of each line to length 1: the dot product of two is then their cosine.",
-        group="output",
-    )
-    format: str | None = flag(
-        None,
-        "jsonl: a JSON object a line, values rounded to 6 decimals. npz: NumPy arrays `values` "
-        "[rows, layers, H], a row for each token, or with --pooling for each line; `lengths`, the "
-        "number of tokens of each line; `input_ids`, of all tokens; `layers`, their names; `ids`, "
-        "with --id_column; and with --pooling its name, and the first "
-        f"{_TEXT_LIMIT} characters of the `texts`. npy: one matrix [lines, H]. Absent, by the "
-        "ending of --output_file, or else jsonl.",
-        choices=("jsonl", "npz", "npy"),
-        group="output",
-    )
-    max_seq_length: int = flag(
-        128, "Tokens per line at most, [CLS] and [SEP] included; longer lines are cut.", low=3
-    )
-    batch_size: int = flag(32, "Lines to compute at a time.", low=1, group="devices")
-    # Who asks for a TPU is told that there is none.
-    use_tpu: bool = flag(False, common_flags.WITHOUT_EFFECT)
-
-    def written_format(self) -> str:
-        """Returns the form of the output."""
-        ending = self.output_file.rpartition(".")[2]
-        return self.format or (ending if ending in ("npz", "npy") else "jsonl")
-
-    def written_pooling(self) -> str:
-        """Returns what is written for each line."""
-        return self.pooling or ("mean" if self.written_format() == "npy" else "none")
-
-    def written_layers(self) -> str:
-        """Returns the layers to write, as the flag gives them."""
-        return self.layers or ("-1" if self.written_format() == "npy" else _LAYERS)
 
 
 def define_flags() -> None:
@@ -145,75 +65,52 @@ def define_flags() -> None:
     common_flags.define(Settings, without_effect=without_effect)
 
 
-class Lines:
-    """The texts of some files, tokenized anew each time they are iterated.
-
-    Attributes:
-      texts: All of them.
-      span: Which of them are there; the others are passed over.
-    """
-
-    def __init__(
-        self, texts: Texts, tokenizer: tokenization.FullTokenizer, max_seq_length: int
-    ) -> None:
-        self.texts = texts
-        self.span = range(sys.maxsize)
-        self._tokenizer = tokenizer
-        self._max_seq_length = max_seq_length
-
-    def __iter__(self) -> Iterator["Line"]:
-        from bert.tasks.features import read_line
-
-        for given in self.given():
-            yield read_line(given.texts, self._tokenizer, self._max_seq_length)
-
-    def given(self) -> Iterator[GivenText]:
-        """Yields the texts as they are."""
-        return itertools.islice(self.texts, self.span.start, self.span.stop)
-
-
-def survey(lines: Lines, config: "modeling.BertConfig") -> array.array:
-    """Returns the number of tokens of every line, and warns of what looks wrong.
+def run(settings: Settings) -> None:
+    """Writes the features of all lines.
 
     Raises:
-      ValueError: where there is a pair that the model cannot take.
+      ValueError: before the expensive part, where the settings, the text and the model do not fit.
     """
-    lengths = array.array("I")
-    num_cut = num_unknown = num_empty = 0
-    for number, line in enumerate(lines, start=lines.span.start + 1):
-        if line.segment_ids[-1] >= config.type_vocab_size:
-            raise ValueError(
-                "`type_vocab_size` in --bert_config_file must be at least 2 for pairs `A ||| B`. "
-                f"Received {config.type_vocab_size}, and line {number} of {lines.texts.files} is "
-                "one."
-            )
-        lengths.append(len(line.tokens))
-        num_cut += line.num_cut > 0
-        num_unknown += line.tokens.count("[UNK]")
-        num_empty += len(line.tokens) == 2
-    num_tokens = sum(lengths)
-    logging.info("Read %d lines, %d tokens with [CLS] and [SEP].", len(lengths), num_tokens)
-    if num_cut:
-        logging.warning("%d lines were cut to fit --max_seq_length.", num_cut)
-    if num_empty:
-        logging.warning("%d lines have no token but [CLS] and [SEP].", num_empty)
-    if num_unknown > 0.02 * num_tokens:
-        logging.warning(
-            "%.1f %% of the tokens are [UNK]. Are --vocab_file and --do_lower_case the right ones "
-            "for this text?",
-            100 * num_unknown / num_tokens,
-        )
-    return lengths
+    from bert.batch import features
+    from bert.command_line import quiet_import  # noqa: F401
+    from bert.training.devices import tell_gpus
+    from bert.weights.folder import ModelFolder
+
+    show_lines()
+    logging.info("Flags: %s; the others are as by default.", " ".join(changed_flags(settings)))
+    check_machines(settings)
+    folder = ModelFolder.of(settings)
+    config = folder.config
+    _find_layers(settings, config)
+    _check_weights(folder, config)
+    texts = _find_texts(settings)
+    _check_output(settings, texts.files, folder)
+    lines = features.Lines.of(texts, folder.load_tokenizer(), settings.max_seq_length)
+    tell_gpus()
+    extractor = features.make_extractor(settings, config)
+    if settings.part:
+        lines = lines.only(_find_span(lines, extractor, settings.part, config))
+    lengths = features.survey(lines, config)
+    if not lengths and not settings.part:
+        raise _nothing_to_read(lines)
+    if settings.runner:
+        _write_those_of_machines(settings, folder, lines, extractor, lengths)
+    else:
+        folder.stored.assign(extractor.model.weights)
+        with replace_files([settings.output_file]) as [file]:
+            features.write(file, extractor, lines, lengths, settings, shows=True)
+    logging.info("Wrote features of %d lines to %s.", len(lengths), settings.output_file)
 
 
-def find_span(
-    lines: Lines, extractor: "Extractor", part: Shard, config: "modeling.BertConfig"
+def _find_span(
+    lines: "Lines", extractor: "Extractor", part: Shard, config: "modeling.BertConfig"
 ) -> range:
     """Returns which lines a part has: whole chunks, so that all are rounded alike.
 
     Raises:
       ValueError: where there is no line, or a pair that the model cannot take.
     """
+    from bert.batch.features import survey
     from bert.tasks import encoding
 
     if extractor.pooling == "none":
@@ -235,43 +132,34 @@ def find_span(
     return range(starts[chunks.start], starts[chunks.stop])
 
 
-def _nothing_to_read(lines: Lines) -> ValueError:
-    return ValueError(f"`--input_file` must hold text. Received {lines.texts.files}.")
+def _nothing_to_read(lines: "Lines") -> ValueError:
+    return ValueError(f"`--input_file` must hold text. Received {lines.files}.")
 
 
-def run(settings: Settings) -> None:
-    """Writes the features of all lines.
+def _write_those_of_machines(
+    settings: Settings,
+    folder: "ModelFolder",
+    lines: "Lines",
+    extractor: "Extractor",
+    lengths: array.array,
+) -> None:
+    """Writes what a pipeline makes of the lines."""
+    from bert.batch.features import FeatureWork
+    from bert.tasks import encoding
 
-    Raises:
-      ValueError: before the expensive part, where the settings, the text and the model do not fit.
-    """
-    from bert.command_line import quiet_import  # noqa: F401
-    from bert.tasks.features import Extractor
-    from bert.training.devices import tell_gpus
-    from bert.weights.folder import ModelFolder
-    from modeling import BertModel
-
-    show_lines()
-    logging.info("Flags: %s; the others are as by default.", " ".join(changed_flags(settings)))
-    folder = ModelFolder.of(settings)
-    config = folder.config
-    layers = _find_layers(settings, config)
-    _check_weights(folder, config)
-    texts = _find_texts(settings)
-    _check_output(settings, texts.files, folder)
-    lines = Lines(texts, folder.load_tokenizer(), settings.max_seq_length)
-    tell_gpus()
-    extractor = Extractor(BertModel(config), layers, settings.written_pooling())
-    if settings.part:
-        lines.span = find_span(lines, extractor, settings.part, config)
-    lengths = survey(lines, config)
-    if not lengths and not settings.part:
-        raise _nothing_to_read(lines)
-    folder.stored.assign(extractor.model.weights)
-    features = extract(extractor, lines, settings, sum(lengths))
+    asked = {f.name: getattr(settings, f.name) for f in dataclasses.fields(ExtractedSettings)}
+    given = ExtractedSettings(**asked)
+    # Wholly, for no line that is found there is compared with its text again. Paths, and what only
+    # this process does, make no difference.
+    model = [*filter(is_file, folder.files)]
+    made_of = fingerprints.of_whole_files(lines.files), fingerprints.of_files(model)
+    asked |= dict.fromkeys(_WITHOUT_DIFFERENCE)
+    parts = folder_of(settings.output_file, key_of(*made_of, given.written_format(), asked))
+    work = FeatureWork.plan(given, encoding.chunk_starts(extractor, lengths), parts)
+    paths = make_files(settings, work)
     with replace_files([settings.output_file]) as [file]:
-        _FORMATS[settings.written_format()](file, features, extractor, lines, lengths)
-    logging.info("Wrote features of %d lines to %s.", len(lengths), settings.output_file)
+        join(paths, settings.written_format(), file)
+    remove(work.folder)
 
 
 def check(settings: Settings, checks: Checks) -> None:
@@ -284,6 +172,7 @@ def check(settings: Settings, checks: Checks) -> None:
     checks("layers", _find_layers, settings, config, tells=lambda _: told)
     fits = "of the shape that the configuration asks for"
     checks("weights", _check_weights, folder, config, tells=lambda _: fits)
+    checks("runner", check_machines, settings, tells=lambda _: settings.runner or "none")
     texts = checks("text", _find_texts, settings, tells=lambda found: describe_files(found.files))
     output = repr(settings.output_file)
     checks("output file", _check_kept, settings, texts, folder, tells=lambda _: output)
@@ -360,95 +249,6 @@ def _check_pooling(settings: Settings) -> None:
             "`--normalize` must go with `--pooling`, mean, max or cls. Received a pooling of "
             "'none', which has no vector for each line."
         )
-
-
-def extract(
-    extractor: "Extractor", lines: Lines, settings: Settings, num_tokens: int
-) -> Iterator[Features]:
-    """Yields the tokens and features of each line, in order.
-
-    Raises:
-      ArithmeticError: where features are not finite.
-    """
-    from bert.tasks import encoding
-
-    progress = Progress("Extracting features", num_tokens)
-    scaled = settings.normalize
-    number, num_done = lines.span.start, 0
-    sizes = {"batch_size": settings.batch_size, "max_seq_length": settings.max_seq_length}
-    for chunk in encoding.extract(extractor, lines, **sizes):
-        for line, values in chunk:
-            number += 1
-            if not all(np.isfinite(each).all() for each in values):
-                raise ArithmeticError(
-                    f"Features must be finite. Those of line {number} of {lines.texts.files} are "
-                    f"not; look at the weights in {settings.init_checkpoint!r}."
-                )
-            yield line.tokens, [unit_length(each) for each in values] if scaled else values
-            num_done += len(line.tokens)
-        progress(num_done)
-
-
-def _write_jsonl(
-    file: BinaryIO,
-    features: Iterator[Features],
-    extractor: "Extractor",
-    lines: Lines,
-    lengths: array.array,
-) -> None:
-    del lengths
-    ids = (given.id or "" for given in lines.given()) if lines.texts.has_ids else None
-    write_jsonl(file, features, extractor.layers, extractor.pooling, ids, lines.span.start)
-
-
-def _write_npy(
-    file: BinaryIO,
-    features: Iterator[Features],
-    extractor: "Extractor",
-    lines: Lines,
-    lengths: array.array,
-) -> None:
-    del lines
-    shape = (len(lengths), extractor.model.outputs[0].shape[-1])
-    write_npy(file, "values", (shape, "<f4", (values for _, [values] in features)))
-
-
-def _write_npz(
-    file: BinaryIO,
-    features: Iterator[Features],
-    extractor: "Extractor",
-    lines: Lines,
-    lengths: array.array,
-) -> None:
-    layers = extractor.layers
-    num_rows = sum(map(extractor.num_rows, lengths))
-    shape = (num_rows, len(layers), extractor.model.outputs[0].shape[-1])
-    names = np.array([str(layer) for layer in layers])
-    arrays: dict[str, Array] = {
-        "values": (shape, "<f4", (np.stack(values, axis=1) for _, values in features)),
-        "lengths": ((len(lengths),), "<i4", [np.array(lengths)]),
-        # Tokenized once more, rather than kept for the whole file.
-        "input_ids": ((sum(lengths),), "<i4", (np.array(line.input_ids) for line in lines)),
-        "layers": (names.shape, names.dtype.str, [names]),
-    }
-    if extractor.pooling != "none":
-        arrays["pooling"] = text_array([extractor.pooling], 1, len(extractor.pooling))
-        arrays["texts"] = _text_array(lambda: (given.text for given in lines.given()), lengths)
-    if lines.texts.has_ids:
-        arrays["ids"] = _text_array(lambda: (given.id or "" for given in lines.given()), lengths)
-    write_npz(file, arrays)
-
-
-def _text_array(read: Callable[[], Iterator[str]], lengths: array.array) -> Array:
-    longest = max(map(len, read()), default=0)
-    return text_array(read(), len(lengths), min(longest, _TEXT_LIMIT))
-
-
-_FORMATS: Mapping[str, Callable[..., None]] = {
-    "jsonl": _write_jsonl,
-    "npz": _write_npz,
-    "npy": _write_npy,
-}
 
 
 def main(_: list[str]) -> None:

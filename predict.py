@@ -22,9 +22,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from absl import logging
 
 from bert.batch.answers import Answer, Answerer, Form
+from bert.batch.pipeline import check_machines, folder_of, key_of, make_files
 from bert.batch.settings import AnsweredSettings
 from bert.command_line import flags as common_flags
-from bert.command_line.beam import BeamSettings, check_beam
+from bert.command_line.beam import BeamSettings
 from bert.command_line.checks import Checks, start
 from bert.command_line.console import Progress, run_script
 from bert.command_line.flags import flag
@@ -49,9 +50,6 @@ if TYPE_CHECKING:
 
 # Inputs without an answer to tell of one by one.
 _PROBLEMS_SHOWN = 10
-
-# Digits of the fingerprint in the name of an unfinished file.
-_KEY_LENGTH = 12
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -174,17 +172,16 @@ def _write_those_of_machines(
     settings: Settings, answers: Answerer, made_of: Sequence[str]
 ) -> tuple[int, list[str]]:
     """Writes what a pipeline answers, and returns the number and what problems there were."""
-    from bert.batch import pipeline
+    from bert.batch.answering import AnswerWork, read_back
 
     asked = {f.name: getattr(settings, f.name) for f in dataclasses.fields(AnsweredSettings)}
     num_inputs = _read_inputs(settings, answers.model).rows.count()
     if not num_inputs:
         raise _nothing_to_answer(settings)
     form, folder = answers.form, _folder_of_machines(settings, made_of)
-    work = pipeline.Work.plan(
-        AnsweredSettings(**asked), form, _chunk_size(settings), num_inputs, folder
-    )
-    found = pipeline.answer(settings, work, num_inputs)
+    given = AnsweredSettings(**asked)
+    work = AnswerWork.plan(given, form, _chunk_size(settings), num_inputs, folder)
+    found = read_back(make_files(settings, work))
     problems: list[str] = []
     # Not before all are there: until then, the folder holds what a run has left, and it alone.
     with open_output(settings.output_file) as file, _open_lines(file, form) as lines:
@@ -213,7 +210,7 @@ def _folder_of_machines(settings: Settings, made_of: Sequence[str]) -> str:
     made_with = [getattr(settings, name) for name in names]
     # Wholly, for no line that is found there is compared with its input again.
     inputs = fingerprints.of_whole_files(match_files(settings.input_file, "input_file"))
-    return f"{settings.output_file}.{_key(settings, made_of, inputs, *made_with)}.parts"
+    return folder_of(settings.output_file, _key(settings, made_of, inputs, *made_with))
 
 
 def check(settings: Settings, checks: Checks) -> None:
@@ -249,15 +246,11 @@ def _find_input(settings: Settings) -> None:
             f"`--input_file` must be a file for `--shard={settings.part}`, which is counted first. "
             "Received '-', standard input."
         )
-    check_beam(settings)
+    check_machines(settings)
     if settings.runner and "-" in (settings.input_file, settings.output_file):
         raise ValueError(
             "`--input_file` and `--output_file` must be files with `--runner`. Received "
             f"{settings.input_file!r} and {settings.output_file!r}."
-        )
-    if settings.runner and settings.part:
-        raise ValueError(
-            f"`--runner` deals out the work itself, without `--shard`. Received {settings.shard!r}."
         )
 
 
@@ -332,7 +325,7 @@ def _key(settings: Settings, made_of: Iterable[str], *others: Any) -> str:
     told = find_told(settings)
     if (told, settings.do_lower_case) != (Told(), None):
         made_with += (told, settings.do_lower_case)
-    return fingerprints.of_bytes(repr(made_with).encode())[:_KEY_LENGTH]
+    return key_of(*made_with)
 
 
 def _open_form(

@@ -10,6 +10,7 @@ import worker
 import extract_features
 import modeling
 import tokenization
+from bert.batch import features
 from bert.files import vectors as files_vectors
 from bert.files.texts import Texts
 from bert.files.vectors import Features
@@ -42,18 +43,18 @@ def main() -> None:
     )
     extractor = Extractor(modeling.BertModel(config), LAYERS, "none")
 
-    def features() -> Iterator[Features]:
+    def extracted() -> Iterator[Features]:
         texts = Texts([settings.input_file], "lines")
-        lines = extract_features.Lines(texts, tokenizer, settings.max_seq_length)
-        lengths = extract_features.survey(lines, config)
-        return extract_features.extract(extractor, lines, settings, sum(lengths))
+        lines = features.Lines.of(texts, tokenizer, settings.max_seq_length)
+        features.survey(lines, config)
+        return features.extract(extractor, lines, settings)
 
     def write_jsonl() -> None:
         with open(settings.output_file, "wb") as file:
-            files_vectors.write_jsonl(file, features(), LAYERS, "none")
+            files_vectors.write_jsonl(file, extracted(), LAYERS, "none")
 
     def consume() -> None:
-        for _ in features():
+        for _ in extracted():
             pass
 
     worker.serve(

@@ -982,6 +982,9 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "separator": Case("tab", content("out"), input_file=file_in("two.csv")),
         "use_tpu": Case(True, told("--use_tpu has no effect")),
         "shard": Case("2/2", content("out")),
+        # With Beam, the features are the same: tests/beam.
+        "runner": Case("DirectRunner", error, fails=True),
+        "beam_options": Case("--direct_num_workers=2", error, fails=True),
     },
     "join_shards": {
         "check": CHECK,

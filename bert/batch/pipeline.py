@@ -1,133 +1,156 @@
-"""Answers as a pipeline of Apache Beam: those of a single process, from many machines.
+"""Work on the inputs of files as a pipeline of Apache Beam: that of one process, by many machines.
 
 One step reads the inputs and deals them out in whole chunks, which are rounded as in a single
-process. Answers of some consecutive chunks are a file each, in a folder that all machines reach;
-what an earlier run has left there is not asked again.
+process. What is made of some consecutive chunks is a file each, in a folder that all machines
+reach; what an earlier run has left there is not made again.
 """
 
+import abc
+import contextlib
 import dataclasses
-import itertools
-import json
 import os
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
-from bert.batch import models
-from bert.batch.answers import Answer, Answerer, Form
-from bert.batch.settings import AnsweredSettings
-from bert.command_line.beam import NAMESPACE, BeamSettings, run_pipeline
-from bert.files import durable
-from bert.files.inputs import Input
-from bert.files.paths import is_file, is_folder, read_lines
+from bert.command_line.beam import NAMESPACE, BeamSettings, check_beam, run_pipeline
+from bert.files import durable, fingerprints
+from bert.files.paths import is_file, is_folder
 from bert.files.places import is_remote
 
 # So many files at most, give or take a factor of two, for any number of inputs.
 _FILES = 1024
 
+# Digits of a fingerprint in the name of what is not finished.
+KEY_LENGTH = 12
+
+_MODEL_PATHS = ("model_dir", "init_checkpoint", "bert_config_file", "vocab_file")
+# What holds off another run, in the folder of the files.
+_LOCK = "lock"
+
+_Settings = TypeVar("_Settings")
+
 
 @dataclasses.dataclass(frozen=True)
-class Work:
+class Work(abc.ABC):
     """What machines are told.
 
     Args:
-      settings: The model and the inputs.
-      form: How answers are written.
-      size: Of a chunk.
-      num_chunks: Those of a file.
       folder: That of the files.
     """
 
-    settings: AnsweredSettings
-    form: Form
-    size: int
-    num_chunks: int
     folder: str
 
-    @classmethod
-    def plan(
-        cls, settings: AnsweredSettings, form: Form, size: int, num_inputs: int, folder: str
-    ) -> "Work":
-        """Returns the work on so many inputs."""
-        num_chunks = max(-(-num_inputs // size) // _FILES, 1)
-        return cls(
-            _with_whole_paths(settings),
-            form,
-            size,
-            num_chunks,
-            folder if is_remote(folder) else os.path.abspath(folder),
-        )
+    @property
+    @abc.abstractmethod
+    def num_files(self) -> int:
+        """How many files there are when all is done."""
+
+    @abc.abstractmethod
+    def open(self) -> Any:
+        """Returns the model, with what goes with it; a process loads it once."""
+
+    @abc.abstractmethod
+    def read(self, _: Any, done: Collection[int]) -> Iterator[tuple[int, list[Any]]]:
+        """Yields the inputs of each file that is not done, with its number."""
+
+    @abc.abstractmethod
+    def make(self, number: int, inputs: Sequence[Any]) -> None:
+        """Writes a file; again if another machine has done so, for it holds the same."""
 
     def path(self, number: int) -> str:
         """Returns that of a file."""
         return os.path.join(self.folder, f"{number:06}")
 
-    def read(self, _: Any, done: Collection[int]) -> Iterator[tuple[int, list[Input]]]:
-        """Yields the inputs of each file that is not done, with its number."""
-        rows = models.read(self.settings, models.load_once(self.settings)).rows
-        for number in itertools.count():
-            inputs = list(itertools.islice(rows, self.size * self.num_chunks))
-            if not inputs:
-                return
-            if number not in done:
-                yield number, inputs
+    @staticmethod
+    def num_chunks(count: int) -> int:
+        """Returns how many of all chunks a file is made of."""
+        return max(count // _FILES, 1)
 
-    def answer(self, inputs: Sequence[Input]) -> bytes:
-        """Returns what a file holds: for each input, its line and what was wrong."""
-        model = models.load_once(self.settings)
-        answers = Answerer(model, self.settings.input_file, self.form)
-        chunks = (inputs[at : at + self.size] for at in range(0, len(inputs), self.size))
-        found = ([each.text.decode(), each.problem] for chunk in chunks for each in answers(chunk))
-        return b"".join(json.dumps(each).encode() + b"\n" for each in found)
-
-    def write(self, answered: tuple[int, bytes]) -> None:
-        """Writes a file; again if another machine has done so, for it holds the same."""
-        number, content = answered
-        with durable.replace_files([self.path(number)]) as [file]:
-            file.write(content)
+    @staticmethod
+    def with_whole_paths(settings: _Settings) -> _Settings:
+        """Returns the settings for processes in other folders."""
+        paths = {name: _whole_path(getattr(settings, name, None)) for name in _MODEL_PATHS}
+        given = settings.input_file  # type: ignore[attr-defined]
+        files = [given] if os.path.exists(given) else given.split(",")
+        paths["input_file"] = ",".join(
+            path if is_remote(path) else os.path.abspath(path) for path in files
+        )
+        return dataclasses.replace(
+            settings,  # type: ignore[type-var]
+            **{name: path for name, path in paths.items() if path},
+        )
 
 
-def _with_whole_paths(settings: AnsweredSettings) -> AnsweredSettings:
-    """Returns the settings for processes in other folders."""
-    names = ("model_dir", "input_file", "bert_config_file", "vocab_file")
-    paths = {name: getattr(settings, name) for name in names}
-    return dataclasses.replace(
-        settings,
-        **{
-            name: os.path.abspath(path)
-            for name, path in paths.items()
-            # A model may also be named on the hub.
-            if path and not is_remote(path) and os.path.exists(path)
-        },
-    )
+def _whole_path(path: str | None) -> str | None:
+    """Returns that of a model from the root on; one may also be named on the hub."""
+    if not path or is_remote(path):
+        return path
+    # A checkpoint is named by what its files begin with.
+    is_here = os.path.exists(path) or os.path.exists(f"{path}.index")
+    return os.path.abspath(path) if is_here else path
 
 
-def answer(settings: BeamSettings, work: Work, num_inputs: int) -> Iterator[Answer]:
-    """Returns the answers in the order of the inputs, once all are there.
+def folder_of(output_file: str, key: str) -> str:
+    """Returns the folder of what is made for an output until all is there."""
+    folder = f"{output_file}.{key}.parts"
+    return folder if is_remote(folder) else os.path.abspath(folder)
+
+
+def key_of(*made_with: Any) -> str:
+    """Returns what tells things of other making apart, for the names of what is not finished."""
+    return fingerprints.of_bytes(repr(made_with).encode())[:KEY_LENGTH]
+
+
+def check_machines(settings: Any) -> None:
+    """Checks what a pipeline needs of a script's settings, if one is asked for.
+
+    Raises:
+      ValueError: naming the flag.
+    """
+    check_beam(settings)
+    if settings.runner and settings.shard:
+        raise ValueError(
+            f"`--runner` deals out the work itself, without `--shard`. Received {settings.shard!r}."
+        )
+
+
+def make_files(settings: BeamSettings, work: Work) -> list[str]:
+    """Returns the files of the work in their order, once all are there.
 
     Raises:
       ValueError: where the pipeline cannot be run, or leaves some out.
     """
-    num_files = -(-num_inputs // (work.size * work.num_chunks))
     if not is_folder(work.folder):
         durable.make_folders(work.folder)
-    done = {number for number in range(num_files) if is_file(work.path(number))}
-    if len(done) < num_files:
-        run_pipeline(settings, lambda pipeline: _build(pipeline, work, done))
-    for number in range(num_files):
-        path = work.path(number)
+    paths = [work.path(number) for number in range(work.num_files)]
+    with _locked(work.folder):
+        done = {number for number, path in enumerate(paths) if is_file(path)}
+        if len(done) < len(paths):
+            run_pipeline(settings, lambda pipeline: _build(pipeline, work, done))
+    for path in paths:
         if not is_file(path):
             raise ValueError(
                 f"All machines must write into the folder {work.folder!r}. {path!r} is not there "
                 "on this one: give an `--output_file` on a file system that all share."
             )
-    return _read_back([work.path(number) for number in range(num_files)])
+    return paths
 
 
-def _read_back(paths: Sequence[str]) -> Iterator[Answer]:
-    for path in paths:
-        for line, _ in read_lines(path):
-            text, problem = json.loads(line)
-            yield Answer(text.encode(), problem)
+@contextlib.contextmanager
+def _locked(folder: str) -> Iterator[None]:
+    """Keeps other runs from the same files."""
+    if is_remote(folder):
+        yield
+        return
+    try:
+        file = durable.open_locked(os.path.join(folder, _LOCK))
+    except BlockingIOError as error:
+        raise ValueError(
+            f"`--output_file` must be that of one run. Another one is at work in {folder!r}; wait "
+            "for it or stop it."
+        ) from error
+    with file:
+        yield
 
 
 def _build(pipeline: Any, work: Work, done: Collection[int]) -> Any:
@@ -139,8 +162,7 @@ def _build(pipeline: Any, work: Work, done: Collection[int]) -> Any:
         | "Start" >> beam.Create([None])
         | "Read" >> beam.FlatMap(work.read, done)
         | "Deal out" >> beam.Reshuffle()
-        | "Answer" >> RunInference(_handler(work))
-        | "Write" >> beam.Map(work.write)
+        | "Make" >> RunInference(_handler(work))
     )
 
 
@@ -151,7 +173,9 @@ def _handler(work: Work) -> Any:
 
     class Handler(ModelHandler):
         def load_model(self) -> Any:
-            return models.load_once(work.settings)
+            work.open()
+            # Beam keeps it, and takes not everything.
+            return self
 
         def batch_elements_kwargs(self) -> dict[str, int]:
             # An element is a list of inputs already.
@@ -162,11 +186,12 @@ def _handler(work: Work) -> Any:
             return sum(len(inputs) for _, inputs in batch)
 
         def run_inference(
-            self, batch: Sequence[tuple[int, list[Input]]], model: Any, inference_args: Any = None
-        ) -> Iterator[tuple[int, bytes]]:
+            self, batch: Sequence[tuple[int, list[Any]]], model: Any, inference_args: Any = None
+        ) -> Iterator[int]:
             del model, inference_args
             for number, inputs in batch:
-                yield number, work.answer(inputs)
+                work.make(number, inputs)
+                yield number
                 Metrics.counter(NAMESPACE, "inputs").inc(len(inputs))
 
     return Handler()

@@ -9,6 +9,7 @@ from sharded import world  # noqa: F401
 
 import predict
 from bert.batch import pipeline
+from bert.batch.answering import AnswerWork
 from bert.files import fingerprints
 
 # A runner elsewhere, as Flink's and Spark's are spoken to.
@@ -57,7 +58,7 @@ def test_what_has_no_answer_is_told_as_by_a_single_process(world, tmp_path):  # 
 def test_what_an_earlier_run_has_left_is_not_asked_again(world, monkeypatch):  # noqa: F811
     made = world("pairs")
     whole = made.run("whole.jsonl", overwrite=True)
-    answer = pipeline.Work.answer
+    answer = AnswerWork.answer
     asked = []
 
     def stop(self, inputs):
@@ -66,7 +67,7 @@ def test_what_an_earlier_run_has_left_is_not_asked_again(world, monkeypatch):  #
             raise ValueError("stopped here")
         return answer(self, inputs)
 
-    monkeypatch.setattr(pipeline.Work, "answer", stop)
+    monkeypatch.setattr(AnswerWork, "answer", stop)
     with pytest.raises(ValueError, match="stopped here"):
         made.run("again.jsonl", **DIRECT)
     assert not (made.folder / "again.jsonl").exists()
@@ -104,7 +105,7 @@ def test_what_a_single_process_has_kept_is_left_to_it(world, monkeypatch, tmp_pa
     def stop(self, inputs):
         raise ValueError("stopped here")
 
-    monkeypatch.setattr(pipeline.Work, "answer", stop)
+    monkeypatch.setattr(AnswerWork, "answer", stop)
     with pytest.raises(ValueError, match="stopped here"):
         made.run(tmp_path / "out.jsonl", **asked, **DIRECT)
     assert [*tmp_path.glob("*.unfinished")] == [kept]
