@@ -114,6 +114,11 @@ class Settings(VocabularySettings, OutputSettings, BeamSettings):
         "What becomes of masked tokens, three numbers: the percent that become [MASK], that stay "
         "the same and that become a random word (paper, table 8: MASK, SAME, RND).",
     )
+    mask_at_training: bool = flag(
+        False,
+        "Leave the tokens as they are: run_pretraining.py masks others whenever it reads a record, "
+        "as the flags here say. --dupe_factor=1 is enough then.",
+    )
     short_seq_prob: float = flag(
         0.1, "Share of documents cut into sequences of a random, shorter length."
     )
@@ -226,7 +231,7 @@ def _draw_instances(
                 yield draws.mask(pair, kinds_of(corpus.kinds, pair), len(tokenizer.vocab), rng)
             progress(use)
 
-    instances = InstanceTable(tokenizer, draws.max_seq_length, draws.max_predictions_per_seq)
+    instances = InstanceTable(tokenizer, draws.max_seq_length, draws.most_masks)
     drawn = draw()
     while batch := list(islice(drawn, BATCH)):
         instances.extend(corpus.ids, batch)
@@ -436,7 +441,7 @@ def _check_output(settings: Settings, input_files: Sequence[str]) -> list[str]:
         output_files,
         [*input_files, settings.vocab_file],
         "output_file",
-        lambda path: settings.overwrite or has_feature(path, "masked_lm_positions"),
+        lambda path: settings.overwrite or has_feature(path, "next_sentence_labels"),
     )
     return output_files
 

@@ -212,9 +212,7 @@ def test_the_flag_for_whole_words_reaches_the_records(settings, tokenizer):
     assert 0 < cut < masked
 
 
-@pytest.mark.parametrize(
-    "ratios", ["80,10,10", "100,0,0", "0,100,0", "0,0,100", "0,20,80", "33.3,33.3,33.4"]
-)
+@pytest.mark.parametrize("ratios", ["80,10,10", "100,0,0", "0,0,100", "0,20,80"])
 def test_a_million_masked_tokens_are_of_the_ratios_asked_for(ratios):
     count, num_words = 1_000_000, 7
     drawn = masking.Masking(

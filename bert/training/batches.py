@@ -311,6 +311,11 @@ class Batches:
             [self._epoch_numbers(int(e), places[epochs == e]) for e in np.unique(epochs)]
         )
 
+    def epochs(self, step: int) -> np.ndarray:
+        """Returns for each record that the step reads in which pass over all this is; from 0."""
+        start = (self._first + step * self._every) * self.batch_size
+        return np.arange(start, start + len(self.numbers(step))) // len(self.records)
+
     @functools.cached_property
     def _read(self) -> Callable[[np.ndarray], list[bytes]]:
         if self._block:
@@ -369,17 +374,32 @@ class Batches:
         here = replicas // context.num_input_pipelines
         share = context.get_per_replica_batch_size(self.batch_size)
 
-        def read(index: np.int64) -> np.ndarray:
+        def read(index: np.int64) -> tuple[np.ndarray, np.ndarray]:
             step, replica = divmod(int(index), here)
             start = (context.input_pipeline_id * here + replica) * share
-            numbers = self.numbers(first_step + step)[start : start + share]
-            return np.array(self._read(numbers), object)
+            part = slice(start, start + share)
+            numbers = self.numbers(first_step + step)[part]
+            visits = np.stack([self.epochs(first_step + step)[part], numbers], axis=1)
+            return np.array(self._read(numbers), object), visits.astype(np.int64)
 
         indices = tf.data.Dataset.range((end_step - first_step) * here)
-        serialized = indices.map(
-            as_it_is(lambda index: tf.numpy_function(read, [index], tf.string))
+        read_parts = indices.map(
+            as_it_is(lambda index: tf.numpy_function(read, [index], (tf.string, tf.int64)))
         )
-        return read_ahead(serialized.map(as_it_is(self.parse)))
+        parsed = read_parts.map(
+            as_it_is(lambda serialized, visits: self.finish(self.parse(serialized), visits))
+        )
+        return read_ahead(parsed)
+
+    def finish(self, batch: dict[str, tf.Tensor], visits: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Returns a batch as it is to be yielded: here, as it was parsed.
+
+        Args:
+          batch: What `parse` gives.
+          visits: Of each record, in which pass over all it is read, and its number: int64 [B, 2].
+        """
+        del visits
+        return batch
 
     def parse(self, serialized: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns the batch of serialized records, a string tensor [B], each checked."""

@@ -5,6 +5,7 @@ from typing import Any
 from bert.command_line.checks import FAILED, Checks
 from bert.tasks.pretraining import fit, training
 from bert.tasks.pretraining.making import Making
+from bert.tasks.pretraining.masked_batches import MaskedBatches
 from bert.tasks.pretraining.objectives import OBJECTIVES
 from bert.tasks.pretraining.settings import Settings
 from bert.training import checks as training_checks
@@ -36,16 +37,21 @@ def check_pretraining(checks: Checks, settings: Settings) -> None:
     features = FAILED if config is FAILED else fit.features_of(settings, config)
     batches = None
     if settings.do_train:
-        batches = checks("records", fit.open_training, settings, features, tells=_describe_records)
+        batches = checks(
+            "records", fit.open_training, settings, features, made, tells=_describe_records
+        )
     if settings.do_eval:
-        checks("held-out records", fit.open_evaluation, settings, features, tells=_describe_records)
+        held_out = (settings, features, made)
+        checks("held-out records", fit.open_evaluation, *held_out, tells=_describe_records)
     training_checks.check_folder(checks, settings, fit.make_output)
     told = "of the same shape, if there is any"
     checks("model there", fit.check_same, settings, config, made, tells=lambda _: told)
     if not settings.do_train:
         checks("model", _restore_model, settings, config, init, strategy, tells=_describe_step)
         return
-    plan = checks("steps", training.plan_of, settings, init, tells=training_checks.describe_plan)
+    plan = checks(
+        "steps", training.plan_of, settings, init, made, tells=training_checks.describe_plan
+    )
     plans = FAILED if plan is FAILED else [plan]
     if training_checks.check_needs(checks, settings, config, num_replicas, plans):
         checks("time", _try, settings, config, batches, plan, strategy, tells=str)
@@ -84,7 +90,10 @@ def _try(
     """Begins the training and takes a few steps; returns how long it takes."""
     size = training_checks.rows_to_try(settings, config, strategy.num_replicas_in_sync)
     objective = OBJECTIVES[settings.objective]
-    few = objective.make_batches(batches.records, batches.features, size, settings.seed)
+    masker = batches.masker if isinstance(batches, MaskedBatches) else None
+    few = objective.make_batches(
+        batches.records, batches.features, size, settings.seed, masker=masker
+    )
     with strategy.scope():
         model = objective.make_model(config, dtype=settings.precision)
         return training_checks.time_text(settings, training.begin(settings, model, plan), plan, few)

@@ -12,6 +12,7 @@ from bert.command_line.console import Progress
 from bert.files.paths import LineChunk, file_size, read_chunks
 from bert.files.processes import Workers
 from bert.tasks.pretraining import masking
+from bert.tasks.pretraining.masking import kinds_of_ids
 from bert.tasks.pretraining.pairs import Pair
 from bert.text import bulk
 
@@ -106,7 +107,7 @@ def read_corpus(
     bounds = np.concatenate(ends).tolist()
     places = pairwise([*np.concatenate(firsts).tolist(), counts.num_sentences])
     numbers = np.concatenate(ids)
-    kinds = kinds_of_ids(tokenizer)[numbers].tobytes()
+    kinds = kinds_of_ids(tokenizer.vocab)[numbers].tobytes()
     return Corpus(numbers, kinds, [bounds[first : last + 1] for first, last in places]), counts
 
 
@@ -249,11 +250,3 @@ class Documents:
 def ids_dtype(numbers: Any) -> np.dtype:
     """Returns the smallest type of those that hold ids."""
     return np.dtype(np.uint16 if max(numbers) < 1 << 16 else np.uint32)
-
-
-def kinds_of_ids(tokenizer: tokenization.FullTokenizer) -> np.ndarray:
-    """Returns what masking asks of every id, uint8 [ids]."""
-    kinds = np.zeros(max(tokenizer.vocab.values()) + 1, np.uint8)
-    for token, number in tokenizer.vocab.items():
-        kinds[number] = masking.kind(token)
-    return kinds

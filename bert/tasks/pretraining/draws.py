@@ -5,7 +5,6 @@ be drawn by any process, on any machine, in any order, and a document's instance
 """
 
 import dataclasses
-import hashlib
 import random
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -13,9 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import tokenization
-from bert.tasks.pretraining.corpus import kinds_of, kinds_of_ids
+from bert.tasks.pretraining.corpus import kinds_of
 from bert.tasks.pretraining.instances import Drawn, InstanceTable
-from bert.tasks.pretraining.masking import Masking
+from bert.tasks.pretraining.masking import Masking, generator, kinds_of_ids
 from bert.tasks.pretraining.pairs import Pair, Plan, draw_plans, finish_pair
 
 _KEY_BITS = 64
@@ -42,6 +41,12 @@ class Draws(Masking):
     dupe_factor: int
     max_seq_length: int
     short_seq_prob: float
+    mask_at_training: bool = False
+
+    @property
+    def most_masks(self) -> int:
+        """Masked tokens of a record at most."""
+        return 0 if self.mask_at_training else self.max_predictions_per_seq
 
     @property
     def budget(self) -> int:
@@ -60,15 +65,11 @@ class Draws(Masking):
           uses: Their numbers.
         """
         for use in uses:
-            rng = random.Random(self._number(document, use))
+            rng = generator(self.random_seed, document, use)
             for plan in draw_plans(
                 bounds, document, num_documents, self.budget, self.short_seq_prob, rng
             ):
                 yield Seed(rng.getrandbits(_KEY_BITS), plan)
-
-    def _number(self, document: int, use: int) -> int:
-        name = f"{self.random_seed} {document} {use}".encode()
-        return int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "big")
 
     def pair(self, seed: Seed, other: Sequence[int]) -> tuple[Pair, random.Random]:
         """Returns the pair of an instance, and the generator from which its masks are drawn.
@@ -89,7 +90,7 @@ class Draws(Masking):
         *,
         sparing: bool = False,
     ) -> Drawn:
-        """Returns an instance with its masks.
+        """Returns an instance with its masks, if these are not left to training.
 
         Args:
           pair: Its segments.
@@ -98,6 +99,8 @@ class Draws(Masking):
           rng: As everywhere.
           sparing: As for `draw_masks`.
         """
+        if self.mask_at_training:
+            return Drawn(pair, (), ())
         return Drawn(pair, *self.draw(kinds, num_words, rng, sparing=sparing))
 
 
@@ -112,7 +115,7 @@ class Builder:
     def __init__(self, draws: Draws, tokenizer: tokenization.FullTokenizer) -> None:
         self._draws = draws
         self._tokenizer = tokenizer
-        self._kinds = kinds_of_ids(tokenizer)
+        self._kinds = kinds_of_ids(tokenizer.vocab)
         self.begin()
 
     def begin(self) -> None:
@@ -138,7 +141,7 @@ class Builder:
     def build(self) -> InstanceTable:
         """Returns the instances in the order of adding, with masks, and begins anew."""
         draws, tokenizer = self._draws, self._tokenizer
-        table = InstanceTable(tokenizer, draws.max_seq_length, draws.max_predictions_per_seq)
+        table = InstanceTable(tokenizer, draws.max_seq_length, draws.most_masks)
         if self._pairs:
             ids = np.concatenate(self._parts)
             kinds, num_words = self._kinds[ids].tobytes(), len(tokenizer.vocab)

@@ -8,10 +8,13 @@ from absl import logging
 from bert.command_line.checks import is_checking
 from bert.files import manifest
 from bert.files.outputs import make_folder
-from bert.files.paths import match_files
+from bert.files.paths import index_path, match_files
+from bert.files.records import has_feature
 from bert.tasks.pretraining import making
 from bert.tasks.pretraining.heads import pretraining_features
+from bert.tasks.pretraining.late_masking import MASKS, LateMasking
 from bert.tasks.pretraining.making import Making
+from bert.tasks.pretraining.masked_batches import plain_features
 from bert.tasks.pretraining.objectives import OBJECTIVES
 from bert.tasks.pretraining.settings import Settings
 from bert.training.batches import Batches, Feature, Records
@@ -101,29 +104,24 @@ def features_of(settings: Settings, config: BertConfig) -> dict[str, Feature]:
     )
 
 
-def open_training(settings: Settings, features: dict[str, Feature]) -> Batches:
+def find_masking(settings: Settings, made: Making) -> LateMasking | None:
+    """Returns how the records to train on are masked as they are read, if they hold no masks."""
+    return made.masking(match_files(settings.input_file, "input_file"))
+
+
+def open_training(settings: Settings, features: dict[str, Feature], made: Making) -> Batches:
     """Returns the batches to train on."""
     files = match_files(settings.input_file, "input_file")
-    records = _open_records(files, features)
-    objective = OBJECTIVES[settings.objective]
-    return objective.make_batches(
-        records,
-        features,
-        settings.train_batch_size,
-        settings.seed,
-        shuffle_block=settings.shuffle_block,
-    )
+    return _open(settings, files, features, made, settings.train_batch_size, settings.seed)
 
 
-def open_evaluation(settings: Settings, features: dict[str, Feature]) -> Batches:
+def open_evaluation(settings: Settings, features: dict[str, Feature], made: Making) -> Batches:
     """Returns the batches to evaluate on."""
     train_files = match_files(settings.input_file, "input_file")
     files = train_files
     if settings.eval_input_file:
         files = match_files(settings.eval_input_file, "eval_input_file")
-    records = _open_records(files, features)
-    objective = OBJECTIVES[settings.objective]
-    batches = objective.make_batches(records, features, settings.eval_batch_size)
+    batches = _open(settings, files, features, made, settings.eval_batch_size)
     if files == train_files:
         logging.warning(
             "Evaluation reads --input_file, as the original's did; --eval_input_file with text "
@@ -132,10 +130,34 @@ def open_evaluation(settings: Settings, features: dict[str, Feature]) -> Batches
     return batches
 
 
-def _open_records(files: list[str], features: dict[str, Feature]) -> Records:
+def _open(
+    settings: Settings,
+    files: list[str],
+    features: dict[str, Feature],
+    made: Making,
+    batch_size: int,
+    seed: int | None = None,
+) -> Batches:
+    masker = made.masker(files)
     records = Records(files, leaves_index=not is_checking())
+    if masker is None:
+        _check_masked(files[0])
+    else:
+        features = plain_features(features)
     records.check_first(features)
-    return records
+    return OBJECTIVES[settings.objective].make_batches(
+        records, features, batch_size, seed, shuffle_block=settings.shuffle_block, masker=masker
+    )
+
+
+def _check_masked(path: str) -> None:
+    """Checks that records of which nothing says how to mask them are masked."""
+    if has_feature(path, "next_sentence_labels") and not has_feature(path, MASKS[0]):
+        raise ValueError(
+            f"{path!r} has records without masks, whose index must be beside it and says how to "
+            f"mask them. There is no {index_path(path)!r} that fits. Copy it there, too, or make "
+            "the records again."
+        )
 
 
 def check_same(settings: Settings, config: BertConfig, made: Making) -> None:

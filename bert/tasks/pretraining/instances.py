@@ -19,7 +19,7 @@ import tokenization
 from bert.command_line.console import Progress
 from bert.files.records import encode_examples, write_records
 from bert.tasks.pretraining.corpus import ids_dtype
-from bert.tasks.pretraining.masking import ITSELF
+from bert.tasks.pretraining.masking import ITSELF, words_of
 from bert.tasks.pretraining.pairs import Pair
 
 # Instances whose records are encoded together.
@@ -64,7 +64,14 @@ class Drawn(NamedTuple):
 
 
 class InstanceTable(Sequence[TrainingInstance]):
-    """Training instances, kept as rows of numbers: an eighth of the memory of lists of tokens."""
+    """Training instances, kept as rows of numbers: an eighth of the memory of lists of tokens.
+
+    Args:
+      tokenizer: Whose ids they are.
+      max_seq_length: Tokens at most.
+      max_predictions_per_seq: Masked tokens at most; 0 for records that are masked when they are
+        read, and so have nothing of it.
+    """
 
     # Columns: these counts, then token ids, masked positions and label ids, all padded with 0.
     LENGTH, FIRST_LENGTH, NUM_MASKED, IS_RANDOM_NEXT, NUM_TRUNCATED, NUM_COUNTS = range(6)
@@ -84,8 +91,7 @@ class InstanceTable(Sequence[TrainingInstance]):
         self._dtype = ids_dtype((*tokenizer.inv_vocab, max_seq_length))
         self._largest = (1 << 8 * self._dtype.itemsize) - 1
         self._row = struct.Struct(f"{self._width}{self._dtype.char}")
-        # What may come in a token's place. Counted from the end, at -1 stands what `MASK` means.
-        self._words = np.array([*tokenizer.vocab.values(), tokenizer.vocab.get("[MASK]", 0)])
+        self._words = words_of(tokenizer.vocab)
         self._places = np.arange(max_seq_length)
         self._numbers = bytearray()
         self._order = array.array("Q")
@@ -166,15 +172,21 @@ class InstanceTable(Sequence[TrainingInstance]):
         rows = self._rows(start, stop)
         counts = rows[:, : self.NUM_COUNTS, None].astype(np.int64)  # [B, NUM_COUNTS, 1]
         inside = self._places < counts[:, self.LENGTH]
-        masked = np.arange(self._labels.stop - self._labels.start) < counts[:, self.NUM_MASKED]
-        return {
+        features = {
             "input_ids": rows[:, self._tokens],
             "input_mask": inside,
             "segment_ids": inside & (self._places >= counts[:, self.FIRST_LENGTH]),
+            "next_sentence_labels": counts[:, self.IS_RANDOM_NEXT],
+        }
+        most = self._labels.stop - self._labels.start
+        if not most:
+            return features
+        masked = np.arange(most) < counts[:, self.NUM_MASKED]
+        return {
+            **features,
             "masked_lm_positions": rows[:, self._positions],
             "masked_lm_ids": rows[:, self._labels],
             "masked_lm_weights": masked.astype(np.float32),
-            "next_sentence_labels": counts[:, self.IS_RANDOM_NEXT],
         }
 
     def __len__(self) -> int:
@@ -232,8 +244,9 @@ def show(index: int, instance: TrainingInstance) -> None:
         tokens[position] += f"={label}"
     logging.log(
         logging.INFO if index < _NUM_SHOWN else logging.DEBUG,
-        "Example %d, its hidden tokens behind =, the second part %s: %s",
+        "Example %d%s, the second part %s: %s",
         index + 1,
+        ", its hidden tokens behind =" if instance.masked_lm_positions else "",
         "random" if instance.is_random_next else "the next",
         " ".join(tokens),
     )

@@ -13,6 +13,7 @@ import tokenization
 from bert.files.paths import index_path
 from bert.files.processes import in_threads
 from bert.files.records import find_making
+from bert.tasks.pretraining.late_masking import LateMasking, Masker
 from bert.text.vocabulary import check_size
 
 # What the original takes where nothing is said.
@@ -23,6 +24,7 @@ NOUN = "The vocabulary of the records"
 
 _VOCABULARY = "vocabulary"
 _CASING = "do_lower_case"
+_LATE = "mask_at_training"
 # What all files that are read together must have been made with.
 _SHARED = (_VOCABULARY, "vocab_size", _CASING, *LENGTHS)
 
@@ -45,10 +47,12 @@ class Making:
     Attributes:
       values: What `describe` gave; {} where nothing says so.
       path: The file whose index has them, for messages.
+      late: How those files that hold no masks are to be masked, by path.
     """
 
     values: Mapping[str, Any]
     path: str
+    late: Mapping[str, LateMasking] = dataclasses.field(default_factory=dict)
 
     @property
     def vocabulary(self) -> bytes | None:
@@ -93,12 +97,44 @@ class Making:
         if size := self.values.get("vocab_size"):
             check_size(size, vocab_size, NOUN, self.path)
 
+    def masking(self, files: Sequence[str]) -> LateMasking | None:
+        """Returns how files that are read together are masked then; None where they hold masks.
+
+        Raises:
+          ValueError: where some are masked, and others not or in another way.
+        """
+        late = [path for path in files if path in self.late]
+        if not late:
+            return None
+        masking = self.late[late[0]]
+        for path in files:
+            if path not in self.late:
+                raise ValueError(
+                    "Records that are read together must all be made with `--mask_at_training`, or "
+                    f"none. {late[0]!r} was; nothing in {index_path(path)!r} says so of {path!r}. "
+                    "Read them in separate runs, or make one of them again."
+                )
+            if self.late[path] != masking:
+                raise ValueError(
+                    "Records that are read together must be made to be masked alike. "
+                    f"{late[0]!r} is for {masking}; {path!r} is for {self.late[path]}. Make one of "
+                    "them again."
+                )
+        return masking
+
+    def masker(self, files: Sequence[str]) -> Masker | None:
+        """Returns what masks files as they are read; as `masking`."""
+        masking = self.masking(files)
+        return None if masking is None else Masker(masking, self.vocab)
+
     def tell(self) -> str:
         """Returns what is known, for a line."""
         if self.vocabulary is None:
             return "nothing beside the records tells their vocabulary"
         casing = "uncased" if self.do_lower_case else "cased"
-        return f"a vocabulary of {len(self.vocab):,} tokens, {casing}"
+        told = [f"a vocabulary of {len(self.vocab):,} tokens, {casing}"]
+        told += [f"masked as they are read: {each}" for each in list(self.late.values())[:1]]
+        return "; ".join(told)
 
 
 def read(paths: Sequence[str]) -> Making:
@@ -110,14 +146,17 @@ def read(paths: Sequence[str]) -> Making:
       ValueError: where they were made differently, naming two files and what differs.
     """
     known: Making | None = None
+    late = {}
     files = list(dict.fromkeys(paths))
     for path, values in zip(files, in_threads(find_making, files), strict=True):
         other = Making(values, path)
+        if values.get(_LATE):
+            late[path] = LateMasking.of(values)
         if known is None and other.values:
             known = other
         elif known is not None and other.values:
             _check_alike(known, other)
-    return known or Making({}, paths[0])
+    return dataclasses.replace(known or Making({}, paths[0]), late=late)
 
 
 def _check_alike(one: Making, other: Making) -> None:

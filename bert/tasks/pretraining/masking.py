@@ -2,11 +2,14 @@
 
 import dataclasses
 import functools
+import hashlib
 import itertools
 import math
 import random
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
+
+import numpy as np
 
 # What masking asks of a token: is it [CLS] or [SEP], which stay; does a word begin with it; does it
 # go on with one.
@@ -94,6 +97,22 @@ def kind(token: str) -> int:
     if token in {"[CLS]", "[SEP]"}:
         return SPECIAL
     return FOLLOWING if token.startswith("##") else FIRST
+
+
+def kinds_of_ids(vocab: Mapping[str, int]) -> np.ndarray:
+    """Returns what masking asks of every id, uint8 [ids]."""
+    kinds = np.zeros(max(vocab.values()) + 1, np.uint8)
+    for token, number in vocab.items():
+        kinds[number] = kind(token)
+    return kinds
+
+
+def words_of(vocab: Mapping[str, int]) -> np.ndarray:
+    """Returns the id of all that may come in a token's place, int64 [words + 1].
+
+    It is found at what `draw_masks` gives: counted from the end, at -1 stands what `MASK` means.
+    """
+    return np.array([*vocab.values(), vocab.get("[MASK]", 0)])
 
 
 def create_masked_lm_predictions(
@@ -217,6 +236,13 @@ def _shuffle(items: list[int], rng: random.Random, num_last: int | None = None) 
 def _steps(bits: int) -> list[tuple[int, int]]:
     """Returns the numbers of so many bits down to 1, each with the bits of the one above it."""
     return [(last, (last + 1).bit_length()) for last in range((1 << bits) - 1, 0, -1)]
+
+
+def generator(*numbers: int) -> random.Random:
+    """Returns a generator whose draws depend on these numbers alone."""
+    name = " ".join(map(str, numbers)).encode()
+    digest = hashlib.blake2b(name, digest_size=8).digest()
+    return random.Random(int.from_bytes(digest, "big"))
 
 
 def below(limit: int, rng: random.Random) -> int:

@@ -11,6 +11,8 @@ import tensorflow as tf
 import modeling
 from bert.tasks.pretraining import heads
 from bert.tasks.pretraining.goals import GOALS, Goal
+from bert.tasks.pretraining.late_masking import MASKS, Masker
+from bert.tasks.pretraining.masked_batches import MaskedBatches, mask_specs
 from bert.training.batches import Batches, Feature, Records
 from bert.training.loop import Batch, Objective
 
@@ -55,10 +57,14 @@ class PretrainingObjective(Goal):
         seed: int | None = None,
         *,
         shuffle_block: int = 0,
+        masker: Masker | None = None,
     ) -> Batches:
-        """Returns batches as the model takes them."""
+        """Returns batches as the model takes them; with a masker, of records without masks."""
+        arguments = (records, features, batch_size, seed)
+        if masker is not None and not self.is_decoder:
+            return MaskedBatches(*arguments, shuffle_block=shuffle_block, masker=masker)
         kind = NextTokenBatches if self.is_decoder else Batches
-        return kind(records, features, batch_size, seed, shuffle_block=shuffle_block)
+        return kind(*arguments, shuffle_block=shuffle_block)
 
     @property
     def loss(self) -> Objective:
@@ -99,8 +105,8 @@ OBJECTIVES: Mapping[str, PretrainingObjective] = {
 class NextTokenBatches(Batches):
     """Batches in which every token but the first is to be predicted from those before it.
 
-    Records have masks; here they are taken off. The `masked_lm_*` of a batch, [B, S - 1], then name
-    every position, the token that follows, and whether there is one.
+    Masks that records have are taken off. The `masked_lm_*` of a batch, [B, S - 1], then name every
+    position, the token that follows, and whether there is one.
     """
 
     def parse(self, serialized: Tensor) -> dict[str, Tensor]:
@@ -112,15 +118,12 @@ class NextTokenBatches(Batches):
         """The shapes and dtypes of a batch."""
         specs = super().signature
         size, length = specs["input_ids"].shape
-        for name, spec in specs.items():
-            if name.startswith(_MASKED):
-                specs[name] = tf.TensorSpec((size, length - 1), spec.dtype, name=name)
-        return specs
+        return specs | mask_specs(size, length - 1)
 
 
 def predict_next(batch: Batch) -> dict[str, Tensor]:
     """Returns a batch of which every token is to be predicted; see `NextTokenBatches`."""
-    ids = unmask(batch)
+    ids = unmask(batch) if MASKS[0] in batch else batch["input_ids"]
     size, length = tf.shape(ids)[0], ids.shape[1]
     follows = batch["input_mask"][:, 1:]
     return {

@@ -6,8 +6,8 @@ import numpy as np
 from absl import logging
 
 from bert.tasks.pretraining.corpus import CorpusCounts
+from bert.tasks.pretraining.draws import Draws
 from bert.tasks.pretraining.instances import InstanceTable
-from bert.tasks.pretraining.masking import Masking
 
 
 def describe_corpus(counts: CorpusCounts) -> None:
@@ -91,17 +91,18 @@ class InstanceCounts:
         return InstanceCounts(*(one + another for one, another in pairs))
 
 
-def describe_instances(counts: InstanceCounts, masking: Masking) -> None:
+def describe_instances(counts: InstanceCounts, draws: Draws) -> None:
     """Logs statistics of the output, and warns where it does not look as it should."""
     num_instances, num_tokens = counts.num_instances, counts.num_tokens
     logging.info(
-        "Made %s instances of %.1f tokens: %.1f %% with a random next segment, %.1f %% of the "
-        "tokens masked, %s; %.1f %% of the instances truncated, by %.1f %% of all tokens.",
+        "Made %s instances of %.1f tokens: %.1f %% with a random next segment, %s; %.1f %% of the "
+        "instances truncated, by %.1f %% of all tokens.",
         f"{num_instances:,}",
         num_tokens / num_instances + 3,
         100 * counts.num_random / num_instances,
-        100 * counts.num_masked / num_tokens,
-        masking.ratios,
+        "no token masked before training"
+        if draws.mask_at_training
+        else f"{100 * counts.num_masked / num_tokens:.1f} % of the tokens masked, {draws.ratios}",
         100 * counts.num_truncated / num_instances,
         100 * counts.num_lost / (counts.num_lost + num_tokens),
     )
@@ -111,12 +112,12 @@ def describe_instances(counts: InstanceCounts, masking: Masking) -> None:
             "several sentences, a line each.",
             100 * counts.num_random / num_instances,
         )
-    if counts.num_masked < 0.8 * masking.masked_lm_prob * num_tokens:
+    if draws.most_masks and counts.num_masked < 0.8 * draws.masked_lm_prob * num_tokens:
         logging.warning(
             "%.1f %% of the tokens are masked, where --masked_lm_prob asks for %.1f %%. "
             "--max_predictions_per_seq should be about --max_seq_length times that.",
             100 * counts.num_masked / num_tokens,
-            100 * masking.masked_lm_prob,
+            100 * draws.masked_lm_prob,
         )
     if counts.num_lost > 0.5 * (counts.num_lost + num_tokens):
         logging.warning(

@@ -131,7 +131,7 @@ def tell_disk(input_files: Sequence[str], draws: Draws, output_file: str) -> Non
         return
     text = sum(file_size(path) * (_PACKED if is_gzip(path) else 1) for path in input_files)
     num_instances = text * draws.dupe_factor / (_TEXT_PER_TOKEN * draws.max_seq_length)
-    records = num_instances * (200 + 4 * draws.max_seq_length + 7 * draws.max_predictions_per_seq)
+    records = num_instances * (200 + 4 * draws.max_seq_length + 7 * draws.most_masks)
     for_a_while = _SPILLED * text + num_instances * SEED.itemsize
     logging.info(
         "Disk: records about %s, and %s for a while, of %s free.",

@@ -55,10 +55,10 @@ def run(settings: Settings) -> dict[str, float]:
     check_length(settings.max_seq_length, config)
     fit.check_batch_sizes(settings, strategy.num_replicas_in_sync)
     features = fit.features_of(settings, config)
-    train_batches = fit.open_training(settings, features) if settings.do_train else None
-    eval_batches = fit.open_evaluation(settings, features) if settings.do_eval else None
+    train_batches = fit.open_training(settings, features, made) if settings.do_train else None
+    eval_batches = fit.open_evaluation(settings, features, made) if settings.do_eval else None
     fit.check_same(settings, config, made)
-    plan = plan_of(settings, init) if settings.do_train else None
+    plan = plan_of(settings, init, made) if settings.do_train else None
     strategies.agree(strategy, _made_of(settings, config, made, plan))
     filled = fit.make_output(settings)
     writes = strategies.is_chief(strategy)
@@ -137,7 +137,7 @@ def _train(
     return settings.num_train_steps
 
 
-def plan_of(settings: Settings, init: Stored | None) -> Plan:
+def plan_of(settings: Settings, init: Stored | None, made: Making) -> Plan:
     """Returns the training that is asked for, checked against the one in the folder."""
     if settings.num_warmup_steps >= settings.num_train_steps:
         logging.warning(
@@ -146,7 +146,9 @@ def plan_of(settings: Settings, init: Stored | None) -> Plan:
             settings.num_warmup_steps,
             settings.num_train_steps,
         )
-    data = {"--input_file": _describe(settings)}
+    data: dict[str, Any] = {"--input_file": _describe(settings)}
+    if masking := fit.find_masking(settings, made):
+        data["the masking of the records"] = str(masking)
     return make_plan(settings, settings.num_train_steps, init, data)
 
 
