@@ -12,6 +12,7 @@ from conftest import ROOT, free_ports
 from bert.workers import meeting
 from bert.workers.cluster import Cluster
 from bert.workers.meeting import LostWorkerError, Meeting
+from bert.workers.pace import READS, TAKES, Pace
 
 
 class SymptomError(Exception):
@@ -210,6 +211,23 @@ def test_worker_that_dies_or_hangs_is_named_by_the_others(workers, monkeypatch, 
     what = "is gone" if name == "SIGKILL" else "has not been heard of for"
     assert all(str(each).startswith(f"{who} {what}") for each in found)
     assert all(str(each).endswith("goes on from the last checkpoint.") for each in found)
+
+
+@pytest.mark.parametrize("late", [0, 2])
+def test_worker_that_lives_but_does_not_get_on_is_named_on_all(workers, late):
+    def work(index):
+        met = Meeting(Cluster(workers, index), 20.0, Pace(1.0))
+        lost = threading.Event()
+        met.wake = lambda _: lost.set()
+        with contextlib.closing(met), met.together(SymptomError):
+            met.pace.at(5, READS if index == late else TAKES)
+            assert lost.wait(20.0)
+            raise SymptomError
+
+    found = at_once([lambda i=index: work(i) for index in range(3)])
+    who = Cluster(workers, 0).name(late).capitalize()
+    assert {type(each) for each in found} == {LostWorkerError}, found
+    assert all(f"{who} has not got beyond step 5 in" in str(each) for each in found)
 
 
 def test_what_one_fails_of_is_told_to_the_others(workers):

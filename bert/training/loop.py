@@ -5,6 +5,7 @@ gradients of each micro-batch's share; sum over replicas; clip once; apply. The 
 depend on the number of replicas or micro-batches, up to rounding (dropout masks apart).
 """
 
+import contextlib
 import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -27,10 +28,11 @@ from bert.training.plan import Plan
 from bert.training.progress import ProgressLog, steps_between_points
 from bert.training.results import Results
 from bert.training.rewriting import without_remapping
-from bert.training.strategies import has_several_workers, is_chief, together
+from bert.training.strategies import has_several_workers, is_chief, pace_of, together
 from bert.training.train_log import TrainLog
 from bert.weights import checkpoint, provenance
 from bert.weights.checkpoint import Stored
+from bert.workers.pace import READS, RESTS, TAKES
 
 Tensor = Any
 Batch = Mapping[str, Tensor]
@@ -366,20 +368,25 @@ def train(
         log=log,
         pending=pending,
     )
-    with keeper, together(trainer.strategy):
+    pace = pace_of(trainer.strategy)
+    pace.at(start + 1, READS)
+    with contextlib.closing(pace), keeper, together(trainer.strategy):
         for step, batch in enumerate(
             batches.iterate(start, num_train_steps, trainer.strategy), start=start + 1
         ):
+            pace.at(step, TAKES)
             is_due = step % save_checkpoints_steps == 0 or step == num_train_steps
             with keeper.taking_step():
                 pending.start(step, batch)
                 ended = pending.read(0 if is_due else trainer.num_unread)
+            pace.at(step, RESTS)
             ends = [observe(*each) for each in ended for observe in observers]
             end = step == num_train_steps or any(ends)
             if is_due or end:
                 keeper.save()
             if end:
                 return
+            pace.at(step + 1, READS)
 
 
 class Run:

@@ -4,17 +4,23 @@ import contextlib
 import dataclasses
 import functools
 import os
+import threading
 from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
 from absl import logging
 
+from bert.command_line.console import is_script
 from bert.command_line.settings import TrainingSettings
 from bert.training import surroundings
 from bert.training.devices import tell_gpus
 from bert.workers.cluster import Cluster, find_cluster
-from bert.workers.meeting import Meeting, seconds_to_come
+from bert.workers.meeting import LOST, Meeting, seconds_to_come
+from bert.workers.pace import LIMIT, SECONDS_OF_A_STEP, Pace, seconds_of
+
+# In which a worker that cannot go on saves what it has and ends.
+_SECONDS_TO_END = 120.0
 
 
 def make_strategy(name: str, tpu_name: str | None = None) -> tf.distribute.Strategy:
@@ -56,7 +62,8 @@ def _join() -> tuple[tf.distribute.Strategy, Meeting]:
     if count > 1:
         who = cluster.name(cluster.index)
         logging.info("This is %s; %d must come within %g s.", who, count, seconds)
-    meeting = Meeting(cluster, seconds)
+    pace = Pace(seconds_of(os.environ, LIMIT, SECONDS_OF_A_STEP))
+    meeting = Meeting(cluster, seconds, pace)
     if found:
         os.environ["TF_CONFIG"] = cluster.tf_config()
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
@@ -68,12 +75,23 @@ def _abort(reason: str) -> None:
     """Ends what waits for a worker that is lost.
 
     TensorFlow does so by itself, ten seconds later or more, and offers this by no public name.
+    What waits for something else, as the one that is lost may, cannot be ended so.
     """
+    timer = threading.Timer(_SECONDS_TO_END, _end_what_cannot, [reason])
+    timer.daemon = True
+    timer.start()
     try:
         from tensorflow.python.eager import context  # noqa: PLC0415
     except ImportError:
         return
     context.context().abort_collective_ops(tf.errors.UNAVAILABLE, reason)
+
+
+def _end_what_cannot(reason: str) -> None:
+    """Ends this process where a worker is lost and it does not come to its own end."""
+    if is_script():
+        logging.error("%s This process does not end by itself.", reason)
+        os._exit(LOST)
 
 
 def strategy_of(settings: TrainingSettings) -> tf.distribute.Strategy:
@@ -114,6 +132,12 @@ def agree(strategy: tf.distribute.Strategy, values: Mapping[str, Any]) -> None:
     """
     if meeting := _meeting_of(strategy):
         meeting.agree(values)
+
+
+def pace_of(strategy: tf.distribute.Strategy) -> Pace:
+    """Returns what says to the other workers, where there are any, how far this one is."""
+    meeting = _meeting_of(strategy)
+    return meeting.pace if meeting else Pace()
 
 
 def together(strategy: tf.distribute.Strategy) -> contextlib.AbstractContextManager[None]:

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bert.workers.cluster import Cluster
+from bert.workers.pace import Pace, seconds_of
 
 # The exit status of a worker that has lost another one: all may be started again.
 LOST = 75
@@ -40,8 +41,9 @@ _SECONDS_TO_GREET = 5.0
 _REMEDY = "The same command goes on from the last checkpoint."
 
 _HEADER = struct.Struct("!cQ")
-# A worker says who it is, and the chief that it has heard; that it lives; its part of what is
-# shared; the parts of all; that one is lost.
+_MARK = struct.Struct("!Q")
+# A worker says who it is, and the chief that it has heard; that it lives, and where it is; its part
+# of what is shared; the parts of all; that one is lost.
 _HELLO, _BEAT, _PART, _ALL, _LOST = b"H", b"B", b"P", b"A", b"L"
 
 
@@ -51,14 +53,7 @@ def seconds_to_come(environment: Mapping[str, str]) -> float:
     Raises:
       ValueError: where the environment says so in other words than a number.
     """
-    text = environment.get(TIMEOUT) or f"{SECONDS_TO_COME:g}"
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not 0 < seconds < threading.TIMEOUT_MAX:
-        raise ValueError(f"`{TIMEOUT}` must be a number of seconds. Received {text!r}.")
-    return seconds
+    return seconds_of(environment, TIMEOUT, SECONDS_TO_COME)
 
 
 class LostWorkerError(ConnectionError):
@@ -146,9 +141,11 @@ class Meeting:
     Args:
       cluster: Who they are.
       seconds: How long to wait for them.
+      pace: How far they are, where it is not to be the usual one.
 
     Attributes:
       cluster: As given.
+      pace: How far all are, which each says of itself.
       wake: Called, by another thread, where one is lost while all work together.
 
     Raises:
@@ -156,8 +153,11 @@ class Meeting:
       ValueError: where others were told of other workers, or nothing can listen at the port.
     """
 
-    def __init__(self, cluster: Cluster, seconds: float = SECONDS_TO_COME) -> None:
+    def __init__(
+        self, cluster: Cluster, seconds: float = SECONDS_TO_COME, pace: Pace | None = None
+    ) -> None:
         self.cluster = cluster
+        self.pace = pace or Pace()
         self.wake: Callable[[str], None] | None = None
         self._is_together = False
         self._lost = ""
@@ -289,7 +289,9 @@ class Meeting:
                 kind, content = link.receive()
                 if kind == _LOST:
                     self._lose(content.decode())
-                elif kind != _BEAT:
+                elif kind == _BEAT:
+                    self.pace.heard(index, *_MARK.unpack(content))
+                else:
                     self._inbox[index].put(content)
         except TimeoutError:
             self._lose(f"{self._name(index)} has not been heard of for {SECONDS_OF_SILENCE:.0f} s.")
@@ -319,7 +321,12 @@ class Meeting:
 
     def _beat(self) -> None:
         while not self._lost:
-            self._tell(_BEAT)
+            mark = self.pace.mark
+            self.pace.heard(self.cluster.index, mark)
+            self._tell(_BEAT, _MARK.pack(mark))
+            # The others know of themselves and of the chief alone.
+            if self.cluster.index == 0 and (late := self.pace.late()):
+                self._lose(late.told([*map(self._name, range(len(self.cluster.workers)))]))
             time.sleep(_SECONDS_BETWEEN_BEATS)
 
 

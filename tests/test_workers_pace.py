@@ -1,0 +1,99 @@
+import pytest
+
+from bert.workers.pace import LIMIT, READS, RESTS, TAKES, Late, Pace, seconds_of
+
+
+class Clock:
+    """Stands still but where it is set."""
+
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+def told(pace, clock, *places):
+    """Tells of places, (time, worker, mark), in their order."""
+    for clock.now, index, mark in places:
+        pace.heard(index, mark)
+
+
+def test_who_is_behind_has_so_long_from_when_another_waits(clock):
+    pace = Pace(10.0, clock)
+    told(pace, clock, (0, 0, 10), (0, 1, 10), (90, 1, 11), (91, 1, 12), (92, 0, 11))
+    clock.now = 102.0
+    # What both know of step 3 is past; the chief saves, say.
+    assert pace.late() is None
+    clock.now = 102.5
+    assert pace.late() == Late([0], 3, 10.5)
+
+
+def test_who_gets_on_is_not_late_however_far_behind(clock):
+    pace = Pace(10.0, clock)
+    told(pace, clock, (0, 0, 12), (0, 1, 5), (9, 1, 6), (18, 1, 7))
+    clock.now = 27.0
+    assert pace.late() is None
+    clock.now = 29.0
+    assert pace.late() == Late([1], 2, 11.0)
+
+
+def test_hearing_the_same_again_is_no_getting_on(clock):
+    pace = Pace(10.0, clock)
+    told(pace, clock, (0, 0, 4), (0, 1, 3), (5, 1, 3), (10, 1, 3))
+    clock.now = 11.0
+    assert pace.late() == Late([1], 1, 11.0)
+
+
+@pytest.mark.parametrize(("mark", "is_late"), [(9, True), (10, True), (11, False), (0, False)])
+def test_all_at_one_place_are_late_within_a_step_alone(clock, mark, is_late):
+    pace = Pace(10.0, clock)
+    told(pace, clock, (0, 0, mark), (4, 1, mark))
+    clock.now = 14.0
+    assert pace.late() is None
+    clock.now = 15.0
+    assert pace.late() == (Late([0, 1], 3, 11.0) if is_late else None)
+
+
+def test_nobody_waits_for_one_who_takes_no_steps_or_is_alone(clock):
+    pace = Pace(10.0, clock)
+    told(pace, clock, (0, 0, 4))
+    clock.now = 99.0
+    assert pace.late() is None
+    told(pace, clock, (99, 1, 0))
+    clock.now = 999.0
+    assert pace.late() is None
+
+
+def test_marks_follow_one_another():
+    pace = Pace()
+    marks = []
+    for step in (1, 2):
+        for part in (READS, TAKES, RESTS):
+            pace.at(step, part)
+            marks.append(pace.mark)
+    assert marks == sorted({*marks})
+    pace.close()
+    assert pace.mark == 0
+
+
+def test_late_ones_are_named():
+    names = ["The chief at a:1", "Worker 1 at b:1", "Worker 2 at c:1"]
+    one = Late([1], 7, 20.4).told(names)
+    assert one.startswith("Worker 1 at b:1 has not got beyond step 7 in 20 s, where the others")
+    assert Late([0, 1, 2], 7, 20.4).told(names).startswith("No worker has got beyond step 7 in 20")
+    two = Late([0, 2], 7, 20.4).told(names)
+    assert two.startswith("The chief at a:1 and Worker 2 at c:1 have not got beyond")
+    assert all(LIMIT in each for each in (one, two))
+
+
+@pytest.mark.parametrize("text", ["soon", "0", "-1", "nan", "inf"])
+def test_limit_is_a_number_of_seconds(text):
+    with pytest.raises(ValueError, match=f"`{LIMIT}` must be a number of seconds. Received"):
+        seconds_of({LIMIT: text}, LIMIT, 5.0)
+    assert seconds_of({LIMIT: "7.5"}, LIMIT, 5.0) == 7.5
+    assert seconds_of({}, LIMIT, 5.0) == 5.0
