@@ -8,7 +8,6 @@ and their order are those of the original release: all draws come from one gener
 """
 
 import dataclasses
-import math
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
@@ -35,7 +34,7 @@ from bert.files.tables import describe_files, find_texts
 from bert.original import instances as original_instances
 from bert.tasks.pretraining import making, pipeline, streaming
 from bert.tasks.pretraining.corpus import kinds_of, read_corpus
-from bert.tasks.pretraining.draws import Draws
+from bert.tasks.pretraining.draws import RANGES, Draws, check_numbers, check_vocabulary
 from bert.tasks.pretraining.instances import (
     BATCH,
     Drawn,
@@ -43,8 +42,9 @@ from bert.tasks.pretraining.instances import (
     TrainingInstance,
     write_instances,
 )
-from bert.tasks.pretraining.masking import RATIOS, create_masked_lm_predictions, parse_ratios
+from bert.tasks.pretraining.masking import RATIOS, create_masked_lm_predictions
 from bert.tasks.pretraining.pairs import Bounds, draw_pairs, truncate
+from bert.tasks.pretraining.spaced_words import PIECES, SPACES, SpacedTokenizer
 from bert.tasks.pretraining.statistics import (
     InstanceCounts,
     describe_corpus,
@@ -55,9 +55,6 @@ from bert.tasks.pretraining.statistics import (
 MaskedLmInstance = original_instances.MaskedLmInstance
 create_int_feature = original_instances.create_int_feature
 create_float_feature = original_instances.create_float_feature
-
-# [CLS], two [SEP], and a token in each segment.
-SHORTEST_SEQUENCE = 5
 
 # Names of outputs that are all told.
 _MOST_TOLD = 8
@@ -103,6 +100,13 @@ class Settings(VocabularySettings, OutputSettings, BeamSettings):
     )
     do_whole_word_mask: bool = flag(
         False, "Mask all pieces of a word or none, rather than single ones."
+    )
+    words: str = flag(
+        PIECES,
+        "What --do_whole_word_mask takes for a word. pieces: a token and those behind it that "
+        "begin with ##; spaces: all that stands between two spaces, as for text in Chinese whose "
+        "words are set apart. The tokens are the same.",
+        choices=(PIECES, SPACES),
     )
     random_seed: int = flag(12345, "Seed of all random draws.")
     dupe_factor: int = flag(10, "Times that each document is used, with other pairs and masks.")
@@ -202,8 +206,8 @@ def create_training_instances(  # noqa: PLR0913, PLR0917
         masked_lm_prob=masked_lm_prob,
         do_whole_word_mask=do_whole_word_mask,
     )
-    _check_numbers(draws)
-    _check_vocabulary(tokenizer.vocab)
+    check_numbers(draws)
+    check_vocabulary(tokenizer.vocab)
     return _draw_instances(input_files, tokenizer, draws, rng)
 
 
@@ -239,34 +243,12 @@ def _draw_instances(
     return instances
 
 
-# What the numbers may be at least and, if anything, at most.
-_RANGES: Mapping[str, tuple[float, ...]] = {
-    "max_seq_length": (SHORTEST_SEQUENCE,),
-    "max_predictions_per_seq": (1,),
-    "dupe_factor": (1,),
-    "masked_lm_prob": (0, 1),
-    "short_seq_prob": (0, 1),
-}
-
-
-def _check_numbers(values: Settings | Draws) -> None:
-    for name, bounds in _RANGES.items():
-        _check_range(name, getattr(values, name), *bounds)
-    parse_ratios(values.mask_ratios)
-
-
-def _check_range(name: str, value: float, low: float, high: float = math.inf) -> None:
-    if not low <= value <= high:
-        most = f" and at most {high}" if high < math.inf else ""
-        raise ValueError(f"`{name}` must be at least {low}{most}. Received {value}.")
-
-
-def _check_vocabulary(vocab: Mapping[str, int]) -> None:
-    missing = [token for token in ("[CLS]", "[SEP]", "[MASK]") if token not in vocab]
-    if missing:
+def _check_flags(settings: Settings) -> None:
+    check_numbers(settings)
+    if settings.words != PIECES and not settings.do_whole_word_mask:
         raise ValueError(
-            "The vocabulary must hold '[CLS]', '[SEP]' and '[MASK]'. Received one without "
-            f"{missing}."
+            "`--words` says what whole words are, and must go with `--do_whole_word_mask`. "
+            f"Received {settings.words!r} without it."
         )
 
 
@@ -344,8 +326,8 @@ def run(settings: Settings) -> InstanceTable | InstanceCounts | None:
     input_files = find_texts(settings.input_file)
     output_files = _check_output(settings, input_files)
     tokenizer = _open_tokenizer(settings)
-    _check_numbers(settings)
-    _check_vocabulary(tokenizer.vocab)
+    _check_flags(settings)
+    check_vocabulary(tokenizer.vocab)
     logging.info("*** Reading from input files ***")
     for input_file in input_files:
         logging.info("  %s", input_file)
@@ -420,8 +402,8 @@ def _run_pipeline(
 
 def check(settings: Settings, checks: Checks) -> None:
     """Checks what `run` needs."""
-    told = ", ".join(f"--{name}={getattr(settings, name)}" for name in (*_RANGES, "mask_ratios"))
-    checks("flags", _check_numbers, settings, tells=lambda _: told)
+    told = ", ".join(f"--{name}={getattr(settings, name)}" for name in (*RANGES, "mask_ratios"))
+    checks("flags", _check_flags, settings, tells=lambda _: told)
     checks("runner", check_beam, settings, tells=lambda _: settings.runner or "none")
     checks("memory", streaming.find_memory, settings, tells=_tell_memory)
     files = checks("text", find_texts, settings.input_file, tells=describe_files)
@@ -462,7 +444,7 @@ def _tell_memory(memory: int | None) -> str:
 
 def _check_tokenizer(settings: Settings) -> int:
     vocab = _open_tokenizer(settings).vocab
-    _check_vocabulary(vocab)
+    check_vocabulary(vocab)
     return len(vocab)
 
 
@@ -479,7 +461,7 @@ def _describe(settings: Settings, tokenizer: tokenization.FullTokenizer) -> dict
     # The records are the same.
     flags["streaming"] |= settings.runner is not None
     vocabulary = read_file(settings.vocab_file)
-    return making.describe(flags, vocabulary, max(tokenizer.inv_vocab) + 1)
+    return making.describe(flags, vocabulary, max(tokenizer.vocab.values()) + 1)
 
 
 def _draws(settings: Settings) -> Draws:
@@ -488,16 +470,19 @@ def _draws(settings: Settings) -> Draws:
 
 
 def _open_tokenizer(settings: Settings) -> tokenization.FullTokenizer:
-    tokenizer = _load_tokenizer(settings.vocab_file, settings.do_lower_case)
+    kind = SpacedTokenizer if settings.words == SPACES else tokenization.FullTokenizer
+    tokenizer = _load_tokenizer(kind, settings.vocab_file, settings.do_lower_case)
     warn_of_casing(tokenizer.vocab, settings.vocab_file, settings.do_lower_case)
     return tokenizer
 
 
-def _load_tokenizer(vocab_file: str, do_lower_case: bool) -> tokenization.FullTokenizer:
+def _load_tokenizer(
+    kind: type[tokenization.FullTokenizer], vocab_file: str, do_lower_case: bool
+) -> tokenization.FullTokenizer:
     if not is_remote(vocab_file):
-        return tokenization.FullTokenizer(vocab_file, do_lower_case)
+        return kind(vocab_file, do_lower_case)
     with open_file(vocab_file) as lines:
-        return tokenization.FullTokenizer(lines, do_lower_case)
+        return kind(lines, do_lower_case)
 
 
 def main(_: list[str]) -> None:

@@ -332,13 +332,18 @@ def _words(text: str | bytes) -> list[str]:
     """Splits `text` where the original finds whitespace after its cleaning, and at some marks."""
     if not isinstance(text, str):
         text = convert_to_unicode(text)
-    if _SPLITTING_CONTROLS.search(text):
-        text = _SPLITTING_CONTROLS.sub("", text)
     # Without marks, words come back more often. But what surrounds a sigma, marks included, decides
     # on its lower case, as for no other letter.
     if "\N{GREEK CAPITAL LETTER SIGMA}" not in text:
         for mark, apart in _FREQUENT_MARKS:
             text = text.replace(mark, apart)
+    return split_at_spaces(text)
+
+
+def split_at_spaces(text: str) -> list[str]:
+    """Splits `text` where the original finds whitespace after its cleaning."""
+    if _SPLITTING_CONTROLS.search(text):
+        text = _SPLITTING_CONTROLS.sub("", text)
     return text.split()
 
 

@@ -770,6 +770,7 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "random_seed": Case(5, content("out")),
         "dupe_factor": Case(4, lambda o: len(index_of(o).ends)),
         "masked_lm_prob": Case(0.05, content("out")),
+        "words": Case("spaces", content("out"), do_whole_word_mask=True),
         "mask_ratios": Case("0,20,80", content("out")),
         "mask_at_training": Case(True, content("out")),
         "short_seq_prob": Case(1.0, content("out")),

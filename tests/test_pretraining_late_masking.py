@@ -45,7 +45,8 @@ def mask_often(words, count, **changes):
     padded = np.tile(np.pad(ids, (0, 3)), (count, 1))
     lengths = np.full(count, len(ids))
     visits = np.stack([np.arange(count), np.full(count, 5)], axis=1)
-    return ids, Masker(make_masking(**changes), VOCAB).mask(padded, lengths, 7, visits)
+    goes_on = np.zeros(padded.shape, bool)
+    return ids, Masker(make_masking(**changes), VOCAB).mask(padded, lengths, goes_on, 7, visits)
 
 
 @pytest.mark.parametrize(

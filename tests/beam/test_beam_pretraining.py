@@ -67,8 +67,11 @@ def test_records_are_those_of_streaming_for_any_runner(make, text, log, runner, 
     assert told == [each for each in log.messages if each.startswith(("Read ", "Made "))]
 
 
-def test_records_do_not_depend_on_what_is_done_together(make, text, monkeypatch):
-    changes = {"num_shards": None, "dupe_factor": 3, "do_whole_word_mask": True}
+@pytest.mark.parametrize(
+    "changes", [{}, {"words": "spaces", "mask_ratios": "0,20,80"}, {"mask_at_training": True}]
+)
+def test_records_do_not_depend_on_what_is_done_together(make, text, monkeypatch, changes):
+    changes |= {"num_shards": None, "dupe_factor": 3, "do_whole_word_mask": True}
     expected = make(text, **changes)
     monkeypatch.setattr(corpus, "_BATCH", 100)
     monkeypatch.setattr(pipeline, "_PART", 1000)

@@ -12,8 +12,8 @@ from bert.command_line.console import Progress
 from bert.files.paths import LineChunk, file_size, read_chunks
 from bert.files.processes import Workers
 from bert.tasks.pretraining import masking
-from bert.tasks.pretraining.masking import kinds_of_ids
 from bert.tasks.pretraining.pairs import Pair
+from bert.tasks.pretraining.spaced_words import find_kinds
 from bert.text import bulk
 
 _SPECIAL = bytes([masking.SPECIAL])
@@ -107,7 +107,7 @@ def read_corpus(
     bounds = np.concatenate(ends).tolist()
     places = pairwise([*np.concatenate(firsts).tolist(), counts.num_sentences])
     numbers = np.concatenate(ids)
-    kinds = kinds_of_ids(tokenizer.vocab)[numbers].tobytes()
+    kinds = find_kinds(tokenizer)[numbers].tobytes()
     return Corpus(numbers, kinds, [bounds[first : last + 1] for first, last in places]), counts
 
 
@@ -157,7 +157,7 @@ def _tokenize_chunk(tokenizer: Any, chunk: LineChunk) -> tuple[TokenizedLines, i
         texts.append(stripped)
         kinds.append(_BLANK if text and not stripped else _SENTENCE)
     ids, counts = _tokenize(tokenizer, texts)
-    ids = ids.astype(ids_dtype(tokenizer.vocab.values()))
+    ids = ids.astype(ids_dtype(tokenizer.inv_vocab))
     lines = TokenizedLines(ids, counts, np.frombuffer(kinds, np.uint8), num_damaged)
     return lines, chunk.position
 
@@ -196,7 +196,8 @@ class Documents:
     """
 
     def __init__(self, tokenizer: tokenization.FullTokenizer, *, end_with_files: bool) -> None:
-        self._unknown = tokenizer.vocab.get("[UNK]", -1)
+        inv_vocab = tokenizer.inv_vocab
+        self._unknown = [number for number, token in inv_vocab.items() if token == "[UNK]"]
         self._ending = [_BLANK, _FILE] if end_with_files else [_BLANK]
         self.counts = CorpusCounts()
         # Ends of documents so far, how many there were before the last sentence, and the last
@@ -219,7 +220,7 @@ class Documents:
         counts.num_joined += int(((latest == num_ends) & (lines.kinds == _FILE)).sum())
         counts.num_single += int((np.diff(firsts, prepend=self._first) == 1).sum())
         counts.num_damaged += lines.num_damaged
-        counts.num_unknown += int((lines.ids == self._unknown).sum())
+        counts.num_unknown += int(np.isin(lines.ids, self._unknown).sum())
         counts.num_documents += len(firsts)
         counts.num_sentences += len(ends)
         counts.num_tokens += len(lines.ids)

@@ -5,8 +5,9 @@ be drawn by any process, on any machine, in any order, and a document's instance
 """
 
 import dataclasses
+import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,10 +15,54 @@ import numpy as np
 import tokenization
 from bert.tasks.pretraining.corpus import kinds_of
 from bert.tasks.pretraining.instances import Drawn, InstanceTable
-from bert.tasks.pretraining.masking import Masking, generator, kinds_of_ids
+from bert.tasks.pretraining.masking import Masking, generator, parse_ratios
 from bert.tasks.pretraining.pairs import Pair, Plan, draw_plans, finish_pair
+from bert.tasks.pretraining.spaced_words import find_kinds
 
 _KEY_BITS = 64
+
+# [CLS], two [SEP], and a token in each segment.
+_SHORTEST_SEQUENCE = 5
+
+# What the numbers may be at least and, if anything, at most.
+RANGES: Mapping[str, tuple[float, ...]] = {
+    "max_seq_length": (_SHORTEST_SEQUENCE,),
+    "max_predictions_per_seq": (1,),
+    "dupe_factor": (1,),
+    "masked_lm_prob": (0, 1),
+    "short_seq_prob": (0, 1),
+}
+
+
+def check_numbers(values: Any) -> None:
+    """Checks that what a `Draws` has, or flags of the same names, can be.
+
+    Raises:
+      ValueError: naming what cannot.
+    """
+    for name, bounds in RANGES.items():
+        _check_range(name, getattr(values, name), *bounds)
+    parse_ratios(values.mask_ratios)
+
+
+def _check_range(name: str, value: float, low: float, high: float = math.inf) -> None:
+    if not low <= value <= high:
+        most = f" and at most {high}" if high < math.inf else ""
+        raise ValueError(f"`{name}` must be at least {low}{most}. Received {value}.")
+
+
+def check_vocabulary(vocab: Mapping[str, int]) -> None:
+    """Checks that a vocabulary has what instances are made of.
+
+    Raises:
+      ValueError: naming what it lacks.
+    """
+    missing = [token for token in ("[CLS]", "[SEP]", "[MASK]") if token not in vocab]
+    if missing:
+        raise ValueError(
+            "The vocabulary must hold '[CLS]', '[SEP]' and '[MASK]'. Received one without "
+            f"{missing}."
+        )
 
 
 class Seed(NamedTuple):
@@ -115,7 +160,7 @@ class Builder:
     def __init__(self, draws: Draws, tokenizer: tokenization.FullTokenizer) -> None:
         self._draws = draws
         self._tokenizer = tokenizer
-        self._kinds = kinds_of_ids(tokenizer.vocab)
+        self._kinds = find_kinds(tokenizer)
         self.begin()
 
     def begin(self) -> None:

@@ -19,8 +19,9 @@ import tokenization
 from bert.command_line.console import Progress
 from bert.files.records import encode_examples, write_records
 from bert.tasks.pretraining.corpus import ids_dtype
-from bert.tasks.pretraining.masking import ITSELF, words_of
+from bert.tasks.pretraining.masking import GOES_ON, ITSELF, words_of
 from bert.tasks.pretraining.pairs import Pair
+from bert.tasks.pretraining.spaced_words import offset_of
 
 # Instances whose records are encoded together.
 BATCH = 1024
@@ -92,6 +93,7 @@ class InstanceTable(Sequence[TrainingInstance]):
         self._largest = (1 << 8 * self._dtype.itemsize) - 1
         self._row = struct.Struct(f"{self._width}{self._dtype.char}")
         self._words = words_of(tokenizer.vocab)
+        self._offset = offset_of(tokenizer)
         self._places = np.arange(max_seq_length)
         self._numbers = bytearray()
         self._order = array.array("Q")
@@ -172,20 +174,26 @@ class InstanceTable(Sequence[TrainingInstance]):
         rows = self._rows(start, stop)
         counts = rows[:, : self.NUM_COUNTS, None].astype(np.int64)  # [B, NUM_COUNTS, 1]
         inside = self._places < counts[:, self.LENGTH]
+        tokens, labels = rows[:, self._tokens], rows[:, self._labels]
+        goes_on = {}
+        most = labels.shape[1]
+        if self._offset:
+            goes_on = {} if most else {GOES_ON: tokens >= self._offset}
+            tokens, labels = tokens % self._offset, labels % self._offset
         features = {
-            "input_ids": rows[:, self._tokens],
+            **goes_on,
+            "input_ids": tokens,
             "input_mask": inside,
             "segment_ids": inside & (self._places >= counts[:, self.FIRST_LENGTH]),
             "next_sentence_labels": counts[:, self.IS_RANDOM_NEXT],
         }
-        most = self._labels.stop - self._labels.start
         if not most:
             return features
         masked = np.arange(most) < counts[:, self.NUM_MASKED]
         return {
             **features,
             "masked_lm_positions": rows[:, self._positions],
-            "masked_lm_ids": rows[:, self._labels],
+            "masked_lm_ids": labels,
             "masked_lm_weights": masked.astype(np.float32),
         }
 

@@ -19,6 +19,7 @@ from bert.tasks.pretraining.masking import (
     kinds_of_ids,
     words_of,
 )
+from bert.tasks.pretraining.spaced_words import PIECES, SPACES, place_in_words
 
 # What records hold beside plain ids where they are masked already.
 MASKS = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
@@ -31,17 +32,26 @@ class LateMasking(Masking):
     Attributes:
       random_seed: That of their making, which seeds the masks of evaluations, so that these are the
         same for all models.
+      words: What is a word, where whole ones are masked.
     """
 
     random_seed: int = dataclasses.field(compare=False)
+    words: str = PIECES
+
+    @property
+    def has_words(self) -> bool:
+        """Whether records tell which tokens go on with a word."""
+        return self.words == SPACES
 
     @classmethod
     def of(cls, flags: Mapping[str, Any]) -> "LateMasking":
         """Returns that of records that were made with some flags."""
-        return cls(**{field.name: flags[field.name] for field in dataclasses.fields(cls)})
+        names = [field.name for field in dataclasses.fields(cls)]
+        return cls(**{name: flags[name] for name in names if name in flags})
 
     def __str__(self) -> str:
         units = "whole words" if self.do_whole_word_mask else "single tokens"
+        units += " between spaces" * self.has_words
         return (
             f"{100 * self.masked_lm_prob:g} % of the tokens, {self.max_predictions_per_seq} at "
             f"most, {units}, {self.ratios}"
@@ -63,13 +73,19 @@ class Masker:
         self._words = words_of(vocab)
 
     def mask(
-        self, ids: np.ndarray, lengths: np.ndarray, seed: int, visits: np.ndarray
+        self,
+        ids: np.ndarray,
+        lengths: np.ndarray,
+        goes_on: np.ndarray,
+        seed: int,
+        visits: np.ndarray,
     ) -> tuple[np.ndarray, ...]:
         """Returns the ids with masks, and what they hide.
 
         Args:
           ids: int32 [B, S].
           lengths: Tokens of each record, padding apart, [B].
+          goes_on: Whether each token goes on with a word, bool [B, S], where records tell that.
           seed: Of all draws.
           visits: For each record, the pass over all in which it is read, and its number: [B, 2].
 
@@ -78,6 +94,8 @@ class Masker:
           ids that stood there, int32 [B, P], and 1 for each, float32 [B, P].
         """
         kinds = self._kinds[ids]
+        if self.masking.has_words:
+            kinds = place_in_words(kinds, goes_on)
         drawn = [
             self.masking.draw(
                 row[:length].tobytes(), self._num_words, generator(seed, *visit), sparing=True

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert.tasks.pretraining.late_masking import MASKS, Masker
+from bert.tasks.pretraining.masking import GOES_ON
 from bert.training.batches import Batches, Feature, Records
 
 Tensor = Any
@@ -55,6 +56,9 @@ class MaskedBatches(Batches):
         shuffle_block: int = 0,
         masker: Masker,
     ) -> None:
+        if masker.masking.has_words:
+            length = features["input_ids"].length
+            features = {**features, GOES_ON: Feature(length, "--max_seq_length", 2, "a mask")}
         super().__init__(records, features, batch_size, seed, shuffle_block=shuffle_block)
         self.masker = masker
 
@@ -62,6 +66,7 @@ class MaskedBatches(Batches):
     def signature(self) -> dict[str, tf.TensorSpec]:
         """The shapes and dtypes of a batch."""
         specs = super().signature
+        specs.pop(GOES_ON, None)
         size = specs["input_ids"].shape[0]
         return specs | mask_specs(size, self.masker.masking.max_predictions_per_seq)
 
@@ -69,17 +74,19 @@ class MaskedBatches(Batches):
         """Returns a batch with masks."""
         ids = batch["input_ids"]
         lengths = tf.reduce_sum(batch["input_mask"], axis=1)
+        goes_on = batch.pop(GOES_ON, tf.zeros([0]))
         specs = mask_specs(None, self.masker.masking.max_predictions_per_seq)
         dtypes = [ids.dtype, *(spec.dtype for spec in specs.values())]
-        masked, *hidden = tf.numpy_function(self._mask, [ids, lengths, visits], dtypes)
+        masked, *hidden = tf.numpy_function(self._mask, [ids, lengths, goes_on, visits], dtypes)
         shapes = [spec.shape for spec in specs.values()]
         shaped = dict(zip(specs, map(tf.ensure_shape, hidden, shapes), strict=True))
         return {**batch, "input_ids": tf.ensure_shape(masked, ids.shape), **shaped}
 
     def _mask(
-        self, ids: np.ndarray, lengths: np.ndarray, visits: np.ndarray
+        self, ids: np.ndarray, lengths: np.ndarray, goes_on: np.ndarray, visits: np.ndarray
     ) -> tuple[np.ndarray, ...]:
-        if self.seed is None:
-            return self.masker.mask(ids, lengths, self.masker.masking.random_seed, visits)
-        # Of training, the passes count from 1, so that none is that of an evaluation.
-        return self.masker.mask(ids, lengths, self.seed, visits + np.array([1, 0]))
+        seed = self.masker.masking.random_seed
+        if self.seed is not None:
+            # Of training, the passes count from 1, so that none is that of an evaluation.
+            seed, visits = self.seed, visits + np.array([1, 0])
+        return self.masker.mask(ids, lengths, goes_on, seed, visits)

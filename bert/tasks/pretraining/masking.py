@@ -15,6 +15,10 @@ import numpy as np
 # go on with one.
 SPECIAL, FIRST, FOLLOWING = range(3)
 
+# What records without masks hold beside ids where words are not told by these: whether each token
+# goes on with the word before it.
+GOES_ON = "goes_on"
+
 # What may come in a token's place, beside a random word, which is a number from 0.
 MASK, ITSELF = -1, -2
 

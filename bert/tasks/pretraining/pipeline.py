@@ -104,7 +104,7 @@ class Job:
     @functools.cached_property
     def dtype(self) -> np.dtype:
         """The type of ids."""
-        return ids_dtype(self.tokenizer.vocab.values())
+        return ids_dtype(self.tokenizer.inv_vocab)
 
     @functools.cached_property
     def builder(self) -> Builder:

@@ -172,7 +172,7 @@ def make_records(
     """
     with (
         scratch_folder(output_files[0], FILES) as folder,
-        Spill(folder, ids_dtype(tokenizer.vocab.values())) as spill,
+        Spill(folder, ids_dtype(tokenizer.inv_vocab)) as spill,
     ):
         counts = _tokenize(input_files, tokenizer, spill, num_workers)
         describe_corpus(counts)
