@@ -285,7 +285,7 @@ class FullTokenizer(Watched):
     def _tokenize_parts(self, text: str | bytes) -> list[str]:
         """Tokenizes what lies between the added tokens."""
         pieces: list[str] = []
-        for part, token in self._cut(convert_to_unicode(text)):
+        for part, token in self.cut(convert_to_unicode(text)):
             if token is not None:
                 pieces.append(token.content)
             elif self._pieces is not None and not self._is_unstable(part):
@@ -307,7 +307,7 @@ class FullTokenizer(Watched):
         strips = self.basic_tokenizer.strips_accents
         return bool(is_clean and strips and not unicodedata.is_normalized("NFD", part))
 
-    def _cut(self, text: str) -> Iterator[tuple[str, AddedToken | None]]:
+    def cut(self, text: str) -> Iterator[tuple[str, AddedToken | None]]:
         """Yields the parts of a text, with the added token that each is, if it is one."""
         if self._finders is None:
             yield text, None

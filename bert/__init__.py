@@ -27,6 +27,7 @@ SCRIPTS = (
     "create_pretraining_data",
     "run_pretraining",
     "fill_mask",
+    "inspect_text",
     "create_vocab",
     "extend_vocab",
     "run_classifier",

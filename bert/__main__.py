@@ -12,8 +12,9 @@ from pathlib import Path
 
 from bert import SCRIPTS
 
-# What is no script of its own, for nobody types it without `bert`.
-_COMMANDS = {"launch": "bert.workers.launch"}
+# What is no script of its own, for nobody types it without `bert`; and a script that must not be
+# called what it does, which is the name of a module of Python.
+_COMMANDS = {"launch": "bert.workers.launch", "inspect": "inspect_text"}
 
 _USAGE = """\
 usage: bert <script> [--flag=value ...]
@@ -38,7 +39,7 @@ def main() -> None:
 
 def _lines() -> list[str]:
     """Returns a line for each script: its name, and the first of what it says of itself."""
-    modules = {script: script for script in SCRIPTS} | _COMMANDS
+    modules = {each: each for each in SCRIPTS if each not in _COMMANDS.values()} | _COMMANDS
     width = max(map(len, modules))
     return [f"{name:{width}}  {_first_sentence(module)}" for name, module in modules.items()]
 

@@ -202,6 +202,7 @@ class PretrainedModel(Encoding):
       tokenizer: That of the model.
       model: A Keras model of `input_ids`, `input_mask` and `segment_ids`, int32 [B, S], with
         `sequence_output` [B, S, H] and `pooled_output` [B, H].
+      masked: The same under the heads of pre-training; None without the masked-LM head.
     """
 
     def __init__(
@@ -209,12 +210,12 @@ class PretrainedModel(Encoding):
     ) -> None:
         self.config = folder.config
         self.batch_size = batch_size
-        self._masked: MaskedModel | None = None
+        self.masked: MaskedModel | None = None
         has_head = any(name.startswith(HEAD) for name in folder.stored.shapes)
         if has_head and not self.config.is_decoder:
-            self._masked = load_masked_model(folder, batch_size, precision)
-            self.tokenizer = self._masked.tokenizer
-            bert = self._masked.model.get_layer("bert")
+            self.masked = load_masked_model(folder, batch_size, precision)
+            self.tokenizer = self.masked.tokenizer
+            bert = self.masked.model.get_layer("bert")
         else:
             folder.stored.check_fit(self.config)
             self.tokenizer = folder.load_tokenizer()
@@ -223,13 +224,13 @@ class PretrainedModel(Encoding):
         encoded = bert(inputs)
         names = ("sequence_output", "pooled_output")
         self.model = keras.Model(inputs, {name: encoded[name] for name in names})
-        if self._masked is None:
+        if self.masked is None:
             folder.stored.assign(self.model.weights)
 
     @property
     def fills_masks(self) -> bool:
         """Whether there is a masked-LM head, for `fill_mask` and `score`."""
-        return self._masked is not None
+        return self.masked is not None
 
     def fill_mask(self, texts: Sequence[Text], top_k: int = 5) -> list[list[list[Guess]]]:
         """Returns for each text, for each [MASK] in it, the best tokens.
@@ -260,12 +261,12 @@ class PretrainedModel(Encoding):
 
     def _head(self) -> MaskedModel:
         check_sides(self.config)
-        if self._masked is None:
+        if self.masked is None:
             raise ValueError(
                 f"The model must have the masked-LM head of pre-training, {HEAD}*, to tell tokens. "
                 "It has an encoder alone; `encode` works."
             )
-        return self._masked
+        return self.masked
 
 
 def _read(masked: MaskedModel, texts: Sequence[Text]) -> list[MaskedText]:

@@ -658,6 +658,11 @@ def prediction_world(folder: Path) -> dict[str, Any]:
     }
 
 
+def inspection_world(folder: Path) -> dict[str, Any]:
+    shutil.copytree(trained_models(), folder, dirs_exist_ok=True)
+    return {"model_dir": str(folder / "model/out"), "output_file": str(folder / "out")}
+
+
 def untold(folder: Path) -> str:
     """Returns a Hugging Face folder of the model, without what this project says of it."""
     script = importlib.import_module("convert_checkpoint")
@@ -814,6 +819,25 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "score": Case(True, error, fails=True),
         "next_sentence": Case(True, error, fails=True),
         "batch_size": Case(1, work),
+    },
+    "inspect_text": {
+        "check": CHECK,
+        "overwrite": OVERWRITE,
+        "model_dir": Case(file_in("other_model/out"), content("out")),
+        "output_file": Case(elsewhere, lambda o: (o.folder / "elsewhere").exists()),
+        "text_b": Case("b", content("out"), model_dir=str(GOLDEN), do_lower_case=True),
+        "top_k": Case(2, content("out"), model_dir=str(GOLDEN), do_lower_case=True),
+        "precision": Case("mixed_bfloat16", content("out")),
+        "bert_config_file": Case(
+            lambda folder: another_activation(folder / "model"), content("out")
+        ),
+        "vocab_file": Case(lambda folder: other_vocabulary(folder / "model"), content("out")),
+        "do_lower_case": Case(False, error, fails=True, model_dir=untold),
+        "architecture": Case("BertForQuestionAnswering", error, fails=True, model_dir=untold),
+        "task_name": Case("cola", content("out"), model_dir=untold),
+        "labels": Case("one", error, fails=True, model_dir=untold),
+        "is_pair": Case(True, content("out"), model_dir=untold),
+        "max_seq_length": Case(5, error, fails=True),
     },
     "create_vocab": {
         "check": CHECK,
@@ -1041,6 +1065,7 @@ WORLDS: Mapping[str, Callable[[Path], dict[str, Any]]] = {
     "create_pretraining_data": records_world,
     "run_pretraining": pretraining_world,
     "fill_mask": fill_world,
+    "inspect_text": inspection_world,
     "create_vocab": vocabulary_world,
     "extend_vocab": extension_world,
     "run_classifier": classifier_world,
@@ -1068,6 +1093,7 @@ RUN: Mapping[str, Callable[[Any, Any, Path], Any]] = {
         **{name: value for name, value in vars(settings).items() if name != "check"}
     ),
     "fill_mask": lambda script, settings, _: script.run(settings, ()),
+    "inspect_text": lambda script, settings, _: script.run(settings, ["Red a b [MASK]"]),
     "serve": ask_server,
     "run_classifier_with_tfhub": run_with_module,
 }
@@ -1199,6 +1225,7 @@ def test_what_fine_tuning_scripts_share_is_tried_with_one_of_them():
 
 # Each of their cases trains or loads a model, which takes some minutes in all.
 _MANY = (
+    "inspect_text",
     "predict",
     "run_classifier",
     "run_classifier_with_tfhub",

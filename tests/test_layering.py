@@ -23,14 +23,14 @@ FLOORS = (
     {"bert.tasks"},
     {"bert.kinds", "bert.exported"},
     {"bert.loaded"},
-    {"bert.serving", "bert.batch"},
+    {"bert.serving", "bert.batch", "bert.inspection"},
     {"bert.original"},
 )
 SCRIPTS = {
     *("convert_checkpoint", "create_pretraining_data", "create_vocab", "extend_vocab"),
     *("extract_features", "fill_mask", "neighbours", "predict", "run_classifier"),
     *("run_classifier_with_tfhub", "run_ner", "run_pretraining", "run_squad", "run_swag"),
-    *("join_shards", "serve", "split_sentences"),
+    *("inspect_text", "join_shards", "serve", "split_sentences"),
 }
 # The original's script imported the other one, too.
 SCRIPT_ON_SCRIPT = ("run_classifier_with_tfhub", "run_classifier")

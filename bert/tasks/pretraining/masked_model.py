@@ -196,6 +196,24 @@ class MaskedModel:
                 ]
         return guesses
 
+    def fill_by_layer(self, text: Text, top_k: int = 5) -> list[list[list[Guess]]]:
+        """Returns for each [MASK] of a text that has one, for each layer, the best tokens.
+
+        The masked-LM head reads each layer's output as though it was the last one's; the first
+        that it reads are the embeddings, below all layers.
+        """
+        named = {"input_ids": text.input_ids, "segment_ids": text.segment_ids}
+        inputs = {name: np.array([values], np.int32) for name, values in named.items()}
+        encoded = self.model.get_layer("bert")(inputs)
+        outputs = [encoded["embedding_output"], *encoded["encoder_layers"]]
+        masked = tf.stack([tf.gather(each[0], text.masks()) for each in outputs])  # [L + 1, P, H]
+        head = self.model.get_layer("cls").predictions
+        logits = head(masked, encoded["embedding_table"])  # [L + 1, P, V]
+        best = tf.math.top_k(tf.nn.softmax(logits), min(top_k, self.config.vocab_size))
+        layers = zip(best.values.numpy().tolist(), best.indices.numpy().tolist(), strict=True)
+        found = [list(map(self._guesses, *layer)) for layer in layers]
+        return [list(each) for each in zip(*found, strict=True)]
+
     def _guesses(self, probabilities: Sequence[float], ids: Sequence[int]) -> list[Guess]:
         names = self.tokenizer.inv_vocab
         # A table of embeddings may have more rows than the vocabulary has tokens.

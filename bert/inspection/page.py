@@ -1,0 +1,76 @@
+"""An inspection as a page: one file, which asks nobody for anything."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from bert.files.durable import replace_files
+from bert.files.paths import open_file
+from bert.inspection.look import GOALS, Inspection, find_goals
+from bert.inspection.printed import layer_names, visible
+from bert.reports.page import fill_page, read_part
+from bert.reports.sections import to_json
+
+# What the beginning of such a page has, and no other file.
+_SIGN = b'<meta name="generator" content="bert inspect">'
+
+
+def write_inspection(path: str, inspection: Inspection) -> None:
+    """Writes the page of an inspection, which appears when it is whole."""
+    with replace_files([path]) as (file,):
+        # A lone surrogate becomes the escape that JSON has for it.
+        file.write(format_page(inspection).encode(errors="backslashreplace"))
+
+
+def is_inspection(path: str) -> bool:
+    """Returns whether a file is the page of an inspection."""
+    with open_file(path, "rb") as file:
+        return _SIGN in file.read(1024)
+
+
+def format_page(inspection: Inspection) -> str:
+    """Returns the page of an inspection, as HTML."""
+    parts = {name: read_part(f"page.{name}", __package__) for name in ("html", "css", "js")}
+    # In the look of the reports.
+    style = read_part("page.css") + parts["css"]
+    title = " ||| ".join(filter(None, inspection.reading.texts))
+    return fill_page(parts["html"], style, parts["js"], visible(title), make_content(inspection))
+
+
+def make_content(inspection: Inspection) -> dict[str, Any]:
+    """Returns what page.js reads: attention in thousandths, rows one behind the other."""
+    reading = inspection.reading
+    attention = np.rint(inspection.attention * 1000).astype(int)
+    layers, heads, length, _ = attention.shape
+    words = [
+        {**dataclasses.asdict(word), "typed": visible(word.typed), "cleaned": visible(word.cleaned)}
+        for word in reading.words
+    ]
+    masks = [
+        {
+            "position": position,
+            "layers": [[[g.token, g.probability] for g in each] for each in found],
+        }
+        for position, found in inspection.masks.items()
+    ]
+    told = {
+        "texts": [visible(text) for text in reading.texts if text],
+        "facts": inspection.facts,
+        "words": words,
+        "tokens": reading.tokens,
+        "ids": reading.input_ids,
+        "segments": reading.segment_ids,
+        "unknown": reading.unknown,
+        "is_next": inspection.is_next,
+        "answer": inspection.answer,
+        "masks": masks,
+        "notes": inspection.notes,
+        "layers": layer_names(int(inspection.facts["layers"])),
+        "goals": {
+            "names": GOALS,
+            "shares": find_goals(inspection.attention, reading.tokens).tolist(),
+        },
+    }
+    rows = attention.reshape(layers, heads, length * length).tolist()
+    return {**to_json(told), "attention": rows}

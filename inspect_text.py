@@ -1,0 +1,145 @@
+r"""Shows what goes on within a model that reads a text: pieces, attention, guesses layer by layer.
+
+    bert inspect "He opened the [MASK]." --model_dir=my_bert
+    python inspect_text.py "He opened the [MASK]." --model_dir=my_bert --text_b="He went in."
+
+It is told in lines, and drawn on a page for a browser, inspect.html: how the text was cleaned and
+cut into pieces; to which tokens each one attends, in every layer and head; what each layer would
+put at a [MASK]; how likely the second text follows the first; the answer of a fine-tuned model.
+"""
+
+import dataclasses
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from absl import flags, logging
+
+from bert.command_line import flags as common_flags
+from bert.command_line.checks import Checks, start
+from bert.command_line.console import run_script
+from bert.command_line.flags import REQUIRED, flag
+from bert.command_line.settings import OutputSettings
+from bert.files.outputs import check_outputs
+from bert.weights.told import AskedSettings
+
+if TYPE_CHECKING:
+    from bert.inspection.look import Inspection, Reading
+    from bert.loaded import LoadedModel, PretrainedModel
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(AskedSettings, OutputSettings):
+    """The flags of this script, by name."""
+
+    model_dir: str = flag(
+        REQUIRED,
+        "The model: the --output_dir of a script, a checkpoint of the original, a Hugging Face "
+        "folder, or the name of one on the hub, owner/model.",
+        group="model",
+    )
+    text_b: str | None = flag(
+        None,
+        "The second text, such as the next sentence, or the passage in which to look for the "
+        "answer to a question.",
+    )
+    top_k: int = flag(5, "Tokens to show for each [MASK], the best ones.", low=1, group="output")
+    output_file: str = flag(
+        "inspect.html",
+        "The page to write, which replaces an older such page; empty for none.",
+        group="output",
+    )
+
+    def may_replace(self, path: str) -> bool:
+        """Returns whether the file that is there may go: where it is such a page, it may."""
+        from bert.inspection.page import is_inspection
+
+        return self.overwrite or is_inspection(path)
+
+
+def define_flags() -> None:
+    """Defines the flags, which may also follow the text."""
+    flags.FLAGS.set_gnu_getopt()
+    common_flags.define(Settings)
+
+
+def run(settings: Settings, texts: Sequence[str]) -> "Inspection":
+    """Prints what goes on within the model, writes the page, and returns what is on it.
+
+    Args:
+      settings: The flags.
+      texts: That of the command line, at most one; where there is none, standard input has it.
+
+    Raises:
+      ValueError: where the settings, the text and the model do not fit.
+    """
+    from bert.command_line import quiet_import  # noqa: F401
+    from bert.inspection.look import look
+    from bert.inspection.page import write_inspection
+    from bert.inspection.printed import format_inspection
+    from bert.training.devices import tell_gpus
+
+    text = _find_text(texts)
+    _check_output(settings)
+    tell_gpus()
+    model = _open(settings)
+    text = sys.stdin.read().strip() if text is None else text
+    inspection = look(model, _read(settings, text, model), settings.top_k)
+    encoding = sys.stdout.encoding or "utf-8"
+    print(format_inspection(inspection).encode(encoding, "backslashreplace").decode(encoding))
+    if settings.output_file:
+        write_inspection(settings.output_file, inspection)
+        logging.info("Wrote %s, to look at in a browser.", settings.output_file)
+    return inspection
+
+
+def check(settings: Settings, checks: Checks, texts: Sequence[str] = ()) -> None:
+    """Checks what `run` needs."""
+    text = checks("text", _find_text, texts, tells=lambda each: each or "standard input")
+    output = settings.output_file
+    checks("output file", _check_output, settings, tells=lambda _: output or "none")
+    model = checks("model", _open, settings, tells=lambda _: settings.model_dir)
+    if text is not None:
+        checks("tokens", _read, settings, text, model, tells=lambda each: str(len(each.tokens)))
+
+
+def _find_text(texts: Sequence[str]) -> str | None:
+    if len(texts) > 1:
+        raise ValueError(
+            f"There must be one text, in quotes. Received {list(texts)}. A second one goes into "
+            "`--text_b`."
+        )
+    return texts[0] if texts else None
+
+
+def _check_output(settings: Settings) -> None:
+    if settings.output_file:
+        check_outputs([settings.output_file], [], "output_file", settings.may_replace)
+
+
+def _open(settings: Settings) -> "LoadedModel | PretrainedModel":
+    from bert.command_line import quiet_import  # noqa: F401
+    from bert.inspection.look import open_inspected
+
+    return open_inspected(settings.model_dir, settings.precision, **settings.given)
+
+
+def _read(settings: Settings, text: str, model: "LoadedModel | PretrainedModel") -> "Reading":
+    from bert.inspection.look import read
+
+    return read(model, (text, settings.text_b or ""), settings.max_seq_length)
+
+
+def main(arguments: list[str]) -> None:
+    """Runs the script on its flags and text."""
+    texts = arguments[1:]
+    start(
+        common_flags.read_settings(Settings),
+        lambda settings: run(settings, texts),
+        lambda settings, checks: check(settings, checks, texts),
+    )
+
+
+if __name__ == "__main__":
+    define_flags()
+    run_script(main, takes_arguments=True)
