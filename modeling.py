@@ -57,6 +57,8 @@ _SIZES = (
     "max_position_embeddings",
     "type_vocab_size",
 )
+# What stands between the embeddings and the outputs.
+ENCODER_TYPES = ("transformer", "word_vectors")
 
 
 @dataclasses.dataclass
@@ -80,6 +82,9 @@ class BertConfig:
       initializer_range: Standard deviation of the truncated normal initializer.
       is_decoder: Whether a token attends to itself and those before it alone, as GPT's do (paper,
         section 5.1, "LTR"). Departs: the original has none such.
+      encoder_type: One of `ENCODER_TYPES`. Of "word_vectors", as before BERT (paper, section 2.1),
+        there is nothing but a table with a vector for each whole word; L is 0 then. Departs: the
+        original has Transformers alone.
     """
 
     vocab_size: int
@@ -94,6 +99,12 @@ class BertConfig:
     type_vocab_size: int = 16
     initializer_range: float = 0.02
     is_decoder: bool = False
+    encoder_type: str = "transformer"
+
+    @property
+    def is_word_vectors(self) -> bool:
+        """Whether there is a table of words, and no Transformer."""
+        return self.encoder_type == "word_vectors"
 
     @classmethod
     def from_dict(cls, json_object: Mapping[str, Any]) -> "BertConfig":
@@ -155,7 +166,8 @@ class BertConfig:
             )
         for name in _SIZES:
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            least = 0 if (name, self.is_word_vectors) == ("num_hidden_layers", True) else 1
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise ValueError(f"`{name}` must be a positive integer. Received {value!r}.")
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
             if not _is_number(getattr(self, name)) or not 0 <= getattr(self, name) < 1:
@@ -166,6 +178,7 @@ class BertConfig:
             )
         if not isinstance(self.is_decoder, bool):
             raise ValueError(f"`is_decoder` must be true or false. Received {self.is_decoder!r}.")
+        self._check_encoder_type()
         if self.hidden_size % self.num_attention_heads:
             raise ValueError(
                 "`hidden_size` must be a multiple of `num_attention_heads`. Received "
@@ -176,15 +189,24 @@ class BertConfig:
             self.hidden_act if isinstance(self.hidden_act, str) else str(self.hidden_act)
         )
 
+    def _check_encoder_type(self) -> None:
+        if self.encoder_type not in ENCODER_TYPES:
+            raise ValueError(
+                f"`encoder_type` must be one of {list(ENCODER_TYPES)}. Received "
+                f"{self.encoder_type!r}."
+            )
+
     def to_dict(self) -> dict[str, Any]:
         """Returns the fields by name, and what else was set.
 
-        Those of a BERT are the original's: `is_decoder` is left out where it is not one.
+        Those of a BERT are the original's: where `is_decoder` and `encoder_type` are as by default,
+        they are left out.
         """
         values = copy.deepcopy(vars(self))
-        if not self.is_decoder:
-            # One that was pickled before there were any has none.
-            values.pop("is_decoder", None)
+        for name in ("is_decoder", "encoder_type"):
+            if getattr(self, name) == getattr(BertConfig, name):
+                # One that was pickled before there were any has none.
+                values.pop(name, None)
         return values
 
     def to_json_string(self) -> str:
@@ -790,6 +812,12 @@ class BertModel(ConfiguredLayer):
             raise ValueError(
                 "`is_training` and `input_ids` must be given together, or neither. Received "
                 f"{is_training!r} and {input_ids!r}."
+            )
+        if config.is_word_vectors:
+            raise ValueError(
+                "The model must have a Transformer. The `encoder_type` in its configuration is "
+                "'word_vectors', from `run_ner.py --word_vectors`: that script and predict.py take "
+                "such a model."
             )
         # What becomes of the given one is no concern of the model.
         config = copy.deepcopy(config)

@@ -5,11 +5,13 @@ r"""Shows what is near: the nearest sentences to a sentence, the nearest words t
     python neighbours.py --init_checkpoint=my_bert --word=bank,river
     python neighbours.py --init_checkpoint=my_bert --input_file=sentences.txt \
       --word=bank --context="He sat on the bank of the river."
+    python neighbours.py --word_vectors=vectors.txt --word=bank,river
 
 Near is the cosine between vectors. Those of sentences are what the encoder makes of them, as
 extract_features.py writes them; a file of its may be given in place of the sentences. A word alone
 has the vector of the embedding table, which is the same wherever it stands; with --context, it has
-what the encoder makes of it there, and its neighbours are words of the file, where they stand.
+what the encoder makes of it there, and its neighbours are words of the file, where they stand. With
+--word_vectors, words have those of create_word_vectors.py, word2vec or GloVe, in place of a BERT's.
 """
 
 import dataclasses
@@ -23,7 +25,7 @@ from absl import logging
 from bert.command_line import flags as common_flags
 from bert.command_line.checks import Checks, start
 from bert.command_line.console import run_script
-from bert.command_line.flags import REQUIRED, flag
+from bert.command_line.flags import flag
 from bert.command_line.settings import (
     ModelSettings,
     OutputSettings,
@@ -33,6 +35,7 @@ from bert.command_line.settings import (
 from bert.files.outputs import check_outputs, open_output
 from bert.files.tables import clean_line, describe_files, find_texts
 from bert.files.texts import Texts
+from bert.files.word_vectors import WordVectors, read_word_vectors
 from bert.tasks.layers import COMBINATIONS, parse_layers
 
 if TYPE_CHECKING:
@@ -51,10 +54,16 @@ class Settings(
 ):
     """The flags of this script, by name."""
 
-    init_checkpoint: str = flag(
-        REQUIRED,
+    init_checkpoint: str | None = flag(
+        None,
         "The model, pre-trained or fine-tuned: a checkpoint's prefix (.../bert_model.ckpt), its "
         ".index file or its folder, which may also be that of a Hugging Face model.",
+        group="model",
+    )
+    word_vectors: str | None = flag(
+        None,
+        "In place of a model, a text file of word2vec or GloVe, such as create_word_vectors.py "
+        "writes, for a --word.",
         group="model",
     )
     input_file: str | None = flag(
@@ -131,10 +140,11 @@ def run(settings: Settings) -> int:
     from bert.weights.folder import ModelFolder
 
     files = _find_input(settings)
-    folder = ModelFolder.of(settings)
-    _check_model(settings, folder)
+    folder = None if settings.word_vectors else ModelFolder.of(settings)
+    if folder:
+        _check_model(settings, folder)
+        tell_gpus()
     _check_output(settings, files, folder)
-    tell_gpus()
     with open_output(settings.output_file) as output:
         space = _open_space(settings, files, folder)
         logging.info("Looking among %d vectors.", len(space.texts))
@@ -158,10 +168,14 @@ def check(settings: Settings, checks: Checks) -> None:
     from bert.weights.checks import check_model, check_vocabulary
 
     files = checks("text", _find_input, settings, tells=_describe)
+    output = settings.output_file
+    if settings.word_vectors:
+        checks("output file", _check_output, settings, files, None, tells=lambda _: output)
+        checks("word vectors", read_word_vectors, settings.word_vectors, tells=_describe_vectors)
+        return
     folder, config = check_model(checks, settings)
     check_vocabulary(checks, settings, folder, config)
     checks("weights", _check_model, settings, folder, tells=lambda _: "fit the configuration")
-    output = settings.output_file
     checks("output file", _check_output, settings, files, folder, tells=lambda _: output)
 
 
@@ -169,8 +183,13 @@ def _describe(files: Sequence[str]) -> str:
     return describe_files(files) if files else "the words of the vocabulary"
 
 
+def _describe_vectors(vectors: WordVectors) -> str:
+    return f"{len(vectors.words):,} words, {vectors.values.shape[1]} values each"
+
+
 def _find_input(settings: Settings) -> list[str]:
     """Returns the files to look in, none where a word is looked for in the vocabulary."""
+    _check_source(settings)
     alone = settings.word is not None and settings.context is None
     if settings.context is not None and settings.word is None:
         raise ValueError(
@@ -203,6 +222,21 @@ def _find_input(settings: Settings) -> list[str]:
     return files
 
 
+def _check_source(settings: Settings) -> None:
+    """Checks that there is a model, or word vectors for words alone."""
+    vectors, model = settings.word_vectors, settings.init_checkpoint
+    if (vectors is None) == (model is None):
+        raise ValueError(
+            "`--init_checkpoint` must name a model, or `--word_vectors` a file in its place. "
+            f"Received {'both' if vectors else 'neither'}."
+        )
+    if vectors and (settings.word is None or settings.context is not None):
+        raise ValueError(
+            "`--word_vectors` must go with a `--word` without `--context`: each word has one "
+            "vector, wherever it stands."
+        )
+
+
 def _is_archive(files: Sequence[str]) -> bool:
     return any(path.endswith(_ARCHIVE) for path in files)
 
@@ -218,17 +252,20 @@ def _check_model(settings: Settings, folder: "ModelFolder") -> None:
         )
 
 
-def _check_output(settings: Settings, files: Sequence[str], folder: "ModelFolder") -> None:
+def _check_output(settings: Settings, files: Sequence[str], folder: "ModelFolder | None") -> None:
     if settings.output_file != "-":
-        inputs = [*files, *folder.files]
+        inputs = [*files, *(folder.files if folder else [settings.word_vectors or ""])]
         check_outputs([settings.output_file], inputs, "output_file", settings.may_replace)
 
 
-def _open_space(settings: Settings, files: Sequence[str], folder: "ModelFolder") -> "Space":
+def _open_space(settings: Settings, files: Sequence[str], folder: "ModelFolder | None") -> "Space":
     from bert.tasks import neighbours
     from bert.tasks.encoding import TextEncoder
 
     center = settings.center
+    if folder is None:
+        assert settings.word_vectors
+        return neighbours.vectors_space(read_word_vectors(settings.word_vectors), center=center)
     if not files:
         return neighbours.table_space(folder.stored, folder.load_tokenizer(), center=center)
     encoder = TextEncoder.load(folder, settings.batch_size)

@@ -9,6 +9,8 @@ unless --do_lower_case is given.
 """
 
 import dataclasses
+import os
+import tempfile
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -16,7 +18,7 @@ from absl import flags
 
 import tokenization
 from bert.command_line import flags as common_flags
-from bert.command_line.checks import Checks, start
+from bert.command_line.checks import FAILED, Checks, start
 from bert.command_line.console import run_script
 from bert.command_line.exports import read_exports
 from bert.command_line.flags import flag
@@ -122,6 +124,13 @@ class Settings(FileSettings):
         low=1,
         group="model",
     )
+    word_vectors: str | None = flag(
+        None,
+        "With --feature_based, a text file of word2vec or GloVe, such as create_word_vectors.py "
+        "writes, whose vectors of whole words are read in place of a BERT's layers; no "
+        "--init_checkpoint is needed then.",
+        group="model",
+    )
     features_dir: str | None = flag(
         None,
         "With --feature_based, folder for the features, which several runs may share; absent, "
@@ -150,14 +159,46 @@ def run(settings: Settings) -> dict[str, Any]:
     is_several = settings.num_runs > 1 or common_flags.read_grid(settings)
     if is_several and settings.feature_based and settings.features_dir is None:
         settings = dataclasses.replace(settings, features_dir=settings.output_dir)
-    return repeats.run(settings, open_task)
+    with tempfile.TemporaryDirectory() as folder:
+        return repeats.run(_with_word_vectors(settings, folder), open_task)
 
 
 def check(settings: Settings, checks: Checks) -> None:
     """Checks what `run` needs."""
     from bert.training.checks import check_fine_tuning
 
-    check_fine_tuning(checks, settings, open_task, takes_steps=not settings.feature_based)
+    with tempfile.TemporaryDirectory() as folder:
+        if settings.word_vectors:
+            arguments, path = (settings, folder), settings.word_vectors
+            complete = checks("word vectors", _with_word_vectors, *arguments, tells=lambda _: path)
+            if complete is FAILED:
+                return
+            settings = complete
+        check_fine_tuning(checks, settings, open_task, takes_steps=not settings.feature_based)
+
+
+def _with_word_vectors(settings: Settings, folder: str) -> Settings:
+    """Returns the settings with the model that `--word_vectors` are, made in a folder."""
+    if settings.word_vectors is None:
+        return settings
+    if not settings.feature_based:
+        raise ValueError(
+            f"`--word_vectors` needs `--feature_based`. Received {settings.word_vectors!r}."
+        )
+    others = ("init_checkpoint", "bert_config_file", "vocab_file", "do_lower_case")
+    if given := [name for name in others if getattr(settings, name) not in (None, "")]:
+        raise ValueError(
+            f"`--{given[0]}` must not be given with `--word_vectors`, which take the place of a "
+            f"BERT. Received {getattr(settings, given[0])!r}."
+        )
+    from bert.files.word_vectors import read_word_vectors
+    from bert.weights.word_vectors import keep_as_model
+
+    # Messages tell of its name.
+    model = os.path.join(folder, os.path.basename(settings.word_vectors))
+    keep_as_model(read_word_vectors(settings.word_vectors), model)
+    layers = settings.feature_layers or "embeddings"
+    return dataclasses.replace(settings, init_checkpoint=model, feature_layers=layers)
 
 
 def open_task(
@@ -197,6 +238,11 @@ def open_task(
     if not settings.feature_based:
         return Tagging(**common)
     assert settings.feature_layers and settings.lstm_size
+    if settings.do_export and config.is_word_vectors:
+        raise ValueError(
+            "`--do_export` must not be given for a tagger on word vectors, whose words are not cut "
+            "as those of a BERT. predict.py and bert.load read its folder."
+        )
     if settings.do_export and any(each.format == "tflite" for each in read_exports(settings)):
         raise ValueError(
             "`--export_format` must be saved_model or onnx with `--feature_based`. Received "
@@ -240,6 +286,11 @@ def _check_features(settings: Settings, given: Settings, config: "modeling.BertC
                 )
         return
     assert settings.feature_layers
+    if config.is_word_vectors and settings.feature_layers != "embeddings":
+        raise ValueError(
+            "`--feature_layers` must be embeddings for word vectors, which have no others. "
+            f"Received {settings.feature_layers!r}."
+        )
     check_layers(settings.feature_layers, config)
     if settings.freeze_layers is not None or settings.layerwise_lr_decay != 1.0:
         raise ValueError(

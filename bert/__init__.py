@@ -30,6 +30,7 @@ SCRIPTS = (
     "inspect_text",
     "create_vocab",
     "extend_vocab",
+    "create_word_vectors",
     "run_classifier",
     "run_classifier_with_tfhub",
     "run_squad",

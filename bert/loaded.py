@@ -44,7 +44,8 @@ class Encoding:
     @functools.cached_property
     def _encoder(self) -> TextEncoder:
         bert = find_encoder(self.model)
-        assert bert is not None, "Every model here has an encoder."
+        if bert is None:
+            raise ValueError("The model must have an encoder. It is one of word vectors alone.")
         return TextEncoder(bert, self.tokenizer, self.batch_size)
 
     def encode(

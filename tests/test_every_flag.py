@@ -471,6 +471,15 @@ def vocabulary_world(folder: Path) -> dict[str, Any]:
     return {**text_world(folder), "vocab_size": 60, "num_unused": 0, "num_processes": 1}
 
 
+def vectors_world(folder: Path) -> dict[str, Any]:
+    return {**text_world(folder), "vector_size": 5, "min_count": 1}
+
+
+def vectors_of_words(folder: Path) -> str:
+    (folder / "vectors.txt").write_text("Ada 1 2\nOslo 3 4\n")
+    return str(folder / "vectors.txt")
+
+
 def golden_world(folder: Path) -> dict[str, Any]:
     """Files that are given in place of those beside the original's small model."""
     for name in ("vocab.txt", "bert_config.json"):
@@ -852,6 +861,20 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "min_frequency": Case(5, content("out")),
         "num_processes": Case(2, work),
     },
+    "create_word_vectors": {
+        "check": CHECK,
+        "overwrite": OVERWRITE,
+        "input_file": Case(file_in("other.txt"), content("out")),
+        "output_file": Case(elsewhere, lambda o: (o.folder / "elsewhere").exists()),
+        "vector_size": Case(7, content("out")),
+        "window": Case(1, content("out")),
+        "negative": Case(2, content("out")),
+        "min_count": Case(2, content("out")),
+        "epochs": Case(2, content("out")),
+        "do_lower_case": Case(True, content("out")),
+        "seed": Case(3, content("out")),
+        "num_workers": Case(2, told("threads")),
+    },
     "extend_vocab": {
         "check": CHECK,
         "vocab_file": Case(other_vocabulary, content("out/vocab.txt")),
@@ -932,6 +955,14 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "feature_based": Case(True, weights, bert_config_file=deeper),
         "feature_layers": Case("embeddings", weights, **ON_FEATURES),
         "lstm_size": Case(5, weights, **ON_FEATURES),
+        "word_vectors": Case(
+            vectors_of_words,
+            error,
+            fails=True,
+            feature_based=True,
+            bert_config_file="",
+            vocab_file="",
+        ),
         "features_dir": Case(elsewhere, names, **ON_FEATURES),
     },
     "predict": {
@@ -1032,6 +1063,7 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "id_column": Case("b", content("out"), input_file=file_in("two.tsv")),
         "separator": Case("tab", content("out"), input_file=file_in("two.csv")),
         "query": Case("heard", content("out")),
+        "word_vectors": Case(vectors_of_words, error, fails=True),
         "word": Case("house", error, fails=True),
         "context": Case("the old House told", error, fails=True),
         "top_k": Case(1, content("out")),
@@ -1067,6 +1099,7 @@ WORLDS: Mapping[str, Callable[[Path], dict[str, Any]]] = {
     "fill_mask": fill_world,
     "inspect_text": inspection_world,
     "create_vocab": vocabulary_world,
+    "create_word_vectors": vectors_world,
     "extend_vocab": extension_world,
     "run_classifier": classifier_world,
     "run_classifier_with_tfhub": module_world,

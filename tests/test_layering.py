@@ -27,8 +27,8 @@ FLOORS = (
     {"bert.original"},
 )
 SCRIPTS = {
-    *("convert_checkpoint", "create_pretraining_data", "create_vocab", "extend_vocab"),
-    *("extract_features", "fill_mask", "neighbours", "predict", "run_classifier"),
+    *("convert_checkpoint", "create_pretraining_data", "create_vocab", "create_word_vectors"),
+    *("extend_vocab", "extract_features", "fill_mask", "neighbours", "predict", "run_classifier"),
     *("run_classifier_with_tfhub", "run_ner", "run_pretraining", "run_squad", "run_swag"),
     *("inspect_text", "join_shards", "serve", "split_sentences"),
 }

@@ -146,6 +146,11 @@ def from_bert(
             "`is_decoder` must be false for transformers, whose decoders differ. The model is one "
             "of `--objective=left_to_right`; this project's scripts read it as it is."
         )
+    if config.get("encoder_type") == "word_vectors":
+        raise ValueError(
+            "`encoder_type` must be 'transformer' for transformers. The model is one of word "
+            "vectors, from `run_ner.py --word_vectors`."
+        )
     problem_type = _PROBLEM_TYPES.get(task_type or "")
     return {
         **config,

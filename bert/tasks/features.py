@@ -25,7 +25,36 @@ from bert.training.lengths import pad_sequences, sort_by_length
 Tensor = Any
 
 
-def feature_model(bert: modeling.BertModel, layers: str) -> keras.Model:
+class _WordTable(modeling.ConfiguredLayer):
+    """The vectors of words: int32 [B, S] to float32 [B, S, H]."""
+
+    def build(self, *_: Any) -> None:
+        shape = (self.config.vocab_size, self.config.hidden_size)
+        self.table = self.add_table("word_embeddings", shape, autocast=False)
+
+    def call(self, input_ids: Tensor) -> Tensor:
+        return ops.take(self.table, input_ids, axis=0)
+
+
+class WordVectors(modeling.ConfiguredLayer):
+    """What a model of word vectors has in place of a `BertModel`: their table alone.
+
+    Takes what that does, and gives `embedding_output`, float32 [B, S, H]; `encoder_layers` is
+    empty.
+    """
+
+    def __init__(self, config: modeling.BertConfig, **kwargs: Any) -> None:
+        super().__init__(config, name="bert", **kwargs)
+        self.embeddings = _WordTable(config, name="embeddings", dtype=self.dtype_policy)
+
+    def build(self, *_: Any) -> None:
+        self.embeddings.build()
+
+    def call(self, inputs: Mapping[str, Tensor], training: bool | None = False) -> dict[str, Any]:
+        return {"embedding_output": self.embeddings(inputs["input_ids"]), "encoder_layers": []}
+
+
+def feature_model(bert: modeling.BertModel | WordVectors, layers: str) -> keras.Model:
     """Returns a model of `encoder_inputs` with `features`, float32.
 
     Args:
@@ -157,7 +186,8 @@ class FeatureTagger:
     ) -> None:
         check_layers(layers, config)
         self.layers = layers
-        bert = modeling.BertModel(config, dtype=dtype)
+        kind = WordVectors if config.is_word_vectors else modeling.BertModel
+        bert = kind(config, dtype=dtype)
         self.encoder = feature_model(bert, layers)
         bert.trainable = False
         self.tagger = WordTagger(lstm_size, num_labels, name="bilstm", dtype="float32")

@@ -17,7 +17,7 @@ COMBINATIONS: dict[str, Callable[[Tensor, Sequence[Tensor]], Tensor]] = {
     "concat_last_four": lambda embeddings, layers: _concatenate(layers[-4:]),
     "sum_all": lambda embeddings, layers: sum(layers[1:], layers[0]),
 }
-_LAYERS_NEEDED = {"second_to_last": 2, "sum_last_four": 4, "concat_last_four": 4}
+_LAYERS_NEEDED = {"embeddings": 0, "second_to_last": 2, "sum_last_four": 4, "concat_last_four": 4}
 
 # Weights for the layers, which are learned with the tagger.
 WEIGHTED = "weighted"
@@ -53,9 +53,10 @@ def _parse_layer(name: str, num_layers: int, flag: str) -> int | str:
                 f"`--{flag}` must list numbers of layers or names among {list(COMBINATIONS)}. "
                 f"Received {name!r}."
             ) from None
-        if num_layers < _LAYERS_NEEDED.get(name, 1):
+        needed = _LAYERS_NEEDED.get(name, 1)
+        if num_layers < needed:
             raise ValueError(
-                f"`--{flag}` must name what the model has: {name!r} needs {_LAYERS_NEEDED[name]} "
+                f"`--{flag}` must name what the model has: {name!r} needs {needed} "
                 f"layers, and `num_hidden_layers` is {num_layers}."
             ) from None
         return name

@@ -10,12 +10,11 @@ from absl import logging
 
 import tokenization
 from bert.files.texts import Texts
+from bert.files.word_vectors import WordVectors
 from bert.tasks.encoding import TextEncoder, group_words
 from bert.tasks.similarity import Index
 from bert.weights.checkpoint import Stored
-
-# The name of the table in every checkpoint.
-TABLE = "bert/embeddings/word_embeddings"
+from bert.weights.variables import WORD_TABLE
 
 # Texts to encode at a time, and words to show on either side of one.
 _CHUNK = 1 << 12
@@ -170,7 +169,7 @@ def table_space(stored: Stored, tokenizer: tokenization.FullTokenizer, *, center
       tokenizer: That of the model.
       center: As `Index`.
     """
-    table = stored.read([TABLE])[TABLE]
+    table = stored.read([WORD_TABLE])[WORD_TABLE]
     rows = [row for row, token in sorted(tokenizer.inv_vocab.items()) if _is_word(token)]
 
     def vector(word: str) -> np.ndarray:
@@ -188,6 +187,25 @@ def table_space(stored: Stored, tokenizer: tokenization.FullTokenizer, *, center
 
     words = [tokenizer.inv_vocab[row] for row in rows]
     return Space(words, [None] * len(words), Index(table[rows], center=center), vector)
+
+
+def vectors_space(vectors: WordVectors, *, center: bool) -> Space:
+    """Returns the space of words that have vectors.
+
+    Args:
+      vectors: The words.
+      center: As `Index`.
+    """
+
+    def vector(word: str) -> np.ndarray:
+        row = vectors.find(word)
+        if row is None:
+            raise ValueError(f"`--word` must be among the `--word_vectors`. Received {word!r}.")
+        return vectors.values[row : row + 1]
+
+    rows = [row for row, word in enumerate(vectors.words) if any(map(str.isalnum, word))]
+    words = [vectors.words[row] for row in rows]
+    return Space(words, [None] * len(words), Index(vectors.values[rows], center=center), vector)
 
 
 def _is_word(token: str) -> bool:

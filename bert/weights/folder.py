@@ -235,13 +235,15 @@ class ModelFolder:
           ValueError: where the vocabulary does not fit the model.
         """
         casing = self.do_lower_case is not False
-        tokenizer = tokenizers.make(self.vocab_file, casing, self.tokenizer_options)
+        whole = self.config.is_word_vectors
+        tokenizer = tokenizers.make(self.vocab_file, casing, self.tokenizer_options, whole)
         tokenizers.check_vocabulary(
             tokenizer.vocab, self.vocab_file, self.config.vocab_size, special_tokens
         )
         if self._given["vocab_file"]:
             self.check_given(tokenizer.vocab, "`--vocab_file`", self.vocab_file)
-        warn_of_casing(tokenizer.vocab, self.vocab_file, casing)
+        if not whole:
+            warn_of_casing(tokenizer.vocab, self.vocab_file, casing)
         return tokenizer
 
     def check_given(self, vocab: Mapping[str, int], what: str, path: str) -> None:

@@ -114,7 +114,7 @@ def tell(
       counts: The number of examples by part of the data.
       metric: The score that counts.
     """
-    init = settings.init_checkpoint or ""
+    init = getattr(settings, "word_vectors", None) or settings.init_checkpoint or ""
     flags = [flag for flag in changed_flags(settings) if not _OF_THE_PLACE.match(flag)]
     provenance.tell(
         settings.output_dir,

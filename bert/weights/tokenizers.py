@@ -58,7 +58,7 @@ def read_casing(
 
 
 def make(
-    vocab_file: str, do_lower_case: bool, options: Mapping[str, Any]
+    vocab_file: str, do_lower_case: bool, options: Mapping[str, Any], whole_words: bool = False
 ) -> tokenization.FullTokenizer:
     """Returns the tokenizer of a model.
 
@@ -66,7 +66,10 @@ def make(
       vocab_file: A `vocab.txt` or `tokenizer.json`.
       do_lower_case: Whether the model is uncased.
       options: How it differs from the original's.
+      whole_words: Whether it is a `WordTokenizer`, of which nothing differs.
     """
+    if whole_words:
+        return WordTokenizer.from_vocab(tokenization.load_vocab(vocab_file), do_lower_case=False)
     if huggingface_files.is_tokenizer(vocab_file):
         text = read_file(vocab_file)
         vocab = huggingface_files.read_vocab(text, vocab_file, with_added=False)
@@ -86,6 +89,20 @@ def make(
         tokenizer.vocab |= lacking
         tokenizer.inv_vocab = {number: token for token, number in tokenizer.vocab.items()}
     return tokenizer
+
+
+class WordTokenizer(tokenization.FullTokenizer):
+    """Takes words whole: as they are written, or else in lower case, or else as [UNK]."""
+
+    def tokenize(self, text: str | bytes) -> list[str]:
+        return [self.find(word) for word in tokenization.convert_to_unicode(text).split()]
+
+    def tokenize_to_ids(self, text: str | bytes) -> list[int]:
+        return self.convert_tokens_to_ids(self.tokenize(text))
+
+    def find(self, word: str) -> str:
+        """Returns the entry of the vocabulary for a word."""
+        return next((form for form in (word, word.lower()) if form in self.vocab), "[UNK]")
 
 
 def options_of(tokenizer: tokenization.FullTokenizer) -> dict[str, Any]:

@@ -14,6 +14,9 @@ from bert.command_line import quiet_import  # isort: skip  # noqa: F401
 from bert.files.machine import gpu_memory, size_text, total_memory
 from modeling import BertConfig
 
+# The name of the table of words in every checkpoint.
+WORD_TABLE = "bert/embeddings/word_embeddings"
+
 _LAYER = re.compile(r"(?:bert[./])?encoder[./]layer[._](\d+)[./]")
 _HIDDEN = "hidden_size"
 _INNER = "intermediate_size"
@@ -122,6 +125,8 @@ def find_variables(names: Iterable[str]) -> Table:
 
 def encoder_shapes(config: BertConfig) -> dict[str, list[int]]:
     """Returns the shapes of the encoder's variables by name; a test holds them to the model's."""
+    if config.is_word_vectors:
+        return {WORD_TABLE: [config.vocab_size, config.hidden_size]}
     sizes = config.to_dict()
     return {
         name: [sizes[key] for key in variable.keys if key]
@@ -132,6 +137,8 @@ def encoder_shapes(config: BertConfig) -> dict[str, list[int]]:
 def count_parameters(config: BertConfig) -> int:
     """Returns the number of the encoder's parameters; quick for a model of any size."""
     width, inner = config.hidden_size, config.intermediate_size
+    if config.is_word_vectors:
+        return config.vocab_size * width
     rows = config.vocab_size + config.type_vocab_size + config.max_position_embeddings
     square, layer_norm = width * width + width, 2 * width
     layer = 4 * square + 2 * width * inner + width + inner + 2 * layer_norm

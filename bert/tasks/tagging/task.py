@@ -302,6 +302,11 @@ class FeatureTagging(Tagging):
             "lstm_size": self.features.lstm_size,
         }
 
+    def make_inputs(self, part: Part, examples: Sequence[Sentence]) -> Inputs:
+        if self.files is not None and self.config.is_word_vectors:
+            _tell_found(part, examples, self.tokenizer)
+        return super().make_inputs(part, examples)
+
     def make_model(self, precision: str) -> keras.Model:
         tagger = FeatureTagger(
             self.config,
@@ -331,6 +336,27 @@ class FeatureTagging(Tagging):
             trim=file.trim,
         )
         return dataclasses.replace(inputs, arrays=words, batches=batches)
+
+
+def _tell_found(
+    part: Part, sentences: Sequence[Sentence], tokenizer: tokenization.FullTokenizer
+) -> None:
+    """Logs how many words have vectors, each counted as often as it occurs."""
+    words = [word for sentence in sentences for word in sentence.words]
+    pieces = tokenizer.tokenize(" ".join(words))
+    whole = sum(word == piece for word, piece in zip(words, pieces, strict=False))
+    unknown = pieces.count("[UNK]")
+    tell = logging.warning if unknown > len(pieces) // 2 else logging.info
+    share = 100 / max(len(pieces), 1)
+    tell(
+        "Of the %d words of the %s set, %.1f %% have a vector as they are written, %.1f %% in "
+        "lower case; for %.1f %%, that of unknown words stands.",
+        len(pieces),
+        part.name,
+        share * whole,
+        share * (len(pieces) - whole - unknown),
+        share * unknown,
+    )
 
 
 def from_stored(

@@ -1,0 +1,141 @@
+"""Word vectors in files: on each line a word and its values, as word2vec and GloVe have them."""
+
+import dataclasses
+import functools
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import BinaryIO
+
+import numpy as np
+from absl import logging
+
+from bert.command_line.console import Progress
+from bert.files.paths import file_size, match_files, read_lines
+
+# Stands for all words that have no vector, in files of GloVe's and others.
+UNKNOWN = "<unk>"
+
+
+@dataclasses.dataclass(frozen=True)
+class WordVectors:
+    """Words, each with a vector.
+
+    Attributes:
+      words: The words, no two of them the same, none with whitespace in it.
+      values: float32 [N, D], of the same order.
+    """
+
+    words: Sequence[str]
+    values: np.ndarray
+
+    @functools.cached_property
+    def rows(self) -> dict[str, int]:
+        """The row of each word."""
+        return {word: row for row, word in enumerate(self.words)}
+
+    @property
+    def unknown(self) -> np.ndarray:
+        """What stands for a word without a vector, float32 [D]: that of `<unk>`, or the mean."""
+        row = self.rows.get(UNKNOWN)
+        return self.values.mean(axis=0) if row is None else self.values[row]
+
+    def find(self, word: str) -> int | None:
+        """Returns the row of a word as it is written, or else of its lower case, if any."""
+        row = self.rows.get(word)
+        return self.rows.get(word.lower()) if row is None else row
+
+
+def write_word_vectors(file: BinaryIO, vectors: WordVectors) -> None:
+    """Writes vectors in word2vec's text form: `N D`, then a line for each word, six digits each."""
+    count, width = vectors.values.shape
+    file.write(f"{count} {width}\n".encode())
+    form = " ".join(["%.6g"] * width)
+    for word, values in zip(vectors.words, vectors.values, strict=True):
+        file.write(f"{word} {form % tuple(values.tolist())}\n".encode())
+
+
+def read_word_vectors(path: str, flag: str = "word_vectors") -> WordVectors:
+    """Returns the vectors in a text file of word2vec's form, or of GloVe's, which has no header.
+
+    Of a word that is there twice, the first vector counts; words with whitespace within are left
+    out, which no word of a text is.
+
+    Args:
+      path: A file, plain or gzip.
+      flag: The flag that gave it, for messages.
+
+    Raises:
+      ValueError: where a line is no word with as many finite numbers as the others have, or there
+        are not as many as the header says.
+    """
+    (path,) = match_files(path, flag)
+    header, width = _read_head(path)
+    words: dict[str, int] = {}
+    rows: list[np.ndarray] = []
+    number = num_left_out = 0
+    for number, line in _lines(path, skips=header is not None):
+        word, values = _split(line, width, has_header=header is not None)
+        if values is None or len(values) != width or not np.isfinite(values).all():
+            raise ValueError(
+                f"{path!r}, line {number + (header is not None)}: a word and its {width} finite "
+                f"numbers must stand there, as on the first. Received {line[:60]!r}. `--{flag}` "
+                "takes the text form of word2vec or GloVe."
+            )
+        if word in words or word.split() != [word]:
+            num_left_out += 1
+            continue
+        words[word] = len(rows)
+        rows.append(values)
+    if header is not None and header != number:
+        raise ValueError(
+            f"{path!r} must have the {header:,} vectors that its first line tells of. It has "
+            f"{number:,}; was it cut?"
+        )
+    if num_left_out:
+        logging.warning(
+            "%d lines of %s are left out: words that are there twice, or with spaces in them.",
+            num_left_out,
+            path,
+        )
+    if not rows:
+        raise ValueError(f"`--{flag}` must hold words with vectors. {path!r} has none.")
+    return WordVectors(list(words), np.stack(rows))
+
+
+def _read_head(path: str) -> tuple[int | None, int]:
+    """Returns the number of vectors, None without a header, and their width."""
+    first = next(read_lines(path), (b"", 0))[0].split()
+    is_header = len(first) == 2 and all(field.isdigit() for field in first)
+    if is_header and int(first[1]) > 0:
+        return int(first[0]), int(first[1])
+    if len(first) < 2:
+        raise ValueError(
+            f"{path!r}, line 1: `N D`, or a word and its numbers, must stand there. Received "
+            f"{b' '.join(first)[:60]!r}."
+        )
+    return None, len(first) - 1
+
+
+def _lines(path: str, *, skips: bool) -> Iterator[tuple[int, bytes]]:
+    """Yields the lines but the header, numbered from 1."""
+    progress = Progress("Reading word vectors", file_size(path))
+    number = -1 if skips else 0
+    for line, position in read_lines(path):
+        number += 1
+        if number:
+            yield number, line.rstrip(b" \r\n")
+        progress(position)
+
+
+def _split(line: bytes, width: int, *, has_header: bool) -> tuple[str, np.ndarray | None]:
+    word, _, numbers = line.partition(b" ")
+    # Some words of GloVe's, whose files have no header, have spaces.
+    if not has_header and numbers.count(b" ") != width - 1:
+        word, *others = line.rsplit(b" ", width)
+        numbers = b" ".join(others)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            return word.decode(errors="replace"), np.fromstring(numbers, np.float32, sep=" ")
+        except (DeprecationWarning, ValueError):
+            return "", None

@@ -1,0 +1,108 @@
+r"""Learns vectors of words from text, as it was done before BERT: skip-gram with negative sampling.
+
+    python create_word_vectors.py --input_file='text/*.txt' --output_file=vectors.txt
+    python run_ner.py --feature_based --word_vectors=vectors.txt --data_dir=conll2003 \
+      --output_dir=tagger --do_train --do_eval
+    python neighbours.py --word_vectors=vectors.txt --word=bank,river
+
+Source: Mikolov et al., 2013, Distributed Representations of Words and Phrases and their
+Compositionality. The file is in word2vec's text form, which others read, too. The text is that of
+create_pretraining_data.py: a blank line ends a document, and other ends of lines mean nothing.
+Words are cut as predict.py cuts raw text for run_ner.py's models. gensim does the learning, an
+extra of the package: pip install gensim.
+"""
+
+import dataclasses
+
+from bert.command_line import flags as common_flags
+from bert.command_line.checks import Checks, start
+from bert.command_line.console import run_script
+from bert.command_line.flags import REQUIRED, flag
+from bert.command_line.lines import show_lines
+from bert.command_line.settings import OutputSettings
+from bert.files.durable import replace_files
+from bert.files.outputs import check_outputs
+from bert.files.tables import describe_files, find_texts
+from bert.files.word_vectors import WordVectors, write_word_vectors
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(OutputSettings):
+    """The flags of this script, by name."""
+
+    input_file: str = flag(
+        REQUIRED, "Text, plain or gzip: a comma-separated list of paths or patterns."
+    )
+    output_file: str = flag(REQUIRED, "The file of vectors to write.", group="output")
+    vector_size: int = flag(100, "Values of each vector.", low=1)
+    window: int = flag(
+        5, "Words on either side that a word predicts at most; how many is drawn.", low=1
+    )
+    negative: int = flag(5, "Words drawn at random against each that it predicts.", low=1)
+    min_count: int = flag(5, "How often a word must occur to have a vector.", low=1)
+    epochs: int = flag(5, "How often the text is read.", low=1)
+    do_lower_case: bool = flag(
+        False,
+        "Lower-case the text. Capitals tell names, and whoever looks a word up here tries it as "
+        "it is written first, then in lower case.",
+        alias="do_lower",
+    )
+    seed: int = flag(12345, "Seed of the initial vectors and of all that is drawn.", low=0)
+    num_workers: int = flag(
+        1,
+        "Threads that learn. With one, the same text, flags and seed give the same file; several "
+        "are faster, but write over each other, so that no two runs are the same.",
+        low=1,
+    )
+
+
+def define_flags() -> None:
+    """Defines the flags."""
+    common_flags.define(Settings)
+
+
+def run(settings: Settings) -> WordVectors:
+    """Writes the vectors, the most frequent word first, and returns them.
+
+    Raises:
+      ValueError: where gensim is missing, the output may not be written, or no word is as frequent
+        as is asked for.
+    """
+    from bert.tasks import skip_gram
+    from bert.tasks.tagging.words import word_spans
+
+    show_lines()
+    skip_gram.check_installed()
+    input_files = find_texts(settings.input_file)
+    check_outputs([settings.output_file], input_files, "output_file", settings.may_replace)
+    learned = skip_gram.learn(
+        input_files,
+        skip_gram.Options(
+            **{f.name: getattr(settings, f.name) for f in dataclasses.fields(skip_gram.Options)}
+        ),
+        word_spans,
+    )
+    with replace_files([settings.output_file]) as (file,):
+        write_word_vectors(file, learned)
+    return learned
+
+
+def check(settings: Settings, checks: Checks) -> None:
+    """Checks what `run` needs."""
+    from bert.tasks import skip_gram
+
+    checks("gensim", skip_gram.check_installed, tells=lambda _: "is installed")
+    files = checks("text", find_texts, settings.input_file, tells=describe_files)
+    output = settings.output_file
+    arguments = ([output], files, "output_file", settings.may_replace)
+    checks("output file", check_outputs, *arguments, tells=lambda _: repr(output))
+
+
+def main(_: list[str]) -> None:
+    """Runs the script on its flags."""
+    start(common_flags.read_settings(Settings), run, check)
+
+
+if __name__ == "__main__":
+    define_flags()
+    run_script(main)

@@ -1,0 +1,104 @@
+import sys
+
+import numpy as np
+import pytest
+from conftest import ROOT, run_python
+
+import create_word_vectors
+import neighbours
+from bert.files.word_vectors import read_word_vectors
+
+# Each pair of words has the same company, which no other has.
+PAIRS = [("cat", "dog"), ("Oslo", "Rome"), ("red", "blue")]
+
+
+def make_text(num_sentences=600):
+    rng = np.random.RandomState(0)
+    lines = []
+    for number in range(num_sentences):
+        place = rng.randint(len(PAIRS))
+        lines.append(f"before{place} {PAIRS[place][rng.randint(2)]} behind{place}")
+        lines += [""] * (number % 5 == 4)
+    return "\n".join(lines) + "\n"
+
+
+@pytest.fixture
+def learn(tmp_path):
+    """A function that returns the file of vectors of a text."""
+
+    def learn(text, **changes):
+        (tmp_path / "text.txt").write_text(text)
+        values = {"vector_size": 12, "window": 3, "overwrite": True, **changes}
+        values = {"input_file": str(tmp_path / "text.txt"), **values}
+        values = {"output_file": str(tmp_path / "vectors.txt"), **values}
+        create_word_vectors.run(create_word_vectors.Settings(**values))
+        return (tmp_path / "vectors.txt").read_bytes()
+
+    return learn
+
+
+def test_words_of_the_same_company_are_each_others_nearest_neighbours(learn, tmp_path):
+    learn(make_text().replace("\n", "\n\n"), epochs=400, window=1)
+    words = [word for pair in PAIRS for word in pair]
+    given = {"word_vectors": str(tmp_path / "vectors.txt"), "word": ",".join(words), "top_k": 1}
+    output = str(tmp_path / "found")
+    settings = neighbours.Settings(**given, output_file=output, format="text")
+    assert neighbours.run(settings) == len(words)
+    blocks = (tmp_path / "found").read_text().strip().split("\n\n")
+    found = {block.split()[0]: block.split()[2] for block in blocks}
+    assert found == {one: other for pair in PAIRS for one, other in (pair, pair[::-1])}
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(learn, tmp_path):
+    text = make_text(100)
+    vectors = learn(text)
+    assert vectors.startswith(b"12 12\n")
+    assert learn(text) == vectors
+    assert learn(text, seed=5) != vectors
+    # In another process, strings have other hashes.
+    arguments = [f"--input_file={tmp_path / 'text.txt'}", f"--output_file={tmp_path / 'other.txt'}"]
+    arguments += ["--vector_size=12", "--window=3"]
+    run_python(str(ROOT / "create_word_vectors.py"), *arguments, PYTHONHASHSEED="77")
+    assert (tmp_path / "other.txt").read_bytes() == vectors
+
+
+def test_documents_count_and_not_where_their_lines_end(learn, tmp_path):
+    text = make_text(100)
+    vectors = learn(text)
+    documents = text.split("\n\n")
+    assert learn("\n\n\n".join(each.replace("\n", " ") for each in documents)) == vectors
+    assert learn("\n\n".join(each.replace(" ", "\n") for each in documents)) == vectors
+    assert learn(text.replace("\n\n", "\n")) != vectors
+    # Documents end with files.
+    names = []
+    for number, each in enumerate(documents):
+        names.append(str(tmp_path / f"part-{number:02}.txt"))
+        (tmp_path / f"part-{number:02}.txt").write_text(each)
+    assert learn(text, input_file=",".join(names)) == vectors
+
+
+def test_long_documents_lose_no_word(learn, tmp_path):
+    learn("some words " * 12_000 + "rare " * 5)
+    assert read_word_vectors(str(tmp_path / "vectors.txt")).words == ["some", "words", "rare"]
+
+
+def test_words_are_as_they_are_written_unless_they_are_lower_cased(learn, tmp_path):
+    text = "Rome rome isn't U.S. rome " * 5 + "once\n"
+    learn(text)
+    found = read_word_vectors(str(tmp_path / "vectors.txt"))
+    assert found.words == ["rome", "Rome", "isn't", "U.S."]
+    learn(text, do_lower_case=True)
+    found = read_word_vectors(str(tmp_path / "vectors.txt"))
+    assert found.words == ["rome", "isn't", "u.s."]
+
+
+def test_what_cannot_be_learned_is_refused_and_what_is_there_stays(learn, tmp_path, monkeypatch):
+    vectors = learn("a b c " * 5)
+    with pytest.raises(ValueError, match=r"None of the 15 words .* occurs 6 times"):
+        learn("a b c " * 5, min_count=6)
+    with pytest.raises(ValueError, match="must name a new file"):
+        learn("a b c " * 9, overwrite=False)
+    monkeypatch.setitem(sys.modules, "gensim.models.word2vec", None)
+    with pytest.raises(ValueError, match="pip install gensim"):
+        learn("a b c " * 9)
+    assert (tmp_path / "vectors.txt").read_bytes() == vectors

@@ -1,0 +1,148 @@
+"""Taggers on word vectors, which have no BERT."""
+
+import numpy as np
+import pytest
+from test_run_ner import make_sentences, read_tags, write_task
+
+import extract_features
+import predict
+import run_ner
+from bert.command_line.checks import GOOD, WRONG, Checks
+from bert.loaded import load
+from bert.tasks.tagging import entities as tagging_entities
+from bert.weights.checkpoint import Stored
+from bert.weights.variables import WORD_TABLE
+
+WORDS = ["Ada", "Bo", "Lind", "Falkner", "Oslo", "rome", "New", "York", "saw", "in", "quickly", "."]
+
+
+def write_vectors(path, words=WORDS):
+    rng = np.random.RandomState(0)
+    lines = [" ".join([word, *map(str, rng.normal(size=8).round(3))]) for word in words]
+    path.write_text("\n".join(lines) + "\n")
+    return str(path)
+
+
+@pytest.fixture
+def make_settings(tmp_path):
+    """A function that makes settings for the sentences and vectors in a folder."""
+    write_task(tmp_path)
+    vectors = write_vectors(tmp_path / "vectors.txt")
+
+    def make(**changes):
+        return run_ner.Settings(
+            **{
+                "data_dir": str(tmp_path),
+                "output_dir": str(tmp_path / "out"),
+                "feature_based": True,
+                "word_vectors": vectors,
+                "lstm_size": 12,
+                "max_seq_length": 32,
+                "train_batch_size": 8,
+                "learning_rate": 0.01,
+                **changes,
+            }
+        )
+
+    return make
+
+
+TRAINING = {"do_train": True, "do_eval": True, "do_predict": True, "num_train_epochs": 8.0}
+
+
+def test_names_are_learned_and_the_folder_is_all_that_predicting_needs(
+    make_settings, tmp_path, log
+):
+    scores = run_ner.run(make_settings(**TRAINING))
+    # "ada", which is no name, is found as nothing else than "Ada" is not, so not all can be right.
+    assert scores["test_f1"] > 0.95
+    tags = read_tags(tmp_path / "out/predictions.txt")
+    (tmp_path / "vectors.txt").unlink()
+    given = {"output_dir": str(tmp_path / "out"), "data_dir": str(tmp_path)}
+    again = run_ner.run(run_ner.Settings(**given, do_predict=True, max_seq_length=32))
+    assert again["test_f1"] == scores["test_f1"]
+    assert read_tags(tmp_path / "out/predictions.txt") == tags
+    # As raw text, too, by either way.
+    sentences = make_sentences(30, 2)
+    texts = [" ".join(word for word, _ in sentence) for sentence in sentences]
+    answers = load(str(tmp_path / "out")).predict(texts)
+    for answer, each, text in zip(answers, tags, texts, strict=True):
+        expected = [entity.type for entity in tagging_entities.find_entities(each)]
+        assert [entity["type"] for entity in answer["entities"]] == expected
+        assert all(text[e["start"] : e["end"]] == e["text"] for e in answer["entities"])
+    (tmp_path / "texts.txt").write_text("\n".join(texts))
+    files = {"input_file": str(tmp_path / "texts.txt"), "output_file": str(tmp_path / "a.jsonl")}
+    predict.run(predict.Settings(**files, model_dir=str(tmp_path / "out")))
+    assert (tmp_path / "a.jsonl").read_text().count('"entities"') == len(texts)
+
+
+def test_vectors_are_those_of_the_file_and_stay_as_they_are(make_settings, tmp_path, log):
+    run_ner.run(make_settings(do_train=True, num_train_epochs=2.0))
+    table = Stored.open(str(tmp_path / "out")).read([WORD_TABLE])[WORD_TABLE]
+    words = (tmp_path / "out/vocab.txt").read_text().split()
+    lines = [line.split() for line in (tmp_path / "vectors.txt").read_text().splitlines()]
+    values = np.array([line[1:] for line in lines], np.float32)
+    assert words == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS]
+    np.testing.assert_array_equal(table[4:], values)
+    np.testing.assert_array_equal(table[1], values.mean(axis=0))
+    sentences = [word for each in make_sentences(64, 0) for word, _ in each]
+    whole = 100 * sum(word in WORDS for word in sentences) / len(sentences)
+    lower = 100 * sentences.count("Rome") / len(sentences)
+    assert f"{whole:.1f} % have a vector as they are written, {lower:.1f} % in lower" in log.text
+    assert f"for {100 - whole - lower:.1f} %, that of unknown words" in log.text
+
+
+def test_a_word_counts_as_its_vector_says_and_nothing_else_does(make_settings, tmp_path):
+    words = [*WORDS, "Paris", "paris"]
+    path = write_vectors(tmp_path / "vectors.txt", words)
+    lines = (tmp_path / "vectors.txt").read_text().splitlines()
+    # Paris is another word for Oslo, and for all that is known of it, "unheard" is "nowhere".
+    lines[-2] = "Paris" + lines[4].removeprefix("Oslo")
+    (tmp_path / "vectors.txt").write_text("\n".join(lines))
+    run_ner.run(make_settings(do_train=True, num_train_epochs=1.0, word_vectors=path))
+    model = load(str(tmp_path / "out"))
+
+    def score(word):
+        _, predictions = model.decide(model.task.parse([{"text": f"Ada saw {word} ."}]))
+        return predictions.sentences[0].probabilities
+
+    assert score("Paris") == score("Oslo") != score("paris")
+    assert score("PARIS") == score("paris")
+    assert score("unheard") == score("nowhere") != score("Oslo")
+
+
+def test_what_word_vectors_are_not_for_is_refused(make_settings, tmp_path):
+    def refuse(message, **changes):
+        with pytest.raises(ValueError, match=message):
+            run_ner.run(make_settings(do_train=True, **changes))
+
+    refuse("`--word_vectors` needs `--feature_based`", feature_based=None)
+    refuse("`--init_checkpoint` must not be given", init_checkpoint="model")
+    refuse("`--do_lower_case` must not be given", do_lower_case=True)
+    refuse("`--feature_layers` must be embeddings", feature_layers="weighted")
+    refuse("`--do_export` must not be given for a tagger on word vectors", do_export=True)
+    refuse("`--word_vectors` must name existing files", word_vectors=str(tmp_path / "nowhere.txt"))
+    assert not (tmp_path / "out").exists()
+    run_ner.run(make_settings(do_train=True, num_train_epochs=1.0))
+    out = str(tmp_path / "out")
+    # Other vectors are another model.
+    other = write_vectors(tmp_path / "other.txt", WORDS[::-1])
+    refuse("must belong to the same", word_vectors=other)
+    with pytest.raises(ValueError, match="one of word vectors alone"):
+        load(out).encode(["Ada"])
+    files = {"input_file": str(tmp_path / "train.txt"), "output_file": str(tmp_path / "f.npy")}
+    with pytest.raises(ValueError, match="`num_hidden_layers`"):
+        extract_features.run(extract_features.Settings(**files, init_checkpoint=out))
+    layers = "embeddings"
+    with pytest.raises(ValueError, match="`encoder_type` in its configuration is 'word_vectors'"):
+        extract_features.run(extract_features.Settings(**files, init_checkpoint=out, layers=layers))
+
+
+def test_check_tells_of_the_vectors(make_settings, tmp_path):
+    checks = Checks()
+    run_ner.check(make_settings(do_train=True, do_eval=True), checks)
+    marks = {line.name: line.mark for line in checks.lines}
+    assert marks["word vectors"] == GOOD and WRONG not in marks.values()
+    checks = Checks()
+    run_ner.check(make_settings(do_train=True, word_vectors="nowhere"), checks)
+    assert [line.name for line in checks.lines if line.mark == WRONG] == ["word vectors"]
