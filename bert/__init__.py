@@ -42,6 +42,7 @@ SCRIPTS = (
     "join_shards",
     "neighbours",
     "convert_checkpoint",
+    "reproduce_paper",
 )
 
 

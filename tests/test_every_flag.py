@@ -25,6 +25,7 @@ import keras
 import numpy as np
 import pytest
 import served_models
+import test_reproduce_paper
 import test_run_classifier_with_tfhub
 import test_run_ner
 import test_run_squad
@@ -580,6 +581,30 @@ def answered(number: int) -> See:
     return lambda outcome: repr(outcome.result and outcome.result[number])
 
 
+def paper_world(folder: Path) -> dict[str, Any]:
+    """A plan of the smallest size, all of which has run."""
+    test_reproduce_paper.fill(folder)
+    write_sentences(folder / "sentences")
+    test_reproduce_paper.write_glue(folder / "glue")
+    for number in range(2):
+        (folder / "texts").mkdir(exist_ok=True)
+        (folder / "texts" / f"{number}.txt").write_text(f"A book, {number}.")
+    return {"output_dir": str(folder / "out"), "budget": "1s", "precision": "float32"}
+
+
+def write_sentences(folder: Path) -> None:
+    """Writes what takes the place of the sample's sentences and questions."""
+    folder.mkdir()
+    for part in ("train", "dev", "test"):
+        (folder / f"{part}.txt").write_text("Anna B-PER\nsleeps O\n\n")
+    for part in ("train", "dev"):
+        (folder / f"{part}.json").write_text('{"data": []}')
+
+
+def num_planned(outcome: Outcome) -> int:
+    return len(outcome.result.missing)
+
+
 def extension_world(folder: Path) -> dict[str, Any]:
     golden_world(folder)
     return {
@@ -1075,6 +1100,21 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "output_file": Case(elsewhere, lambda o: (o.folder / "elsewhere").exists()),
         "format": Case("text", content("out")),
     },
+    "reproduce_paper": {
+        "check": Case(True, lambda o: (o.out / "paper.html").exists()),
+        "output_dir": Case(elsewhere, num_planned, plan=True),
+        "budget": Case("99999d", num_planned, plan=True),
+        "only": Case("table5", lambda o: (o.out / "figures" / "table6.svg").exists()),
+        "plan": Case(True, lambda o: (o.out / "paper.html").exists()),
+        "text_dir": Case(file_in("texts"), num_planned, plan=True),
+        "glue_dir": Case(file_in("glue"), num_planned, plan=True),
+        "conll_dir": Case(file_in("sentences"), num_planned, plan=True),
+        "squad_dir": Case(file_in("sentences"), num_planned, plan=True),
+        "ledger": Case(file_in("out/ledger.json"), num_planned, plan=True, output_dir=elsewhere),
+        "seed": Case(7, num_planned, plan=True),
+        "precision": Case("mixed_bfloat16", num_planned, plan=True),
+        "delete_weights": Case(True, told("weights stay"), plan=True, output_dir=elsewhere),
+    },
     "convert_checkpoint": {
         "check": CHECK,
         "input": Case(classifier_source, names_of_tensors),
@@ -1112,6 +1152,7 @@ WORLDS: Mapping[str, Callable[[Path], dict[str, Any]]] = {
     "join_shards": parts_world,
     "neighbours": neighbours_world,
     "convert_checkpoint": conversion_world,
+    "reproduce_paper": paper_world,
 }
 
 

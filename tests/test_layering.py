@@ -25,12 +25,13 @@ FLOORS = (
     {"bert.loaded"},
     {"bert.serving", "bert.batch", "bert.inspection"},
     {"bert.original"},
+    {"bert.paper"},
 )
 SCRIPTS = {
     *("convert_checkpoint", "create_pretraining_data", "create_vocab", "create_word_vectors"),
     *("extend_vocab", "extract_features", "fill_mask", "neighbours", "predict", "run_classifier"),
     *("run_classifier_with_tfhub", "run_ner", "run_pretraining", "run_squad", "run_swag"),
-    *("inspect_text", "join_shards", "serve", "split_sentences"),
+    *("inspect_text", "join_shards", "reproduce_paper", "serve", "split_sentences"),
 }
 # The original's script imported the other one, too.
 SCRIPT_ON_SCRIPT = ("run_classifier_with_tfhub", "run_classifier")
@@ -127,7 +128,7 @@ WITHOUT_TENSORFLOW = (
     *(
         name
         for name in MODULES
-        if name.startswith(("bert.files.", "bert.reports.", "bert.workers."))
+        if name.startswith(("bert.files.", "bert.paper.", "bert.reports.", "bert.workers."))
     ),
     *(
         f"bert.tasks.classification.{name}"

@@ -1,0 +1,207 @@
+"""What a plan will cost in minutes, and the largest plan that a budget allows."""
+
+import dataclasses
+import re
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from bert.files.processes import usable_cores
+from bert.paper.jobs import Job
+from bert.paper.recipe import LADDER, Recipe
+
+# Seconds until the first step, and billions of operations a second after it, where all cores
+# multiply matrices at `_REFERENCE`: of L=4 models in bfloat16 on two cores.
+_COSTS: Mapping[str, tuple[float, float]] = {
+    "text": (3.0, 20.0),
+    "pretraining": (11.0, 130.0),
+    "classifier": (10.0, 90.0),
+    "classifier_bilstm": (12.0, 60.0),
+    "squad": (12.0, 90.0),
+    "squad_bilstm": (14.0, 60.0),
+    "ner": (14.0, 80.0),
+    "ner_bilstm": (14.0, 60.0),
+    "features": (18.0, 40.0),
+    "word_vectors": (5.0, 1.0),
+}
+_REFERENCE = 220.0
+_FLOAT32_SLOWNESS = 1.7
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+# A kind of which so much has been measured is known; before, the guess counts, too.
+_KNOWN_SECONDS = 60.0
+
+
+def parse_budget(text: str) -> float:
+    """Returns the seconds of a time such as 20m, 2h or 1.5h.
+
+    Raises:
+      ValueError: where it is none.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text.strip())
+    if not match or not float(match[1]):
+        raise ValueError(f"`--budget` must be a time, such as 20m, 2h or 1.5h. Received {text!r}.")
+    return float(match[1]) * _UNITS[match[2]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Machine:
+    """What the time of a job depends on, besides the job.
+
+    Attributes:
+      name: Of the processor, and how many cores of it.
+      gflops: Billions of operations a second of matrix products, as measured.
+      precision: As `--precision` of the scripts.
+    """
+
+    name: str
+    gflops: float
+    precision: str
+
+    def seconds(self, job: Job) -> float:
+        """Returns what a job is guessed to take before anything like it has run here."""
+        start, speed = _COSTS[job.kind]
+        slowness = max(_REFERENCE / self.gflops, 0.05)
+        if self.precision == "float32" and job.kind not in ("text", "word_vectors"):
+            speed /= _FLOAT32_SLOWNESS
+        # A start is one core's work, of which machines have about the same.
+        return start + job.gflop / speed * slowness
+
+
+def measure_machine(precision: str | None) -> Machine:
+    """Returns this machine, measured for half a second.
+
+    Args:
+      precision: What is asked for; None for bfloat16 where the processor has it.
+    """
+    text = _read("/proc/cpuinfo")
+    models = re.findall(r"^model name\s*:\s*(.+)$", text, flags=re.MULTILINE)
+    cores = usable_cores()
+    name = f"{models[0].strip() if models else 'a processor'}, {cores} cores"
+    has_bfloat16 = "avx512_bf16" in text or "amx_bf16" in text
+    chosen = precision or ("mixed_bfloat16" if has_bfloat16 else "float32")
+    return Machine(name, cores * _measure_gflops(), chosen)
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _measure_gflops(seconds: float = 0.3, width: int = 64, count: int = 32) -> float:
+    """Returns what one core does, on matrices so small that numpy takes no other."""
+    matrix = np.ones((count, width, width), np.float32)
+    end = time.perf_counter() + seconds
+    times = []
+    while time.perf_counter() < end:
+        start = time.perf_counter()
+        matrix @ matrix
+        times.append(time.perf_counter() - start)
+    # The fastest: what else runs at the moment will not run all the while.
+    return 2e-9 * count * width**3 / min(times)
+
+
+class Clock:
+    """Estimates jobs, the better the more of their kind have run here.
+
+    Args:
+      machine: As measured.
+      ran: Of what has run on it: the kind, the seconds, and what was guessed.
+    """
+
+    def __init__(self, machine: Machine, ran: Iterable[tuple[str, float, float]] = ()) -> None:
+        self._machine = machine
+        self._sums: dict[str, tuple[float, float]] = {}
+        for kind, seconds, guessed in ran:
+            self.learn(kind, seconds, guessed)
+
+    def learn(self, kind: str, seconds: float, guessed: float) -> None:
+        """Takes note of a job that has ended."""
+        took, thought = self._sums.get(kind, (0.0, 0.0))
+        self._sums[kind] = (took + seconds, thought + guessed)
+
+    def guess(self, job: Job) -> float:
+        """Returns the seconds that a job would take if nothing had run."""
+        return self._machine.seconds(job)
+
+    def seconds(self, job: Job) -> float:
+        """Returns the seconds that a job will take."""
+        return self.guess(job) * self._correction(job.kind)
+
+    def _correction(self, kind: str) -> float:
+        took, thought = self._sums.get(kind, (0.0, 0.0))
+        others = [sums for name, sums in self._sums.items() if name not in (kind, "text")]
+        all_took = sum(took for took, _ in others)
+        all_thought = sum(thought for _, thought in others)
+        # What is not known yet is as wrong as the rest; nothing known is taken as it is guessed.
+        prior = (all_took + _KNOWN_SECONDS) / (all_thought + _KNOWN_SECONDS)
+        return (took + prior * _KNOWN_SECONDS) / (thought + _KNOWN_SECONDS)
+
+
+def total(jobs: Iterable[Job], clock: Clock) -> float:
+    """Returns the seconds that jobs take one after another."""
+    return sum(map(clock.seconds, jobs))
+
+
+def choose(
+    budget: float, jobs_of: Callable[[Recipe], Collection[Job]], clock: Clock
+) -> tuple[Recipe, float]:
+    """Returns the highest rung of the ladder that a budget allows, or the lowest; and its seconds.
+
+    Args:
+      budget: In seconds.
+      jobs_of: Returns all jobs of a recipe.
+      clock: Estimates them.
+    """
+    best: tuple[Recipe, float] | None = None
+    for recipe in LADDER:
+        seconds = total(jobs_of(recipe), clock)
+        if best is not None and seconds > budget:
+            break
+        best = (recipe, seconds)
+    assert best is not None
+    return best
+
+
+def format_minutes(seconds: float) -> str:
+    """Returns a time for a reader, such as 0.4 min, 25 min, or 3 h 05 min."""
+    if seconds < 570:
+        return f"{seconds / 60:.1f} min"
+    minutes = round(seconds / 60)
+    hours, left = divmod(minutes, 60)
+    return f"{hours} h {left:02} min" if hours else f"{minutes} min"
+
+
+def order_by_need(
+    wanted: Sequence[str],
+    jobs: Mapping[str, Job],
+    is_scored: Callable[[str], bool],
+    is_there: Callable[[str], bool],
+) -> list[str]:
+    """Returns the names of the jobs to run, in the order of `jobs`.
+
+    A job that has scores is not run for these again. It is run again where its files are gone and
+    another job begins with them.
+
+    Args:
+      wanted: Names of those whose scores are wanted.
+      jobs: By name, each behind those that it needs.
+      is_scored: Whether a job's scores are known.
+      is_there: Whether its files are.
+    """
+    chosen: set[str] = set()
+
+    def make(name: str) -> None:
+        if name in jobs and name not in chosen:
+            chosen.add(name)
+            for each in jobs[name].needs:
+                if not (each in jobs and is_there(each)):
+                    make(each)
+
+    for name in wanted:
+        if not is_scored(name):
+            make(name)
+    return [name for name in jobs if name in chosen]

@@ -1,0 +1,111 @@
+"""What has run, and what came of it: a file that is never lost and may go to another machine."""
+
+import dataclasses
+import json
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from bert.files.durable import write_text
+from bert.files.json_text import parse_json
+from bert.files.manifest import claim
+from bert.files.paths import read_file
+
+LEDGER_FILE = "ledger.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """A job that has run.
+
+    Attributes:
+      name: Of the job.
+      kind: Its kind.
+      command: As a reader types it.
+      scores: By name; those of a test set begin with `test_`. Empty where it has none.
+      seed: Of its draws.
+      seconds: That it took, on `machine`.
+      guessed: Those that it was guessed to take.
+      machine: The processor and its cores.
+      versions: Of what computed it.
+      date: On which it ended.
+    """
+
+    name: str
+    kind: str
+    command: str
+    scores: Mapping[str, float]
+    seed: int | None
+    seconds: float
+    guessed: float
+    machine: str
+    versions: Mapping[str, str]
+    date: str
+
+
+class Ledger:
+    """The entries by the digest of their command and inputs, and the recipes by budget.
+
+    Args:
+      path: The file, which need not be there.
+      others: Ledgers that are read besides.
+    """
+
+    def __init__(self, path: str, others: Iterable[str] = ()) -> None:
+        self._path = path
+        self.recipes: dict[str, Mapping[str, Any]] = {}
+        self.entries: dict[str, Entry] = {}
+        for each in others:
+            self._read(each)
+        if os.path.exists(path):
+            self._read(path)
+
+    def _read(self, path: str) -> None:
+        try:
+            values = parse_json(read_file(path))
+        except OSError as error:
+            raise ValueError(
+                f"`--ledger` must name files that can be read. Received {path!r} ({error})."
+            ) from None
+        except ValueError:
+            values = None
+        try:
+            self.recipes.update(values["recipes"])
+            entries = {digest: Entry(**entry) for digest, entry in values["runs"].items()}
+        except (KeyError, TypeError, AttributeError):
+            raise ValueError(
+                f"{path!r} must be a ledger of reproduce_paper.py, with `recipes` and `runs`. It "
+                "is another file, or damaged. Restore it, or give another one."
+            ) from None
+        self.entries.update(entries)
+
+    def add(self, digest: str, entry: Entry) -> None:
+        """Takes note of a job, on the disk, too."""
+        self.entries[digest] = entry
+        self.save()
+
+    def save(self) -> None:
+        """Writes the file, which is the old one or the new one for whoever reads it."""
+        values = {
+            "recipes": self.recipes,
+            "runs": {key: dataclasses.asdict(entry) for key, entry in self.entries.items()},
+        }
+        claim(*os.path.split(self._path))
+        write_text(self._path, json.dumps(values, indent=1, ensure_ascii=False) + "\n")
+
+    def scores(self, digests: Mapping[str, str]) -> dict[str, Mapping[str, float]]:
+        """Returns the scores of the jobs that have run, by name.
+
+        Args:
+          digests: Of the jobs, by name.
+        """
+        found = {name: self.entries[key] for name, key in digests.items() if key in self.entries}
+        return {name: entry.scores for name, entry in found.items() if entry.scores}
+
+    def times(self, machine: str) -> list[tuple[str, float, float]]:
+        """Returns of all that ran on a machine the kind, the seconds, and those guessed."""
+        return [
+            (entry.kind, entry.seconds, entry.guessed)
+            for entry in self.entries.values()
+            if entry.machine == machine
+        ]

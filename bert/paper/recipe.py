@@ -1,0 +1,120 @@
+"""How large everything is at a budget: shapes, steps, examples and seeds, on a ladder of rungs."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+# Lengths of the two phases of a pre-training (paper, appendix A.2, has 128 and 512).
+SHORT, LONG = 32, 128
+
+
+@dataclasses.dataclass(frozen=True)
+class Size:
+    """The shape of a model, by the paper's letters."""
+
+    layers: int
+    hidden: int
+    heads: int
+
+    @property
+    def name(self) -> str:
+        """Such as `L4_H256_A4`."""
+        return f"L{self.layers}_H{self.hidden}_A{self.heads}"
+
+    @property
+    def title(self) -> str:
+        """As the paper writes it."""
+        return f"L={self.layers} H={self.hidden} A={self.heads}"
+
+    @property
+    def parameters(self) -> int:
+        """Weights of the layers, embeddings apart."""
+        return 12 * self.layers * self.hidden**2
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """What a budget is spent on; the same for all that is compared.
+
+    Attributes:
+      hidden: Width of the base model, which has four layers, for table 7 looks at four.
+      tokens: Of a pre-training step, of either length.
+      steps: Of pre-training on sequences of `SHORT` and of `LONG` tokens.
+      examples: To fine-tune on, at most.
+      held_out: Examples and records to evaluate on, at most.
+      epochs: Of each fine-tuning.
+      seeds: Fine-tunings of which a score is the mean; table 1 has `top_seeds`.
+      points: Checkpoints of each pre-training that figure 5 shows.
+      text_bytes: Of the text to pre-train on, at most.
+    """
+
+    hidden: int
+    tokens: int
+    steps: tuple[int, int]
+    examples: int
+    held_out: int
+    epochs: float
+    seeds: int
+    top_seeds: int
+    points: int
+    text_bytes: int
+    vocab_size: int = 8000
+
+    @property
+    def sizes(self) -> tuple[Size, ...]:
+        """Five models from small to large, for table 6; the fourth is the base model."""
+        half, whole = self.hidden // 2, self.hidden
+        heads = max(whole // 64, 2)
+        return (
+            Size(1, half, heads // 2),
+            Size(2, half, heads // 2),
+            Size(2, whole, heads),
+            Size(4, whole, heads),
+            Size(6, whole * 3 // 2, heads * 3 // 2),
+        )
+
+    @property
+    def base(self) -> Size:
+        """The model of all other tables."""
+        return self.sizes[3]
+
+    def batch_size(self, length: int) -> int:
+        """Returns how many sequences make the tokens of a step."""
+        return max(self.tokens // length, 1)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the fields, fit for JSON."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Recipe":
+        """Returns the recipe that a ledger holds.
+
+        Raises:
+          ValueError: where these are not its fields.
+        """
+        known = {field.name: field.type for field in dataclasses.fields(cls)}
+        if values.keys() != known.keys():
+            raise ValueError(
+                f"A recipe must have {sorted(known)}. Received {sorted(values)}: another version "
+                "wrote it; give another `--output_dir`."
+            )
+        return cls(**{**values, "steps": tuple(values["steps"])})
+
+
+# From a minute to a day. What is on the first rung is enough to see that all of it runs.
+LADDER = (
+    Recipe(32, 256, (6, 2), 48, 48, 1.0, 1, 1, 2, 100_000, 1000),
+    Recipe(128, 1024, (300, 60), 400, 400, 2.0, 1, 1, 2, 2_000_000),
+    Recipe(128, 1024, (800, 150), 800, 500, 3.0, 1, 2, 3, 4_000_000),
+    Recipe(128, 2048, (1000, 250), 1500, 900, 3.0, 1, 3, 4, 8_000_000),
+    Recipe(128, 2048, (2000, 500), 2500, 1100, 3.0, 1, 3, 4, 12_000_000),
+    Recipe(128, 4096, (2000, 500), 4000, 1500, 3.0, 2, 3, 4, 20_000_000),
+    Recipe(256, 4096, (1200, 300), 4000, 1500, 3.0, 3, 3, 5, 20_000_000),
+    Recipe(256, 4096, (1800, 450), 4000, 1500, 3.0, 3, 3, 5, 40_000_000),
+    Recipe(256, 4096, (2500, 650), 5000, 2000, 3.0, 3, 3, 5, 40_000_000),
+    Recipe(256, 4096, (3500, 900), 6000, 3500, 3.0, 3, 3, 5, 40_000_000),
+    Recipe(256, 4096, (5000, 1500), 8000, 3500, 3.0, 3, 3, 6, 80_000_000),
+    Recipe(256, 4096, (9000, 3000), 12000, 3500, 3.0, 5, 5, 6, 200_000_000),
+    Recipe(256, 8192, (16000, 5000), 20000, 6000, 3.0, 5, 5, 8, 400_000_000),
+)

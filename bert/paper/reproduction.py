@@ -1,0 +1,226 @@
+"""The story of a reproduction: find the data, choose a recipe, tell what it costs, run, report."""
+
+import dataclasses
+import os
+from collections.abc import Sequence
+
+from absl import logging
+
+from bert.files import manifest
+from bert.files.durable import write_text
+from bert.files.outputs import make_folder
+from bert.paper import figures, markdown, page, texts
+from bert.paper.estimates import (
+    Clock,
+    choose,
+    format_minutes,
+    measure_machine,
+    parse_budget,
+    total,
+)
+from bert.paper.jobs import Job
+from bert.paper.ledger import LEDGER_FILE, Ledger
+from bert.paper.plan import Plan, make_plan, read_sources
+from bert.paper.recipe import Recipe
+from bert.paper.running import Failure, Runner, Start, start_process
+
+PAGE, MARKDOWN = "paper.html", "paper.md"
+
+
+class RunsFailedError(ValueError):
+    """Some runs failed, and the others ended."""
+
+    def __init__(self, failures: Sequence[Failure]) -> None:
+        names = ", ".join(failure.name for failure in failures[:3])
+        more = f" and {len(failures) - 3} others" if len(failures) > 3 else ""
+        super().__init__(
+            f"{len(failures)} runs failed: {names}{more}. The report has what is there; the same "
+            "command tries them again."
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Order:
+    """What is asked for: the flags of reproduce_paper.py, `only` and `ledger` as lists."""
+
+    output_dir: str
+    budget: str
+    only: Sequence[str]
+    plan: bool
+    text_dir: str | None
+    glue_dir: str | None
+    conll_dir: str | None
+    squad_dir: str | None
+    ledger: Sequence[str]
+    seed: int
+    precision: str | None
+    delete_weights: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Prepared:
+    """What is to be done, before anything is written.
+
+    Attributes:
+      plan: All of it.
+      runner: Runs it.
+      clock: Estimates it.
+      ledger: What has run.
+      wanted: Names of the jobs whose scores are asked for.
+      missing: Those to run.
+    """
+
+    plan: Plan
+    runner: Runner
+    clock: Clock
+    ledger: Ledger
+    wanted: Sequence[str]
+    missing: Sequence[Job]
+
+
+@dataclasses.dataclass(frozen=True)
+class Ended:
+    """What has come of it.
+
+    Attributes:
+      results: What the report tells.
+      missing: The jobs that were to run, with their seconds as they were estimated.
+      failures: What failed.
+    """
+
+    results: texts.Results
+    missing: Sequence[tuple[str, float]]
+    failures: Sequence[Failure]
+
+
+def reproduce(order: Order, start: Start = start_process) -> Ended:
+    """Does what is asked for.
+
+    Args:
+      order: What is asked for.
+      start: Runs a command of the project.
+
+    Raises:
+      ValueError: before the first run, where something is not as it must be.
+    """
+    prepared = prepare(order, start)
+    told = tuple((job.name, prepared.clock.seconds(job)) for job in prepared.missing)
+    tell_plan(order, prepared)
+    if order.plan:
+        return Ended(_results(order, prepared, ()), told, ())
+    make_folder(order.output_dir)
+    with manifest.lock(order.output_dir):
+        prepared.ledger.save()
+        _write_report(order, prepared, ())
+        prepared.runner.run(
+            prepared.wanted,
+            lambda failures: _write_report(order, prepared, failures),
+            deletes=order.delete_weights,
+        )
+    failures = tuple(prepared.runner.failures)
+    results = _results(order, prepared, failures)
+    logging.info("%s", texts.overall(results.outcomes))
+    logging.info("The report is %s.", os.path.join(order.output_dir, PAGE))
+    return Ended(results, told, failures)
+
+
+def prepare(order: Order, start: Start = start_process) -> Prepared:
+    """Returns what is to be done.
+
+    Raises:
+      ValueError: where a flag, a folder of data or a ledger is not as it must be.
+    """
+    budget = parse_budget(order.budget)
+    ledger = Ledger(os.path.join(order.output_dir, LEDGER_FILE), order.ledger)
+    machine = measure_machine(order.precision)
+    clock = Clock(machine, ledger.times(machine.name))
+
+    def plan_of(recipe: Recipe) -> Plan:
+        folders = {
+            name: getattr(order, name)
+            for name in ("text_dir", "glue_dir", "conll_dir", "squad_dir")
+        }
+        return make_plan(recipe, read_sources(recipe, **folders), machine.precision, order.seed)
+
+    recipe = _recipe_of(order, ledger)
+    if recipe is None:
+        recipe, seconds = choose(budget, lambda each: plan_of(each).jobs.values(), clock)
+        if seconds > budget:
+            logging.warning(
+                "The smallest plan takes about %s, more than --budget=%s. --only runs "
+                "a part of it.",
+                format_minutes(seconds),
+                order.budget,
+            )
+        ledger.recipes[order.budget] = recipe.to_dict()
+    plan = plan_of(recipe)
+    runner = Runner(plan, ledger, clock, os.path.abspath(order.output_dir), machine.name, start)
+    wanted = plan.wanted(order.only)
+    return Prepared(plan, runner, clock, ledger, wanted, runner.missing(wanted))
+
+
+def _recipe_of(order: Order, ledger: Ledger) -> Recipe | None:
+    """Returns the recipe that was chosen for the budget before, so that runs fit together."""
+    known = ledger.recipes.get(order.budget)
+    return None if known is None else Recipe.from_dict(known)
+
+
+def check_folder(order: Order, prepared: Prepared) -> None:
+    """Checks that the output folder can be written, and that nobody else writes there."""
+    del prepared
+    make_folder(order.output_dir)
+    manifest.check_lock(order.output_dir)
+
+
+def tell_total(prepared: Prepared) -> str:
+    """Returns how many runs there will be, and how long they take."""
+    missing, clock = prepared.missing, prepared.clock
+    return f"{len(missing)} runs, about {format_minutes(total(missing, clock))}"
+
+
+def tell_plan(order: Order, prepared: Prepared) -> None:
+    """Logs every run with its time, and the sum."""
+    recipe = prepared.plan.recipe
+    for job in prepared.missing:
+        again = " (again, for its files)" if job.name in _scored(prepared) else ""
+        seconds = format_minutes(prepared.clock.seconds(job))
+        logging.info("  %9s  %s%s", seconds, job.name, again)
+    logging.info(
+        "%s, of %s that %s ask for. %s, %d and %d steps of %d tokens, %d examples at most, %d "
+        "seeds.",
+        tell_total(prepared),
+        len(prepared.wanted),
+        ", ".join(order.only),
+        recipe.base.title,
+        *recipe.steps,
+        recipe.tokens,
+        recipe.examples,
+        recipe.seeds,
+    )
+    if prepared.missing and not order.delete_weights:
+        logging.info("Their weights stay, in runs/; --delete_weights deletes what nothing needs.")
+
+
+def _scored(prepared: Prepared) -> set[str]:
+    return set(prepared.ledger.scores(prepared.plan.digests))
+
+
+def _results(order: Order, prepared: Prepared, failures: Sequence[Failure]) -> texts.Results:
+    plan, entries = prepared.plan, prepared.ledger.entries
+    found = {name: entries[key] for name, key in plan.digests.items() if key in entries}
+    tables = [table for table in plan.tables if table.key in order.only]
+    return texts.Results.of(plan, tables, found, failures, order.budget)
+
+
+def _write_report(order: Order, prepared: Prepared, failures: Sequence[Failure]) -> None:
+    """Writes the page, the Markdown and the figures, with what is there so far."""
+    results = _results(order, prepared, failures)
+    drawn = {outcome.table.key: figures.draw(outcome) for outcome in results.outcomes}
+    drawn = {key: figure for key, figure in drawn.items() if figure}
+    files = {f"figures/{key}.svg": figure for key, figure in drawn.items()}
+    files[MARKDOWN] = markdown.format_report(results, list(drawn))
+    files[PAGE] = page.format_page(results, drawn)
+    if drawn:
+        os.makedirs(os.path.join(order.output_dir, "figures"), exist_ok=True)
+    for name, text in files.items():
+        write_text(manifest.claim(order.output_dir, name), text)

@@ -1,0 +1,306 @@
+"""A table of scores beside the paper's, and whether both put their rows in the same order."""
+
+import dataclasses
+import itertools
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+
+# So many standard errors a difference must be to count.
+_STANDARD_ERRORS = 2.0
+AGREES, DIFFERS, NOISE, UNKNOWN = "agrees", "does not", "within the noise", "not run yet"
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """A score to be found in the ledger, the mean of several seeds.
+
+    Attributes:
+      jobs: Names of those that give it, one for each seed.
+      score: Its name there.
+      scale: What it is multiplied by.
+    """
+
+    jobs: tuple[str, ...]
+    score: str
+    scale: float = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Column:
+    """Scores of one kind.
+
+    Attributes:
+      title: Of ours.
+      paper: Title of what the paper has in its place.
+      is_better_high: Whether more is better; perplexities are better low.
+    """
+
+    title: str
+    paper: str
+    is_better_high: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A model, or a way to use one.
+
+    Attributes:
+      title: Of ours.
+      paper: What the paper calls its own; "" where it has none.
+      cells: Ours, one for each column, None where there is none.
+      theirs: The paper's.
+    """
+
+    title: str
+    paper: str
+    cells: tuple[Cell | None, ...]
+    theirs: tuple[float | None, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """A table, or a figure, whose rows are then the points of a line each.
+
+    Attributes:
+      key: As `--only` has it.
+      title: What it is about.
+      text: What is compared, in some sentences.
+      columns: Of scores.
+      rows: Of models.
+      remark: What of the paper's is different.
+      steps: Of a figure, what the columns stand for; else ().
+    """
+
+    key: str
+    title: str
+    text: str
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+    remark: str = ""
+    steps: tuple[int, ...] = ()
+
+    @property
+    def jobs(self) -> list[str]:
+        """Names of all whose scores it shows, each once, row by row."""
+        cells = (cell for row in self.rows for cell in row.cells if cell)
+        return list(dict.fromkeys(job for cell in cells for job in cell.jobs))
+
+
+@dataclasses.dataclass(frozen=True)
+class Score:
+    """The mean over seeds.
+
+    Attributes:
+      deviation: Standard deviation of one seed; None where there is only one.
+      count: Of the seeds that have run.
+    """
+
+    mean: float
+    deviation: float | None
+    count: int
+
+    def __str__(self) -> str:
+        text = f"{self.mean:.1f}"
+        return text if self.deviation is None else f"{text} ± {self.deviation:.1f}"
+
+
+Scores = Mapping[str, Mapping[str, float]]
+
+
+def score_of(cell: Cell | None, scores: Scores) -> Score | None:
+    """Returns a cell's score, None where no seed of it has run.
+
+    Args:
+      cell: Ours.
+      scores: By job, those of the ledger.
+    """
+    if cell is None:
+        return None
+    values = [
+        cell.scale * scores[job][cell.score]
+        for job in cell.jobs
+        if job in scores and math.isfinite(scores[job].get(cell.score, math.nan))
+    ]
+    if not values:
+        return None
+    deviation = statistics.stdev(values) if len(values) > 1 else None
+    return Score(statistics.fmean(values), deviation, len(values))
+
+
+def pooled_deviation(scores: Iterable[Score | None]) -> float | None:
+    """Returns the standard deviation of one seed, from all scores that have several; or None."""
+    several = [each for each in scores if each is not None and each.deviation is not None]
+    freedom = sum(each.count - 1 for each in several)
+    if not freedom:
+        return None
+    squares = sum((each.count - 1) * (each.deviation or 0.0) ** 2 for each in several)
+    return math.sqrt(squares / freedom)
+
+
+@dataclasses.dataclass(frozen=True)
+class Agreement:
+    """How many pairs of rows stand in the paper's order.
+
+    Attributes:
+      same: Pairs that differ by more than noise, as they do in the paper.
+      contrary: Pairs that differ by more than noise, the other way round.
+      noise: Pairs that differ by no more than that.
+      is_noise_known: Whether there is a deviation to tell.
+      worst: The titles of the contrary pair that is furthest apart, first the better of ours.
+    """
+
+    same: int = 0
+    contrary: int = 0
+    noise: int = 0
+    is_noise_known: bool = True
+    worst: tuple[str, str] | None = None
+
+    @property
+    def pairs(self) -> int:
+        """All of them."""
+        return self.same + self.contrary + self.noise
+
+    @property
+    def verdict(self) -> str:
+        """In a word."""
+        if not self.pairs:
+            return UNKNOWN
+        if self.contrary:
+            return DIFFERS
+        return AGREES if self.same else NOISE
+
+    def tell(self) -> str:
+        """Returns it as a sentence."""
+        if not self.pairs:
+            return "There are not two rows to compare yet."
+        noun = "pair" if self.pairs == 1 else "pairs"
+        parts = [f"{self.same} of {self.pairs} {noun} of rows in the paper's order"]
+        if self.contrary:
+            parts.append(f"{self.contrary} the other way round")
+        if self.noise:
+            parts.append(f"{self.noise} within the noise")
+        text = ", ".join(parts)
+        if self.worst:
+            text += f" (furthest: {self.worst[0]} above {self.worst[1]})"
+        if not self.is_noise_known:
+            text += "; of one seed each, so that nothing tells noise from difference"
+        return f"{text}."
+
+
+def compare(
+    column: Column,
+    titles: Sequence[str],
+    ours: Sequence[Score | None],
+    theirs: Sequence[float | None],
+    deviation: float | None,
+) -> Agreement:
+    """Returns how the order of a column's rows agrees with that of the paper.
+
+    Pairs that the paper has as equal are left out.
+
+    Args:
+      column: Of the scores.
+      titles: Of the rows.
+      ours: Their scores, None where they have not run.
+      theirs: The paper's.
+      deviation: Of one seed; None where none is known.
+    """
+    counts = {"same": 0, "contrary": 0, "noise": 0}
+    worst: tuple[float, tuple[str, str]] | None = None
+    for first, second in itertools.combinations(range(len(titles)), 2):
+        one, other = ours[first], ours[second]
+        his, hers = theirs[first], theirs[second]
+        if one is None or other is None or his is None or hers is None or his == hers:
+            continue
+        difference = one.mean - other.mean
+        error = (deviation or 0.0) * math.sqrt(1 / one.count + 1 / other.count)
+        if abs(difference) <= _STANDARD_ERRORS * error:
+            counts["noise"] += 1
+        elif (difference > 0) == (his > hers):
+            counts["same"] += 1
+        else:
+            counts["contrary"] += 1
+            is_first = (difference > 0) == column.is_better_high
+            pair = (titles[first], titles[second]) if is_first else (titles[second], titles[first])
+            worst = max(worst or (0.0, pair), (abs(difference), pair))
+    return Agreement(**counts, is_noise_known=deviation is not None, worst=worst and worst[1])
+
+
+def add(agreements: Iterable[Agreement]) -> Agreement:
+    """Returns the pairs of several columns together."""
+    each = [agreement for agreement in agreements if agreement.pairs]
+    return Agreement(
+        sum(one.same for one in each),
+        sum(one.contrary for one in each),
+        sum(one.noise for one in each),
+        all(one.is_noise_known for one in each),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What has come of a table so far.
+
+    Attributes:
+      table: As it was planned.
+      scores: Ours, by row and column.
+      agreements: One for each column; of a figure, a single one.
+    """
+
+    table: Table
+    scores: tuple[tuple[Score | None, ...], ...]
+    agreements: tuple[Agreement, ...]
+
+    @property
+    def total(self) -> Agreement:
+        """Of all columns."""
+        return add(self.agreements)
+
+    @property
+    def done(self) -> tuple[int, int]:
+        """How many cells have a score, and how many there are."""
+        cells = [cell for row in self.table.rows for cell in row.cells]
+        found = [score for row in self.scores for score in row]
+        return sum(each is not None for each in found), sum(each is not None for each in cells)
+
+
+def look_up(tables: Sequence[Table], scores: Scores) -> list[Outcome]:
+    """Returns what has come of the tables.
+
+    The noise of a score is known from all rows of all tables that have several seeds of it.
+    """
+    found = {
+        table.key: tuple(tuple(score_of(cell, scores) for cell in row.cells) for row in table.rows)
+        for table in tables
+    }
+    pools: dict[str, dict[tuple[str, ...], Score | None]] = {}
+    for table in tables:
+        for row, values in zip(table.rows, found[table.key], strict=True):
+            for column, cell, score in zip(table.columns, row.cells, values, strict=True):
+                if cell:
+                    # A row that stands in several tables counts once.
+                    pools.setdefault(column.title, {})[cell.jobs] = score
+    deviations = {title: pooled_deviation(pool.values()) for title, pool in pools.items()}
+    return [
+        Outcome(table, found[table.key], _agreements(table, found[table.key], deviations))
+        for table in tables
+    ]
+
+
+def _agreements(
+    table: Table,
+    found: Sequence[Sequence[Score | None]],
+    deviations: Mapping[str, float | None],
+) -> tuple[Agreement, ...]:
+    titles = [row.title for row in table.rows]
+    return tuple(
+        compare(
+            column,
+            titles,
+            [row[place] for row in found],
+            [row.theirs[place] for row in table.rows],
+            deviations.get(column.title),
+        )
+        for place, column in enumerate(table.columns)
+    )

@@ -1,0 +1,132 @@
+r"""Runs the paper's tables again at a small scale, and writes what came of it beside the paper's.
+
+    python reproduce_paper.py --output_dir=paper --budget=2h --text_dir=books --glue_dir=glue \
+      --conll_dir=conll2003 --squad_dir=squad
+
+Objectives, sizes, features and masks of tables 1 and 5 to 8, and figure 5, from raw text:
+paper.html and paper.md. What it will cost is said first. Run again, it goes on where it was
+stopped; nothing whose scores are in ledger.json is run twice, not even on another machine. Without
+folders of data, the sample texts serve, which show that it runs and nothing else.
+"""
+
+import dataclasses
+
+from bert.command_line import flags as common_flags
+from bert.command_line.checks import Checks, start
+from bert.command_line.console import run_script
+from bert.command_line.flags import REQUIRED, flag
+from bert.command_line.lines import show_lines
+from bert.command_line.settings import PRECISIONS, CheckSettings
+from bert.paper import reproduction
+from bert.paper.plan import KEYS
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(CheckSettings):
+    """The flags of this script, by name."""
+
+    output_dir: str = flag(
+        REQUIRED, "Folder for the runs, the ledger and the report.", group="output"
+    )
+    budget: str = flag(
+        "2h",
+        "What all of the tables may cost, such as 20m, 2h or 8h: it chooses sizes, steps, examples "
+        "and seeds. What it chose stays as it is in --output_dir.",
+        group="steps",
+    )
+    only: str | None = flag(
+        None,
+        f"Parts to run and to report, with commas between them, of {', '.join(KEYS)}; absent, all.",
+        group="steps",
+    )
+    plan: bool = flag(
+        False, "Only show what would be run, and how long it would take.", group="steps"
+    )
+    text_dir: str | None = flag(
+        None,
+        "Folder of .txt files to pre-train on, at least two, one of which is held out; absent, "
+        "the sample text.",
+    )
+    glue_dir: str | None = flag(
+        None,
+        "Folder with tasks of GLUE: CoLA, MRPC, RTE, SST-2, STS-B, as far as they are there; "
+        "absent, the sample remarks.",
+    )
+    conll_dir: str | None = flag(
+        None, "Folder with train.txt, dev.txt and test.txt of CoNLL-2003; absent, the sample's."
+    )
+    squad_dir: str | None = flag(
+        None, "Folder with train*.json and dev*.json of SQuAD 1.1; absent, the sample's."
+    )
+    ledger: str | None = flag(
+        None,
+        "Ledgers of other folders or machines, with commas between them: what has run there is not "
+        "run again.",
+    )
+    seed: int = flag(12345, "Of all pre-trainings; of fine-tunings the first.", group="training")
+    precision: str | None = flag(
+        None,
+        "Arithmetic of all runs; absent, mixed_bfloat16 where the processor has it, else float32.",
+        choices=PRECISIONS,
+        group="devices",
+    )
+    delete_weights: bool = flag(
+        False,
+        "Delete what runs here have written, weights included, when nothing is left that begins "
+        "with it; the scores stay in the ledger.",
+        group="output",
+    )
+
+
+def define_flags() -> None:
+    """Defines the flags."""
+    common_flags.define(Settings)
+
+
+def run(settings: Settings) -> reproduction.Ended:
+    """Runs what is missing, and writes the report.
+
+    Raises:
+      ValueError: before the first run, where a flag or a folder is not as it must be.
+    """
+    show_lines()
+    return reproduction.reproduce(_order(settings))
+
+
+def _order(settings: Settings) -> reproduction.Order:
+    values = {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings)}
+    del values["check"]
+    others = [path for path in (settings.ledger or "").split(",") if path]
+    return reproduction.Order(**{**values, "ledger": others, "only": _keys(settings.only)})
+
+
+def _keys(only: str | None) -> list[str]:
+    """Returns the parts that `--only` names, in the paper's order."""
+    names = [name.strip() for name in only.split(",")] if only else list(KEYS)
+    if wrong := [name for name in names if name not in KEYS]:
+        raise ValueError(
+            f"`--only` must name parts among {', '.join(KEYS)}. Received {wrong[0]!r}."
+        )
+    return [key for key in KEYS if key in names]
+
+
+def check(settings: Settings, checks: Checks) -> None:
+    """Checks what `run` needs."""
+    order = checks("flags", _order, settings, tells=lambda _: f"a budget of {settings.budget}")
+    prepared = checks("plan", reproduction.prepare, order, tells=reproduction.tell_total)
+    checks("output folder", reproduction.check_folder, order, prepared)
+
+
+def main(_: list[str]) -> None:
+    """Runs the script on its flags."""
+
+    def reproduce(settings: Settings) -> None:
+        if failures := run(settings).failures:
+            raise reproduction.RunsFailedError(failures)
+
+    start(common_flags.read_settings(Settings), reproduce, check)
+
+
+if __name__ == "__main__":
+    define_flags()
+    run_script(main)

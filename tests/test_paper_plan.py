@@ -1,0 +1,239 @@
+import dataclasses
+import json
+import re
+
+import pytest
+
+from bert.paper import inputs
+from bert.paper.jobs import Job, digest_all, folder_of
+from bert.paper.plan import KEYS, make_plan, read_sources
+from bert.paper.recipe import LADDER, LONG, SHORT, Recipe
+
+SAMPLE = dict.fromkeys(("text_dir", "glue_dir", "conll_dir", "squad_dir"))
+RECIPE = LADDER[0]
+
+
+def write_glue(folder, name, head, lines):
+    (folder / name).mkdir(parents=True)
+    for split, count in (("train", 10), ("dev", 4)):
+        text = head + "".join(lines.format(number) for number in range(count))
+        (folder / name / f"{split}.tsv").write_text(text)
+
+
+@pytest.fixture
+def folders(tmp_path):
+    """Data as that of the paper lies in folders, very little of it."""
+    write_glue(tmp_path / "glue", "CoLA", "", "x\t1\t\tSentence {}.\n")
+    write_glue(tmp_path / "glue", "SST-2", "sentence\tlabel\n", "sentence {}\t1\n")
+    write_glue(tmp_path / "glue", "MRPC", "Quality\t#1 ID\n", "1\t{}\n")
+    (tmp_path / "conll").mkdir()
+    for split in ("train", "dev", "test"):
+        sentences = "".join(f"Word{n} NN O O\nhere RB O O\n\n" for n in range(6))
+        text = f"-DOCSTART- -X- -X- O\n\n{sentences}"
+        (tmp_path / "conll" / f"{split}.txt").write_text(text)
+    (tmp_path / "squad").mkdir()
+    for split in ("train", "dev"):
+        paragraphs = [
+            {"context": f"c{p}", "qas": [{"id": f"{p}{q}"} for q in range(3)]} for p in range(4)
+        ]
+        values = {"version": "1.1", "data": [{"title": "t", "paragraphs": paragraphs}]}
+        (tmp_path / "squad" / f"{split}-v1.1.json").write_text(json.dumps(values))
+        (tmp_path / "squad" / f"{split}-v2.0.json").write_text("{}")
+    (tmp_path / "text").mkdir()
+    for number in range(5):
+        (tmp_path / "text" / f"{number}.txt").write_text(f"Book {number}. " * 50)
+    names = {"text_dir": "text", "glue_dir": "glue", "conll_dir": "conll", "squad_dir": "squad"}
+    return {name: str(tmp_path / folder) for name, folder in names.items()}
+
+
+def plan_of(folders=SAMPLE, recipe=RECIPE, precision="float32", seed=1):
+    return make_plan(recipe, read_sources(recipe, **folders), precision, seed)
+
+
+def flags_of(plan, name):
+    return dict(flag.lstrip("-").partition("=")[::2] for flag in plan.jobs[name].flags)
+
+
+def changed(one, other):
+    return {name for name in one.digests if one.digests[name] != other.digests.get(name)}
+
+
+def test_all_of_the_papers_tables_are_planned_with_their_rows(folders):
+    plan = plan_of(folders)
+    assert tuple(table.key for table in plan.tables) == KEYS
+    rows = {table.key: [row.paper for row in table.rows] for table in plan.tables}
+    assert rows["table1"] == ["OpenAI GPT", "BERT Base", "BERT Large"]
+    assert rows["table5"] == ["BERT Base", "No NSP", "LTR & No NSP", "+ BiLSTM"]
+    assert len(rows["table6"]) == 5
+    assert [len(rows["table7"]), len(rows["table8"]), len(rows["figure5"])] == [9, 6, 2]
+    first = plan.tables[0]
+    assert [column.title for column in first.columns] == [
+        *("SST-2 accuracy", "CoLA Matthews", "MRPC F1")
+    ]
+    assert first.rows[1].theirs == (93.5, 52.1, 88.9)
+
+
+def test_every_cell_has_its_job_and_every_job_stands_behind_what_it_needs():
+    plan = plan_of()
+    seen = set(plan.parts)
+    for name, job in plan.jobs.items():
+        assert set(job.needs) <= seen, name
+        seen.add(name)
+    names = {name for table in plan.tables for name in table.jobs}
+    assert names <= plan.jobs.keys()
+    assert all(plan.jobs[name].has_scores for name in names)
+    assert len(set(plan.digests.values())) == len(plan.jobs)
+
+
+def test_what_is_compared_has_the_same_steps_tokens_and_seeds():
+    plan = plan_of(recipe=LADDER[7])
+    phases = [job for job in plan.jobs.values() if job.kind == "pretraining"]
+    assert len(phases) == 2 * 13
+    names = ("train_batch_size", "num_train_steps", "learning_rate", "num_warmup_steps", "seed")
+    for is_last in (False, True):
+        found = [flags_of(plan, job.name) for job in phases if job.has_scores == is_last]
+        for flag in names:
+            assert len({flags[flag] for flags in found}) == 1, flag
+        length = LONG if is_last else SHORT
+        tokens = int(found[0]["train_batch_size"]) * length
+        assert tokens == LADDER[7].tokens
+
+
+def test_rows_differ_in_what_they_are_about():
+    plan = plan_of()
+    assert "objective" not in flags_of(plan, "base")
+    assert flags_of(plan, "left_to_right")["objective"] == "left_to_right"
+    assert flags_of(plan, "masked_lm/short")["objective"] == "masked_lm"
+    masks = {flags_of(plan, name).get("mask_ratios") for name in plan.jobs}
+    assert masks == {None, "100,0,0", "80,0,20", "80,20,0", "0,20,80", "0,0,100"}
+    on_top = flags_of(plan, "left_to_right/bilstm/SQuAD/1")
+    assert "add_bilstm" in on_top and on_top["init_checkpoint"] == "<left_to_right>"
+    layers = {flags_of(plan, name).get("feature_layers") for name in plan.jobs}
+    assert layers >= {"embeddings", "second_to_last", "last", "sum_last_four", "weighted"}
+    vectors = flags_of(plan, "word_vectors/CoNLL/1")
+    assert vectors["word_vectors"] == "<word_vectors>/vectors.txt"
+    assert "init_checkpoint" not in vectors
+
+
+def test_figure_5_begins_with_checkpoints_that_the_pre_training_keeps():
+    recipe = LADDER[7]
+    plan = plan_of(recipe=recipe)
+    every = int(flags_of(plan, "base/short")["save_checkpoints_steps"])
+    assert flags_of(plan, "base/short")["keep_checkpoint_max"] == "0"
+    steps = plan.tables[-1].steps
+    assert len(steps) == 2 * recipe.points and steps[: recipe.points] == steps[recipe.points :]
+    assert steps[recipe.points - 1] == sum(recipe.steps)
+    for step in steps[: recipe.points - 1]:
+        assert step % every == 0 or step == recipe.steps[0]
+        source = flags_of(plan, f"left_to_right@{step}/CoNLL/1")["init_checkpoint"]
+        assert source == f"<left_to_right/short>/model.ckpt-{step}"
+
+
+def test_a_digest_is_of_the_command_and_all_that_goes_into_it(folders, tmp_path):
+    plan = plan_of(folders)
+    assert changed(plan, plan_of(folders)) == set()
+    every = {name for name, job in plan.jobs.items() if job.seed}
+    assert every <= changed(plan, plan_of(folders, seed=2))
+    (tmp_path / "conll" / "dev.txt").write_text("Other NN O O\n\n")
+    after = changed(plan, plan_of(folders))
+    assert after == {name for name in plan.jobs if "/CoNLL/" in name}
+    (tmp_path / "text" / "0.txt").write_text("Another book.")
+    assert changed(plan, plan_of(folders)) >= {"text", "base", "base/CoLA/1", "word_vectors"}
+
+
+def test_a_digest_knows_no_places(folders, tmp_path):
+    moved = tmp_path / "moved"
+    moved.mkdir()
+    for name, folder in folders.items():
+        (tmp_path / folder.rsplit("/", 1)[1]).rename(moved / name)
+    other = {name: str(moved / name) for name in folders}
+    (moved / "glue_dir").rename(tmp_path / "glue")
+    one = plan_of({**other, "glue_dir": folders["glue_dir"]})
+    (tmp_path / "glue").rename(moved / "glue_dir")
+    assert changed(one, plan_of(other)) == set()
+    text = " ".join(job.shown() for job in one.jobs.values())
+    assert str(tmp_path) not in text and "<" not in text
+
+
+def test_where_checkpoints_are_kept_is_no_part_of_a_digest():
+    job = Job("a", "ner", "run_ner", ("--x=<data:y>", "--keep_checkpoint_max=1"), 1.0, "made")
+    other = dataclasses.replace(job, flags=("--x=<data:y>", "--keep_checkpoint_max=0"))
+    third = dataclasses.replace(job, flags=("--x=<data:y>/z", "--keep_checkpoint_max=1"))
+    digests = [digest_all({"a": each}, {"data:y": "1"})["a"] for each in (job, other, third)]
+    assert digests[0] == digests[1] != digests[2]
+    assert digest_all({"a": job}, {"data:y": "2"})["a"] != digests[0]
+    assert folder_of(job, digests[0], "out") == f"out/runs/a-{digests[0][:8]}"
+
+
+def test_a_command_has_places_for_a_process_and_short_names_for_a_reader():
+    job = Job("a/b", "ner", "run_ner", ("--x=<base/short>/m", "--output_dir=<>"), 1.0, "made")
+    assert job.needs == ("base/short",)
+    assert job.command({"base/short": "/1"}, "/2") == ["run_ner", "--x=/1/m", "--output_dir=/2"]
+    assert job.shown() == "python run_ner.py --x=runs/base-short/m --output_dir=runs/a-b"
+
+
+def test_data_is_cut_at_even_distances_and_keeps_its_form(folders, tmp_path):
+    recipe = dataclasses.replace(RECIPE, examples=5, held_out=2)
+    sources = read_sources(recipe, **folders)
+    lines = sources.glue["SST-2"].contents["train.tsv"].decode().splitlines()
+    assert lines == ["sentence\tlabel", *(f"sentence {n}\t1" for n in (0, 2, 4, 6, 8))]
+    lines = sources.glue["CoLA"].contents["dev.tsv"].decode().splitlines()
+    assert lines == ["x\t1\t\tSentence 0.", "x\t1\t\tSentence 2."]
+    assert sources.glue["CoLA"].found == {"train": 10, "dev": 4}
+    text = sources.conll.contents["test.txt"].decode()
+    assert re.findall(r"Word\d", text) == ["Word0", "Word3"]
+    assert text.count("\n\n") == 2 and "DOCSTART" not in text
+    values = json.loads(sources.squad.contents["train.json"])
+    kept = [q["id"] for p in values["data"][0]["paragraphs"] for q in p["qas"]]
+    assert kept == ["00", "02", "11", "21", "30"]
+
+
+def test_a_file_in_the_middle_is_held_out_and_the_text_is_cut(folders):
+    sources = read_sources(dataclasses.replace(RECIPE, text_bytes=10**9), **folders)
+    assert list(sources.corpus.held_out.contents) == ["2.txt"]
+    assert list(sources.corpus.text.contents) == ["0.txt", "1.txt", "3.txt", "4.txt"]
+    sources = read_sources(dataclasses.replace(RECIPE, text_bytes=900), **folders)
+    assert list(sources.corpus.text.contents) == ["0.txt", "3.txt"]
+
+
+def test_parts_are_written_once_and_nothing_of_others_is_replaced(tmp_path):
+    part = inputs.Part("data:x", {"a.txt": b"text", "b.txt": str(tmp_path / "source")})
+    (tmp_path / "source").write_text("copied")
+    part.write(str(tmp_path), "data/x")
+    assert (tmp_path / "data/x/a.txt").read_text() == "text"
+    assert (tmp_path / "data/x/b.txt").read_text() == "copied"
+    (tmp_path / "source").unlink()
+    part.write(str(tmp_path), "data/x")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("text_dir", "at least two .txt files, one of which is held out.*which has 0"),
+        ("glue_dir", "one of CoLA, MRPC, RTE, SST-2, STS-B.*which has none"),
+        ("conll_dir", r"train.txt, dev.txt, test.txt.*no 'train.txt'"),
+        ("squad_dir", r"SQuAD 1.1.*which has no train\*.json"),
+    ],
+)
+def test_a_folder_without_what_it_must_have_is_refused_by_its_flag(tmp_path, name, message):
+    with pytest.raises(ValueError, match=f"`--{name}` must be a folder with .*{message}"):
+        read_sources(RECIPE, **{**SAMPLE, name: str(tmp_path)})
+
+
+def test_a_folder_that_is_not_there_is_refused(tmp_path):
+    for name in SAMPLE:
+        with pytest.raises(ValueError, match=f"`--{name}` must be a folder"):
+            read_sources(RECIPE, **{**SAMPLE, name: str(tmp_path / "nowhere")})
+
+
+def test_a_file_of_questions_that_is_none_is_refused(folders, tmp_path):
+    (tmp_path / "squad" / "dev-v1.1.json").write_text('{"data": [{"paragraphs": [{}]}]}')
+    with pytest.raises(ValueError, match=r"dev-v1.1.json' must hold questions.*'qas'"):
+        read_sources(RECIPE, **folders)
+
+
+def test_a_recipe_is_kept_whole_and_one_of_another_version_is_refused():
+    for recipe in LADDER:
+        assert Recipe.from_dict(json.loads(json.dumps(recipe.to_dict()))) == recipe
+    with pytest.raises(ValueError, match="another version wrote it"):
+        Recipe.from_dict({"hidden": 32})

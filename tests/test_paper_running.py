@@ -1,0 +1,197 @@
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from conftest import ROOT
+
+from bert.files import manifest
+from bert.paper.estimates import Clock, Machine
+from bert.paper.jobs import Job, digest_all
+from bert.paper.ledger import Entry, Ledger
+from bert.paper.plan import Plan
+from bert.paper.recipe import LADDER
+from bert.paper.running import Runner, start_process
+from bert.paper.tables import Cell, Column, Row, Table
+
+MACHINE = Machine("a processor, 2 cores", 200.0, "float32")
+TEXT = "The first is here. The second is there.\n\n" * 9
+
+
+def entry(name="a", **given):
+    values = {
+        "name": name,
+        "kind": "classifier",
+        "command": "python run_classifier.py",
+        "scores": {"accuracy": 0.5},
+        "seed": 1,
+        "seconds": 60.0,
+        "guessed": 30.0,
+        "machine": "a processor, 2 cores",
+        "versions": {"keras": "3"},
+        "date": "2026-01-01",
+    }
+    return Entry(**{**values, **given})
+
+
+def test_a_ledger_holds_what_was_added_for_whoever_opens_it_next(tmp_path):
+    path = str(tmp_path / "ledger.json")
+    ledger = Ledger(path)
+    ledger.recipes["2h"] = LADDER[3].to_dict()
+    ledger.add("1", entry("a"))
+    ledger.add("2", entry("b", scores={}))
+    again = Ledger(path)
+    assert again.entries == {"1": entry("a"), "2": entry("b", scores={})}
+    assert again.recipes["2h"] == json.loads(json.dumps(LADDER[3].to_dict()))
+    assert again.scores({"a": "1", "b": "2", "c": "3"}) == {"a": {"accuracy": 0.5}}
+    assert again.times("a processor, 2 cores") == [("classifier", 60.0, 30.0)] * 2
+    assert again.times("another") == []
+
+
+def test_ledgers_of_others_are_read_and_never_written(tmp_path):
+    other = str(tmp_path / "other.json")
+    Ledger(other).add("1", entry("theirs"))
+    before = (tmp_path / "other.json").read_bytes()
+    mine = Ledger(str(tmp_path / "mine.json"), [other])
+    mine.add("2", entry("mine"))
+    assert set(Ledger(str(tmp_path / "mine.json")).entries) == {"1", "2"}
+    assert (tmp_path / "other.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"recipes": {}, "runs": {"1": {"name": "a"}}}'])
+def test_what_is_no_ledger_is_refused_by_its_name(tmp_path, text):
+    (tmp_path / "ledger.json").write_text(text)
+    with pytest.raises(ValueError, match=r"ledger.json' must be a ledger of reproduce_paper.py"):
+        Ledger(str(tmp_path / "ledger.json"))
+    with pytest.raises(ValueError, match="`--ledger` must name files that can be read"):
+        Ledger(str(tmp_path / "mine.json"), [str(tmp_path / "nowhere.json")])
+
+
+def command(name, flags, **given):
+    given = {"has_scores": False, **given}
+    return Job(name, "text", "split_sentences", tuple(flags), 0.0, "out.txt", **given)
+
+
+def runner_of(folder, jobs, start=start_process):
+    """A runner of some commands, all of which are wanted."""
+    by_name = {job.name: job for job in jobs}
+    cells = tuple(Cell((job.name,), "f1") for job in jobs)
+    row = Row("", "", cells, (None,) * len(cells))
+    table = Table("table5", "", "", (Column("", ""),) * len(cells), (row,))
+    plan = Plan(LADDER[0], by_name, {}, [table], digest_all(by_name, {}))
+    ledger = Ledger(str(folder / "ledger.json"))
+    return Runner(plan, ledger, Clock(MACHINE), str(folder), MACHINE.name, start)
+
+
+def run(runner, **given):
+    reports = []
+    wanted = runner.plan.wanted(["table5"])
+    runner.run(wanted, lambda failures: reports.append(len(failures)), **given)
+    return reports
+
+
+def test_commands_run_once_one_behind_the_other_and_failures_stop_only_what_needs_them(tmp_path):
+    (tmp_path / "text.txt").write_text(TEXT)
+    jobs = [
+        command("good", [f"--input_file={tmp_path}/text.txt", "--output_file=<>/out.txt"]),
+        command("bad", [f"--input_file={tmp_path}/nowhere", "--output_file=<>/out.txt"]),
+        command("behind_bad", ["--input_file=<bad>/out.txt", "--output_file=<>/out.txt"]),
+        command("behind_good", ["--input_file=<good>/out.txt", "--output_file=<>/out.txt"]),
+    ]
+    runner = runner_of(tmp_path / "run", jobs)
+    assert run(runner) == [0, 1, 2, 2]
+    first, second = runner.failures
+    assert first.name == "bad" and "nowhere" in first.line
+    assert first.line.startswith("`--input_file` must name")
+    assert (second.name, second.line) == ("behind_bad", "It needs bad, which failed.")
+    made = sorted(path.parent.name for path in tmp_path.glob("run/runs/*/out.txt"))
+    assert [name.rpartition("-")[0] for name in made] == ["behind_good", "good"]
+    # Again: what is in the ledger is not run, not even where its files are gone.
+    again = runner_of(tmp_path / "run", jobs)
+    assert [job.name for job in again.missing(again.plan.wanted(["table5"]))] == [
+        *("bad", "behind_bad")
+    ]
+    noted = Ledger(str(tmp_path / "run/ledger.json")).entries.values()
+    assert [each.name for each in noted] == ["good", "behind_good"]
+    assert all(each.seconds > 0 and each.versions["tensorflow"] for each in noted)
+    assert str(tmp_path / "run") not in "".join(each.command for each in noted)
+
+
+def leave_scores(command, log):
+    """What a script does, as far as the runner sees it: it leaves files, and its status."""
+    folder = command[-1].removeprefix("--output_dir=")
+    os.makedirs(folder, exist_ok=True)
+    name = os.path.basename(folder).rpartition("-")[0]
+    if name == "silent":
+        return 0
+    values = {"f1": 0.25, "labels": {"x": 1}, "is_good": True}
+    for part in ("eval", "test"):
+        path = manifest.claim(folder, f"{part}_results.json")
+        with open(path, "w") as file:
+            json.dump(values, file)
+    with open(manifest.claim(folder, "model.ckpt-1.index"), "w") as file:
+        file.write("weights")
+    with open(os.path.join(folder, "mine.txt"), "w") as file:
+        file.write("of a user")
+    return 0
+
+
+def scored(name, *needs):
+    flags = [f"--name={name}", *(f"--init=<{each}>" for each in needs), "--output_dir=<>"]
+    return dataclasses.replace(command(name, flags, has_scores=True), makes="model.ckpt-1.index")
+
+
+def test_scores_of_both_parts_are_noted_and_a_run_without_any_fails(tmp_path):
+    runner = runner_of(tmp_path, [scored("loud"), scored("silent")], leave_scores)
+    assert run(runner) == [0, 1]
+    assert runner.ledger.scores(runner.plan.digests) == {"loud": {"f1": 0.25, "test_f1": 0.25}}
+    assert runner.failures[0].name == "silent"
+
+
+@pytest.mark.parametrize("deletes", [True, False])
+def test_weights_go_only_with_consent_and_when_nothing_begins_with_them(tmp_path, deletes):
+    jobs = [scored("model"), scored("one", "model"), scored("silent", "model"), scored("other")]
+    runner = runner_of(tmp_path, jobs, leave_scores)
+    run(runner, deletes=deletes)
+    weights = {
+        path.parent.name.split("-")[0] for path in tmp_path.glob("runs/*/model.ckpt-1.index")
+    }
+    # What failed needs its model still.
+    assert weights == ({"model"} if deletes else {"model", "one", "other"})
+    kept = {path.parent.name.split("-")[0] for path in tmp_path.glob("runs/*/mine.txt")}
+    assert kept == {"model", "one", "other"}
+    assert set(runner.ledger.scores(runner.plan.digests)) == {"model", "one", "other"}
+
+
+STOPPED = """
+import sys
+sys.path[:0] = [{tests!r}, {root!r}]
+from pathlib import Path
+from absl import app
+from bert.command_line.console import run_script
+import test_paper_running as tests
+def main(_):
+    flags = ["--input_file={folder}/text.txt", "--output_file=<>/out.txt"]
+    tests.run(tests.runner_of(Path("{folder}/run"), [tests.command("waits", flags)]))
+run_script(main)
+"""
+
+
+def test_a_signal_ends_the_command_too_and_nothing_is_noted(tmp_path):
+    (tmp_path / "text.txt").write_text(TEXT * 100_000)
+    code = STOPPED.format(tests=str(ROOT / "tests"), root=str(ROOT), folder=str(tmp_path))
+    process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
+    try:
+        # What it has begun to write.
+        while not list(tmp_path.glob("run/runs/*/out.txt.*.tmp")) and process.poll() is None:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 128 + signal.SIGTERM
+    finally:
+        process.kill()
+    assert not (tmp_path / "run" / "ledger.json").exists()
+    assert list(tmp_path.glob("run/runs/*/out.txt*")) == []

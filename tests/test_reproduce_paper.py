@@ -1,0 +1,294 @@
+import dataclasses
+import html.parser
+import json
+import random
+import re
+import xml.etree.ElementTree as ET
+
+import pytest
+from forks import Forked
+
+import reproduce_paper
+from bert.command_line.checks import start
+from bert.paper import reproduction
+from bert.paper.ledger import Entry
+from bert.paper.plan import KEYS
+from bert.paper.recipe import LADDER
+from bert.paper.running import Failure
+
+
+def settings_in(folder, **given):
+    values = {"output_dir": str(folder / "out"), "budget": "1s", "precision": "float32"}
+    return reproduce_paper.Settings(**{**values, **given})
+
+
+def prepare(folder, **given):
+    return reproduction.prepare(reproduce_paper._order(settings_in(folder, **given)))
+
+
+def note(prepared, scores_of):
+    """Notes jobs as run, with the scores that a function of their names gives, if any."""
+    for name, job in prepared.plan.jobs.items():
+        scores = scores_of(name)
+        if job.has_scores and scores is not None:
+            entry = Entry(
+                name=name,
+                kind=job.kind,
+                command=job.shown(),
+                scores=scores,
+                seed=job.seed,
+                seconds=90.0,
+                guessed=60.0,
+                machine="a processor, 2 cores",
+                versions={"keras": "3.15"},
+                date="2026-01-01",
+            )
+            prepared.ledger.entries[prepared.plan.digests[name]] = entry
+
+
+def fill(folder, missing=(), **given):
+    """Writes a ledger in which all but some jobs have run, with any scores; returns what is so."""
+    prepared = prepare(folder, **given)
+    rng = random.Random(0)
+    names = ("accuracy", "f1", "test_f1", "perplexity", "matthews", "spearman")
+
+    def scores_of(name):
+        return None if name in missing else {each: rng.random() for each in names}
+
+    note(prepared, scores_of)
+    (folder / "out").mkdir(exist_ok=True)
+    prepared.ledger.save()
+    return prepared
+
+
+def table_of(results, key):
+    [outcome] = [each for each in results.outcomes if each.table.key == key]
+    return outcome
+
+
+def write_glue(folder):
+    """Writes a task that takes the place of the sample's."""
+    (folder / "SST-2").mkdir(parents=True)
+    for part in ("train", "dev"):
+        (folder / "SST-2" / f"{part}.tsv").write_text("sentence\tlabel\ngood\t1\nbad\t0\n")
+
+
+class Page(html.parser.HTMLParser):
+    """The rows of the tables of a page, and its tags."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.rows, self.tags, self.words = [], set(), ""
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.add(tag)
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self.rows[-1].append("")
+
+    def handle_data(self, text):
+        self.words += text
+        if self.rows and self.rows[-1]:
+            self.rows[-1][-1] += text
+
+
+def in_a_fork(command, log):
+    return Forked([f"{command[0]}.py", *command[1:]], log.name, log.name).wait()
+
+
+def test_what_is_missing_is_run_from_the_text_on_and_told_beside_the_paper(tmp_path):
+    name = "masked_lm/remarks/12345"
+    fill(tmp_path, missing=[name])
+    order = reproduce_paper._order(settings_in(tmp_path, only="table5"))
+    ended = reproduction.reproduce(order, in_a_fork)
+    # Of all models, the one that the missing score needs.
+    assert [each for each, _ in ended.missing] == [
+        *("vocabulary", "held_out_records-80-10-10-128", "records-80-10-10-32"),
+        *("records-80-10-10-128", "masked_lm/short", "masked_lm", name),
+    ]
+    assert ended.failures == ()
+    ledger = json.loads((tmp_path / "out/ledger.json").read_text())
+    [scored] = [each for each in ledger["runs"].values() if each["name"] == name]
+    [folder] = tmp_path.glob("out/runs/masked_lm-remarks-12345-*")
+    stored = json.loads((folder / "eval_results.json").read_text())
+    assert scored["scores"]["accuracy"] == stored["accuracy"]
+    shown = f"{100 * stored['accuracy']:.1f}"
+    page = Page(read(tmp_path, "paper.html"))
+    row = next(row for row in page.rows if row[0] == "masked, no next sentence")
+    assert row[:2] == ["masked, no next sentence", shown]
+    assert row[-3:] == ["No NSP", "–", "87.9"]  # noqa: RUF001
+    again = reproduction.reproduce(order, in_a_fork)
+    assert again.missing == ()
+    assert table_of(again.results, "table5").done == (8, 8)
+
+
+def read(folder, name):
+    return (folder / "out" / name).read_text(encoding="utf-8")
+
+
+def paper_scores(prepared):
+    """Scores by job that are the paper's own numbers, or any where it has none."""
+    found = {}
+    for table in prepared.plan.tables:
+        for row in table.rows:
+            for cell, theirs in zip(row.cells, row.theirs, strict=True):
+                for job in cell.jobs:
+                    if theirs is not None:
+                        found.setdefault(job, {}).setdefault(cell.score, theirs / cell.scale)
+    return found
+
+
+# The sample has no task of table 1.
+@pytest.mark.parametrize("key", KEYS[1:])
+def test_the_papers_own_scores_agree_with_the_paper(tmp_path, key):
+    prepared = prepare(tmp_path)
+    scores = {}
+    for table in prepared.plan.tables:
+        if table.key == key:
+            part = dataclasses.replace(prepared.plan, tables=[table])
+            scores = paper_scores(dataclasses.replace(prepared, plan=part))
+    note(prepared, scores.get)
+    (tmp_path / "out").mkdir()
+    prepared.ledger.save()
+    ended = reproduce_paper.run(settings_in(tmp_path, only=key, plan=True))
+    total = table_of(ended.results, key).total
+    assert total.contrary == 0 and total.pairs > 0
+    assert total.verdict == "agrees"
+
+
+def test_the_report_has_every_score_beside_the_papers(tmp_path):
+    prepared = fill(tmp_path)
+    ended = reproduce_paper.run(settings_in(tmp_path))
+    assert ended.missing == ()
+    page, text = Page(read(tmp_path, "paper.html")), read(tmp_path, "paper.md")
+    for outcome in ended.results.outcomes:
+        for row, scores in zip(outcome.table.rows, outcome.scores, strict=True):
+            assert all(str(score) in text and str(score) in page.words for score in scores)
+            assert row.title in text and row.title in page.words
+    assert all(outcome.done[0] == outcome.done[1] for outcome in ended.results.outcomes)
+    for name, job in prepared.plan.jobs.items():
+        if name.endswith("12345"):
+            assert job.shown() in text and job.shown() in page.words
+    assert "script" not in page.tags
+    assert [text.count(f"## {each}") for each in ("Table 1:", "Table 8:", "Figure 5:")] == [1, 1, 1]
+
+
+def test_what_is_written_can_be_copied_elsewhere(tmp_path):
+    fill(tmp_path)
+    reproduce_paper.run(settings_in(tmp_path))
+    text = read(tmp_path, "paper.md")
+    for key in KEYS:
+        assert f"](figures/{key}.svg)" in text
+        svg = ET.fromstring(read(tmp_path, f"figures/{key}.svg"))
+        assert svg.tag.endswith("svg")
+        assert len(read(tmp_path, f"figures/{key}.svg")) < 30_000
+    assert str(tmp_path) not in text + read(tmp_path, "paper.html") + read(tmp_path, "ledger.json")
+    links = re.findall(r"\]\(#([^)]+)\)", text)
+    heads = re.findall(r"^## (.+)$", text, flags=re.MULTILINE)
+    anchors = {re.sub(r"[^\w -]", "", head.lower()).replace(" ", "-") for head in heads}
+    assert len(links) == len(KEYS) and set(links) <= anchors
+
+
+def test_a_figure_shows_every_score_where_it_belongs(tmp_path):
+    fill(tmp_path)
+    ended = reproduce_paper.run(settings_in(tmp_path, only="table8"))
+    outcome = table_of(ended.results, "table8")
+    svg = ET.fromstring(read(tmp_path, "figures/table8.svg"))
+    dots = [each for each in svg.iter() if each.tag.endswith("circle")]
+    filled = [each for each in dots if each.get("fill") != "none"]
+    assert (len(filled), len(dots)) == (18, 36)
+    for place in range(3):
+        ours = sorted(filled[place * 6 : place * 6 + 6], key=lambda each: float(each.get("cy")))
+        values = [row[place].mean for row in outcome.scores]
+        across = [float(each.get("cx")) for each in ours]
+        assert [across.index(x) for x in sorted(across)] == [
+            values.index(value) for value in sorted(values)
+        ]
+
+
+def test_gaps_are_said_and_hostile_words_are_words(tmp_path):
+    fill(tmp_path, missing=["base/remarks/12345"])
+    order = reproduce_paper._order(settings_in(tmp_path, only="table5,table6"))
+    prepared = reproduction.prepare(order)
+    hostile = "<script>alert(1)</script> %TITLE% | <!-- BODY -->"
+    (tmp_path / "out").mkdir(exist_ok=True)
+    reproduction._write_report(order, prepared, [Failure("base/remarks/12345", hostile)])
+    page = Page(read(tmp_path, "paper.html"))
+    assert hostile in page.words and "script" not in page.tags
+    row = next(each for each in page.rows if each[0] == "masked and next sentence")
+    assert row[1] == "not run yet"
+    assert "not run yet" in read(tmp_path, "paper.md")
+    assert "1 of 8 scores are not run yet" in page.words
+
+
+def test_the_plan_is_told_run_by_run_with_its_sum_and_nothing_is_written(tmp_path, log):
+    ended = reproduce_paper.run(settings_in(tmp_path, plan=True))
+    assert not (tmp_path / "out").exists()
+    told = "\n".join(log.messages)
+    for name, seconds in ended.missing:
+        assert seconds > 0
+        assert re.search(rf"min  {re.escape(name)}$", told, flags=re.MULTILINE)
+    total = sum(seconds for _, seconds in ended.missing)
+    sums = re.search(rf"{len(ended.missing)} runs, about ([\d.]+) min", told)
+    assert float(sums[1]) == pytest.approx(total / 60, rel=0.05)
+    assert "The smallest plan takes about" in told and "more than --budget=1s" in told
+
+
+def test_a_budget_keeps_the_recipe_that_it_chose_first(tmp_path):
+    prepared = fill(tmp_path)
+    assert prepared.plan.recipe == LADDER[0]
+    large = LADDER[4]
+    ledger = json.loads(read(tmp_path, "ledger.json"))
+    ledger["recipes"]["1s"] = large.to_dict()
+    (tmp_path / "out/ledger.json").write_text(json.dumps(ledger))
+    assert prepare(tmp_path).plan.recipe == large
+    assert prepare(tmp_path, budget="2s").plan.recipe == LADDER[0]
+    assert prepare(tmp_path, budget="9999999d").plan.recipe == LADDER[-1]
+
+
+def test_a_ledger_from_elsewhere_spares_its_runs(tmp_path):
+    fill(tmp_path)
+    other = str(tmp_path / "out/ledger.json")
+    given = {"output_dir": str(tmp_path / "new"), "plan": True}
+    alone = reproduce_paper.run(settings_in(tmp_path, **given))
+    spared = reproduce_paper.run(settings_in(tmp_path, ledger=other, **given))
+    assert len(alone.missing) > 70
+    assert spared.missing == ()
+    assert table_of(spared.results, "table7").done == (18, 18)
+
+
+def test_parts_are_chosen_and_others_refused(tmp_path):
+    ended = reproduce_paper.run(settings_in(tmp_path, only="figure5, table6", plan=True))
+    assert [each.table.key for each in ended.results.outcomes] == ["table6", "figure5"]
+    assert not any("masks" in name for name, _ in ended.missing)
+    with pytest.raises(ValueError, match=r"`--only` must name parts among table1.*'table2'"):
+        reproduce_paper.run(settings_in(tmp_path, only="table1,table2"))
+
+
+def test_a_script_with_failures_ends_with_their_names(tmp_path):
+    error = reproduction.RunsFailedError([Failure(f"run {n}", "") for n in range(5)])
+    assert "5 runs failed: run 0, run 1, run 2 and 2 others" in str(error)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"budget": "soon"}, {"glue_dir": "nowhere"}, {"only": "table9"}, {"ledger": "none"}]
+)
+def test_check_tells_what_a_run_refuses_and_writes_nothing(tmp_path, capsys, wrong):
+    start(settings_in(tmp_path, check=True), reproduce_paper.run, reproduce_paper.check)
+    assert re.search(r"plan +\d+ runs, about", capsys.readouterr().out)
+    with pytest.raises(SystemExit):
+        start(
+            settings_in(tmp_path, check=True, **wrong), reproduce_paper.run, reproduce_paper.check
+        )
+    [name] = wrong
+    assert f"--{name}`" in capsys.readouterr().out
+    assert not (tmp_path / "out").exists()
+
+
+def test_files_of_others_in_the_folder_are_set_aside(tmp_path):
+    fill(tmp_path)
+    (tmp_path / "out/paper.md").write_text("my own paper")
+    reproduce_paper.run(settings_in(tmp_path))
+    assert read(tmp_path, "paper.md.kept-1") == "my own paper"
