@@ -17,6 +17,7 @@ from bert.command_line.checks import start
 from bert.files.paths import index_path
 from bert.tasks.pretraining import fit, making, objectives
 from bert.tasks.pretraining.late_masking import LateMasking, Masker
+from bert.tasks.pretraining.masked_batches import MaskedBatches
 from bert.training import strategies
 from bert.weights import checkpoint
 
@@ -163,6 +164,11 @@ def test_held_out_records_are_masked_alike_for_every_model(make, open_batches):
     path = make(**PLAIN)
     expected = read_all(open_batches(path, evaluates=True), 0, 4)
     assert expected == read_all(open_batches(path, True, seed=99, eval_batch_size=8), 0, 2)
+    held_out = open_batches(path, evaluates=True)
+    masking = dataclasses.replace(held_out.masker.masking, random_seed=4)
+    arguments = (held_out.records, held_out.features, 4)
+    made_otherwise = MaskedBatches(*arguments, masker=Masker(masking, VOCAB))
+    assert read_all(made_otherwise, 0, 4) != expected
     training = read_all(open_batches(path, seed=12345), 0, 4)
     assert not any(training[key] == expected[key] for key in training.keys() & expected.keys())
 
