@@ -13,7 +13,6 @@ unchanged.
 """
 
 import dataclasses
-import random
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -23,19 +22,19 @@ from bert.command_line.checks import Checks, start
 from bert.command_line.console import run_script
 from bert.command_line.flags import flag
 from bert.command_line.names import serve
-from bert.command_line.settings import FileSettings
+from bert.command_line.settings import DistilledSettings
 from bert.files.split import DevSplit, find_split
 from bert.tasks.classification import glue, own_files
 from bert.tasks.classification.examples import METRICS, DataSet
 
 if TYPE_CHECKING:
     import modeling
-    from bert.tasks.classification.distillation import Teacher
     from bert.tasks.classification.task import Classification
+    from bert.tasks.classification.teacher import Teacher
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(FileSettings):
+class Settings(DistilledSettings):
     """The flags of this script, by name."""
 
     data_dir: str | None = flag(
@@ -53,34 +52,6 @@ class Settings(FileSettings):
         "none",
         "With balanced, an example counts the more the rarer its label is, all labels alike.",
         choices=("none", "balanced"),
-        shapes_training=True,
-        group="training",
-    )
-    teacher: str | None = flag(
-        None,
-        "Folder of a fine-tuned classifier of the same labels, mostly a larger one, whose "
-        "probabilities are learned beside the labels.",
-        group="training",
-    )
-    unlabeled_file: str | None = flag(
-        None,
-        "Texts of which the --teacher's answers alone are learned, in any form that predict.py "
-        "reads: many of these make a small model good.",
-        group="training",
-    )
-    teacher_weight: float = flag(
-        0.5,
-        "Share of the --teacher in the loss of examples that have a label.",
-        low=0.0,
-        high=1.0,
-        shapes_training=True,
-        group="training",
-    )
-    distillation_temperature: float = flag(
-        2.0,
-        "What logits are divided by before the --teacher's probabilities are learned: the higher, "
-        "the more its less likely labels count.",
-        low=0.01,
         shapes_training=True,
         group="training",
     )
@@ -114,10 +85,6 @@ class Settings(FileSettings):
         "Whether the first line of TSV and CSV files names the columns; absent, it does unless the "
         "columns are given as numbers.",
     )
-
-    def other_models(self) -> Mapping[str, str]:
-        """Returns the teacher, if there is one."""
-        return {"teacher": self.teacher} if self.teacher else {}
 
 
 def define_flags() -> None:
@@ -160,7 +127,7 @@ def open_task(
     data_set = _open_data_set(settings, stored, dev_split)
     if data_set.task.is_pair:
         require_segments(config, "a pair of texts")
-    return Classification(
+    task = Classification(
         config,
         tokenizer,
         settings.max_seq_length,
@@ -169,43 +136,35 @@ def open_task(
         settings.class_weights,
         data_set.columns,
         dev_split,
-        _open_teacher(settings, data_set) if settings.do_train else None,
     )
+    if not settings.do_train:
+        return task
+    return dataclasses.replace(task, teacher=_open_teacher(settings, task))
 
 
-def _open_teacher(settings: Settings, data_set: DataSet) -> "Teacher | None":
-    """Returns the model that is learned from, if there is one."""
-    from bert.kinds import Told
-    from bert.loaded import find_folder, open_fine_tuned
-    from bert.tasks.classification import distillation
+def _open_teacher(settings: Settings, task: "Classification") -> "Teacher | None":
+    """Returns what is learned from another model, if there is one."""
+    from bert.tasks import distillation
     from bert.tasks.classification.task import Classification
+    from bert.tasks.classification.teacher import Teacher, order_of_labels
+    from bert.teachers import open_teacher
 
-    if settings.teacher is None:
-        if settings.unlabeled_file:
-            raise ValueError(
-                "`--unlabeled_file` needs a `--teacher`, a fine-tuned model that labels its texts."
-            )
+    opened = open_teacher(settings, task, task.config)
+    if opened is None:
         return None
-    task = data_set.task
-    drawn = random.getstate()
-    folder = find_folder(settings.teacher, "teacher")
-    model = open_fine_tuned(folder, Told(), batch_size=settings.predict_batch_size)
-    # The student's random weights are those that it would have without a teacher.
-    random.setstate(drawn)
-    if not isinstance(model.task, Classification):
-        raise ValueError(
-            f"`--teacher` must be a classifier. The model in {settings.teacher!r} is one of "
-            f"{model.task.kind.replace('_', ' ')}."
-        )
-    order = distillation.order_of_labels(task, model.task.task, settings.teacher)
+    model, layers = opened
+    assert isinstance(model.task, Classification)
+    order = order_of_labels(task.task, model.task.task, settings.teacher or "")
     unlabeled = []
     if settings.unlabeled_file:
-        unlabeled = distillation.read_unlabeled(settings.unlabeled_file, task, data_set.columns)
-    return distillation.Teacher(
+        rows = distillation.read_unlabeled(settings.unlabeled_file, task.fields, task.columns)
+        unlabeled = task.parse_unlabeled(rows)
+    return Teacher(
         lambda examples: model.decide(examples)[1][:, order],
         unlabeled,
         settings.teacher_weight,
         settings.distillation_temperature,
+        layers,
     )
 
 

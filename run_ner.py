@@ -11,7 +11,7 @@ unless --do_lower_case is given.
 import dataclasses
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from absl import flags
@@ -22,7 +22,7 @@ from bert.command_line.checks import FAILED, Checks, start
 from bert.command_line.console import run_script
 from bert.command_line.exports import read_exports
 from bert.command_line.flags import flag
-from bert.command_line.settings import FileSettings
+from bert.command_line.settings import DistilledSettings
 from bert.files.split import find_split
 from bert.tasks.layers import FEATURE_LAYERS, check_layers
 from bert.tasks.tagging import entities as tagging_entities
@@ -30,8 +30,11 @@ from bert.tasks.tagging import words as tagging_words
 from bert.tasks.tagging.sentences import ENDINGS, Columns, Sentence, TaggedFiles
 
 if TYPE_CHECKING:
+    import numpy as np
+
     import modeling
     from bert.tasks.tagging.task import Tagging
+    from bert.tasks.tagging.teacher import Teacher
 
 # What is not given is as the model in `--output_dir` was trained, or else this.
 _DEFAULTS: Mapping[str, Any] = {
@@ -47,7 +50,7 @@ _LSTM_LEARNING_RATE = 1e-3
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(FileSettings):
+class Settings(DistilledSettings):
     """The flags of this script, by name."""
 
     LOWERS_BY_DEFAULT: ClassVar[bool] = False
@@ -236,7 +239,15 @@ def open_task(
         "output_scheme": settings.output_scheme,
     }
     if not settings.feature_based:
-        return Tagging(**common)
+        tagging = Tagging(**common)
+        if not settings.do_train:
+            return tagging
+        return dataclasses.replace(tagging, teacher=_open_teacher(settings, tagging))
+    if settings.teacher:
+        raise ValueError(
+            "`--teacher` must not be given with `--feature_based`, whose features are computed "
+            f"before. Received {settings.teacher!r}; the teacher itself may be one on features."
+        )
     assert settings.feature_layers and settings.lstm_size
     if settings.do_export and config.is_word_vectors:
         raise ValueError(
@@ -250,6 +261,36 @@ def open_task(
         )
     features = Features(settings.feature_layers, settings.lstm_size, settings.features_dir)
     return FeatureTagging(**common, features=features)
+
+
+def _open_teacher(settings: Settings, task: "Tagging") -> "Teacher | None":
+    """Returns what is learned from another model, if there is one."""
+    from bert.tasks import distillation
+    from bert.tasks.tagging.predictions import word_logits
+    from bert.tasks.tagging.task import Tagging
+    from bert.tasks.tagging.teacher import Teacher, order_of_labels
+    from bert.teachers import open_teacher
+    from bert.training.task import collect_padded
+
+    opened = open_teacher(settings, task, task.config)
+    if opened is None:
+        return None
+    model, layers = opened
+    assert isinstance(model.task, Tagging)
+    order = order_of_labels(task.task, model.task.task, settings.teacher or "")
+
+    def answer(sentences: Sequence[Sentence]) -> "np.ndarray":
+        made, outputs = model.compute(sentences)
+        shape = made.arrays["label_ids"].shape
+        return word_logits(made.arrays, collect_padded(outputs, shape, "logits"))[:, order]
+
+    unlabeled = []
+    if settings.unlabeled_file:
+        rows = distillation.read_unlabeled(settings.unlabeled_file, task.fields, {})
+        unlabeled = task.parse_unlabeled(rows)
+    return Teacher(
+        answer, unlabeled, settings.teacher_weight, settings.distillation_temperature, layers
+    )
 
 
 def _read_stored_task(settings: Settings) -> dict[str, Any] | None:

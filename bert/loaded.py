@@ -152,9 +152,13 @@ class LoadedModel(Encoding):
           examples: One at least, as `task.parse` gives them.
           between: As for `predict`.
         """
+        made, outputs = self.compute(examples)
+        return made, self.task.decode(made, _calling(between, outputs))
+
+    def compute(self, examples: Sequence[Any]) -> tuple[Inputs, Outputs]:
+        """Returns what the task makes of some examples, one at least, and the model's outputs."""
         made = self.task.make_inputs(Part("test"), examples)
-        outputs = _calling(between, self._run(made.arrays))
-        return made, self.task.decode(made, outputs)
+        return made, self._run(made.arrays)
 
     def _row(self, value: Any, place: int) -> Row:
         fields = self.fields

@@ -234,6 +234,14 @@ def teacher(folder: Path) -> str:
     return str(folder / "teacher")
 
 
+def tagger(folder: Path) -> str:
+    """Returns the folder of a tagger of the same labels, trained a little; writes texts, too."""
+    (folder / "text.txt").write_text("Ada saw Oslo .\nRome in\n")
+    settings = {**ner_world(folder), "output_dir": str(folder / "teacher")}
+    test_run_ner.run_ner.run(test_run_ner.run_ner.Settings(**settings))
+    return str(folder / "teacher")
+
+
 def same_examples(folder: Path) -> str:
     (folder / "same").mkdir()
     rows = "".join("red a b c\tyes\nred a b c\tno\n" for _ in range(10))
@@ -921,6 +929,8 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "unlabeled_file": Case(file_in("train.tsv"), TRAIN_RECORDS, teacher=teacher),
         "teacher_weight": Case(0.9, weights, teacher=teacher),
         "distillation_temperature": Case(9.0, weights, teacher=teacher),
+        "distill_layers": Case("uniform", weights, teacher=teacher),
+        "distill_layers_weight": Case(9.0, weights, teacher=teacher, distill_layers="uniform"),
         "task_type": Case("multi_label", task),
         "labels": Case("yes,no", TRAIN_RECORDS),
         "text_a_column": Case("other", TRAIN_RECORDS),
@@ -974,6 +984,12 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "separator": Case("comma", error, fails=True, train_file=tabbed),
         "input_scheme": Case("iobes", error, fails=True),
         "output_scheme": Case("iobes", content("out/predictions.txt"), do_predict=True),
+        "teacher": Case(tagger, weights),
+        "unlabeled_file": Case(file_in("text.txt"), TRAIN_RECORDS, teacher=tagger),
+        "teacher_weight": Case(0.9, weights, teacher=tagger),
+        "distillation_temperature": Case(9.0, weights, teacher=tagger),
+        "distill_layers": Case("uniform", weights, teacher=tagger),
+        "distill_layers_weight": Case(9.0, weights, teacher=tagger, distill_layers="uniform"),
         "scheme": Case("iobes", task),
         "unit": Case("character", TRAIN_RECORDS, train_file=chinese),
         "document_context": Case(True, TRAIN_RECORDS),

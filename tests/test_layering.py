@@ -23,6 +23,7 @@ FLOORS = (
     {"bert.tasks"},
     {"bert.kinds", "bert.exported"},
     {"bert.loaded"},
+    {"bert.teachers"},
     {"bert.serving", "bert.batch", "bert.inspection"},
     {"bert.original"},
     {"bert.paper"},

@@ -351,3 +351,67 @@ class FileSettings(EvaluatedSettings):
                 "`--dev_fraction` must be between 0 and 1, neither of them, so that something is "
                 f"left to train on and to evaluate on. Received {self.dev_fraction!r}."
             )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DistilledSettings(FileSettings):
+    """The flags of every script whose models may learn from another one, mostly a larger one."""
+
+    GROUP = "training"
+
+    teacher: str | None = flag(
+        None,
+        "Folder of a fine-tuned model of the same labels, mostly a larger one, whose "
+        "probabilities are learned beside the labels.",
+        group="training",
+    )
+    unlabeled_file: str | None = flag(
+        None,
+        "Texts of which the --teacher's answers alone are learned, in any form that predict.py "
+        "reads: many of these make a small model good.",
+        group="training",
+    )
+    teacher_weight: float = flag(
+        0.5,
+        "Share of the --teacher in the loss of what has a label.",
+        low=0.0,
+        high=1.0,
+        shapes_training=True,
+        group="training",
+    )
+    distillation_temperature: float = flag(
+        2.0,
+        "What logits are divided by before the --teacher's probabilities are learned: the higher, "
+        "the more its less likely labels count.",
+        low=0.01,
+        shapes_training=True,
+        group="training",
+    )
+    distill_layers: str | None = flag(
+        None,
+        "Learn the --teacher's layers, too: for each layer of the student the number of one, from "
+        "0, with commas between; or uniform, at even distances up to the last.",
+        shapes_training=True,
+        group="training",
+    )
+    distill_layers_weight: float = flag(
+        1.0,
+        "With --distill_layers, what the mean squared distance from them is multiplied by in the "
+        "loss.",
+        low=0.0,
+        shapes_training=True,
+        group="training",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("unlabeled_file", "distill_layers"):
+            if getattr(self, name) and not self.teacher:
+                raise ValueError(
+                    f"`--{name}` needs a `--teacher`, a fine-tuned model that is learned from. "
+                    f"Received {getattr(self, name)!r} alone."
+                )
+
+    def other_models(self) -> Mapping[str, str]:
+        """Returns the teacher, if there is one."""
+        return {"teacher": self.teacher} if self.teacher else {}

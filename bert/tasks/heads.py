@@ -85,8 +85,21 @@ class OutputLayer(modeling.ConfiguredLayer):
         }
 
 
+def layer_name(number: int | str) -> str:
+    """Returns the name of the output of a layer, in models that give their layers."""
+    return f"layer_{number}"
+
+
+def _layers(encoded: Mapping[str, Any]) -> dict[str, Tensor]:
+    return {layer_name(number): each for number, each in enumerate(encoded["encoder_layers"])}
+
+
 def classifier_model(
-    config: modeling.BertConfig, num_outputs: int, dtype: str = "float32"
+    config: modeling.BertConfig,
+    num_outputs: int,
+    dtype: str = "float32",
+    *,
+    gives_layers: bool = False,
 ) -> keras.Model:
     """Returns a model of `encoder_inputs` with `logits`, float32 [B, C], from the [CLS] token.
 
@@ -94,11 +107,18 @@ def classifier_model(
       config: The shape of the encoder.
       num_outputs: C, the number of labels; 1 for regression.
       dtype: Name of a dtype policy, such as "mixed_bfloat16".
+      gives_layers: Whether the outputs have all layers of the encoder, too, [B, S, H] each, by
+        `layer_name`. The logits are the same.
     """
     inputs = modeling.encoder_inputs()
-    pooled = _encode_first(config, inputs, dtype)
+    layers: dict[str, Tensor] = {}
+    if gives_layers:
+        encoded = modeling.BertModel(config, dtype=dtype)(inputs)
+        pooled, layers = encoded["pooled_output"], _layers(encoded)
+    else:
+        pooled = _encode_first(config, inputs, dtype)
     layer = OutputLayer(config, num_outputs, HEAD_DROPOUT_PROB, name="classifier", dtype=dtype)
-    return keras.Model(inputs, {"logits": layer(pooled)}, name="classification")
+    return keras.Model(inputs, {"logits": layer(pooled), **layers}, name="classification")
 
 
 def _encode_first(config: modeling.BertConfig, inputs: Batch, dtype: str) -> Tensor:
@@ -107,14 +127,15 @@ def _encode_first(config: modeling.BertConfig, inputs: Batch, dtype: str) -> Ten
     return modeling.BertModel(config, dtype=dtype)(inputs, positions=positions)["pooled_output"]
 
 
-def _encode_tokens(config: modeling.BertConfig, inputs: Batch, dtype: str) -> Tensor:
-    """Returns the encoding of each token, [B, S, H], for a model that leaves the pooler as it is.
+def _encode_tokens(config: modeling.BertConfig, inputs: Batch, dtype: str) -> dict[str, Any]:
+    """Returns what the encoder gives of all tokens, for a model that leaves the pooler as it is.
 
     The pooler stays among the weights, as in the original's checkpoints, but no loss depends on it.
     """
     bert = modeling.BertModel(config, dtype=dtype)
     bert.pooler.trainable = False
-    return bert(inputs)["sequence_output"]
+    encoded: dict[str, Any] = bert(inputs)
+    return encoded
 
 
 def span_model(config: modeling.BertConfig, dtype: str = "float32") -> keras.Model:
@@ -124,20 +145,33 @@ def span_model(config: modeling.BertConfig, dtype: str = "float32") -> keras.Mod
     run_squad.py, create_model).
     """
     inputs = modeling.encoder_inputs()
-    sequence = _encode_tokens(config, inputs, dtype)
+    sequence = _encode_tokens(config, inputs, dtype)["sequence_output"]
     logits = OutputLayer(config, 2, scopes=("cls", "squad"), name="span", dtype=dtype)(sequence)
     outputs = {"start_logits": logits[:, :, 0], "end_logits": logits[:, :, 1]}
     return keras.Model(inputs, outputs, name="question_answering")
 
 
 def tagging_model(
-    config: modeling.BertConfig, num_labels: int, dtype: str = "float32"
+    config: modeling.BertConfig,
+    num_labels: int,
+    dtype: str = "float32",
+    *,
+    gives_layers: bool = False,
 ) -> keras.Model:
-    """Returns a model of `encoder_inputs` with `logits`, float32 [B, S, C] (paper, section 5.3)."""
+    """Returns a model of `encoder_inputs` with `logits`, float32 [B, S, C] (paper, section 5.3).
+
+    Args:
+      config: The shape of the encoder.
+      num_labels: C.
+      dtype: Name of a dtype policy.
+      gives_layers: As for `classifier_model`.
+    """
     inputs = modeling.encoder_inputs()
-    sequence = _encode_tokens(config, inputs, dtype)
+    encoded = _encode_tokens(config, inputs, dtype)
     layer = OutputLayer(config, num_labels, HEAD_DROPOUT_PROB, name="tagger", dtype=dtype)
-    return keras.Model(inputs, {"logits": layer(sequence)}, name="tagging")
+    logits = {"logits": layer(encoded["sequence_output"])}
+    outputs = {**logits, **(_layers(encoded) if gives_layers else {})}
+    return keras.Model(inputs, outputs, name="tagging")
 
 
 @keras.saving.register_keras_serializable("bert")
@@ -287,11 +321,14 @@ def span_objective() -> tuple[Weights, Losses]:
     return weights, losses
 
 
-def tagging_objective() -> tuple[Weights, Losses]:
+def tagging_objective(blend: Blend | None = None) -> tuple[Weights, Losses]:
     """Returns what `tagging_model` minimizes: the mean cross entropy of the words' labels.
 
     The batch has `label_ids` and `label_mask`, int32 [B, S]; a word counts where its mask is 1, at
     its first word piece (paper, section 5.3).
+
+    Args:
+      blend: As for `classification_objective`, of tokens, float32 [B·S], rather than examples.
     """
 
     def weights(batch: Batch) -> dict[str, Tensor]:
@@ -303,6 +340,8 @@ def tagging_objective() -> tuple[Weights, Losses]:
         logits = outputs["logits"]
         rows = ops.reshape(logits, (-1, logits.shape[-1]))
         each = cross_entropy(rows, ops.reshape(batch["label_ids"], (-1,)))
+        if blend:
+            each = blend(each, rows, batch)
         mask = ops.cast(ops.reshape(batch["label_mask"], (-1,)), "float32")
         return {"loss": ops.sum(each * mask) / weights["loss"]}
 

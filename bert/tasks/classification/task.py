@@ -11,16 +11,17 @@ from absl import logging
 
 import modeling
 import tokenization
+from bert.files.inputs import Input
 from bert.files.manifest import claim
 from bert.files.outputs import make_folder
 from bert.files.split import DevSplit, split_fields, stored_split
 from bert.reports.sections import Section, labelled
 from bert.tasks.classification import examples as classification_examples
 from bert.tasks.classification import results as classification_results
-from bert.tasks.classification.distillation import Teacher
 from bert.tasks.classification.examples import DataSet, InputExample
 from bert.tasks.classification.report import make_sections
 from bert.tasks.classification.saved_model import export_classifier
+from bert.tasks.classification.teacher import Teacher
 from bert.tasks.heads import classification_objective, classifier_model
 from bert.training.batches import Feature, encoder_features
 from bert.training.evaluation import save_results, save_scores
@@ -155,6 +156,14 @@ class Classification:
             for number, row in enumerate(rows)
         ]
 
+    def parse_unlabeled(self, rows: Sequence[Input]) -> list[InputExample]:
+        """Returns the examples of rows whose answers are not known, named after their lines."""
+        parsed = self.parse([each.row or {} for each in rows])
+        return [
+            dataclasses.replace(example, guid=f"unlabeled-{each.line}")
+            for example, each in zip(parsed, rows, strict=True)
+        ]
+
     def make_inputs(self, part: Part, examples: Sequence[InputExample]) -> Inputs:
         arrays = classification_examples.make_features(
             examples, self.task, self.tokenizer, self.max_seq_length
@@ -188,7 +197,14 @@ class Classification:
         }
 
     def make_model(self, precision: str) -> keras.Model:
-        return classifier_model(self.config, self.task.num_outputs, dtype=precision)
+        layers = self.teacher.layers if self.teacher else None
+        model = classifier_model(
+            self.config,
+            self.task.num_outputs,
+            dtype=precision,
+            gives_layers=layers is not None,
+        )
+        return layers.extend(model) if layers else model
 
     def whole_model(self, model: keras.Model) -> keras.Model:
         return model
@@ -199,7 +215,9 @@ class Classification:
             label_ids = inputs.arrays["label_ids"]
             weights = classification_results.balanced_weights(self.task, label_ids)
         blend = self.teacher.blend(self.task.task_type) if self.teacher else None
-        return Objective(*classification_objective(self.task.task_type, weights, blend))
+        parts = classification_objective(self.task.task_type, weights, blend)
+        layers = self.teacher.layers if self.teacher else None
+        return Objective(*(layers.objective(*parts) if layers else parts))
 
     def decode(self, inputs: Inputs, outputs: Outputs) -> np.ndarray:
         return collect(outputs)["logits"]

@@ -39,9 +39,7 @@ def decode(
       arrays: As `make_features` gives them.
       logits: float [N, S, C].
     """
-    is_word = arrays["word_ids"] != NO_WORD
-    order = np.argsort(arrays["word_ids"][is_word])
-    words = np.asarray(logits, np.float64)[is_word][order]  # [words, C]
+    words = word_logits(arrays, logits)
     num_words = sum(len(sentence.words) for sentence in sentences)
     if len(words) != num_words:
         raise ValueError(
@@ -55,6 +53,13 @@ def decode(
         Prediction(tags[start:end], probabilities[start:end])
         for start, end in itertools.pairwise(ends)
     ]
+
+
+def word_logits(arrays: Mapping[str, np.ndarray], logits: np.ndarray) -> np.ndarray:
+    """Returns the logits of all words in their order, float64 [words, C]; arguments as `decode`."""
+    is_word = arrays["word_ids"] != NO_WORD
+    order = np.argsort(arrays["word_ids"][is_word])
+    return np.asarray(logits, np.float64)[is_word][order]
 
 
 def is_known(sentences: Sequence[Sentence], task: Task) -> np.ndarray:

@@ -13,6 +13,7 @@ from scipy.special import softmax
 
 import modeling
 import tokenization
+from bert.files.inputs import Input
 from bert.files.manifest import claim
 from bert.files.outputs import make_folder
 from bert.files.split import split_fields
@@ -28,6 +29,7 @@ from bert.tasks.tagging.batches import FeatureBatches, WordFeatures, compact
 from bert.tasks.tagging.report import make_sections
 from bert.tasks.tagging.saved_model import export_tagger
 from bert.tasks.tagging.sentences import Sentence, TaggedFiles
+from bert.tasks.tagging.teacher import Teacher
 from bert.tasks.tagging.words import Span
 from bert.training.batches import Feature, encoder_features
 from bert.training.evaluation import save_results, save_scores
@@ -96,6 +98,7 @@ class Tagging:
       files: Where sentences are read; None for a model that only answers.
       sentences: By split, those that were read from the files.
       output_scheme: That of the predictions; None for that of the model's labels.
+      teacher: The model that is learned from, beside the tags, if there is one.
     """
 
     config: modeling.BertConfig
@@ -106,6 +109,7 @@ class Tagging:
     files: TaggedFiles | None = None
     sentences: Mapping[str, list[Sentence]] = dataclasses.field(default_factory=dict)
     output_scheme: str | None = None
+    teacher: Teacher | None = None
 
     kind = "tagging"
     fields = ("text",)
@@ -142,7 +146,12 @@ class Tagging:
         return (*names, *["max_seq_length", "document_context"] * is_training)
 
     def read(self, splits: Collection[str]) -> dict[Part, Sequence[Sentence]]:
-        return {Part(split): self.sentences[split] for split in splits}
+        examples: dict[Part, Sequence[Sentence]]
+        examples = {Part(split): self.sentences[split] for split in splits}
+        if self.teacher and self.teacher.unlabeled and "train" in splits:
+            logging.info("Read %d sentences that the teacher tags.", len(self.teacher.unlabeled))
+            examples[Part("train")] = [*self.sentences["train"], *self.teacher.unlabeled]
+        return examples
 
     def parse(self, rows: Sequence[Row]) -> list[RawText]:
         for number, row in enumerate(rows):
@@ -156,6 +165,15 @@ class Tagging:
         return [
             RawText(sentence.words, text=text, spans=spans)
             for text, (sentence, spans) in zip(texts, read, strict=True)
+        ]
+
+    def parse_unlabeled(self, rows: Sequence[Input]) -> list[RawText]:
+        """Returns the sentences of rows whose tags are not known, each a document of its own."""
+        parsed = self.parse([each.row or {} for each in rows])
+        return [
+            dataclasses.replace(raw, document=-each.line)
+            for raw, each in zip(parsed, rows, strict=True)
+            if raw.words
         ]
 
     def make_inputs(self, part: Part, examples: Sequence[Sentence]) -> Inputs:
@@ -173,9 +191,12 @@ class Tagging:
         return Inputs(part, examples, arrays)
 
     def open_inputs(self, inputs: Inputs, file: ExampleFile) -> Inputs:
-        features = self._record_features()
-        file.write({name: inputs.arrays[name] for name in features})
-        lengths = inputs.arrays["input_mask"].sum(axis=1)
+        arrays, features = inputs.arrays, self._record_features()
+        if self.teacher and inputs.part.split == "train":
+            arrays = {**arrays, **self.teacher.arrays(inputs.examples, arrays)}
+            features |= self.teacher.features(len(self.task.labels), self.max_seq_length)
+        file.write({name: arrays[name] for name in features})
+        lengths = arrays["input_mask"].sum(axis=1)
         return dataclasses.replace(inputs, batches=file.open(features, lengths))
 
     def _record_features(self) -> dict[str, Feature]:
@@ -194,13 +215,19 @@ class Tagging:
         }
 
     def make_model(self, precision: str) -> keras.Model:
-        return tagging_model(self.config, len(self.task.labels), dtype=precision)
+        layers = self.teacher.layers if self.teacher else None
+        gives_layers = layers is not None
+        count = len(self.task.labels)
+        model = tagging_model(self.config, count, dtype=precision, gives_layers=gives_layers)
+        return layers.extend(model) if layers else model
 
     def whole_model(self, model: keras.Model) -> keras.Model:
         return model
 
     def objective(self, inputs: Inputs) -> Objective:
-        return Objective(*tagging_objective())
+        parts = tagging_objective(self.teacher.blend() if self.teacher else None)
+        layers = self.teacher.layers if self.teacher else None
+        return Objective(*(layers.objective(*parts) if layers else parts))
 
     def decode(self, inputs: Inputs, outputs: Outputs) -> Predictions:
         arrays = inputs.arrays

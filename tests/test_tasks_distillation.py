@@ -1,0 +1,429 @@
+"""A student of a teacher: what its loss is, and that it learns what the teacher knows."""
+
+import dataclasses
+import json
+import random
+import shutil
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import test_run_ner
+from conftest import spread
+from scipy import special, stats
+from test_run_classifier import make_rows, settings_in, write_task, write_tsv
+
+import modeling
+import run_classifier
+import run_ner
+from bert import teachers
+from bert.loaded import load
+from bert.tasks import distillation, heads
+from bert.tasks.classification import teacher as classification_teacher
+from bert.tasks.classification.examples import InputExample, Task
+from bert.tasks.tagging import teacher as tagging_teacher
+from bert.tasks.tagging.sentences import Sentence
+from bert.weights.checkpoint import Stored
+from tokenization import FullTokenizer
+
+
+def is_warm(color):
+    return "warm" if color == "red" else "cold"
+
+
+def logits_of(seed, *shape):
+    return 3 * np.random.RandomState(seed).standard_normal(shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 4.0])
+def test_loss_is_the_divergence_of_the_probabilities(temperature):
+    ours, theirs = logits_of(0, 5, 3), logits_of(1, 5, 3)
+    found = distillation.soft_losses("classification", ours, theirs, temperature)
+    expected = [
+        temperature**2
+        * stats.entropy(special.softmax(t / temperature), special.softmax(o / temperature))
+        for o, t in zip(ours, theirs, strict=True)
+    ]
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+    found = distillation.soft_losses("multi_label", ours, theirs, temperature)
+    chances = [
+        np.stack([special.expit(each / temperature), special.expit(-each / temperature)])
+        for each in (ours, theirs)
+    ]
+    expected = temperature**2 * stats.entropy(chances[1], chances[0]).mean(axis=-1)
+    np.testing.assert_allclose(found, expected, rtol=2e-4, atol=1e-6)
+    for kind in ("classification", "multi_label"):
+        same = distillation.soft_losses(kind, theirs, theirs, temperature)
+        np.testing.assert_allclose(same, np.zeros(5), atol=1e-6)
+
+
+def test_gradients_are_of_one_size_at_high_temperatures():
+    ours, theirs = tf.constant(logits_of(0, 4, 3)), logits_of(1, 4, 3)
+    sizes = []
+    for temperature in (50.0, 500.0):
+        with tf.GradientTape() as tape:
+            tape.watch(ours)
+            loss = distillation.soft_losses("classification", ours, theirs, temperature)
+        sizes.append(np.linalg.norm(tape.gradient(loss, ours)))
+    assert sizes[0] == pytest.approx(sizes[1], rel=0.1)
+
+
+def test_loss_of_numbers_is_the_squared_difference():
+    found = distillation.soft_losses(
+        "regression", np.array([[1.0], [2.0]]), np.array([[3.0], [2.0]]), 9.0
+    )
+    np.testing.assert_allclose(found, [4.0, 0.0])
+
+
+def test_labels_count_for_what_the_teacher_leaves_of_those_that_have_one():
+    teacher = classification_teacher.Teacher(
+        lambda _: logits_of(1, 3, 2), [InputExample("u", "a")], weight=0.25
+    )
+    arrays = teacher.arrays([InputExample(str(number), "a") for number in range(3)])
+    np.testing.assert_array_equal(arrays["is_labeled"], [[1], [1], [0]])
+    told, logits = np.array([10.0, 20.0, 30.0], np.float32), logits_of(0, 3, 2)
+    found = teacher.blend("classification")(told, logits, arrays)
+    shown = np.asarray(
+        distillation.soft_losses("classification", logits, arrays["teacher_logits"], 2.0)
+    )
+    np.testing.assert_allclose(found[:2], 0.75 * told[:2] + 0.25 * shown[:2], rtol=1e-6)
+    np.testing.assert_allclose(found[2], shown[2], rtol=1e-6)
+    mute = dataclasses.replace(teacher, weight=0.0)
+    found = mute.blend("classification")(told, logits, arrays)
+    np.testing.assert_array_equal(found[:2], told[:2])
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    """A folder with a trained teacher, and a function that makes settings of students."""
+    folder = tmp_path_factory.mktemp("distillation")
+    make_settings = settings_in(folder)
+    write_task(folder, is_warm, count=128)
+    keras.utils.set_random_seed(1)
+    teacher = make_settings(
+        output_dir=str(folder / "teacher"), do_train=True, do_eval=True, num_train_epochs=8.0
+    )
+    assert run_classifier.run(teacher)["accuracy"] == 1.0
+    return folder, make_settings
+
+
+def test_a_student_learns_what_its_labels_do_not_tell(world, log):
+    folder, make_settings = world
+    texts = [text for text, _ in make_rows(40, 5, is_warm)]
+    nonsense = [(text, ("cold", "warm")[number % 2]) for number, text in enumerate(texts)]
+    write_tsv(folder / "nonsense.tsv", nonsense)
+    texts = [text for text, _ in make_rows(160, 6, is_warm)]
+    (folder / "texts.txt").write_text("".join(f"{text}\n" for text in texts))
+    keras.utils.set_random_seed(1)
+    student = make_settings(
+        output_dir=str(folder / "student"),
+        train_file=str(folder / "nonsense.tsv"),
+        dev_file=str(folder / "dev.tsv"),
+        # In another order than the teacher has them.
+        labels="warm,cold",
+        do_train=True,
+        do_eval=True,
+        num_train_epochs=8.0,
+        teacher=str(folder / "teacher"),
+        unlabeled_file=str(folder / "texts.txt"),
+        teacher_weight=1.0,
+    )
+    assert run_classifier.run(student)["accuracy"] == 1.0
+    assert "Read 160 examples that the teacher labels." in log.messages
+    made_of = json.loads((folder / "student/run.json").read_text())["made_of"]
+    assert made_of["--teacher"]["path"] == "teacher"
+    # The same teacher may lie elsewhere, but another one in its place is another training.
+    (folder / "teacher").rename(folder / "moved")
+    moved = dataclasses.replace(student, teacher=str(folder / "moved"))
+    run_classifier.run(moved)
+    shutil.copytree(folder / "student", folder / "impostor")
+    impostor = dataclasses.replace(student, teacher=str(folder / "impostor"))
+    with pytest.raises(ValueError, match="--teacher is teacher there and impostor now"):
+        run_classifier.run(impostor)
+    (folder / "moved").rename(folder / "teacher")
+    # What answers needs no teacher.
+    assert "teacher" not in (folder / "student/task.json").read_text()
+
+
+def test_a_student_begins_as_it_would_without_a_teacher(world):
+    folder, make_settings = world
+    settings = make_settings(do_train=True, teacher=str(folder / "teacher"))
+    config = modeling.BertConfig.from_json_file(settings.bert_config_file)
+    before = random.getstate()
+    task = run_classifier.open_task(settings, config, FullTokenizer(settings.vocab_file))
+    assert task.teacher is not None
+    assert random.getstate() == before
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"unlabeled_file": "texts.txt"}, "`--unlabeled_file` needs a `--teacher`"),
+        ({"distill_layers": "uniform"}, "`--distill_layers` needs a `--teacher`"),
+        ({"output_dir": "teacher"}, "`--teacher` must not be the `--output_dir`"),
+        ({"distill_layers": "1"}, "must be uniform, or for each of the student's 2 layers"),
+        ({"distill_layers": "0,2"}, r"one of the teacher's, 0 to 1, .* Received '0,2'"),
+        (
+            {"distill_layers": "uniform", "vocab_file": "other_vocab.txt"},
+            "`--distill_layers` needs a `--teacher` with the vocabulary",
+        ),
+        ({"teacher": "nowhere"}, "`--teacher` must name a checkpoint"),
+        (
+            {"labels": "cold,warm,hot"},
+            r"`--teacher` must decide the same .* cold, hot, warm\. The one",
+        ),
+        (
+            {"task_type": "multi_label"},
+            r"`--teacher` must decide the same as the student, multi_label",
+        ),
+        (
+            {"unlabeled_file": "empty.txt"},
+            r"`--unlabeled_file` must hold texts\. '.*empty.txt' is empty",
+        ),
+        (
+            {"unlabeled_file": "dev.tsv", "class_weights": "balanced"},
+            "`--class_weights=balanced` counts",
+        ),
+    ],
+)
+def test_teachers_that_do_not_fit_are_refused(world, monkeypatch, changes, message):
+    folder, make_settings = world
+    monkeypatch.chdir(folder)
+    (folder / "empty.txt").write_text("")
+    words = (folder / "vocab.txt").read_text().split()
+    (folder / "other_vocab.txt").write_text("\n".join([*words[:-2], words[-1], words[-2]]))
+    given = {} if message.endswith("needs a `--teacher`") else {"teacher": "teacher"}
+    changes = {**given, **changes}
+    with pytest.raises(ValueError, match=message):
+        run_classifier.run(make_settings(**{"output_dir": "wrong", "do_train": True, **changes}))
+    assert not (folder / "wrong").exists()
+
+
+def test_order_of_labels_is_found_by_their_names():
+    def task(*labels, is_pair=False):
+        return Task(
+            name="custom",
+            task_type="classification",
+            labels=labels,
+            is_pair=is_pair,
+            metric="accuracy",
+        )
+
+    order = classification_teacher.order_of_labels(task("a", "b", "c"), task("b", "c", "a"), "t")
+    assert np.array(["b", "c", "a"])[order].tolist() == ["a", "b", "c"]
+    with pytest.raises(ValueError, match="classification of pairs with the labels a, b"):
+        classification_teacher.order_of_labels(task("a", "b"), task("a", "b", is_pair=True), "t")
+
+
+@pytest.mark.parametrize(
+    ("teacher", "student", "numbers"),
+    [(12, 6, [1, 3, 5, 7, 9, 11]), (4, 4, [0, 1, 2, 3]), (3, 2, [0, 2]), (2, 4, [-1, 0, 0, 1])],
+)
+def test_uniform_layers_are_even_and_end_with_the_last(teacher, student, numbers):
+    if teacher < student:
+        with pytest.raises(ValueError, match="as many layers as the student"):
+            distillation._parse("uniform", teacher, student)
+        return
+    assert distillation._parse("uniform", teacher, student) == numbers
+    assert distillation._parse(",".join(map(str, numbers)), teacher, student) == numbers
+
+
+def batch_of(config, mask):
+    """Returns a batch of random tokens under a mask, of a classifier."""
+    mask = np.array(mask, np.int32)
+    ids = np.random.RandomState(3).randint(5, config.vocab_size, mask.shape).astype(np.int32)
+    return {
+        "input_ids": ids,
+        "input_mask": mask,
+        "segment_ids": np.zeros_like(mask),
+        "label_ids": np.zeros((len(mask), 1), np.int32),
+        "is_real_example": np.ones((len(mask), 1), np.int32),
+    }
+
+
+def learning(config, numbers, **changes):
+    """Returns a student of a teacher's shape, or another, and its objective, with layers alone."""
+    teacher = modeling.BertModel(config)
+    student_config = modeling.BertConfig.from_dict({**config.to_dict(), **changes})
+    layers = distillation.open_layers(numbers, 3.0, teacher, student_config)
+    spread(teacher, 5)
+    model = layers.extend(heads.classifier_model(student_config, 2, gives_layers=True))
+    own = (lambda _: {"loss": 1.0}, lambda *_: {"loss": 0.0})
+    return teacher, model, layers.objective(*own)
+
+
+def test_loss_of_layers_is_the_squared_distance_over_real_tokens(still_config):
+    teacher, model, (weights, losses) = learning(still_config, "1,0")
+    spread(model, 6)
+    batch = batch_of(still_config, [[1, 1, 1, 0], [1, 1, 0, 0]])
+    inputs = {name: batch[name] for name in modeling.encoder_inputs()}
+
+    def loss(batch):
+        given = {name: batch[name] for name in inputs}
+        return float(losses(model(given, training=True), batch, weights(batch))["layers"])
+
+    ours = model.get_layer("bert")(inputs)["encoder_layers"]
+    theirs = teacher(inputs)["encoder_layers"]
+    real = batch["input_mask"] > 0
+    distances = [
+        np.square(np.asarray(one)[real] - np.asarray(other)[real]).mean()
+        for one, other in zip(ours, reversed(theirs), strict=True)
+    ]
+    assert loss(batch) == pytest.approx(3.0 * np.mean(distances), rel=1e-4)
+    # Padding changes nothing, and parts of a batch add up to it.
+    padded = {
+        name: np.pad(values, [(0, 0), (0, 3 if name in inputs else 0)], constant_values=0)
+        for name, values in batch.items()
+    }
+    assert loss(padded) == pytest.approx(loss(batch), rel=1e-5)
+    total = weights(batch)
+    parts = []
+    for row in range(2):
+        part = {name: values[row : row + 1] for name, values in batch.items()}
+        outputs = model({name: part[name] for name in inputs}, training=True)
+        parts.append(float(losses(outputs, part, total)["layers"]))
+    assert sum(parts) == pytest.approx(loss(batch), rel=1e-5)
+    # A student that is its teacher has nothing to learn.
+    teacher, model, (weights, losses) = learning(still_config, "uniform")
+    model.get_layer("bert").set_weights(teacher.get_weights())
+    assert loss(batch) == pytest.approx(0.0, abs=1e-8)
+
+
+def test_no_gradient_reaches_the_teacher_and_narrow_students_learn_a_projection(still_config):
+    teacher, model, (weights, losses) = learning(
+        still_config, "1", num_hidden_layers=1, hidden_size=4, num_attention_heads=2
+    )
+    batch = batch_of(still_config, [[1, 1, 1, 0]])
+    with tf.GradientTape() as tape:
+        inputs = {name: batch[name] for name in modeling.encoder_inputs()}
+        loss = losses(model(inputs, training=True), batch, weights(batch))["layers"]
+    (kernel,) = model.get_layer("distillation_0").weights
+    assert tuple(kernel.shape) == (4, 8)
+    found = tape.gradient(loss, [kernel.value, *(each.value for each in teacher.weights)])
+    assert np.abs(found[0]).max() > 0
+    assert found[1:] == [None] * len(teacher.weights)
+    # Who asks the student gets its answers alone, which are those of any classifier.
+    assert set(model(inputs, training=False)) == {"logits"}
+
+
+def test_layers_are_learned_and_training_goes_on_where_it_stopped(world, tmp_path):
+    folder, make_settings = world
+    config = json.loads((folder / "config.json").read_text())
+    small = {**config, "num_hidden_layers": 1, "hidden_size": 16}
+    (folder / "small.json").write_text(json.dumps(small))
+
+    def train(name):
+        keras.utils.set_random_seed(1)
+        settings = make_settings(
+            output_dir=str(tmp_path / name), bert_config_file=str(folder / "small.json"),
+            do_train=True, do_eval=True, teacher=str(folder / "teacher"),
+            distill_layers="1", num_train_epochs=1.0, log_every_steps=1, save_checkpoints_steps=8,
+        )  # fmt: skip
+        run_classifier.run(settings)
+        lines = (tmp_path / name / "train_log.jsonl").read_text().splitlines()
+        parts = [json.loads(line)["layers"] for line in lines if '"layers"' in line]
+        return Stored.open(str(tmp_path / name)).read(), parts
+
+    weights, parts = train("whole")
+    assert np.mean(parts[-4:]) < np.mean(parts[:4])
+    shutil.copytree(tmp_path / "whole", tmp_path / "parts")
+    for path in (tmp_path / "parts").glob("*.ckpt*"):
+        if "ckpt-8." not in path.name:
+            path.unlink()
+    again, _ = train("parts")
+    assert weights.keys() == again.keys() >= {"distillation_0/kernel"}
+    for name, values in weights.items():
+        np.testing.assert_array_equal(values, again[name])
+    (answer,) = load(str(tmp_path / "whole")).predict(["red a b"])
+    assert answer["label"] in ("warm", "cold")
+
+
+def test_several_students_load_their_teacher_once(world):
+    folder, make_settings = world
+    settings = make_settings(do_train=True, teacher=str(folder / "teacher"))
+    config = modeling.BertConfig.from_json_file(settings.bert_config_file)
+    teachers._load_teacher.cache_clear()
+    for _ in range(2):
+        run_classifier.open_task(settings, config, FullTokenizer(settings.vocab_file))
+    assert teachers._load_teacher.cache_info()[:2] == (1, 1)
+
+
+@pytest.fixture(scope="module")
+def tagging(tmp_path_factory):
+    """A folder with a trained tagger, and a function that makes settings of students."""
+    folder = tmp_path_factory.mktemp("tagging")
+    make_settings = test_run_ner.settings_in(folder)
+    test_run_ner.write_task(folder)
+    keras.utils.set_random_seed(1)
+    teacher = {"output_dir": str(folder / "teacher"), "num_train_epochs": 12.0}
+    run_ner.run(make_settings(do_train=True, **teacher))
+    return folder, make_settings
+
+
+def test_a_tagger_learns_what_its_tags_do_not_tell(tagging, log):
+    folder, make_settings = tagging
+    sentences = test_run_ner.make_sentences(24, 5)
+    # All tags are of the wrong types, and the order of labels is another.
+    wrong = [
+        [
+            (word, tag.replace("PER", "X").replace("LOC", "PER").replace("X", "LOC"))
+            for word, tag in s
+        ]
+        for s in sentences
+    ]
+    test_run_ner.write_conll(folder / "wrong.txt", wrong)
+    texts = [" ".join(word for word, _ in s) for s in test_run_ner.make_sentences(64, 6)]
+    (folder / "texts.txt").write_text("\n".join(["", *texts]))
+    settings = make_settings(
+        output_dir=str(folder / "student"), train_file=str(folder / "wrong.txt"),
+        do_train=True, do_eval=True, num_train_epochs=10.0, teacher=str(folder / "teacher"),
+        unlabeled_file=str(folder / "texts.txt"), teacher_weight=1.0, distill_layers="uniform",
+    )  # fmt: skip
+    keras.utils.set_random_seed(1)
+    assert run_ner.run(settings)["f1"] > 0.95
+    assert "Read 64 sentences that the teacher tags." in log.messages
+
+
+def test_words_have_the_teachers_logits_whatever_windows_they_stand_in():
+    sentences = [Sentence(["a", "b"], ["O", "O"]), Sentence(["c", "d", "e"])]
+    word_ids = np.array([[-1, 1, 0, -1], [2, -1, 4, 3]])
+    logits = np.arange(10.0).reshape(5, 2)
+    teacher = tagging_teacher.Teacher(lambda _: logits, sentences[1:], weight=0.25)
+    arrays = teacher.arrays(sentences, {"word_ids": word_ids})
+    assert arrays["is_labeled"].tolist() == [[0, 1, 1, 0], [0, 0, 0, 0]]
+    assert arrays["teacher_logits"][:, 0].tolist() == [[0, 2, 0, 0], [4, 0, 8, 6]]
+    assert arrays["teacher_logits"][:, 1].tolist() == [[0, 3, 1, 0], [5, 0, 9, 7]]
+    told, ours = np.arange(8, dtype=np.float32), logits_of(0, 8, 2)
+    found = np.asarray(teacher.blend()(told, ours, arrays))
+    theirs = arrays["teacher_logits"].transpose(0, 2, 1).reshape(8, 2)
+    shown = np.asarray(distillation.soft_losses("classification", ours, theirs, 2.0))
+    share = np.where(arrays["is_labeled"].reshape(-1) > 0, 0.75, 0.0)
+    np.testing.assert_allclose(found, share * told + (1 - share) * shown, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"scheme": "iobes"}, r"must decide the same as the student, tags of the scheme iobes"),
+        ({"feature_based": True}, "must not be given with `--feature_based`"),
+        ({"teacher": "nowhere"}, "`--teacher` must name a checkpoint"),
+        ({"distill_layers": "5,6"}, "`--distill_layers` must be uniform"),
+    ],
+)
+def test_teachers_that_do_not_fit_a_tagger_are_refused(tagging, monkeypatch, changes, message):
+    folder, make_settings = tagging
+    monkeypatch.chdir(folder)
+    given = {"output_dir": "wrong", "teacher": "teacher", "do_train": True, **changes}
+    if "feature_based" in changes:
+        given["feature_layers"] = "last"
+    with pytest.raises(ValueError, match=message):
+        run_ner.run(make_settings(**given))
+    assert not (folder / "wrong").exists()
+
+
+def test_a_tagger_teaches_no_classifier(world, tagging):
+    folder, make_settings = world
+    given = {"teacher": str(tagging[0] / "teacher"), "output_dir": str(folder / "wrong")}
+    with pytest.raises(ValueError, match=r"must be a model of classification.* one of tagging"):
+        run_classifier.run(make_settings(do_train=True, **given))
