@@ -122,6 +122,8 @@ def open_folder(settings: Settings) -> "ModelFolder":
         do_lower_case=settings.do_lower_case,
     )
     folder.stored.check_fit(folder.config)
+    if settings.format == "huggingface":
+        huggingface_files.check_known(folder.config.to_dict())
     return folder
 
 

@@ -20,7 +20,7 @@ import math
 import os
 import types
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -48,6 +48,9 @@ UNUSED_KEYS = frozenset(
 # tf.contrib.layers.layer_norm).
 LAYER_NORM_EPSILON = 1e-12
 
+# What stands between the embeddings and the outputs.
+ENCODER_TYPES = ("transformer", "bilstm", "word_vectors")
+
 _SIZES = (
     "vocab_size",
     "hidden_size",
@@ -58,7 +61,6 @@ _SIZES = (
     "type_vocab_size",
 )
 # What stands between the embeddings and the outputs.
-ENCODER_TYPES = ("transformer", "word_vectors")
 
 
 @dataclasses.dataclass
@@ -82,9 +84,11 @@ class BertConfig:
       initializer_range: Standard deviation of the truncated normal initializer.
       is_decoder: Whether a token attends to itself and those before it alone, as GPT's do (paper,
         section 5.1, "LTR"). Departs: the original has none such.
-      encoder_type: One of `ENCODER_TYPES`. Of "word_vectors", as before BERT (paper, section 2.1),
-        there is nothing but a table with a vector for each whole word; L is 0 then. Departs: the
-        original has Transformers alone.
+      encoder_type: One of `ENCODER_TYPES`. Of "bilstm", the layers are those of ELMo (paper, figure
+        3): `num_attention_heads`, `intermediate_size` and `attention_probs_dropout_prob` have no
+        effect then. Of "word_vectors", as before BERT (paper, section 2.1), there is nothing but a
+        table with a vector for each whole word; L is 0 then. Departs: the original has Transformers
+        alone.
     """
 
     vocab_size: int
@@ -100,6 +104,11 @@ class BertConfig:
     initializer_range: float = 0.02
     is_decoder: bool = False
     encoder_type: str = "transformer"
+
+    @property
+    def is_bilstm(self) -> bool:
+        """Whether the layers are LSTMs."""
+        return self.encoder_type == "bilstm"
 
     @property
     def is_word_vectors(self) -> bool:
@@ -194,6 +203,12 @@ class BertConfig:
             raise ValueError(
                 f"`encoder_type` must be one of {list(ENCODER_TYPES)}. Received "
                 f"{self.encoder_type!r}."
+            )
+        if self.is_bilstm and (self.is_decoder or self.hidden_size % 2):
+            raise ValueError(
+                "With the `encoder_type` 'bilstm', `is_decoder` must be false, and `hidden_size` "
+                f"even, half of it for each direction. Received {self.is_decoder} and "
+                f"{self.hidden_size}."
             )
 
     def to_dict(self) -> dict[str, Any]:
@@ -624,16 +639,8 @@ class TransformerLayer(ConfiguredLayer):
         return self.output_projection(self.intermediate(attended), attended, training=training)
 
     def dropout_seed(self) -> Tensor | None:
-        """Returns a seed for all masks of a call, int32 [2]; None where nothing is dropped out.
-
-        It is that of the context `dropout_seed`, or else drawn from a generator of the layer.
-        """
-        dropouts = (self.attention.self_attention.dropout, self.output_projection.dropout)
-        drawing = [dropout.seed_generator for dropout in dropouts if dropout.rate]
-        seed = _DROPOUT_SEED.get()
-        if seed is None and drawing:
-            return ops.cast(drawing[0].next(), "int32")
-        return seed if drawing else None
+        """Returns what `_seed_of` does for the layer's masks."""
+        return _seed_of([self.attention.self_attention.dropout, self.output_projection.dropout])
 
 
 class Encoder(ConfiguredLayer):
@@ -703,6 +710,161 @@ class Encoder(ConfiguredLayer):
         return ops.expand_dims(input_mask, 1) * ops.cast(allowed, input_mask.dtype)
 
 
+class Lstm(ConfiguredLayer):
+    """Reads rows from their beginnings: [B, S, `input_size`] to [B, S, U], U being H/2.
+
+    Computes in float32 whatever its policy: a state that every token adds to loses too much in 16
+    bits (Hochreiter and Schmidhuber, 1997; the bias of forget gates begins at 1, as Jozefowicz et
+    al., 2015, recommend).
+    """
+
+    def __init__(self, config: BertConfig, input_size: int, **kwargs: Any) -> None:
+        super().__init__(config, **kwargs)
+        self.input_size = input_size
+        self.units = config.hidden_size // 2
+
+    def build(self, *_: Any) -> None:
+        def new(name: str, shape: tuple[int, ...], initializer: Any) -> keras.Variable:
+            return self.add_weight(name=name, shape=shape, initializer=initializer, autocast=False)
+
+        # Gates side by side: input, forget, candidate, output.
+        width = 4 * self.units
+        self.kernel = new("kernel", (self.input_size, width), "glorot_uniform")
+        self.recurrent_kernel = new("recurrent_kernel", (self.units, width), "orthogonal")
+        self.bias = new("bias", (width,), _forget_bias)
+
+    def call(self, inputs: Tensor) -> Tensor:
+        gates = ops.matmul(ops.cast(inputs, "float32"), self.kernel) + self.bias  # [B, S, 4·U]
+
+        def step(state: tuple[Tensor, Tensor], gates: Tensor) -> tuple[Any, Any]:
+            output, cell = state
+            gates += ops.matmul(output, self.recurrent_kernel)
+            to_add, to_keep, candidate, to_give = ops.split(gates, 4, axis=-1)
+            cell = ops.sigmoid(to_keep) * cell + ops.sigmoid(to_add) * ops.tanh(candidate)
+            state = (ops.sigmoid(to_give) * ops.tanh(cell), cell)
+            # Keras wants what is kept of a step to be like the state.
+            return state, state
+
+        zeros = ops.zeros_like(gates[:, 0, : self.units])
+        _, (outputs, _) = ops.scan(step, (zeros, zeros), ops.swapaxes(gates, 0, 1))
+        return ops.cast(ops.swapaxes(outputs, 0, 1), self.compute_dtype)
+
+
+def _forget_bias(shape: tuple[int, ...], dtype: Any = None) -> Tensor:
+    """Returns 1 for the forget gates, the second quarter, and else 0."""
+    places = ops.arange(shape[0])
+    return ops.cast((places >= shape[0] // 4) & (places < shape[0] // 2), dtype or "float32")
+
+
+class BilstmLayer(ConfiguredLayer):
+    """Reads rows in two directions, neither of which learns of the other: [2, B, S, D] to [.., U].
+
+    First the rows, then the rows reversed; U is H/2, and D is `input_size`. Where D is U, the input
+    is added to the output (Peters et al., Deep contextualized word representations, 3.1 and 3.4).
+    """
+
+    def __init__(self, config: BertConfig, input_size: int, **kwargs: Any) -> None:
+        super().__init__(config, **kwargs)
+        self.lstms = [
+            Lstm(config, input_size, name=name, dtype=self.dtype_policy)
+            for name in ("forward", "backward")
+        ]
+        self.dropout = self.new_dropout(config.hidden_dropout_prob)
+        self.is_residual = input_size == config.hidden_size // 2
+
+    def build(self, *_: Any) -> None:
+        for lstm in self.lstms:
+            lstm.build(None)
+        self.dropout.build(None)
+
+    def call(self, inputs: Tensor, training: bool | None = False) -> Tensor:
+        outputs = ops.stack([lstm(inputs[index]) for index, lstm in enumerate(self.lstms)])
+        outputs = self.dropout(outputs, training=training)
+        return outputs + inputs if self.is_residual else outputs
+
+
+class LstmEncoder(ConfiguredLayer):
+    """The LSTMs of ELMo in the place of an `Encoder`; takes, gives and has what that does.
+
+    The first half of a token's output is of an LSTM that has read its row up to it, the second of
+    one that has read from the last real token back to it. Each half of a layer reads its own half
+    of the one below, so that neither knows what is on the other side.
+    """
+
+    def __init__(self, config: BertConfig, **kwargs: Any) -> None:
+        super().__init__(config, **kwargs)
+        widths = [config.hidden_size, *[config.hidden_size // 2] * (config.num_hidden_layers - 1)]
+        self.lstm_layers = [
+            BilstmLayer(config, width, name=f"layer_{index}", dtype=self.dtype_policy)
+            for index, width in enumerate(widths)
+        ]
+        self.gradient_checkpointing = False
+
+    def build(self, *_: Any) -> None:
+        for layer in self.lstm_layers:
+            layer.build(None)
+
+    def call(
+        self,
+        inputs: Tensor,
+        input_mask: Tensor,
+        positions: Tensor | None = None,
+        training: bool | None = False,
+    ) -> list[Tensor]:
+        order = reversed_positions(input_mask)
+        hidden = both_ways(inputs, order)
+        outputs = []
+        for layer in self.lstm_layers:
+            hidden = self._call_layer(layer, hidden, training)
+            outputs.append(side_by_side(hidden, order))
+        if positions is not None:
+            outputs[-1] = gather_tokens(outputs[-1], positions, ops.shape(input_mask)[1])
+        return outputs
+
+    def _call_layer(self, layer: BilstmLayer, hidden: Tensor, training: bool | None) -> Tensor:
+        def compute(hidden: Tensor) -> Tensor:
+            return layer(hidden, training=training)
+
+        if self.gradient_checkpointing and training:
+            return _computed_again(compute, hidden, _seed_of([layer.dropout]))
+        return compute(hidden)
+
+
+def reversed_positions(input_mask: Tensor) -> Tensor:
+    """Returns for each place the one that stands there when its row is reversed: int32 [B, S].
+
+    The real tokens of a row, which come before padding, change their order; padding stays.
+    """
+    places = ops.arange(ops.shape(input_mask)[1], dtype="int32")
+    lengths = ops.sum(ops.cast(input_mask, "int32"), axis=1, keepdims=True)  # [B, 1]
+    return ops.where(places < lengths, lengths - 1 - places, places)
+
+
+def both_ways(inputs: Tensor, order: Tensor) -> Tensor:
+    """Returns rows, [B·S, D], and these in the order, int32 [B, S]: [2, B, S, D]."""
+    batch, length = ops.shape(order)
+    both = ops.stack([inputs, gather_tokens(inputs, order, length)])
+    return ops.reshape(both, (2, batch, length, inputs.shape[-1]))
+
+
+def side_by_side(outputs: Tensor, order: Tensor) -> Tensor:
+    """Returns the two halves of each token, of what `both_ways` gave: [2, B, S, U] to [B·S, H]."""
+    forward, backward = (ops.reshape(outputs[i], (-1, outputs.shape[-1])) for i in range(2))
+    return ops.concatenate([forward, gather_tokens(backward, order, ops.shape(order)[1])], axis=-1)
+
+
+def _seed_of(dropouts: Sequence[Dropout]) -> Tensor | None:
+    """Returns a seed for all masks of a call, int32 [2]; None where nothing is dropped out.
+
+    It is that of the context `dropout_seed`, or else drawn from a generator of a layer.
+    """
+    drawing = [dropout.seed_generator for dropout in dropouts if dropout.rate]
+    seed = _DROPOUT_SEED.get()
+    if seed is None and drawing:
+        return ops.cast(drawing[0].next(), "int32")
+    return seed if drawing else None
+
+
 def _computed_again(
     compute: Callable[[Tensor], Tensor], inputs: Tensor, seed: Tensor | None
 ) -> Tensor:
@@ -736,7 +898,7 @@ def gather_tokens(inputs: Tensor, positions: Tensor, length: Tensor) -> Tensor:
 
 
 class Pooler(ConfiguredLayer):
-    """A tanh layer on the last layer's [CLS]: [B, H] to [B, H] (original: modeling.py)."""
+    """A tanh layer on what `pool` gives: [B, H] to [B, H] (original: modeling.py)."""
 
     def __init__(self, config: BertConfig, **kwargs: Any) -> None:
         super().__init__(config, **kwargs)
@@ -766,7 +928,7 @@ class BertModel(ConfiguredLayer):
 
     Called with `positions`, int32 [B, Q], it computes the last layer for the tokens there alone:
     `sequence_output` and the last of `encoder_layers` are [B, Q, H], of the same numbers as else.
-    `pooled_output` is that of the first of them, whose position must be that of
+    `pooled_output` is that of the first of them, whose positions must be those of
     `pooled_positions`. This saves most of a layer where few tokens are read.
 
     Called with `attention_probs=True`, it also gives `attention_probs`, a list of L tensors
@@ -832,7 +994,8 @@ class BertModel(ConfiguredLayer):
             return
         super().__init__(config, name=scope or name, **kwargs)
         self.embeddings = Embeddings(config, name="embeddings", dtype=self.dtype_policy)
-        self.encoder = Encoder(config, name="encoder", dtype=self.dtype_policy)
+        encoder = LstmEncoder if config.is_bilstm else Encoder
+        self.encoder = encoder(config, name="encoder", dtype=self.dtype_policy)
         self.pooler = Pooler(config, name="pooler", dtype=self.dtype_policy)
         # In an object that Keras does not search for weights.
         self._outputs = types.SimpleNamespace()
@@ -841,6 +1004,12 @@ class BertModel(ConfiguredLayer):
             training = not isinstance(input_ids, keras.KerasTensor)
             outputs = self(inputs, training=training)
             self._outputs = types.SimpleNamespace(**outputs)
+
+    @property
+    def stacked_layers(self) -> list[keras.layers.Layer]:
+        """The layers above the embeddings, from the lowest."""
+        encoder = self.encoder
+        return encoder.lstm_layers if self.config.is_bilstm else encoder.transformer_layers
 
     @property
     def gradient_checkpointing(self) -> bool:
@@ -895,6 +1064,7 @@ class BertModel(ConfiguredLayer):
         input_ids = inputs["input_ids"]
         batch, length = ops.shape(input_ids)
         self._check_length(length)
+        self._check_attends(attention_probs)
         if attention_probs and training and self.gradient_checkpointing:
             raise ValueError(
                 "`attention_probs` must not be asked for in training with "
@@ -916,13 +1086,14 @@ class BertModel(ConfiguredLayer):
         embedded, *layers = (
             ops.reshape(output, (batch, length, width)) for output in (embedded, *layers)
         )
-        first = last[:, 0]
-        if self.config.is_decoder and positions is None:
+        first = last
+        if positions is None and (self.config.is_decoder or self.config.is_bilstm):
             places = pooled_positions(self.config, input_mask)
             first = gather_tokens(ops.reshape(last, (-1, width)), places, length)
+            first = ops.reshape(first, (batch, -1, width))
         return {
             "sequence_output": last,
-            "pooled_output": self.pooler(first),
+            "pooled_output": self.pooler(pool(self.config, first)),
             "embedding_output": embedded,
             "encoder_layers": [*layers, last],
             "embedding_table": ops.cast(self.embeddings.word_embeddings, self.compute_dtype),
@@ -939,6 +1110,7 @@ class BertModel(ConfiguredLayer):
         """Returns what `call` gives for symbolic inputs; tracing it for their shapes takes long."""
         batch, length = inputs["input_ids"].shape
         self._check_length(length)
+        self._check_attends(attention_probs)
 
         def output(*shape: int | None) -> Tensor:
             return keras.KerasTensor(shape, self.compute_dtype)
@@ -959,6 +1131,13 @@ class BertModel(ConfiguredLayer):
             **({"attention_probs": kept} if attention_probs else {}),
         }
 
+    def _check_attends(self, attention_probs: bool) -> None:
+        if attention_probs and self.config.is_bilstm:
+            raise ValueError(
+                "`attention_probs` must be asked of Transformers alone: the LSTMs of an "
+                "`encoder_type` 'bilstm' attend to nothing."
+            )
+
     def _check_length(self, length: Tensor | None) -> None:
         """Raises ValueError where a length that is known is more than the model has positions."""
         limit = self.config.max_position_embeddings
@@ -975,18 +1154,44 @@ def encoder_inputs() -> dict[str, Tensor]:
 
 
 def pooled_positions(config: BertConfig, input_mask: Tensor) -> Tensor:
-    """Returns the position of the token that stands for all of its sequence: int32 [B, 1].
+    """Returns the positions of what stands for all of a sequence: int32 [B, 1].
 
-    That is [CLS], the first; in a decoder, where [CLS] sees nothing but itself, the last [SEP].
+    That is [CLS], the first; in a decoder, where [CLS] sees nothing but itself, the last [SEP]; of
+    LSTMs both, the last and then the first: [B, 2].
 
     Args:
       config: Of the model.
       input_mask: [B, S], 1 for real tokens, which come before padding.
     """
     first = ops.zeros_like(input_mask[:, :1])
-    if not config.is_decoder:
+    if not config.is_decoder and not config.is_bilstm:
         return first
-    return ops.maximum(ops.sum(input_mask, axis=1, keepdims=True) - 1, first)
+    last = ops.maximum(ops.sum(input_mask, axis=1, keepdims=True) - 1, first)
+    return ops.concatenate([last, first], axis=1) if config.is_bilstm else last
+
+
+def num_pooled(config: BertConfig) -> int:
+    """Returns how many positions `pooled_positions` gives of a sequence."""
+    return 2 if config.is_bilstm else 1
+
+
+def pool(config: BertConfig, encodings: Tensor) -> Tensor:
+    """Returns what stands for all of a sequence: [B, H].
+
+    Of LSTMs it is the forward one's half at the last token and the backward one's at the first,
+    each of which has read the whole sequence.
+
+    Args:
+      config: Of the model.
+      encodings: [B, Q, H], of which the first are at `pooled_positions`.
+    """
+    return join_ends(encodings) if config.is_bilstm else encodings[:, 0]
+
+
+def join_ends(encodings: Tensor) -> Tensor:
+    """Returns [B, H]: of [B, Q, H] the first half of the first token, the second of the second."""
+    half = encodings.shape[-1] // 2
+    return ops.concatenate([encodings[:, 0, :half], encodings[:, 1, half:]], axis=-1)
 
 
 _ORIGINAL_NAMES = frozenset(

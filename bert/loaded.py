@@ -217,7 +217,7 @@ class PretrainedModel(Encoding):
         self.batch_size = batch_size
         self.masked: MaskedModel | None = None
         has_head = any(name.startswith(HEAD) for name in folder.stored.shapes)
-        if has_head and not self.config.is_decoder:
+        if has_head and not (self.config.is_decoder or self.config.is_bilstm):
             self.masked = load_masked_model(folder, batch_size, precision)
             self.tokenizer = self.masked.tokenizer
             bert = self.masked.model.get_layer("bert")

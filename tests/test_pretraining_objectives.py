@@ -204,9 +204,9 @@ def write_vocabulary(folder):
     (folder / "vocab.txt").write_text("\n".join(words) + "\n")
 
 
-@pytest.mark.parametrize("name", ["masked_lm", "left_to_right"])
+@pytest.mark.parametrize("name", ["masked_lm", "left_to_right", "bilstm_lm"])
 def test_a_training_is_kept_resumed_and_told(pretraining_run, tmp_path, log, name):
-    tokens = "language_model" if name == "left_to_right" else "masked_lm"
+    tokens = "masked_lm" if name == "masked_lm" else "language_model"
     whole = settings_of(pretraining_run, name, tmp_path / "whole")
     keras.utils.set_random_seed(3)
     results = run_pretraining.run(whole)
@@ -218,9 +218,10 @@ def test_a_training_is_kept_resumed_and_told(pretraining_run, tmp_path, log, nam
     assert not any("second segment" in message for message in log.messages)
     config = modeling.BertConfig.from_json_file(str(tmp_path / "whole/bert_config.json"))
     assert config.is_decoder == (name == "left_to_right")
-    titles = {"masked_lm": "Masked sentences", "left_to_right": "Sentences, token by token"}
+    assert config.is_bilstm == (name == "bilstm_lm")
+    title = "Masked sentences" if name == "masked_lm" else "Sentences, token by token"
     sections = read_report(tmp_path / "whole")["sections"]
-    assert titles[name] in sections
+    assert title in sections
     assert "Whether the second part follows the first" not in sections
 
     shutil.copytree(tmp_path / "whole", tmp_path / "cut")
@@ -233,10 +234,11 @@ def test_a_training_is_kept_resumed_and_told(pretraining_run, tmp_path, log, nam
         write_vocabulary(tmp_path / "whole")
         with pytest.raises(ValueError, match="has none that has learned anything"):
             bert.load(str(tmp_path / "whole")).next_sentence([("3", "4")])
-    other = {"masked_lm": "masked_lm_nsp", "left_to_right": "masked_lm"}[name]
+    other = "masked_lm_nsp" if name == "masked_lm" else "masked_lm"
     wrong = settings_of(pretraining_run, other, tmp_path / "whole")
     with pytest.raises(
-        ValueError, match=r"`is_decoder` is True there|--objective is 'masked_lm' th"
+        ValueError,
+        match=r"`is_decoder` is True there|--objective is 'masked_lm' th|type` is 'bilstm' there",
     ):
         run_pretraining.run(wrong)
 

@@ -141,16 +141,7 @@ def from_bert(
     Raises:
       ValueError: where transformers has no such model.
     """
-    if config.get("is_decoder"):
-        raise ValueError(
-            "`is_decoder` must be false for transformers, whose decoders differ. The model is one "
-            "of `--objective=left_to_right`; this project's scripts read it as it is."
-        )
-    if config.get("encoder_type") == "word_vectors":
-        raise ValueError(
-            "`encoder_type` must be 'transformer' for transformers. The model is one of word "
-            "vectors, from `run_ner.py --word_vectors`."
-        )
+    check_known(config)
     problem_type = _PROBLEM_TYPES.get(task_type or "")
     return {
         **config,
@@ -163,6 +154,25 @@ def from_bert(
         **(label_keys(labels) if labels else {}),
         **({"problem_type": problem_type} if problem_type else {}),
     }
+
+
+def check_known(config: Mapping[str, Any]) -> None:
+    """Checks that transformers has a model of the shape of a `bert_config.json`.
+
+    Raises:
+      ValueError: where it has none.
+    """
+    if config.get("is_decoder"):
+        raise ValueError(
+            "`is_decoder` must be false for transformers, whose decoders differ. The model is one "
+            "of `--objective=left_to_right`; this project's scripts read it as it is."
+        )
+    if config.get("encoder_type", "transformer") != "transformer":
+        raise ValueError(
+            "`encoder_type` must be 'transformer' for transformers, which has no others. The model "
+            "is one of `--objective=bilstm_lm`, or of word vectors; this project's scripts read it "
+            "as it is."
+        )
 
 
 def task_type(values: Mapping[str, Any]) -> str | None:

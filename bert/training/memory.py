@@ -18,6 +18,8 @@ _NUM_SLOTS = 2
 # each token, head and token attended to. Peaks measured on a CPU were within 20 % of it.
 _KEPT_VALUES = 28
 _KEPT_SCORES = 3
+# Likewise of a layer of LSTMs.
+_LSTM_VALUES = 30
 # Of these, what remains where activations have 16 bits.
 _HALF_PRECISION = 0.6
 # Logits over the vocabulary, their softmax and its gradient.
@@ -74,7 +76,7 @@ def estimate_memory(
     scores = _KEPT_SCORES * config.num_attention_heads * length
     # The feed-forward layer's share of the values is as many times wider as it is.
     width = config.hidden_size * 20 + config.intermediate_size * (_KEPT_VALUES - 20) // 4
-    layer = width + scores
+    layer = config.hidden_size * _LSTM_VALUES if config.is_bilstm else width + scores
     kept = layer * (config.num_hidden_layers if is_training else 1)
     if gradient_checkpointing:
         kept = layer + config.hidden_size * config.num_hidden_layers

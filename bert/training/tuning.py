@@ -115,7 +115,7 @@ def freeze(model: keras.Model, num_layers: int | None) -> None:
     if num_layers is None:
         return
     bert = model.get_layer("bert")
-    for layer in [bert.embeddings, *bert.encoder.transformer_layers[:num_layers]]:
+    for layer in [bert.embeddings, *bert.stacked_layers[:num_layers]]:
         layer.trainable = False
 
 
@@ -125,7 +125,7 @@ def learning_rate_scales(model: keras.Model, decay: float) -> dict[str, float]:
     The head and the pooler have 1, the top layer `decay`, the one below its square, and so on down
     to the embeddings (Clark et al., ELECTRA, appendix B).
     """
-    num_layers = len(model.get_layer("bert").encoder.transformer_layers)
+    num_layers = len(model.get_layer("bert").stacked_layers)
     scales = {}
     for variable in model.weights:
         if match := re.match(r"bert/encoder/layer_(\d+)/", variable.path):

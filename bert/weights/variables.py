@@ -6,6 +6,7 @@ are those of transformers, which stores kernels transposed.
 
 import dataclasses
 import functools
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -128,10 +129,25 @@ def encoder_shapes(config: BertConfig) -> dict[str, list[int]]:
     if config.is_word_vectors:
         return {WORD_TABLE: [config.vocab_size, config.hidden_size]}
     sizes = config.to_dict()
-    return {
+    # Transformers know no LSTMs, and have no names for these.
+    num_known = 0 if config.is_bilstm else config.num_hidden_layers
+    shapes = {
         name: [sizes[key] for key in variable.keys if key]
-        for name, variable in encoder_variables(config.num_hidden_layers).items()
+        for name, variable in encoder_variables(num_known).items()
     }
+    return {**shapes, **_lstm_shapes(config)} if config.is_bilstm else shapes
+
+
+def _lstm_shapes(config: BertConfig) -> dict[str, list[int]]:
+    units = config.hidden_size // 2
+    shapes = {}
+    for index in range(config.num_hidden_layers):
+        for name in ("forward", "backward"):
+            scope = f"bert/encoder/layer_{index}/{name}"
+            shapes[f"{scope}/kernel"] = [units if index else config.hidden_size, 4 * units]
+            shapes[f"{scope}/recurrent_kernel"] = [units, 4 * units]
+            shapes[f"{scope}/bias"] = [4 * units]
+    return shapes
 
 
 def count_parameters(config: BertConfig) -> int:
@@ -141,6 +157,9 @@ def count_parameters(config: BertConfig) -> int:
         return config.vocab_size * width
     rows = config.vocab_size + config.type_vocab_size + config.max_position_embeddings
     square, layer_norm = width * width + width, 2 * width
+    if config.is_bilstm:
+        lstms = sum(map(math.prod, _lstm_shapes(config).values()))
+        return rows * width + layer_norm + lstms + square
     layer = 4 * square + 2 * width * inner + width + inner + 2 * layer_norm
     return rows * width + layer_norm + config.num_hidden_layers * layer + square
 

@@ -11,18 +11,29 @@ class Goal:
     Attributes:
       name: By which `--objective` calls it.
       has_next_sentence: Whether the model learns to tell if the second segment follows the first.
-      is_decoder: Whether each token is predicted from those before it, rather than masked ones from
-        both sides.
+      is_decoder: Whether a token sees those before it alone.
+      encoder_type: That of the model, one of `modeling.ENCODER_TYPES`.
     """
 
     name: str
     has_next_sentence: bool = False
     is_decoder: bool = False
+    encoder_type: str = "transformer"
+
+    @property
+    def directions(self) -> tuple[int, ...]:
+        """Where what every token predicts stands, behind it (1) or before it (-1), or both.
+
+        Of none, there are masked tokens, which are predicted where they stand.
+        """
+        if self.encoder_type == "bilstm":
+            return (1, -1)
+        return (1,) if self.is_decoder else ()
 
     @property
     def tokens(self) -> str:
         """What the names of the figures of predicted tokens begin with."""
-        return "language_model" if self.is_decoder else "masked_lm"
+        return "language_model" if self.directions else "masked_lm"
 
     @property
     def accuracy(self) -> str:
@@ -37,5 +48,11 @@ class Goal:
 
 BERT = Goal("masked_lm_nsp", has_next_sentence=True)
 GOALS: Mapping[str, Goal] = {
-    each.name: each for each in (BERT, Goal("masked_lm"), Goal("left_to_right", is_decoder=True))
+    each.name: each
+    for each in (
+        BERT,
+        Goal("masked_lm"),
+        Goal("left_to_right", is_decoder=True),
+        Goal("bilstm_lm", encoder_type="bilstm"),
+    )
 }

@@ -18,31 +18,65 @@ Tensor = Any
 
 
 class PredictionTransform(modeling.ConfiguredLayer):
-    """A dense layer and LayerNorm before the output weights: [B·P, H] to [B·P, H]."""
+    """A dense layer and LayerNorm before the output weights: [..., D] to [B·P, H]."""
 
-    def __init__(self, config: modeling.BertConfig, **kwargs: Any) -> None:
+    def __init__(
+        self, config: modeling.BertConfig, input_size: int | None = None, **kwargs: Any
+    ) -> None:
         super().__init__(config, **kwargs)
+        self.input_size = input_size or config.hidden_size
         self.dense = self.new_dense(config.hidden_size, "dense", config.hidden_act)
         self.layer_norm = self.new_layer_norm()
 
     def build(self, *_: Any) -> None:
-        self.dense.build((None, self.config.hidden_size))
+        self.dense.build((None, self.input_size))
         self.layer_norm.build((None, self.config.hidden_size))
 
     def call(self, inputs: Tensor) -> Tensor:
-        return self.layer_norm(self.dense(inputs))
+        return self.layer_norm(self.dense(ops.reshape(inputs, (-1, self.input_size))))
+
+
+class NeighborTransform(modeling.ConfiguredLayer):
+    """What `PredictionTransform` is, for both directions of LSTMs: [B, P, H] to [B·P, H].
+
+    The first half of the P predict what follows them, from the forward LSTM's half of their
+    encodings; the others what precedes them, from the backward one's (Peters et al., 2018, 3.1).
+    """
+
+    def __init__(self, config: modeling.BertConfig, **kwargs: Any) -> None:
+        super().__init__(config, **kwargs)
+        self.transforms = [
+            PredictionTransform(config, config.hidden_size // 2, name=name, dtype=self.dtype_policy)
+            for name in ("forward", "backward")
+        ]
+
+    def build(self, *_: Any) -> None:
+        for transform in self.transforms:
+            transform.build(None)
+
+    def call(self, inputs: Tensor) -> Tensor:
+        batch, count, width = ops.shape(inputs)
+        to_next, to_previous = self.transforms
+        transformed = (
+            to_next(inputs[:, : count // 2, : width // 2]),
+            to_previous(inputs[:, count // 2 :, width // 2 :]),
+        )
+        both = [ops.reshape(each, (batch, -1, width)) for each in transformed]
+        return ops.reshape(ops.concatenate(both, axis=1), (-1, width))
 
 
 class MaskedLanguageModel(modeling.ConfiguredLayer):
     """Predicts the tokens at the masked positions alone (paper, section 3.1, task 1).
 
+    With LSTMs, these are positions whose neighbors are to be predicted; see `NeighborTransform`.
     Takes their encodings, [B, P, H], and `embedding_table` [V, H], which serves as output weights;
     gives float32 logits [B, P, V].
     """
 
     def __init__(self, config: modeling.BertConfig, **kwargs: Any) -> None:
         super().__init__(config, **kwargs)
-        self.transform = PredictionTransform(config, name="transform", dtype=self.dtype_policy)
+        transform = NeighborTransform if config.is_bilstm else PredictionTransform
+        self.transform = transform(config, name="transform", dtype=self.dtype_policy)
 
     def build(self, *_: Any) -> None:
         self.transform.build(None)
@@ -51,11 +85,9 @@ class MaskedLanguageModel(modeling.ConfiguredLayer):
         )
 
     def call(self, encodings: Tensor, embedding_table: Tensor) -> Tensor:
-        batch, _, width = ops.shape(encodings)
-        transformed = self.transform(ops.reshape(encodings, (-1, width)))
-        logits = _tied_logits(transformed, embedding_table)
+        logits = _tied_logits(self.transform(encodings), embedding_table)
         logits = ops.cast(logits, "float32") + ops.cast(self.output_bias, "float32")
-        return ops.reshape(logits, (batch, -1, self.config.vocab_size))
+        return ops.reshape(logits, (ops.shape(encodings)[0], -1, self.config.vocab_size))
 
 
 @ops.custom_gradient
@@ -89,8 +121,9 @@ class NextSentence(modeling.ConfiguredLayer):
 class PretrainingHeads(modeling.ConfiguredLayer):
     """Both pre-training heads on the outputs of `BertModel` (original: run_pretraining.py).
 
-    Takes the dictionary that `BertModel` gives for the positions of [CLS] and of the P masked
-    tokens; gives `masked_lm_logits` float32 [B, P, V] and `next_sentence_logits` float32 [B, 2].
+    Takes the dictionary that `BertModel` gives for those of `modeling.pooled_positions` and the P
+    of `MaskedLanguageModel`; gives `masked_lm_logits` float32 [B, P, V] and `next_sentence_logits`
+    float32 [B, 2].
     """
 
     def __init__(self, config: modeling.BertConfig, name: str = "cls", **kwargs: Any) -> None:
@@ -107,7 +140,8 @@ class PretrainingHeads(modeling.ConfiguredLayer):
     def call(self, encoded: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return {
             "masked_lm_logits": self.predictions(
-                encoded["sequence_output"][:, 1:], encoded["embedding_table"]
+                encoded["sequence_output"][:, modeling.num_pooled(self.config) :],
+                encoded["embedding_table"],
             ),
             "next_sentence_logits": self.seq_relationship(encoded["pooled_output"]),
         }
@@ -127,7 +161,7 @@ def pretraining_model(config: modeling.BertConfig, dtype: Any = None) -> keras.M
     inputs = modeling.encoder_inputs()
     masked = keras.Input((None,), dtype="int32", name="masked_lm_positions")
     pooled = modeling.pooled_positions(config, inputs["input_mask"])
-    positions = ops.concatenate([pooled, masked], axis=1)  # [B, 1 + P]
+    positions = ops.concatenate([pooled, masked], axis=1)
     encoded = modeling.BertModel(config, dtype=dtype)(inputs, positions=positions)
     outputs = PretrainingHeads(config, dtype=dtype)(encoded)
     return keras.Model({**inputs, "masked_lm_positions": masked}, outputs)

@@ -298,8 +298,13 @@ def check_sides(config: modeling.BertConfig) -> None:
     """Checks that a model reads the text on both sides of a token.
 
     Raises:
-      ValueError: where it is a decoder.
+      ValueError: where it is a decoder, or one of LSTMs.
     """
+    if config.is_bilstm:
+        raise ValueError(
+            "The model must read both sides of a [MASK] together. This one reads each by itself: "
+            "`encoder_type` is 'bilstm' in its configuration, from `--objective=bilstm_lm`."
+        )
     if config.is_decoder:
         raise ValueError(
             "The model must read the text on both sides of a [MASK]. This one reads what is before "

@@ -30,15 +30,22 @@ class PretrainingObjective(Goal):
         """Returns the configuration of the model that learns this.
 
         Raises:
-          ValueError: where that of a decoder is to read both sides.
+          ValueError: where it is that of a decoder, or of LSTMs, and this is for others.
         """
         if config.is_decoder and not self.is_decoder:
             raise ValueError(
                 "`--objective` must be left_to_right for a `--bert_config_file` with `is_decoder`. "
                 f"Received {self.name!r}. Take `is_decoder` out for a model that reads both sides."
             )
+        if config.is_bilstm and self.encoder_type != config.encoder_type:
+            raise ValueError(
+                "`--objective` must be bilstm_lm for a `--bert_config_file` of the `encoder_type` "
+                f"'bilstm'. Received {self.name!r}. Take `encoder_type` out for a Transformer."
+            )
         config = copy.copy(config)
         config.is_decoder = self.is_decoder
+        config.encoder_type = self.encoder_type
+        config.check()
         return config
 
     def make_model(self, config: modeling.BertConfig, dtype: Any = None) -> keras.Model:
@@ -61,9 +68,9 @@ class PretrainingObjective(Goal):
     ) -> Batches:
         """Returns batches as the model takes them; with a masker, of records without masks."""
         arguments = (records, features, batch_size, seed)
-        if masker is not None and not self.is_decoder:
+        if masker is not None and not self.directions:
             return MaskedBatches(*arguments, shuffle_block=shuffle_block, masker=masker)
-        kind = NextTokenBatches if self.is_decoder else Batches
+        kind = {0: Batches, 1: NextTokenBatches, 2: NeighborBatches}[len(self.directions)]
         return kind(*arguments, shuffle_block=shuffle_block)
 
     @property
@@ -109,6 +116,9 @@ class NextTokenBatches(Batches):
     position, the token that follows, and whether there is one.
     """
 
+    # Of each token but one.
+    num_predictions = 1
+
     def parse(self, serialized: Tensor) -> dict[str, Tensor]:
         """Returns the batch that records hold."""
         return predict_next(super().parse(serialized))
@@ -118,7 +128,21 @@ class NextTokenBatches(Batches):
         """The shapes and dtypes of a batch."""
         specs = super().signature
         size, length = specs["input_ids"].shape
-        return specs | mask_specs(size, length - 1)
+        return specs | mask_specs(size, self.num_predictions * (length - 1))
+
+
+class NeighborBatches(NextTokenBatches):
+    """Batches in which every token is to be predicted from those before it and from those behind.
+
+    The `masked_lm_*`, [B, 2·(S - 1)], are those of `NextTokenBatches`, and then every position but
+    the first, the token before it, and whether it is a real one's.
+    """
+
+    num_predictions = 2
+
+    def parse(self, serialized: Tensor) -> dict[str, Tensor]:
+        """Returns the batch that records hold."""
+        return predict_previous(super().parse(serialized))
 
 
 def predict_next(batch: Batch) -> dict[str, Tensor]:
@@ -132,6 +156,19 @@ def predict_next(batch: Batch) -> dict[str, Tensor]:
         "masked_lm_positions": tf.tile(tf.range(length - 1)[None], [size, 1]),
         "masked_lm_ids": ids[:, 1:] * follows,
         "masked_lm_weights": tf.cast(follows, tf.float32),
+    }
+
+
+def predict_previous(batch: Batch) -> dict[str, Tensor]:
+    """Returns what `predict_next` gives with what `NeighborBatches` adds to it."""
+    ids, positions = batch["input_ids"], batch["masked_lm_positions"]
+    weights = batch["masked_lm_weights"]
+    before = ids[:, :-1] * tf.cast(weights, ids.dtype)
+    return {
+        **batch,
+        "masked_lm_positions": tf.concat([positions, positions + 1], axis=1),
+        "masked_lm_ids": tf.concat([batch["masked_lm_ids"], before], axis=1),
+        "masked_lm_weights": tf.concat([weights, weights], axis=1),
     }
 
 

@@ -18,6 +18,12 @@ from tokenization import load_vocab
 
 # Records that the page of a run shows; of some, all tokens are predicted.
 LOOKED_AT, DECODED_LOOKED_AT = 200, 20
+# By the directions of a goal, of what the figures are.
+_PREDICTED = {
+    (): "hidden tokens",
+    (1,): "tokens, each behind those before it",
+    (1, -1): "tokens, each once behind those before it and once before those behind it",
+}
 
 
 def look(
@@ -25,7 +31,7 @@ def look(
 ) -> list[Section]:
     """Returns what the page of the run shows of the first records that were evaluated."""
     goal = GOALS[settings.objective]
-    most = DECODED_LOOKED_AT if goal.is_decoder else LOOKED_AT
+    most = DECODED_LOOKED_AT if goal.directions else LOOKED_AT
     most = min(most, settings.max_eval_steps * settings.eval_batch_size)
     path = ModelFolder(settings.output_dir).find("vocab_file") or source.find("vocab_file")
     tokens = {number: token for token, number in load_vocab(path).items()} if path else None
@@ -56,7 +62,7 @@ def explain(settings: Settings, results: Mapping[str, float], batches: Batches) 
             "In words: of %s %s, the model's first guess was right for %.1f %%; always "
             "guessing the most frequent token would be right for %.1f %%.",
             f"{token_counts.sum():,}",
-            "tokens, each behind those before it" if goal.is_decoder else "hidden tokens",
+            _PREDICTED[goal.directions],
             100 * results[goal.accuracy],
             100 * token_counts.max() / token_counts.sum(),
         )
@@ -65,7 +71,7 @@ def explain(settings: Settings, results: Mapping[str, float], batches: Batches) 
             "Its perplexity is %.1f: as unsure as between that many equally likely tokens (1 is "
             "certainty%s).",
             perplexity_of(settings, results),
-            "" if goal.is_decoder else beside,
+            "" if goal.directions else beside,
         )
     if goal.has_next_sentence:
         logging.info(

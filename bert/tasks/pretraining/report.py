@@ -29,10 +29,20 @@ _NOTE = (
 )
 
 
-_NEXT_NOTE = (
-    "Every token stands there as it is, green where it was the model's first guess behind those "
-    "before it; else dashed, with that guess beside it."
+_ALONE_NOTE = (
+    "Every token stands there as it is, green where it was the model's first guess {seeing}; else "
+    "dashed, with that guess beside it."
 )
+# By the directions of a goal.
+_NOTES = {
+    (): _NOTE,
+    (1,): _ALONE_NOTE.format(seeing="behind those before it"),
+    (1, -1): _ALONE_NOTE.format(
+        seeing="behind those before it (forward), or before those behind it (backward)"
+    ),
+}
+# What a text is called, by the direction that it is read in where there are both.
+_FORWARD, _BACKWARD = ", forward", ", backward"
 
 
 def make_sections(
@@ -54,10 +64,10 @@ def make_sections(
         for number in range(count)
     ]
     whose = f"Of the first {count:,} records that were evaluated"
-    note = f"{whose}, in their order by loss. {_NEXT_NOTE if goal.is_decoder else _NOTE}"
+    note = f"{whose}, in their order by loss. {_NOTES[goal.directions]}"
     if not tokens:
         note += " Without a vocabulary in the folder, tokens are numbers."
-    title = "Sentences, token by token" if goal.is_decoder else "Masked sentences"
+    title = "Sentences, token by token" if goal.directions else "Masked sentences"
     labels = _NEXT if goal.has_next_sentence else ()
     sentences = worst_first(_KEY, title, shown, order="loss", labels=labels, note=note)
     if not goal.has_next_sentence:
@@ -76,23 +86,14 @@ def _example(
     goal: Goal,
 ) -> Example:
     is_masked = record["masked_lm_weights"] > 0
-    # A decoder tells what comes behind a position.
-    positions = (record["masked_lm_positions"][is_masked] + goal.is_decoder).tolist()
-    golds = record["masked_lm_ids"][is_masked].tolist()
-    guesses = record["guesses"][is_masked]  # [masked, 5]
+    golds = record["masked_lm_ids"][is_masked]
     losses = -record["log_probabilities"][is_masked].astype(np.float64)
     loss = float(losses.mean()) if len(losses) else 0.0
-    num_right = int((guesses[:, 0] == golds).sum())
-    marks = {
-        position: _mark(gold, int(best[0]), tokens)
-        for position, gold, best in zip(positions, golds, guesses, strict=True)
-    }
-    order = np.argsort(positions, kind="stable").tolist()
-    places = [_place(record, index, tokens) for index in np.flatnonzero(is_masked)[order].tolist()]
-    if goal.is_decoder:
-        places = [dataclasses.replace(place, note="") for place in places]
+    num_right = int((record["guesses"][is_masked][:, 0] == golds).sum())
     facts = [f"loss {loss:.3f}", f"{num_right} of {len(golds)} guessed"]
-    blocks: list[Block] = [*_parts(record, marks, tokens), Places(places)]
+    blocks: list[Block] = []
+    for indices, direction in _by_direction(np.flatnonzero(is_masked), goal):
+        blocks += _guessed(record, indices, tokens, direction, goal)
     if not goal.has_next_sentence:
         return Example(number, loss, None, facts, blocks)
     chances = record["next_sentence_probabilities"]
@@ -100,6 +101,37 @@ def _example(
     facts.append(f"the second part {_NEXT[label]}; that it follows has {chances[0]:.3f}")
     said = _NEXT[int(chances.argmax())]
     return Example(number, loss, None, facts, blocks, [_NEXT[label]], [said])
+
+
+def _by_direction(indices: np.ndarray, goal: Goal) -> Iterator[tuple[np.ndarray, int]]:
+    """Yields the predictions that look in each direction, those of each being equally many."""
+    directions = goal.directions or (0,)
+    yield from zip(np.split(indices, len(directions)), directions, strict=True)
+
+
+def _guessed(
+    record: Mapping[str, np.ndarray],
+    indices: np.ndarray,
+    tokens: Mapping[int, str],
+    direction: int,
+    goal: Goal,
+) -> list[Block]:
+    """Returns the texts with the guesses in them, and each of these."""
+    positions = (record["masked_lm_positions"][indices] + direction).tolist()
+    golds = record["masked_lm_ids"][indices].tolist()
+    guesses = record["guesses"][indices]  # [masked, 5]
+    marks = {
+        position: _mark(gold, int(best[0]), tokens)
+        for position, gold, best in zip(positions, golds, guesses, strict=True)
+    }
+    order = np.argsort(positions, kind="stable")
+    places = [_place(record, index, tokens) for index in indices[order].tolist()]
+    if direction:
+        places = [dataclasses.replace(place, note="") for place in places]
+    ending = "" if len(goal.directions) < 2 else _FORWARD if direction > 0 else _BACKWARD
+    parts = _parts(record, marks, tokens)
+    named = [dataclasses.replace(part, name=f"{part.name}{ending}") for part in parts]
+    return [*named, Places(places)]
 
 
 def _name(token_id: int, tokens: Mapping[int, str]) -> str:

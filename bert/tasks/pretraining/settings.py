@@ -49,7 +49,9 @@ class Settings(TrainingSettings):
         BERT.name,
         "What is learned (paper, section 5.1). masked_lm_nsp: masked tokens, and whether the "
         "second segment follows the first, as BERT does; masked_lm: masked tokens alone; "
-        "left_to_right: each token from those before it, as GPT does. All read the same records.",
+        "left_to_right: each token from those before it, as GPT does; bilstm_lm: each token from "
+        "those before it and from those behind it, by LSTMs for either, as ELMo does. All read the "
+        "same records.",
         choices=tuple(GOALS),
         shapes_training=True,
         group="training",
@@ -86,6 +88,7 @@ class Settings(TrainingSettings):
     @property
     def num_predictions(self) -> int:
         """Tokens of each sequence that are predicted, at most."""
-        if GOALS[self.objective].is_decoder:
-            return self.max_seq_length - 1
+        directions = GOALS[self.objective].directions
+        if directions:
+            return len(directions) * (self.max_seq_length - 1)
         return self.max_predictions_per_seq
