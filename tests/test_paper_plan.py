@@ -115,6 +115,13 @@ def test_rows_differ_in_what_they_are_about():
     assert "init_checkpoint" not in vectors
 
 
+def test_little_text_has_a_small_vocabulary():
+    plan = plan_of(recipe=LADDER[7])
+    assert flags_of(plan, "vocabulary")["vocab_size"] == "1000"
+    config = json.loads(plan.parts["data:L4_H256_A4"].contents["bert_config.json"])
+    assert config["vocab_size"] == 1000
+
+
 def test_figure_5_begins_with_checkpoints_that_the_pre_training_keeps():
     recipe = LADDER[7]
     plan = plan_of(recipe=recipe)

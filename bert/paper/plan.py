@@ -40,6 +40,8 @@ _LAYERS = {
 }
 # What a word vector has, as those that ELMo and its forerunners stood on.
 _VECTOR_SIZE = 100
+# Tokens of a text from which no large vocabulary can be learned, such as the sample.
+_LITTLE_TEXT = 100_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,6 +109,8 @@ class Plan:
 
 def make_plan(recipe: Recipe, sources: Sources, precision: str, seed: int) -> Plan:
     """Returns the plan of a recipe for some data."""
+    if sources.corpus.tokens < _LITTLE_TEXT:
+        recipe = dataclasses.replace(recipe, vocab_size=min(recipe.vocab_size, 1000))
     maker = _Maker(recipe, sources, precision, seed)
     tables = list(maker.tables())
     # A model, and behind it all that begins with it.
