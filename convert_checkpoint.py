@@ -124,6 +124,12 @@ def open_folder(settings: Settings) -> "ModelFolder":
     folder.stored.check_fit(folder.config)
     if settings.format == "huggingface":
         huggingface_files.check_known(folder.config.to_dict())
+    if settings.format != "tf" and folder.task.get("add_bilstm"):
+        raise ValueError(
+            "`--format` must be tf for a model with a BiLSTM on it, which transformers and the "
+            f"models of `make_model` have not. Received {settings.format!r}; {settings.input!r} "
+            "was trained with --add_bilstm."
+        )
     return folder
 
 

@@ -60,7 +60,6 @@ _SIZES = (
     "max_position_embeddings",
     "type_vocab_size",
 )
-# What stands between the embeddings and the outputs.
 
 
 @dataclasses.dataclass
@@ -1163,11 +1162,17 @@ def pooled_positions(config: BertConfig, input_mask: Tensor) -> Tensor:
       config: Of the model.
       input_mask: [B, S], 1 for real tokens, which come before padding.
     """
+    if config.is_bilstm:
+        return end_positions(input_mask)
     first = ops.zeros_like(input_mask[:, :1])
-    if not config.is_decoder and not config.is_bilstm:
-        return first
+    return end_positions(input_mask)[:, :1] if config.is_decoder else first
+
+
+def end_positions(input_mask: Tensor) -> Tensor:
+    """Returns the position of each row's last real token, and that of its first: int32 [B, 2]."""
+    first = ops.zeros_like(input_mask[:, :1])
     last = ops.maximum(ops.sum(input_mask, axis=1, keepdims=True) - 1, first)
-    return ops.concatenate([last, first], axis=1) if config.is_bilstm else last
+    return ops.concatenate([last, first], axis=1)
 
 
 def num_pooled(config: BertConfig) -> int:

@@ -119,6 +119,7 @@ def open_task(
 ) -> "Classification":
     """Returns the task that the settings name, for a model of this shape."""
     from bert.tasks.classification.task import Classification
+    from bert.training.bilstm import find_bilstm
     from bert.weights.folder import ModelFolder
     from bert.weights.variables import require_segments
 
@@ -136,6 +137,7 @@ def open_task(
         settings.class_weights,
         data_set.columns,
         dev_split,
+        add_bilstm=find_bilstm(settings, config),
     )
     if not settings.do_train:
         return task

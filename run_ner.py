@@ -20,7 +20,6 @@ import tokenization
 from bert.command_line import flags as common_flags
 from bert.command_line.checks import FAILED, Checks, start
 from bert.command_line.console import run_script
-from bert.command_line.exports import read_exports
 from bert.command_line.flags import flag
 from bert.command_line.settings import DistilledSettings
 from bert.files.split import find_split
@@ -213,6 +212,7 @@ def open_task(
     """
     from bert.tasks.tagging.task import Features, FeatureTagging, Tagging
     from bert.tasks.tagging.windows import Task, make_task
+    from bert.training.bilstm import check_export, find_bilstm
 
     stored = _read_stored_task(settings)
     settings, given = _complete(settings, stored), settings
@@ -239,7 +239,7 @@ def open_task(
         "output_scheme": settings.output_scheme,
     }
     if not settings.feature_based:
-        tagging = Tagging(**common)
+        tagging = Tagging(**common, add_bilstm=find_bilstm(settings, config))
         if not settings.do_train:
             return tagging
         return dataclasses.replace(tagging, teacher=_open_teacher(settings, tagging))
@@ -254,11 +254,7 @@ def open_task(
             "`--do_export` must not be given for a tagger on word vectors, whose words are not cut "
             "as those of a BERT. predict.py and bert.load read its folder."
         )
-    if settings.do_export and any(each.format == "tflite" for each in read_exports(settings)):
-        raise ValueError(
-            "`--export_format` must be saved_model or onnx with `--feature_based`. Received "
-            f"{settings.export_format!r}: LiteRT has no LSTM over sentences of any length."
-        )
+    check_export(settings, has_lstm=True)
     features = Features(settings.feature_layers, settings.lstm_size, settings.features_dir)
     return FeatureTagging(**common, features=features)
 
@@ -333,6 +329,11 @@ def _check_features(settings: Settings, given: Settings, config: "modeling.BertC
             f"Received {settings.feature_layers!r}."
         )
     check_layers(settings.feature_layers, config)
+    if settings.add_bilstm:
+        raise ValueError(
+            "`--add_bilstm` must not be given with `--feature_based`, which has two LSTMs of "
+            "--lstm_size on the layers already."
+        )
     if settings.freeze_layers is not None or settings.layerwise_lr_decay != 1.0:
         raise ValueError(
             "`--freeze_layers` and `--layerwise_lr_decay` are for training BERT, which "

@@ -129,6 +129,7 @@ def open_task(
 ) -> "QuestionAnswering":
     """Returns the task that the settings name, for a model of this shape."""
     from bert.tasks.squad.task import QuestionAnswering
+    from bert.training.bilstm import find_bilstm
     from bert.weights.variables import require_segments
 
     require_segments(config, "a question and its paragraph")
@@ -151,6 +152,7 @@ def open_task(
         {split: path for split, path in files.items() if path},
         settings.bucket_predictions,
         tuple(flag for flag, is_set in by_score.items() if is_set),
+        find_bilstm(settings, config),
     )
 
 

@@ -78,6 +78,7 @@ def open_task(
 ) -> "MultipleChoice":
     """Returns the task that the settings name, for a model of this shape."""
     from bert.tasks.swag.task import MultipleChoice
+    from bert.training.bilstm import find_bilstm
     from bert.weights.folder import ModelFolder
     from bert.weights.variables import require_segments
 
@@ -92,6 +93,7 @@ def open_task(
         {split: path for split, path in paths.items() if path},
         settings.separator,
         find_split(settings, stored),
+        find_bilstm(settings, config),
     )
 
 

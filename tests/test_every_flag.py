@@ -788,6 +788,7 @@ FINE_TUNING = {
     "num_runs": Case(2, names, do_eval=True),
     "freeze_layers": Case(1, weights),
     "layerwise_lr_decay": Case(0.5, weights),
+    "add_bilstm": Case(True, names_of_tensors),
     "pad_to_max_length": Case(True, work, max_seq_length=16),
     "overwrite_output_dir": Case(True, told("^(Resuming from|No checkpoint)"), run_before={}),
     "do_eval": Case(True, result),

@@ -259,6 +259,13 @@ class FineTuningSettings(VocabularySettings, TrainingSettings):
         high=1.0,
         shapes_training=True,
     )
+    add_bilstm: bool = flag(
+        False,
+        "Train a BiLSTM, as wide as the model, between it and its head (paper, table 5); where "
+        "nothing is trained, there is one if the model was trained with it.",
+        shapes_training=True,
+        group="model",
+    )
     pad_to_max_length: bool = flag(
         False,
         "Pad every batch to --max_seq_length rather than to its longest sequence: the same "

@@ -133,6 +133,13 @@ class WordTagger(keras.layers.Layer):
         ]
         self.dense = keras.layers.Dense(num_labels, name="output", dtype=self.dtype_policy)
 
+    @property
+    def layer_shares(self) -> list[float] | None:
+        """The share of each layer in the mix that is learned; None where there is none."""
+        if not self.mix.built:
+            return None
+        return [float(share) for share in ops.softmax(self.mix.layer_weights)]
+
     def build(self, features_shape: tuple[int | None, ...], *_: Any) -> None:
         if len(features_shape) == 4:
             self.mix.build(features_shape)

@@ -94,12 +94,49 @@ def _layers(encoded: Mapping[str, Any]) -> dict[str, Tensor]:
     return {layer_name(number): each for number, each in enumerate(encoded["encoder_layers"])}
 
 
+@keras.saving.register_keras_serializable("bert")
+class AddedBilstm(modeling.BilstmLayer):
+    """A BiLSTM on the encoder (paper, table 5, "+ BiLSTM").
+
+    Takes encodings [B, S, H] and `input_mask` [B, S]; gives `sequence_output` [B, S, H], and
+    `pooled_output` [B, H], the forward half of the last real token and the backward half of the
+    first, each of which has read the whole row. What stands in padding changes nothing of either.
+    """
+
+    def __init__(self, config: modeling.BertConfig, **kwargs: Any) -> None:
+        super().__init__(config, config.hidden_size, **kwargs)
+
+    def call(
+        self, inputs: Tensor, input_mask: Tensor, training: bool | None = False
+    ) -> dict[str, Tensor]:
+        batch, length, width = ops.shape(inputs)
+        order = modeling.reversed_positions(input_mask)
+        both = modeling.both_ways(ops.reshape(inputs, (-1, inputs.shape[-1])), order)
+        tokens = modeling.side_by_side(super().call(both, training=training), order)
+        ends = modeling.gather_tokens(tokens, modeling.end_positions(input_mask), length)
+        return {
+            "sequence_output": ops.reshape(tokens, (batch, length, width)),
+            "pooled_output": modeling.join_ends(ops.reshape(ends, (batch, 2, width))),
+        }
+
+    def compute_output_spec(
+        self, inputs: Tensor, input_mask: Tensor, training: bool | None = False
+    ) -> dict[str, Tensor]:
+        """Returns what `call` gives for symbolic inputs."""
+        batch, length, width = inputs.shape
+        return {
+            "sequence_output": keras.KerasTensor((batch, length, width), self.compute_dtype),
+            "pooled_output": keras.KerasTensor((batch, width), self.compute_dtype),
+        }
+
+
 def classifier_model(
     config: modeling.BertConfig,
     num_outputs: int,
     dtype: str = "float32",
     *,
     gives_layers: bool = False,
+    add_bilstm: bool = False,
 ) -> keras.Model:
     """Returns a model of `encoder_inputs` with `logits`, float32 [B, C], from the [CLS] token.
 
@@ -109,43 +146,63 @@ def classifier_model(
       dtype: Name of a dtype policy, such as "mixed_bfloat16".
       gives_layers: Whether the outputs have all layers of the encoder, too, [B, S, H] each, by
         `layer_name`. The logits are the same.
+      add_bilstm: Whether an `AddedBilstm` stands between, of which the text is read.
     """
     inputs = modeling.encoder_inputs()
     layers: dict[str, Tensor] = {}
     if gives_layers:
-        encoded = modeling.BertModel(config, dtype=dtype)(inputs)
+        if add_bilstm:
+            encoded = _encode_tokens(config, inputs, dtype, add_bilstm=True)
+        else:
+            encoded = modeling.BertModel(config, dtype=dtype)(inputs)
         pooled, layers = encoded["pooled_output"], _layers(encoded)
     else:
-        pooled = _encode_first(config, inputs, dtype)
+        pooled = _encode_text(config, inputs, dtype, add_bilstm=add_bilstm)
     layer = OutputLayer(config, num_outputs, HEAD_DROPOUT_PROB, name="classifier", dtype=dtype)
     return keras.Model(inputs, {"logits": layer(pooled), **layers}, name="classification")
 
 
-def _encode_first(config: modeling.BertConfig, inputs: Batch, dtype: str) -> Tensor:
-    """Returns the pooled encoding, [B, H]; the last layer computes no other token."""
+def _encode_text(
+    config: modeling.BertConfig, inputs: Batch, dtype: str, *, add_bilstm: bool
+) -> Tensor:
+    """Returns the pooled encoding, [B, H]; the last layer computes no other token.
+
+    With a BiLSTM it computes all, and the pooler, which would read the encoder, is left as it is.
+    """
+    if add_bilstm:
+        return _encode_tokens(config, inputs, dtype, add_bilstm=True)["pooled_output"]
     positions = modeling.pooled_positions(config, inputs["input_mask"])
     return modeling.BertModel(config, dtype=dtype)(inputs, positions=positions)["pooled_output"]
 
 
-def _encode_tokens(config: modeling.BertConfig, inputs: Batch, dtype: str) -> dict[str, Any]:
+def _encode_tokens(
+    config: modeling.BertConfig, inputs: Batch, dtype: str, *, add_bilstm: bool = False
+) -> dict[str, Any]:
     """Returns what the encoder gives of all tokens, for a model that leaves the pooler as it is.
 
     The pooler stays among the weights, as in the original's checkpoints, but no loss depends on it.
+    With a BiLSTM on the encoder, `sequence_output` and `pooled_output` are those of `AddedBilstm`.
     """
     bert = modeling.BertModel(config, dtype=dtype)
     bert.pooler.trainable = False
     encoded: dict[str, Any] = bert(inputs)
-    return encoded
+    if not add_bilstm:
+        return encoded
+    layer = AddedBilstm(config, name="bilstm", dtype=dtype)
+    layer.build(None)
+    return {**encoded, **layer(encoded["sequence_output"], inputs["input_mask"])}
 
 
-def span_model(config: modeling.BertConfig, dtype: str = "float32") -> keras.Model:
+def span_model(
+    config: modeling.BertConfig, dtype: str = "float32", *, add_bilstm: bool = False
+) -> keras.Model:
     """Returns a model of `encoder_inputs` with `start_logits` and `end_logits`, float32 [B, S].
 
     Padding has logits, too, and competes with them in prediction, as in the original (original:
     run_squad.py, create_model).
     """
     inputs = modeling.encoder_inputs()
-    sequence = _encode_tokens(config, inputs, dtype)["sequence_output"]
+    sequence = _encode_tokens(config, inputs, dtype, add_bilstm=add_bilstm)["sequence_output"]
     logits = OutputLayer(config, 2, scopes=("cls", "squad"), name="span", dtype=dtype)(sequence)
     outputs = {"start_logits": logits[:, :, 0], "end_logits": logits[:, :, 1]}
     return keras.Model(inputs, outputs, name="question_answering")
@@ -157,6 +214,7 @@ def tagging_model(
     dtype: str = "float32",
     *,
     gives_layers: bool = False,
+    add_bilstm: bool = False,
 ) -> keras.Model:
     """Returns a model of `encoder_inputs` with `logits`, float32 [B, S, C] (paper, section 5.3).
 
@@ -165,9 +223,10 @@ def tagging_model(
       num_labels: C.
       dtype: Name of a dtype policy.
       gives_layers: As for `classifier_model`.
+      add_bilstm: Likewise.
     """
     inputs = modeling.encoder_inputs()
-    encoded = _encode_tokens(config, inputs, dtype)
+    encoded = _encode_tokens(config, inputs, dtype, add_bilstm=add_bilstm)
     layer = OutputLayer(config, num_labels, HEAD_DROPOUT_PROB, name="tagger", dtype=dtype)
     logits = {"logits": layer(encoded["sequence_output"])}
     outputs = {**logits, **(_layers(encoded) if gives_layers else {})}
@@ -190,7 +249,9 @@ class SplitChoices(keras.layers.Layer):
         return ops.reshape(scores, ops.shape(inputs)[:2])
 
 
-def choice_model(config: modeling.BertConfig, dtype: str = "float32") -> keras.Model:
+def choice_model(
+    config: modeling.BertConfig, dtype: str = "float32", *, add_bilstm: bool = False
+) -> keras.Model:
     """Returns a model of inputs int32 [B, E, S] with `logits`, float32 [B, E] (paper, section 4.4).
 
     The inputs have the names of `encoder_inputs`. The number of choices is that of the batch.
@@ -201,7 +262,7 @@ def choice_model(config: modeling.BertConfig, dtype: str = "float32") -> keras.M
     }
     # The sizes are known when the model is called, and to layers only.
     rows = {name: JoinChoices()(each) for name, each in inputs.items()}
-    pooled = _encode_first(config, rows, dtype)
+    pooled = _encode_text(config, rows, dtype, add_bilstm=add_bilstm)
     scores = OutputLayer(config, 1, HEAD_DROPOUT_PROB, name="chooser", dtype=dtype)(pooled)
     logits = SplitChoices(dtype="float32")(scores, inputs["input_ids"])
     return keras.Model(inputs, {"logits": logits}, name="multiple_choice")

@@ -24,6 +24,7 @@ from bert.tasks.classification.saved_model import export_classifier
 from bert.tasks.classification.teacher import Teacher
 from bert.tasks.heads import classification_objective, classifier_model
 from bert.training.batches import Feature, encoder_features
+from bert.training.bilstm import bilstm_fields, stored_bilstm
 from bert.training.evaluation import save_results, save_scores
 from bert.training.loop import Objective
 from bert.training.task import (
@@ -52,6 +53,7 @@ class Classification:
       columns: How files of the training's form are read, by the names of flags.
       dev_split: How the dev set was split off the training file, if it was.
       teacher: The model that is learned from, beside the labels, if there is one.
+      add_bilstm: Whether a BiLSTM stands on the encoder.
     """
 
     config: modeling.BertConfig
@@ -63,6 +65,7 @@ class Classification:
     columns: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     dev_split: DevSplit | None = None
     teacher: Teacher | None = None
+    add_bilstm: bool = False
 
     kind = "classification"
 
@@ -96,6 +99,7 @@ class Classification:
             task,
             columns=columns,
             dev_split=stored_split(stored),
+            add_bilstm=stored_bilstm(stored),
         )
 
     @property
@@ -125,6 +129,7 @@ class Classification:
             "max_seq_length": self.max_seq_length,
             **({"columns": dict(self.columns)} if self.columns else {}),
             **split_fields(self.dev_split),
+            **bilstm_fields(add_bilstm=self.add_bilstm),
         }
 
     def fixed(self, *, is_training: bool) -> Collection[str]:
@@ -203,6 +208,7 @@ class Classification:
             self.task.num_outputs,
             dtype=precision,
             gives_layers=layers is not None,
+            add_bilstm=self.add_bilstm,
         )
         return layers.extend(model) if layers else model
 

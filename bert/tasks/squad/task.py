@@ -25,6 +25,7 @@ from bert.tasks.squad.report import write_report
 from bert.tasks.squad.saved_model import export_answerer
 from bert.tasks.squad.window_table import WindowTable
 from bert.training.batches import Batches, Feature, Records, encoder_features
+from bert.training.bilstm import bilstm_fields, stored_bilstm
 from bert.training.evaluation import save_scores
 from bert.training.loop import Objective
 from bert.training.task import (
@@ -100,6 +101,7 @@ class QuestionAnswering:
       files: By split, the file to read; empty for a model that only answers.
       buckets: Whether a data set is predicted by windows of about the same length, without padding.
       flags_by_score: Flags that need answers in the file of the dev set, to score with.
+      add_bilstm: Whether a BiLSTM stands on the encoder.
     """
 
     config: modeling.BertConfig
@@ -111,6 +113,7 @@ class QuestionAnswering:
     files: Mapping[str, str] = dataclasses.field(default_factory=dict)
     buckets: bool = False
     flags_by_score: tuple[str, ...] = ()
+    add_bilstm: bool = False
 
     kind = "question_answering"
     metric = "f1"
@@ -130,7 +133,9 @@ class QuestionAnswering:
             **{name: stored_field(stored, name, kind) for name, kind in kinds.items()}
         )
         lengths = {name: stored_field(stored, name, int) for name in _LENGTHS}
-        return cls(config, tokenizer, **lengths, decoding=decoding)
+        return cls(
+            config, tokenizer, **lengths, decoding=decoding, add_bilstm=stored_bilstm(stored)
+        )
 
     @property
     def answer_names(self) -> tuple[str, ...]:
@@ -143,6 +148,7 @@ class QuestionAnswering:
             "do_lower_case": self.tokenizer.basic_tokenizer.do_lower_case,
             **{name: getattr(self, name) for name in _LENGTHS},
             **{name: getattr(self.decoding, name) for name in _DECODING},
+            **bilstm_fields(add_bilstm=self.add_bilstm),
         }
 
     def fixed(self, *, is_training: bool) -> Collection[str]:
@@ -233,7 +239,7 @@ class QuestionAnswering:
         return dataclasses.replace(inputs, batches=batches, padding_competes=not self.buckets)
 
     def make_model(self, precision: str) -> keras.Model:
-        return span_model(self.config, dtype=precision)
+        return span_model(self.config, dtype=precision, add_bilstm=self.add_bilstm)
 
     def whole_model(self, model: keras.Model) -> keras.Model:
         return model

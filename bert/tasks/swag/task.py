@@ -19,6 +19,7 @@ from bert.tasks.swag import examples as swag_examples
 from bert.tasks.swag.report import make_sections
 from bert.tasks.swag.saved_model import export_chooser
 from bert.training.batches import Feature, encoder_features
+from bert.training.bilstm import bilstm_fields, stored_bilstm
 from bert.training.evaluation import save_results, save_scores
 from bert.training.loop import Objective
 from bert.training.task import (
@@ -46,6 +47,7 @@ class MultipleChoice:
       files: By split, those that are given.
       separator: What separates the columns of files, as for `tables.find_separator`.
       dev_split: How the dev set is split off the training file; None where it has a file.
+      add_bilstm: Whether a BiLSTM stands on the encoder.
     """
 
     config: modeling.BertConfig
@@ -55,6 +57,7 @@ class MultipleChoice:
     files: Mapping[str, str] = dataclasses.field(default_factory=dict)
     separator: str | None = None
     dev_split: DevSplit | None = None
+    add_bilstm: bool = False
 
     kind = "multiple_choice"
     metric = "accuracy"
@@ -71,7 +74,8 @@ class MultipleChoice:
     ) -> "MultipleChoice":
         """Returns the task that `task.json` describes."""
         length = stored_field(stored, "max_seq_length", int)
-        return cls(config, tokenizer, length, dev_split=stored_split(stored))
+        split, add_bilstm = stored_split(stored), stored_bilstm(stored)
+        return cls(config, tokenizer, length, dev_split=split, add_bilstm=add_bilstm)
 
     def stored(self) -> dict[str, Any]:
         return {
@@ -79,6 +83,7 @@ class MultipleChoice:
             "do_lower_case": self.tokenizer.basic_tokenizer.do_lower_case,
             "max_seq_length": self.max_seq_length,
             **split_fields(self.dev_split),
+            **bilstm_fields(add_bilstm=self.add_bilstm),
         }
 
     def fixed(self, *, is_training: bool) -> Collection[str]:
@@ -167,7 +172,7 @@ class MultipleChoice:
         }
 
     def make_model(self, precision: str) -> keras.Model:
-        return choice_model(self.config, dtype=precision)
+        return choice_model(self.config, dtype=precision, add_bilstm=self.add_bilstm)
 
     def whole_model(self, model: keras.Model) -> keras.Model:
         return model

@@ -4,7 +4,18 @@ import collections
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from bert.reports.sections import Example, Mark, Marked, Section, Table, filter_link, worst_first
+from bert.reports.sections import (
+    Chart,
+    Curves,
+    Example,
+    Mark,
+    Marked,
+    Section,
+    Series,
+    Table,
+    filter_link,
+    worst_first,
+)
 from bert.tasks.tagging import entities as tagging_entities
 from bert.tasks.tagging.entities import Entity
 from bert.tasks.tagging.predictions import Prediction
@@ -65,6 +76,13 @@ def make_sections(
             note=_NOTE,
         ),
     ]
+
+
+def mix_section(shares: Sequence[float]) -> Section:
+    """Returns what shows the weights that a tagger has learned for the layers, the lowest first."""
+    points = [[number, share] for number, share in enumerate(shares)]
+    note = "The share of each layer, counted from 0, in what the tagger reads."
+    return Curves("Layers", [Chart("weight by layer", [Series("weight", points)])], note)
 
 
 def _example(task: Task, number: int, sentence: Sentence, prediction: Prediction) -> Example:

@@ -26,12 +26,13 @@ from bert.tasks.tagging import predictions as tagging_predictions
 from bert.tasks.tagging import sentences as tagging_sentences
 from bert.tasks.tagging import windows as tagging_windows
 from bert.tasks.tagging.batches import FeatureBatches, WordFeatures, compact
-from bert.tasks.tagging.report import make_sections
+from bert.tasks.tagging.report import make_sections, mix_section
 from bert.tasks.tagging.saved_model import export_tagger
 from bert.tasks.tagging.sentences import Sentence, TaggedFiles
 from bert.tasks.tagging.teacher import Teacher
 from bert.tasks.tagging.words import Span
 from bert.training.batches import Feature, encoder_features
+from bert.training.bilstm import bilstm_fields, stored_bilstm
 from bert.training.evaluation import save_results, save_scores
 from bert.training.loop import Objective
 from bert.training.task import (
@@ -99,6 +100,7 @@ class Tagging:
       sentences: By split, those that were read from the files.
       output_scheme: That of the predictions; None for that of the model's labels.
       teacher: The model that is learned from, beside the tags, if there is one.
+      add_bilstm: Whether a BiLSTM stands on the encoder.
     """
 
     config: modeling.BertConfig
@@ -110,6 +112,7 @@ class Tagging:
     sentences: Mapping[str, list[Sentence]] = dataclasses.field(default_factory=dict)
     output_scheme: str | None = None
     teacher: Teacher | None = None
+    add_bilstm: bool = False
 
     kind = "tagging"
     fields = ("text",)
@@ -138,6 +141,7 @@ class Tagging:
             "feature_layers": None,
             "lstm_size": None,
             **split_fields(self.files.dev_split if self.files else None),
+            **bilstm_fields(add_bilstm=self.add_bilstm),
         }
 
     def fixed(self, *, is_training: bool) -> Collection[str]:
@@ -216,9 +220,13 @@ class Tagging:
 
     def make_model(self, precision: str) -> keras.Model:
         layers = self.teacher.layers if self.teacher else None
-        gives_layers = layers is not None
-        count = len(self.task.labels)
-        model = tagging_model(self.config, count, dtype=precision, gives_layers=gives_layers)
+        model = tagging_model(
+            self.config,
+            len(self.task.labels),
+            dtype=precision,
+            gives_layers=layers is not None,
+            add_bilstm=self.add_bilstm,
+        )
         return layers.extend(model) if layers else model
 
     def whole_model(self, model: keras.Model) -> keras.Model:
@@ -334,6 +342,33 @@ class FeatureTagging(Tagging):
             _tell_found(part, examples, self.tokenizer)
         return super().make_inputs(part, examples)
 
+    def score(self, inputs: Inputs, predictions: Predictions) -> dict[str, Any]:
+        scores = super().score(inputs, predictions)
+        shares = self._made[0].tagger.layer_shares
+        if not scores or shares is None:
+            return scores
+        return {**scores, "layer_weights": shares}
+
+    def write(
+        self,
+        folder: str,
+        step: int,
+        inputs: Inputs,
+        predictions: Predictions,
+        scores: Mapping[str, Any],
+    ) -> None:
+        super().write(folder, step, inputs, predictions, scores)
+        if shares := scores.get("layer_weights"):
+            told = ", ".join(f"{share:.3f}" for share in shares)
+            logging.info("Weights of the layers, from the lowest: %s.", told)
+
+    def report(
+        self, inputs: Inputs, predictions: Predictions, scores: Mapping[str, Any]
+    ) -> list[Section]:
+        sections = super().report(inputs, predictions, scores)
+        shares = scores.get("layer_weights")
+        return [*sections[:1], mix_section(shares), *sections[1:]] if shares else sections
+
     def make_model(self, precision: str) -> keras.Model:
         tagger = FeatureTagger(
             self.config,
@@ -395,7 +430,7 @@ def from_stored(
     task = tagging_windows.Task.from_dict(stored_field(stored, "task", dict))
     common = (config, tokenizer, stored_field(stored, "max_seq_length", int), task)
     if not stored.get("feature_based"):
-        return Tagging(*common)
+        return Tagging(*common, add_bilstm=stored_bilstm(stored))
     layers = stored_field(stored, "feature_layers", str)
     features = Features(layers, stored_field(stored, "lstm_size", int))
     return FeatureTagging(*common, features=features)
