@@ -106,7 +106,7 @@ class AddedBilstm(modeling.BilstmLayer):
     def __init__(self, config: modeling.BertConfig, **kwargs: Any) -> None:
         super().__init__(config, config.hidden_size, **kwargs)
 
-    def call(
+    def call(  # type: ignore[override]  # It takes the mask, too.
         self, inputs: Tensor, input_mask: Tensor, training: bool | None = False
     ) -> dict[str, Tensor]:
         batch, length, width = ops.shape(inputs)
