@@ -330,11 +330,22 @@ def _on_device(variable: tf.Variable, device: str) -> tf.Variable:
 
 
 def bert_optimizer(
-    init_lr: float, num_train_steps: int, num_warmup_steps: int | None
+    init_lr: float,
+    num_train_steps: int,
+    num_warmup_steps: int | None,
+    step: Callable[[], Tensor] | None = None,
 ) -> AdamWeightDecayOptimizer:
-    """Returns the optimizer of the original, with its schedule and its constants."""
+    """Returns the optimizer of the original, with its schedule and its constants.
+
+    Args:
+      init_lr: As `WarmupLinearDecay`.
+      num_train_steps: As `WarmupLinearDecay`.
+      num_warmup_steps: As `WarmupLinearDecay`.
+      step: Returns how far the training is; None for the steps that the optimizer has taken.
+    """
+    schedule = WarmupLinearDecay(init_lr, num_train_steps, num_warmup_steps)
     return AdamWeightDecayOptimizer(
-        learning_rate=WarmupLinearDecay(init_lr, num_train_steps, num_warmup_steps),
+        learning_rate=schedule if step is None else lambda: schedule(step()),
         weight_decay_rate=0.01,
         beta_1=0.9,
         beta_2=0.999,

@@ -846,6 +846,11 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "eval_batch_size": Case(5, work, do_eval=True),
         "num_train_steps": Case(4, checkpoints),
         "num_warmup_steps": Case(2, weights),
+        # Beside a number of steps, it is refused: tests/test_training_clock.py.
+        "time_budget": Case("1h", error, fails=True),
+        "warmup_proportion": Case(
+            0.0, weights, time_budget="0.0001s", num_train_steps=None, num_warmup_steps=None
+        ),
         "max_eval_steps": Case(2, result, do_eval=True),
     },
     "fill_mask": {

@@ -46,6 +46,21 @@ def test_a_long_training_leaves_steps_out(tmp_path, monkeypatch, total, steps):
     assert [line["step"] for line in read(tmp_path)] == steps
 
 
+@pytest.mark.parametrize("resumed_at", [4, 5, 8, 10])
+def test_of_a_training_of_unknown_length_every_other_step_is_left_out_again(
+    tmp_path, monkeypatch, resumed_at
+):
+    monkeypatch.setattr(train_log, "MOST_LINES", 4)
+    kept = {3: [1, 2, 3], 4: [1, 2, 3, 4], 5: [2, 4], 8: [2, 4, 6, 8], 9: [4, 8], 17: [8, 16]}
+    for last, steps in kept.items():
+        train(tmp_path / str(last), 0, last, None)
+        assert [line["step"] for line in read(tmp_path / str(last))] == steps
+    train(tmp_path / "cut", 0, resumed_at, None)
+    train(tmp_path / "cut", resumed_at, 17, None)
+    whole, cut = (tmp_path / name / "train_log.jsonl" for name in ("17", "cut"))
+    assert cut.read_bytes() == whole.read_bytes()
+
+
 def test_what_overflowed_is_null_so_that_any_reader_takes_it(tmp_path):
     log = TrainLog(str(tmp_path), first_step=0, num_train_steps=1)
     log.add(1, {"loss": 1.0, "gradient_norm": float("inf")})

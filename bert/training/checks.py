@@ -16,11 +16,12 @@ import tensorflow as tf
 from absl import logging
 
 from bert.command_line.checks import FAILED, UNCHECKED, Checks, Messages
-from bert.command_line.console import clock
+from bert.command_line.console import clock as time_of
 from bert.command_line.settings import TrainingSettings
 from bert.files import manifest
 from bert.training import finetuning, fit, loop, strategies, tuning
 from bert.training.batches import Batches
+from bert.training.clock import is_last
 from bert.training.finetuning import OpenTask, Settings
 from bert.training.memory import tell_disk, tell_training_memory
 from bert.training.plan import Plan, make_plan
@@ -244,7 +245,7 @@ def _plan_all(
 
 
 def _describe_plans(plans: Sequence[Plan]) -> str:
-    steps = [plan.num_train_steps for plan in plans]
+    steps = [plan.last_step for plan in plans]
     if len(steps) == 1:
         return describe_plan(plans[0])
     each = f"{min(steps):,}" + (f" to {max(steps):,}" if len({*steps}) > 1 else "")
@@ -258,7 +259,8 @@ def _training_part(parts: Sequence[_Made]) -> _Made:
 
 def describe_plan(plan: Plan) -> str:
     """Returns what a plan comes to."""
-    return f"{plan.num_train_steps:,} in all"
+    steps = plan.num_train_steps
+    return "as many as there is time for" if steps is None else f"{steps:,} in all"
 
 
 def _count_rows(parts: Sequence[_Made]) -> int:
@@ -316,7 +318,7 @@ def _work(runs: Sequence[OneOfSeveral[Any]], plans: Sequence[Plan]) -> float:
     if len(runs) == 1:
         return 0.0
     sizes = [each.settings.train_batch_size for each in runs]
-    examples = [plan.num_train_steps * size for plan, size in zip(plans, sizes, strict=True)]
+    examples = [plan.last_step * size for plan, size in zip(plans, sizes, strict=True)]
     return sum(examples) / sizes[0]
 
 
@@ -349,8 +351,8 @@ def time_text(
       batches: Those to try.
       all_steps: That several trainings come to.
     """
-    left = plan.num_train_steps - run.first_step
-    if not left:
+    clock = run.trainer.clock
+    if is_last(run.first_step, plan.num_train_steps, clock):
         return f"step {run.first_step:,} is reached already: nothing to train"
     seconds: list[float] = []
     for batch in batches.iterate(0, _STEPS, run.trainer.strategy):
@@ -364,8 +366,11 @@ def time_text(
     count = len(seconds) - 1
     steps = "1 step" if count == 1 else f"{count} steps"
     part = f" on {batches.batch_size} of {settings.train_batch_size} examples" if scale > 1 else ""
-    total = f"about {clock(each * all_steps)} for all runs, " if all_steps else ""
-    return (
-        f"{total}about {clock(each * left)} from step {run.first_step:,} on, evaluations apart: "
-        f"{each:.3g} s a step, estimated by {steps}{part}"
-    )
+    total = f"about {time_of(each * all_steps)} for all runs, " if all_steps else ""
+    if clock:
+        left = clock.budget - clock.spent
+        will_be = f"{time_of(left)} from step {run.first_step:,} on, about {left / each:,.0f} steps"
+    else:
+        left = each * (plan.last_step - run.first_step)
+        will_be = f"about {time_of(left)} from step {run.first_step:,} on"
+    return f"{total}{will_be}, evaluations apart: {each:.3g} s a step, estimated by {steps}{part}"

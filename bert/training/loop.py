@@ -21,8 +21,10 @@ from bert.command_line.console import deferred_stop, stop_signal
 from bert.command_line.flags import changed_flags
 from bert.command_line.settings import TrainingSettings
 from bert.training import fit, surroundings
+from bert.training.clock import TrainingClock, is_last
 from bert.training.fusion import fused_chains
 from bert.training.keeper import Keeper
+from bert.training.loss_scale import LossScale
 from bert.training.memory import encoders_of, tell_needs
 from bert.training.plan import Plan
 from bert.training.progress import ProgressLog, steps_between_points
@@ -41,6 +43,9 @@ Batch = Mapping[str, Tensor]
 # computed or packed. In a single one, a step of BERT-Base on two workers took 1.4 times as long.
 _PACK_BYTES = 1 << 24
 
+# In place of the last step of a training that goes by the clock: more than there ever are.
+_NO_LAST_STEP = 1 << 40
+
 # Among the results of a step, how many replicas were asked to stop.
 _STOP = "stop"
 
@@ -57,28 +62,6 @@ class Objective:
 
     weights: Callable[[Batch], dict[str, Tensor]]
     losses: Callable[[Mapping[str, Tensor], Batch, Mapping[str, Tensor]], dict[str, Tensor]]
-
-
-class LossScale:
-    """Keeps float16 gradients in range: the loss is multiplied, the gradients are divided.
-
-    Halves where a gradient overflows, in which case the step changes no weight; doubles after
-    `GROWTH_STEPS` steps without (Micikevicius et al., Mixed Precision Training, section 3.2).
-    """
-
-    INITIAL = 2.0**15
-    GROWTH_STEPS = 2000
-
-    def __init__(self) -> None:
-        self.scale = keras.Variable(self.INITIAL, trainable=False, name="loss_scale")
-        self.good_steps = keras.Variable(0, trainable=False, dtype="int32", name="good_steps")
-
-    def update(self, finite: Tensor) -> None:
-        grows = self.good_steps + 1 >= self.GROWTH_STEPS
-        grown = tf.where(grows, self.scale * 2.0, tf.convert_to_tensor(self.scale))
-        kept = tf.where(grows, 0, self.good_steps + 1)
-        self.scale.assign(tf.where(finite, grown, self.scale / 2.0))
-        self.good_steps.assign(tf.where(finite, kept, 0))
 
 
 class Trainer:
@@ -103,6 +86,8 @@ class Trainer:
         with the same step, since none can take the next one alone.
       num_unread: Steps whose results need not be read before the next one starts, so that a GPU
         does not wait for the host; all are before a checkpoint is saved.
+      clock: That of a training which ends when a time is spent; None for one of so many steps. To
+        be set before the state is read.
     """
 
     def __init__(
@@ -131,6 +116,7 @@ class Trainer:
         self._has_several_workers = has_several_workers(self.strategy)
         self.is_stop_agreed = False
         self.num_unread = 0
+        self.clock: TrainingClock | None = None
         # The shares of several replicas are no tensors, so they have no such signature.
         one = signature is not None and self.strategy.num_replicas_in_sync == 1
         self._step_function = tf.function(
@@ -176,6 +162,8 @@ class Trainer:
         if self.loss_scale:
             state["loss_scale"] = self.loss_scale.scale
             state["loss_scale/good_steps"] = self.loss_scale.good_steps
+        if self.clock:
+            state |= self.clock.state()
         return {**state, checkpoint.GLOBAL_STEP: optimizer.iterations}
 
     @property
@@ -327,18 +315,20 @@ def train(
     trainer: Trainer,
     batches: Any,
     *,
-    num_train_steps: int,
+    num_train_steps: int | None,
     checkpoints: checkpoint.Checkpoints,
     save_checkpoints_steps: int,
     observers: Sequence[Observer],
     log: TrainLog | None = None,
 ) -> None:
-    """Trains up to step `num_train_steps`, saving checkpoints on the way and at the end.
+    """Trains up to step `num_train_steps`, or as long as the trainer's clock says.
+
+    Checkpoints are saved on the way and at the end.
 
     Args:
       trainer: Already initialized; training goes on from its step.
       batches: As `batches.Batches`.
-      num_train_steps: Total, steps of earlier runs included.
+      num_train_steps: Total, steps of earlier runs included; None where there is a clock.
       checkpoints: Where to save; only the chief worker does.
       save_checkpoints_steps: Steps between checkpoints.
       observers: Called after each step with its number and results; any of them may end it, where
@@ -352,9 +342,10 @@ def train(
       NonFiniteLossError: with the step and where its batch was written; nothing is saved after it.
       Stop: where a signal asked for it, with the step.
     """
-    start = trainer.step
-    if start == num_train_steps:
-        logging.warning("Nothing to train: step %d is reached already.", start)
+    start, clock = trainer.step, trainer.clock
+    if is_last(start, num_train_steps, clock):
+        spent = ", and the time budget is spent" if clock else ""
+        logging.warning("Nothing to train: step %d is reached already%s.", start, spent)
         return
     saves = is_chief(trainer.strategy)
     if saves and (start == 0 or checkpoints.latest() is None):
@@ -370,23 +361,30 @@ def train(
     )
     pace = pace_of(trainer.strategy)
     pace.at(start + 1, READS)
+    end_step = _NO_LAST_STEP if num_train_steps is None else num_train_steps
     with contextlib.closing(pace), keeper, together(trainer.strategy):
-        for step, batch in enumerate(
-            batches.iterate(start, num_train_steps, trainer.strategy), start=start + 1
-        ):
+        steps = batches.iterate(start, end_step, trainer.strategy)
+        if clock:
+            clock.go()
+        for step, batch in enumerate(steps, start=start + 1):
             pace.at(step, TAKES)
             is_due = step % save_checkpoints_steps == 0 or step == num_train_steps
             with keeper.taking_step():
                 pending.start(step, batch)
                 ended = pending.read(0 if is_due else trainer.num_unread)
+                if clock and clock.take():
+                    ended += pending.read()
             pace.at(step, RESTS)
             ends = [observe(*each) for each in ended for observe in observers]
-            end = step == num_train_steps or any(ends)
+            end = is_last(step, num_train_steps, clock) or any(ends)
             if is_due or end:
                 keeper.save()
             if end:
                 return
             pace.at(step + 1, READS)
+            if clock:
+                clock.go()
+
 
 
 class Run:
@@ -420,10 +418,12 @@ class Run:
     def train(self, batches: Any, observers: Sequence[Observer] = ()) -> None:
         """Trains as `train` does; the chief also logs how far it is and keeps what it is."""
         settings, num_train_steps = self._settings, self._plan.num_train_steps
+        clock = self.trainer.clock
         told: list[ProgressLog] = []
         writes = is_chief(self.trainer.strategy)
+        reach: Mapping[str, Any]
         reach = {"first_step": self.first_step, "num_train_steps": num_train_steps}
-        if writes and self.first_step < num_train_steps:
+        if writes and not is_last(self.first_step, num_train_steps, clock):
             ran_with = surroundings.describe(settings, self.trainer.strategy)
             self._plan.keep(settings.output_dir, ran_with)
         if writes:
@@ -434,6 +434,7 @@ class Run:
                     **reach,
                     batch_size=batches.batch_size,
                     every=steps_between_points(settings.log_every_steps, num_train_steps),
+                    clock=clock,
                 )
             )
         try:
@@ -455,7 +456,7 @@ class Run:
         if is_chief(self.trainer.strategy):
             provenance.end(self._settings.output_dir)
 
-    def _tell_needs(self, batches: Any, num_train_steps: int) -> None:
+    def _tell_needs(self, batches: Any, num_train_steps: int | None) -> None:
         for bert in encoders_of(self.trainer.model):
             tell_needs(
                 self._settings,

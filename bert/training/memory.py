@@ -122,7 +122,7 @@ def tell_needs(
     config: BertConfig,
     *,
     num_replicas: int,
-    num_train_steps: int,
+    num_train_steps: int | None,
     rows: int = 1,
 ) -> None:
     """Logs what the training that the settings ask for needs, and warns where there is less.
@@ -131,7 +131,7 @@ def tell_needs(
       settings: Those of a script, which has --train_batch_size and --max_seq_length.
       config: The shape of the model.
       num_replicas: Devices that share a batch; those of this machine share its memory.
-      num_train_steps: Of the whole training.
+      num_train_steps: Of the whole training; None where nobody knows.
       rows: Sequences that make an example.
     """
     tell_training_memory(settings, config, num_replicas, rows)
@@ -157,7 +157,7 @@ def tell_training_memory(
     )
 
 
-def tell_disk(settings: TrainingSettings, config: BertConfig, *num_train_steps: int) -> None:
+def tell_disk(settings: TrainingSettings, config: BertConfig, *num_train_steps: int | None) -> None:
     """Does the half of `tell_needs` that is about the disk, for one training or several."""
     needed = sum(checkpoint_bytes(settings, config, each) for each in num_train_steps)
     free = free_disk(settings.output_dir)
@@ -174,15 +174,20 @@ def tell_disk(settings: TrainingSettings, config: BertConfig, *num_train_steps: 
         )
 
 
-def checkpoint_bytes(settings: TrainingSettings, config: BertConfig, num_train_steps: int) -> int:
+def checkpoint_bytes(
+    settings: TrainingSettings, config: BertConfig, num_train_steps: int | None
+) -> int:
     """Returns the bytes of all checkpoints that a training has on disk at once.
 
     These are those that are kept, the one that is written before an old one is removed, the best
     one and the next best where there are evaluations on the way, and the weights alone.
     """
     weights = _BYTES * count_parameters(config)
-    # One before the first step, and one at the end.
-    written = 1 + -(-num_train_steps // settings.save_checkpoints_steps)
+    # One before the first step, and one at the end. Where nobody knows how many steps there are,
+    # as many as are kept at least.
+    steps = settings.save_checkpoints_steps * (settings.keep_checkpoint_max + 1)
+    steps = steps if num_train_steps is None else num_train_steps
+    written = 1 + -(-steps // settings.save_checkpoints_steps)
     kept = min(settings.keep_checkpoint_max or written, written)
     resumable = kept + (written > kept)
     fine_tunes = hasattr(settings, "num_train_epochs")

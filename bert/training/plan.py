@@ -24,16 +24,22 @@ class Plan:
     """A training.
 
     Attributes:
-      num_train_steps: The step that it ends with.
+      num_train_steps: The step that it ends with; None where a clock ends it.
       made_of: By name; another value of any makes another model.
       init: The weights to begin with; None for random ones.
       begins_anew: Whether checkpoints in the folder are those of another training.
     """
 
-    num_train_steps: int
+    num_train_steps: int | None
     made_of: Mapping[str, Any]
     init: Stored | None
     begins_anew: bool = False
+
+    @property
+    def last_step(self) -> int:
+        """The step that it ends with, of a training that counts them."""
+        assert self.num_train_steps is not None
+        return self.num_train_steps
 
     def keep(self, folder: str, ran_with: Mapping[str, Any]) -> None:
         """Keeps in a folder that this is the training there, and what it runs with."""
@@ -59,7 +65,7 @@ def check_apart(settings: TrainingSettings) -> None:
 
 def make_plan(
     settings: TrainingSettings,
-    num_train_steps: int,
+    num_train_steps: int | None,
     init: Stored | None,
     data: Mapping[str, Any],
     *,
@@ -69,7 +75,7 @@ def make_plan(
 
     Args:
       settings: Those of the script.
-      num_train_steps: The step to end with.
+      num_train_steps: The step to end with; None where a clock ends it.
       init: The weights to begin with, or None.
       data: By name, with `sha256`, what is trained on.
       overwrites: Whether what is there is going to be deleted.

@@ -10,16 +10,20 @@ import tensorflow as tf
 from absl import logging
 
 from bert.command_line.console import Progress
+from bert.command_line.durations import duration_text
 from bert.files import manifest
 from bert.files.paths import paths_from
+from bert.training.clock import TrainingClock
 
 # Without --log_every_steps: so many lines and points of a curve, or more of a long training.
 _POINTS = 20
 _MOST_STEPS_BETWEEN_POINTS = 100
 
 
-def steps_between_points(every: int | None, num_train_steps: int) -> int:
-    """Returns the steps from one point of a training's curves to the next."""
+def steps_between_points(every: int | None, num_train_steps: int | None) -> int:
+    """Returns the steps from one point of a training's curves to the next, at most."""
+    if num_train_steps is None:
+        return every or _MOST_STEPS_BETWEEN_POINTS
     return every or min(max(num_train_steps // _POINTS, 1), _MOST_STEPS_BETWEEN_POINTS)
 
 
@@ -29,23 +33,34 @@ class ProgressLog:
     Args:
       folder: Where TensorBoard's event file goes.
       first_step: The step before the first observed one.
-      num_train_steps: The step that training ends with.
+      num_train_steps: The step that training ends with; None where the clock ends it.
       batch_size: Examples per step.
       every: Steps between points, each of which is a line, too; others come with time.
+      clock: Where the training goes by one, points come with each twentieth of its budget, too.
     """
 
     def __init__(
-        self, folder: str, *, first_step: int, num_train_steps: int, batch_size: int, every: int
+        self,
+        folder: str,
+        *,
+        first_step: int,
+        num_train_steps: int | None,
+        batch_size: int,
+        every: int,
+        clock: TrainingClock | None = None,
     ) -> None:
         self.num_train_steps = num_train_steps
         self.batch_size = batch_size
         self.every = every
+        self._clock = clock
         self._writer = open_summaries(folder)
         self._first_step = self._last_step = first_step
         self._started = time.monotonic()
         self._last_speed = 0.0
         self._results: list[Mapping[str, float]] = []
-        self._progress = Progress("Training", num_train_steps, first_step)
+        self._point = self._next_point()
+        total = clock.budget if clock else num_train_steps or 0
+        self._progress = Progress("Training", total, self._done(first_step))
         self._progress.announce("building the graph")
 
     def __call__(self, step: int, results: Mapping[str, float]) -> None:
@@ -58,15 +73,23 @@ class ProgressLog:
                 time.monotonic() - self._started,
                 results["loss"],
             )
-            self._progress.restart(step)
+            self._progress.restart(self._done(step))
             self._restart(step)
-        if step % self.every == 0 or step == self.num_train_steps:
+        point, self._point = self._point, self._next_point()
+        if step % self.every == 0 or step == self.num_train_steps or self._point > point:
             self._write(step)
-        self._progress(step, lambda: self._tell(step, {"loss": self._means()["loss"]}))
+        self._progress(self._done(step), lambda: self._tell(step, {"loss": self._means()["loss"]}))
 
     def close(self) -> None:
         """Removes the bar, as the training may end before its last step."""
         self._progress.close()
+
+    def _done(self, step: int) -> float:
+        return self._clock.spent if self._clock else step
+
+    def _next_point(self) -> int:
+        """Returns how many twentieths of a budget are spent."""
+        return int(_POINTS * self._clock.share) if self._clock else 0
 
     def _restart(self, step: int) -> None:
         self._last_step = step
@@ -85,7 +108,7 @@ class ProgressLog:
         self._last_means = self._means()
         self._results = []
         values = dict(self._last_means)
-        self._progress.write(self._tell(step, values) + self._progress.left(step))
+        self._progress.write(self._tell(step, values) + self._progress.left(self._done(step)))
         if step > self._last_step:
             values["examples_per_second"] = self._speed(step)
         self._restart(step)
@@ -95,13 +118,18 @@ class ProgressLog:
         return self.batch_size * (step - self._last_step) / (time.monotonic() - self._started)
 
     def _tell(self, step: int, values: Mapping[str, float]) -> str:
-        said = [f"Step {step}/{self.num_train_steps}"]
+        said = [f"Step {step}{self._reach()}"]
         said += [f"{name} {value:.4g}" for name, value in values.items()]
         if step > self._last_step:
             self._last_speed = self._speed(step)
         if self._last_speed:
             said.append(f"{self._last_speed:,.0f} examples/s")
         return "  ".join(said)
+
+    def _reach(self) -> str:
+        if self._clock is None:
+            return f"/{self.num_train_steps}"
+        return f", {100 * self._clock.share:.0f} % of {duration_text(self._clock.budget)}"
 
 
 def open_summaries(folder: str, name: str = "") -> Any:

@@ -19,8 +19,8 @@ REPORT = "report.html"
 # Flags of some runner or other that tell what was done.
 _TOLD = (
     *("init_checkpoint", "task_name", "data_dir", "train_file", "input_file", "learning_rate"),
-    *("train_batch_size", "num_train_epochs", "num_train_steps", "warmup_proportion"),
-    *("num_warmup_steps", "max_seq_length", "precision", "seed"),
+    *("train_batch_size", "num_train_epochs", "num_train_steps", "time_budget"),
+    *("warmup_proportion", "num_warmup_steps", "max_seq_length", "precision", "seed"),
 )
 _MOST_FIGURES = 8
 

@@ -42,7 +42,7 @@ def train(
     Raises:
       ValueError: where the folder is further than `--num_train_epochs` goes.
     """
-    num_train_steps = plan.num_train_steps
+    num_train_steps = plan.last_step
     with strategies.together(tf.distribute.get_strategy()):
         run = begin(settings, plan, model, objective, batches)
     trainer = run.trainer
@@ -74,12 +74,12 @@ def begin(
 ) -> loop.Run:
     """Returns the training before its first step, its weights read; as `train`."""
     freeze(model, settings.freeze_layers)
-    trainer = make_trainer(settings, model, objective, batches, plan.num_train_steps)
+    trainer = make_trainer(settings, model, objective, batches, plan.last_step)
     run = loop.Run(settings, trainer, plan)
-    if run.first_step > plan.num_train_steps:
+    if run.first_step > plan.last_step:
         raise ValueError(
             f"`--num_train_epochs` must reach step {run.first_step}, where "
-            f"{settings.output_dir!r} is. It gives {plan.num_train_steps} steps; give more epochs "
+            f"{settings.output_dir!r} is. It gives {plan.last_step} steps; give more epochs "
             "or `--overwrite_output_dir`."
         )
     return run

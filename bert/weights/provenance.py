@@ -46,7 +46,7 @@ def read(folder: str) -> dict[str, Any]:
 def begin(
     folder: str,
     made_of: Mapping[str, Any],
-    num_train_steps: int,
+    num_train_steps: int | None,
     ran_with: Mapping[str, Any],
     *,
     begins_anew: bool,
@@ -56,7 +56,7 @@ def begin(
     Args:
       folder: That of the training.
       made_of: As `differences`.
-      num_train_steps: The step that it is to end with.
+      num_train_steps: The step that it is to end with; None where a clock ends it.
       ran_with: What else is to be known of it; nothing is compared.
       begins_anew: Whether what is kept there is of another training.
     """
@@ -158,10 +158,11 @@ def check_trained(folder: str, step: int | None, flag: str) -> None:
             f"`--{flag}` must hold trained weights. In {folder!r}, the training has not got beyond "
             "step 0; run its command again."
         )
+    steps = run.get("num_train_steps")
     logging.warning(
-        "The training in %r has not ended: the weights are those of step %d of %s. The command "
+        "The training in %r has not ended: the weights are those of step %d%s. The command "
         "that began it goes on.",
         folder,
         step,
-        run.get("num_train_steps"),
+        "" if steps is None else f" of {steps}",
     )

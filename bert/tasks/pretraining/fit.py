@@ -6,6 +6,7 @@ from typing import Any
 from absl import logging
 
 from bert.command_line.checks import is_checking
+from bert.command_line.durations import duration_text
 from bert.files import manifest
 from bert.files.outputs import make_folder
 from bert.files.paths import index_path, match_files
@@ -16,7 +17,7 @@ from bert.tasks.pretraining.late_masking import MASKS, LateMasking
 from bert.tasks.pretraining.making import Making
 from bert.tasks.pretraining.masked_batches import plain_features
 from bert.tasks.pretraining.objectives import OBJECTIVES
-from bert.tasks.pretraining.settings import Settings
+from bert.tasks.pretraining.settings import STEPS, WARMUP_PROPORTION, Settings
 from bert.training.batches import Batches, Feature, Records
 from bert.weights.checkpoint import Stored
 from bert.weights.folder import ModelFolder
@@ -25,9 +26,35 @@ from modeling import BertConfig
 
 
 def check_verbs(settings: Settings) -> None:
-    """Checks that something is to be done."""
+    """Checks that something is to be done, and for how long."""
     if not settings.do_train and not settings.do_eval:
         raise ValueError("At least one of `--do_train` and `--do_eval` must be given.")
+    if settings.time_budget is not None:
+        _check_budget(settings)
+    elif settings.warmup_proportion is not None:
+        raise ValueError(
+            "`--warmup_proportion` must be given with `--time_budget`, of which it is a part. Give "
+            "`--num_warmup_steps` without."
+        )
+
+
+def _check_budget(settings: Settings) -> None:
+    budget = duration_text(settings.seconds or 0.0)
+    remedies = {
+        "num_train_steps": "Give one of them",
+        "num_warmup_steps": "Give `--warmup_proportion`, a part of the time",
+    }
+    for name, remedy in remedies.items():
+        if (value := getattr(settings, name)) is not None:
+            raise ValueError(
+                f"`--time_budget` must be without `--{name}`, which counts steps. Received "
+                f"{budget!r} and {value}. {remedy}."
+            )
+    if settings.strategy == "multi_worker":
+        raise ValueError(
+            "`--time_budget` must be counted by one process, for several have no clock in common. "
+            "Received `--strategy=multi_worker`; give `--num_train_steps` there."
+        )
 
 
 def find_making(settings: Settings) -> Making:
@@ -41,10 +68,15 @@ def find_making(settings: Settings) -> Making:
 
 
 def complete(settings: Settings, made: Making) -> Settings:
-    """Returns the settings with the lengths of the records."""
-    lengths: dict[str, Any]
-    lengths = {name: made.length(name, getattr(settings, name)) for name in making.LENGTHS}
-    return dataclasses.replace(settings, **lengths)
+    """Returns the settings with the lengths of the records, and with the steps or their budget."""
+    given: dict[str, Any]
+    given = {name: made.length(name, getattr(settings, name)) for name in making.LENGTHS}
+    if settings.time_budget is None:
+        counts = {name: getattr(settings, name) for name in STEPS}
+        given |= {name: STEPS[name] if each is None else each for name, each in counts.items()}
+    elif settings.warmup_proportion is None:
+        given["warmup_proportion"] = WARMUP_PROPORTION
+    return dataclasses.replace(settings, **given)
 
 
 def find_init(settings: Settings, folder: ModelFolder, config: BertConfig) -> Stored | None:

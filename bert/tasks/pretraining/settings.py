@@ -1,11 +1,18 @@
 """The flags of run_pretraining.py."""
 
 import dataclasses
+from collections.abc import Mapping
 
+from bert.command_line.durations import read_duration
 from bert.command_line.flags import REQUIRED, flag
 from bert.command_line.settings import TrainingSettings
 from bert.tasks.pretraining import making
 from bert.tasks.pretraining.goals import BERT, GOALS
+
+# What the original takes where nothing is said.
+STEPS: Mapping[str, int] = {"num_train_steps": 100000, "num_warmup_steps": 10000}
+# Of a time budget.
+WARMUP_PROPORTION = 0.1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,24 +73,52 @@ class Settings(TrainingSettings):
     eval_batch_size: int = flag(
         8, "Sequences per evaluation step, over all devices.", low=1, group="training"
     )
+    # None until `fit.complete` has seen whether there is a --time_budget, as is --num_warmup_steps.
     num_train_steps: int = flag(
-        100000,
+        None,
         "Steps to train in all, those of earlier runs in --output_dir included; the learning "
-        "rate falls to 0 there.",
+        f"rate falls to 0 there. Absent, {STEPS['num_train_steps']}, or as many as --time_budget "
+        "has time for.",
         low=1,
         shapes_training=True,
         group="training",
     )
     num_warmup_steps: int = flag(
-        10000,
-        "Steps over which the learning rate rises.",
+        None,
+        f"Steps over which the learning rate rises; absent, {STEPS['num_warmup_steps']}.",
         low=0,
         shapes_training=True,
+        group="training",
+    )
+    time_budget: str | None = flag(
+        None,
+        "Time to train in all, in place of --num_train_steps, such as 90s, 60m, 1.5h or 1h30m, "
+        "that of earlier runs in --output_dir included; the learning rate falls to 0 there. Start, "
+        "building of the graph, saving and evaluation take time besides.",
+        group="training",
+    )
+    warmup_proportion: float | None = flag(
+        None,
+        f"Part of --time_budget over which the learning rate rises; absent, {WARMUP_PROPORTION:g}.",
+        low=0.0,
+        high=1.0,
         group="training",
     )
     max_eval_steps: int = flag(
         100, "Batches to evaluate at most; each record counts once.", low=1, group="training"
     )
+
+    @property
+    def seconds(self) -> float | None:
+        """The time to train; None where it is steps that are counted.
+
+        Raises:
+          ValueError: where `time_budget` is no time.
+        """
+        try:
+            return None if self.time_budget is None else read_duration(self.time_budget)
+        except ValueError as error:
+            raise ValueError(f"`--time_budget`: {error}.") from None
 
     @property
     def num_predictions(self) -> int:

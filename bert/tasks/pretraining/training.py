@@ -11,6 +11,8 @@ import tensorflow as tf
 from absl import logging
 
 import optimization
+from bert.command_line.console import clock as time_of
+from bert.command_line.durations import duration_text
 from bert.command_line.lines import show_lines
 from bert.files import fingerprints, manifest
 from bert.files.paths import match_files
@@ -22,6 +24,7 @@ from bert.tasks.pretraining.objectives import OBJECTIVES
 from bert.tasks.pretraining.settings import Settings
 from bert.training import loop, strategies
 from bert.training.batches import Batches
+from bert.training.clock import TrainingClock
 from bert.training.evaluation import evaluate, save_results, save_scores
 from bert.training.fit import check_length
 from bert.training.plan import Plan, make_plan
@@ -121,25 +124,41 @@ def _train(
 ) -> int:
     with strategies.together(tf.distribute.get_strategy()):
         run = begin(settings, model, plan)
-    logging.info(
-        "Training to step %d, %.1f epochs of %d records in batches of %d.",
-        settings.num_train_steps,
-        settings.num_train_steps * settings.train_batch_size / len(batches.records),
-        len(batches.records),
-        settings.train_batch_size,
-    )
+    _log_plan(settings, run, len(batches.records))
     if strategies.is_chief(run.trainer.strategy):
         keep()
     run.train(batches)
     run.end()
+    step = run.trainer.step
+    if run.trainer.clock:
+        epochs = step * settings.train_batch_size / len(batches.records)
+        logging.info(
+            "In %s, it has made %d steps, %.1f epochs.", settings.time_budget, step, epochs
+        )
     if strategies.is_chief(run.trainer.strategy):
         model_card.tell(settings, counts={"train": len(batches.records)})
-    return settings.num_train_steps
+    return step
+
+
+def _log_plan(settings: Settings, run: loop.Run, num_records: int) -> None:
+    records = f"{num_records} records in batches of {settings.train_batch_size}"
+    if clock := run.trainer.clock:
+        logging.info(
+            "Training on %s until %s are spent, from %s on.",
+            records,
+            duration_text(clock.budget),
+            time_of(clock.spent),
+        )
+        return
+    epochs = settings.num_train_steps * settings.train_batch_size / num_records
+    logging.info(
+        "Training to step %d, %.1f epochs of %s.", settings.num_train_steps, epochs, records
+    )
 
 
 def plan_of(settings: Settings, init: Stored | None, made: Making) -> Plan:
     """Returns the training that is asked for, checked against the one in the folder."""
-    if settings.num_warmup_steps >= settings.num_train_steps:
+    if settings.seconds is None and settings.num_warmup_steps >= settings.num_train_steps:
         logging.warning(
             "The learning rate never reaches --learning_rate: --num_warmup_steps=%d are not fewer "
             "than --num_train_steps=%d. About a tenth is usual.",
@@ -149,6 +168,9 @@ def plan_of(settings: Settings, init: Stored | None, made: Making) -> Plan:
     data: dict[str, Any] = {"--input_file": _describe(settings)}
     if masking := fit.find_masking(settings, made):
         data["the masking of the records"] = str(masking)
+    # However it is typed.
+    data["--time_budget"] = settings.seconds and duration_text(settings.seconds)
+    data["--warmup_proportion"] = settings.warmup_proportion
     return make_plan(settings, settings.num_train_steps, init, data)
 
 
@@ -181,12 +203,18 @@ def _made_of(
 
 def begin(settings: Settings, model: keras.Model, plan: Plan) -> loop.Run:
     """Returns the training before its first step, its weights read."""
-    optimizer = optimization.bert_optimizer(
-        settings.learning_rate, settings.num_train_steps, settings.num_warmup_steps
+    clock = TrainingClock(settings.seconds) if settings.seconds else None
+    optimizer = (
+        clock.optimizer(settings.learning_rate, settings.warmup_proportion or 0.0)
+        if clock
+        else optimization.bert_optimizer(
+            settings.learning_rate, settings.num_train_steps, settings.num_warmup_steps
+        )
     )
-    objective = OBJECTIVES[settings.objective].loss
-    run = loop.Run(settings, loop.Trainer.of(settings, model, objective, optimizer), plan)
-    if run.first_step > settings.num_train_steps:
+    trainer = loop.Trainer.of(settings, model, OBJECTIVES[settings.objective].loss, optimizer)
+    trainer.clock = clock
+    run = loop.Run(settings, trainer, plan)
+    if not clock and run.first_step > settings.num_train_steps:
         raise ValueError(
             f"`--num_train_steps` must be at least {run.first_step}, where "
             f"{settings.output_dir!r} is. Received {settings.num_train_steps}; give more steps or "

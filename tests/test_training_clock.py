@@ -1,0 +1,266 @@
+import json
+import re
+import types
+
+import numpy as np
+import pytest
+from conftest import batches_in, change, make_examples, write_examples
+from forks import fork_python
+from test_training_loop import TRAIN_SOME_STEPS, assert_same, values_of
+
+import run_pretraining
+from bert.command_line.checks import Checks, checking
+from bert.tasks.pretraining import heads as pretraining_heads
+from bert.training import loop
+from bert.training.clock import TrainingClock
+from bert.training.progress import ProgressLog
+from bert.weights import checkpoint
+
+RATE, BUDGET, WARMUP = 0.01, 10.0, 0.3
+# What a step takes, and what is not to count: building of the graph, saving, and evaluating.
+STEP, BUILD, SAVE, EVALUATE = 0.75, 60.0, 500.0, 7000.0
+
+
+class Day:
+    """A time that passes as it is told."""
+
+    def __init__(self) -> None:
+        self.seconds = 1e6
+
+    def now(self) -> float:
+        return self.seconds
+
+
+class SlowCheckpoints(checkpoint.Checkpoints):
+    """Takes time to save."""
+
+    def __init__(self, folder, day):
+        super().__init__(str(folder))
+        self.day = day
+
+    def save(self, *arguments):
+        self.day.seconds += SAVE
+        return super().save(*arguments)
+
+
+class SlowBatches:
+    """Batches each of which takes time, and the first of a run more."""
+
+    def __init__(self, batches, day):
+        self.day, self._batches = day, batches
+        self.serialized = batches.serialized
+
+    def iterate(self, *arguments):
+        extra = BUILD
+        for batch in self._batches.iterate(*arguments):
+            self.day.seconds += STEP + extra
+            extra = 0.0
+            yield batch
+
+
+def begin(config, day, budget=BUDGET, warmup=WARMUP):
+    model = pretraining_heads.pretraining_model(config)
+    clock = TrainingClock(budget, day.now)
+    optimizer = clock.optimizer(RATE, warmup)
+    trainer = loop.Trainer(model, optimizer, run_pretraining.OBJECTIVE, seed=3)
+    trainer.clock = clock
+    return trainer
+
+
+def train(trainer, batches, folder, day, stop_at=None):
+    """Trains to the end, or to a step; returns the rate of each step."""
+    rates = {}
+
+    def observe(step, results):
+        day.seconds += EVALUATE
+        rates[step] = results["learning_rate"]
+        return step == stop_at
+
+    loop.train(
+        trainer,
+        SlowBatches(batches, day),
+        num_train_steps=None,
+        checkpoints=SlowCheckpoints(folder, day),
+        save_checkpoints_steps=5,
+        observers=[observe],
+    )
+    return rates
+
+
+@pytest.fixture(scope="module")
+def tiny_config(tiny_config):
+    """One layer: how a model is trained does not depend on their number."""
+    return change(tiny_config, num_hidden_layers=1)
+
+
+@pytest.fixture(scope="module")
+def whole(tiny_config, tmp_path_factory):
+    """A training by the clock that nothing has stopped."""
+    folder, day = tmp_path_factory.mktemp("whole"), Day()
+    batches = batches_in(folder, tiny_config, 4)
+    trainer = begin(tiny_config, day)
+    initial = trainer.model.get_weights()
+    rates = train(trainer, batches, folder / "out", day)
+    return types.SimpleNamespace(
+        batches=batches, trainer=trainer, initial=initial, rates=rates, values=values_of(trainer)
+    )
+
+
+def test_the_rate_rises_and_falls_with_the_time_that_counts(whole):
+    """The first step counts nothing, so the 15th begins at 13 * 0.75 s and is the last."""
+    assert [*whole.rates] == [*range(1, 16)]
+    shares = np.maximum(np.arange(15) - 1, 0) * STEP / BUDGET
+    expected = np.where(shares < WARMUP, shares / WARMUP, 1 - shares) * RATE
+    # The schedule is computed in float32.
+    np.testing.assert_allclose([*whole.rates.values()], expected, rtol=0, atol=1e-6 * RATE)
+    assert whole.trainer.clock.spent == 14 * STEP >= BUDGET > 13 * STEP
+    assert whole.trainer.clock.share == 1.0
+
+
+@pytest.mark.parametrize("stop_at", [1, 2, 14])
+def test_a_resumed_schedule_equals_the_uninterrupted_one(whole, tiny_config, tmp_path, stop_at):
+    day = Day()
+    first = begin(tiny_config, day)
+    first.model.set_weights(whole.initial)
+    rates = train(first, whole.batches, tmp_path, day, stop_at)
+    assert [*rates] == [*range(1, stop_at + 1)]
+    # A night between, and a machine that has just been started.
+    day = Day()
+    second = begin(tiny_config, day)
+    assert loop.initialize(
+        second.model, second.state(), checkpoint.Checkpoints(str(tmp_path)), None
+    )
+    rates |= train(second, whole.batches, tmp_path, day)
+    if stop_at > 1:
+        assert rates == whole.rates
+        assert_same(values_of(second), whole.values)
+    else:
+        # Of a training of one step, nobody knows how long steps take: another counts nothing.
+        assert second.clock.spent == whole.trainer.clock.spent
+        assert len(rates) == len(whole.rates) + 1
+
+
+def test_a_spent_budget_trains_no_further(whole, tiny_config, tmp_path, log):
+    trainer = whole.trainer
+    before = values_of(trainer)
+    assert train(trainer, whole.batches, tmp_path, Day()) == {}
+    assert_same(values_of(trainer), before)
+    assert log.messages == [
+        "Nothing to train: step 15 is reached already, and the time budget is spent."
+    ]
+
+
+def test_lines_tell_the_share_and_the_time_that_is_left(tiny_config, tmp_path, monkeypatch, log):
+    day = Day()
+    monkeypatch.setattr("time.monotonic", day.now)
+    clock = TrainingClock(100.0, day.now)
+    told = ProgressLog(
+        str(tmp_path), first_step=0, num_train_steps=None, batch_size=8, every=100, clock=clock
+    )
+    for step in range(1, 27):
+        clock.go()
+        day.seconds += 64.0 if step == 1 else 4.0
+        clock.take()
+        told(step, {"loss": float(step), "learning_rate": 0.5})
+    assert log.messages[:4] == [
+        "Step 1 took 64.0 s, most of it to build the graph; loss 1.0000.",
+        "Step 3, 8 % of 1m40s  loss 2  learning_rate 0.5  2 examples/s  ETA 0:01:32",
+        "Step 4, 12 % of 1m40s  loss 4  learning_rate 0.5  2 examples/s  ETA 0:01:28",
+        "Step 5, 16 % of 1m40s  loss 5  learning_rate 0.5  2 examples/s  ETA 0:01:24",
+    ]
+    assert log.messages[-1] == "Step 26, 100 % of 1m40s  loss 26  learning_rate 0.5  2 examples/s"
+    assert len(log.messages) == 21
+
+
+def by_the_clock(pretraining_run, **changes):
+    given = {"num_train_steps": None, "num_warmup_steps": None, "time_budget": "0.0001s"}
+    return pretraining_run(**{**given, "warmup_proportion": 0.0, **changes})
+
+
+def test_a_run_ends_with_its_time_and_is_then_a_finished_one(pretraining_run, tmp_path, log):
+    """Of two steps, the first counts nothing and the second takes longer than there is time."""
+    first = run_pretraining.run(by_the_clock(pretraining_run, do_eval=True))
+    out = tmp_path / "output"
+    assert checkpoint.Checkpoints(str(out)).latest() == str(out / "model.ckpt-2")
+    assert "In 0.0001s, it has made 2 steps, 0.4 epochs." in log.messages
+    kept = json.loads((out / "run.json").read_text())
+    assert kept["ended"] is True
+    assert kept["made_of"]["--time_budget"] == "0.0001s"
+    log.messages.clear()
+    # Typed otherwise, it is the same.
+    again = by_the_clock(pretraining_run, do_eval=True, time_budget="0h0.0001s")
+    assert run_pretraining.run(again) == first
+    assert any(message.startswith("Nothing to train: step 2") for message in log.messages)
+
+
+def test_another_budget_is_another_training(pretraining_run, log):
+    run_pretraining.run(by_the_clock(pretraining_run))
+    with pytest.raises(ValueError, match=r"--time_budget is '0\.0001s' there and '1h' now"):
+        run_pretraining.run(by_the_clock(pretraining_run, time_budget="60m"))
+    with pytest.raises(ValueError, match=r"--warmup_proportion is 0\.0 there and 0\.1 now"):
+        run_pretraining.run(by_the_clock(pretraining_run, warmup_proportion=None))
+    with pytest.raises(ValueError, match="--num_train_steps is absent there and 4 now"):
+        run_pretraining.run(pretraining_run())
+    longer = by_the_clock(pretraining_run, time_budget="0.1s", resume_with_changes=True)
+    run_pretraining.run(longer)
+    assert any(message.startswith("In 0.1s, it has made ") for message in log.messages)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"time_budget": "60"}, "`--time_budget`: a time must be .* Received '60'"),
+        ({"num_train_steps": 100000}, "without `--num_train_steps`.* Received '1h' and 100000"),
+        ({"num_warmup_steps": 0}, "without `--num_warmup_steps`.*Give `--warmup_proportion`"),
+        ({"strategy": "multi_worker"}, "must be counted by one process"),
+        ({"time_budget": None}, "`--warmup_proportion` must be given with `--time_budget`"),
+    ],
+)
+def test_flags_that_do_not_go_together_are_told(pretraining_run, tmp_path, changes, message):
+    settings = by_the_clock(pretraining_run, **{"time_budget": "1h", **changes})
+    with pytest.raises(ValueError, match=message):
+        run_pretraining.run(settings)
+    assert not (tmp_path / "output").exists()
+
+
+def test_the_check_tells_how_many_steps_there_is_time_for(pretraining_run, tmp_path, capsys):
+    checks = Checks()
+    with checking():
+        run_pretraining.check(by_the_clock(pretraining_run, time_budget="1h"), checks)
+    lines = {line.name: line.text for line in checks.lines}
+    assert checks.num_wrong == 0
+    assert lines["steps"] == "as many as there is time for"
+    assert re.match(r"1:00:00 from step 0 on, about [\d,]+ steps, evaluations", lines["time"])
+    with checking():
+        run_pretraining.check(by_the_clock(pretraining_run, time_budget="1 h"), wrong := Checks())
+    assert wrong.lines[0].mark == "✗"
+    assert "`--time_budget`: a time must be hours" in wrong.lines[0].text
+
+
+def test_replicas_go_by_the_same_clock(tmp_path, still_config):
+    """Two steps, as the budget has no room for more; on two devices and on one, their loss."""
+    (tmp_path / "config.json").write_text(still_config.to_json_string())
+    path = write_examples(tmp_path / "train.tfrecord", make_examples(still_config, 20))
+    settings = [
+        {
+            "bert_config_file": str(tmp_path / "config.json"),
+            "input_file": path,
+            "output_dir": str(tmp_path / strategy),
+            "do_train": True,
+            "do_eval": True,
+            "train_batch_size": 4,
+            "max_seq_length": 12,
+            "max_predictions_per_seq": 3,
+            "learning_rate": RATE,
+            "time_budget": "0.0001s",
+            "warmup_proportion": 0.0,
+            "strategy": strategy,
+        }
+        for strategy in ("one_device", "mirrored")
+    ]
+    arguments = json.dumps({"devices": 2, "settings": settings})
+    one, two = json.loads(fork_python("-c", TRAIN_SOME_STEPS, arguments).stdout.splitlines()[-1])
+    assert two == pytest.approx(one, abs=1e-5)
+    for strategy in ("one_device", "mirrored"):
+        latest = checkpoint.Checkpoints(str(tmp_path / strategy)).latest()
+        assert latest == str(tmp_path / strategy / "model.ckpt-2")
