@@ -5,6 +5,11 @@ PYTHON ?=
 # make setup GPU=1 installs CUDA's libraries, too, and GPU=0 removes them; else they stay as they are.
 GPU ?=
 DEMO_STEPS ?= 1500
+# make pretrain-hour TEXT=… reads these, too.
+OUT ?= my_hour
+MINUTES ?= 60
+HELD_OUT ?=
+HOUR_CONFIG ?= sample/hour_config.json
 # Each takes up to 3.5 GB of memory.
 TEST_PROCESSES ?= 2
 
@@ -20,10 +25,11 @@ interop_installed := .venv-interop/requirements-installed
 beam_installed := .venv-beam/requirements-installed
 bench_installed := .venv-bench/requirements-installed
 
-.PHONY: help setup demo test test-exhaustive test-interop test-beam benchmark .venv-bench
+.PHONY: help setup demo pretrain-hour test test-exhaustive test-interop test-beam benchmark .venv-bench
 
 help:
 	@echo "make demo    learns a vocabulary from the sample text, pre-trains a small BERT, fine-tunes and exports it"
+	@echo "make pretrain-hour TEXT='books/*.txt'   pre-trains a BERT on your text in an hour: docs/pretraining.md"
 	@echo "make test    runs every check: ruff, mypy, pytest, test-interop, test-beam"
 	@echo "make test-exhaustive   runs the cases of laws that make test leaves out for their number"
 	@echo "make test-interop   compares with transformers, in an environment of its own"
@@ -140,3 +146,79 @@ demo: $(installed)
 	  | python predict.py --model_dir=demo_output/remarks
 	python sample/ask_saved_model.py demo_output/remarks/saved_model \
 	  "The bread was warm and the driver was careful."
+
+# Half of the time goes to short sequences, of which there are more in it.
+half = $(shell awk -v minutes='$(MINUTES)' 'BEGIN { printf "%.9g", 30 * minutes }')s
+# Processors that cannot multiply in bfloat16 are slower with it.
+hour_precision = $(shell grep -qE 'avx512_bf16|amx_bf16' /proc/cpuinfo 2>/dev/null && echo mixed_bfloat16 || echo float32)
+
+# Of a part of the text, a length and how many of it are masked at most, how often each document is cut.
+define hour_records
+	test -e '$(OUT)/$(1).$(2).tfrecord' || python create_pretraining_data.py \
+	  --input_file='$(OUT)/$(1).txt' \
+	  --output_file='$(OUT)/$(1).$(2).tfrecord' \
+	  --vocab_file='$(OUT)/vocab.txt' \
+	  --do_lower_case=False \
+	  --max_seq_length=$(2) \
+	  --max_predictions_per_seq=$(3) \
+	  --dupe_factor=$(4)
+endef
+
+# Of a length, a batch size and a learning rate; without dropout or next sentences, as in an hour no text is seen often.
+define hour_training
+	python run_pretraining.py \
+	  --input_file='$(OUT)/train.$(1).tfrecord' \
+	  --eval_input_file='$(OUT)/held_out.$(1).tfrecord' \
+	  --bert_config_file='$(OUT)/bert_config.json' \
+	  --output_dir='$(OUT)/length_$(1)' \
+	  --objective=masked_lm \
+	  --do_train \
+	  --do_eval \
+	  --train_batch_size=$(2) \
+	  --eval_batch_size=32 \
+	  --max_eval_steps=1000 \
+	  --learning_rate=$(3) \
+	  --time_budget=$(half) \
+	  --precision=$(or $(PRECISION),$(hour_precision)) \
+	  --save_checkpoints_steps=250 \
+	  --keep_checkpoint_max=1
+endef
+
+# What is there already is not made again, so that it goes on where it stopped.
+pretrain-hour: $(installed)
+	@test -n '$(TEXT)' || { echo "TEXT must name text to learn from, such as TEXT='books/*.txt'." >&2; exit 1; }
+	@awk -v minutes='$(MINUTES)' 'BEGIN { exit !(minutes + 0 > 0) }' || { echo "MINUTES must be a number above 0. Received '$(MINUTES)'." >&2; exit 1; }
+	mkdir -p '$(OUT)'
+	test -e '$(OUT)/sentences.txt' || python split_sentences.py \
+	  --input_file='$(TEXT)' \
+	  --output_file='$(OUT)/sentences.txt'
+ifeq ($(HELD_OUT),)
+	@echo "Without HELD_OUT, the last fiftieth of the text is left out."
+	test -e '$(OUT)/train.txt' || awk -v out='$(OUT)' \
+	  'NR == FNR { last = NR; next } { print > (out (FNR > last - last / 50 ? "/held_out.txt" : "/train.txt.partial")) }' \
+	  '$(OUT)/sentences.txt' '$(OUT)/sentences.txt'
+	test -e '$(OUT)/train.txt' || mv '$(OUT)/train.txt.partial' '$(OUT)/train.txt'
+else
+	test -e '$(OUT)/held_out.txt' || python split_sentences.py \
+	  --input_file='$(HELD_OUT)' \
+	  --output_file='$(OUT)/held_out.txt'
+	test -e '$(OUT)/train.txt' || ln '$(OUT)/sentences.txt' '$(OUT)/train.txt'
+endif
+	test -e '$(OUT)/vocab.txt' || python create_vocab.py \
+	  --input_file='$(OUT)/train.txt' \
+	  --output_file='$(OUT)/vocab.txt' \
+	  --vocab_size=8000 \
+	  --num_unused=0 \
+	  --do_lower_case=False
+	sed "s/\"vocab_size\": [0-9]*/\"vocab_size\": $$(wc -l < '$(OUT)/vocab.txt' | tr -d ' ')/" '$(HOUR_CONFIG)' > '$(OUT)/bert_config.json'
+	$(call hour_records,train,32,5,5)
+	$(call hour_records,held_out,32,5,1)
+	$(call hour_records,train,128,20,5)
+	$(call hour_records,held_out,128,20,1)
+	$(call hour_training,32,128,1e-3)
+	$(call hour_training,128,32,8e-4) \
+	  --init_checkpoint='$(OUT)/length_32'
+	@echo "On text that it has not seen, of the words that were hidden from it ($(OUT)/length_128/eval_results.txt):"
+	@cat '$(OUT)/length_128/eval_results.txt'
+	@echo "Next, ask it: python fill_mask.py --checkpoint='$(OUT)/length_128' 'The [MASK] is here.'"
+	@echo "or fine-tune it: --init_checkpoint='$(OUT)/length_128' for run_classifier.py, run_ner.py or run_squad.py"

@@ -1,9 +1,14 @@
+import dataclasses
+import importlib
 import re
+import shlex
 import shutil
 import subprocess
 
 import pytest
 from conftest import ROOT
+
+from bert.command_line.durations import read_duration
 
 needs_make = pytest.mark.skipif(shutil.which("make") is None, reason="There is no make.")
 
@@ -59,3 +64,61 @@ def test_cuda_is_installed_and_removed_as_it_is_asked_for(
 )
 def test_what_is_installed_stays_where_nothing_else_is_asked_for(tmp_path, installed, arguments):
     assert "pip" not in commands(tmp_path, installed, *arguments)
+
+
+def pretrain_hour(*arguments, run=False):
+    """Returns the process of `make pretrain-hour`, which shows its commands or runs them."""
+    dry = [] if run else ["-n"]
+    return subprocess.run(
+        # Nothing is installed.
+        ["make", *dry, "-o", ".venv/requirements-installed", "pretrain-hour", *arguments],
+        cwd=ROOT,
+        env={"PATH": "/usr/local/bin:/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def scripts_of(shown):
+    """Returns the flags of each command of `make -n` that runs a script, by name."""
+    found = []
+    for line in shown.replace("\\\n", " ").splitlines():
+        if match := re.match(r"(?:test .* )?python (\w+)\.py +(--.*)", line):
+            flags = [each.removeprefix("--").partition("=") for each in shlex.split(match[2])]
+            found.append((match[1], {name: value for name, _, value in flags}))
+    return found
+
+
+@needs_make
+@pytest.mark.parametrize(("minutes", "seconds"), [("60", 3600), ("0.1", 6), ("1", 60)])
+def test_an_hour_is_shared_by_two_lengths(tmp_path, minutes, seconds):
+    out = tmp_path / "out"
+    made = pretrain_hour("TEXT=a.txt,b.txt", "HELD_OUT=c.txt", f"MINUTES={minutes}", f"OUT={out}")
+    scripts = scripts_of(made.stdout)
+    names = ["split_sentences"] * 2 + ["create_vocab"] + ["create_pretraining_data"] * 4
+    assert [name for name, _ in scripts] == [*names, "run_pretraining", "run_pretraining"]
+    for name, flags in scripts:
+        fields = {each.name for each in dataclasses.fields(importlib.import_module(name).Settings)}
+        assert flags.keys() - fields == set()
+    trainings = [flags for name, flags in scripts if name == "run_pretraining"]
+    assert sum(read_duration(each["time_budget"]) for each in trainings) == pytest.approx(seconds)
+    assert trainings[1]["init_checkpoint"] == trainings[0]["output_dir"]
+    written = {flags["output_file"] for name, flags in scripts if name != "run_pretraining"}
+    for flags in trainings:
+        assert {flags["input_file"], flags["eval_input_file"]} <= written
+    assert scripts[0][1]["input_file"] == "a.txt,b.txt"
+    assert scripts[1][1]["input_file"] == "c.txt"
+    assert not out.exists()
+
+
+@needs_make
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [([], "TEXT must name text"), (["TEXT=a", "MINUTES=soon"], "MINUTES must be a number above 0")],
+)
+def test_an_hour_of_nothing_is_told(tmp_path, arguments, said):
+    made = pretrain_hour(*arguments, f"OUT={tmp_path / 'out'}", run=True)
+    assert made.returncode != 0
+    assert said in made.stderr
+    assert not (tmp_path / "out").exists()

@@ -386,7 +386,6 @@ def train(
                 clock.go()
 
 
-
 class Run:
     """One training in a folder, as the flags of all scripts that train ask for it.
 
