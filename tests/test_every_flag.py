@@ -849,7 +849,7 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         # Beside a number of steps, it is refused: tests/test_training_clock.py.
         "time_budget": Case("1h", error, fails=True),
         "warmup_proportion": Case(
-            0.0, weights, time_budget="0.0001s", num_train_steps=None, num_warmup_steps=None
+            0.0, weights, time_budget="0.0001s", num_train_steps=100000, num_warmup_steps=10000
         ),
         "max_eval_steps": Case(2, result, do_eval=True),
     },

@@ -11,6 +11,7 @@ from test_training_loop import TRAIN_SOME_STEPS, assert_same, values_of
 import run_pretraining
 from bert.command_line.checks import Checks, checking
 from bert.tasks.pretraining import heads as pretraining_heads
+from bert.tasks.pretraining.settings import STEPS
 from bert.training import loop
 from bert.training.clock import TrainingClock
 from bert.training.progress import ProgressLog
@@ -173,7 +174,7 @@ def test_lines_tell_the_share_and_the_time_that_is_left(tiny_config, tmp_path, m
 
 
 def by_the_clock(pretraining_run, **changes):
-    given = {"num_train_steps": None, "num_warmup_steps": None, "time_budget": "0.0001s"}
+    given = {**STEPS, "time_budget": "0.0001s"}
     return pretraining_run(**{**given, "warmup_proportion": 0.0, **changes})
 
 
@@ -210,7 +211,7 @@ def test_another_budget_is_another_training(pretraining_run, log):
     ("changes", "message"),
     [
         ({"time_budget": "60"}, "`--time_budget`: a time must be .* Received '60'"),
-        ({"num_train_steps": 100000}, "without `--num_train_steps`.* Received '1h' and 100000"),
+        ({"num_train_steps": 5}, "without `--num_train_steps`.* Received '1h' and 5"),
         ({"num_warmup_steps": 0}, "without `--num_warmup_steps`.*Give `--warmup_proportion`"),
         ({"strategy": "multi_worker"}, "must be counted by one process"),
         ({"time_budget": None}, "`--warmup_proportion` must be given with `--time_budget`"),

@@ -45,7 +45,7 @@ def _check_budget(settings: Settings) -> None:
         "num_warmup_steps": "Give `--warmup_proportion`, a part of the time",
     }
     for name, remedy in remedies.items():
-        if (value := getattr(settings, name)) is not None:
+        if (value := getattr(settings, name)) != STEPS[name]:
             raise ValueError(
                 f"`--time_budget` must be without `--{name}`, which counts steps. Received "
                 f"{budget!r} and {value}. {remedy}."
@@ -68,14 +68,13 @@ def find_making(settings: Settings) -> Making:
 
 
 def complete(settings: Settings, made: Making) -> Settings:
-    """Returns the settings with the lengths of the records, and with the steps or their budget."""
+    """Returns the settings with the lengths of the records, and with steps or a budget."""
     given: dict[str, Any]
     given = {name: made.length(name, getattr(settings, name)) for name in making.LENGTHS}
-    if settings.time_budget is None:
-        counts = {name: getattr(settings, name) for name in STEPS}
-        given |= {name: STEPS[name] if each is None else each for name, each in counts.items()}
-    elif settings.warmup_proportion is None:
-        given["warmup_proportion"] = WARMUP_PROPORTION
+    if settings.time_budget is not None:
+        given |= dict.fromkeys(STEPS)
+        if settings.warmup_proportion is None:
+            given["warmup_proportion"] = WARMUP_PROPORTION
     return dataclasses.replace(settings, **given)
 
 

@@ -73,19 +73,18 @@ class Settings(TrainingSettings):
     eval_batch_size: int = flag(
         8, "Sequences per evaluation step, over all devices.", low=1, group="training"
     )
-    # None until `fit.complete` has seen whether there is a --time_budget, as is --num_warmup_steps.
+    # Of a training that goes by --time_budget, `fit.complete` makes None of both.
     num_train_steps: int = flag(
-        None,
+        STEPS["num_train_steps"],
         "Steps to train in all, those of earlier runs in --output_dir included; the learning "
-        f"rate falls to 0 there. Absent, {STEPS['num_train_steps']}, or as many as --time_budget "
-        "has time for.",
+        "rate falls to 0 there. With --time_budget, as many as it has time for.",
         low=1,
         shapes_training=True,
         group="training",
     )
     num_warmup_steps: int = flag(
-        None,
-        f"Steps over which the learning rate rises; absent, {STEPS['num_warmup_steps']}.",
+        STEPS["num_warmup_steps"],
+        "Steps over which the learning rate rises.",
         low=0,
         shapes_training=True,
         group="training",
