@@ -70,6 +70,13 @@ class Settings(CheckSettings):
         choices=PRECISIONS,
         group="devices",
     )
+    num_workers: int = flag(
+        1,
+        "Runs at once, each with its share of the cores, which small models use better so; each "
+        "takes up to 3 GB of memory.",
+        low=1,
+        group="devices",
+    )
     delete_weights: bool = flag(
         False,
         "Delete what runs here have written, weights included, when nothing is left that begins "

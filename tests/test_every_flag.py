@@ -1135,6 +1135,7 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "ledger": Case(file_in("out/ledger.json"), num_planned, plan=True, output_dir=elsewhere),
         "seed": Case(7, num_planned, plan=True),
         "precision": Case("mixed_bfloat16", num_planned, plan=True),
+        "num_workers": Case(2, told("at once"), plan=True, output_dir=elsewhere),
         "delete_weights": Case(True, told("weights stay"), plan=True, output_dir=elsewhere),
     },
     "convert_checkpoint": {

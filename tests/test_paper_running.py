@@ -76,7 +76,17 @@ def command(name, flags, **given):
     return Job(name, "text", "split_sentences", tuple(flags), 0.0, "out.txt", **given)
 
 
-def runner_of(folder, jobs, start=start_process):
+class Ended:
+    """A process that has ended."""
+
+    def __init__(self, status):
+        self.status = status
+
+    def poll(self):
+        return self.status
+
+
+def runner_of(folder, jobs, start=start_process, num_workers=1):
     """A runner of some commands, all of which are wanted."""
     by_name = {job.name: job for job in jobs}
     cells = tuple(Cell((job.name,), "f1") for job in jobs)
@@ -84,7 +94,8 @@ def runner_of(folder, jobs, start=start_process):
     table = Table("table5", "", "", (Column("", ""),) * len(cells), (row,))
     plan = Plan(LADDER[0], by_name, {}, [table], digest_all(by_name, {}))
     ledger = Ledger(str(folder / "ledger.json"))
-    return Runner(plan, ledger, Clock(MACHINE), str(folder), MACHINE.name, start)
+    given = {"num_workers": num_workers, "start": start}
+    return Runner(plan, ledger, Clock(MACHINE), str(folder), MACHINE.name, **given)
 
 
 def run(runner, **given):
@@ -121,13 +132,13 @@ def test_commands_run_once_one_behind_the_other_and_failures_stop_only_what_need
     assert str(tmp_path / "run") not in "".join(each.command for each in noted)
 
 
-def leave_scores(command, log):
+def leave_scores(command, log, num_threads):
     """What a script does, as far as the runner sees it: it leaves files, and its status."""
     folder = command[-1].removeprefix("--output_dir=")
     os.makedirs(folder, exist_ok=True)
     name = os.path.basename(folder).rpartition("-")[0]
     if name == "silent":
-        return 0
+        return Ended(0)
     values = {"f1": 0.25, "labels": {"x": 1}, "is_good": True}
     for part in ("eval", "test"):
         path = manifest.claim(folder, f"{part}_results.json")
@@ -137,7 +148,7 @@ def leave_scores(command, log):
         file.write("weights")
     with open(os.path.join(folder, "mine.txt"), "w") as file:
         file.write("of a user")
-    return 0
+    return Ended(0)
 
 
 def scored(name, *needs):
@@ -165,6 +176,42 @@ def test_weights_go_only_with_consent_and_when_nothing_begins_with_them(tmp_path
     kept = {path.parent.name.split("-")[0] for path in tmp_path.glob("runs/*/mine.txt")}
     assert kept == {"model", "one", "other"}
     assert set(runner.ledger.scores(runner.plan.digests)) == {"model", "one", "other"}
+
+
+class Slow(Ended):
+    """A process that ends when it is told to."""
+
+    def __init__(self):
+        super().__init__(None)
+
+
+def test_several_run_at_once_each_behind_what_it_needs(tmp_path, monkeypatch):
+    monkeypatch.setattr("bert.paper.running._SECONDS_BETWEEN_LOOKS", 0.001)
+    jobs = [scored("a"), scored("b", "a"), scored("c"), scored("d"), scored("e", "b", "c")]
+    order, running = [], {}
+
+    def start(command, log, num_threads):
+        name = command[1].removeprefix("--name=")
+        leave_scores(command, log, num_threads)
+        needs = {"b": "a", "e": "bc"}.get(name, "")
+        # Whatever it needs is over, and no more than two are at it.
+        assert all(running[each].status == 0 for each in needs)
+        running[name] = Slow()
+        alive = [each for each, process in running.items() if process.status is None]
+        order.append(alive)
+        if len(alive) == 2:
+            # The second of them ends first.
+            running[alive[-1]].status = 0
+        if name in "bde":
+            for each in running.values():
+                each.status = 0
+        return running[name]
+
+    runner = runner_of(tmp_path, jobs, start, num_workers=2)
+    run(runner)
+    assert order == [["a"], ["a", "c"], ["a", "d"], ["b"], ["e"]]
+    assert not runner.failures
+    assert len(runner.ledger.entries) == 5
 
 
 STOPPED = """

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bert.command_line.durations import read_duration
 from bert.files.processes import usable_cores
 from bert.paper.jobs import Job
 from bert.paper.recipe import LADDER, Recipe
@@ -28,21 +29,20 @@ _COSTS: Mapping[str, tuple[float, float]] = {
 }
 _REFERENCE = 220.0
 _FLOAT32_SLOWNESS = 1.7
-_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 # A kind of which so much has been measured is known; before, the guess counts, too.
 _KNOWN_SECONDS = 60.0
 
 
 def parse_budget(text: str) -> float:
-    """Returns the seconds of a time such as 20m, 2h or 1.5h.
+    """Returns the seconds of a time such as 20m, 2h or 1h30m.
 
     Raises:
       ValueError: where it is none.
     """
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text.strip())
-    if not match or not float(match[1]):
-        raise ValueError(f"`--budget` must be a time, such as 20m, 2h or 1.5h. Received {text!r}.")
-    return float(match[1]) * _UNITS[match[2]]
+    try:
+        return read_duration(text.strip())
+    except ValueError as error:
+        raise ValueError(f"`--budget`: {error}.") from None
 
 
 @dataclasses.dataclass(frozen=True)

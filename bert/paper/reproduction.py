@@ -54,6 +54,7 @@ class Order:
     ledger: Sequence[str]
     seed: int
     precision: str | None
+    num_workers: int
     delete_weights: bool
 
 
@@ -98,7 +99,7 @@ def reproduce(order: Order, start: Start = start_process) -> Ended:
 
     Args:
       order: What is asked for.
-      start: Runs a command of the project.
+      start: Starts a command of the project.
 
     Raises:
       ValueError: before the first run, where something is not as it must be.
@@ -154,7 +155,10 @@ def prepare(order: Order, start: Start = start_process) -> Prepared:
             )
         ledger.recipes[order.budget] = recipe.to_dict()
     plan = plan_of(recipe)
-    runner = Runner(plan, ledger, clock, os.path.abspath(order.output_dir), machine.name, start)
+    folder = os.path.abspath(order.output_dir)
+    runner = Runner(
+        plan, ledger, clock, folder, machine.name, num_workers=order.num_workers, start=start
+    )
     wanted = plan.wanted(order.only)
     return Prepared(plan, runner, clock, ledger, wanted, runner.missing(wanted))
 
@@ -197,6 +201,8 @@ def tell_plan(order: Order, prepared: Prepared) -> None:
         recipe.examples,
         recipe.seeds,
     )
+    if order.num_workers > 1:
+        logging.info("%d of them at once.", order.num_workers)
     if prepared.missing and not order.delete_weights:
         logging.info("Their weights stay, in runs/; --delete_weights deletes what nothing needs.")
 

@@ -6,18 +6,20 @@ import datetime
 import importlib.metadata
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 from absl import logging
 
 from bert.command_line.console import deferred_stop, stop_signal
 from bert.files import manifest
 from bert.files.json_text import parse_json
+from bert.files.processes import usable_cores
 from bert.paper.estimates import Clock, format_minutes, order_by_need, total
 from bert.paper.jobs import Job, folder_of, place_of
 from bert.paper.ledger import Entry, Ledger
@@ -31,30 +33,33 @@ _ROOT = Path(__file__).parents[2]
 _BEFORE = re.compile(r"^[\d:]{8} (?:Error: )?")
 _PACKAGES = ("tensorflow", "keras", "numpy")
 
-# Runs a command with its output in a file, and returns its exit status.
-Start = Callable[[Sequence[str], BinaryIO], int]
+
+class Process(Protocol):
+    """A command that was started, as `subprocess.Popen`."""
+
+    def poll(self) -> int | None:
+        """Returns its exit status, None while it runs."""
+
+    def send_signal(self, sig: int, /) -> None:
+        """Sends it a signal."""
 
 
-def start_process(command: Sequence[str], log: BinaryIO) -> int:
-    """Runs a script of the project in a process of its own; a signal to this one is passed on."""
+# Starts a command, of so many threads, with its output in a file.
+Start = Callable[[Sequence[str], BinaryIO, int], Process]
+
+
+def start_process(command: Sequence[str], log: BinaryIO, num_threads: int) -> Process:
+    """Starts a script of the project in a process of its own."""
     path = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
-    with deferred_stop():
-        process = subprocess.Popen(
-            [sys.executable, "-m", "bert", *command],
-            env={**os.environ, "PYTHONPATH": path},
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            # Ctrl-C on a terminal reaches it once, from here.
-            start_new_session=True,
-        )
-        is_told = False
-        while process.poll() is None:
-            time.sleep(_SECONDS_BETWEEN_LOOKS)
-            if (number := stop_signal()) and not is_told:
-                is_told = True
-                process.send_signal(number)
-    return process.returncode
+    return subprocess.Popen(
+        [sys.executable, "-m", "bert", *command],
+        env={"TF_NUM_INTRAOP_THREADS": str(num_threads), **os.environ, "PYTHONPATH": path},
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        # Ctrl-C on a terminal reaches it once, from here.
+        start_new_session=True,
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,6 +68,32 @@ class Failure:
 
     name: str
     line: str
+
+
+class _Run:
+    """A job that is being run.
+
+    Attributes:
+      job: Which.
+      process: Its command.
+      log_path: Where it says what it does.
+      seconds: It has had the machine for so long, of which several that run at once have a share
+        each.
+    """
+
+    def __init__(self, job: Job, process: Process, log_path: str) -> None:
+        self.job, self.process, self.log_path = job, process, log_path
+        self.seconds = 0.0
+
+
+@contextlib.contextmanager
+def _none_left(running: Sequence[_Run]) -> Iterator[None]:
+    """Ends what still runs where an error ends the block."""
+    try:
+        yield
+    finally:
+        for each in running:
+            each.process.send_signal(signal.SIGTERM)
 
 
 class Runner:
@@ -74,7 +105,8 @@ class Runner:
       clock: Estimates what has not.
       output_dir: Where everything is written.
       machine: What the ledger calls this machine.
-      start: Runs a command.
+      num_workers: Commands that run at once.
+      start: Starts a command.
     """
 
     def __init__(
@@ -84,6 +116,8 @@ class Runner:
         clock: Clock,
         output_dir: str,
         machine: str,
+        *,
+        num_workers: int = 1,
         start: Start = start_process,
     ) -> None:
         self.plan, self.ledger, self.clock = plan, ledger, clock
@@ -95,6 +129,8 @@ class Runner:
         for name, part in plan.parts.items():
             self._places[name] = os.path.join(output_dir, _part_folder(name, part.digest))
         self.failures: list[Failure] = []
+        self._num_workers = num_workers
+        self._num_threads = max(usable_cores() // num_workers, 1)
 
     def missing(self, wanted: Sequence[str]) -> list[Job]:
         """Returns the jobs that the scores of some need and that have not run, in their order."""
@@ -122,29 +158,40 @@ class Runner:
           deletes: Whether weights go that nothing begins with any more.
         """
         left = self.missing(wanted)
-        for place, job in enumerate(left):
-            seconds = total(left[place:], self.clock)
-            logging.info(
-                "%d of %d, about %s left. %s",
-                place + 1,
-                len(left),
-                format_minutes(seconds),
-                job.shown(),
-            )
-            failed = {failure.name for failure in self.failures}
-            if lost := [name for name in job.needs if name in failed]:
-                self._fail(job.name, f"It needs {lost[0]}, which failed.")
-            else:
-                self._run_one(job)
-            if deletes:
-                self._delete(job)
-            report(self.failures)
+        count = len(left)
+        running: list[_Run] = []
+        # A signal is passed on to what runs, and ends this when that has ended.
+        with deferred_stop(), _none_left(running):
+            while running or (left and not stop_signal()):
+                if job := None if stop_signal() else self._next(left, running):
+                    left.remove(job)
+                    self._tell(job, count - len(left), count, left)
+                    ended = not self._begin(job, running)
+                else:
+                    ended = False
+                    for each in self._ended(running):
+                        self._finish(each, deletes=deletes)
+                        ended = True
+                if ended:
+                    report(self.failures)
 
-    def _fail(self, name: str, line: str) -> None:
-        self.failures.append(Failure(name, line))
-        logging.error("%s failed: %s", name, line)
+    def _next(self, left: Sequence[Job], running: Sequence[_Run]) -> Job | None:
+        """Returns the next job, where there is room for one whose needs are there."""
+        if len(running) >= self._num_workers:
+            return None
+        awaited = {job.name for job in left} | {each.job.name for each in running}
+        return next((job for job in left if not awaited & {*job.needs}), None)
 
-    def _run_one(self, job: Job) -> None:
+    def _tell(self, job: Job, number: int, count: int, behind: Sequence[Job]) -> None:
+        left = format_minutes(total([job, *behind], self.clock))
+        logging.info("%d of %d, about %s left. %s", number, count, left, job.shown())
+
+    def _begin(self, job: Job, running: list[_Run]) -> bool:
+        """Starts a job, and returns whether it could be."""
+        failed = {failure.name for failure in self.failures}
+        if lost := [name for name in job.needs if name in failed]:
+            self._fail(job.name, f"It needs {lost[0]}, which failed.")
+            return False
         self._write_parts(job)
         folder = self._folders[job.name]
         relative = os.path.relpath(folder, self._output_dir)
@@ -152,17 +199,42 @@ class Runner:
             os.makedirs(folder, exist_ok=True)
         log_path = manifest.claim(self._output_dir, f"logs/{os.path.basename(relative)}.log")
         os.makedirs(os.path.dirname(log_path), exist_ok=True)
-        began = time.monotonic()
         with open(log_path, "wb") as log:
-            status = self._start(job.command(self._places, folder), log)
-        if status:
-            self._fail(job.name, _last_line(log_path))
-            return
+            process = self._start(job.command(self._places, folder), log, self._num_threads)
+        running.append(_Run(job, process, log_path))
+        return True
+
+    def _ended(self, running: list[_Run]) -> list[_Run]:
+        """Returns those that have ended, after a moment; they are no longer among the others."""
+        began, stopped = time.monotonic(), stop_signal()
+        time.sleep(_SECONDS_BETWEEN_LOOKS)
+        if (number := stop_signal()) and not stopped:
+            for each in running:
+                each.process.send_signal(number)
+        for each in running:
+            each.seconds += (time.monotonic() - began) / len(running)
+        ended = [each for each in running if each.process.poll() is not None]
+        for each in ended:
+            running.remove(each)
+        return ended
+
+    def _finish(self, ended: _Run, *, deletes: bool) -> None:
+        """Takes note of what a job has come to."""
+        job, folder = ended.job, self._folders[ended.job.name]
         scores = _read_scores(folder) if job.has_scores else {}
-        if job.has_scores and not scores:
+        if ended.process.poll():
+            if not stop_signal():
+                self._fail(job.name, _last_line(ended.log_path))
+        elif job.has_scores and not scores:
             self._fail(job.name, f"It left no scores in {folder}.")
-            return
-        self._note(job, scores, time.monotonic() - began)
+        else:
+            self._note(job, scores, ended.seconds)
+        if deletes:
+            self._delete(job)
+
+    def _fail(self, name: str, line: str) -> None:
+        self.failures.append(Failure(name, line))
+        logging.error("%s failed: %s", name, line)
 
     def _note(self, job: Job, scores: dict[str, float], seconds: float) -> None:
         guessed = self.clock.guess(job)
