@@ -349,10 +349,11 @@ def _hold(
     output_files: Sequence[str],
 ) -> InstanceTable:
     """Makes the records of the original, with all of them in memory."""
+    draws = _draws(settings)
     instances = _draw_instances(
         input_files,
         tokenizer,
-        _draws(settings),
+        draws,
         random.Random(settings.random_seed),
         settings.num_workers,
     )
@@ -368,7 +369,7 @@ def _hold(
         made_with=_describe(settings, tokenizer),
     )
     # Here rather than before: the first records, which writing logs, would hide it.
-    describe_instances(InstanceCounts.of(instances), _draws(settings))
+    describe_instances(InstanceCounts.of(instances, draws), draws)
     return instances
 
 

@@ -230,6 +230,19 @@ def test_plain_records_are_refused_where_nothing_says_how_to_mask_them(make, tra
         ValueError, match=r"train\.tfrecord' has records without masks, whose index"
     ):
         train(path, max_seq_length=12)
+    # Not even an index is left.
+    assert not Path(index_path(path)).exists()
+
+
+def test_a_run_that_is_refused_leaves_how_to_mask_for_the_right_records(make, train, tmp_path):
+    path, other = make(**PLAIN), make("other", **PLAIN, random_seed=4, short_seq_prob=1.0)
+    right = Path(path).read_bytes()
+    shutil.copy(other, path)
+    with pytest.raises(ValueError, match=r"train\.tfrecord' has records without masks"):
+        train(path, max_seq_length=12)
+    Path(path).write_bytes(right)
+    train(path)
+    assert (tmp_path / "output" / "model.ckpt-1.index").exists()
 
 
 @pytest.mark.parametrize(

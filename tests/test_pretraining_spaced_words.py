@@ -168,3 +168,30 @@ def test_what_begins_a_word_is_counted_with_the_rest(tmp_path):
 def test_words_are_of_no_use_where_single_tokens_are_masked(make):
     with pytest.raises(ValueError, match=r"`--words` says .* must go with `--do_whole_word_mask`"):
         make(do_whole_word_mask=False)
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_warning_asks_whether_text_is_segmented_whenever_masks_are_drawn(
+    make, tmp_path, log, late, streaming
+):
+    how = {"mask_at_training": late, "streaming": streaming}
+
+    def warnings(**changes):
+        log.clear()
+        make(**{**how, **changes})
+        return [each for each in log.messages if "--masked_lm_prob asks for" in each]
+
+    assert not warnings() and not warnings(words="pieces")
+    verb = "will be" if late else "are"
+    [few] = warnings(words="pieces", max_predictions_per_seq=1)
+    assert f"{verb} masked" in few and "--max_predictions_per_seq should be about" in few
+    text = (tmp_path / "text.txt").read_text().replace(" ", "")
+    (tmp_path / "text.txt").write_text(text)
+    assert not warnings(words="pieces")
+    [told] = warnings()
+    assert f"{verb} masked" in told and "Is the text segmented" in told
+    # About as many as where they are drawn at once, other draws apart.
+    [drawn] = warnings(mask_at_training=False)
+    shares = [float(each.split(" %")[0]) for each in (told, drawn)]
+    assert 5 < min(shares) <= max(shares) < 15 and abs(shares[0] - shares[1]) < 3

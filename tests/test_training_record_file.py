@@ -142,7 +142,8 @@ def test_an_index_is_left_for_the_next_start_where_it_is_asked_for(tmp_path, pla
 def test_an_index_that_does_not_fit_is_replaced_and_one_that_cannot_be_written_is_not_missed(
     tmp_path, log
 ):
-    path = write_indexed(tmp_path / "x")
+    path = write_records(tmp_path / "x", RECORDS)
+    RecordFile(path, leaves_index=True)
     write_records(path, RECORDS[5:])
     assert RecordFile(path, leaves_index=True).read(0, 15) == RECORDS[5:]
     assert files_records.read_index(path).ends.tolist() == np.cumsum(SIZES[5:]).tolist()
@@ -150,6 +151,18 @@ def test_an_index_that_does_not_fit_is_replaced_and_one_that_cannot_be_written_i
     os.mkdir(index_path(path))
     assert RecordFile(path, leaves_index=True).read(0, 15) == RECORDS[5:]
     assert any(f"{index_path(path)} is not written" in message for message in log.messages)
+
+
+def test_an_index_that_tells_a_making_stays_for_the_file_that_it_was_written_for(tmp_path, log):
+    path = write_indexed(tmp_path / "x")
+    kept, content = _content(index_path(path)), _content(path)
+    write_records(path, RECORDS[5:])
+    assert RecordFile(path, leaves_index=True).read(0, 15) == RECORDS[5:]
+    assert _content(index_path(path)) == kept
+    assert any(f"{index_path(path)} stays, for it tells" in message for message in log.messages)
+    with open(path, "wb") as file:
+        file.write(content)
+    assert find_making(path) == {"seed": 5}
 
 
 def test_records_are_found_and_damage_is_counted_to_the_record_however_much_is_read_at_once(

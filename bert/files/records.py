@@ -214,11 +214,22 @@ def leave_index(path: str, ends: np.ndarray) -> None:
     """Writes an index of records of unknown making, so that none has to look for them again.
 
     It appears whole, whoever else does the same. Where it cannot be written, all goes on without.
+    An index that tells a making stays, for nothing else tells it: the records that it was written
+    for may come back.
 
     Args:
       path: The TFRecord file.
       ends: As in `Index`.
     """
+    there = read_index(path)
+    if there is not None and there.made_with:
+        logging.info(
+            "%s stays, for it tells how other records were made. Where these are gone for good, "
+            "delete it, and the next start need not read all of %s.",
+            index_path(path),
+            path,
+        )
+        return
     try:
         with replace_files([index_path(path)]) as (file,):
             file.write(encode_index(Index(ends, {})))
@@ -238,7 +249,7 @@ def find_making(path: str) -> Mapping[str, Any]:
 
 def has_feature(path: str, name: str) -> bool:
     """Returns whether a file begins with a record of the TFRecord format that has this feature."""
-    with open_file(path) as file:
+    with os_errors(path), open_file(path) as file:
         head = file.read(RECORD_HEADER)
         length = int.from_bytes(head[:8], "little")
         if head != record_header(length):

@@ -17,7 +17,7 @@ from bert.tasks.pretraining.corpus import kinds_of
 from bert.tasks.pretraining.instances import Drawn, InstanceTable
 from bert.tasks.pretraining.masking import Masking, generator, parse_ratios
 from bert.tasks.pretraining.pairs import Pair, Plan, draw_plans, finish_pair
-from bert.tasks.pretraining.spaced_words import find_kinds
+from bert.tasks.pretraining.spaced_words import PIECES, find_kinds
 
 _KEY_BITS = 64
 
@@ -87,6 +87,7 @@ class Draws(Masking):
     max_seq_length: int
     short_seq_prob: float
     mask_at_training: bool = False
+    words: str = PIECES
 
     @property
     def most_masks(self) -> int:

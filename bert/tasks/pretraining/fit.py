@@ -1,5 +1,6 @@
 """Whether flags, records, model and folder of a pre-training belong together."""
 
+import contextlib
 import dataclasses
 from typing import Any
 
@@ -170,11 +171,13 @@ def _open(
     seed: int | None = None,
 ) -> Batches:
     masker = made.masker(files)
-    records = Records(files, leaves_index=not is_checking())
     if masker is None:
-        _check_masked(files[0])
+        # First, for opening records leaves an index beside them.
+        for path in files:
+            _check_masked(path)
     else:
         features = plain_features(features)
+    records = Records(files, leaves_index=not is_checking())
     records.check_first(features)
     return OBJECTIVES[settings.objective].make_batches(
         records, features, batch_size, seed, shuffle_block=settings.shuffle_block, masker=masker
@@ -183,7 +186,11 @@ def _open(
 
 def _check_masked(path: str) -> None:
     """Checks that records of which nothing says how to mask them are masked."""
-    if has_feature(path, "next_sentence_labels") and not has_feature(path, MASKS[0]):
+    is_plain = False
+    # What cannot be read is told by what reads it.
+    with contextlib.suppress(OSError):
+        is_plain = has_feature(path, "next_sentence_labels") and not has_feature(path, MASKS[0])
+    if is_plain:
         raise ValueError(
             f"{path!r} has records without masks, whose index must be beside it and says how to "
             f"mask them. There is no {index_path(path)!r} that fits. Copy it there, too, or make "

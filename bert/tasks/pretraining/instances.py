@@ -21,7 +21,7 @@ from bert.files.records import encode_examples, write_records
 from bert.tasks.pretraining.corpus import ids_dtype
 from bert.tasks.pretraining.masking import GOES_ON, ITSELF, words_of
 from bert.tasks.pretraining.pairs import Pair
-from bert.tasks.pretraining.spaced_words import offset_of
+from bert.tasks.pretraining.spaced_words import find_kinds, offset_of
 
 # Instances whose records are encoded together.
 BATCH = 1024
@@ -165,6 +165,13 @@ class InstanceTable(Sequence[TrainingInstance]):
     def counts(self) -> np.ndarray:
         """Returns the counts, in the order of adding, int64 [instances, NUM_COUNTS]."""
         return self._all_rows()[:, : self.NUM_COUNTS].astype(np.int64)
+
+    def kinds(self, step: int) -> list[bytes]:
+        """Returns the kinds of all tokens of every `step`th instance, as they were added."""
+        rows = self._all_rows()[::step]
+        kinds = find_kinds(self._tokenizer)[rows[:, self._tokens]]
+        lengths = rows[:, self.LENGTH].tolist()
+        return [row[:length].tobytes() for row, length in zip(kinds, lengths, strict=True)]
 
     def _rows(self, start: int, stop: int) -> np.ndarray:
         return self._all_rows()[np.frombuffer(self._order, np.uint64)[start:stop]]

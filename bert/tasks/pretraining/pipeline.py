@@ -343,7 +343,7 @@ def _records(orders: Sequence[bytes], job: Job) -> Iterator[tuple[int, tuple[byt
     table = job.builder.build()
     if not orders:
         return
-    _count(_MADE, InstanceCounts.of(table))
+    _count(_MADE, InstanceCounts.of(table, job.draws))
     records = encode_examples(table.features(0, len(table)))
     for order, record in zip(orders, records, strict=True):
         yield part_of(_ORDER.unpack(order)[0], job.num_shards), (order, record)

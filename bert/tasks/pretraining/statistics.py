@@ -8,6 +8,19 @@ from absl import logging
 from bert.tasks.pretraining.corpus import CorpusCounts
 from bert.tasks.pretraining.draws import Draws
 from bert.tasks.pretraining.instances import InstanceTable
+from bert.tasks.pretraining.masking import generator
+from bert.tasks.pretraining.spaced_words import SPACES
+
+# Instances of a table, at most, for which masks are drawn to see how many there will be.
+_SAMPLE = 256
+
+# Why fewer tokens are masked than should be.
+_TOO_FEW = "--max_predictions_per_seq should be about --max_seq_length times that."
+_TOO_LONG = (
+    "With --words=spaces, what stands between two spaces is a word, and those of more tokens than "
+    "--max_predictions_per_seq, or than that share of a sequence, are never masked. Is the text "
+    "segmented, with spaces between its words? For text that is not, leave --words out."
+)
 
 
 def describe_corpus(counts: CorpusCounts) -> None:
@@ -60,7 +73,7 @@ class InstanceCounts:
       num_instances: All of them.
       num_random: Those with a random next segment.
       num_tokens: Without [CLS] and [SEP].
-      num_masked: Tokens.
+      num_masked: Tokens; where masks are left to training, about as many as it will mask.
       num_truncated: Instances.
       num_lost: Tokens cut off.
     """
@@ -73,10 +86,12 @@ class InstanceCounts:
     num_lost: int = 0
 
     @classmethod
-    def of(cls, instances: InstanceTable) -> "InstanceCounts":
-        """Returns those of a table."""
+    def of(cls, instances: InstanceTable, draws: Draws) -> "InstanceCounts":
+        """Returns those of a table, which was drawn so."""
         counts = instances.counts()
         sums = counts.sum(axis=0).tolist()
+        if draws.mask_at_training:
+            sums[InstanceTable.NUM_MASKED] = _estimate_masks(instances, draws)
         return cls(
             num_instances=len(counts),
             num_random=sums[InstanceTable.IS_RANDOM_NEXT],
@@ -89,6 +104,18 @@ class InstanceCounts:
     def __add__(self, other: "InstanceCounts") -> "InstanceCounts":
         pairs = zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True)
         return InstanceCounts(*(one + another for one, another in pairs))
+
+
+def _estimate_masks(instances: InstanceTable, draws: Draws) -> int:
+    """Returns about how many tokens training masks in each pass, by masks for some instances."""
+    step = -(-len(instances) // _SAMPLE) or 1
+    sample = instances.kinds(step)
+    # Which words come in their place makes no difference.
+    masks = [
+        len(draws.draw(kinds, 1, generator(draws.random_seed, number), sparing=True)[0])
+        for number, kinds in enumerate(sample)
+    ]
+    return round(sum(masks) * len(instances) / max(len(sample), 1))
 
 
 def describe_instances(counts: InstanceCounts, draws: Draws) -> None:
@@ -112,12 +139,13 @@ def describe_instances(counts: InstanceCounts, draws: Draws) -> None:
             "several sentences, a line each.",
             100 * counts.num_random / num_instances,
         )
-    if draws.most_masks and counts.num_masked < 0.8 * draws.masked_lm_prob * num_tokens:
+    if counts.num_masked < 0.8 * draws.masked_lm_prob * num_tokens:
         logging.warning(
-            "%.1f %% of the tokens are masked, where --masked_lm_prob asks for %.1f %%. "
-            "--max_predictions_per_seq should be about --max_seq_length times that.",
+            "%.1f %% of the tokens %s masked, where --masked_lm_prob asks for %.1f %%. %s",
             100 * counts.num_masked / num_tokens,
+            "will be" if draws.mask_at_training else "are",
             100 * draws.masked_lm_prob,
+            _TOO_LONG if draws.words == SPACES else _TOO_FEW,
         )
     if counts.num_lost > 0.5 * (counts.num_lost + num_tokens):
         logging.warning(

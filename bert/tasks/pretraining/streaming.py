@@ -282,7 +282,7 @@ def _finish(job: Job, part: _Unfinished) -> Piece:
     writer = RecordWriter(content)
     for record in encode_examples(table.features(0, len(table))):
         writer.write(record)
-    counts, shown = InstanceCounts.of(table), table[: part.num_shown]
+    counts, shown = InstanceCounts.of(table, job.draws), table[: part.num_shown]
     return Piece(part.shard, content.getvalue(), writer.sizes, counts, shown)
 
 
