@@ -152,6 +152,8 @@ half = $(shell awk -v minutes='$(MINUTES)' 'BEGIN { printf "%.9g", 30 * minutes 
 # Processors that cannot multiply in bfloat16 are slower with it.
 hour_precision = $(shell grep -qE 'avx512_bf16|amx_bf16' /proc/cpuinfo 2>/dev/null && echo mixed_bfloat16 || echo float32)
 
+hour_made_of = $(strip TEXT=$(TEXT) $(if $(HELD_OUT),HELD_OUT=$(HELD_OUT)))
+
 # Of a part of the text, a length and how many of it are masked at most, how often each document is cut.
 define hour_records
 	test -e '$(OUT)/$(1).$(2).tfrecord' || python create_pretraining_data.py \
@@ -188,7 +190,10 @@ endef
 pretrain-hour: $(installed)
 	@test -n '$(TEXT)' || { echo "TEXT must name text to learn from, such as TEXT='books/*.txt'." >&2; exit 1; }
 	@awk -v minutes='$(MINUTES)' 'BEGIN { exit !(minutes + 0 > 0) }' || { echo "MINUTES must be a number above 0. Received '$(MINUTES)'." >&2; exit 1; }
+	@test ! -e '$(OUT)/made_of' || test "$$(cat '$(OUT)/made_of')" = '$(hour_made_of)' || \
+	  { echo "OUT=$(OUT) must be for one text. It holds what was made of '$$(cat '$(OUT)/made_of')', not of '$(hour_made_of)'. Give another OUT, or remove it." >&2; exit 1; }
 	mkdir -p '$(OUT)'
+	@echo '$(hour_made_of)' > '$(OUT)/made_of'
 	test -e '$(OUT)/sentences.txt' || python split_sentences.py \
 	  --input_file='$(TEXT)' \
 	  --output_file='$(OUT)/sentences.txt'
@@ -202,7 +207,7 @@ else
 	test -e '$(OUT)/held_out.txt' || python split_sentences.py \
 	  --input_file='$(HELD_OUT)' \
 	  --output_file='$(OUT)/held_out.txt'
-	test -e '$(OUT)/train.txt' || ln '$(OUT)/sentences.txt' '$(OUT)/train.txt'
+	test -e '$(OUT)/train.txt' || { cp '$(OUT)/sentences.txt' '$(OUT)/train.txt.partial' && mv '$(OUT)/train.txt.partial' '$(OUT)/train.txt'; }
 endif
 	test -e '$(OUT)/vocab.txt' || python create_vocab.py \
 	  --input_file='$(OUT)/train.txt' \

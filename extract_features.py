@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from absl import logging
 
-from bert.batch.pipeline import check_machines, folder_of, key_of, make_files
+from bert.batch.pipeline import check_machines, folder_of, key_of, made_files
 from bert.batch.settings import ExtractedSettings
 from bert.command_line import flags as common_flags
 from bert.command_line.beam import BeamSettings
@@ -32,7 +32,7 @@ from bert.command_line.names import serve
 from bert.command_line.settings import OutputSettings
 from bert.command_line.shards import Shard, ShardSettings
 from bert.files import fingerprints
-from bert.files.durable import remove, replace_files
+from bert.files.durable import replace_files
 from bert.files.joining import join
 from bert.files.outputs import check_outputs
 from bert.files.paths import is_file
@@ -88,24 +88,24 @@ def run(settings: Settings) -> None:
     lines = features.Lines.of(texts, folder.load_tokenizer(), settings.max_seq_length)
     tell_gpus()
     extractor = features.make_extractor(settings, config)
+    if settings.runner:
+        _write_those_of_machines(settings, folder, lines, extractor)
+        return
     if settings.part:
         lines = lines.only(_find_span(lines, extractor, settings.part, config))
     lengths = features.survey(lines, config)
     if not lengths and not settings.part:
         raise _nothing_to_read(lines)
-    if settings.runner:
-        _write_those_of_machines(settings, folder, lines, extractor, lengths)
-    else:
-        folder.stored.assign(extractor.model.weights)
-        with replace_files([settings.output_file]) as [file]:
-            features.write(file, extractor, lines, lengths, settings, shows=True)
+    folder.stored.assign(extractor.model.weights)
+    with replace_files([settings.output_file]) as [file]:
+        features.write(file, extractor, lines, lengths, settings, shows=True)
     logging.info("Wrote features of %d lines to %s.", len(lengths), settings.output_file)
 
 
-def _find_span(
-    lines: "Lines", extractor: "Extractor", part: Shard, config: "modeling.BertConfig"
-) -> range:
-    """Returns which lines a part has: whole chunks, so that all are rounded alike.
+def _find_starts(
+    lines: "Lines", extractor: "Extractor", config: "modeling.BertConfig"
+) -> list[int]:
+    """Returns where the chunks begin within which lines are computed together, and their end.
 
     Raises:
       ValueError: where there is no line, or a pair that the model cannot take.
@@ -120,15 +120,17 @@ def _find_span(
         lengths = array.array("I", [0]) * sum(1 for _ in lines.given())
     if not lengths:
         raise _nothing_to_read(lines)
-    starts = encoding.chunk_starts(extractor, lengths)
-    chunks = part.pick(len(starts) - 1)
-    logging.info(
-        "Part %s: %d of the %d chunks of %d lines.",
-        part,
-        len(chunks),
-        len(starts) - 1,
-        len(lengths),
-    )
+    return encoding.chunk_starts(extractor, lengths)
+
+
+def _find_span(
+    lines: "Lines", extractor: "Extractor", part: Shard, config: "modeling.BertConfig"
+) -> range:
+    """Returns which lines a part has: whole chunks, so that all are rounded alike."""
+    starts = _find_starts(lines, extractor, config)
+    count = len(starts) - 1
+    chunks = part.pick(count)
+    logging.info("Part %s: %d of the %d chunks of %d lines.", part, len(chunks), count, starts[-1])
     return range(starts[chunks.start], starts[chunks.stop])
 
 
@@ -137,15 +139,10 @@ def _nothing_to_read(lines: "Lines") -> ValueError:
 
 
 def _write_those_of_machines(
-    settings: Settings,
-    folder: "ModelFolder",
-    lines: "Lines",
-    extractor: "Extractor",
-    lengths: array.array,
+    settings: Settings, folder: "ModelFolder", lines: "Lines", extractor: "Extractor"
 ) -> None:
     """Writes what a pipeline makes of the lines."""
     from bert.batch.features import FeatureWork
-    from bert.tasks import encoding
 
     asked = {f.name: getattr(settings, f.name) for f in dataclasses.fields(ExtractedSettings)}
     given = ExtractedSettings(**asked)
@@ -155,11 +152,11 @@ def _write_those_of_machines(
     made_of = fingerprints.of_whole_files(lines.files), fingerprints.of_files(model)
     asked |= dict.fromkeys(_WITHOUT_DIFFERENCE)
     parts = folder_of(settings.output_file, key_of(*made_of, given.written_format(), asked))
-    work = FeatureWork.plan(given, encoding.chunk_starts(extractor, lengths), parts)
-    paths = make_files(settings, work)
-    with replace_files([settings.output_file]) as [file]:
+    starts = _find_starts(lines, extractor, folder.config)
+    work = FeatureWork.plan(given, starts, parts)
+    with made_files(settings, work) as paths, replace_files([settings.output_file]) as [file]:
         join(paths, settings.written_format(), file)
-    remove(work.folder)
+    logging.info("Wrote features of %d lines to %s.", work.num_lines, settings.output_file)
 
 
 def check(settings: Settings, checks: Checks) -> None:
@@ -262,6 +259,7 @@ if not TYPE_CHECKING:
         globals(),
         {
             "modeling": (),
+            "tokenization": (),
             "bert.original.extraction": (
                 "InputExample",
                 "InputFeatures",

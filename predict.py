@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from absl import logging
 
 from bert.batch.answers import Answer, Answerer, Form
-from bert.batch.pipeline import check_machines, folder_of, key_of, make_files
+from bert.batch.pipeline import check_machines, folder_of, key_of, made_files
 from bert.batch.settings import AnsweredSettings
 from bert.command_line import flags as common_flags
 from bert.command_line.beam import BeamSettings
@@ -34,7 +34,6 @@ from bert.command_line.settings import OutputSettings
 from bert.command_line.shards import ShardSettings
 from bert.files import fingerprints, parquet
 from bert.files.answers import JsonLines, ParquetLines, Table, flat_names
-from bert.files.durable import remove
 from bert.files.inputs import Input, Inputs, find_names
 from bert.files.kept_lines import KeptLines, keep_lines
 from bert.files.outputs import check_outputs, open_output
@@ -181,14 +180,16 @@ def _write_those_of_machines(
     form, folder = answers.form, _folder_of_machines(settings, made_of)
     given = AnsweredSettings(**asked)
     work = AnswerWork.plan(given, form, _chunk_size(settings), num_inputs, folder)
-    found = read_back(make_files(settings, work))
     problems: list[str] = []
     # Not before all are there: until then, the folder holds what a run has left, and it alone.
-    with open_output(settings.output_file) as file, _open_lines(file, form) as lines:
+    with (
+        made_files(settings, work) as paths,
+        open_output(settings.output_file) as file,
+        _open_lines(file, form) as lines,
+    ):
         lines.write(form.header)
-        for answer in found:
+        for answer in read_back(paths):
             _put(settings, lines, answer, problems)
-    remove(folder)
     return num_inputs, problems
 
 

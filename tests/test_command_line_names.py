@@ -9,7 +9,13 @@ from bert.command_line.names import serve
 
 # Of the original's scripts; see its `import` lines and definitions.
 SERVED = {
-    "extract_features": {"modeling", "InputExample", "model_fn_builder", "_truncate_seq_pair"},
+    "extract_features": {
+        "modeling",
+        "tokenization",
+        "InputExample",
+        "model_fn_builder",
+        "_truncate_seq_pair",
+    },
     "predict": {"LoadedModel", "load"},
     "run_classifier": {"modeling", "optimization", "tokenization", "create_model", "InputExample"},
     "run_classifier_with_tfhub": {"optimization", "run_classifier", "tokenization"},

@@ -122,3 +122,11 @@ def test_an_hour_of_nothing_is_told(tmp_path, arguments, said):
     assert made.returncode != 0
     assert said in made.stderr
     assert not (tmp_path / "out").exists()
+
+
+def test_an_hour_of_one_text_is_not_taken_for_that_of_another(tmp_path):
+    (tmp_path / "made_of").write_text("TEXT=a.txt\n")
+    made = pretrain_hour("TEXT=b.txt", f"OUT={tmp_path}", run=True)
+    assert made.returncode
+    assert "It holds what was made of 'TEXT=a.txt', not of 'TEXT=b.txt'." in made.stderr
+    assert [*tmp_path.iterdir()] == [tmp_path / "made_of"]

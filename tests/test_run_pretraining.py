@@ -472,7 +472,7 @@ def test_records_without_an_index_get_one_but_by_a_check(pretraining_run, tmp_pa
     settings = pretraining_run(num_train_steps=1)
     index = Path(index_path(settings.input_file))
     with checking():
-        fit.open_evaluation(settings, {})
+        fit.open_evaluation(settings, {}, fit.find_making(settings))
     assert not index.exists()
     run_pretraining.run(settings)
     assert files_records.fits(files_records.read_index(settings.input_file), settings.input_file)

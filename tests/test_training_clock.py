@@ -211,6 +211,7 @@ def test_another_budget_is_another_training(pretraining_run, log):
     ("changes", "message"),
     [
         ({"time_budget": "60"}, "`--time_budget`: a time must be .* Received '60'"),
+        ({"time_budget": "0.00001s"}, "`--time_budget` must be at least 0.0001s. Received"),
         ({"num_train_steps": 5}, "without `--num_train_steps`.* Received '1h' and 5"),
         ({"num_warmup_steps": 0}, "without `--num_warmup_steps`.*Give `--warmup_proportion`"),
         ({"strategy": "multi_worker"}, "must be counted by one process"),

@@ -33,6 +33,7 @@ from bert.training import loop, tuning
 from bert.training.keeper import NonFiniteLossError
 from bert.training.train_log import TrainLog
 from bert.weights import checkpoint
+from bert.workers.pace import READS, RESTS, TAKES, Pace
 
 
 def make_trainer(config, *, learning_rate=0.01, steps=100, warmup=0, **kwargs):
@@ -419,6 +420,34 @@ def test_replicas_have_dropout_masks_of_their_own(tmp_path, tiny_config):
     assert np.min(np.abs(np.diff(sorted(alone)))) > 1e-4
     # As with micro-batches: both replicas see the same examples.
     assert found == pytest.approx(np.mean(np.reshape(alone, (3, 2)), axis=1).tolist(), abs=1e-5)
+
+
+def test_workers_say_where_they_are(tmp_path, tiny_config, make_batches, monkeypatch):
+    pace, seen = Pace(), []
+    monkeypatch.setattr(loop, "pace_of", lambda strategy: pace)
+    batches = make_batches(6)
+    iterate = batches.iterate
+
+    def read(*arguments):
+        for batch in iterate(*arguments):
+            seen.append(pace.mark)
+            yield batch
+
+    monkeypatch.setattr(batches, "iterate", read)
+    trainer = make_trainer(tiny_config)
+    step = trainer.start_step
+    monkeypatch.setattr(
+        trainer, "start_step", lambda *given: (seen.append(pace.mark), step(*given))[1]
+    )
+    observers = [lambda step, results: seen.append(pace.mark)]
+    train(trainer, batches, tmp_path, 2, observers=observers)
+    expected, marks = Pace(), []
+    for number in (1, 2):
+        for part in (READS, TAKES, RESTS):
+            expected.at(number, part)
+            marks.append(expected.mark)
+    assert seen == marks
+    assert pace.mark == 0
 
 
 def test_checkpoints_are_saved_at_their_steps(tmp_path, tiny_config, make_batches):

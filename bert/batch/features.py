@@ -5,7 +5,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from absl import logging
@@ -66,8 +66,24 @@ class Lines:
             yield read_line(given.texts, self.tokenizer, self.max_seq_length)
 
 
-def survey(lines: Lines, config: modeling.BertConfig) -> array.array:
-    """Returns the number of tokens of every line, and warns of what looks wrong.
+class Survey(NamedTuple):
+    """What is known of lines before they are computed.
+
+    Attributes:
+      lengths: Tokens of each.
+      num_cut: How many were too long.
+      num_unknown: Tokens that are [UNK].
+      num_empty: Lines with no token but [CLS] and [SEP].
+    """
+
+    lengths: array.array
+    num_cut: int
+    num_unknown: int
+    num_empty: int
+
+
+def measure(lines: Lines, config: modeling.BertConfig) -> Survey:
+    """Reads all lines.
 
     Raises:
       ValueError: where there is a pair that the model cannot take.
@@ -78,13 +94,22 @@ def survey(lines: Lines, config: modeling.BertConfig) -> array.array:
         if line.segment_ids[-1] >= config.type_vocab_size:
             raise ValueError(
                 "`type_vocab_size` in --bert_config_file must be at least 2 for pairs `A ||| B`. "
-                f"Received {config.type_vocab_size}, and line {number} of {lines.files} is "
-                "one."
+                f"Received {config.type_vocab_size}, and line {number} of {lines.files} is one."
             )
         lengths.append(len(line.tokens))
         num_cut += line.num_cut > 0
         num_unknown += line.tokens.count("[UNK]")
         num_empty += len(line.tokens) == 2
+    return Survey(lengths, num_cut, num_unknown, num_empty)
+
+
+def survey(lines: Lines, config: modeling.BertConfig) -> array.array:
+    """Returns the number of tokens of every line, and warns of what looks wrong.
+
+    Raises:
+      ValueError: as `measure`.
+    """
+    lengths, num_cut, num_unknown, num_empty = measure(lines, config)
     num_tokens = sum(lengths)
     logging.info("Read %d lines, %d tokens with [CLS] and [SEP].", len(lengths), num_tokens)
     if num_cut:
@@ -248,6 +273,11 @@ class FeatureWork(Work):
     def num_files(self) -> int:
         return len(self.bounds) - 1
 
+    @property
+    def num_lines(self) -> int:
+        """How many texts there are."""
+        return self.bounds[-1]
+
     def open(self) -> Any:
         return _open_once(self.settings)
 
@@ -259,9 +289,9 @@ class FeatureWork(Work):
                 yield number, given
 
     def make(self, number: int, inputs: Sequence[GivenText]) -> None:
-        extractor, lines = self.open()
+        extractor, lines, config = self.open()
         lines = dataclasses.replace(lines, given=lambda: inputs, start=self.bounds[number])
-        lengths = array.array("I", (len(line.tokens) for line in lines))
+        lengths = measure(lines, config).lengths
         with replace_files([self.path(number)]) as [file]:
             write(file, extractor, lines, lengths, self.settings)
 
@@ -271,10 +301,11 @@ def _open_texts(settings: ExtractedSettings) -> Texts:
 
 
 @functools.lru_cache(maxsize=1)
-def _open_once(settings: ExtractedSettings) -> tuple[Extractor, Lines]:
-    """Returns what computes, and the lines of all texts, the same to all who ask."""
+def _open_once(settings: ExtractedSettings) -> tuple[Extractor, Lines, modeling.BertConfig]:
+    """Returns what computes, the lines of all texts, and the model's shape, once loaded."""
     folder = ModelFolder.of(settings)
     extractor = make_extractor(settings, folder.config)
     folder.stored.assign(extractor.model.weights)
     tokenizer = folder.load_tokenizer()
-    return extractor, Lines.of(_open_texts(settings), tokenizer, settings.max_seq_length)
+    lines = Lines.of(_open_texts(settings), tokenizer, settings.max_seq_length)
+    return extractor, lines, folder.config

@@ -107,15 +107,18 @@ def check_machines(settings: Any) -> None:
     Raises:
       ValueError: naming the flag.
     """
-    check_beam(settings)
     if settings.runner and settings.shard:
         raise ValueError(
             f"`--runner` deals out the work itself, without `--shard`. Received {settings.shard!r}."
         )
+    check_beam(settings)
 
 
-def make_files(settings: BeamSettings, work: Work) -> list[str]:
-    """Returns the files of the work in their order, once all are there.
+@contextlib.contextmanager
+def made_files(settings: BeamSettings, work: Work) -> Iterator[list[str]]:
+    """Gives the files of the work in their order, once all are there; none is left behind it.
+
+    Where something fails, what is there stays for the same command.
 
     Raises:
       ValueError: where the pipeline cannot be run, or leaves some out.
@@ -127,13 +130,14 @@ def make_files(settings: BeamSettings, work: Work) -> list[str]:
         done = {number for number, path in enumerate(paths) if is_file(path)}
         if len(done) < len(paths):
             run_pipeline(settings, lambda pipeline: _build(pipeline, work, done))
-    for path in paths:
-        if not is_file(path):
-            raise ValueError(
-                f"All machines must write into the folder {work.folder!r}. {path!r} is not there "
-                "on this one: give an `--output_file` on a file system that all share."
-            )
-    return paths
+        for path in paths:
+            if not is_file(path):
+                raise ValueError(
+                    f"All machines must write into the folder {work.folder!r}. {path!r} is not "
+                    "there on this one: give an `--output_file` on a file system that all share."
+                )
+        yield paths
+        durable.remove(work.folder)
 
 
 @contextlib.contextmanager

@@ -362,7 +362,7 @@ def train(
     pace = pace_of(trainer.strategy)
     pace.at(start + 1, READS)
     end_step = _NO_LAST_STEP if num_train_steps is None else num_train_steps
-    with contextlib.closing(pace), keeper, together(trainer.strategy):
+    with keeper, contextlib.closing(pace), together(trainer.strategy):
         steps = batches.iterate(start, end_step, trainer.strategy)
         if clock:
             clock.go()

@@ -67,17 +67,17 @@ def _join() -> tuple[tf.distribute.Strategy, Meeting]:
     if found:
         os.environ["TF_CONFIG"] = cluster.tf_config()
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
-    meeting.wake = _abort
+    meeting.wake = functools.partial(_abort, pace=pace)
     return strategy, meeting
 
 
-def _abort(reason: str) -> None:
+def _abort(reason: str, pace: Pace) -> None:
     """Ends what waits for a worker that is lost.
 
     TensorFlow does so by itself, ten seconds later or more, and offers this by no public name.
     What waits for something else, as the one that is lost may, cannot be ended so.
     """
-    timer = threading.Timer(_SECONDS_TO_END, _end_what_cannot, [reason])
+    timer = threading.Timer(_SECONDS_TO_END, _end_what_cannot, [reason, pace, pace.mark])
     timer.daemon = True
     timer.start()
     try:
@@ -87,9 +87,16 @@ def _abort(reason: str) -> None:
     context.context().abort_collective_ops(tf.errors.UNAVAILABLE, reason)
 
 
-def _end_what_cannot(reason: str) -> None:
-    """Ends this process where a worker is lost and it does not come to its own end."""
-    if is_script():
+def _end_what_cannot(reason: str, pace: Pace, mark: int) -> None:
+    """Ends this process where a worker is lost and it has stood still ever since.
+
+    Args:
+      reason: What is lost.
+      pace: Its own.
+      mark: Where it was at that time.
+    """
+    # Who saves what there is may take longer.
+    if is_script() and pace.mark == mark and pace.waits():
         logging.error("%s This process does not end by itself.", reason)
         os._exit(LOST)
 

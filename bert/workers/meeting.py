@@ -290,7 +290,8 @@ class Meeting:
                 if kind == _LOST:
                     self._lose(content.decode())
                 elif kind == _BEAT:
-                    self.pace.heard(index, *_MARK.unpack(content))
+                    # One of an older version says no more than that it lives.
+                    self.pace.heard(index, *(_MARK.unpack(content) if content else (0,)))
                 else:
                     self._inbox[index].put(content)
         except TimeoutError:

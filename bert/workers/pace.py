@@ -88,6 +88,10 @@ class Pace:
         """Says where this worker is: at a step, counted from 1, in one of its parts."""
         self.mark = 3 * step + part
 
+    def waits(self) -> bool:
+        """Returns whether this worker is where the others may keep it: not at a save, say."""
+        return self.mark != _NOWHERE and self.mark % 3 != RESTS
+
     def close(self) -> None:
         """Says that it takes no more steps."""
         self.mark = _NOWHERE

@@ -18,7 +18,7 @@ from bert.tasks.pretraining.late_masking import MASKS, LateMasking
 from bert.tasks.pretraining.making import Making
 from bert.tasks.pretraining.masked_batches import plain_features
 from bert.tasks.pretraining.objectives import OBJECTIVES
-from bert.tasks.pretraining.settings import STEPS, WARMUP_PROPORTION, Settings
+from bert.tasks.pretraining.settings import SHORTEST_BUDGET, STEPS, WARMUP_PROPORTION, Settings
 from bert.training.batches import Batches, Feature, Records
 from bert.weights.checkpoint import Stored
 from bert.weights.folder import ModelFolder
@@ -40,7 +40,13 @@ def check_verbs(settings: Settings) -> None:
 
 
 def _check_budget(settings: Settings) -> None:
-    budget = duration_text(settings.seconds or 0.0)
+    seconds = settings.seconds or 0.0
+    budget = duration_text(seconds)
+    if seconds < SHORTEST_BUDGET:
+        raise ValueError(
+            f"`--time_budget` must be at least {duration_text(SHORTEST_BUDGET)}. Received "
+            f"{settings.time_budget!r}."
+        )
     remedies = {
         "num_train_steps": "Give one of them",
         "num_warmup_steps": "Give `--warmup_proportion`, a part of the time",

@@ -11,8 +11,9 @@ from bert.tasks.pretraining.goals import BERT, GOALS
 
 # What the original takes where nothing is said.
 STEPS: Mapping[str, int] = {"num_train_steps": 100000, "num_warmup_steps": 10000}
-# Of a time budget.
+# Of a time budget, and its seconds at least.
 WARMUP_PROPORTION = 0.1
+SHORTEST_BUDGET = 1e-4
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -165,6 +165,8 @@ def plan_of(settings: Settings, init: Stored | None, made: Making) -> Plan:
             settings.num_warmup_steps,
             settings.num_train_steps,
         )
+    if settings.warmup_proportion == 1.0:
+        logging.warning("The learning rate only rises with --warmup_proportion=1. 0.1 is usual.")
     data: dict[str, Any] = {"--input_file": _describe(settings)}
     if masking := fit.find_masking(settings, made):
         data["the masking of the records"] = str(masking)
