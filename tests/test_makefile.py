@@ -124,6 +124,7 @@ def test_an_hour_of_nothing_is_told(tmp_path, arguments, said):
     assert not (tmp_path / "out").exists()
 
 
+@needs_make
 def test_an_hour_of_one_text_is_not_taken_for_that_of_another(tmp_path):
     (tmp_path / "made_of").write_text("TEXT=a.txt\n")
     made = pretrain_hour("TEXT=b.txt", f"OUT={tmp_path}", run=True)
