@@ -1,3 +1,4 @@
+import itertools
 import math
 import statistics
 
@@ -9,6 +10,8 @@ from bert.paper.tables import (
     AGREES,
     DIFFERS,
     NOISE,
+    NOT_RUN,
+    NOT_THERE,
     UNKNOWN,
     Agreement,
     Cell,
@@ -22,6 +25,7 @@ from bert.paper.tables import (
     pooled_deviation,
     score_of,
 )
+from bert.paper.texts import overall
 
 ACCURACY = Column("accuracy", "accuracy")
 PERPLEXITY = Column("perplexity", "perplexity", is_better_high=False)
@@ -68,22 +72,57 @@ def test_pairs_agree_differ_or_are_within_two_standard_errors():
 
 
 def test_lower_is_better_for_perplexity_and_the_better_of_a_pair_is_named_first():
-    found = agreement([20.0, 30.0], [4.0, 3.0], column=PERPLEXITY)
+    found = agreement([20.0, 30.0], [4.0, 3.0], 1.0, column=PERPLEXITY)
     assert (found.contrary, found.worst) == (1, ("row 0", "row 1"))
-    assert agreement([30.0, 20.0], [4.0, 3.0], column=PERPLEXITY).verdict == AGREES
+    assert agreement([30.0, 20.0], [4.0, 3.0], 1.0, column=PERPLEXITY).verdict == AGREES
+    found = agreement([30.0, 20.0], [3.0, 4.0], 1.0, column=PERPLEXITY)
+    assert (found.contrary, found.worst) == (1, ("row 1", "row 0"))
 
 
 def test_what_has_not_run_and_what_the_paper_has_as_equal_or_not_at_all_is_no_pair():
-    assert agreement([80.0, None, 70.0], [1.0, 2.0, None]).verdict == UNKNOWN
+    assert agreement([80.0, None, 70.0], [1.0, 2.0, None]).verdict == NOT_RUN
     assert agreement([80.0, 90.0], [1.0, 1.0]).pairs == 0
-    assert "not two rows" in agreement([80.0], [1.0]).tell()
+    assert "not two rows" in agreement([80.0, None], [1.0, 2.0]).tell()
 
 
-def test_without_any_deviation_that_is_said():
-    found = agreement([80.0, 90.0], [1.0, 2.0])
-    assert (found.verdict, found.is_noise_known) == (AGREES, False)
-    assert "one seed each" in found.tell()
-    assert "one seed each" not in agreement([80.0, 90.0], [1.0, 2.0], deviation=1.0).tell()
+def test_rows_that_the_paper_has_less_than_half_a_point_apart_have_no_order():
+    # Of the paper's table 8.
+    found = agreement([10.0, 20.0, 90.0], [84.2, 84.3, 83.7], deviation=1.0)
+    assert (found.same, found.contrary, found.pairs) == (0, 2, 2)
+
+
+@pytest.mark.parametrize("theirs", [[None, None], [84.2, 84.3], [90.0, None]])
+def test_a_column_that_the_paper_does_not_have_is_not_one_that_has_not_run(theirs):
+    found = agreement([80.0, 90.0], theirs, deviation=1.0)
+    assert found.verdict == NOT_THERE
+    assert "The paper has no such column" in found.tell()
+    assert add([found, agreement([80.0, 90.0], [1.0, 2.0], 1.0)]).verdict == AGREES
+    assert add([found, agreement([80.0, None], [1.0, 2.0], 1.0)]).verdict == NOT_RUN
+    assert add([found]).verdict == NOT_THERE
+
+
+@pytest.mark.parametrize("deviation", [None, 0.0])
+def test_without_any_noise_to_compare_with_no_difference_counts(deviation):
+    found = agreement([80.0, 10.0, 90.0], [1.0, 2.0, 3.0], deviation)
+    assert (found.same, found.contrary, found.noise, found.unknown) == (0, 0, 0, 3)
+    assert found.verdict == UNKNOWN and found.worst is None
+    assert "3 not known" in found.tell()
+    assert "not known" not in agreement([80.0, 90.0], [1.0, 2.0], deviation=1.0).tell()
+
+
+def test_perplexities_of_one_pre_training_each_are_no_evidence():
+    rows = [("L=1", ("a",), 5.84), ("L=2", ("b",), 3.23)]
+    table = Table(
+        "table6",
+        "",
+        "",
+        (PERPLEXITY,),
+        tuple(Row(name, name, (Cell(jobs, "perplexity"),), (each,)) for name, jobs, each in rows),
+    )
+    [outcome] = look_up([table], {"a": {"perplexity": 90.0}, "b": {"perplexity": 10.0}})
+    assert outcome.total.verdict == UNKNOWN
+    told = overall([outcome])
+    assert "0 stand in the paper's order" in told and "of 1 the noise is not known" in told
 
 
 @given(st.lists(st.tuples(NUMBERS, NUMBERS), min_size=2, max_size=6), st.integers(0, 30))
@@ -92,19 +131,22 @@ def test_turning_ours_around_turns_same_into_contrary(rows, deviation):
     one = agreement(ours, theirs, deviation / 10)
     other = agreement([-each for each in ours], theirs, deviation / 10)
     assert (one.same, one.contrary, one.noise) == (other.contrary, other.same, other.noise)
+    assert one.unknown == (0 if deviation else one.pairs)
 
 
 @given(st.lists(NUMBERS, min_size=2, max_size=6, unique=True))
 def test_the_papers_own_numbers_agree_with_the_paper(values):
-    found = agreement(values, values)
+    found = agreement(values, values, 1e-9)
     assert (found.contrary, found.noise) == (0, 0)
-    assert found.same == len(values) * (len(values) - 1) // 2
+    pairs = itertools.combinations(values, 2)
+    assert found.same == sum(round(abs(one - other), 2) >= 0.5 for one, other in pairs)
 
 
 def test_agreements_add_up_and_unknown_noise_stays_unknown():
-    total = add([Agreement(1, 2, 3), Agreement(10, 0, 0, is_noise_known=False), Agreement()])
-    assert (total.same, total.contrary, total.noise, total.is_noise_known) == (11, 2, 3, False)
-    assert add([Agreement(), Agreement()]).verdict == UNKNOWN
+    total = add([Agreement(1, 2, 3), Agreement(10, 0, 0, 4), Agreement()])
+    assert (total.same, total.contrary, total.noise, total.unknown) == (11, 2, 3, 4)
+    assert total.pairs == 20
+    assert add([Agreement(), Agreement()]).verdict == NOT_RUN
 
 
 def table(key, rows):
@@ -129,5 +171,5 @@ def test_the_noise_of_a_score_is_known_from_all_tables_and_each_cell_counts_once
     assert second.agreements[0].verdict == NOISE
     assert (first.done, second.done) == ((2, 2), (2, 2))
     [alone] = look_up(tables[1:], {**scores, "a/2": {}})
-    assert alone.agreements[0].is_noise_known is False
+    assert alone.agreements[0].verdict == UNKNOWN
     assert look_up(tables, {})[0].done == (0, 2)

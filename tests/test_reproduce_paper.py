@@ -151,18 +151,26 @@ def paper_scores(prepared):
 @pytest.mark.parametrize("key", KEYS[1:])
 def test_the_papers_own_scores_agree_with_the_paper(tmp_path, key):
     prepared = prepare(tmp_path)
+    recipes = prepared.ledger.recipes
+    recipes.update({name: {**recipe, "seeds": 2} for name, recipe in recipes.items()})
+    (tmp_path / "out").mkdir()
+    prepared.ledger.save()
+    prepared = prepare(tmp_path)
     scores = {}
     for table in prepared.plan.tables:
         if table.key == key:
             part = dataclasses.replace(prepared.plan, tables=[table])
             scores = paper_scores(dataclasses.replace(prepared, plan=part))
+    # A little noise.
+    for name, found in scores.items():
+        found.update({each: found[each] + 1e-4 * name.endswith("6") for each in found})
     note(prepared, scores.get)
-    (tmp_path / "out").mkdir()
     prepared.ledger.save()
     ended = reproduce_paper.run(settings_in(tmp_path, only=key, plan=True))
     total = table_of(ended.results, key).total
     assert total.contrary == 0 and total.pairs > 0
-    assert total.verdict == "agrees"
+    # Of the sample, the paper's table 6 has perplexities alone.
+    assert total.verdict == ("not known" if key == "table6" else "agrees")
 
 
 def test_the_report_has_every_score_beside_the_papers(tmp_path):

@@ -23,7 +23,7 @@ def format_report(results: Results, figures: Sequence[str]) -> str:
         f"**{texts.overall(results.outcomes)}**",
         "",
         *_grid(
-            ["", "about", "the paper's order", "pairs: same, contrary, noise"],
+            ["", "about", "the paper's order", "pairs: same, contrary, noise, not known"],
             [_summary(outcome) for outcome in results.outcomes],
         ),
         "",
@@ -42,7 +42,8 @@ def format_report(results: Results, figures: Sequence[str]) -> str:
 def _summary(outcome: Outcome) -> list[str]:
     table, total = outcome.table, outcome.total
     link = f"[{texts.number_of(table)}](#{_anchor(texts.heading(table))})"
-    return [link, table.title, total.verdict, f"{total.same}, {total.contrary}, {total.noise}"]
+    numbers = (total.same, total.contrary, total.noise, total.unknown)
+    return [link, table.title, total.verdict, ", ".join(map(str, numbers))]
 
 
 def _anchor(heading: str) -> str:

@@ -56,14 +56,13 @@ def _summary(outcomes: Sequence[Outcome]) -> str:
     for outcome in outcomes:
         table, total, (done, count) = outcome.table, outcome.total, outcome.done
         link = f'<a href="#{table.key}">{texts.number_of(table)}</a>'
-        numbers = "".join(
-            f'<td class="number">{each}</td>' for each in (total.same, total.contrary, total.noise)
-        )
+        counts = (total.same, total.contrary, total.noise, total.unknown)
+        numbers = "".join(f'<td class="number">{each}</td>' for each in counts)
         rows.append(
             f"<tr><td>{link}</td>{_tag('td', table.title)}<td>{_badge(total.verdict)}</td>"
             f'{numbers}<td class="number">{done} of {count}</td></tr>'
         )
-    names = ("pairs the same way", "contrary", "within the noise", "scores")
+    names = ("pairs the same way", "contrary", "within the noise", "not known", "scores")
     heads = "".join(f'<th class="number">{name}</th>' for name in names)
     head = f"<thead><tr><th></th><th></th><th>the paper's order</th>{heads}</tr></thead>"
     return f'<div class="card wide"><table>{head}<tbody>{"".join(rows)}</tbody></table></div>'

@@ -8,7 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 # So many standard errors a difference must be to count.
 _STANDARD_ERRORS = 2.0
-AGREES, DIFFERS, NOISE, UNKNOWN = "agrees", "does not", "within the noise", "not run yet"
+# So far apart, in points, two rows of the paper's must be to have an order.
+_APART = 0.5
+AGREES, DIFFERS, NOISE, UNKNOWN = "agrees", "does not", "within the noise", "not known"
+NOT_RUN, NOT_THERE = "not run yet", "not in the paper"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,32 +149,38 @@ class Agreement:
       same: Pairs that differ by more than noise, as they do in the paper.
       contrary: Pairs that differ by more than noise, the other way round.
       noise: Pairs that differ by no more than that.
-      is_noise_known: Whether there is a deviation to tell.
+      unknown: Pairs of which nothing tells noise from difference.
+      in_paper: Whether the paper has an order of any rows.
       worst: The titles of the contrary pair that is furthest apart, first the better of ours.
     """
 
     same: int = 0
     contrary: int = 0
     noise: int = 0
-    is_noise_known: bool = True
+    unknown: int = 0
+    in_paper: bool = True
     worst: tuple[str, str] | None = None
 
     @property
     def pairs(self) -> int:
         """All of them."""
-        return self.same + self.contrary + self.noise
+        return self.same + self.contrary + self.noise + self.unknown
 
     @property
     def verdict(self) -> str:
         """In a word."""
         if not self.pairs:
-            return UNKNOWN
+            return NOT_RUN if self.in_paper else NOT_THERE
         if self.contrary:
             return DIFFERS
-        return AGREES if self.same else NOISE
+        if self.same:
+            return AGREES
+        return NOISE if self.noise else UNKNOWN
 
     def tell(self) -> str:
         """Returns it as a sentence."""
+        if not self.in_paper:
+            return "The paper has no such column, or no order in it."
         if not self.pairs:
             return "There are not two rows to compare yet."
         noun = "pair" if self.pairs == 1 else "pairs"
@@ -180,11 +189,11 @@ class Agreement:
             parts.append(f"{self.contrary} the other way round")
         if self.noise:
             parts.append(f"{self.noise} within the noise")
+        if self.unknown:
+            parts.append(f"{self.unknown} not known, for nothing tells noise from difference")
         text = ", ".join(parts)
         if self.worst:
             text += f" (furthest: {self.worst[0]} above {self.worst[1]})"
-        if not self.is_noise_known:
-            text += "; of one seed each, so that nothing tells noise from difference"
         return f"{text}."
 
 
@@ -197,44 +206,60 @@ def compare(
 ) -> Agreement:
     """Returns how the order of a column's rows agrees with that of the paper.
 
-    Pairs that the paper has as equal are left out.
+    Pairs that the paper has less than `_APART` apart are left out.
 
     Args:
       column: Of the scores.
       titles: Of the rows.
       ours: Their scores, None where they have not run.
       theirs: The paper's.
-      deviation: Of one seed; None where none is known.
+      deviation: Of one seed; None where none is known, and nothing can be told. Nor can it from
+        one of 0, which is that of scores which happen to be equal.
     """
-    counts = {"same": 0, "contrary": 0, "noise": 0}
+    counts = dict.fromkeys(("same", "contrary", "noise", "unknown"), 0)
     worst: tuple[float, tuple[str, str]] | None = None
-    for first, second in itertools.combinations(range(len(titles)), 2):
+    ordered = _ordered(theirs)
+    for first, second in ordered:
         one, other = ours[first], ours[second]
-        his, hers = theirs[first], theirs[second]
-        if one is None or other is None or his is None or hers is None or his == hers:
+        if one is None or other is None:
             continue
         difference = one.mean - other.mean
         error = (deviation or 0.0) * math.sqrt(1 / one.count + 1 / other.count)
-        if abs(difference) <= _STANDARD_ERRORS * error:
+        if not error:
+            counts["unknown"] += 1
+        elif abs(difference) <= _STANDARD_ERRORS * error:
             counts["noise"] += 1
-        elif (difference > 0) == (his > hers):
+        elif difference > 0:
             counts["same"] += 1
         else:
             counts["contrary"] += 1
-            is_first = (difference > 0) == column.is_better_high
-            pair = (titles[first], titles[second]) if is_first else (titles[second], titles[first])
+            # The paper has the first above the second; which is better is the column's to say.
+            pair = (titles[second], titles[first])
+            pair = pair if column.is_better_high else pair[::-1]
             worst = max(worst or (0.0, pair), (abs(difference), pair))
-    return Agreement(**counts, is_noise_known=deviation is not None, worst=worst and worst[1])
+    return Agreement(**counts, in_paper=bool(ordered), worst=worst and worst[1])
+
+
+def _ordered(theirs: Sequence[float | None]) -> list[tuple[int, int]]:
+    """Returns the pairs of rows that the paper has apart, first the one of the higher score."""
+    known = [(row, value) for row, value in enumerate(theirs) if value is not None]
+    return [
+        (first, second)
+        for (first, his), (second, hers) in itertools.permutations(known, 2)
+        # In the paper's decimals, of which there are two at most.
+        if round(his - hers, 2) >= _APART
+    ]
 
 
 def add(agreements: Iterable[Agreement]) -> Agreement:
     """Returns the pairs of several columns together."""
-    each = [agreement for agreement in agreements if agreement.pairs]
+    each = list(agreements)
     return Agreement(
         sum(one.same for one in each),
         sum(one.contrary for one in each),
         sum(one.noise for one in each),
-        all(one.is_noise_known for one in each),
+        sum(one.unknown for one in each),
+        any(one.in_paper for one in each),
     )
 
 

@@ -8,16 +8,31 @@ from bert.paper.ledger import Entry
 from bert.paper.plan import Plan
 from bert.paper.recipe import LONG, SHORT
 from bert.paper.running import Failure
-from bert.paper.tables import UNKNOWN, Agreement, Column, Outcome, Score, Table, look_up
+from bert.paper.tables import (
+    AGREES,
+    DIFFERS,
+    NOISE,
+    NOT_RUN,
+    UNKNOWN,
+    Agreement,
+    Column,
+    Outcome,
+    Score,
+    Table,
+    add,
+    look_up,
+)
 
 TITLE = "BERT's tables, re-run small"
 INTRODUCTION = (
     "The tables by which BERT's paper (Devlin et al., 2018) argues, run again from raw text by "
     "`reproduce_paper.py` with models a hundredth of the paper's size, on a ten-thousandth of its "
     "computing time or less. What can be compared is not the numbers but their order: whether "
-    "what is better there is better here. A difference counts where it is more than two standard "
-    "errors of the fine-tunings' seeds; that another seed of the pre-training would change it, "
-    "too, is not measured, for each is trained once."
+    "what is better there is better here, of rows that are half a point apart there at least. A "
+    "difference counts where it is more than two standard errors of the fine-tunings' seeds; "
+    "where each score is of one seed, as perplexities are, it is not known whether it counts. That "
+    "another seed of the pre-training, or other examples to evaluate on, would change it, too, is "
+    "not measured: each model is pre-trained once, and all are evaluated on the same examples."
 )
 PAPER = "the paper's"
 NOTHING = "–"  # noqa: RUF001
@@ -67,7 +82,7 @@ def number_of(table: Table) -> str:
 
 def cell_text(score: Score | None) -> str:
     """Returns a score, or that there is none."""
-    return str(score) if score else UNKNOWN
+    return str(score) if score else NOT_RUN
 
 
 def their_text(value: float | None) -> str:
@@ -83,16 +98,7 @@ def agreement_lines(outcome: Outcome) -> list[tuple[str, Agreement]]:
     from_title: dict[str, list[Agreement]] = {}
     for column, agreement in zip(outcome.table.columns, outcome.agreements, strict=True):
         from_title.setdefault(column.title, []).append(agreement)
-    return [(title, _over_steps(each)) for title, each in from_title.items()]
-
-
-def _over_steps(agreements: Sequence[Agreement]) -> Agreement:
-    return Agreement(
-        sum(each.same for each in agreements),
-        sum(each.contrary for each in agreements),
-        sum(each.noise for each in agreements),
-        all(each.is_noise_known for each in agreements if each.pairs),
-    )
+    return [(title, add(each)) for title, each in from_title.items()]
 
 
 def _name(column: Column) -> str:
@@ -104,11 +110,12 @@ def verdict_line(outcome: Outcome) -> str:
     """Returns a sentence on the whole table."""
     total, (done, count) = outcome.total, outcome.done
     if not total.pairs:
-        return f"{UNKNOWN.capitalize()}: {done} of {count} scores are there."
+        return f"{total.verdict.capitalize()}: {done} of {count} scores are there."
     text = {
-        "agrees": "The order of rows agrees with the paper's",
-        "does not": "The order of rows does not agree with the paper's everywhere",
-        "within the noise": "The rows differ by no more than noise",
+        AGREES: "The order of rows agrees with the paper's",
+        DIFFERS: "The order of rows does not agree with the paper's everywhere",
+        NOISE: "The rows differ by no more than noise",
+        UNKNOWN: "Whether the rows differ by more than noise is not known",
     }[total.verdict]
     told = total.tell()
     if done < count:
@@ -192,17 +199,14 @@ def facts(results: Results) -> dict[str, str]:
 def overall(outcomes: Iterable[Outcome]) -> str:
     """Returns a sentence on all tables."""
     outcomes = list(outcomes)
-    totals = [outcome.total for outcome in outcomes]
-    same = sum(each.same for each in totals)
-    contrary = sum(each.contrary for each in totals)
-    noise = sum(each.noise for each in totals)
-    pairs = same + contrary + noise
-    if not pairs:
+    total = add(outcome.total for outcome in outcomes)
+    if not total.pairs:
         return "Nothing to compare has run yet."
     done = sum(outcome.done[0] for outcome in outcomes)
     count = sum(outcome.done[1] for outcome in outcomes)
     text = (
-        f"Of {pairs} pairs of rows that can be compared, {same} stand in the paper's order, "
-        f"{contrary} the other way round, and {noise} differ by no more than noise."
+        f"Of {total.pairs} pairs of rows that can be compared, {total.same} stand in the paper's "
+        f"order, {total.contrary} the other way round, {total.noise} differ by no more than noise, "
+        f"and of {total.unknown} the noise is not known."
     )
     return text if done == count else f"{text} {done} of {count} scores are there."
