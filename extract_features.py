@@ -39,7 +39,7 @@ from bert.files.paths import is_file
 from bert.files.tables import describe_files, find_texts
 from bert.files.texts import Texts
 from bert.files.vectors import is_features
-from bert.tasks.layers import parse_layers, width
+from bert.tasks.layers import check_encoder, parse_layers, width
 
 if TYPE_CHECKING:
     import modeling
@@ -207,6 +207,7 @@ def _check_output(settings: Settings, files: Sequence[str], folder: "ModelFolder
 
 def _find_layers(settings: Settings, config: "modeling.BertConfig") -> list[int | str]:
     """Returns the layers to write, the settings checked against the model."""
+    check_encoder(config)
     layers = parse_layers(settings.written_layers(), config, flag="layers")
     limit = config.max_position_embeddings
     if not 3 <= settings.max_seq_length <= limit:

@@ -36,7 +36,7 @@ from bert.files.outputs import check_outputs, open_output
 from bert.files.tables import clean_line, describe_files, find_texts
 from bert.files.texts import Texts
 from bert.files.word_vectors import WordVectors, read_word_vectors
-from bert.tasks.layers import COMBINATIONS, parse_layers
+from bert.tasks.layers import COMBINATIONS, check_encoder, parse_layers
 
 if TYPE_CHECKING:
     from bert.tasks.neighbours import Neighbour, Space
@@ -190,7 +190,6 @@ def _describe_vectors(vectors: WordVectors) -> str:
 def _find_input(settings: Settings) -> list[str]:
     """Returns the files to look in, none where a word is looked for in the vocabulary."""
     _check_source(settings)
-    alone = settings.word is not None and settings.context is None
     if settings.context is not None and settings.word is None:
         raise ValueError(
             f"`--context` must go with the `--word` that is meant. Received {settings.context!r} "
@@ -201,12 +200,12 @@ def _find_input(settings: Settings) -> list[str]:
             "Either `--query` or `--word` must be given. Received both, "
             f"{settings.query!r} and {settings.word!r}; the sentence of a word is its `--context`."
         )
-    if alone and settings.input_file:
+    if _is_word_alone(settings) and settings.input_file:
         raise ValueError(
             "`--input_file` must go with a `--query` or a `--context`, for a word alone is looked "
             f"for in the vocabulary. Received {settings.input_file!r}."
         )
-    if alone:
+    if _is_word_alone(settings):
         return []
     if not settings.input_file:
         raise ValueError("`--input_file` must name the texts to look in. Received none.")
@@ -220,6 +219,10 @@ def _find_input(settings: Settings) -> list[str]:
             f"most for a sentence. Received {files}."
         )
     return files
+
+
+def _is_word_alone(settings: Settings) -> bool:
+    return settings.word is not None and settings.context is None
 
 
 def _check_source(settings: Settings) -> None:
@@ -243,6 +246,10 @@ def _is_archive(files: Sequence[str]) -> bool:
 
 def _check_model(settings: Settings, folder: "ModelFolder") -> None:
     folder.stored.check_fit(folder.config)
+    if folder.config.is_word_vectors and _is_word_alone(settings):
+        # Its vector is in the table, which is all that there is.
+        return
+    check_encoder(folder.config)
     parse_layers(settings.layer, folder.config, flag="layer")
     limit = folder.config.max_position_embeddings
     if not 3 <= settings.max_seq_length <= limit:

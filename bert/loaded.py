@@ -23,6 +23,7 @@ from bert.files.weight_names import SAFETENSORS_FILE, SAFETENSORS_INDEX_FILE
 from bert.kinds import KINDS, Told, find_architecture, read_task
 from bert.portable.folder import find_format
 from bert.tasks.encoding import Text, TextEncoder, as_pair, check_list, find_encoder
+from bert.tasks.layers import NO_ENCODER
 from bert.tasks.pretraining.masked_model import HEAD, Guess, MaskedModel, Score, check_sides
 from bert.tasks.pretraining.masked_model import Text as MaskedText
 from bert.tasks.pretraining.masked_model import load as load_masked_model
@@ -45,7 +46,7 @@ class Encoding:
     def _encoder(self) -> TextEncoder:
         bert = find_encoder(self.model)
         if bert is None:
-            raise ValueError("The model must have an encoder. It is one of word vectors alone.")
+            raise ValueError(NO_ENCODER)
         return TextEncoder(bert, self.tokenizer, self.batch_size)
 
     def encode(

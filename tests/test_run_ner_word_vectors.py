@@ -1,10 +1,13 @@
 """Taggers on word vectors, which have no BERT."""
 
+import json
+
 import numpy as np
 import pytest
 from test_run_ner import make_sentences, read_tags, write_task
 
 import extract_features
+import neighbours
 import predict
 import run_ner
 from bert.command_line.checks import GOOD, WRONG, Checks
@@ -131,11 +134,20 @@ def test_what_word_vectors_are_not_for_is_refused(make_settings, tmp_path):
     with pytest.raises(ValueError, match="one of word vectors alone"):
         load(out).encode(["Ada"])
     files = {"input_file": str(tmp_path / "train.txt"), "output_file": str(tmp_path / "f.npy")}
-    with pytest.raises(ValueError, match="`num_hidden_layers`"):
-        extract_features.run(extract_features.Settings(**files, init_checkpoint=out))
-    layers = "embeddings"
-    with pytest.raises(ValueError, match="`encoder_type` in its configuration is 'word_vectors'"):
-        extract_features.run(extract_features.Settings(**files, init_checkpoint=out, layers=layers))
+    for layers in ("last", "0", "embeddings"):
+        settings = extract_features.Settings(**files, init_checkpoint=out, layers=layers)
+        with pytest.raises(ValueError, match="one of word vectors alone"):
+            extract_features.run(settings)
+    sentence = neighbours.Settings(**files, init_checkpoint=out, query="Ada saw Oslo")
+    with pytest.raises(ValueError, match="one of word vectors alone"):
+        neighbours.run(sentence)
+    # A word has the vector of the table, as it has in the file.
+    found = []
+    for source in ({"init_checkpoint": out}, {"word_vectors": str(tmp_path / "vectors.txt")}):
+        path = tmp_path / f"{next(iter(source))}.jsonl"
+        neighbours.run(neighbours.Settings(**source, word="Oslo", output_file=str(path)))
+        found.append(json.loads(path.read_text()))
+    assert found[0] == found[1]
 
 
 def test_check_tells_of_the_vectors(make_settings, tmp_path):

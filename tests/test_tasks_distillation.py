@@ -313,19 +313,26 @@ def test_layers_are_learned_and_training_goes_on_where_it_stopped(world, tmp_pat
     small = {**config, "num_hidden_layers": 1, "hidden_size": 16}
     (folder / "small.json").write_text(json.dumps(small))
 
-    def train(name):
+    def train(name, **changes):
         keras.utils.set_random_seed(1)
         settings = make_settings(
             output_dir=str(tmp_path / name), bert_config_file=str(folder / "small.json"),
             do_train=True, do_eval=True, teacher=str(folder / "teacher"),
             distill_layers="1", num_train_epochs=1.0, log_every_steps=1, save_checkpoints_steps=8,
+            **changes,
         )  # fmt: skip
         run_classifier.run(settings)
         lines = (tmp_path / name / "train_log.jsonl").read_text().splitlines()
         parts = [json.loads(line)["layers"] for line in lines if '"layers"' in line]
         return Stored.open(str(tmp_path / name)).read(), parts
 
-    weights, parts = train("whole")
+    weights, parts = train("whole", do_export=True)
+    # What is exported behind a training gives no layers, either.
+    (answer,) = load(str(tmp_path / "whole")).predict(["red a b"])
+    (exported,) = load(str(tmp_path / "whole/saved_model")).predict(["red a b"])
+    assert exported["label"] == answer["label"] in ("warm", "cold")
+    assert exported["probabilities"] == pytest.approx(answer["probabilities"], abs=1e-5)
+    shutil.rmtree(tmp_path / "whole/saved_model")
     assert np.mean(parts[-4:]) < np.mean(parts[:4])
     shutil.copytree(tmp_path / "whole", tmp_path / "parts")
     for path in (tmp_path / "parts").glob("*.ckpt*"):
@@ -335,8 +342,6 @@ def test_layers_are_learned_and_training_goes_on_where_it_stopped(world, tmp_pat
     assert weights.keys() == again.keys() >= {"distillation_0/kernel"}
     for name, values in weights.items():
         np.testing.assert_array_equal(values, again[name])
-    (answer,) = load(str(tmp_path / "whole")).predict(["red a b"])
-    assert answer["label"] in ("warm", "cold")
 
 
 def test_several_students_load_their_teacher_once(world):
@@ -383,6 +388,24 @@ def test_a_tagger_learns_what_its_tags_do_not_tell(tagging, log):
     keras.utils.set_random_seed(1)
     assert run_ner.run(settings)["f1"] > 0.95
     assert "Read 64 sentences that the teacher tags." in log.messages
+
+
+def test_a_tagger_that_has_learned_layers_is_used_without_them(tagging):
+    folder, make_settings = tagging
+    settings = make_settings(
+        do_train=True, teacher=str(folder / "teacher"), distill_layers="uniform"
+    )
+    config = modeling.BertConfig.from_json_file(settings.bert_config_file)
+    tokenizer = FullTokenizer(settings.vocab_file, do_lower_case=False)
+    task = run_ner.open_task(settings, config, tokenizer)
+    model = task.make_model("float32")
+    spread(model)
+    whole = task.whole_model(model)
+    batch = batch_of(config, [[1, 1, 1, 0]])
+    inputs = {name: batch[name] for name in modeling.encoder_inputs()}
+    outputs = whole(inputs, training=False)
+    assert {*model.output} > {"logits"} == {*whole(inputs, training=True)}
+    np.testing.assert_array_equal(outputs["logits"], model(inputs, training=False)["logits"])
 
 
 def test_words_have_the_teachers_logits_whatever_windows_they_stand_in():

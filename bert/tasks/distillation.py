@@ -101,6 +101,15 @@ class _Student(keras.Model):
         return {name: outputs[name] for name in names}
 
 
+def without_layers(model: keras.Model) -> keras.Model:
+    """Returns a student as it answers once it is trained, with its weights: with logits alone.
+
+    Args:
+      model: As `Layers.extend` makes it.
+    """
+    return keras.Model(model.input, {"logits": model.output["logits"]}, name=model.name)
+
+
 def open_layers(
     text: str, weight: float, teacher: modeling.BertModel, config: modeling.BertConfig
 ) -> Layers:

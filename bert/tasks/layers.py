@@ -23,6 +23,11 @@ _LAYERS_NEEDED = {"embeddings": 0, "second_to_last": 2, "sum_last_four": 4, "con
 WEIGHTED = "weighted"
 FEATURE_LAYERS = (*COMBINATIONS, WEIGHTED)
 
+NO_ENCODER = (
+    "The model must have an encoder. It is one of word vectors alone, from `run_ner.py "
+    "--word_vectors`: that script and predict.py take such a model."
+)
+
 
 def _concatenate(layers: Sequence[Tensor]) -> Tensor:
     from keras import ops  # noqa: PLC0415
@@ -76,6 +81,16 @@ def check_layers(name: str, config: "modeling.BertConfig", *, flag: str = "featu
     """
     if name != WEIGHTED:
         parse_layers(name, config, flag=flag)
+
+
+def check_encoder(config: "modeling.BertConfig") -> None:
+    """Checks that a model has an encoder, which word vectors have not.
+
+    Raises:
+      ValueError: where it has none.
+    """
+    if config.is_word_vectors:
+        raise ValueError(NO_ENCODER)
 
 
 def combine(encoded: Mapping[str, Any], layer: int | str) -> Tensor:

@@ -22,6 +22,7 @@ from bert.tasks.classification.examples import DataSet, InputExample
 from bert.tasks.classification.report import make_sections
 from bert.tasks.classification.saved_model import export_classifier
 from bert.tasks.classification.teacher import Teacher
+from bert.tasks.distillation import without_layers
 from bert.tasks.heads import classification_objective, classifier_model
 from bert.training.batches import Feature, encoder_features
 from bert.training.bilstm import bilstm_fields, stored_bilstm
@@ -213,7 +214,7 @@ class Classification:
         return layers.extend(model) if layers else model
 
     def whole_model(self, model: keras.Model) -> keras.Model:
-        return model
+        return without_layers(model) if self.teacher and self.teacher.layers else model
 
     def objective(self, inputs: Inputs) -> Objective:
         weights = None

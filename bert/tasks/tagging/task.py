@@ -18,6 +18,7 @@ from bert.files.manifest import claim
 from bert.files.outputs import make_folder
 from bert.files.split import split_fields
 from bert.reports.sections import Section
+from bert.tasks.distillation import without_layers
 from bert.tasks.features import FeatureTagger
 from bert.tasks.heads import tagging_model, tagging_objective
 from bert.tasks.tagging import entities as tagging_entities
@@ -230,7 +231,7 @@ class Tagging:
         return layers.extend(model) if layers else model
 
     def whole_model(self, model: keras.Model) -> keras.Model:
-        return model
+        return without_layers(model) if self.teacher and self.teacher.layers else model
 
     def objective(self, inputs: Inputs) -> Objective:
         parts = tagging_objective(self.teacher.blend() if self.teacher else None)
