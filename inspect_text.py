@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING
 from absl import flags, logging
 
 from bert.command_line import flags as common_flags
-from bert.command_line.checks import Checks, start
+from bert.command_line.checks import UNCHECKED, Checks, start
 from bert.command_line.console import run_script
 from bert.command_line.flags import REQUIRED, flag
 from bert.command_line.settings import OutputSettings
 from bert.files.outputs import check_outputs
+from bert.files.tables import decode_line
 from bert.weights.told import AskedSettings
 
 if TYPE_CHECKING:
@@ -81,9 +82,9 @@ def run(settings: Settings, texts: Sequence[str]) -> "Inspection":
 
     text = _find_text(texts)
     _check_output(settings)
+    text = _read_input() if text is None else text
     tell_gpus()
     model = _open(settings)
-    text = sys.stdin.read().strip() if text is None else text
     inspection = look(model, _read(settings, text, model), settings.top_k)
     encoding = sys.stdout.encoding or "utf-8"
     print(format_inspection(inspection).encode(encoding, "backslashreplace").decode(encoding))
@@ -99,7 +100,11 @@ def check(settings: Settings, checks: Checks, texts: Sequence[str] = ()) -> None
     output = settings.output_file
     checks("output file", _check_output, settings, tells=lambda _: output or "none")
     model = checks("model", _open, settings, tells=lambda _: settings.model_dir)
-    if text is not None:
+    if text is None:
+        second = settings.text_b or "none"
+        checks("second text", _check_second, settings, model, tells=lambda _: second)
+        checks.add(UNCHECKED, "tokens", "not counted, for standard input is left to the run")
+    else:
         checks("tokens", _read, settings, text, model, tells=lambda each: str(len(each.tokens)))
 
 
@@ -112,6 +117,15 @@ def _find_text(texts: Sequence[str]) -> str | None:
     return texts[0] if texts else None
 
 
+def _read_input() -> str:
+    """Returns the text that is on standard input."""
+    lines = enumerate(sys.stdin.buffer, start=1)
+    text = "\n".join(decode_line("standard input", *each) for each in lines).strip()
+    if not text:
+        raise ValueError("There must be a text, in quotes or on standard input, which is empty.")
+    return text
+
+
 def _check_output(settings: Settings) -> None:
     if settings.output_file:
         check_outputs([settings.output_file], [], "output_file", settings.may_replace)
@@ -122,6 +136,12 @@ def _open(settings: Settings) -> "LoadedModel | PretrainedModel":
     from bert.inspection.look import open_inspected
 
     return open_inspected(settings.model_dir, settings.precision, **settings.given)
+
+
+def _check_second(settings: Settings, model: "LoadedModel | PretrainedModel") -> None:
+    from bert.inspection.look import check_second
+
+    check_second(model, settings.text_b or "")
 
 
 def _read(settings: Settings, text: str, model: "LoadedModel | PretrainedModel") -> "Reading":

@@ -173,6 +173,10 @@ def test_the_configuration_says_it_and_nothing_of_a_transformer(still_config, co
         huggingface_files.from_bert(config.to_dict(), "BertModel")
     with pytest.raises(ValueError, match="`attention_probs` must be asked of Transformers alone"):
         modeling.BertModel(config)(rows(3), attention_probs=True)
+    with pytest.raises(ValueError, match="`attention_probs` must be asked of Transformers alone"):
+        modeling.BertModel(config).compute_output_spec(
+            modeling.encoder_inputs(), attention_probs=True
+        )
 
 
 def test_variables_are_counted_as_they_are(config):

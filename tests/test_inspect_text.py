@@ -6,8 +6,14 @@ import shutil
 import pytest
 from conftest import GOLDEN
 from forks import fork_python
+from served_models import save_model
+from test_run_ner import write_task
+from test_run_ner_word_vectors import write_vectors
 
 import inspect_text
+import run_ner
+import run_pretraining
+from bert.command_line.checks import UNCHECKED, WRONG, Checks, checking
 
 TEXT = "the Old [MASK] told"
 
@@ -21,6 +27,18 @@ def settings(tmp_path):
         )
 
     return make
+
+
+def piped(text):
+    return io.TextIOWrapper(io.BytesIO(text))
+
+
+def check(settings, texts):
+    """Returns what `--check` shows, mark and text by the name of a line."""
+    checks = Checks()
+    with checking():
+        inspect_text.check(settings, checks, texts)
+    return {line.name: (line.mark, line.text) for line in checks.lines}
 
 
 def content_of(path):
@@ -43,10 +61,84 @@ def test_it_is_printed_and_written(settings, tmp_path, capsys):
 
 def test_without_a_page_nothing_is_written(settings, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.stdin", io.StringIO(f"{TEXT}\n"))
+    monkeypatch.setattr("sys.stdin", piped(f"\ufeff{TEXT}\r\n\n".encode()))
     inspection = inspect_text.run(settings(output_file=""), [])
     assert inspection.reading.texts == (TEXT, "")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_wrong_standard_input_is_told_before_a_model_is_opened(settings, tmp_path, monkeypatch):
+    nowhere = settings(model_dir=str(tmp_path / "nowhere"))
+    monkeypatch.setattr("sys.stdin", piped("the first\nthe caf\u00e9".encode("latin-1")))
+    with pytest.raises(ValueError, match=r"^standard input:2: text must be UTF-8.*caf\\xe9"):
+        inspect_text.run(nowhere, [])
+    monkeypatch.setattr("sys.stdin", piped(b" \n\n"))
+    with pytest.raises(ValueError, match=r"There must be a text, .*standard input, which is empty"):
+        inspect_text.run(nowhere, [])
+    monkeypatch.setattr("sys.stdin", piped(b"the"))
+    with pytest.raises(ValueError, match="`--model_dir`"):
+        inspect_text.run(nowhere, [])
+
+
+def test_a_second_text_too_many_is_shown_by_check_wherever_the_first_is(settings, tmp_path):
+    folder = save_model("labels", tmp_path / "model")
+    message = "`--text_b` must not be given for a model that takes one text. Received 'b'."
+    values = {"model_dir": folder, "do_lower_case": None}
+    for texts, name in ((["a"], "tokens"), ([], "second text")):
+        lines = check(settings(**values, text_b="b"), texts)
+        assert (WRONG, message) == lines[name]
+        assert [mark for mark, _ in lines.values()].count(WRONG) == 1
+        good = check(settings(**values), texts)
+        assert WRONG not in [mark for mark, _ in good.values()]
+    assert good["tokens"] == (UNCHECKED, "not counted, for standard input is left to the run")
+    with pytest.raises(ValueError, match=re.escape(message)):
+        inspect_text.run(settings(**values, text_b="b"), ["a"])
+
+
+def test_a_model_of_lstms_shows_its_pieces_and_says_what_it_lacks(
+    pretraining_run, settings, tmp_path, capsys
+):
+    run_pretraining.run(pretraining_run(objective="bilstm_lm", num_train_steps=1))
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "##s", *map(str, range(99))]
+    output = tmp_path / "output"
+    size = json.loads((output / "bert_config.json").read_text())["vocab_size"]
+    (output / "vocab.txt").write_text("".join(f"{word}\n" for word in words[:size]))
+    capsys.readouterr()
+    lstms = settings(model_dir=str(output))
+    assert WRONG not in [mark for mark, _ in check(lstms, ["thes"]).values()]
+    inspection = inspect_text.run(lstms, ["thes"])
+    assert inspection.reading.tokens == ["[CLS]", "the", "##s", "[SEP]"]
+    assert inspection.attention.shape == (0, 0, 4, 4) and inspection.masks == {}
+    notes = [
+        "The model has no attention: its layers are LSTMs.",
+        "The model reads each side of a token by itself: it fills no [MASK].",
+    ]
+    assert inspection.notes == notes
+    assert "\n".join(notes) in capsys.readouterr().out
+    page = content_of(tmp_path / "page.html")
+    assert page["notes"] == notes and page["attention"] == [] and "heads" not in page["facts"]
+    assert page["tokens"] == inspection.reading.tokens
+
+
+def test_a_tagger_on_word_vectors_is_told_to_have_no_encoder(settings, tmp_path):
+    write_task(tmp_path)
+    run_ner.run(
+        run_ner.Settings(
+            data_dir=str(tmp_path),
+            output_dir=str(tmp_path / "tagger"),
+            do_train=True,
+            feature_based=True,
+            word_vectors=write_vectors(tmp_path / "vectors.txt"),
+            lstm_size=2,
+            max_seq_length=32,
+            num_train_epochs=1.0,
+        )
+    )
+    tagger = settings(model_dir=str(tmp_path / "tagger"), do_lower_case=None)
+    with pytest.raises(ValueError, match=r"`--model_dir` must hold an encoder.*word vectors alone"):
+        inspect_text.run(tagger, ["Ada saw Bo ."])
+    mark, message = check(tagger, ["Ada saw Bo ."])["model"]
+    assert mark == WRONG and "word vectors alone" in message
 
 
 def test_an_older_page_goes_and_what_is_mine_stays(settings, tmp_path):

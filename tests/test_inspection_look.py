@@ -193,13 +193,27 @@ def test_what_cannot_be_looked_into_is_an_error(pretrained, tmp_path, monkeypatc
     with pytest.raises(ValueError, match="at most 16 tokens"):
         read(model, ("a " * 15, ""))
     with pytest.raises(ValueError, match=r"`--text_b` must not be given.*Received 'b'"):
-        look(model, read(model, ("a", "b")))
+        read(model, ("a", "b"))
     monkeypatch.setattr(looking, "MAX_WEIGHTS", 4 * 10**2)
     with pytest.raises(ValueError, match=r"at most 10 tokens.*400 weights of attention in 4 heads"):
         read(pretrained, ("the " * 9, ""))
+    # LSTMs have no such weights.
+    lstms = open_inspected(save_encoder(tmp_path / "lstms", encoder_type="bilstm"))
+    assert len(read(lstms, ("a " * 28, "")).tokens) == 30
+    with pytest.raises(ValueError, match=r"at most 32 tokens.*`max_position_embeddings`"):
+        read(lstms, ("a " * 31, ""))
     (tmp_path / "saved_model.pb").write_bytes(b"")
     with pytest.raises(ValueError, match=r"`--model_dir` must hold the weights.*a SavedModel"):
         open_inspected(str(tmp_path))
+
+
+def test_a_length_that_the_model_lacks_is_that_of_the_flag(tmp_path):
+    folder = save_model("labels", tmp_path / "model")
+    message = r"^`--max_seq_length` must be at most 32, the `max_position_embeddings`.*Received 33"
+    with pytest.raises(ValueError, match=message):
+        open_inspected(folder, max_seq_length=33)
+    model = open_inspected(folder, max_seq_length=32)
+    assert len(read(model, ("a " * 30, "")).tokens) == 32
 
 
 def test_it_is_told_in_lines(inspection):

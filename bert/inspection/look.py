@@ -5,7 +5,7 @@ Dimension key as in `modeling.py`.
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ import modeling
 import tokenization
 from bert.exported import ExportedModel, is_export
 from bert.inspection.words import Word, read_words
-from bert.loaded import LoadedModel, PretrainedModel, open_model
+from bert.loaded import LoadedModel, PretrainedModel, find_folder, open_model
 from bert.tasks.encoding import find_encoder
 from bert.tasks.pretraining.masked_model import MASK, Guess, MaskedModel
 from bert.weights.variables import require_segments
@@ -77,16 +77,35 @@ def open_inspected(
     """Returns the model of a folder, pre-trained or fine-tuned, as `bert.load` does.
 
     Raises:
-      ValueError: where it is not there, or is a graph that nobody can look into.
+      ValueError: where it is not there, has no encoder, or is a graph that nobody can look into.
     """
     if is_export(model_dir):
         raise ValueError(
             f"`--model_dir` must hold the weights of a model to look into. Received {model_dir!r}, "
             "a SavedModel; give the folder that it was exported from."
         )
+    _check_told_length(model_dir, told)
     model = open_model(model_dir, "model_dir", precision=precision, **told)
     assert not isinstance(model, ExportedModel), "These are refused above."
+    if find_encoder(model.model) is None:
+        raise ValueError(
+            f"`--model_dir` must hold an encoder to look into. Received {model_dir!r}, a model of "
+            "word vectors alone."
+        )
     return model
+
+
+def _check_told_length(model_dir: str, told: Mapping[str, Any]) -> None:
+    length = told.get("max_seq_length")
+    if length is None:
+        return
+    given = {name: told.get(name) for name in ("bert_config_file", "vocab_file", "do_lower_case")}
+    limit = find_folder(model_dir, "model_dir", **given).config.max_position_embeddings
+    if length > limit:
+        raise ValueError(
+            f"`--max_seq_length` must be at most {limit}, the `max_position_embeddings` of the "
+            f"model. Received {length}."
+        )
 
 
 def read(
@@ -106,10 +125,9 @@ def read(
     config, tokenizer = _encoder(model).config, model.tokenizer
     kept = MASK if _masked(model) else ""
     first, second = (read_words(text, tokenizer, kept) for text in texts)
+    check_second(model, texts[1])
     if not _pieces(first) or (texts[1] and not _pieces(second)):
         raise ValueError(f"The text must have at least one token. Received {list(texts)!r}.")
-    if second:
-        require_segments(config, "`--text_b`")
     length = len(_pieces([*first, *second])) + (3 if second else 2)
     if isinstance(model, LoadedModel):
         max_seq_length = model.task.stored()["max_seq_length"]
@@ -122,9 +140,23 @@ def read(
     return Reading(texts, words, tokens, input_ids, segment_ids, unknown)
 
 
+def check_second(model: LoadedModel | PretrainedModel, text: str) -> None:
+    """Checks that a model takes a second text, where there is one.
+
+    Raises:
+      ValueError: where it is fine-tuned for one text, or tells no segments apart.
+    """
+    if text:
+        require_segments(_encoder(model).config, "`--text_b`")
+    if text and isinstance(model, LoadedModel) and len(model.fields) == 1:
+        raise ValueError(
+            f"`--text_b` must not be given for a model that takes one text. Received {text!r}."
+        )
+
+
 def _encoder(model: LoadedModel | PretrainedModel) -> modeling.BertModel:
     bert = find_encoder(model.model)
-    assert bert is not None, "Every model here has an encoder."
+    assert bert is not None, "`open_inspected` refuses what has none."
     return bert
 
 
@@ -137,14 +169,17 @@ def _pieces(words: Sequence[Word]) -> list[str]:
 
 
 def _check_length(length: int, config: modeling.BertConfig, max_seq_length: int | None) -> None:
-    heads = config.num_hidden_layers * config.num_attention_heads
-    shown = math.isqrt(MAX_WEIGHTS // heads)
     limits = {
-        shown: f"which makes {MAX_WEIGHTS:,} weights of attention in {heads} heads, all that a "
-        "page holds",
         config.max_position_embeddings: "`max_position_embeddings` of the model",
         max_seq_length or length: "`max_seq_length`",
     }
+    if not config.is_bilstm:
+        heads = config.num_hidden_layers * config.num_attention_heads
+        limits.setdefault(
+            math.isqrt(MAX_WEIGHTS // heads),
+            f"which makes {MAX_WEIGHTS:,} weights of attention in {heads} heads, all that a page "
+            "holds",
+        )
     limit = min(limits)
     if length > limit:
         raise ValueError(
@@ -160,14 +195,11 @@ def look(model: LoadedModel | PretrainedModel, reading: Reading, top_k: int = 5)
       model: The model.
       reading: The text, as `read` gives it.
       top_k: Guesses for each [MASK].
-
-    Raises:
-      ValueError: where a fine-tuned model takes no second text, and there is one.
     """
     bert, masked, notes = _encoder(model), _masked(model), list[str]()
     attention = attend(bert, reading)
     if not attention.size:
-        notes.append("The model has no attention: its layers are no Transformer's.")
+        notes.append("The model has no attention: its layers are LSTMs.")
     masks: dict[int, list[list[Guess]]] = {}
     is_next = answer = None
     if isinstance(model, LoadedModel):
@@ -190,15 +222,17 @@ def look(model: LoadedModel | PretrainedModel, reading: Reading, top_k: int = 5)
 
 def attend(bert: modeling.BertModel, reading: Reading) -> np.ndarray:
     """Returns the attention of all layers and heads, as `Inspection` has it."""
+    if bert.config.is_bilstm:
+        return np.zeros((0, 0, *[len(reading.tokens)] * 2), np.float32)
     ids = np.array([reading.input_ids], np.int32)
     inputs = {"input_ids": ids, "segment_ids": np.array([reading.segment_ids], np.int32)}
     layers = bert(inputs, attention_probs=True)["attention_probs"]
-    if not layers:
-        return np.zeros((0, 0, *[len(reading.tokens)] * 2), np.float32)
     return np.stack([np.asarray(each[0], np.float32) for each in layers])
 
 
 def _why_no_masks(config: modeling.BertConfig) -> str:
+    if config.is_bilstm:
+        return f"The model reads each side of a token by itself: it fills no {MASK}."
     if config.is_decoder:
         return f"The model reads from left to right: it fills no {MASK}."
     return f"The model has no masked-LM head, cls/predictions: it fills no {MASK}."
@@ -208,10 +242,6 @@ def _answer(model: LoadedModel, texts: tuple[str, str], notes: list[str]) -> dic
     if model.task.kind == "multiple_choice":
         notes.append("The model chooses among several endings; here is what it makes of one.")
         return None
-    if len(model.fields) == 1 and texts[1]:
-        raise ValueError(
-            f"`--text_b` must not be given for a model that takes one text. Received {texts[1]!r}."
-        )
     if len(model.fields) == 2 and not texts[1]:
         notes.append(f"The model answers where `--text_b` gives it the {model.fields[1]}, too.")
         return None
@@ -226,7 +256,7 @@ def _describe(
     return {
         "model": kind.replace("_", " "),
         "layers": config.num_hidden_layers,
-        "heads": config.num_attention_heads,
+        **({} if config.is_bilstm else {"heads": config.num_attention_heads}),
         "width": config.hidden_size,
         "vocabulary": config.vocab_size,
         "uncased": "yes" if model.tokenizer.basic_tokenizer.do_lower_case else "no",
