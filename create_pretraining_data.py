@@ -58,6 +58,8 @@ create_float_feature = original_instances.create_float_feature
 
 # Names of outputs that are all told.
 _MOST_TOLD = 8
+# Flags whose values a check tells.
+_TOLD = (*RANGES, "do_whole_word_mask", "words", "mask_ratios", "mask_at_training")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -95,7 +97,7 @@ class Settings(VocabularySettings, OutputSettings, BeamSettings):
     max_predictions_per_seq: int = flag(
         20,
         "Masked tokens per sequence at most, about max_seq_length * masked_lm_prob; the same for "
-        "the data and for training.",
+        "the data and for training, which alone masks with --mask_at_training.",
         low=1,
     )
     do_whole_word_mask: bool = flag(
@@ -250,6 +252,12 @@ def _check_flags(settings: Settings) -> None:
             "`--words` says what whole words are, and must go with `--do_whole_word_mask`. "
             f"Received {settings.words!r} without it."
         )
+    if settings.mask_at_training and settings.dupe_factor > 1:
+        logging.info(
+            "--dupe_factor=%d makes records of each document so many times, with other pairs. "
+            "Since --mask_at_training draws other masks in every pass, --dupe_factor=1 is enough.",
+            settings.dupe_factor,
+        )
 
 
 def create_instances_from_document(  # noqa: PLR0913, PLR0917
@@ -403,7 +411,7 @@ def _run_pipeline(
 
 def check(settings: Settings, checks: Checks) -> None:
     """Checks what `run` needs."""
-    told = ", ".join(f"--{name}={getattr(settings, name)}" for name in (*RANGES, "mask_ratios"))
+    told = ", ".join(f"--{name}={getattr(settings, name)}" for name in _TOLD)
     checks("flags", _check_flags, settings, tells=lambda _: told)
     checks("runner", check_beam, settings, tells=lambda _: settings.runner or "none")
     checks("memory", streaming.find_memory, settings, tells=_tell_memory)

@@ -12,6 +12,7 @@ import test_pretraining_making
 from test_create_pretraining_data import read_records
 from test_pretraining_making import WORDS
 
+import create_pretraining_data
 import run_pretraining
 from bert.command_line.checks import start
 from bert.files.paths import index_path
@@ -234,6 +235,38 @@ def test_plain_records_are_refused_where_nothing_says_how_to_mask_them(make, tra
     assert not Path(index_path(path)).exists()
 
 
+def test_every_file_is_asked_for_its_masks(make, train):
+    masked, plain = make("masked", streaming=True), make("plain", **PLAIN)
+    for path in (masked, plain):
+        Path(index_path(path)).unlink()
+    with pytest.raises(ValueError, match=r"plain\.tfrecord' has records without masks"):
+        train(f"{masked},{plain}", max_seq_length=12)
+    assert not Path(index_path(masked)).exists()
+
+
+def test_a_run_says_how_it_masks_and_where_held_out_files_are_of_several_seeds(
+    make, open_batches, log
+):
+    path, held_out = make(**PLAIN), make("held_out", **PLAIN, random_seed=3)
+    open_batches(path)
+    told = "15 % of the tokens, 3 at most, single tokens, 80 % as [MASK]"
+    assert any(
+        message.startswith(
+            f"Masks of --input_file are drawn as it is read, others in each pass: {told}"
+        )
+        for message in log.messages
+    )
+    log.clear()
+    open_batches(path, evaluates=True, eval_input_file=held_out)
+    assert any(f"with the --random_seed=3 of their making: {told}" in each for each in log.messages)
+    assert not any(record.levelname == "WARNING" for record in log.records)
+    open_batches(path, evaluates=True, eval_input_file=f"{held_out},{path}")
+    [warned] = [each.getMessage() for each in log.records if each.levelname == "WARNING"]
+    assert (
+        "some were made with --random_seed=3 and others with 12345. All are masked with 3" in warned
+    )
+
+
 def test_a_run_that_is_refused_leaves_how_to_mask_for_the_right_records(make, train, tmp_path):
     path, other = make(**PLAIN), make("other", **PLAIN, random_seed=4, short_seq_prob=1.0)
     right = Path(path).read_bytes()
@@ -255,12 +288,12 @@ def test_a_run_that_is_refused_leaves_how_to_mask_for_the_right_records(make, tr
     ],
 )
 def test_files_read_together_are_masked_alike(make, changes, message):
-    one, same = make(**PLAIN), make("same", **PLAIN, random_seed=3)
+    one, same = make(**PLAIN), make("same", **PLAIN, random_seed=3, mask_ratios="80.0,1e1,10")
     other = make("other", **{**PLAIN, **changes})
     made = making.read([one, same, other])
     masking = made.masking([one, same])
-    assert masking == make_masking(masked_lm_prob=0.15, max_predictions_per_seq=3)
-    assert masking.random_seed == 12345
+    expected = {"masked_lm_prob": 0.15, "max_predictions_per_seq": 3, "random_seed": 12345}
+    assert masking == make_masking(**expected)
     with pytest.raises(ValueError, match=message):
         made.masking([one, same, other])
 
@@ -285,6 +318,24 @@ def test_a_check_tells_that_records_are_masked_as_they_are_read(
     shown = capsys.readouterr().out
     assert "masked as they are read: 15 % of the tokens, 3 at most, single tokens" in shown
     assert "✗" not in shown
+
+
+def test_a_check_before_making_tells_what_will_be_masked_and_when(tmp_path, make, capsys, log):
+    values = {"output_file": str(tmp_path / "other.tfrecord"), "check": True}
+    how = {"do_whole_word_mask": True, "words": "spaces", "mask_at_training": True}
+    make(mask_at_training=True, dupe_factor=1)
+    assert not any("is enough" in message for message in log.messages)
+    for name in ("input_file", "vocab_file"):
+        values[name] = str(tmp_path / {"input_file": "text.txt", "vocab_file": "vocab.txt"}[name])
+    settings = create_pretraining_data.Settings(do_lower_case=False, **values, **how)
+    start(settings, create_pretraining_data.run, create_pretraining_data.check)
+    shown = capsys.readouterr().out
+    assert all(f"--{name}={value}" in shown for name, value in how.items())
+    make(mask_at_training=True)
+    assert any(
+        message.startswith("--dupe_factor=10 makes") and message.endswith("=1 is enough.")
+        for message in log.messages
+    )
 
 
 def test_what_is_made_says_that_nothing_is_masked_yet(make, log):

@@ -183,11 +183,38 @@ def _open(
             _check_masked(path)
     else:
         features = plain_features(features)
+        seeds = {made.late[path].random_seed for path in files}
+        _tell_masks(masker.masking, seeds, is_training=seed is not None)
     records = Records(files, leaves_index=not is_checking())
     records.check_first(features)
     return OBJECTIVES[settings.objective].make_batches(
         records, features, batch_size, seed, shuffle_block=settings.shuffle_block, masker=masker
     )
+
+
+def _tell_masks(masking: LateMasking, seeds: set[int], *, is_training: bool) -> None:
+    """Logs how records without masks are masked, and warns where their seeds differ."""
+    if is_training:
+        logging.info(
+            "Masks of --input_file are drawn as it is read, others in each pass: %s.", masking
+        )
+        return
+    seed = masking.random_seed
+    logging.info(
+        "Masks of held-out records are drawn as they are read, with the --random_seed=%d of their "
+        "making: %s.",
+        seed,
+        masking,
+    )
+    if others := sorted(seeds - {seed}):
+        logging.warning(
+            "Of the held-out files, some were made with --random_seed=%d and others with %s. All "
+            "are masked with %d, that of the first: their masks are others than where each file is "
+            "read alone.",
+            seed,
+            ", ".join(map(str, others)),
+            seed,
+        )
 
 
 def _check_masked(path: str) -> None:

@@ -35,7 +35,7 @@ class LateMasking(Masking):
       words: What is a word, where whole ones are masked.
     """
 
-    random_seed: int = dataclasses.field(compare=False)
+    random_seed: int
     words: str = PIECES
 
     @property

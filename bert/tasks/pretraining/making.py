@@ -114,7 +114,8 @@ class Making:
                     f"none. {late[0]!r} was; nothing in {index_path(path)!r} says so of {path!r}. "
                     "Read them in separate runs, or make one of them again."
                 )
-            if self.late[path] != masking:
+            # As they are told, whatever was typed, and with whichever seed.
+            if str(self.late[path]) != str(masking):
                 raise ValueError(
                     "Records that are read together must be made to be masked alike. "
                     f"{late[0]!r} is for {masking}; {path!r} is for {self.late[path]}. Make one of "
