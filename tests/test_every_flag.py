@@ -606,7 +606,7 @@ def write_sentences(folder: Path) -> None:
     for part in ("train", "dev", "test"):
         (folder / f"{part}.txt").write_text("Anna B-PER\nsleeps O\n\n")
     for part in ("train", "dev"):
-        (folder / f"{part}.json").write_text('{"data": []}')
+        (folder / f"{part}.json").write_text('{"data": [{"paragraphs": [{"qas": [{"id": "1"}]}]}]}')
 
 
 def num_planned(outcome: Outcome) -> int:
@@ -1125,7 +1125,7 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
     "reproduce_paper": {
         "check": Case(True, lambda o: (o.out / "paper.html").exists()),
         "output_dir": Case(elsewhere, num_planned, plan=True),
-        "budget": Case("99999d", num_planned, plan=True),
+        "budget": Case("9999999h", num_planned, plan=True),
         "only": Case("table5", lambda o: (o.out / "figures" / "table6.svg").exists()),
         "plan": Case(True, lambda o: (o.out / "paper.html").exists()),
         "text_dir": Case(file_in("texts"), num_planned, plan=True),

@@ -227,6 +227,24 @@ def test_a_folder_without_what_it_must_have_is_refused_by_its_flag(tmp_path, nam
         read_sources(RECIPE, **{**SAMPLE, name: str(tmp_path)})
 
 
+@pytest.mark.parametrize(
+    ("flag", "file", "empty"),
+    [
+        ("text_dir", "text/3.txt", ""),
+        ("glue_dir", "glue/SST-2/train.tsv", ""),
+        ("glue_dir", "glue/MRPC/dev.tsv", "Quality\t#1 ID\n"),
+        ("conll_dir", "conll/test.txt", "-DOCSTART- -X- -X- O\n\n"),
+        ("squad_dir", "squad/dev-v1.1.json", '{"data": []}'),
+    ],
+)
+def test_a_file_without_anything_to_learn_or_score_is_refused_by_name(
+    folders, tmp_path, flag, file, empty
+):
+    (tmp_path / file).write_text(empty)
+    with pytest.raises(ValueError, match=f"`--{flag}` must be a folder .*{file}' has none"):
+        read_sources(RECIPE, **folders)
+
+
 def test_a_folder_that_is_not_there_is_refused(tmp_path):
     for name in SAMPLE:
         with pytest.raises(ValueError, match=f"`--{name}` must be a folder"):

@@ -178,6 +178,33 @@ def test_weights_go_only_with_consent_and_when_nothing_begins_with_them(tmp_path
     assert set(runner.ledger.scores(runner.plan.digests)) == {"model", "one", "other"}
 
 
+def test_weights_go_when_nothing_is_left_to_run_too(tmp_path, log):
+    jobs = [scored("model"), scored("one", "model"), scored("other")]
+    run(runner_of(tmp_path, jobs, leave_scores))
+    assert len(list(tmp_path.glob("runs/*/model.ckpt-1.index"))) == 3
+    assert run(runner_of(tmp_path, jobs, leave_scores), deletes=True) == []
+    assert not list(tmp_path.glob("runs/*/model.ckpt-1.index"))
+    assert len(list(tmp_path.glob("runs/*/mine.txt"))) == 3
+    assert sum("which nothing needs any more" in each for each in log.messages) == 3
+
+
+def test_a_model_that_is_made_again_keeps_what_it_begins_with(tmp_path):
+    jobs = [scored("short"), scored("model", "short"), scored("one", "model")]
+    run(runner_of(tmp_path, jobs, leave_scores), deletes=True)
+    jobs.append(scored("new", "model"))
+    seen = []
+
+    def start(command, log, num_threads):
+        seen.append(command[1])
+        begins = [each.removeprefix("--init=") for each in command if each.startswith("--init=")]
+        assert all(os.path.exists(f"{each}/model.ckpt-1.index") for each in begins)
+        return leave_scores(command, log, num_threads)
+
+    run(runner_of(tmp_path, jobs, start), deletes=True)
+    assert seen == ["--name=short", "--name=model", "--name=new"]
+    assert not list(tmp_path.glob("runs/*/model.ckpt-1.index"))
+
+
 class Slow(Ended):
     """A process that ends when it is told to."""
 
@@ -242,3 +269,39 @@ def test_a_signal_ends_the_command_too_and_nothing_is_noted(tmp_path):
         process.kill()
     assert not (tmp_path / "run" / "ledger.json").exists()
     assert list(tmp_path.glob("run/runs/*/out.txt*")) == []
+
+
+KILLED = """
+import sys, time
+sys.path.insert(0, {root!r})
+from bert.paper.running import start_process
+with open({log!r}, "wb") as log:
+    flags = ["--input_file={fifo}", "--output_file={fifo}.out"]
+    print(start_process(["split_sentences", *flags], log, 1).pid, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends them")
+def test_a_command_ends_with_a_parent_that_is_killed(tmp_path):
+    fifo, log = tmp_path / "fifo", tmp_path / "log"
+    os.mkfifo(fifo)
+    code = KILLED.format(root=str(ROOT), log=str(log), fifo=fifo)
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    with process:
+        child = int(process.stdout.readline())
+        assert is_alive(child)
+        process.kill()
+    # It reads what nobody writes.
+    end = time.monotonic() + 30
+    while is_alive(child) and time.monotonic() < end:
+        time.sleep(0.02)
+    assert not is_alive(child)
+
+
+def is_alive(number):
+    try:
+        with open(f"/proc/{number}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

@@ -2,6 +2,7 @@ import dataclasses
 import html.parser
 import importlib
 import json
+import os
 import random
 import re
 import xml.etree.ElementTree as ET
@@ -11,6 +12,7 @@ from forks import Forked
 
 import reproduce_paper
 from bert.command_line.checks import start
+from bert.files import manifest
 from bert.paper import reproduction
 from bert.paper.ledger import Entry
 from bert.paper.plan import KEYS
@@ -257,11 +259,61 @@ def test_a_budget_keeps_the_recipe_that_it_chose_first(tmp_path):
     # So little text has no large vocabulary on any rung.
     large = dataclasses.replace(LADDER[4], vocab_size=1000)
     ledger = json.loads(read(tmp_path, "ledger.json"))
-    ledger["recipes"]["1s"] = LADDER[4].to_dict()
+    [key] = ledger["recipes"]
+    ledger["recipes"][key] = LADDER[4].to_dict()
     (tmp_path / "out/ledger.json").write_text(json.dumps(ledger))
     assert prepare(tmp_path).plan.recipe == large
     assert prepare(tmp_path, budget="2s").plan.recipe == LADDER[0]
     assert prepare(tmp_path, budget="9999999h").plan.recipe.steps == LADDER[-1].steps
+
+
+def test_a_recipe_is_of_a_budget_and_its_data(tmp_path):
+    fill(tmp_path)
+    path = tmp_path / "out/ledger.json"
+    ledger = json.loads(path.read_text())
+    ledger["recipes"] = dict.fromkeys(ledger["recipes"], LADDER[4].to_dict())
+    path.write_text(json.dumps(ledger))
+    write_glue(tmp_path / "glue")
+    assert prepare(tmp_path, glue_dir=str(tmp_path / "glue")).plan.recipe.steps == LADDER[0].steps
+    assert prepare(tmp_path).plan.recipe.steps == LADDER[4].steps
+
+
+def test_what_takes_more_than_its_budget_is_told_of_a_recipe_of_another_ledger_too(tmp_path, log):
+    prepared = fill(tmp_path)
+    other = tmp_path / "other.json"
+    recipes = dict.fromkeys(prepared.ledger.recipes, LADDER[4].to_dict())
+    other.write_text(json.dumps({"recipes": recipes, "runs": {}}))
+    log.clear()
+    prepare(tmp_path, output_dir=str(tmp_path / "new"), ledger=str(other))
+    told = "\n".join(log.messages)
+    assert f"are those that {other} has" in told
+    assert re.search(
+        r"What is left of the plan takes about [\d h]+ min, more than --budget=1s", told
+    )
+    log.clear()
+    prepare(tmp_path)
+    assert not log.messages
+
+
+@pytest.mark.parametrize("damaged", [5, [], {"steps": 5}, {"steps": [1]}, {"hidden": "128"}])
+def test_a_damaged_recipe_is_refused_as_one_of_another_version(tmp_path, damaged):
+    prepared = fill(tmp_path)
+    recipe = {**LADDER[4].to_dict(), **damaged} if isinstance(damaged, dict) else damaged
+    prepared.ledger.recipes = dict.fromkeys(prepared.ledger.recipes, recipe)
+    prepared.ledger.save()
+    with pytest.raises(ValueError, match="another version wrote it, or it is damaged"):
+        prepare(tmp_path)
+
+
+def test_a_folder_in_which_an_orphan_trains_is_refused_at_the_start(tmp_path):
+    prepared = fill(tmp_path, missing=["word_vectors/CoNLL/12345"])
+    folder = prepared.runner._folders["word_vectors/CoNLL/12345"]
+    settings = settings_in(tmp_path, only="table7")
+    os.makedirs(folder)
+    owner = rf"word_vectors-CoNLL.*process {os.getpid()} on .* does"
+    with manifest.lock(folder), pytest.raises(ValueError, match=owner):
+        reproduce_paper.run(settings)
+    assert not (tmp_path / "out/paper.md").exists()
 
 
 def test_a_ledger_from_elsewhere_spares_its_runs(tmp_path):

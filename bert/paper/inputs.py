@@ -81,6 +81,14 @@ def _require(folder: str, names: Sequence[str], flag: str) -> None:
             )
 
 
+def _require_some(path: str, count: int, flag: str, what: str) -> None:
+    if not count:
+        raise ValueError(
+            f"`--{flag}` must be a folder whose files all hold {what}. {path!r} has none. Fill it, "
+            "or take it away."
+        )
+
+
 def read_glue(folder: str | None, recipe: Recipe) -> dict[str, Part]:
     """Returns by name the tasks of GLUE whose folders are there; without any, the sample's."""
     if folder is None:
@@ -102,6 +110,9 @@ def _read_lines(name: str, folder: str, recipe: Recipe) -> Part:
     for split, most in (("train", recipe.examples), ("dev", recipe.held_out)):
         lines = Path(folder, f"{split}.tsv").read_bytes().splitlines(keepends=True)
         head = 0 if name in _WITHOUT_HEADER else 1
+        _require_some(
+            os.path.join(folder, f"{split}.tsv"), len(lines[head:]), "glue_dir", "examples"
+        )
         chosen = spread(lines[head:], most)
         contents[f"{split}.tsv"] = b"".join([*lines[:head], *chosen])
         tokens[split] = sum(map(len, chosen)) / _BYTES_PER_TOKEN
@@ -120,6 +131,9 @@ def read_conll(folder: str | None, recipe: Recipe) -> Part:
         text = Path(folder, f"{split}.txt").read_bytes().replace(b"\r\n", b"\n")
         blocks = [block.strip(b"\n") for block in text.split(b"\n\n")]
         sentences = [each for each in blocks if each and not each.startswith(b"-DOCSTART-")]
+        _require_some(
+            os.path.join(folder, f"{split}.txt"), len(sentences), "conll_dir", "sentences"
+        )
         chosen = spread(sentences, most)
         contents[f"{split}.txt"] = b"".join(each + b"\n\n" for each in chosen)
         words = sum(each.count(b"\n") + 1 for each in chosen)
@@ -143,6 +157,7 @@ def read_squad(folder: str | None, recipe: Recipe) -> Part:
             raise ValueError(
                 f"{path!r} must hold questions in SQuAD's JSON. It has no {error}."
             ) from None
+        _require_some(path, found[split], "squad_dir", "questions")
         contents[f"{split}.json"] = json.dumps(cut, ensure_ascii=False).encode()
         examples[split] = len(_questions(cut))
         tokens[split] = examples[split] * _TOKENS_PER_QUESTION
@@ -192,7 +207,7 @@ def read_text(folder: str | None, recipe: Recipe) -> tuple[Part, Part]:
     """Returns the text to pre-train on, and a file of it that is held out.
 
     Raises:
-      ValueError: where there are not two files.
+      ValueError: where there are not two files, or one is empty.
     """
     if folder is None:
         sample = str(ROOT / "sample_text.txt"), str(ROOT / "sample" / "held_out_text.txt")
@@ -205,6 +220,8 @@ def read_text(folder: str | None, recipe: Recipe) -> tuple[Part, Part]:
             "`--text_dir` must be a folder with at least two .txt files, one of which is held out. "
             f"Received {folder!r}, which has {len(paths)}."
         )
+    for path in paths:
+        _require_some(path, os.path.getsize(path), "text_dir", "text")
     held_out = paths.pop(len(paths) // 2)
     return _text("text", _choose(paths, recipe.text_bytes)), _text("held_out", [held_out])
 

@@ -44,7 +44,7 @@ class Entry:
 
 
 class Ledger:
-    """The entries by the digest of their command and inputs, and the recipes by budget.
+    """The entries by the digest of their command and inputs, and the recipes by budget and data.
 
     Args:
       path: The file, which need not be there.
@@ -54,6 +54,8 @@ class Ledger:
     def __init__(self, path: str, others: Iterable[str] = ()) -> None:
         self._path = path
         self.recipes: dict[str, Mapping[str, Any]] = {}
+        # The file that each is from.
+        self.sources: dict[str, str] = {}
         self.entries: dict[str, Entry] = {}
         for each in others:
             self._read(each)
@@ -71,8 +73,9 @@ class Ledger:
             values = None
         try:
             self.recipes.update(values["recipes"])
+            self.sources.update(dict.fromkeys(values["recipes"], path))
             entries = {digest: Entry(**entry) for digest, entry in values["runs"].items()}
-        except (KeyError, TypeError, AttributeError):
+        except (KeyError, TypeError, AttributeError, ValueError):
             raise ValueError(
                 f"{path!r} must be a ledger of reproduce_paper.py, with `recipes` and `runs`. It "
                 "is another file, or damaged. Restore it, or give another one."

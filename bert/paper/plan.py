@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from bert.files import fingerprints
 from bert.paper import inputs, published
 from bert.paper.finetunings import (
     Model,
@@ -59,6 +60,13 @@ class Sources:
     glue: Mapping[str, Part]
     conll: Part
     squad: Part
+
+    @property
+    def digest(self) -> str:
+        """Of all that is in them."""
+        parts = [self.corpus.text, self.corpus.held_out, *self.glue.values()]
+        digests = [part.digest for part in (*parts, self.conll, self.squad)]
+        return fingerprints.of_bytes("\n".join(digests).encode())
 
 
 def read_sources(

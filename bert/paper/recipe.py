@@ -93,13 +93,30 @@ class Recipe:
         Raises:
           ValueError: where these are not its fields.
         """
-        known = {field.name: field.type for field in dataclasses.fields(cls)}
-        if values.keys() != known.keys():
+        known = LADDER[0].to_dict()
+        if (
+            not isinstance(values, Mapping)
+            or values.keys() != known.keys()
+            or not all(_is_like(values[name], known[name]) for name in known)
+        ):
             raise ValueError(
-                f"A recipe must have {sorted(known)}. Received {sorted(values)}: another version "
-                "wrote it; give another `--output_dir`."
+                f"A recipe must have {sorted(known)}, all numbers, and two of steps. Received "
+                f"{values!r}: another version wrote it, or it is damaged; give another "
+                "`--output_dir`."
             )
         return cls(**{**values, "steps": tuple(values["steps"])})
+
+
+def _is_like(value: Any, example: Any) -> bool:
+    """Returns whether a value of a ledger is of the kind of another, and more than nothing."""
+    if isinstance(example, tuple):
+        return (
+            isinstance(value, list | tuple)
+            and len(value) == len(example)
+            and all(map(_is_like, value, example))
+        )
+    kinds = (int, float) if isinstance(example, float) else (int,)
+    return type(value) in kinds and value > 0
 
 
 # From a minute to a day. What is on the first rung is enough to see that all of it runs.

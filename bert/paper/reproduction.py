@@ -21,7 +21,7 @@ from bert.paper.estimates import (
 from bert.paper.jobs import Job
 from bert.paper.ledger import LEDGER_FILE, Ledger
 from bert.paper.plan import Plan, make_plan, read_sources
-from bert.paper.recipe import Recipe
+from bert.paper.recipe import LADDER, Recipe
 from bert.paper.running import Failure, Runner, Start, start_process
 
 PAGE, MARKDOWN = "paper.html", "paper.md"
@@ -111,6 +111,7 @@ def reproduce(order: Order, start: Start = start_process) -> Ended:
         return Ended(_results(order, prepared, ()), told, ())
     make_folder(order.output_dir)
     with manifest.lock(order.output_dir):
+        prepared.runner.check_locks(prepared.missing)
         prepared.ledger.save()
         _write_report(order, prepared, ())
         prepared.runner.run(
@@ -136,44 +137,51 @@ def prepare(order: Order, start: Start = start_process) -> Prepared:
     machine = measure_machine(order.precision)
     clock = Clock(machine, ledger.times(machine.name))
 
+    folders = {
+        name: getattr(order, name) for name in ("text_dir", "glue_dir", "conll_dir", "squad_dir")
+    }
+
     def plan_of(recipe: Recipe) -> Plan:
-        folders = {
-            name: getattr(order, name)
-            for name in ("text_dir", "glue_dir", "conll_dir", "squad_dir")
-        }
         return make_plan(recipe, read_sources(recipe, **folders), machine.precision, order.seed)
 
-    recipe = _recipe_of(order, ledger)
-    if recipe is None:
-        recipe, seconds = choose(budget, lambda each: plan_of(each).jobs.values(), clock)
-        if seconds > budget:
-            logging.warning(
-                "The smallest plan takes about %s, more than --budget=%s. --only runs "
-                "a part of it.",
-                format_minutes(seconds),
-                order.budget,
-            )
-        ledger.recipes[order.budget] = recipe.to_dict()
+    # Of the same budget and data, the recipe is what was chosen before, so that runs fit together.
+    key = f"{order.budget}, data {read_sources(LADDER[0], **folders).digest[:8]}"
+    is_new = key not in ledger.recipes
+    if is_new:
+        recipe, _ = choose(budget, lambda each: plan_of(each).jobs.values(), clock)
+        ledger.recipes[key] = recipe.to_dict()
+    else:
+        recipe = Recipe.from_dict(ledger.recipes[key])
     plan = plan_of(recipe)
     folder = os.path.abspath(order.output_dir)
     runner = Runner(
         plan, ledger, clock, folder, machine.name, num_workers=order.num_workers, start=start
     )
     wanted = plan.wanted(order.only)
-    return Prepared(plan, runner, clock, ledger, wanted, runner.missing(wanted))
+    prepared = Prepared(plan, runner, clock, ledger, wanted, runner.missing(wanted))
+    if (source := ledger.sources.get(key)) in order.ledger:
+        logging.info("The sizes and steps are those that %s has for --budget.", source)
+    _warn_of_more(prepared, order.budget, is_smallest=recipe == LADDER[0])
+    return prepared
 
 
-def _recipe_of(order: Order, ledger: Ledger) -> Recipe | None:
-    """Returns the recipe that was chosen for the budget before, so that runs fit together."""
-    known = ledger.recipes.get(order.budget)
-    return None if known is None else Recipe.from_dict(known)
+def _warn_of_more(prepared: Prepared, budget: str, *, is_smallest: bool) -> None:
+    seconds = total(prepared.missing, prepared.clock)
+    if seconds > parse_budget(budget):
+        logging.warning(
+            "%s takes about %s, more than --budget=%s. --only runs a part of it%s.",
+            "The smallest plan" if is_smallest else "What is left of the plan",
+            format_minutes(seconds),
+            budget,
+            "" if is_smallest else "; another --output_dir has a plan chosen anew",
+        )
 
 
 def check_folder(order: Order, prepared: Prepared) -> None:
     """Checks that the output folder can be written, and that nobody else writes there."""
-    del prepared
     make_folder(order.output_dir)
     manifest.check_lock(order.output_dir)
+    prepared.runner.check_locks(prepared.missing)
 
 
 def tell_total(prepared: Prepared) -> str:

@@ -1,6 +1,7 @@
 """Runs the commands of a plan, each once, in processes of their own."""
 
 import contextlib
+import ctypes
 import dataclasses
 import datetime
 import importlib.metadata
@@ -10,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
@@ -28,6 +29,8 @@ from bert.paper.plan import Plan
 # The files that hold scores, and what their names begin with here.
 _SCORES = {"eval_results.json": "", "test_results.json": "test_"}
 _SECONDS_BETWEEN_LOOKS = 0.1
+# PR_SET_PDEATHSIG of prctl(2).
+_DEATH_SIGNAL = 1
 _ROOT = Path(__file__).parents[2]
 # What a script puts before what went wrong.
 _BEFORE = re.compile(r"^[\d:]{8} (?:Error: )?")
@@ -49,7 +52,7 @@ Start = Callable[[Sequence[str], BinaryIO, int], Process]
 
 
 def start_process(command: Sequence[str], log: BinaryIO, num_threads: int) -> Process:
-    """Starts a script of the project in a process of its own."""
+    """Starts a script of the project in a process of its own, which on Linux ends with this one."""
     path = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
     return subprocess.Popen(
         [sys.executable, "-m", "bert", *command],
@@ -59,7 +62,17 @@ def start_process(command: Sequence[str], log: BinaryIO, num_threads: int) -> Pr
         stderr=subprocess.STDOUT,
         # Ctrl-C on a terminal reaches it once, from here.
         start_new_session=True,
+        # This process has no threads of its own.
+        preexec_fn=_end_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509
     )
+
+
+def _end_with_parent() -> None:
+    """Has the system kill this process when its parent is gone, even where that was killed.
+
+    What it has written is as whole as after any other end, and whoever goes on finds nobody there.
+    """
+    ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,12 +90,14 @@ class _Run:
       job: Which.
       process: Its command.
       log_path: Where it says what it does.
+      log_start: The bytes that were there before.
       seconds: It has had the machine for so long, of which several that run at once have a share
         each.
     """
 
-    def __init__(self, job: Job, process: Process, log_path: str) -> None:
-        self.job, self.process, self.log_path = job, process, log_path
+    def __init__(self, job: Job, process: Process, log_path: str, log_start: int) -> None:
+        self.job, self.process = job, process
+        self.log_path, self.log_start = log_path, log_start
         self.seconds = 0.0
 
 
@@ -143,6 +158,15 @@ class Runner:
     def _is_there(self, name: str) -> bool:
         return os.path.exists(os.path.join(self._folders[name], self.plan.jobs[name].makes))
 
+    def check_locks(self, jobs: Iterable[Job]) -> None:
+        """Checks that nothing else trains where jobs are to be run.
+
+        Raises:
+          ValueError: where a process does, such as one whose parent was killed.
+        """
+        for job in jobs:
+            manifest.check_lock(self._folders[job.name])
+
     def run(
         self,
         wanted: Sequence[str],
@@ -162,6 +186,8 @@ class Runner:
         running: list[_Run] = []
         # A signal is passed on to what runs, and ends this when that has ended.
         with deferred_stop(), _none_left(running):
+            if deletes:
+                self._delete(running)
             while running or (left and not stop_signal()):
                 if job := None if stop_signal() else self._next(left, running):
                     left.remove(job)
@@ -170,8 +196,10 @@ class Runner:
                 else:
                     ended = False
                     for each in self._ended(running):
-                        self._finish(each, deletes=deletes)
+                        self._finish(each)
                         ended = True
+                    if ended and deletes:
+                        self._delete(running)
                 if ended:
                     report(self.failures)
 
@@ -199,9 +227,10 @@ class Runner:
             os.makedirs(folder, exist_ok=True)
         log_path = manifest.claim(self._output_dir, f"logs/{os.path.basename(relative)}.log")
         os.makedirs(os.path.dirname(log_path), exist_ok=True)
-        with open(log_path, "wb") as log:
+        with open(log_path, "ab") as log:
+            log_start = log.tell()
             process = self._start(job.command(self._places, folder), log, self._num_threads)
-        running.append(_Run(job, process, log_path))
+        running.append(_Run(job, process, log_path, log_start))
         return True
 
     def _ended(self, running: list[_Run]) -> list[_Run]:
@@ -218,19 +247,17 @@ class Runner:
             running.remove(each)
         return ended
 
-    def _finish(self, ended: _Run, *, deletes: bool) -> None:
+    def _finish(self, ended: _Run) -> None:
         """Takes note of what a job has come to."""
         job, folder = ended.job, self._folders[ended.job.name]
         scores = _read_scores(folder) if job.has_scores else {}
         if ended.process.poll():
             if not stop_signal():
-                self._fail(job.name, _last_line(ended.log_path))
+                self._fail(job.name, _last_line(ended.log_path, ended.log_start))
         elif job.has_scores and not scores:
             self._fail(job.name, f"It left no scores in {folder}.")
         else:
             self._note(job, scores, ended.seconds)
-        if deletes:
-            self._delete(job)
 
     def _fail(self, name: str, line: str) -> None:
         self.failures.append(Failure(name, line))
@@ -258,19 +285,22 @@ class Runner:
             if part := self.plan.parts.get(name):
                 part.write(self._output_dir, _part_folder(name, part.digest))
 
-    def _delete(self, ended: Job) -> None:
-        """Removes what runs have written for a job, and those it needs, if no other needs it."""
-        needed = {
-            name
-            for job in self.plan.jobs.values()
-            if not self._is_scored(job.name)
-            for name in (job.name, *job.needs)
-        }
-        for name in (ended.name, *ended.needs):
-            folder = self._folders.get(name)
-            if folder and name not in needed and manifest.read_names(folder):
+    def _delete(self, running: Sequence[_Run]) -> None:
+        """Removes what runs have written in folders from which nothing is to be run any more."""
+        left = [*self.missing([*self.plan.jobs]), *(each.job for each in running)]
+        needed = {name for job in left for name in (job.name, *job.needs)}
+        for name, folder in self._folders.items():
+            if name not in needed and manifest.read_names(folder):
+                before = _size(folder)
                 with manifest.lock(folder):
                     manifest.clear(folder)
+                freed = (before - _size(folder)) / 1e6
+                logging.info("Deleted %.1f MB of %s, which nothing needs any more.", freed, name)
+
+
+def _size(folder: str) -> int:
+    """Returns the bytes of all files in a folder, and in those within it."""
+    return sum(path.lstat().st_size for path in Path(folder).rglob("*") if path.is_file())
 
 
 def _part_folder(name: str, digest: str) -> str:
@@ -292,8 +322,8 @@ def _read_scores(folder: str) -> dict[str, float]:
     return found
 
 
-def _last_line(path: str) -> str:
-    lines = Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
+def _last_line(path: str, start: int) -> str:
+    lines = Path(path).read_bytes()[start:].decode(errors="replace").splitlines()
     said = [line.strip() for line in lines if line.strip()]
     return _BEFORE.sub("", said[-1]) if said else "It said nothing."
 
