@@ -462,6 +462,9 @@ def open_fine_tuned(
         path = os.path.join(folder.path, TASK_FILE)
         raise ValueError(f"`kind` in {path!r} must be one of {sorted(KINDS)}. It is {kind!r}.")
     weights = folder.stored
+    if told.max_seq_length is not None:
+        # That is no fault of the file.
+        _check_length(told.max_seq_length, folder.config)
     try:
         stored_field(stored, "do_lower_case", bool)
         _check_length(stored_field(stored, "max_seq_length", int), folder.config)
