@@ -19,6 +19,10 @@ from bert.command_line.lines import show_lines
 from bert.command_line.settings import PRECISIONS, CheckSettings
 from bert.paper import reproduction
 from bert.paper.plan import KEYS
+from bert.paper.recipe import LADDER
+
+# With those behind it, of which numpy takes no more.
+_MOST_SEED = 2**32 - max(max(recipe.seeds, recipe.top_seeds) for recipe in LADDER)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,7 +35,7 @@ class Settings(CheckSettings):
     budget: str = flag(
         "2h",
         "What all of the tables may cost, such as 20m, 2h or 8h: it chooses sizes, steps, examples "
-        "and seeds. What it chose stays as it is in --output_dir.",
+        "and seeds. What it chose for the same data stays as it is in --output_dir.",
         group="steps",
     )
     only: str | None = flag(
@@ -63,10 +67,17 @@ class Settings(CheckSettings):
         "Ledgers of other folders or machines, with commas between them: what has run there is not "
         "run again.",
     )
-    seed: int = flag(12345, "Of all pre-trainings; of fine-tunings the first.", group="training")
+    seed: int = flag(
+        12345,
+        "Of all pre-trainings; of fine-tunings the first.",
+        low=0,
+        high=_MOST_SEED,
+        group="training",
+    )
     precision: str | None = flag(
         None,
-        "Arithmetic of all runs; absent, mixed_bfloat16 where the processor has it, else float32.",
+        "Arithmetic of all runs; absent, mixed_bfloat16 where the processor has it, else float32. "
+        "Give it alike on all machines whose ledgers are to be one: runs of another are others.",
         choices=PRECISIONS,
         group="devices",
     )

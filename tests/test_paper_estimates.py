@@ -82,6 +82,8 @@ def test_every_rung_costs_more_than_the_one_below():
     costs = [(r.base.parameters * sum(r.steps) * r.tokens, r.examples) for r in LADDER]
     assert costs == sorted(costs)
     assert all(recipe.base.layers == 4 for recipe in LADDER)
+    # Without a second seed, nothing tells noise from difference: from the rung of two hours on.
+    assert all(min(recipe.seeds, recipe.top_seeds) >= 2 for recipe in LADDER[4:])
 
 
 JOBS = {

@@ -99,6 +99,26 @@ def test_what_is_compared_has_the_same_steps_tokens_and_seeds():
         assert tokens == LADDER[7].tokens
 
 
+def test_a_bilstm_on_frozen_vectors_learns_longer_than_a_model_is_fine_tuned():
+    plan = plan_of(recipe=LADDER[7])
+    epochs = {
+        name: float(flags_of(plan, f"{name}/CoNLL/1")["num_train_epochs"])
+        for name in ("base", "base/features-last", "word_vectors", "left_to_right@450")
+    }
+    assert epochs == {
+        "base": 3.0,
+        "base/features-last": 12.0,
+        "word_vectors": 12.0,
+        "left_to_right@450": 3.0,
+    }
+
+
+def test_little_text_is_masked_ten_times_at_most():
+    jobs = plan_of(recipe=LADDER[-1]).jobs.values()
+    found = {flag for job in jobs for flag in job.flags if flag.startswith("--dupe_factor")}
+    assert found == {"--dupe_factor=1", "--dupe_factor=10"}
+
+
 def test_rows_differ_in_what_they_are_about():
     plan = plan_of()
     assert "objective" not in flags_of(plan, "base")

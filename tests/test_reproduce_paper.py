@@ -202,6 +202,7 @@ def test_what_is_written_can_be_copied_elsewhere(tmp_path):
         assert svg.tag.endswith("svg")
         assert len(read(tmp_path, f"figures/{key}.svg")) < 30_000
     assert str(tmp_path) not in text + read(tmp_path, "paper.html") + read(tmp_path, "ledger.json")
+    assert "1 epoch of" in text and "4 epochs on frozen models" in text
     links = re.findall(r"\]\(#([^)]+)\)", text)
     heads = re.findall(r"^## (.+)$", text, flags=re.MULTILINE)
     anchors = {re.sub(r"[^\w -]", "", head.lower()).replace(" ", "-") for head in heads}
@@ -333,6 +334,13 @@ def test_parts_are_chosen_and_others_refused(tmp_path):
     assert not any("masks" in name for name, _ in ended.missing)
     with pytest.raises(ValueError, match=r"`--only` must name parts among table1.*'table2'"):
         reproduce_paper.run(settings_in(tmp_path, only="table1,table2"))
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32])
+def test_seeds_that_scripts_refuse_are_refused_before_anything_runs(seed):
+    field = next(f for f in dataclasses.fields(reproduce_paper.Settings) if f.name == "seed")
+    bounds = field.metadata["options"]
+    assert not bounds["lower_bound"] <= seed <= bounds["upper_bound"]
 
 
 def test_a_script_with_failures_ends_with_their_names(tmp_path):

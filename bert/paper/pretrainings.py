@@ -13,6 +13,8 @@ MASKS = "80,10,10"
 # Peaks of the learning rate, which reached most in two hours of one core (docs/results.md).
 _RATES = {SHORT: 1e-3, LONG: 8e-4}
 _PREDICTED = {SHORT: 5, LONG: 20}
+# Of the same text, masked anew each time (the original: create_pretraining_data.py).
+_MOST_TIMES = 10
 # Share of the tokens that is predicted, each over the whole vocabulary.
 _MASKED_SHARE = 0.15
 # An LSTM's steps wait for each other: so much longer a token takes than its operations say.
@@ -90,9 +92,14 @@ def _records_name(length: int, masks: str, *, held_out: bool = False) -> str:
 def _records(
     corpus: Corpus, recipe: Recipe, length: int, masks: str, *, held_out: bool = False
 ) -> Job:
-    """Returns what makes the records of one phase, so many that none is seen more than twice."""
+    """Returns what makes the records of one phase.
+
+    There are so many that none is seen more than twice, but no more than ten for each place in the
+    text.
+    """
     steps = recipe.steps[length == LONG]
     times = 1 if held_out else math.ceil(steps * recipe.tokens / max(corpus.tokens, 1) / 2)
+    times = max(min(times, _MOST_TIMES), 1)
     flags = (
         f"--input_file={_sentences(corpus, held_out=held_out)}",
         f"--output_file={OWN}/records.tfrecord",
@@ -100,7 +107,7 @@ def _records(
         "--nodo_lower_case",
         f"--max_seq_length={length}",
         f"--max_predictions_per_seq={_PREDICTED[length]}",
-        f"--dupe_factor={max(min(times, 10), 1)}",
+        f"--dupe_factor={times}",
         *([f"--mask_ratios={masks}"] if masks != MASKS else []),
     )
     return Job(
@@ -108,7 +115,7 @@ def _records(
         "text",
         "create_pretraining_data",
         flags,
-        corpus.tokens * max(times, 1) / 1e5,
+        corpus.tokens * times / 1e5,
         "records.tfrecord",
         has_scores=False,
     )

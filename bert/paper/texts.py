@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 
 from bert.paper.estimates import format_minutes
+from bert.paper.finetunings import FROZEN_EPOCHS
 from bert.paper.ledger import Entry
 from bert.paper.plan import Plan
 from bert.paper.recipe import LONG, SHORT
@@ -182,8 +183,9 @@ def facts(results: Results) -> dict[str, str]:
         "Each pre-training": f"{short:,} steps of {recipe.batch_size(SHORT)} sequences of {SHORT} "
         f"tokens, then {long:,} of {recipe.batch_size(LONG)} of {LONG}",
         "Text": f"about {plan.parts['data:text'].tokens['train']:,.0f} tokens",
-        "Each fine-tuning": f"{recipe.epochs:g} epochs of at most {recipe.examples:,} examples, at "
-        f"even distances; evaluated on at most {recipe.held_out:,}",
+        "Each fine-tuning": f"{_epochs(recipe.epochs)} of at most {recipe.examples:,} examples, "
+        f"at even distances, {_epochs(recipe.epochs * FROZEN_EPOCHS)} on frozen models; evaluated "
+        f"on at most {recipe.held_out:,}",
         "Examples": "; ".join(
             f"{part.name.removeprefix('data:')} {part.examples['train']:,} of "
             f"{part.found['train']:,}, dev {part.examples['dev']:,} of {part.found['dev']:,}"
@@ -194,6 +196,10 @@ def facts(results: Results) -> dict[str, str]:
         "On": "; ".join(machines) or "nothing yet",
         "With": ", ".join(versions) or "nothing yet",
     }
+
+
+def _epochs(number: float) -> str:
+    return f"{number:g} epoch" if number == 1 else f"{number:g} epochs"
 
 
 def overall(outcomes: Iterable[Outcome]) -> str:
