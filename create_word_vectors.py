@@ -47,7 +47,9 @@ class Settings(OutputSettings):
         "it is written first, then in lower case.",
         alias="do_lower",
     )
-    seed: int = flag(12345, "Seed of the initial vectors and of all that is drawn.", low=0)
+    seed: int = flag(
+        12345, "Seed of the initial vectors and of all that is drawn.", low=0, high=2**32 - 1
+    )
     num_workers: int = flag(
         1,
         "Threads that learn. With one, the same text, flags and seed give the same file; several "

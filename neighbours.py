@@ -17,7 +17,7 @@ what the encoder makes of it there, and its neighbours are words of the file, wh
 import dataclasses
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from absl import logging
@@ -150,16 +150,22 @@ def run(settings: Settings) -> int:
         logging.info("Looking among %d vectors.", len(space.texts))
         show = _FORMATS[settings.written_format()]
         count = 0
-        for query in _queries(settings):
-            # A word is its own nearest neighbour.
-            but = query if settings.word and not settings.context else None
-            found = space.nearest(query, settings.top_k, but)
+        for query, found in _answers(settings, space):
             output.write(f"{show(_shown(settings, query), found)}\n".encode())
             output.flush()
             count += 1
     if not count:
         raise ValueError("There must be a query. Standard input has none; give `--query`.")
     return count
+
+
+def _answers(settings: Settings, space: "Space") -> Iterable[tuple[str, Sequence["Neighbour"]]]:
+    """Returns the neighbours of each query; of words, all or an error before the first is told."""
+    top_k = settings.top_k
+    if _is_word_alone(settings):
+        # A word is its own nearest neighbour.
+        return [(word, space.nearest(word, top_k, word)) for word in _queries(settings)]
+    return ((query, space.nearest(query, top_k)) for query in _queries(settings))
 
 
 def check(settings: Settings, checks: Checks) -> None:
@@ -171,7 +177,7 @@ def check(settings: Settings, checks: Checks) -> None:
     output = settings.output_file
     if settings.word_vectors:
         checks("output file", _check_output, settings, files, None, tells=lambda _: output)
-        checks("word vectors", read_word_vectors, settings.word_vectors, tells=_describe_vectors)
+        checks("word vectors", _read_vectors, settings, tells=_describe_vectors)
         return
     folder, config = check_model(checks, settings)
     check_vocabulary(checks, settings, folder, config)
@@ -271,8 +277,7 @@ def _open_space(settings: Settings, files: Sequence[str], folder: "ModelFolder |
 
     center = settings.center
     if folder is None:
-        assert settings.word_vectors
-        return neighbours.vectors_space(read_word_vectors(settings.word_vectors), center=center)
+        return neighbours.vectors_space(_read_vectors(settings), center=center)
     if not files:
         return neighbours.table_space(folder.stored, folder.load_tokenizer(), center=center)
     encoder = TextEncoder.load(folder, settings.batch_size)
@@ -285,8 +290,18 @@ def _open_space(settings: Settings, files: Sequence[str], folder: "ModelFolder |
     return neighbours.sentence_space(encoder, texts, settings.layer, settings.pooling, **sizes)
 
 
+def _read_vectors(settings: Settings) -> WordVectors:
+    """Returns the vectors, among which are those of the words to look for."""
+    from bert.tasks.neighbours import check_words
+
+    assert settings.word_vectors
+    vectors = read_word_vectors(settings.word_vectors)
+    check_words(vectors, [*_queries(settings)])
+    return vectors
+
+
 def _queries(settings: Settings) -> Iterator[str]:
-    if settings.word and settings.context is None:
+    if settings.word is not None and settings.context is None:
         yield from (word.strip() for word in settings.word.split(","))
     elif settings.context is not None or settings.query is not None:
         yield settings.context or settings.query or ""

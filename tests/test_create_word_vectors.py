@@ -49,6 +49,13 @@ def test_words_of_the_same_company_are_each_others_nearest_neighbours(learn, tmp
     assert found == {one: other for pair in PAIRS for one, other in (pair, pair[::-1])}
 
 
+@pytest.mark.parametrize("script", ["create_word_vectors.py", "run_pretraining.py"])
+def test_seeds_that_no_generator_takes_are_refused_with_their_flag(script):
+    result = run_python(script, f"--seed={2**32}", check=False)
+    assert result.returncode != 0
+    assert "`--seed` must be an integer in the range [0, 4294967295]" in result.stderr
+
+
 def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(learn, tmp_path):
     text = make_text(100)
     vectors = learn(text)

@@ -8,6 +8,7 @@ from conftest import GOLDEN
 
 import extract_features
 import neighbours
+from bert.command_line.checks import WRONG, Checks
 from bert.weights.checkpoint import Stored
 
 TEXTS = ["the old house", "he told it", "who heard?", "the house was old", "cat and dog"]
@@ -103,6 +104,43 @@ def test_a_word_in_its_context_is_found_where_it_stands(ask):
     # Standing elsewhere, it is not quite the same.
     (other,) = ask(word="house", context="an old house", top_k=3)
     assert other["neighbours"][0]["cosine"] < 1 - 1e-4
+
+
+@pytest.fixture
+def vectors(tmp_path):
+    """A function that writes vectors of words, and returns settings to look one up."""
+
+    def make(words, **changes):
+        lines = [f"{word} {number} 1\n" for number, word in enumerate(words)]
+        (tmp_path / "v.txt").write_text("".join(lines))
+        return neighbours.Settings(word_vectors=str(tmp_path / "v.txt"), **changes)
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("words", "word", "message"),
+    [
+        (["the", "of"], "the,zzz,of", "among the `--word_vectors`. Received 'zzz', which has no"),
+        (["the", "of"], "q,the,zzz", "Received 'q', 'zzz', which have no vector"),
+        ([".", ","], ".", "`--word_vectors` must hold words, of letters or digits. Received '.'"),
+    ],
+)
+def test_words_are_all_looked_up_before_one_is_told(vectors, capfd, words, word, message):
+    settings = vectors(words, word=word)
+    with pytest.raises(ValueError, match=message):
+        neighbours.run(settings)
+    assert not capfd.readouterr().out
+    checks = Checks()
+    neighbours.check(settings, checks)
+    (line,) = (line for line in checks.lines if line.name == "word vectors")
+    assert line.mark == WRONG
+
+
+def test_of_words_without_pieces_none_is_told(ask, tmp_path):
+    with pytest.raises(ValueError, match="`--word` must be made of pieces"):
+        ask(word="house,\u4e00", input_file=None)
+    assert not (tmp_path / "out").exists()
 
 
 def test_output_can_be_read(ask, capsysbinary, monkeypatch):

@@ -95,7 +95,7 @@ def test_vectors_are_those_of_the_file_and_stay_as_they_are(make_settings, tmp_p
     assert f"for {100 - whole - lower:.1f} %, that of unknown words" in log.text
 
 
-def test_a_word_counts_as_its_vector_says_and_nothing_else_does(make_settings, tmp_path):
+def test_a_word_counts_as_its_vector_says_and_nothing_else_does(make_settings, tmp_path, log):
     words = [*WORDS, "Paris", "paris"]
     path = write_vectors(tmp_path / "vectors.txt", words)
     lines = (tmp_path / "vectors.txt").read_text().splitlines()
@@ -104,6 +104,13 @@ def test_a_word_counts_as_its_vector_says_and_nothing_else_does(make_settings, t
     (tmp_path / "vectors.txt").write_text("\n".join(lines))
     run_ner.run(make_settings(do_train=True, num_train_epochs=1.0, word_vectors=path))
     model = load(str(tmp_path / "out"))
+
+    log.clear()
+    model.predict(["Ada saw nowhere ."])
+    assert not log.messages
+    model.predict(["Ada went nowhere else ."])
+    assert "Of the 5 words of the texts, 40.0 % have a vector as they are written" in log.text
+    assert "--vocab_file" not in log.text
 
     def score(word):
         _, predictions = model.decide(model.task.parse([{"text": f"Ada saw {word} ."}]))
@@ -130,7 +137,9 @@ def test_what_word_vectors_are_not_for_is_refused(make_settings, tmp_path):
     out = str(tmp_path / "out")
     # Other vectors are another model.
     other = write_vectors(tmp_path / "other.txt", WORDS[::-1])
-    refuse("must belong to the same", word_vectors=other)
+    refuse(r"vocab.txt differs from `--word_vectors`", word_vectors=other)
+    fewer = write_vectors(tmp_path / "fewer.txt", WORDS[1:])
+    refuse(r"`vocab_size` is 16 there and 15 in `--word_vectors`.*old vectors", word_vectors=fewer)
     with pytest.raises(ValueError, match="one of word vectors alone"):
         load(out).encode(["Ada"])
     files = {"input_file": str(tmp_path / "train.txt"), "output_file": str(tmp_path / "f.npy")}

@@ -398,6 +398,10 @@ def test_a_tagger_that_has_learned_layers_is_used_without_them(tagging):
     config = modeling.BertConfig.from_json_file(settings.bert_config_file)
     tokenizer = FullTokenizer(settings.vocab_file, do_lower_case=False)
     task = run_ner.open_task(settings, config, tokenizer)
+    # Layers of the same texts are learned, not of texts that are cut in another way.
+    other = FullTokenizer(settings.vocab_file, do_lower_case=False, strip_accents=True)
+    with pytest.raises(ValueError, match="the other options of the student's tokenizer"):
+        run_ner.open_task(settings, config, other)
     model = task.make_model("float32")
     spread(model)
     whole = task.whole_model(model)

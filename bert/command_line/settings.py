@@ -133,6 +133,8 @@ class TrainingSettings(ModelSettings):
     seed: int = flag(
         12345,
         "Seed of the initial weights, the order of the data and dropout.",
+        low=0,
+        high=2**32 - 1,
         shapes_training=True,
     )
     resume_with_changes: bool = flag(

@@ -16,6 +16,7 @@ from bert.files.inputs import Columns, Input, read_inputs
 from bert.tasks.heads import Batch, Blend, Losses, Weights, layer_name
 from bert.training.inference import infer
 from bert.training.task import Task
+from bert.weights.tokenizers import options_of
 
 Tensor = Any
 
@@ -218,12 +219,19 @@ def check_same_pieces(ours: Task, theirs: Task, path: str) -> None:
     """Checks that a student and a teacher whose layers it learns cut texts alike.
 
     Raises:
-      ValueError: where they do not, or the teacher takes shorter texts.
+      ValueError: where their vocabularies, casings or options of the tokenizer differ.
     """
-    one, other = ours.tokenizer, theirs.tokenizer
-    casings = [each.basic_tokenizer.do_lower_case for each in (one, other)]
-    if dict(one.vocab) != dict(other.vocab) or casings[0] != casings[1]:
+    one, other = (
+        (
+            each.tokenizer.basic_tokenizer.do_lower_case,
+            options_of(each.tokenizer),
+            dict(each.tokenizer.vocab),
+        )
+        for each in (ours, theirs)
+    )
+    if one != other:
         raise ValueError(
-            "`--distill_layers` needs a `--teacher` with the vocabulary and the casing of the "
-            f"student. Those of {path!r} are others. Without it, the answers alone are learned."
+            "`--distill_layers` needs a `--teacher` with the vocabulary, the casing and the other "
+            f"options of the student's tokenizer. Those of {path!r} differ. Without it, the "
+            "answers alone are learned."
         )

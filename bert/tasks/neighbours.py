@@ -189,21 +189,42 @@ def table_space(stored: Stored, tokenizer: tokenization.FullTokenizer, *, center
     return Space(words, [None] * len(words), Index(table[rows], center=center), vector)
 
 
+def check_words(vectors: WordVectors, words: Sequence[str]) -> None:
+    """Checks that words have vectors, and that there are others that may be near.
+
+    Raises:
+      ValueError: where they have none, naming them.
+    """
+    if not _rows_of_words(vectors):
+        raise ValueError(
+            "`--word_vectors` must hold words, of letters or digits. Received "
+            f"{', '.join(map(repr, vectors.words[:3]))}{', …' * (len(vectors.words) > 3)}."
+        )
+    if missing := [word for word in words if vectors.find(word) is None]:
+        raise ValueError(
+            "`--word` must be among the `--word_vectors`. Received "
+            f"{', '.join(map(repr, missing))}, which {'have' if missing[1:] else 'has'} no vector."
+        )
+
+
+def _rows_of_words(vectors: WordVectors) -> list[int]:
+    return [row for row, word in enumerate(vectors.words) if any(map(str.isalnum, word))]
+
+
 def vectors_space(vectors: WordVectors, *, center: bool) -> Space:
     """Returns the space of words that have vectors.
 
     Args:
-      vectors: The words.
+      vectors: The words, among which, as `check_words` says, are those that are looked for.
       center: As `Index`.
     """
 
     def vector(word: str) -> np.ndarray:
         row = vectors.find(word)
-        if row is None:
-            raise ValueError(f"`--word` must be among the `--word_vectors`. Received {word!r}.")
+        assert row is not None
         return vectors.values[row : row + 1]
 
-    rows = [row for row, word in enumerate(vectors.words) if any(map(str.isalnum, word))]
+    rows = _rows_of_words(vectors)
     words = [vectors.words[row] for row in rows]
     return Space(words, [None] * len(words), Index(vectors.values[rows], center=center), vector)
 

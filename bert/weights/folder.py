@@ -471,7 +471,8 @@ class ModelFolder:
             if key in stored and stored[key] != value
         ]
         if stored and read_file(os.path.join(self.path, VOCAB_FILE)) != vocabulary:
-            differences.append(f"its {VOCAB_FILE} differs from `--vocab_file`")
+            flag = "word_vectors" if config.is_word_vectors else "vocab_file"
+            differences.append(f"its {VOCAB_FILE} differs from `--{flag}`")
         if differences:
             raise ValueError(
                 f"`--{self.flag}` must belong to the same task. In {self.path!r}, "
@@ -484,13 +485,15 @@ class ModelFolder:
         if not is_file(path):
             return
         stored = vars(BertConfig.from_json_file(path))
+        flag = "word_vectors" if config.is_word_vectors else "bert_config_file"
         differences = [
-            f"`{key}` is {stored[key]!r} there and {value!r} in `--bert_config_file`"
+            f"`{key}` is {stored[key]!r} there and {value!r} in `--{flag}`"
             for key, value in vars(config).items()
             if key in stored and stored[key] != value
         ]
         if differences:
             raise ValueError(
                 f"`--{self.flag}` must belong to the same configuration. In {self.path!r}, "
-                f"{'; '.join(differences)}. Give another `--output_dir`, or the old configuration."
+                f"{'; '.join(differences)}. Give another `--output_dir`, or the old "
+                f"{'vectors' if config.is_word_vectors else 'configuration'}."
             )

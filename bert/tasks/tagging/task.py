@@ -188,6 +188,7 @@ class Tagging:
             self.tokenizer,
             self.max_seq_length,
             document_context=self.document_context,
+            whole_words=self.config.is_word_vectors,
         )
         if not len(arrays["word_ids"]):
             # The model wants a window even where all texts are blank.
@@ -339,8 +340,8 @@ class FeatureTagging(Tagging):
         }
 
     def make_inputs(self, part: Part, examples: Sequence[Sentence]) -> Inputs:
-        if self.files is not None and self.config.is_word_vectors:
-            _tell_found(part, examples, self.tokenizer)
+        if self.config.is_word_vectors:
+            _tell_found(part if self.files else None, examples, self.tokenizer)
         return super().make_inputs(part, examples)
 
     def score(self, inputs: Inputs, predictions: Predictions) -> dict[str, Any]:
@@ -402,20 +403,29 @@ class FeatureTagging(Tagging):
 
 
 def _tell_found(
-    part: Part, sentences: Sequence[Sentence], tokenizer: tokenization.FullTokenizer
+    part: Part | None, sentences: Sequence[Sentence], tokenizer: tokenization.FullTokenizer
 ) -> None:
-    """Logs how many words have vectors, each counted as often as it occurs."""
+    """Logs how many words have vectors, each counted as often as it occurs.
+
+    Args:
+      part: Of the files; None for other texts, of which only those with few vectors are told.
+      sentences: The words.
+      tokenizer: Takes them whole.
+    """
     words = [word for sentence in sentences for word in sentence.words]
     pieces = tokenizer.tokenize(" ".join(words))
     whole = sum(word == piece for word, piece in zip(words, pieces, strict=False))
     unknown = pieces.count("[UNK]")
-    tell = logging.warning if unknown > len(pieces) // 2 else logging.info
+    is_most = unknown > len(pieces) // 2
+    if part is None and not is_most:
+        return
+    tell = logging.warning if is_most else logging.info
     share = 100 / max(len(pieces), 1)
     tell(
-        "Of the %d words of the %s set, %.1f %% have a vector as they are written, %.1f %% in "
+        "Of the %d words of the %s, %.1f %% have a vector as they are written, %.1f %% in "
         "lower case; for %.1f %%, that of unknown words stands.",
         len(pieces),
-        part.name,
+        f"{part.name} set" if part else "texts",
         share * whole,
         share * (len(pieces) - whole - unknown),
         share * unknown,

@@ -117,6 +117,7 @@ def make_features(
     max_seq_length: int,
     *,
     document_context: bool = False,
+    whole_words: bool = False,
 ) -> dict[str, np.ndarray]:
     """Returns what the model reads of the sentences, window by window.
 
@@ -127,6 +128,7 @@ def make_features(
       max_seq_length: Tokens per window at most, [CLS] and [SEP] included.
       document_context: Whether to fill windows with the neighbouring sentences of the document,
         whose words are predicted elsewhere.
+      whole_words: Whether the tokenizer takes words whole, of which many may be [UNK].
 
     Returns:
       int32 [N, S]: `input_ids`, `input_mask` and `segment_ids`; `label_mask`, 1 where a word that
@@ -147,7 +149,8 @@ def make_features(
             windows += sentence_windows
             num_split += len(sentence_windows) > 1
         num_words += document.num_words
-    pieces.report(num_words)
+    if not whole_words:
+        pieces.report(num_words)
     if num_split:
         logging.info(
             "%d of %d sentences are longer than %d tokens and were split.",
