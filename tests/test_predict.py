@@ -272,7 +272,7 @@ def test_a_damaged_folder_is_told_in_a_line(settings, model_dir, name, spoil, me
 
 
 def test_a_length_that_is_given_is_not_blamed_on_the_folder(settings):
-    with pytest.raises(ValueError, match="^`max_seq_length` must be at most 16,.* Received 17"):
+    with pytest.raises(ValueError, match=r"^`max_seq_length` must be at most 16,.* Received 17"):
         predict.run(settings(as_json(TEXTS), max_seq_length=17))
 
 
