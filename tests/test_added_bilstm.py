@@ -99,7 +99,7 @@ def compare_with_export(folder, texts):
         )
 
 
-@pytest.mark.parametrize("added", [True, False])
+@pytest.mark.parametrize("added", [True, pytest.param(False, marks=pytest.mark.exhaustive)])
 def test_a_classifier_is_trained_used_again_and_exported(tmp_path, added):
     make = test_run_classifier.settings_in(tmp_path)
     test_run_classifier.write_task(tmp_path, lambda color: color)

@@ -254,6 +254,7 @@ def test_the_loss_is_the_mean_of_both_directions(tmp_path, config):
     assert logits.shape[-1] == len(table)
 
 
+@pytest.mark.exhaustive
 def test_parts_of_a_batch_give_the_same_training(pretraining_run, tmp_path):
     results = {}
     for count in (1, 2):

@@ -1324,9 +1324,11 @@ def test_what_fine_tuning_scripts_share_is_tried_with_one_of_them():
 _MANY = (
     "inspect_text",
     "predict",
+    "reproduce_paper",
     "run_classifier",
     "run_classifier_with_tfhub",
     "run_ner",
+    "run_pretraining",
     "run_squad",
     "run_swag",
     "serve",

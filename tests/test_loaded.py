@@ -214,6 +214,7 @@ def test_a_fine_tuned_folder_answers(tmp_path):
         bert.load(str(tmp_path / "out"))
 
 
+@pytest.mark.exhaustive
 def test_what_a_folder_says_of_its_tokenizer_goes_on(tmp_path):
     """From pre-training to fine-tuning, prediction, export and conversion, there and back."""
     test_run_classifier.write_task(tmp_path, lambda color: color, count=8)

@@ -424,6 +424,7 @@ print(json.dumps(results))
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_two_replicas_or_micro_batches_equal_one_device(make_settings, tmp_path):
     write_task(tmp_path, lambda color: color)
     runs = {}

@@ -246,6 +246,7 @@ def write_parts(path, sentences):
     path.write_text("\n".join(lines))
 
 
+@pytest.mark.exhaustive
 def test_tags_that_are_no_entities_are_classes(make_settings, tmp_path, log):
     for number, name in enumerate(("train", "dev", "test")):
         write_parts(tmp_path / f"{name}.txt", make_sentences(48, number))
@@ -316,6 +317,7 @@ def test_characters_are_cut_into_words(make_settings, tmp_path, kind):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_neighbouring_sentences_tell_what_a_word_is(make_settings, tmp_path):
     for name, count, seed in (("train", 192, 0), ("dev", 40, 1)):
         rng = np.random.RandomState(seed)
@@ -438,6 +440,7 @@ print(json.dumps(results))
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_two_replicas_micro_batches_or_padding_equal_one_device(make_settings, tmp_path):
     write_task(tmp_path)
     runs = {}

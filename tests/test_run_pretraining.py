@@ -728,6 +728,7 @@ def test_run_killed_at_random_moments_ends_bit_for_bit_the_same(tmp_path, pretra
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_run_killed_within_saves_ends_bit_for_bit_the_same(tmp_path, tiny_config):
     # Large enough for a save to take a while.
     config = change(tiny_config, vocab_size=20000, hidden_size=128, intermediate_size=128)

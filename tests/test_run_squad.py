@@ -490,6 +490,7 @@ def test_predict_answers_lines_of_question_and_context(trained, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_run_killed_anywhere_ends_with_the_same_answers(make_settings, tmp_path):
     write_task(tmp_path, every=3, count=1500)
     defaults = run_squad.Settings.__dataclass_fields__

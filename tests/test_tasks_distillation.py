@@ -344,6 +344,7 @@ def test_layers_are_learned_and_training_goes_on_where_it_stopped(world, tmp_pat
         np.testing.assert_array_equal(values, again[name])
 
 
+@pytest.mark.exhaustive
 def test_several_students_load_their_teacher_once(world):
     folder, make_settings = world
     settings = make_settings(do_train=True, teacher=str(folder / "teacher"))

@@ -383,6 +383,7 @@ def test_names_are_learned_while_the_encoder_stays_as_it_is(make_settings, tmp_p
             assert all(text[e["start"] : e["end"]] == e["text"] for e in answer["entities"])
 
 
+@pytest.mark.exhaustive
 def test_a_stopped_training_goes_on_to_the_same_weights(make_settings, tmp_path):
     write_task(tmp_path, count=16)
     results = []
@@ -403,6 +404,7 @@ def test_a_stopped_training_goes_on_to_the_same_weights(make_settings, tmp_path)
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_several_runs_share_the_features(make_settings, tmp_path, log):
     write_task(tmp_path, count=16)
     config = modeling.BertConfig.from_json_file(make_settings().bert_config_file)
@@ -439,6 +441,7 @@ def test_flags_that_do_not_go_together_are_refused(make_settings, tmp_path, chan
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.exhaustive
 def test_a_folder_keeps_to_its_layers(make_settings, tmp_path):
     write_task(tmp_path, count=8)
     run_ner.run(make_settings(do_train=True, num_train_epochs=1.0))

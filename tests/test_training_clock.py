@@ -118,7 +118,7 @@ def test_the_rate_rises_and_falls_with_the_time_that_counts(whole):
     assert whole.trainer.clock.share == 1.0
 
 
-@pytest.mark.parametrize("stop_at", [1, 2, 14])
+@pytest.mark.parametrize("stop_at", [pytest.param(1, marks=pytest.mark.exhaustive), 2, 14])
 def test_a_resumed_schedule_equals_the_uninterrupted_one(whole, tiny_config, tmp_path, stop_at):
     day = Day()
     first = begin(tiny_config, day)
@@ -239,6 +239,7 @@ def test_the_check_tells_how_many_steps_there_is_time_for(pretraining_run, tmp_p
     assert "`--time_budget`: a time must be hours" in wrong.lines[0].text
 
 
+@pytest.mark.exhaustive
 def test_replicas_go_by_the_same_clock(tmp_path, still_config):
     """Two steps, as the budget has no room for more; on two devices and on one, their loss."""
     (tmp_path / "config.json").write_text(still_config.to_json_string())

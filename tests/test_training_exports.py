@@ -108,6 +108,7 @@ def rows_of_exports(folder) -> dict[str, list]:
     return {row[0]: row[1:] for row in shown["rows"]}
 
 
+@pytest.mark.exhaustive
 def test_what_loses_too_much_is_refused(tmp_path, monkeypatch):
     pytest.importorskip("ai_edge_litert")
     # What the model says itself is right, so that any difference is a loss.
@@ -170,6 +171,7 @@ def test_weights_are_in_no_graph_that_tf2onnx_takes_apart(monkeypatch):
     assert abs(sizes[1] - sizes[0]) < 1000
 
 
+@pytest.mark.exhaustive
 def test_equal_models_make_equal_files(tmp_path):
     pytest.importorskip("tf2onnx")
     from bert.portable import onnx, tflite  # noqa: PLC0415

@@ -153,6 +153,7 @@ def test_the_table_marks_the_best(searched):
     assert json.loads((folder / "out/runs.json").read_text()) == summary
 
 
+@pytest.mark.exhaustive
 def test_a_search_goes_on_where_it_was_killed(searched, monkeypatch, tmp_path, log):
     folder, make, _ = searched
     settings = make(**GRID, do_predict=True, output_dir=str(tmp_path / "out"))

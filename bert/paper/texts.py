@@ -47,7 +47,7 @@ class Results:
       plan: All of it.
       outcomes: One for each table that is asked for.
       entries: By name, of the jobs that have run.
-      failures: Of this session.
+      failures: Of what was run now.
       budget: As it was given.
     """
 
