@@ -1,12 +1,12 @@
-r"""Runs the paper's tables again at a small scale, and writes what came of it beside the paper's.
+r"""Reruns the paper's tables at a small scale and reports the results next to the paper's.
 
     python reproduce_paper.py --output_dir=paper --budget=2h --text_dir=books --glue_dir=glue \
       --conll_dir=conll2003 --squad_dir=squad
 
-Objectives, sizes, features and masks of tables 1 and 5 to 8, and figure 5, from raw text:
-paper.html and paper.md. What it will cost is said first. Run again, it goes on where it was
+Covers objectives, sizes, features and masks (tables 1 and 5 to 8, and figure 5), from raw text, and
+writes paper.html and paper.md. It first shows what this will cost. Run again, it resumes where it
 stopped; nothing whose scores are in ledger.json is run twice, not even on another machine. Without
-folders of data, the sample texts serve, which show that it runs and nothing else.
+data folders, it uses the sample texts, which show only that it runs.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ from bert.command_line.checks import Checks, start
 from bert.command_line.console import run_script
 from bert.command_line.flags import REQUIRED, flag
 from bert.command_line.lines import show_lines
-from bert.command_line.settings import PRECISIONS, CheckSettings
+from bert.command_line.settings import PRECISION, PRECISIONS, CheckSettings
 from bert.paper import reproduction
 from bert.paper.plan import KEYS
 from bert.paper.recipe import LADDER
@@ -34,64 +34,63 @@ class Settings(CheckSettings):
     )
     budget: str = flag(
         "2h",
-        "What all of the tables may cost, such as 20m, 2h or 8h: it chooses sizes, steps, examples "
-        "and seeds. What it chose for the same data stays as it is in --output_dir.",
+        "Total time for all tables, such as 20m, 2h or 8h; it sets sizes, steps, examples and "
+        "seeds. In --output_dir, these stay as first chosen for the same data.",
         group="steps",
     )
     only: str | None = flag(
         None,
-        f"Parts to run and to report, with commas between them, of {', '.join(KEYS)}; absent, all.",
+        f"Parts to run and report, comma-separated: {', '.join(KEYS)}. Default: all.",
         group="steps",
     )
     plan: bool = flag(
-        False, "Only show what would be run, and how long it would take.", group="steps"
+        False, "Only show what would be run and how long it would take.", group="steps"
     )
     text_dir: str | None = flag(
         None,
-        "Folder of .txt files to pre-train on, at least two, one of which is held out; absent, "
+        "Folder of .txt files to pre-train on, at least two, one of which is held out. Default: "
         "the sample text.",
     )
     glue_dir: str | None = flag(
         None,
-        "Folder with tasks of GLUE: CoLA, MRPC, RTE, SST-2, STS-B, as far as they are there; "
-        "absent, the sample remarks.",
+        "Folder with the GLUE tasks CoLA, MRPC, RTE, SST-2 and STS-B, or some of them. Default: "
+        "the sample remarks.",
     )
     conll_dir: str | None = flag(
-        None, "Folder with train.txt, dev.txt and test.txt of CoNLL-2003; absent, the sample's."
+        None, "Folder with train.txt, dev.txt and test.txt of CoNLL-2003. Default: the sample's."
     )
     squad_dir: str | None = flag(
-        None, "Folder with train*.json and dev*.json of SQuAD 1.1; absent, the sample's."
+        None, "Folder with train*.json and dev*.json of SQuAD 1.1. Default: the sample's."
     )
     ledger: str | None = flag(
         None,
-        "Ledgers of other folders or machines, with commas between them: what has run there is not "
-        "run again.",
+        "Ledgers of other folders or machines, comma-separated. Runs in them are not repeated.",
     )
     seed: int = flag(
         12345,
-        "Of all pre-trainings; of fine-tunings the first.",
+        "Seed of all pre-training runs, and of the first fine-tuning run.",
         low=0,
         high=_MOST_SEED,
         group="training",
     )
     precision: str | None = flag(
         None,
-        "Arithmetic of all runs; absent, mixed_bfloat16 where the processor has it, else float32. "
-        "Give it alike on all machines whose ledgers are to be one: runs of another are others.",
+        f"{PRECISION} Default: that of the runs in the ledger; in a new one, mixed_bfloat16 if the "
+        "processor has it, else float32. Runs of another precision count as other runs.",
         choices=PRECISIONS,
         group="devices",
     )
     num_workers: int = flag(
         1,
-        "Runs at once, each with its share of the cores, which small models use better so; each "
-        "takes up to 3 GB of memory.",
+        "Number of concurrent runs, each with its share of the cores, which small models use "
+        "better this way. Each takes up to 3 GB of memory.",
         low=1,
         group="devices",
     )
     delete_weights: bool = flag(
         False,
-        "Delete what runs here have written, weights included, when nothing is left that begins "
-        "with it; the scores stay in the ledger.",
+        "Delete what runs here have written, including weights, once no remaining run starts from "
+        "it. The scores stay in the ledger.",
         group="output",
     )
 

@@ -47,7 +47,11 @@ def test_a_guess_grows_with_the_work_and_with_a_slower_machine_and_arithmetic():
     assert start > 0 and work > 0
     half = Machine("", 110.0, "mixed_bfloat16")
     assert half.seconds(long) == pytest.approx(start + 2 * work)
-    assert Machine("", 220.0, "float32").seconds(long) > start + 1.5 * work
+    slow = Machine("", 220.0, "float32").seconds(long)
+    assert slow > start + 1.5 * work
+    # A processor without instructions for bfloat16 is not faster in it.
+    without = Machine("", 220.0, "mixed_bfloat16", has_bfloat16=False)
+    assert without.seconds(long) == pytest.approx(slow)
 
 
 def test_estimates_follow_what_has_run_of_a_kind_and_a_little_what_else_has():
@@ -61,6 +65,9 @@ def test_estimates_follow_what_has_run_of_a_kind_and_a_little_what_else_has():
     clock.learn("squad", 1e5, 1e5)
     assert clock.seconds(unknown) == pytest.approx(before_unknown, rel=0.01)
     assert total([known, known], clock) == pytest.approx(2 * clock.seconds(known))
+    # What trains no model says nothing of those that do.
+    clock.learn("word_vectors", 1e3, 1e6)
+    assert clock.seconds(unknown) == pytest.approx(before_unknown, rel=0.01)
     again = Clock(MACHINE, [("classifier", 3e5, 1e5), ("squad", 1e5, 1e5)])
     assert again.seconds(known) == pytest.approx(clock.seconds(known))
 

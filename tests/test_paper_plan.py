@@ -100,16 +100,16 @@ def test_what_is_compared_has_the_same_steps_tokens_and_seeds():
 
 
 def test_a_bilstm_on_frozen_vectors_learns_longer_than_a_model_is_fine_tuned():
-    plan = plan_of(recipe=LADDER[7])
+    plan = plan_of(recipe=LADDER[8])
     epochs = {
         name: float(flags_of(plan, f"{name}/CoNLL/1")["num_train_epochs"])
-        for name in ("base", "base/features-last", "word_vectors", "left_to_right@450")
+        for name in ("base", "base/features-last", "word_vectors", "left_to_right@1800")
     }
     assert epochs == {
         "base": 3.0,
         "base/features-last": 12.0,
         "word_vectors": 12.0,
-        "left_to_right@450": 3.0,
+        "left_to_right@1800": 3.0,
     }
 
 

@@ -241,6 +241,28 @@ def test_several_run_at_once_each_behind_what_it_needs(tmp_path, monkeypatch):
     assert len(runner.ledger.entries) == 5
 
 
+@pytest.mark.parametrize(("num_workers", "expected"), [(1, "abcdefxy"), (2, "abcxdeyf")])
+def test_what_would_run_alone_in_the_end_begins_before_its_turn(tmp_path, num_workers, expected):
+    short = [dataclasses.replace(scored(name), gflop=1e4) for name in "abcdef"]
+    long = [dataclasses.replace(job, gflop=1.6e4) for job in (scored("x"), scored("y", "x"))]
+    order, running = [], []
+
+    def start(command, log, num_threads):
+        leave_scores(command, log, num_threads)
+        order.append(command[1].removeprefix("--name="))
+        process = Slow()
+        running.append(process)
+        # As soon as there is no room for another, or no other, the first of them ends.
+        if len(running) == num_workers or len(order) == len(short + long):
+            running.pop(0).status = 0
+        if len(order) == len(short + long):
+            process.status = 0
+        return process
+
+    run(runner_of(tmp_path, [*short, *long], start, num_workers=num_workers))
+    assert "".join(order) == expected
+
+
 STOPPED = """
 import sys
 sys.path[:0] = [{tests!r}, {root!r}]

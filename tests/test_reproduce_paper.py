@@ -14,6 +14,7 @@ import reproduce_paper
 from bert.command_line.checks import start
 from bert.files import manifest
 from bert.paper import reproduction
+from bert.paper.estimates import measure_machine
 from bert.paper.ledger import Entry
 from bert.paper.plan import KEYS
 from bert.paper.recipe import LADDER
@@ -326,6 +327,21 @@ def test_a_ledger_from_elsewhere_spares_its_runs(tmp_path):
     assert len(alone.missing) > 70
     assert spared.missing == ()
     assert table_of(spared.results, "table7").done == (18, 18)
+
+
+@pytest.mark.parametrize("used", ["float32", "mixed_bfloat16"])
+def test_a_ledger_from_another_processor_is_gone_on_with_in_its_precision(tmp_path, log, used):
+    fill(tmp_path, missing=["base/remarks/12345"], precision=used)
+    given = {"output_dir": str(tmp_path / "new"), "ledger": str(tmp_path / "out/ledger.json")}
+    prepared = prepare(tmp_path, precision=None, **given)
+    jobs = prepared.plan.jobs
+    assert f"--precision={used}" in jobs["base"].flags
+    assert prepared.missing[-1].name == "base/remarks/12345" and len(prepared.missing) < 8
+    usual = measure_machine(None).precision
+    assert any("as in the ledger" in each for each in log.messages) == (usual != used)
+    # What is asked for is taken.
+    (other,) = {"float32", "mixed_bfloat16"} - {used}
+    assert len(prepare(tmp_path, precision=other, **given).missing) > 70
 
 
 def test_parts_are_chosen_and_others_refused(tmp_path):

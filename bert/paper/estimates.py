@@ -25,10 +25,14 @@ _COSTS: Mapping[str, tuple[float, float]] = {
     "ner": (14.0, 80.0),
     "ner_bilstm": (14.0, 60.0),
     "features": (18.0, 40.0),
-    "word_vectors": (5.0, 1.0),
+    "word_vectors": (5.0, 9.0),
 }
+# Kinds that train no model, and say nothing of those that do.
+_WITHOUT_MODEL = ("text", "word_vectors")
 _REFERENCE = 220.0
+# Of a precision for which a processor has no instructions, too.
 _FLOAT32_SLOWNESS = 1.7
+_FAST = "mixed_bfloat16"
 # A kind of which so much has been measured is known; before, the guess counts, too.
 _KNOWN_SECONDS = 60.0
 
@@ -53,17 +57,20 @@ class Machine:
       name: Of the processor, and how many cores of it.
       gflops: Billions of operations a second of matrix products, as measured.
       precision: As `--precision` of the scripts.
+      has_bfloat16: Whether the processor multiplies numbers of bfloat16 as they are.
     """
 
     name: str
     gflops: float
     precision: str
+    has_bfloat16: bool = True
 
     def seconds(self, job: Job) -> float:
         """Returns what a job is guessed to take before anything like it has run here."""
         start, speed = _COSTS[job.kind]
         slowness = max(_REFERENCE / self.gflops, 0.05)
-        if self.precision == "float32" and job.kind not in ("text", "word_vectors"):
+        is_fast = self.has_bfloat16 and self.precision == _FAST
+        if not is_fast and job.kind not in _WITHOUT_MODEL:
             speed /= _FLOAT32_SLOWNESS
         # A start is one core's work, of which machines have about the same.
         return start + job.gflop / speed * slowness
@@ -80,8 +87,8 @@ def measure_machine(precision: str | None) -> Machine:
     cores = usable_cores()
     name = f"{models[0].strip() if models else 'a processor'}, {cores} cores"
     has_bfloat16 = "avx512_bf16" in text or "amx_bf16" in text
-    chosen = precision or ("mixed_bfloat16" if has_bfloat16 else "float32")
-    return Machine(name, cores * _measure_gflops(), chosen)
+    chosen = precision or (_FAST if has_bfloat16 else "float32")
+    return Machine(name, cores * _measure_gflops(), chosen, has_bfloat16)
 
 
 def _read(path: str) -> str:
@@ -133,7 +140,7 @@ class Clock:
 
     def _correction(self, kind: str) -> float:
         took, thought = self._sums.get(kind, (0.0, 0.0))
-        others = [sums for name, sums in self._sums.items() if name not in (kind, "text")]
+        others = [sums for name, sums in self._sums.items() if name not in (kind, *_WITHOUT_MODEL)]
         all_took = sum(took for took, _ in others)
         all_thought = sum(thought for _, thought in others)
         # What is not known yet is as wrong as the rest; nothing known is taken as it is guessed.
@@ -144,6 +151,22 @@ class Clock:
 def total(jobs: Iterable[Job], clock: Clock) -> float:
     """Returns the seconds that jobs take one after another."""
     return sum(map(clock.seconds, jobs))
+
+
+def chains(jobs: Sequence[Job], clock: Clock) -> dict[str, float]:
+    """Returns, by name, the seconds of each job and of the longest chain of those behind it.
+
+    Args:
+      jobs: Each behind those that it needs.
+      clock: Estimates them.
+    """
+    behind: dict[str, float] = {}
+    found = {}
+    for job in reversed(jobs):
+        found[job.name] = clock.seconds(job) + behind.get(job.name, 0.0)
+        for name in job.needs:
+            behind[name] = max(behind.get(name, 0.0), found[job.name])
+    return found
 
 
 def choose(

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 
 from absl import logging
 
+from bert.command_line.settings import PRECISIONS
 from bert.files import manifest
 from bert.files.durable import write_text
 from bert.files.outputs import make_folder
 from bert.paper import figures, markdown, page, texts
 from bert.paper.estimates import (
     Clock,
+    Machine,
     choose,
     format_minutes,
     measure_machine,
@@ -20,7 +22,7 @@ from bert.paper.estimates import (
 )
 from bert.paper.jobs import Job
 from bert.paper.ledger import LEDGER_FILE, Ledger
-from bert.paper.plan import Plan, make_plan, read_sources
+from bert.paper.plan import Plan, Sources, make_plan, read_sources
 from bert.paper.recipe import LADDER, Recipe
 from bert.paper.running import Failure, Runner, Start, start_process
 
@@ -132,37 +134,50 @@ def prepare(order: Order, start: Start = start_process) -> Prepared:
     Raises:
       ValueError: where a flag, a folder of data or a ledger is not as it must be.
     """
-    budget = parse_budget(order.budget)
     ledger = Ledger(os.path.join(order.output_dir, LEDGER_FILE), order.ledger)
-    machine = measure_machine(order.precision)
+    plan, machine = _make_plan(order, ledger, measure_machine(order.precision))
     clock = Clock(machine, ledger.times(machine.name))
-
-    folders = {
-        name: getattr(order, name) for name in ("text_dir", "glue_dir", "conll_dir", "squad_dir")
-    }
-
-    def plan_of(recipe: Recipe) -> Plan:
-        return make_plan(recipe, read_sources(recipe, **folders), machine.precision, order.seed)
-
-    # Of the same budget and data, the recipe is what was chosen before, so that runs fit together.
-    key = f"{order.budget}, data {read_sources(LADDER[0], **folders).digest[:8]}"
-    is_new = key not in ledger.recipes
-    if is_new:
-        recipe, _ = choose(budget, lambda each: plan_of(each).jobs.values(), clock)
-        ledger.recipes[key] = recipe.to_dict()
-    else:
-        recipe = Recipe.from_dict(ledger.recipes[key])
-    plan = plan_of(recipe)
     folder = os.path.abspath(order.output_dir)
     runner = Runner(
         plan, ledger, clock, folder, machine.name, num_workers=order.num_workers, start=start
     )
     wanted = plan.wanted(order.only)
     prepared = Prepared(plan, runner, clock, ledger, wanted, runner.missing(wanted))
+    _warn_of_more(prepared, order.budget, is_smallest=plan.recipe == LADDER[0])
+    return prepared
+
+
+def _make_plan(order: Order, ledger: Ledger, machine: Machine) -> tuple[Plan, Machine]:
+    """Returns the plan, and the machine with the plan's precision.
+
+    Of the same budget and data, recipe and precision are what was chosen before, so that runs fit
+    together, on whatever machine each of them runs.
+    """
+    budget = parse_budget(order.budget)
+
+    def sources_of(recipe: Recipe) -> Sources:
+        names = ("text_dir", "glue_dir", "conll_dir", "squad_dir")
+        return read_sources(recipe, **{name: getattr(order, name) for name in names})
+
+    def plan_of(recipe: Recipe) -> Plan:
+        return make_plan(recipe, sources_of(recipe), machine.precision, order.seed)
+
+    key = f"{order.budget}, data {sources_of(LADDER[0]).digest[:8]}"
+    if key not in ledger.recipes:
+        clock = Clock(machine, ledger.times(machine.name))
+        recipe, _ = choose(budget, lambda each: plan_of(each).jobs.values(), clock)
+        ledger.recipes[key] = recipe.to_dict()
+        return plan_of(recipe), machine
     if (source := ledger.sources.get(key)) in order.ledger:
         logging.info("The sizes and steps are those that %s has for --budget.", source)
-    _warn_of_more(prepared, order.budget, is_smallest=recipe == LADDER[0])
-    return prepared
+    recipe = Recipe.from_dict(ledger.recipes[key])
+    sources = sources_of(recipe)
+    precisions = [order.precision] if order.precision else [machine.precision, *PRECISIONS]
+    plans = {each: make_plan(recipe, sources, each, order.seed) for each in precisions}
+    used = max(plans, key=lambda each: len(ledger.scores(plans[each].digests)))
+    if used != machine.precision:
+        logging.info("--precision is %s, as in the ledger, for all runs to be comparable.", used)
+    return plans[used], dataclasses.replace(machine, precision=used)
 
 
 def _warn_of_more(prepared: Prepared, budget: str, *, is_smallest: bool) -> None:
@@ -198,7 +213,7 @@ def tell_plan(order: Order, prepared: Prepared) -> None:
         seconds = format_minutes(prepared.clock.seconds(job))
         logging.info("  %9s  %s%s", seconds, job.name, again)
     logging.info(
-        "%s, of %s that %s ask for. %s, %d and %d steps of %d tokens, %d examples at most, %d "
+        "%s, for the %s scores of %s. %s, %d and %d steps of %d tokens, %d examples at most, %d "
         "seeds.",
         tell_total(prepared),
         len(prepared.wanted),

@@ -21,7 +21,7 @@ from bert.command_line.console import deferred_stop, stop_signal
 from bert.files import manifest
 from bert.files.json_text import parse_json
 from bert.files.processes import usable_cores
-from bert.paper.estimates import Clock, format_minutes, order_by_need, total
+from bert.paper.estimates import Clock, chains, format_minutes, order_by_need, total
 from bert.paper.jobs import Job, folder_of, place_of
 from bert.paper.ledger import Entry, Ledger
 from bert.paper.plan import Plan
@@ -204,11 +204,21 @@ class Runner:
                     report(self.failures)
 
     def _next(self, left: Sequence[Job], running: Sequence[_Run]) -> Job | None:
-        """Returns the next job, where there is room for one whose needs are there."""
+        """Returns the next job, where there is room for one whose needs are there.
+
+        They come in the order of the plan, so that one table is complete before the next. But a
+        chain of jobs that would run alone in the end, with the other cores idle, begins now.
+        """
         if len(running) >= self._num_workers:
             return None
         awaited = {job.name for job in left} | {each.job.name for each in running}
-        return next((job for job in left if not awaited & {*job.needs}), None)
+        ready = [job for job in left if not awaited & {*job.needs}]
+        if not ready:
+            return None
+        seconds = chains(left, self.clock)
+        longest = max(ready, key=lambda job: seconds[job.name])
+        waits_too_long = seconds[longest.name] * self._num_workers >= total(left, self.clock)
+        return longest if waits_too_long else ready[0]
 
     def _tell(self, job: Job, number: int, count: int, behind: Sequence[Job]) -> None:
         left = format_minutes(total([job, *behind], self.clock))
