@@ -4,6 +4,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import keras
@@ -12,7 +13,16 @@ import sklearn.base
 import tensorflow as tf
 from conftest import ROOT, run_python
 
-from bert.command_line.console import Progress, clock, deferred_stop, explain, is_script, time
+from bert.command_line.console import (
+    Progress,
+    Stop,
+    clock,
+    deferred_stop,
+    explain,
+    is_script,
+    time,
+    watched_signals,
+)
 
 
 def test_progress_is_logged_with_the_time_to_go(monkeypatch, log):
@@ -161,12 +171,70 @@ def stop(process, *numbers):
     ],
 )
 def test_a_signal_ends_a_script_with_one_line(tmp_path, name, number):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        pytest.skip("`nohup` has this test and what it starts ignore the signal.")
     process = start(name, tmp_path)
     output, errors = stop(process, number)
     assert process.returncode == 128 + number
     assert output == ""
     assert re.fullmatch(rf"[\d:]{{8}} Warning: Stopped by {number.name}\.\n", errors)
     assert os.listdir(tmp_path) == []
+
+
+# Modules of TensorFlow that are interrupted: in a function, and where Python clears up.
+INTERRUPTED = {
+    "function": """
+def interrupted():
+    os.kill(os.getpid(), signal.SIGTERM)
+    for _ in range(3):
+        told.append("within")
+""",
+    "__del__": """
+class Cleared:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        for _ in range(3):
+            told.append("within")
+
+def interrupted():
+    Cleared()
+""",
+}
+
+
+@pytest.mark.parametrize("code", INTERRUPTED.values(), ids=INTERRUPTED)
+def test_a_signal_lets_tensorflow_return_and_stops_its_caller(code):
+    told = []
+    module = {"__name__": "tensorflow.python.some", "os": os, "signal": signal, "told": told}
+    exec(code, module)
+
+    def work():
+        module["interrupted"]()
+        told.append("behind")
+
+    with watched_signals(), pytest.raises(Stop, match="Stopped by SIGTERM"):
+        work()
+    assert told == ["within"] * 3
+    assert sys.gettrace() is None
+
+
+def test_what_a_thread_makes_whole_keeps_the_main_one_from_nothing():
+    begun, ends = threading.Event(), threading.Event()
+
+    def write():
+        with deferred_stop():
+            begun.set()
+            ends.wait()
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    begun.wait()
+    try:
+        with watched_signals(), pytest.raises(Stop):
+            os.kill(os.getpid(), signal.SIGTERM)
+    finally:
+        ends.set()
+        thread.join()
 
 
 LETS_GO = """

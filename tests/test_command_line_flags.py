@@ -132,7 +132,7 @@ def test_a_flag_may_have_several_values():
     assert read_grid(settings) == {"volts": (6.0, 12.0, 24.0)}
     assert flags.FLAGS["volts"].serialize() == "--volts=6.0,12.0,24.0"
     assert flags.FLAGS["bulbs"].serialize() == "--bulbs=2"
-    assert "Several, with commas between them" in flags.FLAGS["volts"].help
+    assert "Several values, comma-separated" in flags.FLAGS["volts"].help
     assert read_grid(Dimmed(name="desk")) == {}
 
 

@@ -101,13 +101,22 @@ def test_what_is_called_otherwise_elsewhere_is_answered_with_a_flag_of_the_scrip
     flags.FLAGS.unparse_flags()
 
 
+@pytest.mark.parametrize(
+    ("script", "ours"), [("run_classifier", "metric=f1"), ("run_swag", "early_stopping_patience")]
+)
+def test_the_metric_of_others_is_one_here_where_there_is_a_choice(script, ours, defined):
+    known = defined(SCRIPTS[bert.SCRIPTS.index(script)])
+    said = answer("metric_for_best_model", "f1", known)
+    assert f"transformers' name. Here: `--{ours}`" in said and "best/" in said
+
+
 def test_each_name_of_others_is_answered_in_some_script(defined):
     known = [set(defined(script)) for script in SCRIPTS[:1]]
     known += [
         {field for field in vars(script.Settings)["__dataclass_fields__"]} for script in SCRIPTS
     ]
     for name, other in OTHERS.items():
-        ours = [re.match(r"--(no(?=do_))?(\w+)", each)[2] for each in other.ours]
+        ours = [re.match(r"--(no(?=do_|next_))?(\w+)", each)[2] for each in other.ours]
         ours = [each for each in ours if each != "verbosity"]
         assert all(any(each in names for names in known) for each in ours), name
         assert other.ours or other.remark
@@ -123,6 +132,12 @@ def test_each_name_of_others_is_answered_in_some_script(defined):
         ("--weight-decay=0.1", "It is 0.01 here, as in the paper; no flag changes that."),
         ("--num_epochs=2", "There is no `--num_epochs`. Here: `--num_train_epochs=2`."),
         ("--do_lowercase", "Here: `--do_lower_case`."),
+        ("--doc_stride=128", "There is no `--doc_stride`. Only run_squad.py reads a long text in"),
+        ("--num_warmup_steps=100", "Here: `--warmup_proportion=0.1`."),
+        ("--eval_every=100", "Here: `--save_checkpoints_steps=100`. Checkpoints and evaluations"),
+        ("--use_xla", "There is no `--use_xla`. What gains from XLA is compiled with it by itself"),
+        ("--optimizer=adam", "There is no `--optimizer`. The optimizer is the original's"),
+        ("--deterministic", "There is no `--deterministic`. On a CPU, the same command gives"),
         (
             "--trian_batch_size=8",
             "must be a flag of run_swag.py. Did you mean `--train_batch_size`",
@@ -148,6 +163,22 @@ def test_a_wrong_flag_is_answered_with_what_to_type(defined, log, arguments, lin
         parse_flags(["there/run_swag.py", *arguments.split()])
     assert stopped.value.code == 1
     assert line in log.messages[-1]
+
+
+@pytest.mark.parametrize(
+    ("name", "flag", "said"),
+    [
+        ("run_pretraining", "overwrite_output_dir", "Only scripts that fine-tune delete what"),
+        ("create_pretraining_data", "overwrite_output_dir", "Here: `--overwrite`."),
+        ("run_pretraining", "no_nsp", "Here: `--objective=masked_lm`."),
+        ("create_pretraining_data", "no_nsp", "Here: `--nonext_sentence`."),
+    ],
+)
+def test_an_answer_is_that_of_the_script(defined, log, name, flag, said):
+    defined(SCRIPTS[bert.SCRIPTS.index(name)])
+    with pytest.raises(SystemExit):
+        parse_flags([f"{name}.py", f"--{flag}"])
+    assert log.messages[-1].startswith(f"There is no `--{flag}`. {said}")
 
 
 @pytest.mark.parametrize("word", ["-h", "--help", "-help", "--helpshort", "-?"])

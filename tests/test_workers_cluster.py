@@ -123,6 +123,8 @@ def test_what_tensorflow_reads_is_found_again():
         ({"TF_CONFIG": "[]"}, r"TF_CONFIG: It must be JSON such as .* Received '\[\]'\."),
         ({"TF_CONFIG": '{"cluster": {"worker": ["a:1"]}}'}, "TF_CONFIG: It must be JSON"),
         (tf_config(worker=WORKERS, index=3), "TF_CONFIG: It must list all workers"),
+        (tf_config(["worker"], worker=WORKERS), "TF_CONFIG: It must list all workers"),
+        (tf_config(worker=WORKERS, index=1e999), "TF_CONFIG: It must be JSON such as"),
         (tf_config("evaluator", 0, worker=WORKERS), "TF_CONFIG: It must list all workers"),
         (tf_config("ps", 0, worker=WORKERS, ps=["a:1"]), "TF_CONFIG: It must list all workers"),
         (tf_config(worker=["host1", "host2:1"]), "addresses such as host1:2222. Received 'host1'"),

@@ -9,13 +9,16 @@ import sys
 import time
 
 import pytest
+import tensorflow as tf
 from conftest import ROOT
 
 import bert
 from bert.files.manifest import LIST_FILE
+from bert.files.processes import usable_cores
 from bert.workers import launch
 from bert.workers.launch import Settings, find_cause, make_command, share_machine, split_arguments
 from bert.workers.meeting import LOST
+from bert.workers.pace import SAVE_LIMIT
 
 # What a worker of these tests knows of itself; each start of it adds a line to a file of its own.
 WORKER = """
@@ -41,6 +44,7 @@ def run(tmp_path, monkeypatch, log):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(launch, "_SECONDS_ALONE", 0.2)
     monkeypatch.setattr(launch, "_SECONDS_TO_OBEY", 0.3)
+    monkeypatch.setenv(SAVE_LIMIT, "1")
 
     def run(code, workers=3, arguments=(), **settings):
         command = [sys.executable, "-c", WORKER + code, str(tmp_path), *arguments]
@@ -62,7 +66,7 @@ def test_workers_are_told_of_one_another(tmp_path, run, capfd):
     assert len({*addresses}) == 3
     assert all(re.fullmatch(r"localhost:\d+", each) for each in addresses)
     # What the others say is not shown.
-    assert capfd.readouterr().out == f"worker 0 speaks\n{max(1, os.cpu_count() // 3)}\n"
+    assert capfd.readouterr().out == f"worker 0 speaks\n{max(1, usable_cores() // 3)}\n"
 
 
 def test_worker_that_is_killed_makes_all_start_again(tmp_path, run, log):
@@ -129,19 +133,50 @@ if start == 1 and index == 1:
     assert log.messages[0].startswith("Worker 1 hung. All are started again")
 
 
-def test_the_worker_that_failed_is_said_to_hang_only_if_it_did(tmp_path, run, log):
-    code = """
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
-if start == 1 and index == 0:
-    (folder / "ready").touch()
-    wait()
-while start == 1 and not (folder / "ready").exists():
-    time.sleep(0.01)
-if start == 1:
+# The chief, which does not obey, and one more, which is killed once it is ready.
+STUBBORN_CHIEF = """
+if start == 1 and index == 1:
+    while not (folder / "ready").exists():
+        time.sleep(0.01)
     os.kill(os.getpid(), signal.SIGKILL)
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+(folder / "ready").touch()
 """
-    assert run(code, 2) == 0
-    assert log.messages[0].startswith("Worker 1 was killed by SIGKILL. All are started again")
+CHIEF_IS_AWAITED = (
+    "Worker 0 (the chief) is still saving or ending. It has {:g} s to, or as many as "
+    "BERT_SAVE_TIMEOUT says."
+)
+
+
+def test_chief_that_saves_is_waited_for_as_long_as_that_is_allowed(tmp_path, run, monkeypatch, log):
+    monkeypatch.setenv(SAVE_LIMIT, "60")
+    code = """
+if start == 1:
+    # It saves longer than another may take to end.
+    time.sleep(1)
+    (folder / "saved").touch()
+    sys.exit(75)
+"""
+    assert run(STUBBORN_CHIEF + code, 2) == 0
+    assert (tmp_path / "saved").exists()
+    assert log.messages[0] == CHIEF_IS_AWAITED.format(60)
+    assert log.messages[1].startswith("Worker 1 was killed by SIGKILL. All are started again")
+
+
+def test_chief_that_never_ends_is_killed_but_did_not_fail_first(tmp_path, run, log):
+    assert run(STUBBORN_CHIEF + "if start == 1: wait()", 2) == 0
+    assert [len(starts(tmp_path, index)) for index in range(2)] == [2, 2]
+    assert log.messages[0] == CHIEF_IS_AWAITED.format(1)
+    assert log.messages[1].startswith("Worker 1 was killed by SIGKILL. All are started again")
+
+
+def test_seconds_to_save_that_are_no_number_are_told_before_workers_start(
+    tmp_path, run, monkeypatch
+):
+    monkeypatch.setenv(SAVE_LIMIT, "soon")
+    with pytest.raises(ValueError, match=r"`BERT_SAVE_TIMEOUT` must be a number .* 'soon'"):
+        run("", 2)
+    assert not [*tmp_path.iterdir()]
 
 
 def test_logs_stay_only_where_workers_fail(tmp_path, run, log):
@@ -169,11 +204,31 @@ if start < 3:
     os.kill(os.getpid(), signal.SIGKILL)
 """
     code = f"is_deleted, list_file = {is_deleted}, {LIST_FILE!r}" + code
-    rest = [f"--output_dir={tmp_path}", "--do_train"]
+    rest = ["--output_dir", f"{tmp_path}", "--do_train"]
     assert run(code, 1, arguments=[spelling, *rest]) == 0
     told = [json.loads(line) for line in (tmp_path / "told").read_text().splitlines()]
     later = rest if is_deleted else [spelling, *rest]
     assert told == [[spelling, *rest], later, later]
+
+
+def test_what_a_flag_file_says_is_not_deleted_when_workers_start_again(tmp_path, run):
+    file = tmp_path / "flags.txt"
+    file.write_text(f"--overwrite_output_dir\n--output_dir={tmp_path}\n")
+    (tmp_path / LIST_FILE).write_text("[]")
+    code = f"""
+with open(folder / "told", "a") as file:
+    file.write(json.dumps(sys.argv[2:]) + "\\n")
+if start == 1:
+    (folder / "new").write_text("[]")
+    (folder / "new").rename(folder / {LIST_FILE!r})
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    # As a worker gets them.
+    words = make_command(["run_ner", f"--flagfile={file}"])[5:]
+    assert run(code, 1, arguments=words) == 0
+    told = [json.loads(line) for line in (tmp_path / "told").read_text().splitlines()]
+    rest = [f"--output_dir={tmp_path}"]
+    assert told == [["--overwrite_output_dir", *rest], rest]
 
 
 def test_logs_are_kept_where_that_is_asked_for(tmp_path, run):
@@ -244,8 +299,26 @@ def test_ports_are_free_and_of_no_outgoing_connection(tmp_path):
     assert all(10000 <= port < 15000 for port in found)
 
 
+def test_what_earlier_runs_have_left_is_seen_elsewhere_too():
+    command = ["run_pretraining", "--output_dir=ram://test_workers_launch"]
+    assert launch._own_files(command) is None
+    path = f"ram://test_workers_launch/{LIST_FILE}"
+    found = []
+    for text in ("[]", "[1]"):
+        with tf.io.gfile.GFile(path, "w") as file:
+            file.write(text)
+        found.append(launch._own_files(command))
+        assert launch._own_files(command) == found[-1]
+    assert found[0] != found[1] and None not in found
+
+
+def test_a_signal_without_a_name_is_told_by_its_number():
+    assert launch.tell(1, -35, False, None) == "Worker 1 was killed by signal 35."
+
+
 def test_threads_and_gpus_are_shared(monkeypatch, tmp_path):
-    monkeypatch.setattr(os, "cpu_count", lambda: 7)
+    # As `taskset` and SLURM leave it: a machine of many cores, of which this process has seven.
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {*range(10, 17)})
     shares = share_machine({"A": "b"}, 3, [])
     assert shares == [{"A": "b", "TF_NUM_INTRAOP_THREADS": "2"}] * 3
     assert share_machine({"TF_NUM_INTRAOP_THREADS": "5"}, 1, []) == [
@@ -267,8 +340,57 @@ def test_script_is_run_as_bert_runs_it():
     expected = [sys.executable, "-m", "bert", "run_squad", "--strategy=multi_worker", "--do_train"]
     assert make_command(["run_squad", "--do_train"]) == expected
     assert make_command(["./run_squad.py", "--do_train"]) == expected
-    again = make_command(["run_squad", "--strategy=multi_worker", "--do_train"])
-    assert again == [*expected[:-1], "--strategy=multi_worker", "--do_train"]
+    for given in (["--strategy=multi_worker"], ["-strategy", "multi_worker"]):
+        assert make_command(["run_squad", *given, "--do_train"]) == expected
+
+
+@pytest.fixture
+def flag_file(tmp_path):
+    """Returns a file of flags that names another one."""
+    (tmp_path / "inner.txt").write_text("# of this machine\n\n--output_dir=inner\n")
+    file = tmp_path / "flags.txt"
+    file.write_text(
+        f"--do_train\n// what follows is read in place\n--flagfile={tmp_path}/inner.txt\n"
+    )
+    return file
+
+
+@pytest.mark.parametrize("words", [["--flagfile={}"], ["-flagfile={}"], ["--flagfile", "{}"]])
+def test_workers_are_given_what_is_in_flag_files(flag_file, words):
+    words = ["run_ner", "--seed", "7", *(word.format(flag_file) for word in words), "--do_eval"]
+    rest = ["--seed", "7", "--do_train", "--output_dir=inner", "--do_eval"]
+    assert make_command(words)[3:] == ["run_ner", "--strategy=multi_worker", *rest]
+
+
+def test_strategy_in_a_flag_file_is_the_launchers_or_refused(flag_file):
+    words = ["run_ner", f"--flagfile={flag_file}"]
+    expected = make_command(words)
+    flag_file.with_name("inner.txt").write_text("--strategy=multi_worker\n--output_dir=inner\n")
+    assert make_command(words) == expected
+    flag_file.with_name("inner.txt").write_text("--strategy\nmirrored\n")
+    with pytest.raises(ValueError, match="Received `--strategy=mirrored`: leave it out"):
+        make_command(words)
+
+
+def test_flag_file_that_is_not_there_is_told_in_a_line(tmp_path):
+    line = rf"^Flags must be as `--help` .* No such file or directory: '{tmp_path}/none'\.$"
+    with pytest.raises(ValueError, match=line):
+        make_command(["run_ner", f"--flagfile={tmp_path}/none"])
+
+
+@pytest.mark.parametrize(
+    ("words", "rest"),
+    [
+        (["--do_train"], ["--do_train"]),
+        (["--overwrite_output_dir", "--do_train"], ["--do_train"]),
+        (["--overwrite_output_dir", "--nooverwrite_output_dir"], []),
+        (["--nooverwrite_output_dir", "-overwrite_output_dir=True", "--"], ["--"]),
+        (["--output_dir", "overwrite_output_dir"], ["--output_dir", "overwrite_output_dir"]),
+    ],
+)
+def test_nothing_is_overwritten_however_that_was_asked_for(words, rest):
+    command = [sys.executable, "-m", "bert", "run_ner"]
+    assert launch.without_overwriting([*command, *words]) == [*command, *rest]
 
 
 @pytest.mark.parametrize(
@@ -279,6 +401,7 @@ def test_script_is_run_as_bert_runs_it():
         (["predict", "--x"], "Received 'predict'. Give run_pretraining or run_classifier"),
         (["run_ner", "--strategy=mirrored"], "gives `--strategy=multi_worker` itself"),
         (["run_ner", "--strategy", "mirrored"], "gives `--strategy=multi_worker` itself"),
+        (["run_ner", "--strategy"], "must be as `--help` .* Missing value for flag --strategy"),
     ],
 )
 def test_what_cannot_be_launched_is_refused(arguments, wrong):

@@ -41,14 +41,13 @@ class BeamSettings:
 
     runner: str | None = flag(
         None,
-        "Do the work as a pipeline of Apache Beam: on this machine with DirectRunner, or on a "
-        "cluster, whose machines must read and write the same paths. The output is the same, byte "
-        "for byte.",
+        "Run as an Apache Beam pipeline: on this machine with DirectRunner, or on a cluster whose "
+        "machines read and write the same paths. The output is the same byte for byte.",
         choices=RUNNERS,
     )
     beam_options: str = flag(
         "",
-        "Options of Beam and of the runner, as Beam's own commands take them, such as "
+        "Options of Beam and of the runner, written as for Beam's own commands, such as "
         "'--direct_num_workers=2 --direct_running_mode=multi_processing' or "
         "'--flink_master=host:8081 --parallelism=8'.",
     )
@@ -180,8 +179,27 @@ def _local_runner(options: Any) -> Any:
         return fn_api_runner.FnApiRunner()
     # Else it would start processes of Beam's own.
     direct.direct_running_mode = "in_memory"
+    _tell_late_processes_to_end()
     command = shlex.join([sys.executable, "-m", "bert.command_line.beam_worker"])
+    # In place of the shell that Beam starts, so that this process is the parent.
+    command = f"exec {command}" if os.name == "posix" else command
     return fn_api_runner.FnApiRunner(SubprocessSDKEnvironment.from_command_string(command))
+
+
+def _tell_late_processes_to_end() -> None:
+    """Has a process end that connects only when the work is done.
+
+    Beam tells the connected ones alone, and then waits for ever for the other.
+    """
+    from apache_beam.portability import python_urns  # noqa: PLC0415
+    from apache_beam.runners.portability.fn_api_runner import worker_handlers  # noqa: PLC0415
+
+    @worker_handlers.WorkerHandler.register_environment(python_urns.SUBPROCESS_SDK, bytes)
+    class _Process(worker_handlers.SubprocessSdkWorkerHandler):
+        def close(self) -> None:
+            # It waits for the process, as the requests before it do.
+            self.control_conn.push(worker_handlers.BeamFnControlServicer._DONE_MARKER)
+            super().close()
 
 
 @contextlib.contextmanager

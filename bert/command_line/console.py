@@ -13,6 +13,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from types import FrameType
 from typing import Any, NoReturn
 
 from absl import app, flags, logging
@@ -29,6 +30,9 @@ STOP_SIGNALS = tuple(
     for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1")
     if hasattr(signal, name)
 )
+
+# Packages in whose code no signal raises `Stop`.
+_NOT_INTERRUPTED = ("tensorflow", "keras")
 
 # Some who stop a process send the signal to it and to its group, so that it comes twice.
 _SECONDS_OF_ONE_SIGNAL = 0.5
@@ -164,16 +168,42 @@ class _Signals:
         for number in self._taken:
             signal.signal(number, self._handle)
 
-    def _handle(self, number: int, _: Any) -> None:
+    def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.first is None:
             self.first = number
+            self._check_outside_tensorflow(frame)
+
+    def _check_outside_tensorflow(self, frame: FrameType | None) -> None:
+        """Checks where an exception reaches the caller: now, or when TensorFlow has returned.
+
+        What a signal raises within TensorFlow's own code can be lost, in a `__del__`, or leave a
+        call into its library half done, which then frees memory that is not its own.
+        """
+        caller = frame
+        while caller and _module_of(caller) in _NOT_INTERRUPTED:
+            caller = caller.f_back
+        if not caller or caller is frame:
             self.check()
+            return
+
+        def check_once(place: FrameType, *_: Any) -> None:
+            sys.settrace(None)
+            place.f_trace = None
+            self.check()
+
+        # Python calls it at the caller's next line, or where the caller returns.
+        caller.f_trace = check_once
+        sys.settrace(lambda *_: None)
 
     def check(self) -> None:
         """Raises `Stop`, once, if a signal came, unless that is deferred."""
         if self.first is not None and not self._is_raised and not self.num_deferring:
             self._is_raised = True
             raise Stop(self.first)
+
+
+def _module_of(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__")).partition(".")[0]
 
 
 def _end_at_second(reader: int, numbers: list[int]) -> None:
@@ -210,6 +240,10 @@ def stop_signal() -> int | None:
 @contextlib.contextmanager
 def deferred_stop() -> Iterator[None]:
     """Keeps a first signal from ending what is to be whole; `Stop` is raised behind it."""
+    if threading.current_thread() is not threading.main_thread():
+        # It ends the main thread alone, as Python has it.
+        yield
+        return
     _signals.num_deferring += 1
     try:
         yield

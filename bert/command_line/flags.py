@@ -32,11 +32,11 @@ GROUPS: Mapping[str, str] = {
     "model": "Model",
     "training": "Training and evaluation",
     "output": "Output",
-    "server": "Server and its limits",
-    "devices": "Devices and memory",
+    "server": "Server",
+    "devices": "Devices, memory and parallelism",
 }
 
-WITHOUT_EFFECT = "Accepted for old commands; without effect."
+WITHOUT_EFFECT = "Accepted for compatibility; without effect."
 # Flags of the original that nothing here reads, with their defaults there.
 _WITHOUT_EFFECT: Mapping[str, Any] = {
     "tpu_zone": None,
@@ -50,8 +50,8 @@ TPU_FLAGS = ("tpu_zone", "gcp_project", "master", "num_tpu_cores")
 
 # What the help of a flag ends with that takes several values.
 _SEVERAL = (
-    "Several, with commas between them, are all tried, with all of the other flags that have "
-    "several, and the best is kept."
+    "Several values, comma-separated, are all tried, in all combinations with those of other "
+    "flags, and the best is kept."
 )
 
 # How the names of flags end that give a path.

@@ -8,7 +8,7 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 from absl import app, flags, logging
@@ -22,13 +22,32 @@ _NARROW, _WIDE = 80, 100
 # Where the text of a flag begins.
 _COLUMN = 30
 
+# What comes first in a group, behind what is required; all else is in the order of the fields.
+_FIRST: Mapping[str, Sequence[str]] = {
+    "steps": ("do_train", "do_eval", "do_predict", "do_export"),
+    "data": (
+        *("task_name", "data_dir", "train_file", "dev_file", "test_file", "predict_file"),
+        *("dev_fraction", "split_seed", "input_file", "eval_input_file", "input_format"),
+    ),
+    "model": ("init_checkpoint", "word_vectors", "bert_config_file", "vocab_file", "do_lower_case"),
+    "training": (
+        *("objective", "train_batch_size", "learning_rate", "num_train_epochs"),
+        *("num_train_steps", "time_budget", "num_warmup_steps", "warmup_proportion"),
+        *("eval_batch_size", "predict_batch_size", "max_eval_steps"),
+    ),
+    "output": (
+        *("output", "output_dir", "overwrite_output_dir", "output_file", "format", "overwrite"),
+    ),
+    "devices": ("precision", "strategy", "batch_size"),
+}
+
 _MORE = (
     (
         "--flagfile=FILE",
-        "Reads flags from a file, one a line as they are typed; # begins a remark.",
+        "Read flags from a file, one per line as typed; # starts a comment.",
     ),
-    ("--verbosity=1, -v 1", "Logs more, with where errors arose."),
-    ("--helpfull", "Shows the flags of the libraries, too."),
+    ("--verbosity=1, -v 1", "Log more, with a traceback for errors."),
+    ("--helpfull", "Show the flags of the libraries, too."),
 )
 
 
@@ -74,13 +93,13 @@ def help_text(story: str) -> str:
     own = _own_flags()
     for group, title in GROUPS.items():
         members = [each for each in own if each.said.group == group]
-        members.sort(key=lambda each: (not each.said.is_required, each.name == "check"))
+        members.sort(key=_place)
         if members:
             rows = [_row(_typed(each), _described(each), width) for each in members]
             parts.append("\n".join([f"{title}:", *rows]))
     if old := [f"--{name}" for name in sorted(flags.FLAGS) if _help_of(name) == WITHOUT_EFFECT]:
         said = textwrap.fill(", ".join(old), width, initial_indent="  ", subsequent_indent="  ")
-        parts.append(f"Accepted for old commands, without effect:\n{said}")
+        parts.append(f"Accepted for compatibility, without effect:\n{said}")
     parts.append("\n".join(["More:", *(_row(typed, text, width) for typed, text in _MORE)]))
     return "\n\n".join(parts)
 
@@ -89,6 +108,13 @@ def _own_flags() -> list[Any]:
     """Returns the flags of the script's `Settings`, in their order, that have an effect."""
     own = [flags.FLAGS[name] for name in flags.FLAGS if hasattr(flags.FLAGS[name], "said")]
     return [each for each in own if each.help != WITHOUT_EFFECT]
+
+
+def _place(flag: Any) -> tuple[bool, bool, int]:
+    """Returns what flags of a group are sorted by."""
+    first = _FIRST.get(flag.said.group, ())
+    place = first.index(flag.name) if flag.name in first else len(first)
+    return not flag.said.is_required, flag.name == "check", place
 
 
 def _help_of(name: str) -> str:

@@ -46,10 +46,24 @@ _DEV_FILE = _same("dev_file=", "predict_file=", "eval_input_file=", "data_dir")
 _TEST_FILE = _same("test_file=", "predict_file=", "data_dir")
 _EVALUATION = _same("do_eval", "do_predict")
 _EVAL_STEPS = _same("save_checkpoints_steps=", remark="Checkpoints and evaluations come together.")
+_EXACT = "On a CPU, the same command gives the same bytes; on a GPU, the order of some sums varies."
+_COMPILED = "What gains from XLA is compiled with it by itself; no flag changes that."
+_OLD = "Only scripts that fine-tune delete what earlier runs have made; else, give another path."
+_WINDOWS = (
+    "Only run_squad.py reads a long text in windows that begin so many tokens apart. Elsewhere, "
+    "raise --max_seq_length, for most models up to 512, or make several rows of a text: "
+    "docs/classification.md, Long texts."
+)
 _MIXED = "--precision=mixed_float16"
 _BEST = _same(
     "early_stopping_patience",
     remark="With it, training goes back to the weights of the best evaluation.",
+)
+_METRIC = _same(
+    "metric=",
+    "early_stopping_patience",
+    remark="best/ has the weights of the best evaluation; with --early_stopping_patience, training "
+    "goes back to them.",
 )
 
 OTHERS: Mapping[str, Other] = {
@@ -106,6 +120,7 @@ OTHERS: Mapping[str, Other] = {
     "delimiter": _same("separator="),
     "sep": _same("separator="),
     "version_2": _same("version_2_with_negative"),
+    "doc_stride": Other(remark=_WINDOWS),
     "pad_to_max_len": _same("pad_to_max_length"),
     "overwrite_cache": Other(
         ("--overwrite_output_dir",),
@@ -115,6 +130,7 @@ OTHERS: Mapping[str, Other] = {
     "mlm_probability": _same("masked_lm_prob="),
     "wwm": _same("do_whole_word_mask"),
     "whole_word_mask": _same("do_whole_word_mask"),
+    "no_nsp": Other(("--nonext_sentence", "--objective=masked_lm")),
     # The training.
     "per_device_train_batch_size": _TRAIN_SIZE,
     "per_gpu_train_batch_size": _TRAIN_SIZE,
@@ -129,12 +145,14 @@ OTHERS: Mapping[str, Other] = {
     "lr": _RATE,
     "warmup_ratio": _same("warmup_proportion=", "num_warmup_steps"),
     "warmup_steps": _same("num_warmup_steps=", "warmup_proportion"),
+    "num_warmup_steps": Other(("--warmup_proportion=0.1",)),
     "weight_decay": Other(remark=_DECAY),
     "max_grad_norm": Other(remark=_CLIPPED),
     "adam_epsilon": Other(remark=_ADAM),
     "adam_beta1": Other(remark=_ADAM),
     "adam_beta2": Other(remark=_ADAM),
     "optim": Other(remark=_ADAM),
+    "optimizer": Other(remark=_ADAM),
     "lr_scheduler_type": Other(remark=_SCHEDULE),
     "gradient_accumulation": _same("gradient_accumulation_steps="),
     "random_seed": _same("seed="),
@@ -148,9 +166,10 @@ OTHERS: Mapping[str, Other] = {
     "eval_strategy": _EVALUATION,
     "evaluate_during_training": _EVALUATION,
     "eval_steps": _EVAL_STEPS,
+    "eval_every": _EVAL_STEPS,
     "early_stopping": _same("early_stopping_patience="),
     "load_best_model_at_end": _BEST,
-    "metric_for_best_model": _BEST,
+    "metric_for_best_model": _METRIC,
     # The output.
     "save_steps": _same("save_checkpoints_steps="),
     "save_strategy": _same("save_checkpoints_steps"),
@@ -163,8 +182,12 @@ OTHERS: Mapping[str, Other] = {
     "output_path": _same("output_dir=", "output_file="),
     "model_dir": _same("output_dir=", "checkpoint=", "init_checkpoint="),
     "export": _same("do_export"),
+    "overwrite_output_dir": Other(("--overwrite",), _OLD),
     "verbose": Other(("--verbosity=1",)),
     # Devices.
+    "xla": Other(remark=_COMPILED),
+    "use_xla": Other(remark=_COMPILED),
+    "deterministic": Other(remark=_EXACT),
     "fp16": Other((_MIXED,)),
     "use_fp16": Other((_MIXED,)),
     "amp": Other((_MIXED,)),

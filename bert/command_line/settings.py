@@ -7,8 +7,18 @@ from typing import ClassVar
 from bert.command_line.exports import MODEL_FILES
 from bert.command_line.flags import REQUIRED, check_several, flag, read_grid, several
 
-# What files that belong to a checkpoint are by default.
-BESIDE = "; absent, the one in the folder of the checkpoint"
+# What the help of several flags has in common.
+BESIDE = " Default: the one next to the checkpoint."
+CHECKPOINT_FORMS = (
+    "its prefix (.../bert_model.ckpt), .index file or folder; a Hugging Face folder; or the name "
+    "of a model on the Hugging Face hub, owner/model"
+)
+LOWERS = "Lowercase the text and strip accents: true for uncased models, false for cased ones."
+MAX_TOKENS = "Maximum tokens per sequence, including [CLS] and [SEP]"
+PATTERNS = "comma-separated paths or patterns"
+PRECISION = "Numeric precision of the network's computations."
+SEPARATORS = "one character, such as ';', or tab, comma, semicolon or space"
+WHOLE_FILE = "File to write, which appears only when it is complete"
 
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 
@@ -21,8 +31,9 @@ class CheckSettings:
 
     check: bool = flag(
         False,
-        "Only show what the run needs and whether it is there, a line for each thing, with the "
-        "memory and the time it will take; nothing is written. Exits with 1 if it would fail.",
+        "Dry run: report what the run needs and whether it is available, one line each; of a "
+        "training, also the expected memory, disk and time. Write nothing; exit with status 1 if "
+        "the run would fail.",
     )
 
 
@@ -32,7 +43,7 @@ class ModelSettings(CheckSettings):
 
     GROUP = "model"
 
-    bert_config_file: str = flag("", f"The bert_config.json that gives the model's shape{BESIDE}.")
+    bert_config_file: str = flag("", f"The model's configuration, bert_config.json.{BESIDE}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,12 +52,11 @@ class VocabularySettings:
 
     GROUP = "model"
 
-    vocab_file: str = flag("", f"WordPiece vocabulary, one entry a line{BESIDE}.")
+    vocab_file: str = flag("", f"WordPiece vocabulary, one entry per line.{BESIDE}")
     # The original's README tells users of cased models to pass --do_lower=False.
     do_lower_case: bool | None = flag(
         None,
-        "Lower-case the text and strip accents: true for uncased models, false for cased ones; "
-        "absent, as the folder of the model says, or else true.",
+        f"{LOWERS} Default: as the model's folder says, or else true.",
         alias="do_lower",
     )
     # What it is where neither the flag nor the folder of the model says anything.
@@ -59,20 +69,21 @@ class TextSettings:
 
     input_format: str | None = flag(
         None,
-        "lines: a text a line; tsv and csv: a header names the columns; jsonl: an object a line; "
-        "parquet. Absent, by the file's ending, or else lines.",
+        "lines: one text per line. tsv, csv: a table whose header names the columns. jsonl: one "
+        "JSON object per line. parquet: a Parquet file. Default: by the file's extension, or else "
+        "lines.",
         choices=("lines", "tsv", "csv", "jsonl", "parquet"),
     )
     text_column: str | None = flag(
         None,
-        "Of a table, the column or key with the texts, or both of pairs with a comma between; "
-        "absent, text, or text_a and text_b, or sentence, or the only one.",
+        "Column or key of the texts in a table; two, separated by a comma, for pairs. Default: "
+        "the only column; or text, text_a (with text_b, if present) or sentence.",
     )
     id_column: str | None = flag(
-        None, "Of a table, the column or key that tells the texts apart, which is written beside."
+        None, "Column or key of an ID for each text in a table; it is written with the results."
     )
     separator: str | None = flag(
-        None, "What separates the columns of a table, such as ';' or tab; absent, by its form."
+        None, f"Column separator of a table: {SEPARATORS}. Default: tab for tsv, comma for csv."
     )
 
 
@@ -82,7 +93,7 @@ class OutputSettings(CheckSettings):
 
     GROUP = "output"
 
-    overwrite: bool = flag(False, "Replace an output file that is there.")
+    overwrite: bool = flag(False, "Replace the output file if it exists.")
 
     def may_replace(self, path: str) -> bool:
         """Returns whether the file that is there may go, for `check_outputs`."""
@@ -98,70 +109,69 @@ class TrainingSettings(ModelSettings):
 
     init_checkpoint: str | None = flag(
         None,
-        "Checkpoint to start from: its prefix (.../bert_model.ckpt), its .index file or its "
-        "folder, which may also be that of a Hugging Face model; or the name of one on the hub, "
-        "owner/model. Not read where --output_dir already holds a checkpoint of this run.",
+        f"Checkpoint to start from: {CHECKPOINT_FORMS}. Ignored if --output_dir already holds a "
+        "checkpoint of this run.",
         group="model",
     )
     output_dir: str = flag(REQUIRED, "Folder for checkpoints, logs and results.", group="output")
-    do_train: bool = flag(False, "Train.", group="steps")
-    learning_rate: float = flag(5e-5, "Peak of the learning rate.", low=0.0, shapes_training=True)
+    do_train: bool = flag(False, "Train the model.", group="steps")
+    learning_rate: float = flag(5e-5, "Peak learning rate.", low=0.0, shapes_training=True)
     save_checkpoints_steps: int = flag(1000, "Steps between checkpoints.", low=1, group="output")
     keep_checkpoint_max: int = flag(
-        5, "Checkpoints to keep, the latest ones; 0 for all.", low=0, group="output"
+        5, "Number of checkpoints to keep, the latest ones; 0 keeps all.", low=0, group="output"
     )
     log_every_steps: int | None = flag(
         None,
-        "Steps between points of TensorBoard's curves, each with a line of the log; absent, a "
-        "twentieth of the training, at most 100.",
+        "Steps between points of TensorBoard's curves, each also a line of the log. Default: 1/20 "
+        "of the training, at most 100.",
         low=1,
         group="output",
     )
     gradient_accumulation_steps: int = flag(
         1,
-        "Parts into which a batch is cut to save memory; neither the result nor the step count "
-        "changes.",
+        "Number of parts to split each batch into, to save memory. Neither the result nor the "
+        "number of steps changes.",
         low=1,
         group="devices",
     )
     gradient_checkpointing: bool = flag(
         False,
-        "Compute each layer again in the backward pass rather than keep it: the same result, bit "
-        "for bit, in less memory: of long texts, in less than half.",
+        "Recompute each layer in the backward pass instead of storing it. Saves memory, more than "
+        "half of it for long sequences; the result is the same bit for bit.",
         group="devices",
     )
     seed: int = flag(
         12345,
-        "Seed of the initial weights, the order of the data and dropout.",
+        "Seed for the initial weights, the data order and dropout.",
         low=0,
         high=2**32 - 1,
         shapes_training=True,
     )
     resume_with_changes: bool = flag(
         False,
-        "Go on with the training in --output_dir although it began with other flags, data or "
-        "weights.",
+        "Continue the training in --output_dir even if it began with other flags, data or weights.",
     )
     precision: str = flag(
         "float32",
-        "Arithmetic of the network; weights, losses and the optimizer stay float32. float16 uses "
-        "loss scaling.",
+        f"{PRECISION} Weights, losses and the optimizer stay float32; mixed_float16 uses loss "
+        "scaling.",
         choices=PRECISIONS,
         shapes_training=True,
         group="devices",
     )
     strategy: str = flag(
         "one_device",
-        "Devices to train on: one; all of this machine; or those of several processes or machines, "
-        "which `bert launch` starts or TF_CONFIG names. Batch sizes are totals over all devices.",
+        "Devices to train on. one_device: a single one; mirrored: all of this machine; "
+        "multi_worker: those of several processes or machines, started by `bert launch` or listed "
+        "in TF_CONFIG. Batch sizes are totals across all devices.",
         choices=("one_device", "mirrored", "multi_worker"),
         group="devices",
     )
     all_reduce_precision: str = flag(
         "float32",
-        "What several devices send each other of their gradients. bfloat16 is half of the bytes, "
-        "for networks that cannot take more: gradients and their sums have 8 bits of precision "
-        "then; weights and the optimizer stay float32.",
+        "Precision of the gradients that devices exchange. bfloat16 halves the traffic, for slow "
+        "networks, but leaves gradients and their sums only 8 bits of precision; weights and the "
+        "optimizer stay float32.",
         choices=("float32", "bfloat16"),
         shapes_training=True,
         group="devices",
@@ -169,12 +179,12 @@ class TrainingSettings(ModelSettings):
     # The original's default; there, so many steps were one call of the TPU.
     iterations_per_loop: int = flag(
         1000,
-        "1 reads each step's results before the next one starts; more, after it has started, so "
-        "that a GPU does not wait for the host. The results are the same.",
+        "When to read the results of a step. 1: before the next step starts; more: after it has "
+        "started, so that a GPU does not wait for the host. The results are the same.",
         low=1,
         group="devices",
     )
-    use_tpu: bool = flag(False, "Train on the TPU named by --tpu_name.", group="devices")
+    use_tpu: bool = flag(False, "Train on the TPU given by --tpu_name.", group="devices")
     tpu_name: str | None = flag(None, "Name or grpc:// address of the TPU.", group="devices")
 
 
@@ -186,95 +196,91 @@ class FineTuningSettings(VocabularySettings, TrainingSettings):
 
     max_seq_length: int = flag(
         128,
-        "Tokens per sequence at most, with [CLS] and [SEP]; what is longer is cut.",
+        f"{MAX_TOKENS}; longer text is truncated.",
         low=4,
         group="data",
     )
-    do_predict: bool = flag(
-        False, "Predict, after training where both are asked for.", group="steps"
-    )
-    learning_rate: float = several(
-        flag(5e-5, "Peak of the learning rate.", low=0.0, shapes_training=True)
-    )
+    do_predict: bool = flag(False, "Predict; with --do_train, after training.", group="steps")
+    learning_rate: float = several(flag(5e-5, "Peak learning rate.", low=0.0, shapes_training=True))
     do_export: bool = flag(
         False,
-        "Write the model to <output_dir>/<format>, for use without this project; a SavedModel, "
-        "the default, takes raw text.",
+        "Export the model to <output_dir>/<format>, for use without this project. A SavedModel, "
+        "the default format, takes raw text.",
         group="steps",
     )
     export_format: str = flag(
         "saved_model",
-        f"What --do_export writes: {', '.join(MODEL_FILES)}, or several with commas between.",
+        f"Formats that --do_export writes, comma-separated: {', '.join(MODEL_FILES)}.",
         group="output",
     )
     export_precision: str = flag(
         "float32",
-        "Of what is exported: float32; bfloat16, half the size (saved_model); int8, a quarter of "
-        "it (tflite, onnx); or several with commas between. Others than float32 go to "
-        "<format>_<precision>.",
+        "Precisions of the exported weights, comma-separated: float32; bfloat16, half the size "
+        "(saved_model); int8, a quarter of the size (tflite, onnx). Other than float32, exports "
+        "go to <output_dir>/<format>_<precision>.",
         group="output",
     )
     max_score_loss: float = flag(
         0.01,
-        "Refuse an export whose score on the dev set is lower by more than this than that of the "
-        "model in float32.",
+        "Refuse an export whose dev-set score is lower than that of the float32 model by more "
+        "than this.",
         low=0.0,
         group="output",
     )
     train_batch_size: int = several(
-        flag(32, "Examples per training step, over all devices.", low=1, shapes_training=True)
+        flag(32, "Examples per training step, across all devices.", low=1, shapes_training=True)
     )
     predict_batch_size: int = flag(8, "Examples per prediction step.", low=1)
     num_train_epochs: float = several(
-        flag(3.0, "How often each training example is seen.", low=0.0, shapes_training=True)
+        flag(3.0, "Number of training epochs.", low=0.0, shapes_training=True)
     )
     warmup_proportion: float = flag(
         0.1,
-        "Part of the training over which the learning rate rises.",
+        "Fraction of the training over which the learning rate warms up.",
         low=0.0,
         high=1.0,
         shapes_training=True,
     )
     early_stopping_patience: int = flag(
         0,
-        "Stop after so many evaluations without a better score, and go on with the best weights; "
-        "0 trains to the end. There is an evaluation every --save_checkpoints_steps.",
+        "Stop after this many evaluations without a better score, and use the best weights; 0 "
+        "trains to the end. Evaluations take place every --save_checkpoints_steps.",
         low=0,
         shapes_training=True,
     )
     num_runs: int = flag(
         1,
-        "Runs with seeds --seed, --seed + 1 and so on, each in a folder of its own; reports mean "
-        "and standard deviation.",
+        "Number of runs, with seeds --seed, --seed + 1 and so on, each in its own folder. Reports "
+        "mean and standard deviation.",
         low=1,
     )
     freeze_layers: int | None = flag(
         None,
-        "Train neither the embeddings nor the first so many layers; absent, train everything.",
+        "Freeze the embeddings and this many of the lowest layers. Default: train everything.",
         low=0,
         shapes_training=True,
     )
     layerwise_lr_decay: float = flag(
         1.0,
-        "What the learning rate is multiplied by from one layer to the one below it.",
+        "Factor by which the learning rate changes from each layer to the one below it.",
         low=0.0,
         high=1.0,
         shapes_training=True,
     )
     add_bilstm: bool = flag(
         False,
-        "Train a BiLSTM, as wide as the model, between it and its head (paper, table 5); where "
-        "nothing is trained, there is one if the model was trained with it.",
+        "Train a BiLSTM, as wide as the model, between the model and its head (paper, table 5). "
+        "Without --do_train, it is present if the model was trained with it.",
         shapes_training=True,
         group="model",
     )
     pad_to_max_length: bool = flag(
         False,
-        "Pad every batch to --max_seq_length rather than to its longest sequence: the same "
-        "results, but slower.",
+        "Pad every batch to --max_seq_length instead of to its longest sequence: same results, "
+        "but slower.",
     )
     overwrite_output_dir: bool = flag(
-        False, "Delete what an earlier run left in --output_dir, and begin anew.", group="output"
+        False, "Delete what an earlier run left in --output_dir, and start over.", group="output"
     )
 
     def __post_init__(self) -> None:
@@ -308,7 +314,10 @@ class EvaluatedSettings(FineTuningSettings):
     GROUP = "training"
 
     do_eval: bool = flag(
-        False, "Evaluate on the dev set, during and after training.", group="steps"
+        False, "Evaluate on the dev set; with --do_train, during and after training.", group="steps"
+    )
+    do_predict: bool = flag(
+        False, "Predict the test set; with --do_train, after training.", group="steps"
     )
     eval_batch_size: int = flag(8, "Examples per evaluation step.", low=1)
 
@@ -330,27 +339,28 @@ class FileSettings(EvaluatedSettings):
     """The flags of every script whose data are a folder, or files of any name."""
 
     data_dir: str | None = flag(None, "Folder with the files of the data set.")
-    train_file: str | None = flag(None, "File to train on, in place of that in --data_dir.")
+    train_file: str | None = flag(None, "File to train on, instead of the one in --data_dir.")
     dev_file: str | None = flag(
         None,
-        "File to evaluate on, in place of that in --data_dir. Without either, --dev_fraction of "
-        "the training file is split off.",
+        "File to evaluate on, instead of the one in --data_dir. With neither this nor --data_dir, "
+        "--dev_fraction of --train_file is held out.",
     )
     test_file: str | None = flag(
         None,
-        "File to predict, in place of that in --data_dir; where it has the answers, too, there are "
-        "scores.",
+        "File to predict, instead of the one in --data_dir; if it contains the answers, it is "
+        "also scored.",
     )
     dev_fraction: float = flag(
         0.1,
-        "Part of --train_file that is split off to evaluate on where there is no other dev set: "
-        "all labels alike, the same texts together.",
+        "Fraction of --train_file to hold out for evaluation if there is neither --dev_file nor "
+        "--data_dir. The split is stratified by label; identical texts stay together.",
         low=0.0,
         high=1.0,
     )
     split_seed: int | None = flag(
         None,
-        "Seed by which that part is chosen; absent, --seed, of several runs the first's.",
+        "Seed that selects the held-out part. Default: --seed (that of the first run, if there are "
+        "several).",
     )
 
     def __post_init__(self) -> None:
@@ -370,19 +380,19 @@ class DistilledSettings(FileSettings):
 
     teacher: str | None = flag(
         None,
-        "Folder of a fine-tuned model of the same labels, mostly a larger one, whose "
-        "probabilities are learned beside the labels.",
+        "Folder of a fine-tuned model with the same labels, usually a larger one, to distill: its "
+        "probabilities are learned in addition to the labels.",
         group="training",
     )
     unlabeled_file: str | None = flag(
         None,
-        "Texts of which the --teacher's answers alone are learned, in any form that predict.py "
-        "reads: many of these make a small model good.",
+        "Texts without labels, in any format that predict.py reads, for which only the "
+        "--teacher's answers are learned. Many of these make a small model good.",
         group="training",
     )
     teacher_weight: float = flag(
         0.5,
-        "Share of the --teacher in the loss of what has a label.",
+        "Weight of the --teacher in the loss of labeled examples.",
         low=0.0,
         high=1.0,
         shapes_training=True,
@@ -390,23 +400,23 @@ class DistilledSettings(FileSettings):
     )
     distillation_temperature: float = flag(
         2.0,
-        "What logits are divided by before the --teacher's probabilities are learned: the higher, "
-        "the more its less likely labels count.",
+        "Temperature that divides the logits before the --teacher's probabilities are learned: "
+        "the higher, the more its less likely labels count.",
         low=0.01,
         shapes_training=True,
         group="training",
     )
     distill_layers: str | None = flag(
         None,
-        "Learn the --teacher's layers, too: for each layer of the student the number of one, from "
-        "0, with commas between; or uniform, at even distances up to the last.",
+        "Also learn the --teacher's layers: for each layer of the student, the number of a layer "
+        "of the teacher, from 0, comma-separated; or uniform, for evenly spaced ones up to the "
+        "last.",
         shapes_training=True,
         group="training",
     )
     distill_layers_weight: float = flag(
         1.0,
-        "With --distill_layers, what the mean squared distance from them is multiplied by in the "
-        "loss.",
+        "With --distill_layers, weight of the mean squared distance from those layers in the loss.",
         low=0.0,
         shapes_training=True,
         group="training",

@@ -54,9 +54,9 @@ class ShardSettings:
 
     shard: str = flag(
         "",
-        "Do only the k-th of n parts, as k/n, from 1/n to n/n, each in a run of its own with an "
-        "output of its own. join_shards.py makes of them, in order, what a single run writes, byte "
-        "for byte.",
+        "Process only part k of n, given as k/n, from 1/n to n/n; run each part separately, with "
+        "its own output. join_shards.py then joins the outputs, in order, into what a single run "
+        "writes, byte for byte.",
     )
 
     @property

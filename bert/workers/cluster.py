@@ -157,12 +157,12 @@ def _of_tf_config(environment: Environment) -> Cluster:
     try:
         config = json.loads(text)
         jobs, task = config["cluster"], config["task"]
-        kind, index = task["type"], int(task["index"])
+        kind, index = str(task["type"]), int(task["index"])
         lists = {job: jobs[job] for job in ("chief", "worker") if job in jobs}
         workers = {job: [*addresses] for job, addresses in lists.items()}
         # An evaluator, or what keeps parameters, trains with nobody.
         before = len(workers.get("chief", [])) if kind == "worker" else 0
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, OverflowError) as error:
         raise ValueError(f"It must be JSON such as {example}. Received {text!r}.") from error
     if kind not in workers or not 0 <= index < len(workers[kind]):
         raise ValueError(

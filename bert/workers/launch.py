@@ -1,17 +1,17 @@
-r"""Trains with several processes of this machine, and goes on by itself where one of them dies.
+r"""Trains with several processes on this machine, and restarts them if one dies.
 
     bert launch --workers=2 run_pretraining --input_file=train.tfrecord --output_dir=pretrained \
       --bert_config_file=bert_config.json --do_train --train_batch_size=32
 
-Behind its own flags stand a script that trains and the flags of that one, as they are typed without
-it; --strategy=multi_worker is added. A batch is cut into as many parts as there are workers, so
-that its size must be a multiple of their number; the result is that of one process, to rounding.
+After its own flags, give a script that trains and that script's flags, as you type them without it;
+--strategy=multi_worker is added. Each batch is split among the workers, so its size must be a
+multiple of their number. The result is that of one process, up to rounding.
 
-What is shown is what the first worker says, the chief, which alone writes files; of another, the
-last lines where it fails. Where a worker is killed, or stopped, all are ended and started again,
-and go on from the last checkpoint. A line and exit status 1 of a script say what somebody must
-mend: then nothing is started again. Ctrl-C and SIGTERM reach all workers, which save what they have
-reached; the same command goes on from there.
+You see the output of the first worker, the chief, which alone writes files; of another worker, the
+last lines if it fails. If a worker is killed or hangs, all are ended and restarted from the last
+checkpoint. If a script ends with an error message and exit status 1, somebody must fix the cause,
+so nothing is restarted. Ctrl-C and SIGTERM reach all workers, which save their progress; the same
+command resumes from there.
 
 On several machines, start the script itself on each: docs/distributed.md.
 """
@@ -23,7 +23,6 @@ import difflib
 import itertools
 import os
 import random
-import re
 import shutil
 import signal
 import socket
@@ -31,18 +30,22 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
-from absl import logging
+from absl import flags, logging
 
 from bert.command_line import flags as common_flags
 from bert.command_line.console import deferred_stop, run_script, stop_signal
 from bert.command_line.flags import REQUIRED, flag
 from bert.files.manifest import LIST_FILE
+from bert.files.paths import file_system, os_errors
+from bert.files.places import is_remote
+from bert.files.processes import usable_cores
 from bert.workers.cluster import Cluster
 from bert.workers.meeting import LOST
+from bert.workers.pace import SAVE_LIMIT, SECONDS_TO_SAVE, seconds_of
 
 # The scripts that have the flag `--strategy`.
 TRAINING = (
@@ -57,7 +60,7 @@ TRAINING = (
 # What is shown of a worker that fails.
 _LINES_SHOWN = 20
 # Seconds that the others have to end by themselves, each with a line that says why, and then to
-# obey SIGTERM.
+# obey SIGTERM; the chief, which may be saving, has more.
 _SECONDS_ALONE, _SECONDS_TO_OBEY = 20.0, 10.0
 _SECONDS_BETWEEN_LOOKS = 0.05
 
@@ -68,14 +71,14 @@ class Settings:
 
     GROUP = "devices"
 
-    workers: int = flag(REQUIRED, "Processes to start.", low=1)
+    workers: int = flag(REQUIRED, "Number of processes to start.", low=1)
     max_restarts: int = flag(
-        3, "Times that all are started again after one has died or hung.", low=0
+        3, "How often to restart all processes after one has died or hung.", low=0
     )
     worker_logs: str = flag(
         "",
-        "Folder for what the workers but the chief say, as worker_1.log and so on; absent, a "
-        "temporary one that stays only where they fail.",
+        "Folder for the logs of all workers except the chief: worker_1.log and so on. Default: a "
+        "temporary folder that is kept only if they fail.",
         group="output",
     )
 
@@ -102,15 +105,40 @@ def make_command(arguments: Sequence[str]) -> list[str]:
             "`bert launch` must be given a script that trains, behind its own flags. Received "
             f"{arguments[0] if arguments else ''!r}. {remedy}"
         )
-    strategy = [each for each in arguments if re.match("--?strategy($|=)", each)]
-    if strategy and strategy[-1].lstrip("-") != "strategy=multi_worker":
+    strategy, rest = _take(arguments, flags.DEFINE_string, "strategy")
+    if strategy not in (None, "multi_worker"):
         raise ValueError(
             "`bert launch` gives `--strategy=multi_worker` itself. Received "
-            f"`{strategy[-1]}`: leave it out; or leave out `bert launch`, for one process alone "
-            "can use all GPUs of this machine."
+            f"`--strategy={strategy}`: leave it out; or leave out `bert launch`, for one process "
+            "alone can use all GPUs of this machine."
         )
     # A flag behind texts, of which these scripts have none, would be one of them.
-    return [sys.executable, "-m", "bert", name, "--strategy=multi_worker", *arguments[1:]]
+    return [sys.executable, "-m", "bert", name, "--strategy=multi_worker", *rest[1:]]
+
+
+def _take(command: Sequence[str], define: Callable[..., Any], name: str) -> tuple[Any, list[str]]:
+    """Returns what a command says of a flag, None for nothing; and the command without that flag.
+
+    In place of a `--flagfile`, that command has what the file says.
+
+    Args:
+      command: A program, its flags, and texts.
+      define: Makes the flag, as `flags.DEFINE_string`.
+      name: Of the flag.
+
+    Raises:
+      ValueError: where the flag has no such value, or a file cannot be read.
+    """
+    values = flags.FlagValues()
+    # The value of a flag that is not known here seems to be a text, which ends nothing.
+    values.set_gnu_getopt()
+    define(name, None, "", flag_values=values)
+    try:
+        rest = values(command, known_only=True)
+    except flags.Error as error:
+        line = str(error).removeprefix("ERROR:: ").rstrip(".")
+        raise ValueError(f"Flags must be as `--help` of the script shows them. {line}.") from error
+    return values[name].value, rest
 
 
 def free_ports(count: int, ephemeral: str = "/proc/sys/net/ipv4/ip_local_port_range") -> list[int]:
@@ -149,7 +177,7 @@ def share_machine(
     Raises:
       ValueError: where there are GPUs, but fewer than workers.
     """
-    threads = str(max(1, (os.cpu_count() or 1) // count))
+    threads = str(max(1, usable_cores() // count))
     shares = [{"TF_NUM_INTRAOP_THREADS": threads, **environment} for _ in range(count)]
     if not gpus:
         return shares
@@ -180,6 +208,7 @@ class _Workers:
       command: What each runs.
       environments: Those of each.
       logs: Where all but the first write what they say.
+      seconds_to_save: That the chief has to end where another one has failed.
     """
 
     def __init__(
@@ -187,6 +216,7 @@ class _Workers:
         command: Sequence[str],
         environments: Sequence[Mapping[str, str]],
         logs: Sequence[IO[bytes]],
+        seconds_to_save: float,
     ) -> None:
         workers = tuple(f"localhost:{port}" for port in free_ports(len(environments)))
         self._processes: list[subprocess.Popen[bytes]] = []
@@ -209,6 +239,8 @@ class _Workers:
         self.statuses: dict[int, int] = {}
         self.hung: list[int] = []
         self._is_told = False
+        self._is_chief_awaited = False
+        self._seconds_to_save = seconds_to_save
 
     def look(self) -> None:
         """Takes note of those that have ended."""
@@ -221,13 +253,13 @@ class _Workers:
         """Those that still run."""
         return [index for index in range(len(self._processes)) if index not in self.statuses]
 
-    def _signal(self, number: int) -> None:
-        for index in self.left:
+    def _signal(self, indexes: Sequence[int], number: int) -> None:
+        for index in indexes:
             # It is waited for here alone, so that its number is of no other process.
             self._processes[index].send_signal(number)
 
     def wait(self) -> None:
-        """Returns when all have ended; where one fails, the others have little time to.
+        """Returns when all have ended; where one fails, the others have limited time to.
 
         A signal to this process is passed on, and then they may take as long as they need to save.
         """
@@ -246,15 +278,26 @@ class _Workers:
                 self._end_others(time.monotonic() - failed)
 
     def _end_others(self, seconds: float) -> None:
-        if seconds > _SECONDS_ALONE + _SECONDS_TO_OBEY:
-            self.hung = self.hung or self.left
-            self._signal(signal.SIGKILL)
-        elif seconds > _SECONDS_ALONE and not self._is_told:
+        if seconds > _SECONDS_ALONE and not self._is_told:
             self._tell(signal.SIGTERM)
+        if seconds <= _SECONDS_ALONE + _SECONDS_TO_OBEY:
+            return
+        is_over = seconds > self._seconds_to_save
+        if 0 in self.left and not is_over and not self._is_chief_awaited:
+            self._is_chief_awaited = True
+            logging.warning(
+                "Worker 0 (the chief) is still saving or ending. It has %g s to, or as many as %s "
+                "says.",
+                self._seconds_to_save,
+                SAVE_LIMIT,
+            )
+        late = [index for index in self.left if index or is_over]
+        self.hung += [index for index in late if index not in self.hung]
+        self._signal(late, signal.SIGKILL)
 
     def _tell(self, number: int) -> None:
         self._is_told = True
-        self._signal(number)
+        self._signal(self.left, number)
 
 
 def _end_with_parent() -> None:
@@ -283,17 +326,18 @@ def find_cause(statuses: Mapping[int, int], hung: Sequence[int] = ()) -> tuple[i
 
 def run(settings: Settings, command: Sequence[str]) -> int:
     """Runs a command as several workers until they are done, and returns its exit status."""
+    seconds_to_save = seconds_of(os.environ, SAVE_LIMIT, SECONDS_TO_SAVE)
     environments = share_machine(os.environ, settings.workers, list_gpus(os.environ))
+    owned = _own_files(command)
     folder = settings.worker_logs or tempfile.mkdtemp(prefix="bert-launch-")
     os.makedirs(folder, exist_ok=True)
     paths = [os.path.join(folder, f"worker_{index}.log") for index in range(1, settings.workers)]
-    owned = _own_files(command)
     status = 0
     with contextlib.ExitStack() as stack:
         stack.callback(lambda: _keep_logs(settings, folder, failed=status != 0))
         logs = [stack.enter_context(open(path, "wb")) for path in paths]
         for number in range(settings.max_restarts + 1):
-            index, status, is_hung = _attempt(command, environments, logs)
+            index, status, is_hung = _attempt(command, environments, logs, seconds_to_save)
             if not status:
                 break
             if index and not is_hung:
@@ -322,7 +366,7 @@ def _keep_logs(settings: Settings, folder: str, *, failed: bool) -> None:
 
 def without_overwriting(command: Sequence[str]) -> list[str]:
     """Returns a command that deletes nothing: what is there is what it has itself begun."""
-    return [each for each in command if not re.match("--?overwrite_output_dir($|=)", each)]
+    return _take(command, flags.DEFINE_bool, "overwrite_output_dir")[1]
 
 
 def _own_files(command: Sequence[str]) -> tuple[int, int] | None:
@@ -331,21 +375,26 @@ def _own_files(command: Sequence[str]) -> tuple[int, int] | None:
     Where it is another than before, what was to be deleted is. None where there is no list, or none
     that can be seen from here.
     """
-    found = ""
-    for before, each in itertools.pairwise(["", *command]):
-        if match := re.match("--?output_dir=(.*)", each, re.DOTALL):
-            found = match[1]
-        elif re.fullmatch("--?output_dir", before):
-            found = each
+    found, _ = _take(command, flags.DEFINE_string, "output_dir")
+    if not found:
+        return None
+    path = os.path.join(found, LIST_FILE)
     try:
-        status = os.stat(os.path.join(found, LIST_FILE)) if found else None
+        if is_remote(path):
+            with os_errors(path):
+                status = file_system().stat(path)
+            return status.length, status.mtime_nsec
+        local = os.stat(path)
     except OSError:
         return None
-    return status and (status.st_ino, status.st_mtime_ns)
+    return local.st_ino, local.st_mtime_ns
 
 
 def _attempt(
-    command: Sequence[str], environments: Sequence[Mapping[str, str]], logs: Sequence[IO[bytes]]
+    command: Sequence[str],
+    environments: Sequence[Mapping[str, str]],
+    logs: Sequence[IO[bytes]],
+    seconds_to_save: float,
 ) -> tuple[int, int, bool]:
     """Runs all workers until they have ended.
 
@@ -353,7 +402,7 @@ def _attempt(
       The worker that failed first; its status, 0 where none did; and whether it was one that hung.
     """
     with deferred_stop():
-        workers = _Workers(command, environments, logs)
+        workers = _Workers(command, environments, logs, seconds_to_save)
         workers.wait()
     index, status = find_cause(workers.statuses, workers.hung)
     return index, status, index in workers.hung
@@ -378,7 +427,8 @@ def tell(index: int, status: int, is_hung: bool, restarts: tuple[int, int] | Non
     if is_hung:
         what = f"{who} hung."
     elif status < 0:
-        what = f"{who} was killed by {signal.Signals(-status).name}."
+        known = {each.value: each.name for each in signal.Signals}
+        what = f"{who} was killed by {known.get(-status, f'signal {-status}')}."
     else:
         what = f"{who} ended with exit status {status}."
     if restarts is None:

@@ -268,9 +268,7 @@ class Meeting:
 
     def _check(self) -> None:
         if self._lost:
-            raise LostWorkerError(
-                f"{self._lost} The same command goes on from the last checkpoint."
-            )
+            raise LostWorkerError(f"{self._lost} {_REMEDY}")
 
     def _take(self, index: int) -> bytes:
         content = self._inbox[index].get()

@@ -13,6 +13,12 @@ from typing import NamedTuple
 LIMIT = "BERT_STEP_TIMEOUT"
 SECONDS_OF_A_STEP = 1800.0
 
+# Where a worker is lost, the others end. One that stands still at a step cannot go on, and has so
+# many seconds; the chief, which saves what there is, as many as an environment variable says.
+SECONDS_TO_END = 120.0
+SAVE_LIMIT = "BERT_SAVE_TIMEOUT"
+SECONDS_TO_SAVE = 600.0
+
 # Where a worker is at a step: it reads its batch; it takes it, together with the others; it does
 # what comes behind it, such as to save.
 READS, TAKES, RESTS = range(3)

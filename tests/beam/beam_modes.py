@@ -1,6 +1,7 @@
 """Ways of running a pipeline, and small ones to run."""
 
 import os
+from pathlib import Path
 
 import apache_beam
 from apache_beam.metrics import Metrics
@@ -22,6 +23,11 @@ def double(number):
 
 def refuse(number):
     raise ValueError(f"No such number: {number}")
+
+
+def refuse_and_tell(file, number):
+    Path(file).touch()
+    refuse(number)
 
 
 def die(number):

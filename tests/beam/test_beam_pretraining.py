@@ -68,7 +68,13 @@ def test_records_are_those_of_streaming_for_any_runner(make, text, log, runner, 
 
 
 @pytest.mark.parametrize(
-    "changes", [{}, {"words": "spaces", "mask_ratios": "0,20,80"}, {"mask_at_training": True}]
+    "changes",
+    [
+        {},
+        {"words": "spaces", "mask_ratios": "0,20,80"},
+        {"mask_at_training": True},
+        {"next_sentence": False},
+    ],
 )
 def test_records_do_not_depend_on_what_is_done_together(make, text, monkeypatch, changes):
     changes |= {"num_shards": None, "dupe_factor": 3, "do_whole_word_mask": True}

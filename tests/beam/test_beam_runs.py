@@ -1,3 +1,4 @@
+import functools
 import os
 import re
 import subprocess
@@ -5,7 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from beam_modes import PROCESSES, double, pipeline, refuse
+from apache_beam.runners.portability.fn_api_runner import worker_handlers
+from beam_modes import PROCESSES, double, pipeline, refuse, refuse_and_tell
 from conftest import ROOT
 
 from bert.command_line import beam
@@ -37,6 +39,32 @@ def test_counters_are_told_and_errors_are_a_line(log, runner, options):
     assert "Counted: 1 numbers." in log.messages
     with pytest.raises(ValueError, match=r"to its end\. No such number: 3\. `--verb"):
         run_pipeline(asked, pipeline(refuse))
+
+
+# A process that starts Python when the other one has refused the work; or after ten seconds, for
+# on a busy machine it may be the one that is to do it.
+LATE = """#!/bin/sh
+if test $WORKER_ID = worker_{number}; then
+  tries=100
+  while test $tries -gt 0 && ! test -e {folder}/refused; do
+    sleep 0.1
+    tries=$((tries - 1))
+  done
+fi
+exec {python} "$@"
+"""
+
+
+def test_a_process_that_starts_late_is_not_waited_for(tmp_path, monkeypatch):
+    late = tmp_path / "python"
+    # Of two processes, the first one mostly gets the only example.
+    number = worker_handlers.WorkerHandler._worker_id_counter + 2
+    late.write_text(LATE.format(number=number, folder=tmp_path, python=sys.executable))
+    late.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(late))
+    refusing = functools.partial(refuse_and_tell, str(tmp_path / "refused"))
+    with pytest.raises(ValueError, match=r"No such number: 3\."):
+        run_pipeline(settings(PROCESSES), pipeline(refusing))
 
 
 SCRIPT = """
