@@ -1,16 +1,16 @@
-r"""Writes what the layers of BERT make of each line of a text (paper, section 5.3).
+r"""Writes the values of BERT's layers for each line of a text (paper, section 5.3).
 
     python extract_features.py --input_file=text.txt --output_file=features.jsonl \
       --vocab_file=vocab.txt --bert_config_file=bert_config.json --init_checkpoint=bert_model.ckpt
 
-A line is a text `A` or a pair `A ||| B`. Files of any size go through in the same memory: they are
-read, computed and written in chunks, within which lines of like lengths are computed together. Old
-commands of the original's extract_features.py work unchanged.
+A line is a text `A` or a pair `A ||| B`. Memory use does not depend on the size of the files: they
+are read, computed and written in chunks, within which lines of similar length are computed
+together. Old commands for the original's extract_features.py work unchanged.
 
     python extract_features.py --input_file=reviews.csv --text_column=review \
       --output_file=vectors.npy --init_checkpoint=my_bert
 
-writes a vector for each row of a table, as one matrix.
+writes one vector for each row of a table, as a single matrix.
 """
 
 import array
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from absl import logging
 
 from bert.batch.pipeline import check_machines, folder_of, key_of, made_files
-from bert.batch.settings import ExtractedSettings
+from bert.batch.settings import ExtractedSettings, only
 from bert.command_line import flags as common_flags
 from bert.command_line.beam import BeamSettings
 from bert.command_line.checks import Checks, start
@@ -46,12 +46,6 @@ if TYPE_CHECKING:
     from bert.batch.features import Lines
     from bert.tasks.features import Extractor
     from bert.weights.folder import ModelFolder
-
-# Flags that change nothing of what is written.
-_WITHOUT_DIFFERENCE = (
-    *("input_file", "output_file", "init_checkpoint", "bert_config_file", "vocab_file"),
-    *("check", "use_tpu", "format"),
-)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -144,16 +138,12 @@ def _write_those_of_machines(
     """Writes what a pipeline makes of the lines."""
     from bert.batch.features import FeatureWork
 
-    asked = {f.name: getattr(settings, f.name) for f in dataclasses.fields(ExtractedSettings)}
-    given = ExtractedSettings(**asked)
-    # Wholly, for no line that is found there is compared with its text again. Paths, and what only
-    # this process does, make no difference.
+    # Wholly, for no line that is found there is compared with its text again.
     model = [*filter(is_file, folder.files)]
     made_of = fingerprints.of_whole_files(lines.files), fingerprints.of_files(model)
-    asked |= dict.fromkeys(_WITHOUT_DIFFERENCE)
-    parts = folder_of(settings.output_file, key_of(*made_of, given.written_format(), asked))
+    parts = folder_of(settings.output_file, key_of(settings, *made_of))
     starts = _find_starts(lines, extractor, folder.config)
-    work = FeatureWork.plan(given, starts, parts)
+    work = FeatureWork.plan(only(ExtractedSettings, settings), starts, parts)
     with made_files(settings, work) as paths, replace_files([settings.output_file]) as [file]:
         join(paths, settings.written_format(), file)
     logging.info("Wrote features of %d lines to %s.", work.num_lines, settings.output_file)

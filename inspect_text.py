@@ -1,11 +1,12 @@
-r"""Shows what goes on within a model that reads a text: pieces, attention, guesses layer by layer.
+r"""Shows how a model reads a text: word pieces, attention, and predictions layer by layer.
 
     bert inspect "He opened the [MASK]." --model_dir=my_bert
     python inspect_text.py "He opened the [MASK]." --model_dir=my_bert --text_b="He went in."
 
-It is told in lines, and drawn on a page for a browser, inspect.html: how the text was cleaned and
-cut into pieces; to which tokens each one attends, in every layer and head; what each layer would
-put at a [MASK]; how likely the second text follows the first; the answer of a fine-tuned model.
+Prints a summary and writes a page for a browser, inspect.html: how the text is cleaned and split
+into word pieces; which tokens each token attends to, in every layer and head; what each layer would
+predict at a [MASK]; how likely the second text follows the first; and the answer of a fine-tuned
+model.
 """
 
 import dataclasses
@@ -19,9 +20,9 @@ from bert.command_line import flags as common_flags
 from bert.command_line.checks import UNCHECKED, Checks, start
 from bert.command_line.console import run_script
 from bert.command_line.flags import REQUIRED, flag
-from bert.command_line.settings import OutputSettings
+from bert.command_line.settings import CHECKPOINT_FORMS, OutputSettings
 from bert.files.outputs import check_outputs
-from bert.files.tables import decode_line
+from bert.files.tables import stdin_lines
 from bert.weights.told import AskedSettings
 
 if TYPE_CHECKING:
@@ -35,19 +36,20 @@ class Settings(AskedSettings, OutputSettings):
 
     model_dir: str = flag(
         REQUIRED,
-        "The model: the --output_dir of a script, a checkpoint of the original, a Hugging Face "
-        "folder, or the name of one on the hub, owner/model.",
+        f"Model: the --output_dir of a script; or a checkpoint: {CHECKPOINT_FORMS}.",
         group="model",
     )
     text_b: str | None = flag(
         None,
-        "The second text, such as the next sentence, or the passage in which to look for the "
-        "answer to a question.",
+        "Second text, such as the next sentence, or the passage that is searched for the answer "
+        "to a question.",
     )
-    top_k: int = flag(5, "Tokens to show for each [MASK], the best ones.", low=1, group="output")
+    top_k: int = flag(
+        5, "Number of tokens to show for each [MASK], the best ones.", low=1, group="output"
+    )
     output_file: str = flag(
         "inspect.html",
-        "The page to write, which replaces an older such page; empty for none.",
+        "HTML page to write; it replaces an older page of this kind. Empty writes none.",
         group="output",
     )
 
@@ -119,8 +121,7 @@ def _find_text(texts: Sequence[str]) -> str | None:
 
 def _read_input() -> str:
     """Returns the text that is on standard input."""
-    lines = enumerate(sys.stdin.buffer, start=1)
-    text = "\n".join(decode_line("standard input", *each) for each in lines).strip()
+    text = "\n".join(line for _, line in stdin_lines()).strip()
     if not text:
         raise ValueError("There must be a text, in quotes or on standard input, which is empty.")
     return text

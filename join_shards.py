@@ -1,10 +1,10 @@
-r"""Joins what the parts of --shard have written: the same file, byte for byte, as of a single run.
+r"""Joins the outputs of --shard into the file that a single run would write, byte for byte.
 
     python join_shards.py --input_file='vectors-*.npy' --output_file=vectors.npy
 
-Lines (JSON, CSV, TSV), NumPy's .npy and .npz, and Parquet. Memory does not grow with the files,
-those of Parquet apart. A number that is missing among the names is an error; that the last ones are
-missing is known where --num_parts, or the names, such as part-1-of-4, say how many there are.
+Reads lines (JSON, CSV, TSV), NumPy's .npy and .npz, and Parquet. Memory use does not grow with the
+files, except for Parquet. A number missing among the file names is an error. Missing parts at the
+end are noticed only if --num_parts or the names, such as part-1-of-4, give the number of parts.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ from bert.command_line import flags as common_flags
 from bert.command_line.checks import Checks, start
 from bert.command_line.console import run_script
 from bert.command_line.flags import REQUIRED, flag
-from bert.command_line.settings import OutputSettings
+from bert.command_line.settings import PATTERNS, OutputSettings
 from bert.files import parquet
 from bert.files.durable import replace_files
 from bert.files.joining import ARRAYS, join, order_parts
@@ -31,15 +31,15 @@ class Settings(OutputSettings):
 
     input_file: str = flag(
         REQUIRED,
-        "Files of the parts, in their order: a comma-separated list of paths or patterns. What a "
-        "pattern matches is ordered by the numbers in the names: part-10 comes behind part-9.",
+        f"Files of the parts, in order: {PATTERNS}. Files that match a pattern are sorted by the "
+        "numbers in their names: part-10 comes after part-9.",
     )
     num_parts: int | None = flag(
-        None, "How many parts there must be; absent, as many as are found.", low=1
+        None, "Number of parts that must exist. Default: as many as are found.", low=1
     )
     output_file: str = flag(
         REQUIRED,
-        "File to write; its ending tells its form, as those of the parts do.",
+        "File to write; its extension sets the format, as those of the parts do.",
         group="output",
     )
 

@@ -1,4 +1,4 @@
-r"""Shows what is near: the nearest sentences to a sentence, the nearest words to a word.
+r"""Finds nearest neighbors: the sentences nearest to a sentence, the words nearest to a word.
 
     python neighbours.py --init_checkpoint=my_bert --input_file=sentences.txt \
       --query="Who wrote the book?"
@@ -7,16 +7,16 @@ r"""Shows what is near: the nearest sentences to a sentence, the nearest words t
       --word=bank --context="He sat on the bank of the river."
     python neighbours.py --word_vectors=vectors.txt --word=bank,river
 
-Near is the cosine between vectors. Those of sentences are what the encoder makes of them, as
-extract_features.py writes them; a file of its may be given in place of the sentences. A word alone
-has the vector of the embedding table, which is the same wherever it stands; with --context, it has
-what the encoder makes of it there, and its neighbours are words of the file, where they stand. With
---word_vectors, words have those of create_word_vectors.py, word2vec or GloVe, in place of a BERT's.
+Similarity is the cosine between vectors. Those of sentences come from the encoder, as
+extract_features.py writes them; its output can be given instead of the sentences. A word without
+--context has its vector in the embedding table, the same wherever it occurs. With --context, it has
+the encoder's vector in that sentence, and its neighbors are words of the file, where they stand.
+With --word_vectors, words have the vectors of create_word_vectors.py, word2vec or GloVe instead of
+BERT's.
 """
 
 import dataclasses
 import json
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -27,13 +27,16 @@ from bert.command_line.checks import Checks, start
 from bert.command_line.console import run_script
 from bert.command_line.flags import flag
 from bert.command_line.settings import (
+    CHECKPOINT_FORMS,
+    PATTERNS,
+    WHOLE_FILE,
     ModelSettings,
     OutputSettings,
     TextSettings,
     VocabularySettings,
 )
 from bert.files.outputs import check_outputs, open_output
-from bert.files.tables import clean_line, describe_files, find_texts
+from bert.files.tables import clean_line, describe_files, find_texts, stdin_lines
 from bert.files.texts import Texts
 from bert.files.word_vectors import WordVectors, read_word_vectors
 from bert.tasks.layers import COMBINATIONS, check_encoder, parse_layers
@@ -56,64 +59,66 @@ class Settings(
 
     init_checkpoint: str | None = flag(
         None,
-        "The model, pre-trained or fine-tuned: a checkpoint's prefix (.../bert_model.ckpt), its "
-        ".index file or its folder, which may also be that of a Hugging Face model.",
+        f"Checkpoint of a pre-trained or fine-tuned model: {CHECKPOINT_FORMS}.",
         group="model",
     )
     word_vectors: str | None = flag(
         None,
-        "In place of a model, a text file of word2vec or GloVe, such as create_word_vectors.py "
-        "writes, for a --word.",
+        "With --word, file of word vectors to use instead of a model: word2vec or GloVe text "
+        "format, such as create_word_vectors.py writes.",
         group="model",
     )
     input_file: str | None = flag(
         None,
-        "Sentences, one a line, or a table, among which to look: a comma-separated list of paths "
-        "or patterns; or one .npz file of extract_features.py --pooling. Not needed for --word "
-        "alone.",
+        f"Sentences to search, one per line or in a table: {PATTERNS}; or one .npz file of "
+        "extract_features.py --pooling. Omit it for a --word without --context.",
     )
     query: str | None = flag(
-        None, "The sentence to look for; absent, each line of standard input is one.", group="steps"
+        None, "Sentence to look up. Default: each line of standard input.", group="steps"
     )
     word: str | None = flag(
         None,
-        "The word to look for, in place of a sentence; several with a comma between, or one with "
+        "Word to look up, instead of a sentence; or several, comma-separated; or one with "
         "--context.",
         group="steps",
     )
     context: str | None = flag(
-        None, "A sentence with the word, which tells what it means there.", group="steps"
+        None, "Sentence that contains the --word, to show what it means there.", group="steps"
     )
-    top_k: int = flag(10, "Neighbours to show, the nearest ones.", low=1, group="output")
+    top_k: int = flag(10, "Number of neighbors to show, the nearest ones.", low=1, group="output")
     layer: str = flag(
         "last",
-        f"Layer of the vectors: a number from 0, or from the end with -1; or {list(COMBINATIONS)}.",
+        "Layer to take the vectors from: a number from 0, or from the end with -1; or a name: "
+        f"{', '.join(COMBINATIONS)}.",
         group="model",
     )
     pooling: str = flag(
         "mean",
-        "What the vector of a sentence is: the mean or maximum over its tokens, or that of [CLS].",
+        "How to make the vector of a sentence: the mean or maximum over its tokens, or the vector "
+        "of [CLS].",
         choices=("mean", "max", "cls"),
         group="model",
     )
     center: bool = flag(
         False,
-        "Take the mean of all vectors off each, around which they lie in a narrow cone: cosines "
-        "then spread, and neighbours differ, not always for the better.",
+        "Subtract the mean of all vectors, around which they lie in a narrow cone, from each: "
+        "cosines then spread and the neighbors change, not always for the better.",
         group="model",
     )
     max_seq_length: int = flag(
-        128, "Tokens per text at most, [CLS] and [SEP] included; longer ones are cut.", low=3
+        128,
+        "Maximum tokens per text, including [CLS] and [SEP]; longer texts are truncated.",
+        low=3,
     )
-    batch_size: int = flag(32, "Texts to compute at a time.", low=1, group="devices")
+    batch_size: int = flag(32, "Texts per batch.", low=1, group="devices")
     output_file: str = flag(
         "-",
-        "File to write, which appears when it is whole; - for standard output.",
+        f"{WHOLE_FILE}; - for standard output.",
         group="output",
     )
     format: str | None = flag(
         None,
-        "text: to be read. jsonl: a JSON object a query. Absent, text on standard output, and "
+        "text: for reading. jsonl: one JSON object per query. Default: text on standard output, "
         "jsonl in a file.",
         choices=("text", "jsonl"),
         group="output",
@@ -163,8 +168,7 @@ def _answers(settings: Settings, space: "Space") -> Iterable[tuple[str, Sequence
     """Returns the neighbours of each query; of words, all or an error before the first is told."""
     top_k = settings.top_k
     if _is_word_alone(settings):
-        # A word is its own nearest neighbour.
-        return [(word, space.nearest(word, top_k, word)) for word in _queries(settings)]
+        return [(word, space.nearest(word, top_k)) for word in _queries(settings)]
     return ((query, space.nearest(query, top_k)) for query in _queries(settings))
 
 
@@ -306,7 +310,7 @@ def _queries(settings: Settings) -> Iterator[str]:
     elif settings.context is not None or settings.query is not None:
         yield settings.context or settings.query or ""
     else:
-        for line in sys.stdin:
+        for _, line in stdin_lines():
             if text := clean_line(line):
                 yield text
 

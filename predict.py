@@ -4,10 +4,11 @@ r"""Predicts with a fine-tuned model: loads it once, reads inputs, writes an ans
     python predict.py --model_dir=mrpc --input_file=pairs.tsv > answers.jsonl
     echo 'A film to see twice.' | python predict.py --model_dir=sst
 
-A run that writes a file and ends early keeps its answers; the same command goes on behind them.
+If a run that writes a file ends early, its answers are kept, and the same command resumes after
+them.
 
 In Python: `model = predict.load("mrpc")`, then `model.predict([("one text", "another")])` as often
-as wanted; only the first call builds the graph.
+as you like; only the first call builds the graph.
 """
 
 import contextlib
@@ -17,27 +18,27 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import IO, TYPE_CHECKING, Any, BinaryIO
 
 from absl import logging
 
 from bert.batch.answers import Answer, Answerer, Form
 from bert.batch.pipeline import check_machines, folder_of, key_of, made_files
-from bert.batch.settings import AnsweredSettings
+from bert.batch.settings import AnsweredSettings, only
 from bert.command_line import flags as common_flags
 from bert.command_line.beam import BeamSettings
-from bert.command_line.checks import Checks, start
+from bert.command_line.checks import FAILED, Checks, start
 from bert.command_line.console import Progress, run_script
 from bert.command_line.flags import flag
 from bert.command_line.names import serve
-from bert.command_line.settings import OutputSettings
+from bert.command_line.settings import WHOLE_FILE, OutputSettings
 from bert.command_line.shards import ShardSettings
 from bert.files import fingerprints, parquet
-from bert.files.answers import JsonLines, ParquetLines, Table, flat_names
-from bert.files.inputs import Input, Inputs, find_names
+from bert.files.answers import JsonLines, Names, ParquetLines, Table, flat_names
+from bert.files.inputs import Input, Inputs, names_of
 from bert.files.kept_lines import KeptLines, keep_lines
 from bert.files.outputs import check_outputs, open_output
-from bert.files.paths import is_file, match_files
+from bert.files.paths import is_file, match_file
 from bert.files.places import is_remote
 
 if TYPE_CHECKING:
@@ -57,18 +58,17 @@ class Settings(AnsweredSettings, OutputSettings, ShardSettings, BeamSettings):
 
     output_file: str = flag(
         "-",
-        "File to write, which appears when it is whole, in the form of its ending: .csv, .tsv, "
-        ".parquet, or for JSON lines .jsonl, .json, .txt or none; - for JSON lines on standard "
-        "output. All columns of the "
-        "input are kept, and the answers added. Until then they "
-        "are in <output_file>.<digits>.unfinished, behind which the same command goes on.",
+        f"{WHOLE_FILE}, in the format of its extension: .csv, .tsv, .parquet, or JSON lines for "
+        ".jsonl, .json, .txt or none; - for JSON lines on standard output. Keeps all columns of "
+        "the input and adds the answers. Until the file is complete, the answers are in "
+        "<output_file>.<digits>.unfinished, from which the same command resumes.",
         group="output",
     )
     on_error: str = flag(
         "stop",
-        "What to do at an input that cannot be answered. stop: end there, those before it "
-        'answered. skip: write {"line": ..., "error": ...} in place of its answer, in a table in a '
-        "column error, and go on.",
+        "What to do with an input that cannot be answered. stop: end there and keep the answers "
+        'so far. skip: write {"line": ..., "error": ...} instead of its answer, or a column '
+        "error in a table, and continue.",
         choices=("stop", "skip"),
         group="output",
     )
@@ -87,7 +87,7 @@ def run(settings: Settings) -> int:
     """
     from bert.training.devices import tell_gpus
 
-    _find_input(settings)
+    settings = _find_input(settings)
     folder = _open_folder(settings)
     made_of = _check_output(settings, folder)
     tell_gpus()
@@ -141,7 +141,18 @@ def _write(
     form, size = answers.form, _chunk_size(settings)
     header = form.header if settings.part is None or settings.part.is_first else b""
     if isinstance(output, KeptLines):
-        rows = output.pass_over(rows, form.belongs, header, form.records, size)
+
+        def belongs(line: bytes, asked: Input) -> bool:
+            kept = answers.find_kept(line, asked)
+            if kept is None:
+                return False
+            if kept.problem and settings.on_error == "stop":
+                # What is kept behind it stays for a run that skips it.
+                raise _unanswered(kept.problem)
+            problems.extend([kept.problem] * bool(kept.problem))
+            return True
+
+        rows = output.pass_over(rows, belongs, header, form.records, size)
         num_answers, num_again = output.count, output.num_again
     else:
         output.write(header)
@@ -173,12 +184,14 @@ def _write_those_of_machines(
     """Writes what a pipeline answers, and returns the number and what problems there were."""
     from bert.batch.answering import AnswerWork, read_back
 
-    asked = {f.name: getattr(settings, f.name) for f in dataclasses.fields(AnsweredSettings)}
     num_inputs = _read_inputs(settings, answers.model).rows.count()
     if not num_inputs:
         raise _nothing_to_answer(settings)
-    form, folder = answers.form, _folder_of_machines(settings, made_of)
-    given = AnsweredSettings(**asked)
+    form = answers.form
+    # Wholly, for no line that is found there is compared with its input again.
+    whole = fingerprints.of_whole_files([settings.input_file])
+    folder = folder_of(settings.output_file, _key(settings, made_of, form, whole))
+    given = only(AnsweredSettings, settings)
     work = AnswerWork.plan(given, form, _chunk_size(settings), num_inputs, folder)
     problems: list[str] = []
     # Not before all are there: until then, the folder holds what a run has left, and it alone.
@@ -194,7 +207,7 @@ def _write_those_of_machines(
 
 
 @contextlib.contextmanager
-def _open_lines(file: BinaryIO, form: Form) -> Iterator[BinaryIO]:
+def _open_lines(file: BinaryIO, form: Form) -> Iterator[IO[bytes]]:
     """Opens what takes lines: the file, or what it is made of where they are not it."""
     if not form.make:
         yield file
@@ -205,18 +218,10 @@ def _open_lines(file: BinaryIO, form: Form) -> Iterator[BinaryIO]:
         form.make(lines, file)
 
 
-def _folder_of_machines(settings: Settings, made_of: Sequence[str]) -> str:
-    """Returns where the answers of a pipeline are until all are there."""
-    names = ("input_format", "columns", "separator", "batch_size", "on_error")
-    made_with = [getattr(settings, name) for name in names]
-    # Wholly, for no line that is found there is compared with its input again.
-    inputs = fingerprints.of_whole_files(match_files(settings.input_file, "input_file"))
-    return folder_of(settings.output_file, _key(settings, made_of, inputs, *made_with))
-
-
 def check(settings: Settings, checks: Checks) -> None:
     """Checks what `run` needs."""
-    checks("input file", _find_input, settings, tells=lambda _: settings.input_file)
+    found = checks("input file", _find_input, settings, tells=lambda each: each.input_file)
+    settings = settings if found is FAILED else found
     folder = checks("folder", _open_folder, settings, tells=lambda each: each.path)
     checks("output file", _check_output, settings, folder, tells=lambda _: settings.output_file)
     model = checks(
@@ -239,9 +244,11 @@ def _load(settings: Settings, folder: "ModelFolder | Export") -> "Model":
     return load(settings, folder)
 
 
-def _find_input(settings: Settings) -> None:
+def _find_input(settings: Settings) -> Settings:
+    """Returns the settings with the path of the input, which a pattern may have named."""
     if settings.input_file != "-":
-        match_files(settings.input_file, "input_file")
+        path = match_file(settings.input_file, "input_file")
+        settings = dataclasses.replace(settings, input_file=path)
     if settings.part and settings.input_file == "-":
         raise ValueError(
             f"`--input_file` must be a file for `--shard={settings.part}`, which is counted first. "
@@ -253,6 +260,7 @@ def _find_input(settings: Settings) -> None:
             "`--input_file` and `--output_file` must be files with `--runner`. Received "
             f"{settings.input_file!r} and {settings.output_file!r}."
         )
+    return settings
 
 
 def _check_first(settings: Settings, model: "Model") -> None:
@@ -303,30 +311,22 @@ def _ending(output: str) -> str:
     return ""
 
 
-def _open(
-    settings: Settings, made_of: Iterable[str], form: "Form"
-) -> contextlib.AbstractContextManager[Any]:
+@contextlib.contextmanager
+def _open(settings: Settings, made_of: Iterable[str], form: Form) -> Iterator[Any]:
     if settings.output_file == "-" or is_remote(settings.output_file):
-        return open_output(settings.output_file)
-    return keep_lines(settings.output_file, _key(settings, made_of), form.make)
+        with open_output(settings.output_file) as file, _open_lines(file, form) as lines:
+            yield lines
+    else:
+        key = _key(settings, made_of, form)
+        with keep_lines(settings.output_file, key, form.make) as kept:
+            yield kept
 
 
-def _key(settings: Settings, made_of: Iterable[str], *others: Any) -> str:
-    """Returns what tells answers of other making apart, for the name of an unfinished file."""
-    from bert.batch.models import find_told
-    from bert.kinds import Told
-
-    made_with: tuple[Any, ...] = (
-        fingerprints.of_files([*filter(is_file, made_of)]),
-        settings.precision,
-        *others,
-    )
-    if settings.part:
-        made_with += (settings.part,)
-    told = find_told(settings)
-    if (told, settings.do_lower_case) != (Told(), None):
-        made_with += (told, settings.do_lower_case)
-    return key_of(*made_with)
+def _key(settings: Settings, made_of: Iterable[str], form: Form, *others: Any) -> str:
+    """Returns what tells answers of other making apart, for the name of what is not finished."""
+    model = fingerprints.of_files([*filter(is_file, made_of)])
+    # Rows under another header, of an input with other columns, are none of these.
+    return key_of(settings, model, form.names.added, form.header, *others)
 
 
 def _open_form(
@@ -334,18 +334,37 @@ def _open_form(
 ) -> tuple[Iterator[Input], Form]:
     """Returns the inputs, and how their answers are written: as the output's name ends."""
     path = settings.output_file
-    rows: Iterator[Input] = inputs.rows
     ending = _ending(path)
-    answers = flat_names(model.task.answer_names)
+    answers = model.task.answer_names
+    given, rows = _find_names(settings, model, inputs)
+    names = Names.of(given, flat_names(answers) if ending else answers)
     if ending == parquet.ENDING:
-        return rows, ParquetLines(settings.input_file, path, answers, span.start if span else 0)
+        if settings.input_file != "-" and not inputs.names:
+            # Else it would be told when all answers are there.
+            asked = _read_inputs(settings, model).rows
+            parquet.check_columns((each.cells or {} for each in asked), settings.input_file)
+        return rows, ParquetLines(names, settings.input_file, path, span.start if span else 0)
     if not ending:
-        return rows, JsonLines()
-    names = find_names(settings.input_file, inputs)
-    if not names and (first := next(rows, None)):
-        names, rows = list(first.cells or ()), itertools.chain([first], rows)
+        return rows, JsonLines(names)
     separator = "\t" if ending == ".tsv" else inputs.separator.replace("\t", ",")
-    return rows, Table(names, answers, separator, has_errors=settings.on_error == "skip")
+    return rows, Table(names, separator, has_errors=settings.on_error == "skip")
+
+
+def _find_names(
+    settings: Settings, model: "Model", inputs: Inputs
+) -> tuple[list[str], Iterator[Input]]:
+    """Returns the names of all that inputs hold, and the inputs."""
+    if inputs.names:
+        return inputs.names, inputs.rows
+    if settings.input_file != "-":
+        return names_of(_read_inputs(settings, model).rows), inputs.rows
+    # What comes later is not known: those of the first one that can be read.
+    begun: list[Input] = []
+    for each in inputs.rows:
+        begun.append(each)
+        if each.cells:
+            break
+    return names_of(begun), itertools.chain(begun, inputs.rows)
 
 
 def _report(settings: Settings, num_answers: int, problems: Sequence[str]) -> None:

@@ -1,12 +1,12 @@
-r"""Serves a model by HTTP, in the form of TensorFlow Serving's REST, with a page to type into.
+r"""Serves a model over HTTP, with TensorFlow Serving's REST API and a page to try it in a browser.
 
     python serve.py --model_dir=mrpc
     curl -d '{"instances": [{"text_a": "One text.", "text_b": "Another."}]}' \
       http://127.0.0.1:8501/v1/models/mrpc:predict
 
-The answers are those of predict.py, and for pre-trained models those of fill_mask.py. Whoever opens
-http://127.0.0.1:8501/ in a browser can ask, too. /healthz, /readyz and /metrics are for what
-watches it. SIGTERM or Ctrl-C ends it, with what is under way answered.
+The answers are those of predict.py, or of fill_mask.py for pre-trained models. To try it in a
+browser, open http://127.0.0.1:8501/. Monitoring can use /healthz, /readyz and /metrics. SIGTERM or
+Ctrl-C stops the server once it has answered the requests in progress.
 """
 
 import dataclasses
@@ -18,8 +18,8 @@ from absl import logging
 from bert.command_line import flags as common_flags
 from bert.command_line.checks import Checks, start
 from bert.command_line.console import run_script
-from bert.command_line.flags import flag
-from bert.weights.told import AskedSettings
+from bert.command_line.flags import REQUIRED, flag
+from bert.weights.told import FROM_ELSEWHERE, AskedSettings
 
 if TYPE_CHECKING:
     from bert.serving.served import Served
@@ -32,39 +32,53 @@ class Settings(AskedSettings):
 
     GROUP = "server"
 
-    model_name: str | None = flag(None, "Its name in addresses; absent, that of its folder.")
+    model_dir: str = flag(
+        REQUIRED,
+        "Pre-trained or fine-tuned model: the --output_dir of a script that trains; "
+        f"{FROM_ELSEWHERE}.",
+        group="model",
+    )
+    model_name: str | None = flag(None, "Name of the model in URLs. Default: that of its folder.")
     host: str = flag(
         "127.0.0.1",
-        "Address to listen at; 0.0.0.0 for all of this machine, which others reach then.",
+        "Address to listen on; 0.0.0.0 for all addresses of this machine, so that other machines "
+        "can connect.",
     )
     allowed_hosts: str | None = flag(
         None,
-        "Names by which a server of this machine alone may be asked beside localhost, such as that "
-        "which a proxy passes on; comma-separated. That of --host is one of them.",
+        "Host names, comma-separated, that requests to a server on a loopback address may use "
+        "besides localhost, such as the name that a proxy passes on. That of --host is always "
+        "allowed.",
     )
-    port: int = flag(8501, "Port to listen at; 0 for any free one.", low=0, high=65535)
-    top_k: int = flag(5, "Tokens that a pre-trained model tells for each [MASK].", low=1)
-    max_batch_size: int = flag(
-        32, "Inputs that go through the model together.", low=1, group="devices"
+    port: int = flag(8501, "Port to listen on; 0 for any free port.", low=0, high=65535)
+    top_k: int = flag(
+        5, "Number of tokens that a pre-trained model returns for each [MASK].", low=1
     )
+    max_batch_size: int = flag(32, "Maximum inputs per batch.", low=1, group="devices")
     batch_wait_ms: float = flag(
         0.0,
-        "Milliseconds for which an input waits for others to go with, while nothing else is being "
-        "answered; what comes in the meantime goes together in any case.",
+        "Milliseconds for which an input waits for others to share its batch while the model is "
+        "idle. Inputs that arrive while it is busy share a batch in any case.",
         low=0.0,
         group="devices",
     )
-    max_request_bytes: int = flag(1 << 20, "Bytes of a request at most.", low=1)
-    max_inputs: int = flag(128, "Inputs of a request at most.", low=1)
+    max_request_bytes: int = flag(1 << 20, "Maximum bytes per request.", low=1)
+    max_inputs: int = flag(128, "Maximum inputs per request.", low=1)
     max_waiting: int = flag(
-        1024, "Inputs that may wait or be answered at a time; what comes then gets 429.", low=1
+        1024,
+        "Maximum inputs that may wait or be answered at a time; further ones get status 429.",
+        low=1,
     )
     max_requests: int = flag(
-        256, "Requests that may be read or answered at a time; what comes then gets 503.", low=1
+        256,
+        "Maximum requests that may be read or answered at a time; further ones get status 503.",
+        low=1,
     )
-    read_timeout: float = flag(10.0, "Seconds within which a request must be sent.", low=0.001)
+    read_timeout: float = flag(
+        10.0, "Seconds within which a client must send its request.", low=0.001
+    )
     request_timeout: float = flag(
-        30.0, "Seconds within which a request must be answered, waiting included.", low=0.001
+        30.0, "Seconds within which a request must be answered, including waiting.", low=0.001
     )
 
 

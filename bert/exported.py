@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bert.command_line import quiet_import  # isort: skip  # noqa: F401
@@ -12,9 +12,11 @@ import tensorflow as tf
 
 from bert.files.paths import find_file, paths_from
 from bert.files.weight_names import SAVED_MODEL_FILE
+from bert.tasks.swag import examples as swag_examples
 from bert.tasks.tagging import entities as tagging_entities
 from bert.tasks.tagging.predictions import as_word
 from bert.tasks.tagging.windows import Task as TaggingTask
+from bert.training.task import LISTS, Row, num_sequences, read_rows
 
 # Where probabilities of labels that exclude each other, and of those that do not, are the same.
 _ROUNDING = 1e-6
@@ -49,7 +51,7 @@ class ExportedModel:
 
     Args:
       path: Its folder.
-      batch_size: Inputs that go through the model together.
+      batch_size: Sequences that go through the model together, where an input is not more.
       flag: The flag that gave the path, for messages.
 
     Attributes:
@@ -80,7 +82,8 @@ class ExportedModel:
         self.tells_words = self.kind == "tagging" and _tells_words(
             self.labels, self._tell("scheme")
         )
-        example = {name: ["a", "b"] if name == "endings" else "a" for name in self.fields}
+        self.derive = swag_examples.derive if self.kind == "multiple_choice" else None
+        example = {name: ["a", "b"] if name in LISTS else "a" for name in self.fields}
         outputs = self._ask([example])
         self.is_multi_label = self.kind == "classification" and _is_multi_label(outputs)
         self.answer_names = tuple(self._decode(self, outputs, [example])[0])
@@ -91,48 +94,59 @@ class ExportedModel:
             return []
         return [each.decode() for each in self._model.signatures[name]()[name].numpy()]
 
-    def predict(self, inputs: Sequence[Any]) -> Answers:
-        """Returns an answer for each input, as `bert.loaded.LoadedModel.predict` takes them.
+    def predict(
+        self, inputs: Sequence[Any], *, between: Callable[[], None] = lambda: None
+    ) -> Answers:
+        """Returns an answer for each input, as `bert.loaded.LoadedModel.predict` does.
+
+        Args:
+          inputs: As there, but that blank endings count as absent.
+          between: As there.
 
         Raises:
-          ValueError: where an input has no text, or is refused by the graph.
+          ValueError: as there.
         """
-        rows = [self._row(each, place) for place, each in enumerate(inputs)]
+        rows = read_rows(inputs, self.fields)
+        _check_endings(rows)
         answers: Answers = []
-        for start in range(0, len(rows), self._batch_size):
-            chunk = rows[start : start + self._batch_size]
-            answers += self._decode(self, self._ask(chunk), chunk)
+        for batch in _cut(rows, self._batch_size):
+            answers += self._decode(self, self._ask(batch), batch)
+            between()
         return answers
 
-    def _row(self, value: Any, place: int) -> dict[str, Any]:
-        fields = self.fields
-        if isinstance(value, str) and len(fields) == 1:
-            value = (value,)
-        if isinstance(value, tuple | list) and len(value) == len(fields):
-            value = dict(zip(fields, value, strict=True))
-        row = {name: value.get(name) for name in fields} if isinstance(value, Mapping) else {}
-        for name in fields:
-            texts = row.get(name)
-            texts = texts if name == "endings" and isinstance(texts, list | tuple) else [texts]
-            if not all(isinstance(text, str) for text in texts):
-                raise ValueError(
-                    f"Input {place}, counted from 0, must have text as {name!r}. Received "
-                    f"{value!r:.200}."
-                )
-        return row
-
-    def _ask(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
+    def _ask(self, rows: Sequence[Row]) -> dict[str, np.ndarray]:
         values = {}
         for name in self.fields:
             column = [row[name] for row in rows]
-            if name == "endings":
-                # Blank ones count as absent.
+            if name in LISTS:
                 column = tf.ragged.constant(column, tf.string).to_tensor("")
             values[name] = tf.constant(column, tf.string)
-        try:
-            return {name: each.numpy() for name, each in self._serve(**values).items()}
-        except tf.errors.InvalidArgumentError as error:
-            raise ValueError(f"The exported model refuses inputs: {error.message:.200}") from error
+        return {name: each.numpy() for name, each in self._serve(**values).items()}
+
+
+def _check_endings(rows: Sequence[Row]) -> None:
+    """Checks what the graph would refuse without telling where."""
+    for number, row in enumerate(rows):
+        endings = row.get("endings")
+        if endings is not None and sum(bool(each.strip()) for each in endings) < 2:
+            raise ValueError(
+                f"Input {number}, counted from 0, must have at least two endings that are not "
+                f"blank. Received {endings!r:.200}."
+            )
+
+
+def _cut(rows: Sequence[Row], limit: int) -> Iterator[list[Row]]:
+    """Yields batches of so many sequences at most, all rows having as many, or of a single row."""
+    batch: list[Row] = []
+    most = 0
+    for row in rows:
+        most = max(most, num_sequences(row))
+        if batch and (len(batch) + 1) * most > limit:
+            yield batch
+            batch, most = [], num_sequences(row)
+        batch.append(row)
+    if batch:
+        yield batch
 
 
 def _load(path: str, flag: str) -> Any:

@@ -5,7 +5,7 @@ The folder of a run of this project says it in `task.json`. One of transformers 
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from bert.command_line import quiet_import  # isort: skip  # noqa: F401
@@ -43,6 +43,13 @@ KINDS: Mapping[
 # The head of a classifier, of a tagger, and of what chooses.
 _HEAD = "output_weights"
 
+# Fields of `Told`: what may be told of a model that brings its `task.json`, too, for the weights
+# do not depend on it.
+_ASKED_FOR: Mapping[str, type] = {
+    "version_2_with_negative": bool,
+    "null_score_diff_threshold": float,
+}
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Told:
@@ -54,6 +61,9 @@ class Told:
       labels: Names of the outputs in their order, in a sequence or separated by commas.
       is_pair: Whether a classifier takes two texts.
       max_seq_length: Where texts are cut, in tokens, with specials.
+      version_2_with_negative: Whether a question may have no answer, as in SQuAD 2.0.
+      null_score_diff_threshold: By how much that there is none must score higher than the best
+        answer to be said.
     """
 
     architecture: str | None = None
@@ -61,6 +71,8 @@ class Told:
     labels: str | Sequence[str] | None = None
     is_pair: bool | None = None
     max_seq_length: int | None = None
+    version_2_with_negative: bool | None = None
+    null_score_diff_threshold: float | None = None
 
     @property
     def names(self) -> list[str]:
@@ -121,6 +133,12 @@ def make_task(folder: ModelFolder, architecture: str, told: Told) -> dict[str, A
     Raises:
       ValueError: where what is told does not fit the model.
     """
+    task = _make_task(folder, architecture, told)
+    _warn_of_guesses(folder, architecture, told)
+    return tell_decoding(folder, task, told)
+
+
+def _make_task(folder: ModelFolder, architecture: str, told: Told) -> dict[str, Any]:
     limit = folder.config.max_position_embeddings
     # Whether it can be asked is looked at where it is.
     model = (folder.config, folder.load_tokenizer(()), told.max_seq_length or limit)
@@ -139,6 +157,55 @@ def make_task(folder: ModelFolder, architecture: str, told: Told) -> dict[str, A
     scheme = tagging_entities.find_scheme(labels)
     task = tagging_windows.Task(labels=tuple(labels), scheme=scheme)
     return tagging_task.Tagging(*model, task).stored()
+
+
+def _warn_of_guesses(folder: ModelFolder, architecture: str, told: Told) -> None:
+    """Warns of what no file says where nobody has told it."""
+    is_open = told.is_pair is None and not told.task_name
+    if architecture == "BertForSequenceClassification" and is_open:
+        logging.warning(
+            "Nothing says whether %s takes one text or two: it is taken to take one. For pairs of "
+            "texts, give --is_pair.",
+            folder.stored.path,
+        )
+    if architecture == "BertForQuestionAnswering" and told.version_2_with_negative is None:
+        logging.warning(
+            "Nothing says whether %s may find that a question has no answer: it is taken to give "
+            "one to each. For a model of SQuAD 2.0, give --version_2_with_negative.",
+            folder.stored.path,
+        )
+
+
+def tell_decoding(folder: ModelFolder, task: Mapping[str, Any], told: Told) -> dict[str, Any]:
+    """Returns a `task.json` with what is told of questions without an answer.
+
+    Args:
+      folder: That of the model.
+      task: What is known of it.
+      told: What counts in place of that.
+
+    Raises:
+      ValueError: where it answers no questions, or a threshold would be without effect.
+    """
+    given = {
+        name: kind(getattr(told, name))
+        for name, kind in _ASKED_FOR.items()
+        if getattr(told, name) is not None
+    }
+    if given and task.get("kind") != QuestionAnswering.kind:
+        name, value = next(iter(given.items()))
+        raise ValueError(
+            f"`--{name}` must not be given for a model that answers no questions. Received "
+            f"{value!r} for {folder.path!r}."
+        )
+    found = {**task, **given}
+    if "null_score_diff_threshold" in given and not found.get("version_2_with_negative"):
+        raise ValueError(
+            "`--null_score_diff_threshold` needs `--version_2_with_negative` for a model that "
+            "gives an answer to each question. Received "
+            f"{given['null_score_diff_threshold']!r} for {folder.path!r}."
+        )
+    return found
 
 
 def _classes(folder: ModelFolder, told: Told) -> classification_examples.Task:
@@ -176,33 +243,36 @@ def read_task(folder: ModelFolder, told: Told) -> dict[str, Any]:
       ValueError: where the model decides nothing, or what it decides is neither there nor told.
     """
     if folder.task:
-        return _check_untold(folder, told)
+        check_untold(folder, told, but=("max_seq_length", *_ASKED_FOR))
+        length = told.max_seq_length
+        task = {**folder.task, **({} if length is None else {"max_seq_length": length})}
+        return tell_decoding(folder, task, told)
     folder.stored.check_fit(folder.config)
     architecture = find_architecture(folder, told.architecture)
     if architecture not in FINE_TUNED.values():
         return folder.read_task()
     _check_told(folder, architecture, told)
-    task = make_task(folder, architecture, told)
-    is_open = told.is_pair is None and not told.task_name
-    if architecture == "BertForSequenceClassification" and is_open:
-        logging.warning(
-            "Nothing says whether %s takes one text or two: it is taken to take one. For pairs of "
-            "texts, give --is_pair.",
-            folder.stored.path,
-        )
-    return task
+    return make_task(folder, architecture, told)
 
 
-def _check_untold(folder: ModelFolder, told: Told) -> dict[str, Any]:
-    """Returns the `task.json` that is there, against which nothing may be told but the length."""
+def check_untold(folder: ModelFolder, told: Told, but: Collection[str]) -> None:
+    """Checks that nothing is told that would be without effect.
+
+    Args:
+      folder: That of a model of which it is known what it decides, or that it decides nothing.
+      told: What is told of it.
+      but: Names of what may be told.
+
+    Raises:
+      ValueError: naming the first thing that may not.
+    """
+    kind = f"whose {TASK_FILE} says what it decides" if folder.task else "that is only pre-trained"
     for field in dataclasses.fields(Told):
-        if field.name != "max_seq_length" and getattr(told, field.name) is not None:
+        if field.name not in but and getattr(told, field.name) is not None:
             raise ValueError(
-                f"`--{field.name}` must not be given for a model whose {TASK_FILE} says what it "
-                f"decides. Received {getattr(told, field.name)!r} for {folder.path!r}."
+                f"`--{field.name}` must not be given for a model {kind}. Received "
+                f"{getattr(told, field.name)!r} for {folder.path!r}."
             )
-    length = told.max_seq_length
-    return {**folder.task, **({} if length is None else {"max_seq_length": length})}
 
 
 def _check_told(folder: ModelFolder, architecture: str, told: Told) -> None:

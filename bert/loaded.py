@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from bert.command_line import quiet_import  # isort: skip  # noqa: F401
@@ -20,7 +20,7 @@ from bert.exported import ExportedModel, is_export
 from bert.files.huggingface import FINE_TUNED
 from bert.files.paths import find_file
 from bert.files.weight_names import SAFETENSORS_FILE, SAFETENSORS_INDEX_FILE
-from bert.kinds import KINDS, Told, find_architecture, read_task
+from bert.kinds import KINDS, Told, check_untold, find_architecture, read_task
 from bert.portable.folder import find_format
 from bert.tasks.encoding import Text, TextEncoder, as_pair, check_list, find_encoder
 from bert.tasks.layers import NO_ENCODER
@@ -29,7 +29,16 @@ from bert.tasks.pretraining.masked_model import Text as MaskedText
 from bert.tasks.pretraining.masked_model import load as load_masked_model
 from bert.training.evaluation import Predictor
 from bert.training.lengths import by_length
-from bert.training.task import Arrays, Inputs, Outputs, Part, Row, Task, stored_field
+from bert.training.task import (
+    Arrays,
+    Inputs,
+    Outputs,
+    Part,
+    Task,
+    collect,
+    read_rows,
+    stored_field,
+)
 from bert.weights import huggingface
 from bert.weights.folder import ModelFolder
 from bert.weights.kept import TASK_FILE
@@ -41,6 +50,7 @@ class Encoding:
     model: keras.Model
     tokenizer: tokenization.FullTokenizer
     batch_size: int
+    max_seq_length: int | None
 
     @functools.cached_property
     def _encoder(self) -> TextEncoder:
@@ -57,6 +67,7 @@ class Encoding:
         *,
         normalize: bool = False,
         max_seq_length: int | None = None,
+        between: Callable[[], None] = lambda: None,
     ) -> np.ndarray:
         """Returns a vector for each text, float32 [N, W], in their order.
 
@@ -69,14 +80,20 @@ class Encoding:
             `bert.tasks.layers.COMBINATIONS`.
           pooling: "mean" or "max" over tokens, [CLS] and [SEP] included, or "cls".
           normalize: Whether to scale each vector to length 1.
-          max_seq_length: Tokens at most, [CLS] and [SEP] included; None for all that the model
-            takes. What is longer is cut.
+          max_seq_length: Tokens at most, [CLS] and [SEP] included; None for what was told where the
+            model was loaded, or else all that it takes. What is longer is cut.
+          between: Called behind each batch; what it raises ends the work.
 
         Raises:
           ValueError: where there is no such layer or pooling, or these are no texts.
         """
         return self._encoder.encode(
-            texts, layer, pooling, normalize=normalize, max_seq_length=max_seq_length
+            texts,
+            layer,
+            pooling,
+            normalize=normalize,
+            max_seq_length=self._length(max_seq_length),
+            between=between,
         )
 
     def inputs(
@@ -90,7 +107,10 @@ class Encoding:
           texts: The texts.
           max_seq_length: As `encode`.
         """
-        return self._encoder.inputs(texts, max_seq_length)
+        return self._encoder.inputs(texts, self._length(max_seq_length))
+
+    def _length(self, given: int | None) -> int | None:
+        return self.max_seq_length if given is None else given
 
 
 class LoadedModel(Encoding):
@@ -100,6 +120,8 @@ class LoadedModel(Encoding):
       task: What it does.
       model: From tokens, with its weights.
       batch_size: Sequences that go through the model together, at most.
+      max_seq_length: Where `encode` cuts texts, in tokens; None for as many as the model takes. For
+        answers, the task has its own.
 
     Attributes:
       task: As given.
@@ -107,14 +129,21 @@ class LoadedModel(Encoding):
       tokenizer: That of the model.
     """
 
-    def __init__(self, task: Task, model: keras.Model, batch_size: int = 32) -> None:
+    def __init__(
+        self,
+        task: Task,
+        model: keras.Model,
+        batch_size: int = 32,
+        max_seq_length: int | None = None,
+    ) -> None:
+        self.max_seq_length = max_seq_length
         self.task = task
         self.model = model
         self.tokenizer = task.tokenizer
         self.batch_size = batch_size
-        rank = len(next(iter(model.input.values())).shape)
+        self._rank = len(next(iter(model.input.values())).shape)
         signature = {
-            name: tf.TensorSpec([None] * rank, tf.int32, name=name) for name in model.input
+            name: tf.TensorSpec([None] * self._rank, tf.int32, name=name) for name in model.input
         }
         self._predictor = Predictor(model, signature)
 
@@ -136,9 +165,7 @@ class LoadedModel(Encoding):
         Raises:
           ValueError: where an input is none of these, naming its place.
         """
-        if isinstance(inputs, str | bytes | Mapping):
-            raise ValueError(f"`inputs` must be a list of them. Received {inputs!r}.")
-        rows = [self._row(value, place) for place, value in enumerate(inputs)]
+        rows = read_rows(inputs, self.fields)
         if not rows:
             return []
         made, predictions = self.decide(self.task.parse(rows), between)
@@ -153,44 +180,36 @@ class LoadedModel(Encoding):
           examples: One at least, as `task.parse` gives them.
           between: As for `predict`.
         """
-        made, outputs = self.compute(examples)
-        return made, self.task.decode(made, _calling(between, outputs))
+        made, outputs = self.compute(examples, between)
+        return made, self.task.decode(made, outputs)
 
-    def compute(self, examples: Sequence[Any]) -> tuple[Inputs, Outputs]:
-        """Returns what the task makes of some examples, one at least, and the model's outputs."""
+    def compute(
+        self, examples: Sequence[Any], between: Callable[[], None] = lambda: None
+    ) -> tuple[Inputs, Outputs]:
+        """Returns what the task makes of some examples, and the model's outputs; as `decide`."""
         made = self.task.make_inputs(Part("test"), examples)
-        return made, self._run(made.arrays)
+        run = self._run if self._rank == 2 else self._run_choices
+        return made, run(made.arrays, between)
 
-    def _row(self, value: Any, place: int) -> Row:
-        fields = self.fields
-        if isinstance(value, str) and len(fields) == 1:
-            value = (value,)
-        if isinstance(value, tuple | list) and len(value) == len(fields):
-            value = dict(zip(fields, value, strict=True))
-        if not isinstance(value, Mapping) or not all(name in value for name in fields):
-            raise ValueError(
-                f"Input {place}, counted from 0, must have {', '.join(map(repr, fields))}. "
-                f"Received {value!r}."
-            )
-        for name in fields:
-            if not isinstance(value[name], str | list | tuple):
-                raise ValueError(
-                    f"Input {place}, counted from 0, must have text as {name!r}. "
-                    f"Received {value[name]!r}."
-                )
-        return value
-
-    def _run(self, arrays: Arrays) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
+    def _run(self, arrays: Arrays, between: Callable[[], None]) -> Outputs:
         """Yields the model's outputs; sequences of about the same length go together."""
         for numbers, batch in by_length(arrays, list(self.model.input), self.batch_size):
-            yield numbers, self._predictor(batch)
+            outputs = self._predictor(batch)
+            between()
+            yield numbers, outputs
 
+    def _run_choices(self, arrays: Arrays, between: Callable[[], None]) -> Outputs:
+        """Yields the outputs for all rows of choices, of which each goes by itself.
 
-def _calling(between: Callable[[], None], outputs: Outputs) -> Outputs:
-    """Yields the outputs, with a call behind each."""
-    for each in outputs:
-        between()
-        yield each
+        So a batch has no more sequences than it may, and none that is padding.
+        """
+        is_there = np.asarray(arrays["input_mask"].any(axis=-1))  # [N, E]
+        each = {name: arrays[name][is_there][:, None] for name in self.model.input}  # [C, 1, S]
+        outputs = {}
+        for name, values in collect(self._run(each, between)).items():
+            outputs[name] = np.zeros(is_there.shape, values.dtype)
+            outputs[name][is_there] = values[:, 0]
+        yield np.arange(len(is_there)), outputs
 
 
 class PretrainedModel(Encoding):
@@ -202,6 +221,7 @@ class PretrainedModel(Encoding):
       folder: That of the model.
       batch_size: Sequences to compute at a time.
       precision: Name of a dtype policy.
+      max_seq_length: Where `encode` cuts texts, in tokens; None for as many as the model takes.
 
     Attributes:
       config: The shape of the model.
@@ -212,9 +232,16 @@ class PretrainedModel(Encoding):
     """
 
     def __init__(
-        self, folder: ModelFolder, batch_size: int = 32, precision: str = "float32"
+        self,
+        folder: ModelFolder,
+        batch_size: int = 32,
+        precision: str = "float32",
+        max_seq_length: int | None = None,
     ) -> None:
         self.config = folder.config
+        self.max_seq_length = max_seq_length
+        if max_seq_length is not None:
+            _check_length(max_seq_length, self.config)
         self.batch_size = batch_size
         self.masked: MaskedModel | None = None
         has_head = any(name.startswith(HEAD) for name in folder.stored.shapes)
@@ -238,23 +265,40 @@ class PretrainedModel(Encoding):
         """Whether there is a masked-LM head, for `fill_mask` and `score`."""
         return self.masked is not None
 
-    def fill_mask(self, texts: Sequence[Text], top_k: int = 5) -> list[list[list[Guess]]]:
+    def fill_mask(
+        self,
+        texts: Sequence[Text],
+        top_k: int = 5,
+        *,
+        between: Callable[[], None] = lambda: None,
+    ) -> list[list[list[Guess]]]:
         """Returns for each text, for each [MASK] in it, the best tokens.
+
+        Args:
+          texts: The texts, of which none is cut.
+          top_k: Tokens for each [MASK].
+          between: As for `encode`.
 
         Raises:
           ValueError: where a text has no [MASK], or the model no masked-LM head.
         """
         masked = self._head()
-        return masked.fill(_read(masked, texts), top_k)
+        return masked.fill(_read(masked, texts), top_k, between=between)
 
-    def score(self, texts: Sequence[Text]) -> list[Score]:
-        """Returns how likely each text is.
+    def score(
+        self, texts: Sequence[Text], *, between: Callable[[], None] = lambda: None
+    ) -> list[Score]:
+        """Returns how likely each text is, for which the model reads it once for each token.
+
+        Args:
+          texts: The texts, of which none is cut.
+          between: As for `encode`.
 
         Raises:
           ValueError: where a text has a [MASK], or the model no masked-LM head.
         """
         masked = self._head()
-        return masked.score(_read(masked, texts))
+        return masked.score(_read(masked, texts), between=between)
 
     def next_sentence(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
         """Returns for each pair of texts the probability that the second follows the first.
@@ -295,6 +339,8 @@ def load(  # noqa: PLR0913 (what a folder may not say)
     labels: str | Sequence[str] | None = None,
     is_pair: bool | None = None,
     max_seq_length: int | None = None,
+    version_2_with_negative: bool | None = None,
+    null_score_diff_threshold: float | None = None,
 ) -> LoadedModel | ExportedModel | PretrainedModel:
     """Returns a model that answers, if it is fine-tuned, or one that fills masks and encodes texts.
 
@@ -315,7 +361,12 @@ def load(  # noqa: PLR0913 (what a folder may not say)
       task_name: A task of GLUE, or XNLI, whose labels and number of texts it has.
       labels: Names of the outputs in their order, in a sequence or separated by commas.
       is_pair: Whether a classifier takes two texts.
-      max_seq_length: Where texts are cut, in tokens, with specials.
+      max_seq_length: Where texts are cut, in tokens, with specials; of a pre-trained model, those
+        that are encoded.
+      version_2_with_negative: Whether a question may have no answer, as in SQuAD 2.0, if that is
+        not to be taken from there.
+      null_score_diff_threshold: By how much that there is none must score higher than the best
+        answer to be said, likewise.
 
     Raises:
       ValueError: where something is missing there, or does not fit.
@@ -333,6 +384,8 @@ def load(  # noqa: PLR0913 (what a folder may not say)
         labels=labels,
         is_pair=is_pair,
         max_seq_length=max_seq_length,
+        version_2_with_negative=version_2_with_negative,
+        null_score_diff_threshold=null_score_diff_threshold,
     )
 
 
@@ -359,6 +412,7 @@ def open_model(
         others = dataclasses.replace(others, architecture=architecture)
     if folder.task or others.architecture in FINE_TUNED.values():
         return open_fine_tuned(folder, others, batch_size=batch_size, precision=precision)
+    check_untold(folder, others, but=("architecture", "max_seq_length"))
     if folder.do_lower_case is None:
         logging.warning(
             "Nothing in %s says whether the model is uncased: it is taken for that. For a cased "
@@ -367,7 +421,7 @@ def open_model(
         )
         # Not against the name of a released model.
         tokenization.validate_case_matches_checkpoint(True, folder.stored.path)
-    return PretrainedModel(folder, batch_size, precision)
+    return PretrainedModel(folder, batch_size, precision, others.max_seq_length)
 
 
 def load_fine_tuned(  # noqa: PLR0913 (what a folder may not say)
@@ -383,6 +437,8 @@ def load_fine_tuned(  # noqa: PLR0913 (what a folder may not say)
     labels: str | Sequence[str] | None = None,
     is_pair: bool | None = None,
     max_seq_length: int | None = None,
+    version_2_with_negative: bool | None = None,
+    null_score_diff_threshold: float | None = None,
 ) -> LoadedModel:
     """Returns a model that answers, as `load` does; any other is refused."""
     given = {
@@ -396,6 +452,8 @@ def load_fine_tuned(  # noqa: PLR0913 (what a folder may not say)
         labels=labels,
         is_pair=is_pair,
         max_seq_length=max_seq_length,
+        version_2_with_negative=version_2_with_negative,
+        null_score_diff_threshold=null_score_diff_threshold,
     )
     folder = find_folder(model_dir, "model_dir", **given)
     return open_fine_tuned(folder, others, batch_size=batch_size, precision=precision)
@@ -474,4 +532,4 @@ def open_fine_tuned(
         raise ValueError(f"{path!r} must be as a training has left it: {error}") from error
     model = task.whole_model(task.make_model(precision))
     weights.assign(model.weights, with_head=True)
-    return LoadedModel(task, model, batch_size)
+    return LoadedModel(task, model, batch_size, told.max_seq_length)

@@ -1,6 +1,7 @@
 import os
 
 import pytest
+from conftest import exhaustive
 from sharded import COUNT, world  # noqa: F401
 
 import join_shards
@@ -15,9 +16,7 @@ from bert.command_line.shards import Shard, ShardSettings
         ("answers", "jsonl", 3),
         ("answers", "parquet", 2),
         ("entities", "tsv", 5),
-        pytest.param("choices", "jsonl", 2, marks=pytest.mark.exhaustive),
-        pytest.param("several", "csv", 4, marks=pytest.mark.exhaustive),
-        pytest.param("pairs", "parquet", 4, marks=pytest.mark.exhaustive),
+        *exhaustive(("choices", "jsonl", 2), ("several", "csv", 4), ("pairs", "parquet", 4)),
     ],
 )
 def test_shards_joined_are_what_a_single_process_writes(world, name, ending, count):  # noqa: F811

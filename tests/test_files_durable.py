@@ -2,6 +2,7 @@ import errno
 import fcntl
 import os
 import resource
+import signal
 import threading
 
 import pytest
@@ -9,7 +10,16 @@ import tensorflow as tf
 from conftest import run_python
 from power_loss import PowerLoss
 
-from bert.files.durable import NoLocksError, open_locked, remove, remove_leftovers, replace_files
+from bert.command_line.console import Stop, watched_signals
+from bert.files.durable import (
+    NoLocksError,
+    open_locked,
+    remove,
+    remove_leftovers,
+    replace_files,
+    replace_folder,
+    write_text,
+)
 from bert.files.outputs import check_outputs
 from bert.files.paths import file_size, match_files, read_lines
 from bert.files.records import write_records
@@ -33,6 +43,43 @@ def test_files_appear_together_when_all_are_whole(tmp_path):
         assert not (tmp_path / "b").exists()
     assert [(tmp_path / name).read_bytes() for name in "ab"] == [b"1", b"2"]
     assert sorted(os.listdir(tmp_path)) == ["a", "b"]
+
+
+def stop_behind_a_rename(monkeypatch, act):
+    """Acts once, when something has got another name."""
+    replace = os.replace
+
+    def stop(old, new):
+        replace(old, new)
+        monkeypatch.setattr(os, "replace", replace)
+        act()
+
+    monkeypatch.setattr(os, "replace", stop)
+
+
+def test_a_signal_among_the_renames_leaves_all_files_new(tmp_path, monkeypatch):
+    for name in "ab":
+        write_text(str(tmp_path / name), "old")
+    stop_behind_a_rename(monkeypatch, lambda: os.kill(os.getpid(), signal.SIGINT))
+    with watched_signals(), pytest.raises(Stop):
+        write_two(tmp_path)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a": "1", "b": "2" * 20}
+
+
+def interrupt():
+    raise KeyboardInterrupt
+
+
+def test_a_stop_within_an_exchange_leaves_the_old_folder_in_its_place(tmp_path, monkeypatch):
+    place = tmp_path / "model"
+    place.mkdir()
+    (place / "file").write_text("old")
+    # Of a program that is no script, for nobody defers it there.
+    stop_behind_a_rename(monkeypatch, interrupt)
+    with pytest.raises(KeyboardInterrupt), replace_folder(str(place)) as partial:
+        os.mkdir(partial)
+    assert (place / "file").read_text() == "old"
+    assert os.listdir(tmp_path) == ["model"]
 
 
 def test_a_loss_of_power_leaves_whole_files(tmp_path, monkeypatch):

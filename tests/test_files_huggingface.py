@@ -163,6 +163,11 @@ def test_labels_without_their_numbers_are_refused(id2label):
         huggingface_files.labels({"id2label": id2label})
 
 
+def test_what_is_not_there_elsewhere_is_told_as_of_a_local_file():
+    with pytest.raises(FileNotFoundError):
+        huggingface_files.read_json("ram://test_files_huggingface/none.json")
+
+
 @pytest.mark.parametrize("text", ["", "{", "[1]", "[" * 100_000, "9" * 5000])
 def test_what_is_no_object_is_told_in_a_line(tmp_path, text):
     (tmp_path / "config.json").write_text(text)

@@ -1,4 +1,5 @@
 import io
+import os
 
 import numpy as np
 import pytest
@@ -51,6 +52,39 @@ def test_archives_that_do_not_go_together_are_refused(tmp_path):
         join([str(tmp_path / "d.npy")], "npy", io.BytesIO())
 
 
+@pytest.mark.parametrize("cut", [1, 8, 12])
+def test_a_part_that_is_cut_is_named(tmp_path, cut):
+    paths = [str(tmp_path / name) for name in ("a.npy", "b.npy")]
+    for path in paths:
+        np.save(path, np.zeros((3, 2), np.float32))
+    with open(paths[1], "rb+") as file:
+        file.truncate(os.path.getsize(paths[1]) - cut)
+    with pytest.raises(
+        ValueError, match=r"b\.npy' must be .* tells of 3 rows; it ends behind [12]"
+    ):
+        join(paths, "npy", io.BytesIO())
+
+
+def test_an_array_that_has_no_rows_one_behind_the_other_is_refused(tmp_path):
+    path = str(tmp_path / "a.npy")
+    rows = np.arange(6, dtype=np.float32).reshape(3, 2)
+    for values, message in (
+        (np.asfortranarray(rows), "columns, in the order of Fortran"),
+        (np.float32(1.0), "a single number"),
+    ):
+        np.save(path, values)
+        with pytest.raises(ValueError, match=rf"a\.npy' must hold rows, .* It holds {message}"):
+            join([path], "npy", io.BytesIO())
+
+
+def test_rows_of_no_width_are_joined(tmp_path):
+    path, joined = str(tmp_path / "a.npy"), io.BytesIO()
+    np.save(path, np.zeros((3, 0), np.float32))
+    join([path, path], "npy", joined)
+    joined.seek(0)
+    assert np.load(joined).shape == (6, 0)
+
+
 def test_parts_are_ordered_by_their_numbers(tmp_path):
     for number in range(1, 12):
         (tmp_path / f"part-{number}.txt").write_text(f"{number}\n")
@@ -77,6 +111,13 @@ def join_named(folder, names, pattern="part-*", **given):
     [
         (["part-1", "part-3", "part-5"], {}, "2 is missing, 4 is missing"),
         (["part-2", "part-3"], {}, "1 is missing"),
+        # As many as there are between two times are not counted.
+        (
+            ["part-1732345200000", "part-1732345200001"],
+            {},
+            "1 is missing, 2 is .* 12 is missing\\. Parts with",
+        ),
+        (["part-1", "part-2"], {"num_parts": 10**12}, "3 is missing, 4 is"),
         (["part-1", "part-01", "part-2"], {}, "1 is there twice"),
         (["part-1", "part-01"], {}, "is there twice"),
         (["part-1", "part-2"], {"num_parts": 3}, "3 in all.*3 is missing"),

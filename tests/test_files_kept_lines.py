@@ -1,3 +1,4 @@
+import itertools
 import os
 import signal
 
@@ -59,6 +60,21 @@ def test_a_run_without_a_line_leaves_nothing(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         write_doubles(tmp_path / "out", range(3), stop_at=0)
     assert os.listdir(tmp_path) == []
+
+
+def test_a_run_that_ends_before_all_lines_are_looked_through_keeps_them(tmp_path):
+    kept = tmp_path / "out.key.unfinished"
+    kept.write_bytes(b"0\n2\n4\n")
+    # The second time, behind a line.
+    for inputs in ([], [0]):
+        reader = itertools.chain(inputs, map(interrupt, [1]))
+        with pytest.raises(KeyboardInterrupt), keep_lines(str(tmp_path / "out"), "key") as output:
+            output.pass_over(reader, is_double)
+        assert kept.read_bytes() == b"0\n2\n4\n"
+
+
+def interrupt(_):
+    raise KeyboardInterrupt
 
 
 def test_two_runs_do_not_write_one_file(tmp_path):

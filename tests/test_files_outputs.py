@@ -28,6 +28,11 @@ def test_outputs_that_cannot_be_are_refused_and_nothing_remains(tmp_path, output
     assert sorted(os.listdir(tmp_path)) == ["folder", "in"]
 
 
+def test_an_input_elsewhere_is_not_written_either():
+    with pytest.raises(ValueError, match="`--out` must not name an input file"):
+        check_outputs(["ram://test_files_outputs/in"], ["ram://test_files_outputs/in"], "out")
+
+
 def test_checking_outputs_changes_nothing(tmp_path):
     (tmp_path / "a").write_bytes(b"before")
     check_outputs([str(tmp_path / "a"), str(tmp_path / "b")], [], "out")

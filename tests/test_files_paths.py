@@ -14,7 +14,9 @@ from bert.files.paths import (
     find_file,
     index_path,
     is_file,
+    is_gzip,
     list_folder,
+    match_file,
     match_files,
     read_lines,
     read_part,
@@ -63,6 +65,21 @@ def test_a_pattern_without_a_file_is_named_with_its_flag(folder, missing):
     with pytest.raises(ValueError, match=r"`--corpus` must name existing files\. ") as error:
         match_files(f"{folder}/b.txt,{pattern}", "corpus")
     assert repr(pattern) in str(error.value)
+
+
+def test_of_several_files_none_is_the_one(folder):
+    for name in ("one.txt", "two, three.txt"):
+        path = os.path.join(folder, name)
+        with open(path, "w"):
+            assert match_file(path, "input_file") == path
+    assert match_file(f"{folder}/on*.txt", "input_file") == f"{folder}/one.txt"
+    for several in (f"{folder}/*", f"{folder}/one.txt,{folder}/one.txt"):
+        with pytest.raises(
+            ValueError, match=r"`--corpus` must name a single file\. Received .*one"
+        ):
+            match_file(several, "corpus")
+    with pytest.raises(ValueError, match="`--corpus` must name existing files"):
+        match_file(f"{folder}/none*", "corpus")
 
 
 def test_gzip_is_known_by_its_content(tmp_path):
@@ -128,6 +145,12 @@ def test_remote_files_are_found_whatever_their_names(name):
     assert is_file(f"{folder}/x")
     assert not is_file(folder)
     assert not is_file(f"{folder}/y")
+
+
+@pytest.mark.parametrize("read", [is_gzip, read_lines, lambda path: read_part(path, 0, 9)])
+def test_what_is_not_there_elsewhere_is_told_as_of_a_local_file(read):
+    with pytest.raises(FileNotFoundError):
+        list(read(f"{RAM}/none"))
 
 
 @given(

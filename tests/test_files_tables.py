@@ -11,6 +11,7 @@ from bert.files.tables import (
     Row,
     check_width,
     clean_line,
+    name_cells,
     read_csv,
     read_json_lines,
     read_tsv,
@@ -217,6 +218,17 @@ def test_a_row_with_too_few_columns_is_named_with_both_numbers():
 )
 def test_the_last_mark_between_spaces_separates_a_pair(line, pair):
     assert split_pair(line) == pair
+
+
+def test_rows_are_as_wide_as_the_header_but_for_blank_cells():
+    assert name_cells("x:2", ["a", "b"], ["1", "2"]) == {"a": "1", "b": "2"}
+    assert name_cells("x:2", ["a", "b"], ["1", "2", "", ""]) == {"a": "1", "b": "2"}
+    with pytest.raises(ValueError, match=r"^x:3: has 1 column, but the first line has 2\..*quotes"):
+        name_cells("x:3", ["a", "b"], ["1"])
+    with pytest.raises(
+        ValueError, match=r"^x:3: has 3 columns, but the first line has 2\..*quotes"
+    ):
+        name_cells("x:3", ["a", "b"], ["1", "", "3"])
 
 
 def test_lines_lose_their_ends_and_carriage_returns():

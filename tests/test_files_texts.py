@@ -48,9 +48,17 @@ def test_columns_are_the_usual_ones_or_those_that_are_named(tmp_path):
     assert texts_of(tmp_path / "y.tsv") == [("fine", "")]
 
 
+def test_names_in_a_header_have_no_spaces_around_them(tmp_path):
+    (tmp_path / "x.csv").write_text("id, text \n1, one\n")
+    [found] = read(tmp_path / "x.csv", None, None, "id")
+    assert (found.texts, found.id) == ((" one", ""), "1")
+
+
 @pytest.mark.parametrize(
     ("name", "text", "arguments", "message"),
     [
+        ("x.csv", "\n,\n", (), r"x\.csv' must hold a header and the rows .* holds blank lines"),
+        ("x.tsv", "\n \n", (None, "a"), r"x\.tsv' must hold a header and the rows"),
         ("x.csv", "a,b\n1,2\n", (), r"`--text_column` must name.*columns are \['a', 'b'\]"),
         ("x.csv", "a,b\n1,2\n", (None, "c"), r"lacks \['c'\] and has \['a', 'b'\]"),
         ("x.csv", "a,b\n1,2\n", (None, "a", "n"), r"lacks \['n'\]"),
@@ -58,7 +66,9 @@ def test_columns_are_the_usual_ones_or_those_that_are_named(tmp_path):
         ("x.csv", "a;text\n1;2\n", (), "';' separates the columns: give --separator=';'"),
         ("x.csv", "a;b\n1;2\n", (None, "b"), "';' separates the columns: give --separator=';'"),
         ("x.csv", 'a,b\n"1,2\n', (None, "a"), r"x\.csv:2: a cell that begins with a quote"),
-        ("x.tsv", "a\tb\n1\n", (None, "b"), r"x\.tsv:2: must have a value of 'b'"),
+        ("x.tsv", "a\tb\n1\n", (None, "b"), r"x\.tsv:2: has 1 column, but the first line has 2"),
+        ("x.csv", "a,b\n1,2\n3\n4,5\n", (None, "a"), r"x\.csv:3: has 1 column, .* within quotes"),
+        ("x.csv", "text\nno, never\n", (), r"x\.csv:2: has 2 columns, .* within quotes"),
         ("x.jsonl", '{"text": 1}\n', (), r"x\.jsonl:1: must have text as 'text'. Received 1"),
         ("x.jsonl", '{"text": "a"}\n{}\n', (), r"x\.jsonl:2: must have a value of 'text'"),
         ("x.jsonl", "[1]\n", (), "must be a JSON object"),

@@ -3,11 +3,14 @@ import json
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bert.files import vectors
-from bert.files.vectors import json_rows, write_jsonl, write_npz
+from bert.files.durable import replace_files
+from bert.files.joining import join
+from bert.files.vectors import json_rows, read_npz, write_jsonl, write_npy, write_npz
 
 floats = st.floats(width=32, allow_nan=False, allow_infinity=False, allow_subnormal=False)
 # Many of which have few digits, or lie half-way between two roundings.
@@ -129,6 +132,45 @@ def test_arrays_written_in_parts_are_read_whole(tmp_path):
         assert arrays["layers"].tolist() == ["-1", "last"]
 
 
+def test_arrays_are_written_and_read_elsewhere_too():
+    folder = "ram://test_files_vectors"
+    tf.io.gfile.makedirs(folder)
+    values, texts = np.arange(6, dtype=np.float32).reshape(3, 2), np.array(["a", "bb"])
+    arrays = {"values": (values.shape, "<f4", [values]), "texts": ((2,), texts.dtype.str, [texts])}
+    with replace_files([f"{folder}/x.npz", f"{folder}/x.npy"]) as [archive, single]:
+        write_npz(archive, arrays)
+        write_npy(single, "values", arrays["values"])
+    found = read_npz(f"{folder}/x.npz")
+    np.testing.assert_array_equal(found["values"], values)
+    assert found["texts"].tolist() == ["a", "bb"]
+    joined = io.BytesIO()
+    join([f"{folder}/x.npy"] * 2, "npy", joined)
+    joined.seek(0)
+    np.testing.assert_array_equal(np.load(joined), [*values, *values])
+    with pytest.raises(FileNotFoundError):
+        read_npz(f"{folder}/none.npz")
+
+
 def test_an_array_with_too_few_rows_is_an_error():
     with pytest.raises(ValueError, match=r"`values` must have 3 rows. There are 2"):
         write_npz(io.BytesIO(), {"values": ((3, 1), "<f4", [np.zeros((2, 1))])})
+
+
+def test_an_archive_is_read_whole_or_named(tmp_path):
+    arrays = {
+        "values": np.arange(6, dtype=np.float32).reshape(3, 2),
+        "texts": np.array(["a", "bb"]),
+    }
+    path = tmp_path / "v.npz"
+    np.savez_compressed(path, **arrays)
+    found = read_npz(str(path))
+    assert [*found] == [*arrays]
+    for name, values in arrays.items():
+        np.testing.assert_array_equal(found[name], values)
+    content = path.read_bytes()
+    damaged = bytearray(content)
+    damaged[content.index(b"values.npy") + 50] ^= 0xFF
+    for wrong in (b"", b"PK", content[:-30], bytes(damaged), b"no archive at all"):
+        path.write_bytes(wrong)
+        with pytest.raises(ValueError, match=r"v\.npz' must be a whole file of NumPy's\. \S"):
+            read_npz(str(path))

@@ -209,7 +209,7 @@ def test_what_cannot_be_looked_into_is_an_error(pretrained, tmp_path, monkeypatc
 
 def test_a_length_that_the_model_lacks_is_that_of_the_flag(tmp_path):
     folder = save_model("labels", tmp_path / "model")
-    message = r"^`--max_seq_length` must be at most 32, the `max_position_embeddings`.*Received 33"
+    message = r"^`max_seq_length` must be at most 32, the `max_position_embeddings`.*Received 33"
     with pytest.raises(ValueError, match=message):
         open_inspected(folder, max_seq_length=33)
     model = open_inspected(folder, max_seq_length=32)

@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import change
+from conftest import change, exhaustive
 from tensorflow.core.protobuf import saved_model_pb2
 
 import bert
@@ -14,6 +14,7 @@ import convert_checkpoint
 import predict
 import tokenization
 from bert.files import parquet
+from bert.kinds import Told, read_task
 from bert.tasks.classification.examples import Task
 from bert.tasks.classification.task import Classification
 from bert.tasks.squad.answers import Decoding
@@ -109,7 +110,61 @@ def test_a_folder_of_transformers_answers_as_the_one_it_is_made_of(model_dir, ki
         384 if kind == "question_answering" else 512
     )
     told = "Nothing says whether" in log.text
-    assert told == (kind == "classification")
+    assert told == (kind in ("classification", "question_answering"))
+
+
+def test_a_question_may_have_no_answer_where_that_is_told(model_dir, tmp_path, log):
+    converted, asked = convert(model_dir("question_answering")), INPUTS["question_answering"][:1]
+    (converted / "task.json").unlink()
+    [always] = bert.load(str(converted)).predict(asked)
+    assert "give --version_2_with_negative" in log.text and "null_odds" not in always
+    log.clear()
+    told = {"version_2_with_negative": True}
+    [answer] = bert.load(str(converted), **told).predict(asked)
+    odds = answer.pop("null_odds")
+    assert "Nothing says whether" not in log.text
+    assert answer["answer"] == ("" if odds > 0 else always["answer"])
+    # What was told when it was converted is known from then on; to ask for another is no training.
+    settings = {"input": str(converted), "output": str(tmp_path / "tf"), "format": "tf", **told}
+    convert_checkpoint.run(
+        convert_checkpoint.Settings(**settings, null_score_diff_threshold=odds + 1, verify=False)
+    )
+    [found] = bert.load(str(tmp_path / "tf")).predict(asked)
+    assert (found["answer"], found["null_odds"]) == (always["answer"], odds)
+    (tmp_path / "in.tsv").write_text("question\tcontext\n" + "\t".join(asked[0]) + "\n")
+    files = {"input_file": str(tmp_path / "in.tsv"), "output_file": str(tmp_path / "out.jsonl")}
+    predict.run(
+        predict.Settings(
+            model_dir=str(tmp_path / "tf"), **files, null_score_diff_threshold=odds - 1
+        )
+    )
+    found = json.loads((tmp_path / "out.jsonl").read_text())
+    assert (found["answer"], found["start"], found["null_odds"]) == ("", None, odds)
+
+
+@pytest.mark.parametrize("has_task", [True, False])
+def test_what_is_told_of_questions_counts_or_is_refused(model_dir, has_task):
+    # A number of NumPy, as scores have them, is a number.
+    told = Told(version_2_with_negative=True, null_score_diff_threshold=np.float64(-2))
+    path, others = model_dir("question_answering"), model_dir("classification")
+    given = {"do_lower_case": True}
+    if not has_task:
+        (path / "task.json").unlink()
+        (others / "task.json").unlink()
+    task = read_task(ModelFolder(str(path), **given), told)
+    assert (task["version_2_with_negative"], task["null_score_diff_threshold"]) == (True, -2)
+    assert json.loads(json.dumps(task)) == task
+    before = read_task(ModelFolder(str(path), **given), Told())
+    assert before == {
+        **task,
+        "version_2_with_negative": False,
+        "null_score_diff_threshold": 0.0,
+    }
+    with pytest.raises(ValueError, match=r"^`--null_score.*` needs `--version_2_with_n.* -2\.0"):
+        read_task(ModelFolder(str(path), **given), Told(null_score_diff_threshold=-2))
+    labels = {} if has_task else {"labels": "a,b,c"}
+    with pytest.raises(ValueError, match=r"^`--version_2.* answers no questions\. Rec.* False"):
+        read_task(ModelFolder(str(others), **given), Told(version_2_with_negative=False, **labels))
 
 
 @pytest.fixture
@@ -172,7 +227,7 @@ def test_a_pre_trained_model_is_no_model_to_predict_with(original):
     assert bert.load(str(plain)).encode(["red"]).shape == (1, 8)
 
 
-@pytest.mark.parametrize("ending", ["csv", "jsonl"])
+@pytest.mark.parametrize("ending", ["jsonl", *exhaustive("csv")])
 def test_the_columns_of_swag_are_asked_as_they_are(model_dir, tmp_path, ending):
     row = {"": "0", "sent1": "red", "sent2": "A", "ending0": "round", "ending1": "blue square"}
     other = {**row, "": "1", "sent1": "green"}
@@ -182,19 +237,76 @@ def test_the_columns_of_swag_are_asked_as_they_are(model_dir, tmp_path, ending):
         lines = [json.dumps(each) for each in (row, other)]
     (tmp_path / f"in.{ending}").write_text("".join(f"{line}\n" for line in lines))
     folder = model_dir("multiple_choice")
-    files = {"input_file": str(tmp_path / f"in.{ending}"), "output_file": str(tmp_path / "out")}
-    predict.run(predict.Settings(model_dir=str(folder), **files))
-    found = [json.loads(line) for line in (tmp_path / "out").read_text().splitlines()]
+    model = bert.load(str(folder))
+    model.task.export(str(folder / "saved_model"), model.model)
     asked = [(each["sent1"], ["A round", "A blue square"]) for each in (row, other)]
-    expected = bert.load(str(folder)).predict(asked)
-    assert [{name: each[name] for name in row} for each in found] == [row, other]
-    assert [each["ending"] for each in found] == [each["ending"] for each in expected]
+    expected = model.predict(asked)
+    for path in (folder, folder / "saved_model"):
+        output = tmp_path / f"{path.name}.jsonl"
+        files = {"input_file": str(tmp_path / f"in.{ending}"), "output_file": str(output)}
+        predict.run(predict.Settings(model_dir=str(path), **files))
+        found = [json.loads(line) for line in output.read_text().splitlines()]
+        assert [{name: each[name] for name in row} for each in found] == [row, other]
+        assert [each["ending"] for each in found] == [each["ending"] for each in expected]
 
 
-ALSO = [pytest.param(kind, marks=pytest.mark.exhaustive) for kind in ("parts_of_speech", "words")]
+@pytest.mark.exhaustive
+def test_what_is_no_choice_is_told_in_a_line_by_an_export_too(model_dir, tmp_path):
+    folder = model_dir("multiple_choice")
+    model = bert.load(str(folder))
+    model.task.export(str(folder / "saved_model"), model.model)
+    wrong = {
+        "round": "must have a list of texts as 'endings'. Received 'round'.",
+        ("round", 7): "must have a list of texts as 'endings'. Received ['round', 7].",
+        ("round",): "must have at least two endings",
+        (): "must have at least two endings",
+        ("round", " "): "ending",
+    }
+    good = {"context": "red", "endings": ["round", "blue square"]}
+    rows = [good, *({"context": "red", "endings": endings} for endings in wrong), good]
+    (tmp_path / "in.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    for path in (folder, folder / "saved_model"):
+        output = tmp_path / f"{path.name}.jsonl"
+        files = {"input_file": str(tmp_path / "in.jsonl"), "output_file": str(output)}
+        predict.run(predict.Settings(model_dir=str(path), on_error="skip", **files))
+        first, *refused, last = [json.loads(line) for line in output.read_text().splitlines()]
+        assert first["ending"] == last["ending"]
+        for each, message in zip(refused, wrong.values(), strict=True):
+            assert message in each["error"] and "\n" not in each["error"]
+            assert "Graph" not in each["error"]
+    # Blank ones are padding to the graph, as in a column of TensorFlow Serving.
+    padded = bert.load(str(folder / "saved_model")).predict([("red", ["round", "", "blue square"])])
+    [answer] = model.predict([("red", ["round", "blue square"])])
+    assert padded[0]["ending"] == answer["ending"]
 
 
-@pytest.mark.parametrize("kind", [*KINDS, *ALSO])
+def test_choices_go_through_a_model_in_batches_of_sequences(model_dir, tmp_path):
+    folder = model_dir("multiple_choice")
+    one = bert.load(str(folder), batch_size=4)
+    many = [" ".join(WORDS[-4:][:number]) for number in range(1, 5)]
+    many += [f"red {each}" for each in many] + ["red", "red red"]
+    rows = [("red", many), ("blue", ["square", "red"]), ("red", many[:3])]
+    calls = []
+    together = one.predict(rows, between=lambda: calls.append(0))
+    # Of 15 sequences, whoever they belong to.
+    assert len(calls) == 4
+    for row, answer in zip(rows, together, strict=True):
+        assert round_all(one.predict([row])) == round_all([answer])
+        assert len(answer["probabilities"]) == len(row[1])
+        assert sum(answer["probabilities"]) == pytest.approx(1)
+    one.task.export(str(tmp_path / "saved_model"), one.model)
+    exported = bert.load(str(tmp_path / "saved_model"), batch_size=6)
+    del calls[:]
+    found = exported.predict([*rows, rows[1]], between=lambda: calls.append(0))
+    # A row stays whole: of 10; of 2 and 3; of 2.
+    assert len(calls) == 3
+    assert round_all(found[:3]) == round_all(together)
+
+
+RARELY = exhaustive("tagging", "multiple_choice", "parts_of_speech", "words")
+
+
+@pytest.mark.parametrize("kind", ["classification", "question_answering", *RARELY])
 def test_an_export_answers_as_its_model(model_dir, tmp_path, kind):
     folder = model_dir(kind)
     model = bert.load(str(folder))
@@ -206,8 +318,13 @@ def test_an_export_answers_as_its_model(model_dir, tmp_path, kind):
         # The graph of questions has the best answer alone.
         kept = {name: theirs[name] for name in exported.answer_names}
         assert json.dumps(round_all(mine)) == json.dumps(round_all(kept))
-    with pytest.raises(ValueError, match=r"Input 1, counted from 0, must have text as"):
-        exported.predict([inputs[0], 7])
+    for wrong in ("red", {exported.fields[0]: "red"}, [inputs[0], 7], [{}], [("a", 7)]):
+        refusals = []
+        for each in (model, exported):
+            with pytest.raises(ValueError, match="must") as caught:
+                each.predict(wrong)
+            refusals.append(str(caught.value))
+        assert refusals[0] == refusals[1] and "\n" not in refusals[0]
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])

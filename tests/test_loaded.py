@@ -138,6 +138,7 @@ def test_words_are_the_means_of_their_pieces(pretrained):
     np.testing.assert_allclose(vectors[1], outputs[2:-3].mean(axis=0), rtol=0, atol=1e-6)
 
 
+@pytest.mark.exhaustive
 # Keras' own, when it saves.
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 def test_keras_trains_a_model_on_top_and_keeps_it(released, tmp_path):
@@ -280,6 +281,28 @@ def test_a_name_of_a_cased_release_is_not_lower_cased(released, tmp_path):
     assert bert.load(str(cased), do_lower_case=False).config == modeling.BertConfig.from_dict(
         json.loads((cased / "bert_config.json").read_text())
     )
+
+
+def test_a_length_told_of_a_pre_trained_model_cuts_what_is_encoded(pretrained, released):
+    told = bert.load(str(released), max_seq_length=8)
+    texts = ["the end of it was the other end of it", "the end"]
+    cut = pretrained.encode(texts, max_seq_length=8)
+    np.testing.assert_array_equal(told.encode(texts), cut)
+    assert told.inputs(texts)["input_ids"].shape == (2, 8)
+    # Where it is called, more may be said.
+    whole = pretrained.encode(texts)
+    limit = told.config.max_position_embeddings
+    np.testing.assert_array_equal(told.encode(texts, max_seq_length=limit), whole)
+    assert np.abs(cut[0] - whole[0]).max() > 1e-3
+    with pytest.raises(ValueError, match=f"`max_seq_length` must be at most {limit}.*{limit + 1}"):
+        bert.load(str(released), max_seq_length=limit + 1)
+
+
+@pytest.mark.parametrize("told", [{"task_name": "mrpc"}, {"labels": "a,b"}, {"is_pair": False}])
+def test_what_would_say_nothing_of_a_pre_trained_model_is_refused(released, told):
+    [name] = told
+    with pytest.raises(ValueError, match=f"^`--{name}` must not be given for .* only pre-trained"):
+        bert.load(str(released), do_lower_case=True, **told)
 
 
 @pytest.mark.parametrize("batch_size", [1, 3, 64])

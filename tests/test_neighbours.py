@@ -1,5 +1,6 @@
 import io
 import json
+import os
 import sys
 
 import numpy as np
@@ -34,6 +35,10 @@ def ask(tmp_path):
     return ask
 
 
+def piped(content):
+    return io.TextIOWrapper(io.BytesIO(content))
+
+
 def names(answer):
     return [each["text"] for each in answer["neighbours"]]
 
@@ -49,11 +54,14 @@ def test_a_sentence_is_nearest_to_itself_and_all_are_sorted(ask, center):
 
 
 def test_each_line_of_standard_input_is_answered(ask, monkeypatch):
-    monkeypatch.setattr(sys, "stdin", io.StringIO(f"{TEXTS[0]}\n\n{TEXTS[2]}\n"))
+    monkeypatch.setattr(sys, "stdin", piped(f"{TEXTS[0]}\n\n{TEXTS[2]}\n".encode()))
     answers = ask(top_k=1)
     assert [names(answer) for answer in answers] == [[TEXTS[0]], [TEXTS[2]]]
-    monkeypatch.setattr(sys, "stdin", io.StringIO("\n"))
+    monkeypatch.setattr(sys, "stdin", piped(b"\n"))
     with pytest.raises(ValueError, match="There must be a query"):
+        ask()
+    monkeypatch.setattr(sys, "stdin", piped("the house\nthe caf\u00e9\n".encode("latin-1")))
+    with pytest.raises(ValueError, match=r"^standard input:2: text must be UTF-8"):
         ask()
 
 
@@ -74,6 +82,10 @@ def test_ready_vectors_give_the_same_neighbours_and_their_ids(ask, tmp_path):
     extract_features.run(extract_features.Settings(**given, **settings, layers="0,1"))
     with pytest.raises(ValueError, match="of one layer"):
         ask(input_file=archive, query="a house")
+    with open(archive, "rb+") as file:
+        file.truncate(os.path.getsize(archive) - 30)
+    with pytest.raises(ValueError, match=r"v\.npz' must be a whole file of NumPy's"):
+        ask(input_file=archive, query="a house")
 
 
 def test_words_are_near_by_the_rows_of_the_table(ask):
@@ -88,6 +100,14 @@ def test_words_are_near_by_the_rows_of_the_table(ask):
     cosine = one @ other / np.linalg.norm(one) / np.linalg.norm(other)
     assert house["neighbours"][0]["cosine"] == pytest.approx(cosine, abs=1e-5)
     assert cat["query"] == "cat"
+
+
+def test_a_word_is_no_neighbour_of_itself_however_it_is_written(ask, vectors, capfd):
+    plain, capital = ask(input_file=None, word="house,House", top_k=5)
+    assert capital["neighbours"] == plain["neighbours"]
+    assert len(names(plain)) == 5
+    neighbours.run(vectors(["the", "of"], word="The"))
+    assert capfd.readouterr().out == "The\n  0.7071  of\n\n"
 
 
 def test_pieces_that_stand_for_a_word_are_told(ask, log):

@@ -1,11 +1,15 @@
 import csv
+import dataclasses
 import datetime
+import io
 import json
 import os
+import sys
 
 import numpy as np
 import pytest
-from conftest import change, run_python
+import tensorflow as tf
+from conftest import change, exhaustive, run_python
 
 import predict
 import tokenization
@@ -68,18 +72,18 @@ def read(path):
 
 
 TEXTS = [f"{color} {shape}" for color in WORDS[4:7] for shape in WORDS[4:]] * 5
-# Not Unicode; no JSON; no object; no such key; no text; nested too deeply.
+# No such key; no JSON; no object; not Unicode; no text; nested too deeply.
 BAD = [
-    ('{"text_a": "\\ud800"}', "text must be Unicode"),
+    ('{"text": "red"}', "must be an object with the keys"),
     ('{"text_a": "red"', "must be JSON"),
     ("[1]", "must be an object with the keys"),
-    ('{"text": "red"}', "must be an object with the keys"),
+    ('{"text_a": "\\ud800"}', "text must be Unicode"),
     ('{"text_a": 7}', "must have text as 'text_a'. Received 7"),
     ('{"text_a": ' + "[" * 100_000, "must be JSON"),
 ]
 
 
-@pytest.mark.parametrize(("bad", "problem"), BAD)
+@pytest.mark.parametrize(("bad", "problem"), [*BAD[:2], *exhaustive(*BAD[2:])])
 def test_one_bad_line_is_named_and_loses_no_answer(settings, tmp_path, bad, problem):
     """More lines than go through the model together, on either side of it."""
     lines = as_json(TEXTS)
@@ -101,6 +105,31 @@ def test_one_bad_line_is_named_and_loses_no_answer(settings, tmp_path, bad, prob
     assert problem in error["error"]
     assert_alike(answers, whole)
     assert not [name for name in os.listdir(tmp_path) if name.endswith(".unfinished")]
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv"])
+def test_a_text_that_a_line_break_cuts_is_not_answered(settings, tmp_path, ending):
+    rows = ["id,text_a,gold", "1,red", "blue,no", "2,green,yes"]
+    lines = [row.replace(",", {"csv": ",", "tsv": "\t"}[ending]) for row in rows]
+    name = f"table.{ending}"
+    with pytest.raises(ValueError, match=rf"{name}:2: has 2 columns, but the first line has 3"):
+        predict.run(settings(lines, name))
+    assert predict.run(settings(lines, name, on_error="skip")) == 3
+    answers = read(tmp_path / "answers.jsonl")
+    assert [answer.get("text_a") for answer in answers] == [None, None, "green"]
+    assert [answer.get("line") for answer in answers] == [2, 3, None]
+
+
+def test_a_pattern_names_one_file_before_the_model_is_loaded(settings, tmp_path, model_dir):
+    pattern = str(tmp_path / "t*.csv")
+    made = settings(["text_a", "red"], "t1.csv")
+    assert predict.run(dataclasses.replace(made, input_file=pattern)) == 1
+    assert [each["text_a"] for each in read(tmp_path / "answers.jsonl")] == ["red"]
+    (tmp_path / "t2.csv").write_text("text_a\nred\n")
+    (model_dir / "task.json").write_text("{}")
+    for several in (pattern, f"{made.input_file},{made.input_file}"):
+        with pytest.raises(ValueError, match="`--input_file` must name a single file"):
+            predict.run(dataclasses.replace(made, input_file=several))
 
 
 def assert_alike(answers, others):
@@ -133,7 +162,9 @@ def test_a_mended_line_is_answered_behind_the_kept_ones(settings, tmp_path, log)
     assert [each["text_a"] for each in read(tmp_path / "answers.jsonl")] == TEXTS[:12]
 
 
-@pytest.mark.parametrize("what", ["input", "weights", "vocabulary", "precision", "max_seq_length"])
+@pytest.mark.parametrize(
+    "what", ["input", "weights", *exhaustive("vocabulary", "precision", "max_seq_length")]
+)
 def test_answers_of_anything_else_are_not_gone_on_with(settings, tmp_path, model_dir, what):
     lines = as_json(TEXTS[:8])
     with pytest.raises(ValueError, match=":6: "):
@@ -216,6 +247,21 @@ def test_bytes_that_are_no_text_are_a_bad_line_as_any_other(settings, tmp_path):
     assert [answer.get("text_a") for answer in answers] == ["red", None, "blue"]
     assert answers[1]["line"] == 2
     assert "texts.txt:2: text must be UTF-8" in answers[1]["error"]
+
+
+@pytest.mark.parametrize("form", ["lines", "csv"])
+def test_bytes_that_are_no_text_are_refused_on_standard_input(
+    settings, tmp_path, monkeypatch, form
+):
+    lines = b"text_a\n" * (form == "csv") + b"red\nblue\xe9\ngreen\n"
+    made = settings([], input_file="-", input_format=form, on_error="skip")
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(lines)))
+    assert predict.run(made) == 3
+    answers = read(tmp_path / "answers.jsonl")
+    assert [answer.get("text_a") for answer in answers] == ["red", None, "green"]
+    place = 3 if form == "csv" else 2
+    assert answers[1]["line"] == place
+    assert f"-:{place}: text must be UTF-8" in answers[1]["error"]
 
 
 DEEP = "[" * 100_000 + "]" * 100_000
@@ -309,7 +355,7 @@ def tables(tmp_path, model_dir):
     return make
 
 
-@pytest.mark.parametrize("output", ["out.csv", "out.tsv", "out.jsonl", "out.parquet"])
+@pytest.mark.parametrize("output", ["out.csv", "out.jsonl", *exhaustive("out.tsv", "out.parquet")])
 def test_answers_are_written_behind_all_columns_in_the_form_of_the_ending(
     tables, tmp_path, model_dir, output, log
 ):
@@ -345,7 +391,7 @@ def test_answers_are_written_behind_all_columns_in_the_form_of_the_ending(
     assert len(told) == 1
 
 
-@pytest.mark.parametrize("output", ["out.csv", "out.tsv", "out.parquet"])
+@pytest.mark.parametrize("output", ["out.parquet", *exhaustive("out.csv", "out.tsv")])
 def test_rows_that_are_kept_are_gone_on_with_in_every_form(tables, tmp_path, output):
     if output.endswith(".parquet"):
         pytest.importorskip("pyarrow")
@@ -436,3 +482,219 @@ def test_parquet_keeps_its_columns_as_they_are(tables, tmp_path):
     found = parquet.read_table(tmp_path / "out.parquet")
     assert found.select(["day", "text_a", "n"]).equals(table)
     assert found.column_names[3:] == ["label", "probability", "probabilities"]
+
+
+def stop_at_once_behind(settings, count, monkeypatch):
+    """Runs until so many lines are kept."""
+    write = predict.KeptLines.write
+
+    def stop(self, line):
+        if self.count == count:
+            raise KeyboardInterrupt
+        write(self, line)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(predict.KeptLines, "write", stop)
+        with pytest.raises(KeyboardInterrupt):
+            predict.run(settings)
+
+
+def test_answers_of_another_column_are_not_gone_on_with(tables, tmp_path, monkeypatch):
+    rows = [{"title": text, "body": other} for text, other in zip(TEXTS, TEXTS[::-1], strict=True)]
+    write_table(tmp_path / "in.csv", rows, ";")
+    stop_at_once_behind(tables("out.jsonl", columns="body"), 9, monkeypatch)
+    predict.run(tables("out.jsonl", columns="title"))
+    predict.run(tables("whole.jsonl", columns="title"))
+    assert (tmp_path / "out.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("output", "bad"),
+    [
+        ("out.jsonl", '{"text_a": null}'),
+        ("out.csv", '{"text": "red"}'),
+        *exhaustive(
+            ("out.csv", '{"text_a": null}'),
+            ("out.parquet", '{"text_a": null}'),
+            ("out.jsonl", '{"text": "red"}'),
+            ("out.parquet", '{"text": "red"}'),
+        ),
+    ],
+)
+def test_what_had_no_answer_is_asked_again(settings, tmp_path, monkeypatch, log, output, bad):
+    """One that the reader refuses, and one that the model does."""
+    if output.endswith(".parquet"):
+        pytest.importorskip("pyarrow")
+    lines = as_json(TEXTS)
+    spoilt = [*lines[:5], bad, *lines[6:]]
+    given = {"on_error": "skip", "batch_size": 1, "overwrite": True}
+    given["output_file"] = str(tmp_path / output)
+    predict.run(settings(spoilt, **given))
+    whole = (tmp_path / output).read_bytes()
+    stop_at_once_behind(settings(spoilt, **given), 20, monkeypatch)
+    # It is still none, and told.
+    log.clear()
+    asked = []
+    ask = predict.LoadedModel.predict
+
+    def note(self, rows):
+        asked.extend(rows)
+        return ask(self, rows)
+
+    monkeypatch.setattr(predict.LoadedModel, "predict", note)
+    assert predict.run(settings(spoilt, **given)) == len(TEXTS)
+    assert (tmp_path / output).read_bytes() == whole
+    # Only this one, and the chunk within which the run ended with those behind it.
+    assert len(asked) == len(TEXTS) - 16 + ("null" in bad)
+    assert f"1 of {len(TEXTS)} inputs have no answer." in log.messages
+    assert f"Answered {len(TEXTS) - 1} inputs." in log.messages
+    # It is mended.
+    stop_at_once_behind(settings(spoilt, **given), 20, monkeypatch)
+    log.clear()
+    assert predict.run(settings(lines, **given)) == len(TEXTS)
+    assert f"Answered {len(TEXTS)} inputs." in log.messages
+    mended = (tmp_path / output).read_bytes()
+    predict.run(settings(lines, **given))
+    assert (tmp_path / output).read_bytes() == mended
+
+
+def read_any(path):
+    if path.suffix == ".parquet":
+        return pytest.importorskip("pyarrow.parquet").read_table(path).to_pylist()
+    return read_table(path) if path.suffix == ".csv" else read(path)
+
+
+@pytest.mark.parametrize("output", ["out.csv", *exhaustive("out.jsonl", "out.parquet")])
+def test_whoever_goes_on_with_skip_keeps_all_answers(settings, tmp_path, monkeypatch, output):
+    spoilt = [*as_json(TEXTS[:5]), '{"text_a": null}', *as_json(TEXTS[6:])]
+    given = {"output_file": str(tmp_path / output)}
+    with pytest.raises(ValueError, match=r"texts\.jsonl:6: .*--on_error=skip goes on"):
+        predict.run(settings(spoilt, **given))
+    [kept] = tmp_path.glob("*.unfinished")
+    marked = kept.read_bytes().replace(b"yes", b"kept").replace(b"no", b"kept")
+    kept.write_bytes(marked)
+    stop_at_once_behind(settings(spoilt, on_error="skip", **given), 20, monkeypatch)
+    longer = kept.read_bytes()
+    assert longer.startswith(marked) and longer.count(b"\n") == marked.count(b"\n") + 15
+    # Without it, the run ends at the same line as before, and takes nothing away.
+    with pytest.raises(ValueError, match=r"texts\.jsonl:6: .*--on_error=skip goes on"):
+        predict.run(settings(spoilt, **given))
+    assert kept.read_bytes() == longer
+    assert predict.run(settings(spoilt, on_error="skip", **given)) == len(TEXTS)
+    labels = [row.get("label") or "" for row in read_any(tmp_path / output)]
+    assert labels[:6] == ["kept"] * 5 + [""] and {*labels[6:]} <= {"yes", "no"}
+
+
+def test_rows_under_another_header_stay_as_they_are(tables, tmp_path, monkeypatch):
+    write_table(tmp_path / "in.csv", [{"n": n, "text_a": text} for n, text in enumerate(TEXTS)])
+    stop_at_once_behind(tables("out.csv", separator=None), 9, monkeypatch)
+    [kept] = tmp_path.glob("*.unfinished")
+    before = kept.read_bytes()
+    write_table(tmp_path / "in.csv", [{"m": n, "text_a": text} for n, text in enumerate(TEXTS)])
+    predict.run(tables("out.csv", separator=None))
+    assert kept.read_bytes() == before
+    assert [*read_table(tmp_path / "out.csv")[0]][:3] == ["m", "text_a", "label"]
+
+
+def test_a_table_elsewhere_is_that_of_a_local_file(tables, tmp_path):
+    predict.run(tables("out.csv"))
+    tf.io.gfile.makedirs("ram://test_predict")
+    predict.run(tables("out.csv", output_file="ram://test_predict/out.csv"))
+    with tf.io.gfile.GFile("ram://test_predict/out.csv", "rb") as file:
+        assert file.read() == (tmp_path / "out.csv").read_bytes()
+
+
+@pytest.mark.parametrize("output", ["out.jsonl", "out.csv", "out.parquet"])
+def test_answers_and_errors_are_called_the_same_in_every_row(settings, tmp_path, output, log):
+    if output.endswith(".parquet"):
+        pytest.importorskip("pyarrow")
+    rows = [
+        {"text_a": "red"},
+        {"text_a": None, "error": "mine"},
+        {"text_a": "blue", "label": "gold"},
+    ]
+    given = {"output_file": str(tmp_path / output), "on_error": "skip"}
+    predict.run(settings([json.dumps(row) for row in rows], **given))
+    first, second, third = read_any(tmp_path / output)
+    assert not first.get("label") and first["label_predicted"] in ("yes", "no")
+    assert third["label"] == "gold" and third["label_predicted"] in ("yes", "no")
+    assert "must have text as 'text_a'. Received None" in second["error_predicted"]
+    assert second.get("error") == (None if output.endswith(".jsonl") else "mine")
+    assert len([each for each in log.messages if "Inputs have 'label' themselves" in each]) == 1
+
+
+@pytest.mark.parametrize("odd", ["x", 2**63])
+def test_columns_that_parquet_lacks_are_told_before_the_model_is_asked(settings, tmp_path, odd):
+    pytest.importorskip("pyarrow")
+    rows = [{"text_a": "red", "odd": 1}, {"text_a": "blue", "odd": odd}]
+    made = settings(map(json.dumps, rows), output_file=str(tmp_path / "out.parquet"))
+    with pytest.raises(ValueError, match=r"of one kind\. That of 'odd' of '.*texts\.jsonl'"):
+        predict.run(made)
+    # No answer is kept, for there was none.
+    assert not [*tmp_path.glob("out.*")]
+
+
+def test_a_column_of_errors_in_parquet_stays_as_it_is(tables, tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    table = pyarrow.table({"text_a": ["red", None], "error": ["mine", "too"]})
+    parquet.write_table(table, tmp_path / "in.parquet")
+    given = {"input_file": str(tmp_path / "in.parquet"), "separator": None, "on_error": "skip"}
+    predict.run(tables("out.parquet", **given))
+    found = parquet.read_table(tmp_path / "out.parquet")
+    assert found.select(["text_a", "error"]).equals(table)
+    good, bad = found["error_predicted"].to_pylist()
+    assert good is None and "in.parquet:2: " in bad
+
+
+@pytest.mark.parametrize("output", ["out.jsonl", "out.csv", "out.parquet"])
+def test_on_standard_input_keys_that_come_too_late_are_an_error_of_their_row(
+    settings, tmp_path, monkeypatch, output
+):
+    if output.endswith(".parquet"):
+        pytest.importorskip("pyarrow")
+    rows = [
+        "?",
+        '{"text_a": "red"}',
+        '{"text_a": "blue", "label": "x"}',
+        '{"text_a": null, "label": "x"}',
+        '{"text_a": "green"}',
+    ]
+    content = "".join(f"{row}\n" for row in rows).encode()
+    given = {"input_file": "-", "input_format": "jsonl", "on_error": "skip"}
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+    assert predict.run(settings([], output_file=str(tmp_path / output), **given)) == 5
+    found = read_any(tmp_path / output)
+    assert [bool(row.get("error")) for row in found] == [True, False, True, True, False]
+    assert "-:3: must" in found[2]["error"] and "['label']" in found[2]["error"]
+    assert not found[2].get("label") and found[4]["label"] in ("yes", "no")
+
+
+@pytest.mark.parametrize(
+    ("bad", "count"),
+    [(b"b\xfflue;1", 1), (b'"blue;1', 40), *exhaustive((b'"blue" x;1', 40), (b'"blue;1', 1))],
+)
+def test_in_csv_a_row_that_is_none_is_a_bad_line_as_any_other(tables, tmp_path, bad, count):
+    good = [b"%s;%d" % (text.encode(), number) for number, text in enumerate(TEXTS)]
+    place = 7
+    lines = [b"text_a;n", *good[:place], *[bad] * count, *good[place:], b'"green\nred";9']
+    (tmp_path / "in.csv").write_bytes(b"".join(line + b"\n" for line in lines))
+    with pytest.raises(ValueError, match=rf"in\.csv:{place + 2}: .*--on_error=skip goes on"):
+        predict.run(tables("out.jsonl"))
+    assert predict.run(tables("out.jsonl", on_error="skip")) == len(good) + count + 1
+    found = read(tmp_path / "out.jsonl")
+    errors = found[place : place + count]
+    assert [each["line"] for each in errors] == [*range(place + 2, place + 2 + count)]
+    answered = [*found[:place], *found[place + count :]]
+    assert [each["text_a"] for each in answered] == [*TEXTS, "green\nred"]
+
+
+def test_shards_count_rows_that_are_none(tables, tmp_path):
+    lines = [b"text_a;n", *[b"red;1"] * 40, b'"blue;1', b"\xff;1", *[b"green;1"] * 40]
+    (tmp_path / "in.csv").write_bytes(b"".join(line + b"\n" for line in lines))
+    predict.run(tables("whole.jsonl", on_error="skip"))
+    for number in (1, 2):
+        predict.run(tables(f"{number}.jsonl", on_error="skip", shard=f"{number}/2"))
+    parts = [(tmp_path / f"{number}.jsonl").read_bytes() for number in (1, 2)]
+    assert b"".join(parts) == (tmp_path / "whole.jsonl").read_bytes()
+    assert sum(part.count(b"\n") for part in parts) == 82

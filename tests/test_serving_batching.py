@@ -109,6 +109,17 @@ def test_too_much_is_refused_and_counted_until_it_is_answered(worker, batcher):
     assert batcher.submit("a", [1] * 20).result(5) == [2] * 20
 
 
+def test_a_row_may_count_as_several_inputs(worker, batcher):
+    held = hold(worker, batcher)
+    waiting = [batcher.submit("a", [row], 0, row) for row in (3, 1, 7)]
+    assert batcher.num_waiting == 12
+    with pytest.raises(FullError):
+        batcher.submit("a", [0], 0, 9)
+    worker.may.set()
+    assert [each.result(5) for each in (held, *waiting)] == [[0], [6], [2], [14]]
+    assert worker.batches[1:] == [("a", [3, 1]), ("a", [7])]
+
+
 def test_closing_answers_what_waits(worker):
     batcher = Batcher(worker, max_batch_size=1, max_waiting=20)
     hold(worker, batcher)

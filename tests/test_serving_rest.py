@@ -73,7 +73,8 @@ def test_answers_are_told_as_they_were_asked():
 
 def test_characters_are_counted():
     row = {"context": "abc", "endings": ["d", "ef"]}
-    assert read({"instances": [row, row]}, CHOICE).num_characters == 12
+    question = read({"instances": [row, row]}, CHOICE, limit=4)
+    assert (question.num_characters, question.num_inputs) == (12, 4)
 
 
 DEEP = b'{"instances": ' + b"[" * 200_000
@@ -108,6 +109,11 @@ BAD = [
     (CHOICE, {"instances": ["a"]}, "the keys 'context' and 'endings'"),
     (CHOICE, {"instances": [{"context": "a", "endings": "b"}]}, "a list of texts as 'endings'"),
     (CHOICE, {"instances": [{"context": "a", "endings": ["b", 1]}]}, "Received a list of 2"),
+    (
+        CHOICE,
+        {"instances": [{"context": "a", "endings": ["b", "c"]}] * 2},
+        "must have at most 3 endings together. Received 4",
+    ),
     (PAIR, {"instances": [{"text_b": "a"}]}, "'text_b', which may be absent"),
     (PAIR, {"instances": ["a"], "signature_name": "score"}, "the keys 'text_a' and 'text_b'."),
 ]

@@ -4,7 +4,7 @@ import re
 
 import pytest
 import tensorflow as tf
-from conftest import GOLDEN, ROOT
+from conftest import GOLDEN, ROOT, exhaustive
 from served_models import (
     TASKS,
     approximately,
@@ -15,6 +15,7 @@ from served_models import (
     served,
 )
 
+import bert
 from bert.exported import ExportedModel
 from bert.loaded import PretrainedModel
 from bert.serving.batching import AbandonedError
@@ -82,7 +83,7 @@ def test_an_encoder_alone_gives_vectors(tmp_path):
     assert answer == {"vector": model.encode([("the", "end")])[0].tolist()}
 
 
-@pytest.mark.parametrize("name", [pytest.param("pairs", marks=pytest.mark.exhaustive), "answers"])
+@pytest.mark.parametrize("name", ["answers", *exhaustive("pairs")])
 def test_an_exported_model_answers_the_same(name, tmp_path):
     model = make_model(name)
     model.task.export(str(tmp_path / "1"), model.model)
@@ -112,6 +113,34 @@ def test_a_long_text_is_not_read_on_when_nobody_waits_for_it():
     (answer,) = offered.answer(DEFAULT, [row], lambda: calls.append(0))
     assert len(calls) > 20
     assert answer == offered.answer(DEFAULT, [row], lambda: None)[0]
+
+
+@pytest.mark.parametrize(
+    ("signature", "rows"),
+    [
+        # Each of a text's tokens is a sequence of its own.
+        ("score", [{"text_a": "the end of it, the end"}]),
+        ("encode", [{"text_a": "the end"}] * 7),
+        (DEFAULT, [{"text_a": "the [MASK]"}] * 7),
+    ],
+)
+def test_a_pre_trained_model_ends_between_batches_when_nobody_waits(signature, rows):
+    model = bert.load(str(GOLDEN), do_lower_case=True, batch_size=2)
+    offered = serve(model, "m", 1)
+    calls = []
+
+    def check():
+        calls.append(0)
+        if len(calls) == 2:
+            raise AbandonedError
+
+    with pytest.raises(AbandonedError):
+        offered.answer(signature, rows, check)
+    assert len(calls) == 2
+    del calls[:]
+    answers = offered.answer(signature, rows, lambda: calls.append(0))
+    num_sequences = sum(each.get("num_tokens", 1) for each in answers)
+    assert len(calls) == -(-num_sequences // 2) > 2
 
 
 def bodies():

@@ -33,10 +33,28 @@ class Answerer:
 
     def __call__(self, inputs: Sequence[Input]) -> Iterator[Answer]:
         """Yields what to write for each input."""
+        inputs = [*map(self._fit, inputs)]
         rows = [each for each in inputs if each.row is not None]
         answers = iter(self._ask(rows))
         for each in inputs:
             yield self._refuse(each, each.problem) if each.row is None else next(answers)
+
+    def find_kept(self, line: bytes, asked: Input) -> Answer | None:
+        """Returns a line of an earlier run, None where it is not what an input gets.
+
+        What had no answer may have one by now, and is asked again.
+        """
+        if self.form.belongs(line, asked):
+            return Answer(line)
+        [answer] = self([asked])
+        return answer if answer.problem and answer.text == line else None
+
+    def _fit(self, asked: Input) -> Input:
+        """Returns an input, one that is not asked where there is no room for its answer."""
+        problem = self.form.find_problem(asked)
+        if asked.row is None or not problem:
+            return asked
+        return asked._replace(row=None, problem=f"{self.path}:{asked.line}: {problem}")
 
     def _refuse(self, asked: Input, problem: str) -> Answer:
         return Answer(self.form.refusal(asked, problem), problem)

@@ -144,8 +144,13 @@ def extract(
     """
     scaled = settings.normalize
     number, num_done = lines.start, 0
-    sizes = {"batch_size": settings.batch_size, "max_seq_length": settings.max_seq_length}
-    for chunk in encoding.extract(extractor, lines, **sizes):
+    chunks = encoding.extract(
+        extractor,
+        lines,
+        batch_size=settings.batch_size,
+        max_seq_length=settings.max_seq_length,
+    )
+    for chunk in chunks:
         for line, values in chunk:
             number += 1
             if not all(np.isfinite(each).all() for each in values):

@@ -24,6 +24,14 @@ _FILES = 1024
 KEY_LENGTH = 12
 
 _MODEL_PATHS = ("model_dir", "init_checkpoint", "bert_config_file", "vocab_file")
+# Flags that change nothing of what is made: paths, for the files count; what only this process
+# does; and `on_error`, for what was refused is asked again.
+_WITHOUT_DIFFERENCE = frozenset(
+    [
+        *(*_MODEL_PATHS, "input_file", "output_file"),
+        *("check", "overwrite", "runner", "beam_options", "use_tpu", "on_error"),
+    ]
+)
 # What holds off another run, in the folder of the files.
 _LOCK = "lock"
 
@@ -96,9 +104,16 @@ def folder_of(output_file: str, key: str) -> str:
     return folder if is_remote(folder) else os.path.abspath(folder)
 
 
-def key_of(*made_with: Any) -> str:
-    """Returns what tells things of other making apart, for the names of what is not finished."""
-    return fingerprints.of_bytes(repr(made_with).encode())[:KEY_LENGTH]
+def key_of(settings: Any, *made_of: Any) -> str:
+    """Returns what tells things of other making apart, for the names of what is not finished.
+
+    Args:
+      settings: Those of the script: every flag counts but those that make no difference.
+      made_of: Fingerprints of the model and the like.
+    """
+    flags = dataclasses.asdict(settings).items()
+    made_with = [(name, value) for name, value in flags if name not in _WITHOUT_DIFFERENCE]
+    return fingerprints.of_bytes(repr((made_with, made_of)).encode())[:KEY_LENGTH]
 
 
 def check_machines(settings: Any) -> None:

@@ -1,9 +1,13 @@
 """The flags of scripts that put inputs of files through a model: answers, and features."""
 
 import dataclasses
+from typing import Any, TypeVar
 
 from bert.command_line.flags import REQUIRED, WITHOUT_EFFECT, flag
 from bert.command_line.settings import (
+    CHECKPOINT_FORMS,
+    PATTERNS,
+    SEPARATORS,
     ModelSettings,
     TextSettings,
     VocabularySettings,
@@ -11,6 +15,14 @@ from bert.command_line.settings import (
 from bert.files.tables import FORMATS
 from bert.tasks.layers import COMBINATIONS
 from bert.weights.told import AskedSettings
+
+_Settings = TypeVar("_Settings")
+
+
+def only(kind: type[_Settings], settings: Any) -> _Settings:
+    """Returns what of a script's settings is of a kind that other processes can be given."""
+    fields = dataclasses.fields(kind)  # type: ignore[arg-type]
+    return kind(**{field.name: getattr(settings, field.name) for field in fields})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -22,25 +34,23 @@ class AnsweredSettings(AskedSettings):
     input_file: str = flag("-", "File to read; - for standard input.")
     input_format: str | None = flag(
         None,
-        "lines: an input a line, a tab between its texts if it has several; tsv and csv: a header "
-        "names the columns; jsonl: an object a line; parquet. Absent, by the file's ending, or "
-        "else lines.",
+        "lines: one input per line, with a tab between its texts if it has several. tsv, csv: a "
+        "table whose header names the columns. jsonl: one JSON object per line. parquet: a "
+        "Parquet file. Default: by the file's extension, or else lines.",
         choices=FORMATS,
     )
     columns: str | None = flag(
         None,
-        "Comma-separated names of the columns or keys with the texts, in order, where they are not "
-        "those of the training or of the task (text_a and text_b for classifiers); numbers from 0 "
-        "where there is no header.",
+        "Columns or keys with the texts, comma-separated, in order; numbers from 0 if there is no "
+        "header. Default: those of the training files or of the task (text_a and text_b for "
+        "classifiers).",
     )
     separator: str | None = flag(
         None,
-        "What separates the columns of a CSV file, such as ';', or tab; absent, as in the "
-        "training's files, or commas.",
+        f"Column separator of a CSV file: {SEPARATORS}. Default: as in the training files, or "
+        "else comma.",
     )
-    batch_size: int = flag(
-        32, "Sequences that go through the model together.", low=1, group="devices"
-    )
+    batch_size: int = flag(32, "Sequences per batch.", low=1, group="devices")
 
 
 # Characters of a text, or of an id, that an archive of vectors has room for.
@@ -58,51 +68,54 @@ class ExtractedSettings(TextSettings, ModelSettings, VocabularySettings):
 
     input_file: str = flag(
         REQUIRED,
-        "Text, plain or gzip, a text `A` or a pair `A ||| B` a line; or a table: a comma-separated "
-        "list of paths or patterns.",
+        "Text files, plain or gzip, with one text `A` or pair `A ||| B` per line, or tables: "
+        f"{PATTERNS}.",
     )
     output_file: str = flag(
-        REQUIRED, "Where to write the features; the ending tells the --format.", group="output"
+        REQUIRED, "File to write the features to; its extension sets the --format.", group="output"
     )
     init_checkpoint: str = flag(
         REQUIRED,
-        "Checkpoint of the model: its prefix (.../bert_model.ckpt), its .index file or its folder, "
-        "which may also be that of a Hugging Face model.",
+        f"Checkpoint of the model: {CHECKPOINT_FORMS}.",
         group="model",
     )
     layers: str | None = flag(
         None,
         "Layers to write, comma-separated: numbers from 0, or from the end with -1; or names: "
-        f"{', '.join(COMBINATIONS)}. Absent, {_LAYERS}, or the last one for npy.",
+        f"{', '.join(COMBINATIONS)}. Default: {_LAYERS}, or the last layer for npy.",
         group="output",
     )
     pooling: str | None = flag(
         None,
-        "What to write for each line: every token's values, the values of [CLS], or the mean or "
-        "maximum over the line's tokens, [CLS] and [SEP] included. Absent, none, or mean for npy.",
+        "What to write for each line. none: the values of every token; cls: those of [CLS]; mean, "
+        "max: the mean or maximum over the line's tokens, including [CLS] and [SEP]. Default: "
+        "none, or mean for npy.",
         choices=("none", "cls", "mean", "max"),
         group="output",
     )
     normalize: bool = flag(
         False,
-        "Scale the vector of each line to length 1: the dot product of two is then their cosine.",
+        "Scale the vector of each line to length 1, so that the dot product of two vectors is "
+        "their cosine.",
         group="output",
     )
     format: str | None = flag(
         None,
-        "jsonl: a JSON object a line, values rounded to 6 decimals. npz: NumPy arrays `values` "
-        "[rows, layers, H], a row for each token, or with --pooling for each line; `lengths`, the "
-        "number of tokens of each line; `input_ids`, of all tokens; `layers`, their names; `ids`, "
-        "with --id_column; and with --pooling its name, and the first "
-        f"{TEXT_LIMIT} characters of the `texts`. npy: one matrix [lines, H]. Absent, by the "
-        "ending of --output_file, or else jsonl.",
+        "jsonl: one JSON object per line, with values rounded to 6 decimals. npz: NumPy arrays "
+        "`values` [rows, layers, H], with one row per token, or per line with --pooling; "
+        "`lengths`, the number of tokens of each line; `input_ids`, of all tokens; `layers`, "
+        "their names; `ids`, with --id_column; and with --pooling, its name and the first "
+        f"{TEXT_LIMIT} characters of the `texts`. npy: a single matrix [lines, H]. Default: by "
+        "the extension of --output_file, or else jsonl.",
         choices=("jsonl", "npz", "npy"),
         group="output",
     )
     max_seq_length: int = flag(
-        128, "Tokens per line at most, [CLS] and [SEP] included; longer lines are cut.", low=3
+        128,
+        "Maximum tokens per line, including [CLS] and [SEP]; longer lines are truncated.",
+        low=3,
     )
-    batch_size: int = flag(32, "Lines to compute at a time.", low=1, group="devices")
+    batch_size: int = flag(32, "Lines per batch.", low=1, group="devices")
     # Who asks for a TPU is told that there is none.
     use_tpu: bool = flag(False, WITHOUT_EFFECT)
 

@@ -4,9 +4,10 @@ Names of answers that an input has already get a suffix.
 """
 
 import csv
+import dataclasses
 import io
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
 from absl import logging
@@ -21,57 +22,87 @@ _SUFFIX = "_predicted"
 _ERROR = "error"
 
 
-def rename(answers: Sequence[str], taken: Sequence[str]) -> dict[str, str]:
-    """Returns the names that answers have beside those of an input."""
-    names: dict[str, str] = {}
-    for answer in answers:
-        name = answer
-        while name in taken:
-            name += _SUFFIX
-        names[answer] = name
-    return names
+@dataclasses.dataclass(frozen=True)
+class Names:
+    """What answers are called beside what inputs hold: the same in every row.
+
+    Attributes:
+      inputs: Names of all that inputs hold.
+      answers: For each name in an answer, that which it has here.
+      error: That of what is wrong with an input.
+    """
+
+    inputs: Sequence[str]
+    answers: Mapping[str, str]
+    error: str
+
+    @classmethod
+    def of(cls, inputs: Sequence[str], answers: Sequence[str]) -> "Names":
+        """Returns names that inputs do not have, and warns where they are others than usual."""
+        renamed = {answer: _free(answer, inputs) for answer in answers}
+        for old, new in renamed.items():
+            if old != new:
+                logging.warning(
+                    "Inputs have %r themselves: that of the answers is in %r.", old, new
+                )
+        return cls(inputs, renamed, _free(_ERROR, [*inputs, *renamed.values()]))
+
+    @property
+    def added(self) -> list[str]:
+        """Those that inputs do not have."""
+        return [*self.answers.values(), self.error]
+
+
+def _free(name: str, taken: Sequence[str]) -> str:
+    while name in taken:
+        name += _SUFFIX
+    return name
 
 
 class JsonLines:
-    """An object a line."""
+    """An object a line.
+
+    Args:
+      names: What is called how.
+    """
 
     header = b""
     # What makes the whole file of the lines, where they are not it.
     make: Callable[[Any, BinaryIO], None] | None = None
 
-    def __init__(self) -> None:
-        self._told: set[str] = set()
+    def __init__(self, names: Names) -> None:
+        self.names = names
+
+    def find_problem(self, asked: Input) -> str:
+        """Returns why there is no room for the answer to an input, "" where there is."""
+        # Where all inputs are known beforehand, names are those that none has.
+        others = [name for name in asked.cells or () if name in self.names.added]
+        if not others:
+            return ""
+        return (
+            f"must not have keys that answers have, unless the first input has them. Received "
+            f"{others}. Of a file, in place of standard input, all keys are known beforehand."
+        )
 
     def answer(self, asked: Input, answer: Mapping[str, Any]) -> bytes:
         """Returns the line of an answer."""
-        cells = asked.cells or {}
-        return _json_line({**cells, **self._beside(cells, answer)})
-
-    def _beside(self, taken: Mapping[str, Any], answer: Mapping[str, Any]) -> dict[str, Any]:
-        names = rename(list(answer), list(taken))
-        for old, new in names.items():
-            if old != new and new not in self._told:
-                self._told.add(new)
-                _tell(old, new)
-        return {names[name]: value for name, value in answer.items()}
+        named = {self.names.answers[name]: value for name, value in answer.items()}
+        return _json_line({**(asked.cells or {}), **named})
 
     def refusal(self, asked: Input, problem: str) -> bytes:
         """Returns the line of an input that has no answer."""
-        text = json.dumps({"line": asked.line, _ERROR: problem}, ensure_ascii=False)
-        return text.encode("utf-8", "backslashreplace") + b"\n"
+        return _json_line({"line": asked.line, self.names.error: problem})
 
     def belongs(self, line: bytes, asked: Input) -> bool:
-        """Returns whether a line of an earlier run is the answer to an input."""
+        """Returns whether a line of an earlier run is an answer to an input."""
         try:
             answer = parse_json(line)
         except ValueError:
             return False
-        if not isinstance(answer, dict):
+        if not isinstance(answer, dict) or self.names.error in answer:
             return False
-        if answer.keys() == {"line", _ERROR}:
-            # The reason may have been the reader's or the model's.
-            return bool(answer["line"] == asked.line)
-        return asked.cells is not None and answer | asked.cells == answer
+        # As text, for no number that is none equals itself.
+        return asked.cells is not None and json.dumps(answer | asked.cells) == json.dumps(answer)
 
     def records(self, file: BinaryIO) -> Iterator[bytes]:
         """Yields the lines of a file."""
@@ -81,27 +112,24 @@ class JsonLines:
 class Table:
     """A row for each input below a header.
 
+    Until all are there, the last column is for what is wrong with an input, whether the whole file
+    has that column or not: so what was kept without `--on_error=skip` is gone on with under it.
+
     Args:
-      names: Of the inputs' columns.
-      answers: Names of what answers hold.
+      names: Of the columns.
       separator: A tab writes cells as they are; what else would end them becomes spaces. Any other
         puts quotes around cells that need them.
-      has_errors: Whether the last column is for what is wrong with an input.
+      has_errors: Whether the whole file has that column.
     """
 
-    make = None
-
-    def __init__(
-        self, names: Sequence[str], answers: Sequence[str], separator: str, *, has_errors: bool
-    ) -> None:
-        self._names = list(names)
-        self._renamed = rename(answers, names)
-        self._errors = [*rename([_ERROR], [*names, *self._renamed.values()]).values()] * has_errors
+    def __init__(self, names: Names, separator: str, *, has_errors: bool) -> None:
+        self.names = names
+        self.make = None if has_errors else self._drop_errors
         self._separator = separator
-        for old, new in self._renamed.items():
-            if old != new:
-                _tell(old, new)
-        self.header = self._line([*names, *self._renamed.values(), *self._errors])
+        self._end = f"{separator}\n".encode()
+        columns = [*names.inputs, *names.answers.values()]
+        self.header = self._line([*columns, names.error])
+        self._whole_header = self._line(columns)
 
     def _line(self, cells: Sequence[str]) -> bytes:
         if self._separator == "\t":
@@ -110,30 +138,39 @@ class Table:
         csv.writer(text, delimiter=self._separator, lineterminator="\n").writerow(cells)
         return text.getvalue().encode("utf-8", "backslashreplace")
 
-    def _known(self, asked: Input) -> list[str]:
+    def _given(self, asked: Input) -> list[str]:
         cells = asked.cells or {}
-        if others := [name for name in cells if name not in self._names]:
-            raise ValueError(
-                f"Inputs of a table must have the keys of the first one, {self._names}. Received "
-                f"{others} on line {asked.line}. With JSON lines to write, each may have its own."
-            )
-        return [_cell(cells.get(name)) for name in self._names]
+        return [_cell(cells.get(name)) for name in self.names.inputs]
+
+    def find_problem(self, asked: Input) -> str:
+        """Returns why there is no room for an input, "" where there is."""
+        others = [name for name in asked.cells or () if name not in self.names.inputs]
+        if not others:
+            return ""
+        return (
+            f"must have the keys of the first input, {[*self.names.inputs]}, for a table. Received "
+            f"{others}. With JSON lines to write, each may have its own."
+        )
 
     def answer(self, asked: Input, answer: Mapping[str, Any]) -> bytes:
         """Returns the row of an answer."""
-        flat = _known_answers(answer, self._renamed)
-        given = [_cell(flat.get(name)) for name in self._renamed]
-        return self._line([*self._known(asked), *given, *[""] * len(self._errors)])
+        flat = _known_answers(answer, self.names)
+        cells = [_cell(flat.get(name)) for name in self.names.answers]
+        return self._line([*self._given(asked), *cells, ""])
 
     def refusal(self, asked: Input, problem: str) -> bytes:
         """Returns the row of an input that has no answer."""
-        blank = [""] * len(self._renamed)
-        return self._line([*self._known(asked), *blank, *[problem] * len(self._errors)])
+        blank = [""] * len(self.names.answers)
+        return self._line([*self._given(asked), *blank, problem])
 
     def belongs(self, line: bytes, asked: Input) -> bool:
-        """Returns whether a row of an earlier run is of an input."""
+        """Returns whether a row of an earlier run is an answer to an input."""
+        # The last cell is blank where nothing is wrong.
+        if not line.endswith(self._end):
+            return False
         # The blank one is for the separator.
-        return line.startswith(self._line([*self._known(asked), ""]).removesuffix(b"\n"))
+        beginning = self._line([*self._given(asked), ""]).removesuffix(b"\n")
+        return asked.cells is not None and line.startswith(beginning)
 
     def records(self, file: BinaryIO) -> Iterator[bytes]:
         """Yields the rows of a file, which may have line breaks within quotes."""
@@ -146,35 +183,41 @@ class Table:
         if record:
             yield record
 
+    def _drop_errors(self, rows: Any, output: BinaryIO) -> None:
+        for row in self.records(rows):
+            is_header = row == self.header
+            output.write(self._whole_header if is_header else row.removesuffix(self._end) + b"\n")
+
 
 class ParquetLines(JsonLines):
     """Rows of Parquet, which are kept as JSON lines until all are there.
 
     Args:
+      names: Of the columns.
       input_file: The file that is answered, whose columns stay as they are if it is Parquet.
       path: That of the rows.
-      answers: Names of what answers hold.
       start: Where the first row stands in the file that is answered.
     """
 
-    def __init__(self, input_file: str, path: str, answers: Sequence[str], start: int = 0) -> None:
-        super().__init__()
+    def __init__(self, names: Names, input_file: str, path: str, start: int = 0) -> None:
+        super().__init__(names)
         parquet.check_installed(path)
         self._input_file = input_file
-        self._answers = answers
         self._start = start
         self.make = self._make
 
     def answer(self, asked: Input, answer: Mapping[str, Any]) -> bytes:
-        flat = _known_answers(answer, self._answers)
+        flat = _known_answers(answer, self.names)
         plain = {
             name: _cell(flat[name]) if isinstance(flat.get(name), list | dict) else flat.get(name)
-            for name in self._answers
+            for name in self.names.answers
         }
         return super().answer(asked, plain)
 
     def refusal(self, asked: Input, problem: str) -> bytes:
-        return _json_line({**(asked.cells or {}), _ERROR: problem})
+        cells = (asked.cells or {}).items()
+        given = {name: value for name, value in cells if name not in self.names.added}
+        return _json_line({**given, self.names.error: problem})
 
     def _make(self, lines: Any, output: BinaryIO) -> None:
         rows = [parse_json(line) for line in lines]
@@ -196,14 +239,11 @@ def flat_names(answers: Sequence[str]) -> list[str]:
     return [name for pair in pairs for name in pair]
 
 
-def _known_answers(answer: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+def _known_answers(answer: Mapping[str, Any], names: Names) -> dict[str, Any]:
     flat = flatten(answer)
-    assert flat.keys() <= {*names}, f"Answers were to have {[*names]}, not {[*flat]}."
+    known = names.answers
+    assert flat.keys() <= known.keys(), f"Answers were to have {[*known]}, not {[*flat]}."
     return flat
-
-
-def _tell(old: str, new: str) -> None:
-    logging.warning("Inputs have %r themselves: that of the answers is in %r.", old, new)
 
 
 def _json_line(values: Mapping[str, Any]) -> bytes:

@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Collection, Iterator, Sequence
 from typing import IO, Any, BinaryIO
 
+from bert.command_line.console import deferred_stop
 from bert.files.paths import file_system, open_file, os_errors
 from bert.files.places import is_remote
 
@@ -50,14 +51,16 @@ def _put_in_place(paths: Sequence[str], opened: Sequence[tuple[str, BinaryIO]]) 
             else:
                 file.flush()
                 os.fsync(file.fileno())
-    for path, (temporary, _) in zip(paths, opened, strict=True):
-        # A link stays a link.
-        rename(temporary, path if is_remote(path) else os.path.realpath(path))
-    # Not before: what is no longer locked is taken for a leftover.
-    for _, file in opened:
-        file.close()
-    for folder in dict.fromkeys(os.path.dirname(temporary) for temporary, _ in opened):
-        sync(folder)
+    # Else some would be new and others old.
+    with deferred_stop():
+        for path, (temporary, _) in zip(paths, opened, strict=True):
+            # A link stays a link.
+            rename(temporary, path if is_remote(path) else os.path.realpath(path))
+        # Not before: what is no longer locked is taken for a leftover.
+        for _, file in opened:
+            file.close()
+        for folder in dict.fromkeys(os.path.dirname(temporary) for temporary, _ in opened):
+            sync(folder)
 
 
 def write_text(path: str, text: str) -> None:
@@ -120,16 +123,20 @@ def replace_folder(place: str) -> Iterator[str]:
 
 def _exchange(partial: str, place: str, old: str) -> None:
     """Renames `partial` to `place` and what is there to `old`; or nothing, if it fails."""
-    if not file_system().exists(place):
+    gfile = file_system()
+    if not gfile.exists(place):
         rename(partial, place)
     else:
         _remove_folder(old)
-        rename(place, old)
-        try:
-            rename(partial, place)
-        except BaseException:
-            rename(old, place)
-            raise
+        with deferred_stop():
+            try:
+                rename(place, old)
+                rename(partial, place)
+            except BaseException:
+                # A local one that is there has not gone yet, or is the new one.
+                if gfile.exists(old) and (is_remote(place) or not gfile.exists(place)):
+                    rename(old, place)
+                raise
     sync(os.path.dirname(place))
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from bert.files.json_text import parse_json
-from bert.files.paths import open_file
+from bert.files.paths import read_file
 
 CONFIG_FILE = "config.json"
 TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
@@ -285,8 +285,7 @@ def read_json(path: str) -> dict[str, Any]:
       ValueError: where it is none.
     """
     try:
-        with open_file(path) as file:
-            values = parse_json(file.read())
+        values = parse_json(read_file(path))
     except ValueError as error:
         raise ValueError(f"{path!r} must be JSON: {error}.") from error
     if not isinstance(values, dict):

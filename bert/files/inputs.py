@@ -1,11 +1,12 @@
 """What is asked in a file or on standard input: rows with all that they hold, one after another."""
 
 import dataclasses
+import functools
 import itertools
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from absl import logging
@@ -14,11 +15,15 @@ from bert.files import parquet
 from bert.files.json_text import parse_json
 from bert.files.paths import file_size, read_lines
 from bert.files.tables import (
-    csv_rows,
+    ESCAPED,
+    BadRow,
+    Row,
     decode_line,
     find_separator,
     format_of,
+    name_cells,
     suggest_separator,
+    try_csv_rows,
 )
 
 
@@ -117,30 +122,22 @@ def read_inputs(
     if kind in ("tsv", "csv"):
         return _read_table(path, kind, columns, separator)
     if kind == "parquet":
-        rows = list(parquet.read_parquet(path))
-        numbered = ((i, i / len(rows), row) for i, row in enumerate(rows, start=1))
-        names = list(rows[0]) if rows else []
+        found = list(parquet.read_parquet(path))
+        numbered = ((i, i / len(found), row) for i, row in enumerate(found, start=1))
+        names = list(found[0]) if found else []
         return Inputs(names, Rows(numbered, path, _object_parser(columns)))
     if kind == "jsonl":
-        return Inputs([], Rows(_lines(path), path, _json_parser(columns)))
+        rows = _skip_blank(path, _lines(path), lambda number, line: _is_blank(path, number, line))
+        return Inputs([], Rows(rows, path, _json_parser(columns)))
     return Inputs(list(columns.fields), Rows(_lines(path), path, _line_parser(columns.fields)))
 
 
-def find_names(path: str, inputs: Inputs) -> list[str]:
-    """Returns the names of all columns, for which a file of objects is read once more."""
-    if inputs.names or path == "-":
-        return inputs.names
-    found: dict[str, None] = {}
-    for line, _ in read_lines(path):
-        try:
-            value = parse_json(line)
-        except ValueError:
-            continue
-        if isinstance(value, dict):
-            found |= dict.fromkeys(value)
-    return list(found)
+def names_of(inputs: Iterable[Input]) -> list[str]:
+    """Returns the names of all that inputs hold."""
+    return list(dict.fromkeys(name for each in inputs for name in each.cells or ()))
 
 
+# Number, part of the inputs that is read, and what stands there, or why it cannot be read.
 Numbered = Iterator[tuple[int, float, Any]]
 # Returns all that a row holds, and the fields of the task.
 Parser = Callable[[str, Any], tuple[dict[str, Any], dict[str, Any]]]
@@ -150,8 +147,7 @@ def _lines(path: str) -> Numbered:
     """Yields number, part that is read, and bytes of each line."""
     if path == "-":
         for number, line in enumerate(sys.stdin.buffer, start=1):
-            text = line.decode("utf-8", "replace").rstrip("\r\n")
-            yield number, 0.0, text.removeprefix("\ufeff") if number == 1 else text
+            yield number, 0.0, line
         return
     size = max(file_size(path), 1)
     for number, (line, count) in enumerate(read_lines(path), start=1):
@@ -159,6 +155,8 @@ def _lines(path: str) -> Numbered:
 
 
 def _text(path: str, number: int, line: Any) -> Any:
+    if isinstance(line, ValueError):
+        raise line
     return decode_line(path, number, line) if isinstance(line, bytes) else line
 
 
@@ -252,6 +250,16 @@ def _object_parser(columns: Columns) -> Parser:
     return parse
 
 
+def _row_parser(names: list[str], columns: Columns) -> Parser:
+    """Returns a parser of rows below a header in which other columns are named."""
+    parse_object = _object_parser(columns)
+
+    def parse(place: str, line: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        return parse_object(place, name_cells(place, names, _split(line)))
+
+    return parse
+
+
 def _read_table(path: str, kind: str, columns: Columns, separator: str | None) -> Inputs:
     if separator is None and kind == "csv":
         separator = columns.known.get("separator")
@@ -261,10 +269,12 @@ def _read_table(path: str, kind: str, columns: Columns, separator: str | None) -
     if first is None:
         raise ValueError(f"{path!r} must hold a header and the rows of a table. It is empty.")
     cells = _split(_text(path, first[0], first[2]))
+    if kind == "tsv" and found == "\t" and len(cells) > 1:
+        # Of a single column, a blank line is a row with a blank text.
+        rows = _skip_blank(path, rows, lambda number, line: _is_blank(path, number, line))
     if columns.derive and not columns.given and not columns.find(cells):
         header = _unique([cell.strip() for cell in cells])
-        objects = _objects(rows, path, header)
-        return Inputs(header, Rows(objects, path, _object_parser(columns)), found)
+        return Inputs(header, Rows(rows, path, _row_parser(header, columns)), found)
     names, places = _locate(path, cells, columns, found)
     if names is None:
         # The first row is an input as all others.
@@ -274,30 +284,59 @@ def _read_table(path: str, kind: str, columns: Columns, separator: str | None) -
     return Inputs(names, parsed, found)
 
 
-def _objects(rows: Numbered, path: str, names: list[str]) -> Numbered:
-    """Yields the rows of a table by the names of its columns."""
-    for number, done, line in rows:
-        cells = _split(_text(path, number, line))
-        yield number, done, dict(zip(names, cells, strict=False))
+def _skip_blank(path: str, rows: Numbered, is_blank: Callable[[int, Any], bool]) -> Numbered:
+    """Yields the rows that are not blank, and warns of the others."""
+    num_blank = 0
+    for number, done, row in rows:
+        if is_blank(number, row):
+            num_blank += 1
+        else:
+            yield number, done, row
+    if num_blank:
+        _tell_blank(path, num_blank)
+
+
+@functools.lru_cache
+def _tell_blank(path: str, count: int) -> None:
+    # Once, though a file is read for its names, and to be counted, too.
+    logging.warning("%s: skipped %d blank lines.", path, count)
+
+
+def _is_blank(path: str, number: int, line: bytes) -> bool:
+    # What is no text is told as such.
+    text = decode_line(path, number, line, ESCAPED)
+    return not text or text.isspace()
 
 
 def _csv_cells(path: str, separator: str) -> Numbered:
-    """Yields the rows of CSV that are not blank."""
+    """Returns the rows of CSV that are not blank."""
     done = [0.0]
 
     def texts() -> Iterator[tuple[int, str]]:
         for number, part, line in _lines(path):
             done[0] = part
-            yield number, _text(path, number, line)
+            yield number, decode_line(path, number, line, ESCAPED)
 
-    num_blank = 0
-    for row in csv_rows(path, texts(), separator):
-        if any(cell and not cell.isspace() for cell in row.cells):
-            yield row.line, done[0], row.cells
-        else:
-            num_blank += 1
-    if num_blank:
-        logging.warning("%s: skipped %d blank lines.", path, num_blank)
+    def rows() -> Numbered:
+        for row in try_csv_rows(path, texts(), separator):
+            if isinstance(row, BadRow):
+                yield row.line, done[0], row.error
+            else:
+                yield row.line, done[0], _unescape(path, row)
+
+    def is_blank(_: int, row: list[str] | ValueError) -> bool:
+        return isinstance(row, list) and all(not cell or cell.isspace() for cell in row)
+
+    return _skip_blank(path, rows(), is_blank)
+
+
+def _unescape(path: str, row: Row) -> list[str] | ValueError:
+    """Returns the cells of a row, or why one of them is no text."""
+    try:
+        decode_line(path, row.line, "\n".join(row.cells).encode("utf-8", ESCAPED))
+    except ValueError as error:
+        return error
+    return row.cells
 
 
 def _split(cells: Any) -> list[str]:
@@ -344,17 +383,12 @@ def _cells_parser(names: list[str], places: list[int], fields: tuple[str, ...]) 
 
     def parse(place: str, line: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         cells = _split(line)
+        named = name_cells(place, names, cells)
         if len(cells) <= max(places):
             raise ValueError(
                 f"{place}: has {len(cells)} columns, needs {max(places) + 1}. Received {cells}."
             )
-        if any(cells[len(names) :]):
-            raise ValueError(
-                f"{place}: has {len(cells)} columns, but the first line has {len(names)}. Received "
-                f"{cells!r:.200}."
-            )
-        padded = [*cells, *[""] * (len(names) - len(cells))]
         row = zip(fields, places, strict=True)
-        return dict(zip(names, padded, strict=False)), {field: cells[index] for field, index in row}
+        return named, {field: cells[index] for field, index in row}
 
     return parse

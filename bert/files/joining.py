@@ -1,6 +1,8 @@
 """Files that several runs have made of one input, as one file: the same bytes as a single run's."""
 
+import collections
 import contextlib
+import itertools
 import os
 import re
 import shutil
@@ -11,8 +13,8 @@ from typing import IO, BinaryIO
 import numpy as np
 
 from bert.files import parquet
-from bert.files.paths import open_file
-from bert.files.vectors import Array, write_npy, write_npz
+from bert.files.paths import open_file, os_errors
+from bert.files.vectors import Array, array_errors, write_npy, write_npz
 
 # Forms of files that are not joined line by line, by the endings of their names.
 ARRAYS = ("npy", "npz", "parquet")
@@ -74,15 +76,18 @@ def _numbers(names: Sequence[Sequence[str]]) -> list[int] | None:
 def _check_numbers(numbers: Sequence[int], count: int, paths: Sequence[str]) -> None:
     first = min(numbers[0], 1)
     expected = range(first, max(first + count, numbers[-1] + 1))
-    missing = [each for each in expected if each not in {*numbers}]
+    times = collections.Counter(numbers)
+    # No more than are told: between two dates or times, there may be millions.
+    missing = itertools.islice((each for each in expected if each not in times), _SHOWN)
     wrong = [f"{each} is missing" for each in missing]
-    wrong += [f"{each} is there twice" for each in sorted({*numbers}) if numbers.count(each) > 1]
+    wrong += [f"{each} is there twice" for each in sorted(times) if times[each] > 1]
     wrong += [f"{each} is one too many" for each in numbers if count and each >= first + count]
     if wrong:
         raise ValueError(
             f"Parts must have the numbers from {first} on, each once"
             + (f", {count} in all" if count else "")
-            + f". Of {paths[0]!r} to {paths[-1]!r}, {', '.join(wrong[:_SHOWN])}."
+            + f". Of {paths[0]!r} to {paths[-1]!r}, {', '.join(wrong[:_SHOWN])}. Parts with other "
+            "numbers can be given themselves, with commas between."
         )
 
 
@@ -100,7 +105,7 @@ def join(paths: Sequence[str], form: str, file: BinaryIO) -> None:
         parquet.join_parquet(paths, file)
     else:
         for path in paths:
-            with open_file(path) as part:
+            with os_errors(path), open_file(path) as part:
                 shutil.copyfileobj(part, file, _BLOCK_BYTES)
 
 
@@ -110,35 +115,42 @@ class _Stored:
     def __init__(self, path: str, name: str | None = None) -> None:
         self.path = path
         self.name = name
-        with self._open() as (_, shape, dtype):
-            self.shape, self.dtype = shape, dtype
+        with self._open() as (_, header):
+            self.shape, is_fortran, self.dtype = header
+        if is_fortran or not self.shape:
+            raise ValueError(
+                f"{path!r} must hold rows, one behind the other. It holds "
+                f"{'columns, in the order of Fortran' if is_fortran else 'a single number'}. Save "
+                "it anew with `numpy.save(path, numpy.array(values, order='C', ndmin=1))`."
+            )
 
     @contextlib.contextmanager
-    def _open(self) -> Iterator[tuple[IO[bytes], tuple[int, ...], np.dtype]]:
-        """Opens it behind its header."""
+    def _open(self) -> Iterator[tuple[IO[bytes], tuple[tuple[int, ...], bool, np.dtype]]]:
+        """Opens it behind its header: the shape, whether columns are stored, and the dtype."""
         with contextlib.ExitStack() as stack:
+            stack.enter_context(os_errors(self.path))
             file: IO[bytes] = stack.enter_context(open_file(self.path))
-            try:
-                if self.name:
-                    archive = stack.enter_context(zipfile.ZipFile(file))
-                    file = stack.enter_context(archive.open(f"{self.name}.npy"))
-                np.lib.format.read_magic(file)
-                shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-            except (ValueError, zipfile.BadZipFile) as error:
-                raise ValueError(
-                    f"{self.path!r} must be a whole file of NumPy's. {error}"
-                ) from error
-            yield file, shape, dtype
+            stack.enter_context(array_errors(self.path))
+            if self.name:
+                archive = stack.enter_context(zipfile.ZipFile(file))
+                file = stack.enter_context(archive.open(f"{self.name}.npy"))
+            np.lib.format.read_magic(file)
+            yield file, np.lib.format.read_array_header_1_0(file)
 
     def blocks(self) -> Iterator[np.ndarray]:
         """Yields its rows; of texts, which are wide and compressed, one at a time."""
-        with self._open() as (file, shape, dtype):
+        with self._open() as (file, (shape, _, dtype)):
             row_bytes = dtype.itemsize * int(np.prod(shape[1:]))
-            step = 1 if dtype.kind == "U" else max(_BLOCK_BYTES // row_bytes, 1)
+            step = 1 if dtype.kind == "U" else max(_BLOCK_BYTES // max(row_bytes, 1), 1)
             for start in range(0, shape[0], step):
                 num_rows = min(step, shape[0] - start)
-                values = np.frombuffer(file.read(num_rows * row_bytes), dtype)
-                yield values.reshape(num_rows, *shape[1:])
+                read = file.read(num_rows * row_bytes)
+                if len(read) < num_rows * row_bytes:
+                    raise ValueError(
+                        f"Its header tells of {shape[0]} rows; it ends behind "
+                        f"{start + len(read) // row_bytes}."
+                    )
+                yield np.frombuffer(read, dtype).reshape(num_rows, *shape[1:])
 
 
 def _names(paths: Sequence[str]) -> list[str]:
@@ -146,7 +158,7 @@ def _names(paths: Sequence[str]) -> list[str]:
     found: list[list[str]] = []
     for path in paths:
         try:
-            with open_file(path) as file, zipfile.ZipFile(file) as archive:
+            with os_errors(path), open_file(path) as file, zipfile.ZipFile(file) as archive:
                 found.append([name.removesuffix(".npy") for name in archive.namelist()])
         except zipfile.BadZipFile as error:
             raise ValueError(f"{path!r} must be a whole archive of NumPy's. {error}.") from error

@@ -32,6 +32,8 @@ class KeptLines:
         self.unfinished = f"{self._path}.{key}.unfinished"
         self.count = 0
         self.num_again = 0
+        # Whether what an earlier run has left is looked through.
+        self._is_passed = False
         self._file = self._open()
 
     def _open(self) -> BinaryIO:
@@ -82,6 +84,7 @@ class KeptLines:
             self._file.write(header)
         self._file.seek(end)
         self._file.truncate()
+        self._is_passed = True
         if self.count:
             logging.info("Going on behind %d lines in %s.", self.count, self.unfinished)
         self.num_again = len(begun)
@@ -102,27 +105,28 @@ class KeptLines:
         Args:
           make: Where the lines are not the file itself, writes it from them.
         """
-        self._file.flush()
-        if make:
-            self._file.seek(0)
-            with replace_files([self._path]) as [file]:
-                make(self._file, file)
-            os.remove(self.unfinished)
-            self._file.close()
-            return
-        sync(self.unfinished)
-        rename(self.unfinished, self._path)
-        sync(os.path.dirname(self._path))
-        self._file.close()
+        with self._file:
+            self._file.flush()
+            if make:
+                self._file.seek(0)
+                with replace_files([self._path]) as [file]:
+                    make(self._file, file)
+                os.remove(self.unfinished)
+                return
+            sync(self.unfinished)
+            rename(self.unfinished, self._path)
+            sync(os.path.dirname(self._path))
 
     def leave(self) -> None:
         """Keeps the lines under the other name, if there are any."""
         with contextlib.suppress(OSError):
             self._file.flush()
-        if self.count:
+        # Until then, nobody knows how many belong to the inputs.
+        lines = f"{self.count} lines" if self._is_passed else "Lines"
+        if self.count if self._is_passed else os.fstat(self._file.fileno()).st_size:
             logging.warning(
-                "%d lines so far are kept in %s; the same command goes on behind them.",
-                self.count,
+                "%s so far are kept in %s; the same command goes on behind them.",
+                lines,
                 self.unfinished,
             )
         else:

@@ -74,10 +74,10 @@ def check_outputs(
     Raises:
       ValueError: naming the flag and the path.
     """
-    read = {os.path.realpath(path) for path in inputs}
+    read = {*map(_place, inputs)}
     seen: set[str] = set()
     for path in paths:
-        place = path if is_remote(path) else os.path.realpath(path)
+        place = _place(path)
         if not path:
             raise ValueError(f"`--{flag}` must name files. Received an empty name among {paths}.")
         if place in seen:
@@ -97,6 +97,11 @@ def check_outputs(
         raise ValueError(f"`--{flag}` must name files that can be written. {error}.") from error
 
 
+def _place(path: str) -> str:
+    """Returns where a file or a folder is, links followed."""
+    return path if is_remote(path) else os.path.realpath(path)
+
+
 def _check_replaced(path: str, flag: str, may_replace: Callable[[str], bool]) -> None:
     """Checks that the file at `path` may go."""
     if weights := _model_of(path):
@@ -113,8 +118,7 @@ def _check_replaced(path: str, flag: str, may_replace: Callable[[str], bool]) ->
 
 def _model_of(path: str) -> str | None:
     """Returns weights to which a file belongs, by its name and place, or None."""
-    place = path if is_remote(path) else os.path.realpath(path)
-    folder, name = os.path.split(place)
+    folder, name = os.path.split(_place(path))
     if not is_of_model(name):
         return None
     if os.path.basename(folder) == "assets":
@@ -166,8 +170,7 @@ def check_saved_model(folder: str, file: str = SAVED_MODEL_FILE) -> str:
     Raises:
       ValueError: where there is something else.
     """
-    place = folder if is_remote(folder) else os.path.realpath(folder)
-    place = place.rstrip("/")
+    place = _place(folder).rstrip("/")
     gfile = file_system()
     if gfile.exists(place) and not gfile.exists(os.path.join(place, file)):
         if gfile.isdir(place) and not gfile.listdir(place):

@@ -1,10 +1,12 @@
 """Parquet files, with pyarrow, which is an extra of the package: `pip install 'bert[parquet]'`."""
 
 import datetime
-from collections.abc import Iterator, Mapping, Sequence
+import io
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
-from bert.files.paths import open_file
+from bert.files.paths import open_file, read_file
+from bert.files.places import is_remote
 
 ENDING = ".parquet"
 
@@ -40,11 +42,51 @@ def read_parquet(path: str) -> Iterator[dict[str, Any]]:
 
 def _read(path: str) -> Any:
     pyarrow = _pyarrow(path)
-    with open_file(path) as file:
+    # A file of TensorFlow's has not all that pyarrow asks of one.
+    opened = io.BytesIO(read_file(path)) if is_remote(path) else open_file(path)
+    with opened as file:
         try:
             return pyarrow.parquet.read_table(pyarrow.PythonFile(file, mode="r"))
-        except pyarrow.ArrowException as error:
+        except (pyarrow.ArrowException, OSError) as error:
             raise ValueError(f"{path!r} must be a whole Parquet file. {error}.") from error
+
+
+def check_columns(rows: Iterable[Mapping[str, Any]], input_file: str) -> None:
+    """Checks that rows of a file can be those of Parquet.
+
+    Raises:
+      ValueError: where a column has values of several kinds, or such as Parquet has not.
+    """
+    _make_table(_columns([*rows]), input_file)
+
+
+def _columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: [row.get(name) for row in rows] for name in names}
+
+
+def _make_table(columns: Mapping[str, Sequence[Any]], input_file: str) -> Any:
+    pyarrow = _pyarrow(input_file)
+    arrays = {}
+    for name, values in columns.items():
+        try:
+            arrays[name] = pyarrow.array(values)
+            # What pyarrow itself holds, Parquet need not: an object without keys.
+            column = pyarrow.table({name: arrays[name].slice(0, 0)})
+            pyarrow.parquet.write_table(column, io.BytesIO())
+        except (pyarrow.ArrowException, OverflowError) as error:
+            raise ValueError(
+                f"A column of Parquet must have values of one kind. That of {name!r} of "
+                f"{input_file!r} cannot be written: {error}. Write JSON lines instead."
+            ) from None
+    return pyarrow.table(arrays)
+
+
+def _write(table: Any, file: BinaryIO) -> None:
+    # A file of TensorFlow's has not all that pyarrow asks of one.
+    content = io.BytesIO()
+    _pyarrow(ENDING).parquet.write_table(table, content)
+    file.write(content.getvalue())
 
 
 def write_parquet(
@@ -58,23 +100,17 @@ def write_parquet(
       input_file: The file that they may be of.
       start: Where the first one stands there.
     """
-    pyarrow = _pyarrow(input_file)
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    values = {name: [row.get(name) for row in rows] for name in names}
+    values = _columns(rows)
     kept = _read(input_file) if input_file.lower().endswith(ENDING) else None
     if kept is not None:
         kept = kept.slice(start, len(rows))
         values = {name: each for name, each in values.items() if name not in kept.column_names}
-    try:
-        arrays = {name: pyarrow.array(each) for name, each in values.items()}
-    except pyarrow.ArrowException as error:
-        raise ValueError(
-            f"A column of Parquet must have values of one kind. {error}. Write JSON lines instead."
-        ) from None
-    table = pyarrow.table(arrays) if kept is None else kept
-    for name in values if kept is not None else ():
-        table = table.append_column(name, arrays[name])
-    pyarrow.parquet.write_table(table, file)
+    table = _make_table(values, input_file)
+    if kept is not None:
+        for name in values:
+            kept = kept.append_column(name, table[name])
+        table = kept
+    _write(table, file)
 
 
 def join_parquet(paths: Sequence[str], file: BinaryIO) -> None:
@@ -87,7 +123,7 @@ def join_parquet(paths: Sequence[str], file: BinaryIO) -> None:
         table = pyarrow.concat_tables(map(_read, paths), promote_options="permissive")
     except pyarrow.ArrowException as error:
         raise ValueError(f"Parts must have columns of the same kinds. {error}.") from None
-    pyarrow.parquet.write_table(table.combine_chunks(), file)
+    _write(table.combine_chunks(), file)
 
 
 def _plain(value: Any) -> Any:

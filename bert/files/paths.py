@@ -69,6 +69,21 @@ def match_files(patterns: str, flag: str) -> list[str]:
     return files
 
 
+def match_file(pattern: str, flag: str) -> str:
+    """Returns the one file that a path or pattern names, for what reads a single one.
+
+    Raises:
+      ValueError: where it names none, or several.
+    """
+    files = [pattern] if is_file(pattern) else match_files(pattern, flag)
+    if len(files) > 1:
+        raise ValueError(
+            f"`--{flag}` must name a single file. Received {pattern!r}, which names {len(files)}: "
+            f"{', '.join(map(repr, files[:3]))}{', …' if len(files) > 3 else ''}."
+        )
+    return files[0]
+
+
 def _match(pattern: str) -> list[str]:
     if not is_remote(pattern):
         if os.path.isfile(pattern):
@@ -120,7 +135,7 @@ def file_size(path: str) -> int:
 
 def is_gzip(path: str) -> bool:
     """Returns whether a file begins like one of gzip, whatever its name."""
-    with open_file(path) as file:
+    with os_errors(path), open_file(path) as file:
         return file.read(2) == _GZIP
 
 
@@ -132,7 +147,7 @@ def read_lines(path: str) -> Iterator[tuple[bytes, int]]:
     Raises:
       ValueError: where a gzip file is damaged.
     """
-    with open_file(path) as file:
+    with os_errors(path), open_file(path) as file:
         is_packed = file.read(2) == _GZIP
         file.seek(0)
         lines: Any = gzip.GzipFile(fileobj=file) if is_packed else file
@@ -153,7 +168,7 @@ def read_part(path: str, start: int, stop: int) -> Iterator[bytes]:
     once. A part goes from the first blank line at or behind `start` to that of `stop`; from the
     beginning of the file where `start` is 0.
     """
-    with open_file(path) as file:
+    with os_errors(path), open_file(path) as file:
         position = max(start - 1, 0)
         file.seek(position)
         if start:

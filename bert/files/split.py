@@ -134,6 +134,16 @@ def find_split(settings: FileSettings, stored: Mapping[str, Any]) -> DevSplit | 
     )
 
 
+def split_remedy(split: str) -> str:
+    """Returns what to do, of a folder without a file for a split, so that one is split off."""
+    if split != "dev":
+        return ""
+    return (
+        " To hold out a part of the training file for it, name that file with `--train_file` "
+        "and leave `--data_dir` out."
+    )
+
+
 def split_fields(dev_split: DevSplit | None) -> dict[str, Any]:
     """Returns what `task.json` keeps of how the dev set was split off, {} where it was not."""
     if dev_split is None:

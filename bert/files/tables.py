@@ -1,5 +1,6 @@
 """Tables in files: rows of TSV, CSV, JSON lines and Parquet, each with the line where it begins."""
 
+import collections
 import contextlib
 import csv
 import itertools
@@ -26,6 +27,8 @@ _BREAKS = re.compile("[\t\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]+")
 # Within a line, carriage returns are text, but `csv` ends rows there, unless they are in quotes,
 # which not all that write CSV put around them. No text that was decoded holds this one.
 _RETURN = "\udc0d"
+# How Python keeps bytes that are no text.
+ESCAPED = "surrogateescape"
 _PAIR = re.compile(r"(.*) \|\|\| (.*)", re.DOTALL)
 
 # Those that may be meant where another one was expected, with what `--separator` calls them.
@@ -38,6 +41,13 @@ class Row(NamedTuple):
 
     line: int
     cells: list[str]
+
+
+class BadRow(NamedTuple):
+    """Why there are no cells, and the number of the line."""
+
+    line: int
+    error: ValueError
 
 
 class JsonRow(NamedTuple):
@@ -59,6 +69,12 @@ def text_lines(path: str) -> Iterator[tuple[int, str]]:
         raise ValueError(f"{path!r} must hold rows. Received an empty file.")
 
 
+def stdin_lines() -> Iterator[tuple[int, str]]:
+    """Yields the lines of standard input as `text_lines` does those of a file; it may be empty."""
+    for number, line in enumerate(sys.stdin.buffer, start=1):
+        yield number, decode_line("standard input", number, line)
+
+
 def find_texts(patterns: str, flag: str = "input_file") -> list[str]:
     """Returns the files that `match_files` does, of each of which the first line can be read.
 
@@ -78,10 +94,20 @@ def describe_files(files: Sequence[str]) -> str:
     return f"{files[0]!r}, {size}" if len(files) == 1 else f"{len(files)} files, {size} in all"
 
 
-def decode_line(path: str, number: int, line: bytes) -> str:
-    """Returns the text of a line, without its end, and of the first one without its mark."""
+def decode_line(path: str, number: int, line: bytes, errors: str = "strict") -> str:
+    """Returns the text of a line, without its end, and of the first one without its mark.
+
+    Args:
+      path: Of the file, for messages.
+      number: Of the line, from 1.
+      line: The bytes.
+      errors: With `ESCAPED`, bytes that are no text are kept as what no text holds.
+
+    Raises:
+      ValueError: where there are such bytes, and they are not kept.
+    """
     try:
-        text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+        text = line.decode("utf-8-sig" if number == 1 else "utf-8", errors)
     except UnicodeDecodeError as error:
         known = "UTF-16" if line.startswith((b"\xff\xfe", b"\xfe\xff")) else "another encoding"
         shown = line[max(error.start - 20, 0) : error.start + 10]
@@ -180,11 +206,33 @@ def _any_size() -> Iterator[None]:
 
 
 def csv_rows(path: str, lines: Iterator[tuple[int, str]], separator: str = ",") -> Iterator[Row]:
-    """Yields the rows that numbered lines hold, as `read_csv` does, blank ones too."""
+    """Yields the rows that numbered lines hold, as `read_csv` does, blank ones too.
+
+    Raises:
+      ValueError: at a row that cannot be read.
+    """
+    for row in try_csv_rows(path, lines, separator):
+        if isinstance(row, BadRow):
+            raise row.error
+        yield row
+
+
+def try_csv_rows(
+    path: str, lines: Iterator[tuple[int, str]], separator: str = ","
+) -> Iterator[Row | BadRow]:
+    """Yields what `csv_rows` does, and goes on behind the first line of a row that is none."""
     header = ""
-    for number, line in lines:
+    # A quote that nothing ends has taken what may be rows of their own.
+    waiting: collections.deque[tuple[int, str]] = collections.deque()
+
+    def take() -> tuple[int, str] | None:
+        return waiting.popleft() if waiting else next(lines, None)
+
+    while first := take():
+        number, line = first
         header = header or line
-        texts = itertools.chain([line], (text for _, text in lines))
+        taken: list[tuple[int, str]] = []
+        texts = itertools.chain([line], (text for _, text in _noted(iter(take, None), taken)))
         # A reader for each row, which takes as many lines as the row has.
         reader = csv.reader(
             (f"{text}\n".replace("\r", _RETURN) for text in texts),
@@ -199,12 +247,23 @@ def csv_rows(path: str, lines: Iterator[tuple[int, str]], separator: str = ",") 
             # A header of a single column speaks of another separator.
             if number == 1 or separator not in header:
                 hint = suggest_separator(header, separator, lambda _: True)
-            raise ValueError(
+            reason = (
                 f"{path}:{number}: a cell that begins with a quote must end with one, and quotes "
                 f"within it must be doubled. Received {_shorten(line)} ({error}, on line "
                 f"{number + reader.line_num - 1}).{hint}"
-            ) from None
+            )
+            yield BadRow(number, ValueError(reason))
+            waiting.extendleft(reversed(taken))
+            continue
         yield Row(number, [cell.replace(_RETURN, "\r") for cell in cells])
+
+
+def _noted(
+    lines: Iterator[tuple[int, str]], taken: list[tuple[int, str]]
+) -> Iterator[tuple[int, str]]:
+    for each in lines:
+        taken.append(each)
+        yield each
 
 
 def write_tsv(path: str, rows: Iterable[Iterable[str]]) -> None:
@@ -288,6 +347,32 @@ def check_width(path: str, row: Row, needed: int, reason: str = "", hint: str = 
             f"Received {row.cells if len(str(row.cells)) <= 80 else str(row.cells)[:80] + '...'}."
             f"{hint}"
         )
+
+
+def name_cells(place: str, names: Sequence[str], cells: Sequence[str]) -> dict[str, str]:
+    """Returns the cells of a row by the names of the columns.
+
+    Args:
+      place: Where it stands, for messages.
+      names: The columns.
+      cells: As many; blank ones may follow.
+
+    Raises:
+      ValueError: where there are fewer or more, as where a line break or a separator cuts a text.
+    """
+    count = len(cells)
+    if count < len(names) or any(cells[len(names) :]):
+        reason = (
+            "A text with a line break must stand within quotes, in a .csv. If empty columns at the "
+            "end are left off, as Excel does, remove them from all rows."
+            if count < len(names)
+            else "A text with a separator in it must stand within quotes, in a .csv."
+        )
+        raise ValueError(
+            f"{place}: has {count} column{'s' * (count != 1)}, but the first line has "
+            f"{len(names)}. Received {cells!r:.200}. {reason}"
+        )
+    return dict(zip(names, cells, strict=False))
 
 
 def _shorten(text: str) -> str:

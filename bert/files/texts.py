@@ -11,6 +11,7 @@ from bert.files.tables import (
     find_separator,
     format_of,
     json_rows,
+    name_cells,
     split_pair,
     suggest_separator,
     text_lines,
@@ -145,7 +146,16 @@ class _Source:
         if self.form in ("jsonl", "parquet"):
             first = next(self._objects(), None)
             return list(first[1]) if first else []
-        return next(self._rows(), (0, [""]))[1]
+        return self._header(self._rows())
+
+    def _header(self, rows: Iterator[tuple[int, list[str]]]) -> list[str]:
+        """Returns the names in the first row, which it takes."""
+        first = next(rows, None)
+        if first is None:
+            raise ValueError(
+                f"{self.path!r} must hold a header and the rows of a table. It holds blank lines."
+            )
+        return [cell.strip() for cell in first[1]]
 
     def _objects(self) -> Iterator[tuple[int, dict[str, Any]]]:
         if self.form == "jsonl":
@@ -185,9 +195,10 @@ class _Source:
                 yield f"{self.path}:{line}", values
             return
         rows = self._rows()
-        _, header = next(rows)
+        header = self._header(rows)
         for number, cells in rows:
-            yield f"{self.path}:{number}", dict(zip(header, cells, strict=False))
+            place = f"{self.path}:{number}"
+            yield place, name_cells(place, header, cells)
 
     def read(self) -> Iterator[GivenText]:
         """Yields the texts."""

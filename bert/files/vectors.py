@@ -4,16 +4,18 @@ Nearly all of a JSON file is digits. Made one number at a time, they would take 
 features do on a GPU, so they are made many at a time.
 """
 
+import contextlib
 import functools
 import itertools
 import json
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, BinaryIO
 
 import numpy as np
 
-from bert.files.paths import open_file
+from bert.files.paths import open_file, os_errors
 
 # A line's tokens, and for each layer its values: float32 [tokens, W], or [1, W] if pooled.
 Features = tuple[Sequence[str], Sequence[np.ndarray]]
@@ -27,9 +29,37 @@ _LIMIT = 999.5
 
 def is_features(path: str) -> bool:
     """Returns whether a file begins like one that is written here; a single matrix may be any."""
-    with open_file(path) as file:
+    with os_errors(path), open_file(path) as file:
         head = file.read(64)
     return head.startswith(b'{"linex_index": ') or head[:4] + head[30:40] == b"PK\3\4values.npy"
+
+
+@contextlib.contextmanager
+def array_errors(path: str) -> Iterator[None]:
+    """Makes a `ValueError` that names the file of what reading a damaged one of NumPy's raises."""
+    try:
+        yield
+    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(f"{path!r} must be a whole file of NumPy's. {error}") from error
+
+
+def read_npz(path: str) -> dict[str, np.ndarray]:
+    """Returns the arrays of an archive by their names.
+
+    Raises:
+      ValueError: where it is not whole, or something else.
+    """
+    arrays = {}
+    with (
+        os_errors(path),
+        open_file(path) as file,
+        array_errors(path),
+        zipfile.ZipFile(file) as archive,
+    ):
+        for name in archive.namelist():
+            with archive.open(name) as member:
+                arrays[name.removesuffix(".npy")] = np.lib.format.read_array(member)
+    return arrays
 
 
 def write_jsonl(
@@ -168,8 +198,13 @@ class _Stream:
     """A file that can only be written, so that `zipfile` does not go back in it."""
 
     def __init__(self, file: BinaryIO) -> None:
-        self.write = file.write
+        self._file = file
         self.flush = file.flush
+
+    def write(self, content: bytes) -> int:
+        # A file of TensorFlow's does not return it.
+        self._file.write(content)
+        return len(content)
 
 
 Array = tuple[tuple[int, ...], str, Iterable[np.ndarray]]
@@ -212,9 +247,8 @@ def write_npy(file: IO[bytes], name: str, array: Array) -> None:
     np.lib.format.write_array_header_1_0(file, header)
     num_rows = 0
     for part in parts:
-        # Of nothing, there is no view as bytes.
-        if len(part):
-            file.write(np.ascontiguousarray(part, dtype).data.cast("B"))
+        # Rather than a view, which a file of TensorFlow's does not take.
+        file.write(np.asarray(part, dtype).tobytes())
         num_rows += len(part)
     if num_rows != shape[0]:
         raise ValueError(

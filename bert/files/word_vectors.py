@@ -10,7 +10,7 @@ import numpy as np
 from absl import logging
 
 from bert.command_line.console import Progress
-from bert.files.paths import file_size, match_files, read_lines
+from bert.files.paths import file_size, match_file, read_lines
 
 # Stands for all words that have no vector, in files of GloVe's and others.
 UNKNOWN = "<unk>"
@@ -68,7 +68,7 @@ def read_word_vectors(path: str, flag: str = "word_vectors") -> WordVectors:
       ValueError: where there is no such file, or more than one; where a line is no word with as
         many finite numbers as the others have, or there are not as many as the header says.
     """
-    path = _find_file(path, flag)
+    path = match_file(path, flag)
     header, width = _read_head(path)
     words: dict[str, int] = {}
     rows: list[np.ndarray] = []
@@ -100,16 +100,6 @@ def read_word_vectors(path: str, flag: str = "word_vectors") -> WordVectors:
     if not rows:
         raise ValueError(f"`--{flag}` must hold words with vectors. {path!r} has none.")
     return WordVectors(list(words), np.stack(rows))
-
-
-def _find_file(path: str, flag: str) -> str:
-    files = match_files(path, flag)
-    if len(files) > 1:
-        raise ValueError(
-            f"`--{flag}` must name a single file. Received {path!r}, which names {len(files)}: "
-            f"{', '.join(map(repr, files[:3]))}{', …' if len(files) > 3 else ''}."
-        )
-    return files[0]
 
 
 def _read_head(path: str) -> tuple[int | None, int]:

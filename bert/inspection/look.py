@@ -5,7 +5,7 @@ Dimension key as in `modeling.py`.
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ import modeling
 import tokenization
 from bert.exported import ExportedModel, is_export
 from bert.inspection.words import Word, read_words
-from bert.loaded import LoadedModel, PretrainedModel, find_folder, open_model
+from bert.loaded import LoadedModel, PretrainedModel, open_model
 from bert.tasks.encoding import find_encoder
 from bert.tasks.pretraining.masked_model import MASK, Guess, MaskedModel
 from bert.weights.variables import require_segments
@@ -84,7 +84,6 @@ def open_inspected(
             f"`--model_dir` must hold the weights of a model to look into. Received {model_dir!r}, "
             "a SavedModel; give the folder that it was exported from."
         )
-    _check_told_length(model_dir, told)
     model = open_model(model_dir, "model_dir", precision=precision, **told)
     assert not isinstance(model, ExportedModel), "These are refused above."
     if find_encoder(model.model) is None:
@@ -93,19 +92,6 @@ def open_inspected(
             "word vectors alone."
         )
     return model
-
-
-def _check_told_length(model_dir: str, told: Mapping[str, Any]) -> None:
-    length = told.get("max_seq_length")
-    if length is None:
-        return
-    given = {name: told.get(name) for name in ("bert_config_file", "vocab_file", "do_lower_case")}
-    limit = find_folder(model_dir, "model_dir", **given).config.max_position_embeddings
-    if length > limit:
-        raise ValueError(
-            f"`--max_seq_length` must be at most {limit}, the `max_position_embeddings` of the "
-            f"model. Received {length}."
-        )
 
 
 def read(

@@ -55,7 +55,7 @@ class Limits:
 
     Attributes:
       max_request_bytes: Of a body.
-      max_inputs: Rows of a request.
+      max_inputs: Rows of a request, or endings in all of them.
       max_requests: Requests that are being read or answered at a time.
       read_seconds: How long the sending of a request may take.
       request_seconds: How long an answer may take, waiting included.
@@ -251,7 +251,7 @@ class Application:
         seconds = self._limits.request_seconds
         try:
             answers = self._batcher.submit(
-                question.signature, question.rows, question.num_characters
+                question.signature, question.rows, question.num_characters, question.num_inputs
             )
             return await asyncio.wait_for(asyncio.wrap_future(answers), seconds)
         except FullError as error:

@@ -32,6 +32,7 @@ class _Request:
     signature: str
     rows: Sequence[Any]
     size: int
+    num_inputs: int
     came: float
     answers: "Future[list[Any]]" = dataclasses.field(default_factory=Future)
 
@@ -42,13 +43,13 @@ class Batcher:
     Args:
       answer: What answers. `ValueError` refuses the rows: whoever sent others of their batch does
         not notice.
-      max_batch_size: Rows of a batch. A request of more is a batch of its own.
+      max_batch_size: Inputs of a batch. A request of more is a batch of its own.
       max_batch_characters: Characters of a batch, likewise, so that nobody waits for a long text
         of somebody else's who came later.
       wait_seconds: How long the first request of a batch may wait for others, while there is
         nothing else to do.
-      max_waiting: Rows that wait or are being answered, at most.
-      tell: Is told of each batch: how many rows it had, and how many seconds it took.
+      max_waiting: Inputs that wait or are being answered, at most.
+      tell: Is told of each batch: how many inputs it had, and how many seconds it took.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class Batcher:
         max_waiting: int,
         max_batch_characters: int = 100_000,
         wait_seconds: float = 0.0,
-        tell: Callable[[int, float], None] = lambda rows, seconds: None,
+        tell: Callable[[int, float], None] = lambda num_inputs, seconds: None,
     ) -> None:
         self._answer = answer
         self._max_batch_size = max_batch_size
@@ -76,32 +77,36 @@ class Batcher:
 
     @property
     def num_waiting(self) -> int:
-        """Rows that wait or are being answered."""
+        """Inputs that wait or are being answered."""
         return self._num_waiting
 
     def is_alive(self) -> bool:
         """Returns whether requests are answered."""
         return self._thread.is_alive() and not self._is_closed
 
-    def submit(self, signature: str, rows: Sequence[Any], size: int = 0) -> "Future[list[Any]]":
+    def submit(
+        self, signature: str, rows: Sequence[Any], size: int = 0, num_inputs: int | None = None
+    ) -> "Future[list[Any]]":
         """Returns what will have the answers; who cancels it no longer waits for them.
 
         Args:
           signature: Which one is asked.
           rows: Its inputs.
           size: Their characters.
+          num_inputs: What they count as; None where each is one.
 
         Raises:
           FullError: where so many would wait that they are too many.
           ClosedError: behind `close`.
         """
-        request = _Request(signature, rows, size, time.monotonic())
+        num_inputs = len(rows) if num_inputs is None else num_inputs
+        request = _Request(signature, rows, size, num_inputs, time.monotonic())
         with self._changed:
             if self._is_closed:
                 raise ClosedError
-            if self._num_waiting + len(rows) > self._max_waiting:
+            if self._num_waiting + num_inputs > self._max_waiting:
                 raise FullError
-            self._num_waiting += len(rows)
+            self._num_waiting += num_inputs
             self._requests.append(request)
             self._changed.notify()
         return request.answers
@@ -119,9 +124,9 @@ class Batcher:
             asked = [each for each in batch if not each.answers.done()]
             if asked:
                 self._serve(asked)
-                self._tell(sum(len(each.rows) for each in asked), time.monotonic() - begun)
+                self._tell(sum(each.num_inputs for each in asked), time.monotonic() - begun)
             with self._changed:
-                self._num_waiting -= sum(len(each.rows) for each in batch)
+                self._num_waiting -= sum(each.num_inputs for each in batch)
 
     def _take(self) -> list[_Request]:
         """Returns the requests of the next batch, none where there will be no more."""
@@ -141,13 +146,13 @@ class Batcher:
     def _cut(self) -> list[_Request]:
         """Takes the first request and those behind it that fit into a batch with it."""
         batch = [self._requests.popleft()]
-        rows, size = len(batch[0].rows), batch[0].size
+        num_inputs, size = batch[0].num_inputs, batch[0].size
         while self._requests:
             each = self._requests[0]
-            rows, size = rows + len(each.rows), size + each.size
+            num_inputs, size = num_inputs + each.num_inputs, size + each.size
             if each.signature != batch[0].signature:
                 break
-            if rows > self._max_batch_size or size > self._max_batch_characters:
+            if num_inputs > self._max_batch_size or size > self._max_batch_characters:
                 break
             batch.append(self._requests.popleft())
         return batch

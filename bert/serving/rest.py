@@ -9,7 +9,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bert.serving.served import DEFAULT, Row, Served, Signature
+from bert.serving.served import DEFAULT, Served, Signature
+from bert.training.task import Row, num_sequences
 
 _KEYS = ("signature_name", "instances", "inputs")
 _SHOWN = 80
@@ -28,6 +29,11 @@ class Question:
     signature: str
     rows: Sequence[Row]
     has_columns: bool
+
+    @property
+    def num_inputs(self) -> int:
+        """How many they are, each ending being one."""
+        return sum(map(num_sequences, self.rows))
 
     @property
     def num_characters(self) -> int:
@@ -52,7 +58,7 @@ def read_question(body: bytes, served: Served, max_inputs: int) -> Question:
     Args:
       body: JSON.
       served: Whose signatures may be asked.
-      max_inputs: How many rows it may have.
+      max_inputs: How many rows it may have, or endings in all rows.
 
     Raises:
       ValueError: where it is not as it must be.
@@ -79,7 +85,13 @@ def read_question(body: bytes, served: Served, max_inputs: int) -> Question:
     rows = _turn(asked["inputs"], signature) if has_columns else asked["instances"]
     _check_count(rows, "inputs" if has_columns else "instances", max_inputs)
     read = [_read_row(row, number, signature) for number, row in enumerate(rows)]
-    return Question(name, read, has_columns)
+    question = Question(name, read, has_columns)
+    if question.num_inputs > max_inputs:
+        raise ValueError(
+            f"All rows must have at most {max_inputs} endings together. Received "
+            f"{question.num_inputs}."
+        )
+    return question
 
 
 def _read_json(body: bytes) -> Any:

@@ -12,15 +12,14 @@ from bert.exported import ExportedModel
 from bert.files.paths import list_folder
 from bert.loaded import Encoding, LoadedModel, PretrainedModel
 from bert.tasks.pretraining.masked_model import Score
+from bert.training.task import LISTS, Row
 
 DEFAULT = "serving_default"
 
-Row = Mapping[str, Any]
-Answer = Callable[[Sequence[Row], Callable[[], None]], Sequence[Mapping[str, Any]]]
+Check = Callable[[], None]
+Answer = Callable[[Sequence[Row], Check], Sequence[Mapping[str, Any]]]
 Model = LoadedModel | ExportedModel | PretrainedModel
 
-# Fields of which a row has several texts.
-_LISTS = ("endings",)
 _TEXTS = ("text_a", "text_b")
 
 
@@ -47,7 +46,7 @@ class Signature:
 
     def is_list(self, field: str) -> bool:
         """Returns whether a row has several texts of that name."""
-        return field in _LISTS
+        return field in LISTS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +68,7 @@ class Served:
     example: Row
 
     def answer(
-        self, signature: str, rows: Sequence[Row], check: Callable[[], None]
+        self, signature: str, rows: Sequence[Row], check: Check
     ) -> Sequence[Mapping[str, Any]]:
         """Returns an answer for each row, as the model's own methods give it.
 
@@ -105,20 +104,18 @@ def serve(model: Model, name: str, version: int, top_k: int = 5) -> Served:
         return Served(name, version, kind, signatures, {"text_a": "a [MASK]"})
     names = model.task.answer_names
     signatures[DEFAULT] = Signature(model.fields, _predicting(model), names)
-    example = {name: ["a", "b"] if name in _LISTS else "a" for name in model.fields}
+    example = {name: ["a", "b"] if name in LISTS else "a" for name in model.fields}
     return Served(name, version, model.task.kind, signatures, example)
 
 
 def _predicting(model: LoadedModel | ExportedModel) -> Answer:
-    if isinstance(model, LoadedModel):
-        return lambda rows, check: model.predict(rows, between=check)
-    # What goes on within its graph is not to be ended.
-    return lambda rows, _: model.predict(rows)
+    return lambda rows, check: model.predict(rows, between=check)
 
 
 def _encoding(model: Encoding) -> dict[str, Signature]:
-    def encode(rows: Sequence[Row], _: Any) -> list[dict[str, Any]]:
-        return [{"vector": row} for row in model.encode(list(map(_text, rows))).tolist()]
+    def encode(rows: Sequence[Row], check: Check) -> list[dict[str, Any]]:
+        vectors = model.encode(list(map(_text, rows)), between=check)
+        return [{"vector": row} for row in vectors.tolist()]
 
     return {"encode": Signature(_TEXTS, encode, ("vector",), optional=_TEXTS[1:])}
 
@@ -128,15 +125,15 @@ def _masked(model: PretrainedModel, top_k: int) -> dict[str, Signature]:
     if not model.fills_masks:
         return {}
 
-    def fill(rows: Sequence[Row], _: Any) -> list[dict[str, Any]]:
-        filled = model.fill_mask(list(map(_text, rows)), top_k)
+    def fill(rows: Sequence[Row], check: Check) -> list[dict[str, Any]]:
+        filled = model.fill_mask(list(map(_text, rows)), top_k, between=check)
         return [
             {"masks": [[dataclasses.asdict(guess) for guess in mask] for mask in masks]}
             for masks in filled
         ]
 
-    def score(rows: Sequence[Row], _: Any) -> list[dict[str, Any]]:
-        scores = model.score(list(map(_text, rows)))
+    def score(rows: Sequence[Row], check: Check) -> list[dict[str, Any]]:
+        scores = model.score(list(map(_text, rows)), between=check)
         return [{**dataclasses.asdict(each), "perplexity": each.perplexity} for each in scores]
 
     scored = (*(field.name for field in dataclasses.fields(Score)), "perplexity")

@@ -1,0 +1,50 @@
+import io
+
+import pytest
+
+from bert.files.answers import JsonLines, Names, ParquetLines, Table
+from bert.files.inputs import Input
+
+ANSWER = {"label": "yes"}
+# Numbers that JSON lacks, as Parquet has them.
+ODD = {"text": "a", "n": float("nan"), "more": [float("inf"), {"x": float("nan")}]}
+
+
+def asked(cells, line=1):
+    return Input(line, 0.0, cells, cells)
+
+
+@pytest.mark.parametrize("kind", ["json", "parquet"])
+def test_a_kept_line_belongs_to_its_input_and_to_no_other(kind):
+    if kind == "parquet":
+        pytest.importorskip("pyarrow")
+    names = Names.of([*ODD], [*ANSWER])
+    form = JsonLines(names) if kind == "json" else ParquetLines(names, "in.jsonl", "out.parquet")
+    line = form.answer(asked(ODD), ANSWER)
+    assert form.belongs(line, asked(ODD))
+    for other in ({"n": 1.0}, {"more": []}, {"text": "b"}, {"new": None}):
+        assert not form.belongs(line, asked({**ODD, **other}))
+    assert not form.belongs(form.refusal(asked(ODD), "why"), asked(ODD))
+
+
+ROWS = [{"text": 'a "b";', "n": "1"}, {"text": "two\nlines;", "n": ""}, {"text": "", "n": ""}]
+
+
+@pytest.mark.parametrize("separator", [";", "\t"])
+def test_rows_are_kept_the_same_whether_errors_have_a_column_or_not(separator):
+    names = Names.of([*ROWS[0]], [*ANSWER])
+    with_errors, without = (Table(names, separator, has_errors=each) for each in (True, False))
+    kept = [with_errors.header, *(with_errors.answer(asked(row), ANSWER) for row in ROWS)]
+    assert kept == [without.header, *(without.answer(asked(row), ANSWER) for row in ROWS)]
+    for line, row in zip(kept[1:], ROWS, strict=True):
+        assert with_errors.belongs(line, asked(row)) and without.belongs(line, asked(row))
+    assert with_errors.make is None
+    whole = io.BytesIO()
+    without.make(io.BytesIO(b"".join(kept)), whole)
+    columns = Table(Names(names.inputs, {}, "label"), separator, has_errors=True)
+    beginnings = [columns.header, *(columns.refusal(asked(row), "yes") for row in ROWS)]
+    assert whole.getvalue() == b"".join(beginnings)
+    # A part behind the first has no header.
+    part = io.BytesIO()
+    without.make(io.BytesIO(b"".join(kept[1:])), part)
+    assert part.getvalue() == b"".join(beginnings[1:])

@@ -1,0 +1,32 @@
+import pytest
+
+from bert.files.inputs import Columns, read_inputs
+
+PAIR = Columns(fields=("a", "b"))
+ONE = Columns(fields=("a",))
+
+
+@pytest.mark.parametrize(
+    ("name", "lines", "columns", "found"),
+    [
+        ("x.jsonl", ['{"a": "x"}', "", "\u00a0 \r", '{"a": "y"}'], ONE, [1, 4]),
+        ("x.csv", ["a,b", "1,2", "", " , ", "3,4"], PAIR, [2, 5]),
+        ("x.tsv", ["a\tb", "1\t2", "", " \t ", "3\t4"], PAIR, [2, 5]),
+    ],
+)
+def test_blank_lines_are_skipped_with_a_warning(tmp_path, log, name, lines, columns, found):
+    path = tmp_path / name
+    path.write_text("".join(f"{line}\n" for line in lines), newline="")
+    inputs = [*read_inputs(str(path), None, columns).rows]
+    assert [each.line for each in inputs if each.row] == [each.line for each in inputs] == found
+    # Parts of a file are counted without them.
+    assert read_inputs(str(path), None, columns).rows.count() == 2
+    assert log.messages == [f"{path}: skipped 2 blank lines."]
+
+
+@pytest.mark.parametrize(("name", "header"), [("x.tsv", ["a"]), ("x.txt", [])])
+def test_where_there_is_one_column_a_blank_line_is_a_blank_text(tmp_path, log, name, header):
+    (tmp_path / name).write_text("".join(f"{line}\n" for line in [*header, "x", "", "y"]))
+    inputs = read_inputs(str(tmp_path / name), None, ONE).rows
+    assert [each.row for each in inputs] == [{"a": "x"}, {"a": ""}, {"a": "y"}]
+    assert not log.messages
