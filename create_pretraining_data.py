@@ -1,10 +1,11 @@
-r"""Makes pre-training records of masked-LM and next-sentence prediction (paper, sections 3.1, A.1).
+r"""Makes pre-training records for masked LM and next-sentence prediction (paper, 3.1 and A.1).
 
     python create_pretraining_data.py --input_file=text.txt --output_file=train.tfrecord \
       --vocab_file=vocab.txt
 
-The input has a sentence a line and a blank line between documents. With the same flags, the records
-and their order are those of the original release: all draws come from one generator, in its order.
+The input has one sentence per line and a blank line between documents. With the same flags, the
+records and their order are those of the original release: all random draws come from one generator,
+in its order.
 """
 
 import dataclasses
@@ -23,12 +24,12 @@ from bert.command_line.collector import at_rest
 from bert.command_line.console import Progress, run_script
 from bert.command_line.flags import REQUIRED, changed_flags, flag
 from bert.command_line.lines import show_lines
-from bert.command_line.settings import OutputSettings, VocabularySettings
+from bert.command_line.settings import LOWERS, PATTERNS, OutputSettings, VocabularySettings
+from bert.files import huggingface
 from bert.files.casing import warn_of_casing
 from bert.files.machine import size_text
 from bert.files.outputs import check_open_files, check_outputs, name_shards
-from bert.files.paths import open_file, read_file
-from bert.files.places import is_remote
+from bert.files.paths import read_file
 from bert.files.records import has_feature
 from bert.files.tables import describe_files, find_texts
 from bert.original import instances as original_instances
@@ -43,7 +44,7 @@ from bert.tasks.pretraining.instances import (
     write_instances,
 )
 from bert.tasks.pretraining.masking import RATIOS, create_masked_lm_predictions
-from bert.tasks.pretraining.pairs import Bounds, draw_pairs, truncate
+from bert.tasks.pretraining.pairs import Bounds, draw_pairs, finish_pair, truncate
 from bert.tasks.pretraining.spaced_words import PIECES, SPACES, SpacedTokenizer
 from bert.tasks.pretraining.statistics import (
     InstanceCounts,
@@ -68,83 +69,90 @@ class Settings(VocabularySettings, OutputSettings, BeamSettings):
 
     input_file: str = flag(
         REQUIRED,
-        "Text, plain or gzip, a sentence a line and a blank line between documents: a "
-        "comma-separated list of paths or patterns.",
+        "Text files, plain or gzip, with one sentence per line and a blank line between "
+        f"documents: {PATTERNS}.",
     )
     output_file: str = flag(
         REQUIRED,
-        "TFRecord files to write, comma-separated; records are dealt to them in turn.",
+        "TFRecord files to write, comma-separated; the records are dealt to them in turn.",
         group="output",
     )
-    vocab_file: str = flag(REQUIRED, "WordPiece vocabulary, one entry a line.", group="model")
+    vocab_file: str = flag(REQUIRED, "WordPiece vocabulary, one entry per line.", group="model")
     num_shards: int | None = flag(
         None,
-        "Files to write, whose names are --output_file with -00000-of-00008 and so on behind it.",
+        "Number of files to write, named --output_file with -00000-of-00008 and so on appended.",
         low=1,
         group="output",
     )
     do_lower_case: bool = flag(
         True,
-        "Lower-case the text and strip accents: true for uncased models, false for cased ones.",
+        LOWERS,
         alias="do_lower",
         group="model",
     )
     max_seq_length: int = flag(
         128,
-        "Tokens per sequence, [CLS] and [SEP] included; the same for the data and for training.",
+        "Tokens per sequence, including [CLS] and [SEP]. Use the same value for training.",
         low=1,
     )
     max_predictions_per_seq: int = flag(
         20,
-        "Masked tokens per sequence at most, about max_seq_length * masked_lm_prob; the same for "
-        "the data and for training, which alone masks with --mask_at_training.",
+        "Maximum masked tokens per sequence, about max_seq_length * masked_lm_prob. Use the same "
+        "value for training; with --mask_at_training, only training masks.",
         low=1,
     )
+    next_sentence: bool = flag(
+        True,
+        "Make pairs of segments: half of the time, the second follows the first; otherwise, it is "
+        "from elsewhere. --nonext_sentence makes sequences of one segment, each right after the "
+        "one before, with no token left out: for --objective=masked_lm, left_to_right and "
+        "bilstm_lm of run_pretraining.py.",
+    )
     do_whole_word_mask: bool = flag(
-        False, "Mask all pieces of a word or none, rather than single ones."
+        False, "Mask all pieces of a word or none, instead of single pieces."
     )
     words: str = flag(
         PIECES,
-        "What --do_whole_word_mask takes for a word. pieces: a token and those behind it that "
-        "begin with ##; spaces: all that stands between two spaces, as for text in Chinese whose "
-        "words are set apart. The tokens are the same.",
+        "What counts as a word for --do_whole_word_mask. pieces: a token and the following ones "
+        "that begin with ##; spaces: everything between two spaces, as for Chinese text that is "
+        "segmented into words. The tokens are the same.",
         choices=(PIECES, SPACES),
     )
-    random_seed: int = flag(12345, "Seed of all random draws.")
-    dupe_factor: int = flag(10, "Times that each document is used, with other pairs and masks.")
+    random_seed: int = flag(12345, "Seed for all random draws.")
+    dupe_factor: int = flag(10, "Number of times to use each document, with other pairs and masks.")
     masked_lm_prob: float = flag(
-        0.15, "Share of the tokens to mask, up to --max_predictions_per_seq."
+        0.15, "Fraction of the tokens to mask, up to --max_predictions_per_seq."
     )
     mask_ratios: str = flag(
         RATIOS,
-        "What becomes of masked tokens, three numbers: the percent that become [MASK], that stay "
-        "the same and that become a random word (paper, table 8: MASK, SAME, RND).",
+        "Percentages of the masked tokens that become [MASK], stay the same and become a random "
+        "word (paper, table 8: MASK, SAME, RND).",
     )
     mask_at_training: bool = flag(
         False,
-        "Leave the tokens as they are: run_pretraining.py masks others whenever it reads a record, "
-        "as the flags here say. --dupe_factor=1 is enough then.",
+        "Leave the tokens as they are: run_pretraining.py masks them anew whenever it reads a "
+        "record, as set by the flags here. --dupe_factor=1 is then enough.",
     )
     short_seq_prob: float = flag(
-        0.1, "Share of documents cut into sequences of a random, shorter length."
+        0.1, "Fraction of documents to cut into sequences of a random, shorter length."
     )
     streaming: bool = flag(
         False,
-        "Keep the text and the records on disk rather than in memory, for any amount of them. The "
-        "records are other draws of the same kind than without it: the same for any --num_workers "
-        "and --memory_gb, and joined for any --num_shards.",
+        "Keep the text and the records on disk instead of in memory, for any amount of them. The "
+        "records are other draws of the same kind than without this flag. They are the same for "
+        "any --num_workers and --memory_gb and, joined, for any --num_shards.",
         group="devices",
     )
     num_workers: int = flag(
         1,
-        "Processes; without --streaming, they share the tokenization alone. The records are the "
-        "same for any number.",
+        "Number of processes; without --streaming, they share only the tokenization. The records "
+        "are the same for any number.",
         low=1,
         group="devices",
     )
     memory_gb: float | None = flag(
         None,
-        "With --streaming, memory that all processes take together at most; by default 4, or what "
+        "With --streaming, maximum memory of all processes together, in GB. Default: 4, or what "
         "--num_workers need.",
         low=0.0,
         group="devices",
@@ -222,7 +230,7 @@ def _draw_instances(
 ) -> InstanceTable:
     """Does as `create_training_instances`; all is drawn from one generator, in its order."""
     corpus, counts = read_corpus(input_files, tokenizer, num_workers)
-    describe_corpus(counts)
+    describe_corpus(counts, draws)
     rng.shuffle(corpus.documents)
 
     num_uses = draws.dupe_factor * len(corpus.documents)
@@ -231,9 +239,8 @@ def _draw_instances(
     def draw() -> Iterator[Drawn]:
         for use in range(num_uses):
             index = use % len(corpus.documents)
-            for pair in draw_pairs(
-                corpus.documents, index, draws.budget, draws.short_seq_prob, rng
-            ):
+            for plan in draws.plans(corpus.documents[index], index, len(corpus.documents), rng):
+                pair = finish_pair(plan, corpus.documents[plan.b_document], draws.budget, rng)
                 yield draws.mask(pair, kinds_of(corpus.kinds, pair), len(tokenizer.vocab), rng)
             progress(use)
 
@@ -346,6 +353,7 @@ def run(settings: Settings) -> InstanceTable | InstanceCounts | None:
     if memory is not None:
         _tell_disk(settings, input_files, output_files)
         return _stream(settings, memory, *files)
+    _tell_memory(settings, input_files, tokenizer)
     return _hold(settings, *files)
 
 
@@ -414,12 +422,12 @@ def check(settings: Settings, checks: Checks) -> None:
     told = ", ".join(f"--{name}={getattr(settings, name)}" for name in _TOLD)
     checks("flags", _check_flags, settings, tells=lambda _: told)
     checks("runner", check_beam, settings, tells=lambda _: settings.runner or "none")
-    checks("memory", streaming.find_memory, settings, tells=_tell_memory)
     files = checks("text", find_texts, settings.input_file, tells=describe_files)
     output_files = checks("output files", _check_output, settings, files, tells=_tell_outputs)
     if settings.streaming:
         checks("disk", _tell_disk, settings, files, output_files)
-    checks("vocabulary", _check_tokenizer, settings, tells=lambda count: f"{count:,} entries")
+    tokenizer = checks("vocabulary", _check_tokenizer, settings, tells=_tell_vocabulary)
+    checks("memory", _tell_memory, settings, files, tokenizer)
 
 
 def _check_output(settings: Settings, input_files: Sequence[str]) -> list[str]:
@@ -447,14 +455,28 @@ def _tell_disk(settings: Settings, input_files: Sequence[str], output_files: Seq
     streaming.tell_disk(input_files, _draws(settings), output_files[0])
 
 
-def _tell_memory(memory: int | None) -> str:
-    return f"at most {size_text(memory)}" if memory else "what the work needs"
+def _tell_memory(
+    settings: Settings, input_files: Sequence[str], tokenizer: tokenization.FullTokenizer
+) -> None:
+    """Logs what the work takes of memory, or may take at most."""
+    if memory := streaming.find_memory(settings):
+        logging.info("Memory: at most %s.", size_text(memory))
+    elif settings.runner is not None:
+        logging.info("Memory: what the workers of %s need.", settings.runner)
+    else:
+        draws = _draws(settings)
+        table = InstanceTable(tokenizer, draws.max_seq_length, draws.most_masks)
+        streaming.tell_held(input_files, draws, table.bytes_per_instance)
 
 
-def _check_tokenizer(settings: Settings) -> int:
-    vocab = _open_tokenizer(settings).vocab
-    check_vocabulary(vocab)
-    return len(vocab)
+def _check_tokenizer(settings: Settings) -> tokenization.FullTokenizer:
+    tokenizer = _open_tokenizer(settings)
+    check_vocabulary(tokenizer.vocab)
+    return tokenizer
+
+
+def _tell_vocabulary(tokenizer: tokenization.FullTokenizer) -> str:
+    return f"{len(tokenizer.vocab):,} entries"
 
 
 # What is different from one copy of the same data to the next, and what none depends on.
@@ -470,6 +492,8 @@ def _describe(settings: Settings, tokenizer: tokenization.FullTokenizer) -> dict
     # The records are the same.
     flags["streaming"] |= settings.runner is not None
     vocabulary = read_file(settings.vocab_file)
+    if huggingface.is_tokenizer(settings.vocab_file):
+        vocabulary = huggingface.vocab_text(tokenizer.vocab)
     return making.describe(flags, vocabulary, max(tokenizer.vocab.values()) + 1)
 
 
@@ -480,18 +504,9 @@ def _draws(settings: Settings) -> Draws:
 
 def _open_tokenizer(settings: Settings) -> tokenization.FullTokenizer:
     kind = SpacedTokenizer if settings.words == SPACES else tokenization.FullTokenizer
-    tokenizer = _load_tokenizer(kind, settings.vocab_file, settings.do_lower_case)
+    tokenizer = kind(settings.vocab_file, settings.do_lower_case)
     warn_of_casing(tokenizer.vocab, settings.vocab_file, settings.do_lower_case)
     return tokenizer
-
-
-def _load_tokenizer(
-    kind: type[tokenization.FullTokenizer], vocab_file: str, do_lower_case: bool
-) -> tokenization.FullTokenizer:
-    if not is_remote(vocab_file):
-        return kind(vocab_file, do_lower_case)
-    with open_file(vocab_file) as lines:
-        return kind(lines, do_lower_case)
 
 
 def main(_: list[str]) -> None:

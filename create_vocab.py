@@ -2,8 +2,8 @@ r"""Learns a WordPiece vocabulary from text, for pre-training (paper, section 3)
 
     python create_vocab.py --input_file='text/*.txt' --output_file=vocab.txt --vocab_size=30000
 
-The same text and flags give the same file, whatever the number of processes. The `vocab_size` of
-bert_config.json must be the number of its lines, which the log says at the end.
+The same text and flags give the same file, whatever the number of processes. Set `vocab_size` in
+bert_config.json to the number of lines in the file, which the log shows at the end.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ from bert.command_line.checks import Checks, start
 from bert.command_line.console import run_script
 from bert.command_line.flags import REQUIRED, flag
 from bert.command_line.lines import show_lines
-from bert.command_line.settings import OutputSettings
+from bert.command_line.settings import PATTERNS, OutputSettings
 from bert.files.durable import replace_files
 from bert.files.outputs import check_outputs
 from bert.files.paths import file_size
@@ -40,38 +40,39 @@ MOST_UNKNOWN = 0.001
 class Settings(OutputSettings):
     """The flags of this script, by name."""
 
-    input_file: str = flag(
-        REQUIRED, "Text, plain or gzip: a comma-separated list of paths or patterns."
-    )
-    output_file: str = flag(REQUIRED, "The vocab.txt to write.", group="output")
-    vocab_size: int = flag(30_000, "Entries of the vocabulary, all told.")
+    input_file: str = flag(REQUIRED, f"Text files, plain or gzip: {PATTERNS}.")
+    output_file: str = flag(REQUIRED, "File to write, vocab.txt.", group="output")
+    vocab_size: int = flag(30_000, "Total number of entries in the vocabulary.")
     do_lower_case: bool = flag(
         True,
-        "Lower-case the text and strip accents; whatever uses the vocabulary must do the same.",
+        "Lowercase the text and strip accents; everything that uses the vocabulary must do the "
+        "same.",
         alias="do_lower",
     )
     num_unused: int = flag(
         UNUSED_IN_FRONT,
-        "Slots [unusedN], for words that extend_vocab.py may add later. From 99 on, the special "
-        "tokens have the ids of the released vocabularies.",
+        "Number of [unusedN] entries, for words that extend_vocab.py may add later. From 99 on, "
+        "the special tokens have the IDs of the released vocabularies.",
         low=0,
     )
     coverage: float = flag(
         0.9999,
-        "Share of the words, each counted as often as it occurs, all of whose characters the "
-        "alphabet must have. The others become [UNK].",
+        "Fraction of the words, counted by occurrence, that the characters of the alphabet must "
+        "cover. The others become [UNK].",
         low=0.0,
         high=1.0,
     )
     limit_alphabet: int | None = flag(
         None,
-        "Characters in the alphabet at most, the most frequent ones; absent, --coverage decides.",
+        "Maximum number of characters in the alphabet, the most frequent ones. Default: as "
+        "--coverage requires.",
         low=1,
     )
-    min_frequency: int = flag(2, "How often two pieces must meet to become one.", low=1)
+    min_frequency: int = flag(2, "How often two pieces must occur together to be merged.", low=1)
     num_processes: int | None = flag(
         None,
-        "Processes that count words; absent, as many as there are cores and work for them.",
+        "Number of processes that count words. Default: as many as there are cores and work for "
+        "them.",
         low=1,
     )
 

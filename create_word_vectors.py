@@ -1,4 +1,4 @@
-r"""Learns vectors of words from text, as it was done before BERT: skip-gram with negative sampling.
+r"""Learns word vectors from text, a baseline for BERT: skip-gram with negative sampling.
 
     python create_word_vectors.py --input_file='text/*.txt' --output_file=vectors.txt
     python run_ner.py --feature_based --word_vectors=vectors.txt --data_dir=conll2003 \
@@ -6,9 +6,9 @@ r"""Learns vectors of words from text, as it was done before BERT: skip-gram wit
     python neighbours.py --word_vectors=vectors.txt --word=bank,river
 
 Source: Mikolov et al., 2013, Distributed Representations of Words and Phrases and their
-Compositionality. The file is in word2vec's text form, which others read, too. The text is that of
-create_pretraining_data.py: a blank line ends a document, and other ends of lines mean nothing.
-Words are cut as predict.py cuts raw text for run_ner.py's models. gensim does the learning, an
+Compositionality. The output is in word2vec's text format, which other programs read, too. The input
+is that of create_pretraining_data.py: a blank line ends a document, and other line breaks have no
+meaning. Text is split into words as predict.py does it for run_ner.py's models. Needs gensim, an
 extra of the package: pip install gensim.
 """
 
@@ -19,7 +19,7 @@ from bert.command_line.checks import Checks, start
 from bert.command_line.console import run_script
 from bert.command_line.flags import REQUIRED, flag
 from bert.command_line.lines import show_lines
-from bert.command_line.settings import OutputSettings
+from bert.command_line.settings import PATTERNS, OutputSettings
 from bert.files.durable import replace_files
 from bert.files.outputs import check_outputs
 from bert.files.tables import describe_files, find_texts
@@ -30,30 +30,31 @@ from bert.files.word_vectors import WordVectors, write_word_vectors
 class Settings(OutputSettings):
     """The flags of this script, by name."""
 
-    input_file: str = flag(
-        REQUIRED, "Text, plain or gzip: a comma-separated list of paths or patterns."
-    )
-    output_file: str = flag(REQUIRED, "The file of vectors to write.", group="output")
-    vector_size: int = flag(100, "Values of each vector.", low=1)
+    input_file: str = flag(REQUIRED, f"Text files, plain or gzip: {PATTERNS}.")
+    output_file: str = flag(REQUIRED, "File to write the vectors to.", group="output")
+    vector_size: int = flag(100, "Number of values in each vector.", low=1)
     window: int = flag(
-        5, "Words on either side that a word predicts at most; how many is drawn.", low=1
+        5,
+        "Maximum number of words to predict on either side of a word; the actual number is drawn "
+        "at random.",
+        low=1,
     )
-    negative: int = flag(5, "Words drawn at random against each that it predicts.", low=1)
-    min_count: int = flag(5, "How often a word must occur to have a vector.", low=1)
-    epochs: int = flag(5, "How often the text is read.", low=1)
+    negative: int = flag(5, "Number of negative samples per predicted word.", low=1)
+    min_count: int = flag(5, "How often a word must occur to get a vector.", low=1)
+    epochs: int = flag(5, "Number of passes over the text.", low=1)
     do_lower_case: bool = flag(
         False,
-        "Lower-case the text. Capitals tell names, and whoever looks a word up here tries it as "
-        "it is written first, then in lower case.",
+        "Lowercase the text. Capitals help to recognize names, and words are looked up as written "
+        "first, then in lower case.",
         alias="do_lower",
     )
     seed: int = flag(
-        12345, "Seed of the initial vectors and of all that is drawn.", low=0, high=2**32 - 1
+        12345, "Seed for the initial vectors and all random draws.", low=0, high=2**32 - 1
     )
     num_workers: int = flag(
         1,
-        "Threads that learn. With one, the same text, flags and seed give the same file; several "
-        "are faster, but write over each other, so that no two runs are the same.",
+        "Number of training threads. With one, the same text, flags and seed give the same file; "
+        "several are faster, but overwrite each other's updates, so that no two runs are the same.",
         low=1,
     )
 

@@ -1,13 +1,13 @@
-r"""Adds words of a domain to a vocabulary and to the model that was pre-trained with it.
+r"""Adds the words of a domain to a vocabulary and to the model that was pre-trained with it.
 
     python extend_vocab.py --init_checkpoint=$BERT_BASE_DIR/bert_model.ckpt --new_words=words.txt \
       --output_dir=my_bert
 
-A word takes the place of an [unusedN] entry, or gets a new one at the end. Its embedding starts as
-the mean of those of the pieces into which it was split before, its bias in the masked-LM head as
-the mean of theirs: a guess of the right size, which training on text of the domain then improves.
-A longer word that begins with a new one may be split differently from now on; otherwise a text
-without new words has the same ids, and those the same weights, as before.
+Each word replaces an [unusedN] entry or is appended. Its embedding starts as the mean of those of
+the pieces that it was split into before, and so does its bias in the masked-LM head: a guess of the
+right size, which training on text of the domain then improves. A longer word that begins with a new
+one may now be split differently; otherwise, a text without new words keeps its IDs, and these keep
+their weights.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ from bert.command_line import flags as common_flags
 from bert.command_line.checks import FAILED, Checks, start
 from bert.command_line.console import run_script
 from bert.command_line.flags import REQUIRED, flag
-from bert.command_line.settings import ModelSettings, VocabularySettings
+from bert.command_line.settings import CHECKPOINT_FORMS, ModelSettings, VocabularySettings
 from bert.files.huggingface import vocab_text
 from bert.files.outputs import check_outputs, make_folder
 from bert.files.paths import is_file, read_lines
@@ -49,11 +49,10 @@ class Settings(ModelSettings, VocabularySettings):
 
     init_checkpoint: str = flag(
         REQUIRED,
-        "Checkpoint of the model to extend: its prefix (.../bert_model.ckpt), its .index file or "
-        "its folder.",
+        f"Checkpoint of the model to extend: {CHECKPOINT_FORMS}.",
         group="model",
     )
-    new_words: str = flag(REQUIRED, "File with a word a line, or words separated by commas.")
+    new_words: str = flag(REQUIRED, "File with one word per line, or words separated by commas.")
     output_dir: str = flag(
         REQUIRED,
         "Folder for the extended bert_model.ckpt, bert_config.json and vocab.txt.",
@@ -61,8 +60,8 @@ class Settings(ModelSettings, VocabularySettings):
     )
     use_unused: bool = flag(
         True,
-        "Fill [unusedN] entries first, which leaves the model's shape as it is, and add rows only "
-        "for what does not fit; false adds rows for all.",
+        "Fill [unusedN] entries first, which keeps the model's shape, and add rows only for words "
+        "that do not fit; false adds a row for every word.",
     )
 
 

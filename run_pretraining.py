@@ -1,10 +1,10 @@
-r"""Pre-trains BERT on masked-LM and next-sentence prediction, and evaluates it (paper, 3.1).
+r"""Pre-trains BERT on masked LM and next-sentence prediction, and evaluates it (paper, 3.1).
 
     python run_pretraining.py --input_file=train.tfrecord --output_dir=pretrained \
       --bert_config_file=bert_config.json --do_train --do_eval --eval_input_file=held_out.tfrecord
 
-Reads the records of create_pretraining_data.py. Run again, it goes on from the last checkpoint in
---output_dir. Old commands of the original's run_pretraining.py work unchanged.
+Reads the records of create_pretraining_data.py. Run again, it resumes from the last checkpoint in
+--output_dir. Old commands for the original's run_pretraining.py work unchanged.
 """
 
 from typing import TYPE_CHECKING

@@ -1,13 +1,14 @@
-r"""Splits plain text into sentences, as create_pretraining_data.py reads them (paper, section 3.1).
+r"""Splits plain text into sentences for create_pretraining_data.py (paper, section 3.1).
 
     python split_sentences.py --input_file='books/*.txt' --output_file=sentences.txt
 
-The output has a blank line between documents. A document is a chapter, where the text sets chapters
-apart by several blank lines, else a file. Rules rather than a model find the sentences: good enough
-to decide what follows what, and the same on every machine.
+Writes one sentence per line, with a blank line between documents. A document is a chapter if
+several blank lines separate the chapters, else a file. Rules, not a model, find the sentences: this
+is good enough to decide what follows what, and gives the same result on every machine.
 """
 
 import dataclasses
+import html
 import re
 from collections.abc import Iterable, Iterator
 
@@ -18,7 +19,7 @@ from bert.command_line import flags as common_flags
 from bert.command_line.checks import Checks, start
 from bert.command_line.console import run_script
 from bert.command_line.flags import REQUIRED, flag
-from bert.command_line.settings import OutputSettings
+from bert.command_line.settings import PATTERNS, OutputSettings
 from bert.files.durable import replace_files
 from bert.files.outputs import check_outputs
 from bert.files.paths import read_lines
@@ -51,6 +52,9 @@ _SEVERAL = re.compile(r"[.!?…]{2}|\. \.")
 # All up to what may be a word, or an abbreviation with its periods; and a letter.
 _BEFORE_WORD = re.compile(r"(?s:.*)[^\w.]")
 _LETTER = re.compile(r"[^\W\d_]")
+
+# A format, and how its documents begin.
+WIKIEXTRACTOR, _ARTICLE = "wikiextractor", "<doc "
 
 
 def split_sentences(text: str) -> list[str]:
@@ -119,6 +123,33 @@ def wrapped_paragraphs(lines: Iterable[str], document_gap: int) -> Iterator[list
     yield [*paragraphs, " ".join(wrapped)]
 
 
+def articles(lines: Iterable[str], path: str = "") -> Iterator[list[str]]:
+    """Yields the paragraphs of each article, without its title, as WikiExtractor writes them.
+
+    Args:
+      lines: An article begins with `<doc …>` and its title, and ends with `</doc>`.
+      path: Of the file, for messages.
+
+    Raises:
+      ValueError: where there is text outside of an article.
+    """
+    article: list[str] | None = None
+    for number, line in enumerate(lines, start=1):
+        text = line.strip()
+        if text.startswith(_ARTICLE) or text == "</doc>":
+            yield (article or [])[1:]
+            article = None if text == "</doc>" else []
+        elif text and article is None:
+            raise ValueError(
+                f"{path}:{number}: must be within `<doc …>` and `</doc>`, as WikiExtractor writes "
+                f"its articles. Received {text!r:.80}. Give another `--input_format`."
+            )
+        elif text and article is not None:
+            # By default, it writes what stands safely in HTML.
+            article.append(html.unescape(text))
+    yield (article or [])[1:]
+
+
 def join_short(documents: Iterable[list[str]], min_sentences: int) -> Iterator[list[str]]:
     """Yields documents with at least so many sentences, joining shorter ones to the next.
 
@@ -138,20 +169,22 @@ def join_short(documents: Iterable[list[str]], min_sentences: int) -> Iterator[l
 class Settings(OutputSettings):
     """The flags of this script, by name."""
 
-    input_file: str = flag(
-        REQUIRED, "Text, plain or gzip: a comma-separated list of paths or patterns."
-    )
-    output_file: str = flag(REQUIRED, "Where to write the sentences.", group="output")
+    input_file: str = flag(REQUIRED, f"Text files, plain or gzip: {PATTERNS}.")
+    output_file: str = flag(REQUIRED, "File to write the sentences to.", group="output")
     input_format: str = flag(
         "wrapped",
-        "wrapped: lines are broken anywhere, a blank line ends a paragraph, and --document_gap of "
-        "them a document. paragraphs: a paragraph a line, a blank line between documents.",
-        choices=("wrapped", "paragraphs"),
+        "wrapped: lines may break anywhere; a blank line ends a paragraph, and --document_gap of "
+        "them end a document. paragraphs: one paragraph per line, with a blank line between "
+        "documents. wikiextractor: articles of Wikipedia as WikiExtractor writes them, each "
+        "between <doc …> and </doc> with its title first, which is left out, and one paragraph "
+        "per line; each is a document.",
+        choices=("wrapped", "paragraphs", WIKIEXTRACTOR),
     )
-    document_gap: int = flag(3, "Blank lines that end a document of wrapped text.", low=1)
+    document_gap: int = flag(3, "Number of blank lines that end a document in wrapped text.", low=1)
     min_sentences: int = flag(
         8,
-        "Documents with fewer sentences, such as a title page, are joined to the next in the file.",
+        "Join documents with fewer sentences, such as a title page, to the next one in the file; "
+        "not with --input_format=wikiextractor, whose documents are told apart.",
         low=1,
     )
 
@@ -174,14 +207,19 @@ def run(
     input_files = find_texts(input_file)
     check_outputs([output_file], input_files, "output_file", lambda _: overwrite)
     num_documents = num_sentences = 0
+    least = 1 if input_format == WIKIEXTRACTOR else min_sentences
+    warned_of: list[str] = []
     with replace_files([output_file]) as [output]:
         for path in input_files:
+            lines: Iterable[str]
             lines = (tokenization.convert_to_unicode(line) for line, _ in read_lines(path))
+            if input_format != WIKIEXTRACTOR:
+                lines = _watch_for_articles(lines, path, warned_of)
             documents = (
                 [sentence for paragraph in paragraphs for sentence in split_sentences(paragraph)]
-                for paragraphs in _paragraphs(lines, input_format, document_gap)
+                for paragraphs in _paragraphs(lines, path, input_format, document_gap)
             )
-            for sentences in join_short(documents, min_sentences):
+            for sentences in join_short(documents, least):
                 output.write("".join(f"{sentence}\n" for sentence in [*sentences, ""]).encode())
                 num_documents += 1
                 num_sentences += len(sentences)
@@ -201,7 +239,28 @@ def check(settings: Settings, checks: Checks) -> None:
     checks("output file", check_outputs, *arguments, tells=lambda _: repr(output))
 
 
-def _paragraphs(lines: Iterable[str], input_format: str, document_gap: int) -> Iterator[list[str]]:
+def _watch_for_articles(lines: Iterable[str], path: str, warned_of: list[str]) -> Iterator[str]:
+    """Yields the lines, and warns once where an article begins, whose marks would become text."""
+    for number, line in enumerate(lines, start=1):
+        if not warned_of and line.startswith(_ARTICLE):
+            warned_of.append(path)
+            logging.warning(
+                "%s:%d begins with %r, as articles do that WikiExtractor writes. This line, the "
+                "title and </doc> become sentences. Give --input_format=%s.",
+                path,
+                number,
+                _ARTICLE,
+                WIKIEXTRACTOR,
+            )
+        yield line
+
+
+def _paragraphs(
+    lines: Iterable[str], path: str, input_format: str, document_gap: int
+) -> Iterator[list[str]]:
+    if input_format == WIKIEXTRACTOR:
+        yield from articles(lines, path)
+        return
     if input_format == "wrapped":
         yield from wrapped_paragraphs(lines, document_gap)
         return

@@ -3,6 +3,7 @@ import gzip
 import json
 import os
 import random
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 
 import create_pretraining_data as data
 import tokenization
+from bert.command_line.checks import GOOD, WARNED, Checks
 from bert.files.paths import index_path
 from bert.files.records import decode_index
 from bert.tasks.pretraining import corpus as corpora
@@ -606,6 +608,11 @@ def warnings_of(log):
     ("text", "changes", "warning"),
     [
         (CORPUS.replace("\n", "\n\n"), {}, "documents are a single sentence"),
+        (
+            CORPUS.replace("\n", "\n\n"),
+            {},
+            "--nonext_sentence, and train with --objective=masked_lm",
+        ),
         (CORPUS.replace("\n", "\n\n"), {}, "of the next segments are random"),
         (CORPUS.replace("\n\n", "\n"), {}, "There is one document only"),
         (CORPUS + "\n\U0001f600 \U0001f601 \U0001f602\n", {}, "of the tokens are [UNK]"),
@@ -622,6 +629,38 @@ def test_what_looks_wrong_is_said(settings, tmp_path, log, text, changes, warnin
 def test_text_as_it_should_be_gets_no_warning(settings, log):
     data.run(settings(dupe_factor=30))
     assert warnings_of(log) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "mark", "told"),
+    [
+        ({"dupe_factor": 1}, GOOD, r"about 50 MB to hold all text and records, of .* free"),
+        ({"dupe_factor": 10**12}, WARNED, r"the run may be killed\. Give --streaming, which"),
+        ({"dupe_factor": 10**12, "streaming": True}, GOOD, "at most 4 GB"),
+    ],
+)
+def test_the_memory_that_holds_all_records_is_told(settings, changes, mark, told):
+    checks = Checks()
+    data.check(settings(**changes), checks)
+    [line] = [line for line in checks.lines if line.name == "memory"]
+    assert line.mark == mark
+    assert re.search(told, line.text), line.text
+
+
+@pytest.mark.parametrize(
+    ("last_word", "words", "is_told"),
+    [("x", "pieces", True), ("x", "spaces", False), ("xx", "pieces", False)],
+)
+def test_whole_words_of_one_token_each_are_told(settings, tmp_path, log, last_word, words, is_told):
+    """As those of Chinese, which is cut into characters."""
+    (tmp_path / "text.txt").write_text("x x x.\nx x x.\n\n" * 9 + f"{last_word}.\nx.\n")
+    vocabulary = ["[UNK]", "[CLS]", "[SEP]", "[MASK]", "x", "##x", "."]
+    (tmp_path / "pieces.txt").write_text("\n".join(vocabulary))
+    data.run(
+        settings(vocab_file=str(tmp_path / "pieces.txt"), do_whole_word_mask=True, words=words)
+    )
+    told = [each for each in warnings_of(log) if "--do_whole_word_mask does almost" in each]
+    assert ["--words=spaces" in each for each in told] == [True] * is_told
 
 
 def test_files_that_run_into_each_other_and_damaged_lines_are_counted(settings, tmp_path, log):

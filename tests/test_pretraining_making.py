@@ -95,6 +95,15 @@ def test_the_vocabulary_is_kept_byte_for_byte(make, tmp_path):
     assert list(made.vocab) == WORDS
 
 
+def test_the_vocabulary_of_a_tokenizer_json_is_kept_as_that_of_its_tokens(make, tmp_path):
+    model = {"type": "WordPiece", "vocab": {word: number for number, word in enumerate(WORDS)}}
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps({"added_tokens": [], "model": model}, indent=2))
+    made = making.read([make("json", vocab_file=str(path))])
+    assert made.vocabulary == (tmp_path / "vocab.txt").read_bytes()
+    assert Path(tmp_path / "json.tfrecord").read_bytes() == Path(make("txt")).read_bytes()
+
+
 def test_a_given_length_must_be_that_of_the_records(make, train, tmp_path):
     path = make()
     for flag, value, other in (("max_seq_length", 12, 11), ("max_predictions_per_seq", 3, 4)):

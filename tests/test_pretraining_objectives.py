@@ -1,22 +1,18 @@
 """The objectives of pre-training: what is predicted, from what, and what becomes of the model."""
 
 import json
+import re
+import shlex
 import shutil
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import (
-    batches_in,
-    change,
-    model_inputs,
-    read_report,
-    spread,
-    to_numpy,
-)
+from conftest import batches_in, change, exhaustive, model_inputs, read_report, spread, to_numpy
 
 import bert
+import extract_features
 import modeling
 import run_pretraining
 from bert.files import huggingface as huggingface_files
@@ -78,8 +74,9 @@ def test_a_decoder_answers_at_some_positions_as_at_all(decoder):
     np.testing.assert_allclose(whole["pooled_output"], pooled, rtol=0, atol=1e-6)
 
 
-def test_a_decoder_computed_again_in_the_backward_pass_is_the_same(still_config):
-    config = change(still_config, is_decoder=True, hidden_dropout_prob=0.2)
+@pytest.mark.parametrize("kind", [{"is_decoder": True}, {"encoder_type": "bilstm"}], ids=str)
+def test_layers_computed_again_in_the_backward_pass_are_the_same(still_config, kind):
+    config = change(still_config, **kind, hidden_dropout_prob=0.2)
     gradients = []
     for again in (False, True):
         model = modeling.BertModel(config)
@@ -199,12 +196,26 @@ def settings_of(pretraining_run, name, folder, **changes):
     return pretraining_run(objective=name, output_dir=str(folder), **every, **changes)
 
 
+def check_that_only_what_was_learned_is_evaluated(pretraining_run, folder, results):
+    """Takes a run of masked_lm in `whole`."""
+    whole = str(folder / "whole")
+    for place, init in ((whole, None), (str(folder / "other"), whole)):
+        given = {"do_train": False, "init_checkpoint": init}
+        wrong = settings_of(pretraining_run, "masked_lm_nsp", place, **given)
+        with pytest.raises(
+            ValueError, match=r"must be masked_lm to evaluate .*whole'.* Received 'masked_lm_nsp'"
+        ):
+            run_pretraining.run(wrong)
+    right = settings_of(pretraining_run, "masked_lm", place, **given)
+    assert run_pretraining.run(right) == results
+
+
 def write_vocabulary(folder):
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *map(str, range(24))]
     (folder / "vocab.txt").write_text("\n".join(words) + "\n")
 
 
-@pytest.mark.parametrize("name", ["masked_lm", "left_to_right", "bilstm_lm"])
+@pytest.mark.parametrize("name", ["masked_lm", *exhaustive("left_to_right", "bilstm_lm")])
 def test_a_training_is_kept_resumed_and_told(pretraining_run, tmp_path, log, name):
     tokens = "masked_lm" if name == "masked_lm" else "language_model"
     whole = settings_of(pretraining_run, name, tmp_path / "whole")
@@ -231,6 +242,7 @@ def test_a_training_is_kept_resumed_and_told(pretraining_run, tmp_path, log, nam
     assert any("Resuming from step 2" in message for message in log.messages)
 
     if name == "masked_lm":
+        check_that_only_what_was_learned_is_evaluated(pretraining_run, tmp_path, results)
         write_vocabulary(tmp_path / "whole")
         with pytest.raises(ValueError, match="has none that has learned anything"):
             bert.load(str(tmp_path / "whole")).next_sentence([("3", "4")])
@@ -243,14 +255,29 @@ def test_a_training_is_kept_resumed_and_told(pretraining_run, tmp_path, log, nam
         run_pretraining.run(wrong)
 
 
-def test_a_decoder_encodes_and_is_not_asked_what_a_mask_hides(pretraining_run, tmp_path):
-    folder = tmp_path / "decoder"
+def test_a_decoder_encodes_and_is_not_asked_what_a_mask_hides(
+    pretraining_run, tmp_path, monkeypatch, capsys
+):
+    # As its card has it.
+    folder = tmp_path / "my_model"
     run_pretraining.run(settings_of(pretraining_run, "left_to_right", folder))
     write_vocabulary(folder)
     model = bert.load(str(folder))
     one, other = model.encode(["3 4", "5"], pooling="cls")
     np.testing.assert_allclose(one, other, rtol=0, atol=1e-6)
-    one, other = model.encode(["3 4", "5"], pooling="mean")
+    one, other = one_and_other = model.encode(["3 4", "5"], pooling="mean")
     assert np.abs(one - other).max() > 1e-4
     with pytest.raises(ValueError, match=r"reads what is before it alone: `is_decoder`"):
         model.fill_mask(["3 [MASK]"])
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "texts.txt").write_text("3 4\n5\n")
+    shell, python = re.findall(r"```(?:sh|python)\n([^`]*)```", (folder / "README.md").read_text())[
+        1:
+    ]
+    exec(python.replace('"A text."', '"3 4", "5"'))
+    assert capsys.readouterr().out == f"{one_and_other}\n"
+    _, script, *flags = shlex.split(shell)
+    assert script == "extract_features.py"
+    values = dict(each.removeprefix("--").split("=", 1) for each in flags)
+    extract_features.run(extract_features.Settings(**values, max_seq_length=16))
+    np.testing.assert_array_equal(np.load("vectors.npy"), one_and_other)

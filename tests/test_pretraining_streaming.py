@@ -75,7 +75,11 @@ def test_records_are_the_same_for_three_processes(make, whole):
     [
         # Each file of instances holds but a few of them.
         (streaming, "_BYTES_PER_PROCESS", 1000),
-        (streaming, "_SENTENCES", 5),
+        # Some documents at once, a use of one alone, and a use piece by piece.
+        (streaming, "_INSTANCES", 500),
+        (streaming, "_INSTANCES", 30),
+        (streaming, "_INSTANCES", 3),
+        (streaming, "_DOCUMENTS", 7),
         (streaming, "_TOKENS", 100),
         (corpus, "_BATCH", 50),
     ],

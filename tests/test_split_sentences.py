@@ -117,6 +117,58 @@ def test_a_blank_line_ends_a_document_of_paragraphs(tmp_path):
     assert (tmp_path / "out.txt").read_text(encoding="utf-8") == expected
 
 
+# As WikiExtractor writes them; the second has a title alone.
+ARTICLES = """<doc id="12" url="https://en.wikipedia.org/wiki?curid=12" title="Rust &amp; Co">
+Rust &amp; Co
+
+It is old. It is &lt; 9.
+Nobody knows why.
+
+</doc>
+<doc id="13" url="https://en.wikipedia.org/wiki?curid=13" title="Nothing">
+Nothing
+</doc>
+<doc id="14" url="https://en.wikipedia.org/wiki?curid=14" title="Tea">
+Tea
+Tea is warm.
+</doc>
+"""
+
+
+def test_articles_are_documents_without_their_titles(tmp_path, log):
+    (tmp_path / "wiki_00").write_text(ARTICLES)
+    output = tmp_path / "out.txt"
+    flags = {"input_file": str(tmp_path / "wiki_00"), "output_file": str(output)}
+    assert split_sentences.run(**flags, input_format="wikiextractor") == (2, 4)
+    expected = "It is old.\nIt is < 9.\nNobody knows why.\n\nTea is warm.\n\n"
+    assert output.read_text() == expected
+    assert not any("WikiExtractor" in message for message in log.messages)
+
+
+@pytest.mark.parametrize("input_format", ["wrapped", "paragraphs"])
+def test_articles_that_are_read_as_other_text_are_told_once(tmp_path, log, input_format):
+    (tmp_path / "wiki_00").write_text("\n" + ARTICLES)
+    split_sentences.run(
+        input_file=str(tmp_path / "wiki_00"),
+        output_file=str(tmp_path / "out.txt"),
+        input_format=input_format,
+    )
+    [message] = [message for message in log.messages if "WikiExtractor" in message]
+    assert message.startswith(f"{tmp_path}/wiki_00:2 begins with '<doc '")
+    assert message.endswith("Give --input_format=wikiextractor.")
+
+
+def test_text_outside_of_articles_is_refused(tmp_path):
+    (tmp_path / "wiki_00").write_text(ARTICLES + "More.\n")
+    with pytest.raises(ValueError, match=r"wiki_00:15: must be within `<doc …>`.*'More\.'"):
+        split_sentences.run(
+            input_file=str(tmp_path / "wiki_00"),
+            output_file=str(tmp_path / "out.txt"),
+            input_format="wikiextractor",
+        )
+    assert not (tmp_path / "out.txt").exists()
+
+
 @pytest.mark.parametrize(
     ("input_file", "output_file", "message"),
     [

@@ -42,9 +42,10 @@ class Corpus:
 
 
 def kinds_of(kinds: bytes, pair: Pair) -> bytes:
-    """Returns the kinds of `[CLS] a [SEP] b [SEP]` from those of all tokens."""
+    """Returns the kinds of `[CLS] a [SEP] b [SEP]`, without `b` of `[CLS] a [SEP]`."""
     a, b = kinds[pair.a_start : pair.a_stop], kinds[pair.b_start : pair.b_stop]
-    return b"".join((_SPECIAL, a, _SPECIAL, b, _SPECIAL))
+    first = _SPECIAL + a + _SPECIAL
+    return first + b + _SPECIAL if b else first
 
 
 @dataclasses.dataclass
@@ -59,6 +60,7 @@ class CorpusCounts:
       num_single: Documents of a single sentence.
       num_damaged: Lines that are not UTF-8.
       num_joined: Files that begin within a document.
+      num_following: Tokens that go on with a word.
     """
 
     num_documents: int = 0
@@ -68,6 +70,7 @@ class CorpusCounts:
     num_single: int = 0
     num_damaged: int = 0
     num_joined: int = 0
+    num_following: int = 0
 
 
 class TokenizedLines(NamedTuple):
@@ -198,6 +201,7 @@ class Documents:
     def __init__(self, tokenizer: tokenization.FullTokenizer, *, end_with_files: bool) -> None:
         inv_vocab = tokenizer.inv_vocab
         self._unknown = [number for number, token in inv_vocab.items() if token == "[UNK]"]
+        self._kinds = find_kinds(tokenizer)
         self._ending = [_BLANK, _FILE] if end_with_files else [_BLANK]
         self.counts = CorpusCounts()
         # Ends of documents so far, how many there were before the last sentence, and the last
@@ -221,6 +225,7 @@ class Documents:
         counts.num_single += int((np.diff(firsts, prepend=self._first) == 1).sum())
         counts.num_damaged += lines.num_damaged
         counts.num_unknown += int(np.isin(lines.ids, self._unknown).sum())
+        counts.num_following += int((self._kinds[lines.ids] == masking.FOLLOWING).sum())
         counts.num_documents += len(firsts)
         counts.num_sentences += len(ends)
         counts.num_tokens += len(lines.ids)

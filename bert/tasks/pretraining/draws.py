@@ -16,7 +16,14 @@ import tokenization
 from bert.tasks.pretraining.corpus import kinds_of
 from bert.tasks.pretraining.instances import Drawn, InstanceTable
 from bert.tasks.pretraining.masking import Masking, generator, parse_ratios
-from bert.tasks.pretraining.pairs import Pair, Plan, draw_plans, finish_pair
+from bert.tasks.pretraining.pairs import (
+    SHORTEST_TARGET,
+    Pair,
+    Plan,
+    cut_document,
+    draw_plans,
+    finish_pair,
+)
 from bert.tasks.pretraining.spaced_words import PIECES, find_kinds
 
 _KEY_BITS = 64
@@ -86,6 +93,7 @@ class Draws(Masking):
     dupe_factor: int
     max_seq_length: int
     short_seq_prob: float
+    next_sentence: bool = True
     mask_at_training: bool = False
     words: str = PIECES
 
@@ -96,8 +104,45 @@ class Draws(Masking):
 
     @property
     def budget(self) -> int:
-        """Tokens that both segments may have together."""
-        return self.max_seq_length - 3
+        """Tokens that both segments, or the only one, may have together."""
+        return self.max_seq_length - self.num_special
+
+    @property
+    def num_special(self) -> int:
+        """[CLS] and each [SEP] of a sequence."""
+        return 3 if self.next_sentence else 2
+
+    def most_instances(self, num_documents: Any, num_sentences: Any, num_tokens: Any) -> Any:
+        """Returns how many instances some documents have at most, each used once.
+
+        Args:
+          num_documents: Their number, or an array of such, as all that follow.
+          num_sentences: Of all of them.
+          num_tokens: Of all of them.
+        """
+        if self.next_sentence:
+            # Each uses up a sentence at least.
+            return num_sentences
+        shortest = SHORTEST_TARGET if self.short_seq_prob else self.budget
+        # Of each, the first may have a single token, and the last need not be full.
+        return num_documents + (num_tokens + num_documents * (shortest - 2)) // shortest
+
+    def plans(
+        self, bounds: Sequence[int], document: int, num_documents: int, rng: random.Random
+    ) -> Iterator[Plan]:
+        """Yields what a document alone tells of the instances of one use of it.
+
+        Args:
+          bounds: Where its sentences begin, and where the last ends.
+          document: Its number among all.
+          num_documents: All documents, of which others are drawn.
+          rng: As everywhere.
+        """
+        if self.next_sentence:
+            return draw_plans(
+                bounds, document, num_documents, self.budget, self.short_seq_prob, rng
+            )
+        return cut_document(bounds, document, self.budget, self.short_seq_prob, rng)
 
     def seeds(
         self, bounds: Sequence[int], document: int, num_documents: int, uses: Sequence[int]
@@ -105,16 +150,14 @@ class Draws(Masking):
         """Yields the instances of some uses of a document.
 
         Args:
-          bounds: Where its sentences begin, and where the last ends.
-          document: Its number among all.
-          num_documents: All documents, of which others are drawn.
+          bounds: As for `plans`.
+          document: As there.
+          num_documents: As there.
           uses: Their numbers.
         """
         for use in uses:
             rng = generator(self.random_seed, document, use)
-            for plan in draw_plans(
-                bounds, document, num_documents, self.budget, self.short_seq_prob, rng
-            ):
+            for plan in self.plans(bounds, document, num_documents, rng):
                 yield Seed(rng.getrandbits(_KEY_BITS), plan)
 
     def pair(self, seed: Seed, other: Sequence[int]) -> tuple[Pair, random.Random]:

@@ -70,6 +70,7 @@ def find_making(settings: Settings) -> Making:
     if settings.eval_input_file:
         files += match_files(settings.eval_input_file, "eval_input_file")
     made = making.read(files)
+    made.check_goal(OBJECTIVES[settings.objective])
     complete(settings, made)
     return made
 

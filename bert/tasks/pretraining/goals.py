@@ -3,6 +3,8 @@
 import dataclasses
 from collections.abc import Mapping
 
+from bert.weights import provenance
+
 
 @dataclasses.dataclass(frozen=True)
 class Goal:
@@ -56,3 +58,8 @@ GOALS: Mapping[str, Goal] = {
         Goal("bilstm_lm", encoder_type="bilstm"),
     )
 }
+
+
+def find_learned(folder: str) -> str:
+    """Returns the name of what the model in a folder has learned; BERT's where nothing tells."""
+    return provenance.read(folder).get("made_of", {}).get("--objective", BERT.name)

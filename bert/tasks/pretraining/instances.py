@@ -9,7 +9,6 @@ import operator
 import random
 import struct
 from collections.abc import Mapping, Sequence
-from itertools import chain
 from typing import Any, NamedTuple, overload
 
 import numpy as np
@@ -19,7 +18,7 @@ import tokenization
 from bert.command_line.console import Progress
 from bert.files.records import encode_examples, write_records
 from bert.tasks.pretraining.corpus import ids_dtype
-from bert.tasks.pretraining.masking import GOES_ON, ITSELF, words_of
+from bert.tasks.pretraining.masking import GOES_ON, put_masks, words_of
 from bert.tasks.pretraining.pairs import Pair
 from bert.tasks.pretraining.spaced_words import find_kinds, offset_of
 
@@ -34,7 +33,7 @@ class TrainingInstance:
     """A pair of segments with some tokens masked.
 
     Attributes:
-      tokens: `[CLS] a [SEP] b [SEP]`, masked.
+      tokens: `[CLS] a [SEP] b [SEP]`, or without `b`, masked.
       segment_ids: 0 up to the first [SEP], then 1.
       masked_lm_positions: In ascending order.
       masked_lm_labels: The tokens that stood there.
@@ -98,6 +97,11 @@ class InstanceTable(Sequence[TrainingInstance]):
         self._numbers = bytearray()
         self._order = array.array("Q")
 
+    @property
+    def bytes_per_instance(self) -> int:
+        """What an instance takes of memory, with its place in the order."""
+        return self._row.size + self._order.itemsize
+
     def append(self, instance: TrainingInstance) -> None:
         """Adds an instance at the end."""
         vocab = self._tokenizer.vocab
@@ -122,20 +126,14 @@ class InstanceTable(Sequence[TrainingInstance]):
 
     def extend(self, ids: np.ndarray, drawn: Sequence[Drawn]) -> None:
         """Adds instances at the end, as they are drawn from a corpus whose ids are given."""
-        pairs, positions, words = zip(*drawn, strict=True)
+        pairs = [each.pair for each in drawn]
         a_start, a_stop, b_start, b_stop, is_random, num_truncated, _ = np.array(pairs).T
         first_length = a_stop - a_start + 2
-        length = first_length + b_stop - b_start + 1
-        num_masked = np.fromiter(map(len, positions), np.int64, len(drawn))
+        length = first_length + np.where(b_stop > b_start, b_stop - b_start + 1, 0)
         tokens = self._join(ids, pairs)  # [T], without padding
-        # Where in `tokens` the masks are, which were drawn in any order.
-        columns = np.fromiter(chain.from_iterable(positions), np.int64)
-        masked = np.repeat(np.cumsum(length) - length, num_masked) + columns
-        order = np.argsort(masked)
-        columns, masked = columns[order], masked[order]
-        labels = tokens[masked]
-        drawn_words = np.fromiter(chain.from_iterable(words), np.int64)[order]
-        tokens[masked] = np.where(drawn_words == ITSELF, labels, self._words[drawn_words])
+        masks = [(each.positions, each.words) for each in drawn]
+        firsts = np.cumsum(length) - length
+        num_masked, columns, labels = put_masks(tokens, firsts, masks, self._words)
         rows = np.zeros((len(drawn), self._width), self._dtype)
         num_truncated = np.minimum(num_truncated, self._largest)
         counts = (length, first_length, num_masked, is_random, num_truncated)
@@ -148,11 +146,13 @@ class InstanceTable(Sequence[TrainingInstance]):
         self._order.extend(range(len(self._order), len(self._order) + len(drawn)))
 
     def _join(self, ids: np.ndarray, pairs: Sequence[Pair]) -> np.ndarray:
-        """Returns `[CLS] a [SEP] b [SEP]` of every pair, one after the other."""
+        """Returns `[CLS] a [SEP] b [SEP]`, or `[CLS] a [SEP]`, of every pair, in turn."""
         first, last = (np.array([self._tokenizer.vocab[t]], ids.dtype) for t in ("[CLS]", "[SEP]"))
         parts: list[np.ndarray] = []
         for a_start, a_stop, b_start, b_stop, *_ in pairs:
-            parts += (first, ids[a_start:a_stop], last, ids[b_start:b_stop], last)
+            parts += (first, ids[a_start:a_stop], last)
+            if b_stop > b_start:
+                parts += (ids[b_start:b_stop], last)
         return np.concatenate(parts)
 
     def shuffle(self, rng: random.Random) -> None:
@@ -259,9 +259,15 @@ def show(index: int, instance: TrainingInstance) -> None:
         tokens[position] += f"={label}"
     logging.log(
         logging.INFO if index < _NUM_SHOWN else logging.DEBUG,
-        "Example %d%s, the second part %s: %s",
+        "Example %d%s%s: %s",
         index + 1,
         ", its hidden tokens behind =" if instance.masked_lm_positions else "",
-        "random" if instance.is_random_next else "the next",
+        _describe_second(instance),
         " ".join(tokens),
     )
+
+
+def _describe_second(instance: TrainingInstance) -> str:
+    if not any(instance.segment_ids):
+        return ""
+    return f", the second part {'random' if instance.is_random_next else 'the next'}"

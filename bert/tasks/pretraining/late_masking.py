@@ -7,16 +7,15 @@ resumed.
 
 import dataclasses
 from collections.abc import Mapping
-from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from bert.tasks.pretraining.masking import (
-    ITSELF,
     Masking,
     generator,
     kinds_of_ids,
+    put_masks,
     words_of,
 )
 from bert.tasks.pretraining.spaced_words import PIECES, SPACES, place_in_words
@@ -102,17 +101,9 @@ class Masker:
             )
             for row, length, visit in zip(kinds, lengths.tolist(), visits.tolist(), strict=True)
         ]
-        counts = np.array([len(positions) for positions, _ in drawn], np.int64)
-        rows = np.repeat(np.arange(len(drawn)), counts)
-        places, words = (
-            np.fromiter(chain.from_iterable(each[index] for each in drawn), np.int64)
-            for index in range(2)
-        )
-        order = np.lexsort((places, rows))
-        places, words = places[order], words[order]
-        labels = ids[rows, places]
         masked = ids.copy()
-        masked[rows, places] = np.where(words == ITSELF, labels, self._words[words])
+        firsts = np.arange(len(ids)) * ids.shape[1]
+        counts, places, labels = put_masks(masked.reshape(-1), firsts, drawn, self._words)
         is_label = np.arange(self.masking.max_predictions_per_seq) < counts[:, None]  # [B, P]
         positions, hidden = np.zeros((2, *is_label.shape), np.int32)
         positions[is_label], hidden[is_label] = places, labels

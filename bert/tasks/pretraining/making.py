@@ -13,6 +13,7 @@ import tokenization
 from bert.files.paths import index_path
 from bert.files.processes import in_threads
 from bert.files.records import find_making
+from bert.tasks.pretraining.goals import Goal
 from bert.tasks.pretraining.late_masking import LateMasking, Masker
 from bert.text.vocabulary import check_size
 
@@ -25,6 +26,7 @@ NOUN = "The vocabulary of the records"
 _VOCABULARY = "vocabulary"
 _CASING = "do_lower_case"
 _LATE = "mask_at_training"
+_NEXT_SENTENCE = "next_sentence"
 # What all files that are read together must have been made with.
 _SHARED = (_VOCABULARY, "vocab_size", _CASING, *LENGTHS)
 
@@ -48,11 +50,13 @@ class Making:
       values: What `describe` gave; {} where nothing says so.
       path: The file whose index has them, for messages.
       late: How those files that hold no masks are to be masked, by path.
+      single: Those files whose records have one segment, and so no next sentence.
     """
 
     values: Mapping[str, Any]
     path: str
     late: Mapping[str, LateMasking] = dataclasses.field(default_factory=dict)
+    single: Sequence[str] = ()
 
     @property
     def vocabulary(self) -> bytes | None:
@@ -97,6 +101,19 @@ class Making:
         if size := self.values.get("vocab_size"):
             check_size(size, vocab_size, NOUN, self.path)
 
+    def check_goal(self, goal: Goal) -> None:
+        """Checks that the records have what is to be learned from them.
+
+        Raises:
+          ValueError: where the next sentence is asked for, and they have none.
+        """
+        if goal.has_next_sentence and self.single:
+            raise ValueError(
+                "`--objective` must be without next sentences, such as masked_lm, for records of "
+                f"one segment. Received {goal.name!r}, and {self.single[0]!r} was made with "
+                "`--nonext_sentence`. Give another objective, or make records without that flag."
+            )
+
     def masking(self, files: Sequence[str]) -> LateMasking | None:
         """Returns how files that are read together are masked then; None where they hold masks.
 
@@ -134,6 +151,7 @@ class Making:
             return "nothing beside the records tells their vocabulary"
         casing = "uncased" if self.do_lower_case else "cased"
         told = [f"a vocabulary of {len(self.vocab):,} tokens, {casing}"]
+        told += ["one segment each"] * bool(self.single)
         told += [f"masked as they are read: {each}" for each in list(self.late.values())[:1]]
         return "; ".join(told)
 
@@ -148,16 +166,19 @@ def read(paths: Sequence[str]) -> Making:
     """
     known: Making | None = None
     late = {}
+    single = []
     files = list(dict.fromkeys(paths))
     for path, values in zip(files, in_threads(find_making, files), strict=True):
         other = Making(values, path)
         if values.get(_LATE):
             late[path] = LateMasking.of(values)
+        if values.get(_NEXT_SENTENCE) is False:
+            single.append(path)
         if known is None and other.values:
             known = other
         elif known is not None and other.values:
             _check_alike(known, other)
-    return dataclasses.replace(known or Making({}, paths[0]), late=late)
+    return dataclasses.replace(known or Making({}, paths[0]), late=late, single=single)
 
 
 def _check_alike(one: Making, other: Making) -> None:

@@ -7,7 +7,7 @@ Model Scoring, section 2).
 
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,10 +17,9 @@ import modeling
 import tokenization
 from bert.files.tables import split_pair
 from bert.tasks.pretraining import heads as pretraining_heads
-from bert.tasks.pretraining.goals import BERT
+from bert.tasks.pretraining.goals import BERT, find_learned
 from bert.training.inference import infer
 from bert.training.lengths import pad_sequences, sort_by_length
-from bert.weights import provenance
 from bert.weights.folder import ModelFolder
 
 MASK = "[MASK]"
@@ -171,10 +170,21 @@ class MaskedModel:
         parts = [self.tokenizer.tokenize(part) for part in text.split(MASK)]
         return parts[0] + [token for part in parts[1:] for token in (MASK, *part)]
 
-    def fill(self, texts: Sequence[Text], top_k: int = 5) -> list[list[list[Guess]]]:
+    def fill(
+        self,
+        texts: Sequence[Text],
+        top_k: int = 5,
+        *,
+        between: Callable[[], None] = lambda: None,
+    ) -> list[list[list[Guess]]]:
         """Returns for each text, for each [MASK] in it, the best tokens.
 
         Each [MASK] is answered for itself, the others staying masked.
+
+        Args:
+          texts: As `read` gives them.
+          top_k: Tokens for each [MASK].
+          between: Called behind each batch; what it raises ends the work.
 
         Raises:
           ValueError: where a text has no [MASK].
@@ -186,7 +196,7 @@ class MaskedModel:
                     f"texts without. Received {text.text!r}."
                 )
         guesses: list[list[list[Guess]]] = [[] for _ in texts]
-        for numbers, batch in self._batches([(text, text.masks()) for text in texts]):
+        for numbers, batch in self._batches([(text, text.masks()) for text in texts], between):
             found = self._find_best(batch, min(top_k, self.config.vocab_size))
             probabilities, ids = (each.numpy().tolist() for each in found)
             for row, number in enumerate(numbers):
@@ -222,8 +232,14 @@ class MaskedModel:
             for index, probability in zip(ids, probabilities, strict=True)
         ]
 
-    def score(self, texts: Sequence[Text]) -> list[Score]:
-        """Returns how likely each text is.
+    def score(
+        self, texts: Sequence[Text], *, between: Callable[[], None] = lambda: None
+    ) -> list[Score]:
+        """Returns how likely each text is, for which the model reads it once for each token.
+
+        Args:
+          texts: As `read` gives them.
+          between: As for `fill`.
 
         Raises:
           ValueError: where a text has a [MASK].
@@ -237,7 +253,7 @@ class MaskedModel:
         queries = [(text, [position]) for text in texts for position in text.words()]
         owners = [number for number, text in enumerate(texts) for _ in text.words()]
         sums = np.zeros(len(texts))
-        for numbers, batch in self._batches(queries):
+        for numbers, batch in self._batches(queries, between):
             positions = batch["masked_lm_positions"]
             labels = np.take_along_axis(batch["input_ids"], positions, axis=1)
             masked = batch["input_ids"].copy()
@@ -272,12 +288,15 @@ class MaskedModel:
         return found
 
     def _batches(
-        self, queries: Sequence[tuple[Text, Sequence[int]]]
+        self,
+        queries: Sequence[tuple[Text, Sequence[int]]],
+        between: Callable[[], None] = lambda: None,
     ) -> Iterator[tuple[list[int], dict[str, np.ndarray]]]:
         """Yields numbers of queries, and what the model reads for them.
 
         Args:
           queries: Texts, and the positions to ask for.
+          between: Called behind each batch.
         """
         longest = max((len(positions) for _, positions in queries), default=1)
         batch_size = max(min(self.batch_size, MAX_POSITIONS // longest), 1)
@@ -292,6 +311,7 @@ class MaskedModel:
             # Padding asks for [CLS], and is not looked at.
             padded = [[*positions, *[0] * (width - len(positions))] for _, positions in rows]
             yield numbers, {**batch, "masked_lm_positions": np.array(padded, np.int32)}
+            between()
 
 
 def check_sides(config: modeling.BertConfig) -> None:
@@ -329,8 +349,7 @@ def load(folder: ModelFolder, batch_size: int = 32, precision: str = "float32") 
     tokenizer = folder.load_tokenizer(["[CLS]", "[SEP]", MASK])
     has_head = any(name.startswith(_PAIR_HEAD) for name in stored.shapes)
     # A head that nothing has trained is there, too.
-    learned = provenance.read(folder.path).get("made_of", {}).get("--objective", BERT.name)
-    tells_pairs = has_head and learned == BERT.name
+    tells_pairs = has_head and find_learned(folder.path) == BERT.name
     model = MaskedModel(folder.config, tokenizer, batch_size, precision, tells_pairs=tells_pairs)
     needed = [each.path for each in model.model.weights if each.path.startswith(HEAD)]
     if missing := [name for name in needed if name not in stored.shapes]:

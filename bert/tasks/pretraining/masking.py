@@ -194,6 +194,37 @@ def draw_masks(
     return positions, words
 
 
+def put_masks(
+    tokens: np.ndarray,
+    firsts: np.ndarray,
+    drawn: Sequence[tuple[Sequence[int], Sequence[int]]],
+    words: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Puts what was drawn for some sequences in the place of their tokens.
+
+    Args:
+      tokens: The ids of all of them, which are changed, [T].
+      firsts: Where each sequence begins in `tokens`, in ascending order, [B].
+      drawn: For each, what `draw_masks` returns.
+      words: What `words_of` returns.
+
+    Returns:
+      How many tokens of each sequence are masked, [B]; and in ascending order, one sequence after
+      the other, where each is in its sequence, and the id that stood there, [M].
+    """
+    counts = np.fromiter((len(positions) for positions, _ in drawn), np.int64, len(drawn))
+    columns, numbers = (
+        np.fromiter(itertools.chain.from_iterable(each[index] for each in drawn), np.int64)
+        for index in range(2)
+    )
+    places = np.repeat(firsts, counts) + columns
+    order = np.argsort(places)
+    columns, numbers, places = columns[order], numbers[order], places[order]
+    labels = tokens[places]
+    tokens[places] = np.where(numbers == ITSELF, labels, words[numbers])
+    return counts, columns, labels
+
+
 def _split_words(candidates: Sequence[int], kinds: bytes) -> tuple[list[int], dict[int, list[int]]]:
     """Returns where words begin, and for some the positions that are masked with the first."""
     followers: dict[int, list[int]] = {}

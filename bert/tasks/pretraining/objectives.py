@@ -90,18 +90,24 @@ class PretrainingObjective(Goal):
     def _losses(
         self, outputs: Mapping[str, Tensor], batch: Batch, weights: Batch
     ) -> dict[str, Tensor]:
-        # In the order of the heads', of which the last is not there where nothing learns it.
-        of_heads = heads.loss_weights(batch)
-        of_heads |= dict(zip(of_heads, weights.values(), strict=False))
+        # A head that nothing learns has none among the weights.
+        of_heads = {
+            name: weights.get(self._own_name(name), weight)
+            for name, weight in heads.loss_weights(batch).items()
+        }
         return self._own(heads.losses(outputs, batch, of_heads))
 
     def _own(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Returns those of the values by their names that belong to this objective."""
         return {
-            name.replace(_MASKED, self.tokens): value
+            self._own_name(name): value
             for name, value in values.items()
             if self.has_next_sentence or not name.startswith(_NEXT_SENTENCE)
         }
+
+    def _own_name(self, name: str) -> str:
+        """Returns what this objective calls a value of the heads."""
+        return name.replace(_MASKED, self.tokens)
 
 
 OBJECTIVES: Mapping[str, PretrainingObjective] = {

@@ -98,8 +98,9 @@ def tell_whether_learned(
         logging.warning(
             "It has learned no more than how frequent tokens are: %.1f %% of its first guesses are "
             "right, and %.1f %% would be if it always guessed the most frequent one. Go on with "
-            "more %s; it takes thousands of steps from random weights), try another "
-            "--learning_rate, or start from an --init_checkpoint.",
+            "more %s; it takes thousands of steps from random weights) and --resume_with_changes; "
+            "or, in another --output_dir, try another --learning_rate or start from an "
+            "--init_checkpoint.",
             100 * accuracy,
             100 * share,
             f"--time_budget (after {settings.time_budget}"

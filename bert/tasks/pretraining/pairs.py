@@ -1,4 +1,7 @@
-"""Which segments of documents make up an instance of pre-training (paper, sections 3.1, A.2)."""
+"""Which segments of documents make up an instance of pre-training (paper, sections 3.1, A.2).
+
+An instance without next-sentence prediction has one segment; of its second, nothing is left.
+"""
 
 import random
 from bisect import bisect_left
@@ -8,6 +11,9 @@ from typing import NamedTuple, overload
 
 from bert.tasks.pretraining.masking import below
 
+# Tokens that the sequences of a document should have at least, where these shall be short.
+SHORTEST_TARGET = 2
+
 
 class Pair(NamedTuple):
     """Two segments that fit into a sequence, as parts of their documents, in tokens.
@@ -16,7 +22,7 @@ class Pair(NamedTuple):
       a_start: Where `a` begins.
       a_stop: Where it ends.
       b_start: Where `b` begins, in its document.
-      b_stop: Where it ends.
+      b_stop: Where it ends; where it begins, if there is no `b`.
       is_random_next: Whether `b` is from elsewhere, rather than what follows `a`.
       num_truncated: Tokens cut off to fit.
       b_document: The number of the document that has `b`.
@@ -37,7 +43,7 @@ class Plan(NamedTuple):
     Attributes:
       a_start: Where `a` begins, before anything is cut off.
       a_stop: Where it ends.
-      stop: Where what follows `a` ends, if that is to be `b`.
+      stop: Where what follows `a` ends, if that is to be `b`; where `a` ends, if nothing is.
       target: Tokens that both segments should have together.
       is_random_next: Whether `b` is from elsewhere, rather than what follows `a`.
       b_document: The number of the document that has `b`.
@@ -114,8 +120,7 @@ def draw_plans(
       short_seq_prob: As for `draw_pairs`.
       rng: As everywhere.
     """
-    # Short sequences, so that fine-tuning's short inputs are not new to the model.
-    target = 2 + below(budget - 1, rng) if rng.random() < short_seq_prob else budget
+    target = _draw_target(budget, short_seq_prob, rng)
     start = 0
     while start < len(bounds) - 1:
         end = _end_of_chunk(bounds, start, target)
@@ -127,6 +132,45 @@ def draw_plans(
         yield Plan(bounds[start], bounds[middle], bounds[end], target, is_random_next, b_document)
         # The sentences that were to follow are not used up where others came in their place.
         start = middle if is_random_next else end
+
+
+def cut_document(
+    bounds: Sequence[int],
+    document_index: int,
+    budget: int,
+    short_seq_prob: float,
+    rng: random.Random,
+) -> Iterator[Plan]:
+    """Yields the single segments of one use of a document, each right behind the one before.
+
+    No token is left out, and sentences are cut wherever a sequence is full. A document that does
+    not fit into one is first cut at a random place, so that each use has other cuts.
+
+    Args:
+      bounds: As for `draw_plans`.
+      document_index: Its number.
+      budget: Tokens that a segment may have.
+      short_seq_prob: As for `draw_pairs`.
+      rng: As everywhere.
+    """
+    target = _draw_target(budget, short_seq_prob, rng)
+    start, end = bounds[0], bounds[-1]
+    stop = end
+    if end - start > target:
+        stop = start + 1 + below(target, rng)
+    while start < end:
+        yield Plan(start, stop, stop, target, False, document_index)
+        start, stop = stop, min(stop + target, end)
+
+
+def _draw_target(budget: int, short_seq_prob: float, rng: random.Random) -> int:
+    """Returns how long sequences shall be.
+
+    Some are short, so that fine-tuning's short inputs are not new to the model.
+    """
+    if rng.random() < short_seq_prob:
+        return SHORTEST_TARGET + below(budget + 1 - SHORTEST_TARGET, rng)
+    return budget
 
 
 def finish_pair(plan: Plan, other: Sequence[int], budget: int, rng: random.Random) -> Pair:

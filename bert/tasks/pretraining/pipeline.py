@@ -59,7 +59,7 @@ _ORDER = struct.Struct(">QQQ")
 # What is counted, as it is told, in the order of `CorpusCounts` and `InstanceCounts`.
 _COUNTED = (
     *("documents", "sentences", "tokens", "unknown tokens", "documents of one sentence"),
-    *("damaged lines", "joined files"),
+    *("damaged lines", "joined files", "following tokens"),
 )
 _MADE = (
     *("instances", "random next segments", "tokens of instances", "masked tokens"),
@@ -136,7 +136,7 @@ def make_records(
     finally:
         clear()
     if counters:
-        describe_corpus(CorpusCounts(*(counters.get(name, 0) for name in _COUNTED)))
+        describe_corpus(CorpusCounts(*(counters.get(name, 0) for name in _COUNTED)), draws)
         made = InstanceCounts(*(counters.get(name, 0) for name in _MADE))
         describe_instances(made, draws)
 

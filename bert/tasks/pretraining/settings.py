@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from bert.command_line.durations import read_duration
 from bert.command_line.flags import REQUIRED, flag
-from bert.command_line.settings import TrainingSettings
+from bert.command_line.settings import PATTERNS, TrainingSettings
 from bert.tasks.pretraining import making
 from bert.tasks.pretraining.goals import BERT, GOALS
 
@@ -23,89 +23,92 @@ class Settings(TrainingSettings):
     # None until the index beside the records is read.
     max_seq_length: int = flag(
         None,
-        "Tokens per sequence of the records; absent, as the index beside them says, or else "
+        "Tokens per sequence in the records. Default: as the index next to them says, or else "
         f"{making.LENGTHS['max_seq_length']}.",
         low=1,
         group="data",
     )
     max_predictions_per_seq: int = flag(
         None,
-        "Masked tokens per sequence of the records at most; absent, as the index beside them says, "
-        f"or else {making.LENGTHS['max_predictions_per_seq']}.",
+        "Maximum masked tokens per sequence in the records. Default: as the index next to them "
+        f"says, or else {making.LENGTHS['max_predictions_per_seq']}.",
         low=1,
         group="data",
     )
-    input_file: str = flag(
-        REQUIRED, "TFRecord files to train on: a comma-separated list of paths or patterns."
-    )
+    input_file: str = flag(REQUIRED, f"TFRecord files to train on: {PATTERNS}.")
     eval_input_file: str | None = flag(
         None,
-        "TFRecord files to evaluate on, best of text that training does not see. Where absent, "
-        "--input_file, as the original did.",
+        f"TFRecord files to evaluate on, best of text that training does not see: {PATTERNS}. "
+        "Default: --input_file, as in the original.",
     )
     shuffle_block: int = flag(
         0,
-        "Consecutive records that are read together, for files on disks or elsewhere where a read "
-        "takes long: blocks of so many are shuffled, and the records of 16 blocks among each "
-        "other; about 1000 is much. 0: all records are shuffled, and each is read by itself.",
+        "Number of consecutive records to read at once, where single reads are slow, as on "
+        "spinning disks and object stores; about 1000 is plenty. Blocks of this size are shuffled, "
+        "and so are the records within 16 blocks. 0: all records are shuffled, and each is read "
+        "individually.",
         low=0,
         shapes_training=True,
         group="data",
     )
-    do_eval: bool = flag(False, "Evaluate, after training where both are asked for.", group="steps")
+    do_eval: bool = flag(False, "Evaluate; with --do_train, after training.", group="steps")
     objective: str = flag(
         BERT.name,
-        "What is learned (paper, section 5.1). masked_lm_nsp: masked tokens, and whether the "
-        "second segment follows the first, as BERT does; masked_lm: masked tokens alone; "
-        "left_to_right: each token from those before it, as GPT does; bilstm_lm: each token from "
-        "those before it and from those behind it, by LSTMs for either, as ELMo does. All read the "
-        "same records.",
+        "Pre-training objective (paper, section 5.1). masked_lm_nsp: masked tokens and whether "
+        "the second segment follows the first, like BERT; masked_lm: masked tokens only; "
+        "left_to_right: each token from those before it, like GPT; bilstm_lm: each token from "
+        "those before it and from those after it, with LSTMs for either direction, like ELMo. All "
+        "read the same records.",
         choices=tuple(GOALS),
         shapes_training=True,
         group="training",
     )
     train_batch_size: int = flag(
         32,
-        "Sequences per training step, over all devices.",
+        "Sequences per training step, across all devices.",
         low=1,
         shapes_training=True,
         group="training",
     )
     eval_batch_size: int = flag(
-        8, "Sequences per evaluation step, over all devices.", low=1, group="training"
+        8, "Sequences per evaluation step, across all devices.", low=1, group="training"
     )
     # Of a training that goes by --time_budget, `fit.complete` makes None of both.
     num_train_steps: int = flag(
         STEPS["num_train_steps"],
-        "Steps to train in all, those of earlier runs in --output_dir included; the learning "
-        "rate falls to 0 there. With --time_budget, as many as it has time for.",
+        "Total number of training steps, including those of earlier runs in --output_dir; the "
+        "learning rate falls to 0 at the end. With --time_budget: as many as it has time for.",
         low=1,
         shapes_training=True,
         group="training",
     )
     num_warmup_steps: int = flag(
         STEPS["num_warmup_steps"],
-        "Steps over which the learning rate rises.",
+        "Steps over which the learning rate warms up.",
         low=0,
         shapes_training=True,
         group="training",
     )
     time_budget: str | None = flag(
         None,
-        "Time to train in all, in place of --num_train_steps, such as 90s, 60m, 1.5h or 1h30m, "
-        "that of earlier runs in --output_dir included; the learning rate falls to 0 there. Start, "
-        "building of the graph, saving and evaluation take time besides.",
+        "Total training time, instead of --num_train_steps, such as 90s, 60m, 1.5h or 1h30m, "
+        "including that of earlier runs in --output_dir; the learning rate falls to 0 at the end. "
+        "Startup, graph building, saving and evaluation take additional time.",
         group="training",
     )
     warmup_proportion: float | None = flag(
         None,
-        f"Part of --time_budget over which the learning rate rises; absent, {WARMUP_PROPORTION:g}.",
+        "Fraction of --time_budget over which the learning rate warms up. Default: "
+        f"{WARMUP_PROPORTION:g}.",
         low=0.0,
         high=1.0,
         group="training",
     )
     max_eval_steps: int = flag(
-        100, "Batches to evaluate at most; each record counts once.", low=1, group="training"
+        100,
+        "Maximum number of batches to evaluate; each record counts once.",
+        low=1,
+        group="training",
     )
 
     @property

@@ -96,7 +96,12 @@ class Spill:
             file = self._files[name] = io.FileIO(self._place(name))
         size = self._sizes[name]
         file.seek(start * size)
-        return file.read((stop - start) * size)
+        count = (stop - start) * size
+        content = file.read(count)
+        # A system reads 2 GiB at once, and no more.
+        while len(content) < count and (more := file.read(count - len(content))):
+            content += more
+        return content
 
     def ids(self, start: int, stop: int) -> np.ndarray:
         """Returns the ids of tokens."""

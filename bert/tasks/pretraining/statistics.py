@@ -9,10 +9,13 @@ from bert.tasks.pretraining.corpus import CorpusCounts
 from bert.tasks.pretraining.draws import Draws
 from bert.tasks.pretraining.instances import InstanceTable
 from bert.tasks.pretraining.masking import generator
-from bert.tasks.pretraining.spaced_words import SPACES
+from bert.tasks.pretraining.spaced_words import PIECES, SPACES
 
 # Instances of a table, at most, for which masks are drawn to see how many there will be.
 _SAMPLE = 256
+
+# Tokens that go on with a word, of all; masking whole words is of no use where there are fewer.
+_FEW_FOLLOWING = 0.01
 
 # Why fewer tokens are masked than should be.
 _TOO_FEW = "--max_predictions_per_seq should be about --max_seq_length times that."
@@ -23,7 +26,7 @@ _TOO_LONG = (
 )
 
 
-def describe_corpus(counts: CorpusCounts) -> None:
+def describe_corpus(counts: CorpusCounts, draws: Draws) -> None:
     """Logs statistics of the input, and warns where it does not look as it should."""
     logging.info(
         "Read %s documents, %s sentences, %s tokens; %.1f sentences a document, %.1f tokens a "
@@ -35,18 +38,10 @@ def describe_corpus(counts: CorpusCounts) -> None:
         counts.num_tokens / counts.num_sentences,
         100 * counts.num_unknown / counts.num_tokens,
     )
-    if counts.num_documents == 1:
-        logging.warning(
-            "There is one document only, so that a 'random' next segment is from the same one. Put "
-            "a blank line between documents."
-        )
-    elif counts.num_single > counts.num_documents / 2:
-        logging.warning(
-            "%d of %d documents are a single sentence, whose next segment is always random. A "
-            "blank line ends a document: is there one after every sentence?",
-            counts.num_single,
-            counts.num_documents,
-        )
+    if draws.next_sentence:
+        _warn_of_documents(counts)
+    if draws.do_whole_word_mask and draws.words == PIECES:
+        _warn_of_words(counts)
     if counts.num_unknown > 0.02 * counts.num_tokens:
         logging.warning(
             "%.1f %% of the tokens are [UNK]. Are --vocab_file and --do_lower_case the right ones "
@@ -62,6 +57,34 @@ def describe_corpus(counts: CorpusCounts) -> None:
             "%d input files begin within a document, for the file before does not end with a blank "
             "line.",
             counts.num_joined,
+        )
+
+
+def _warn_of_words(counts: CorpusCounts) -> None:
+    """Warns where hardly a word has several pieces that could be masked together."""
+    if counts.num_following < _FEW_FOLLOWING * counts.num_tokens:
+        logging.warning(
+            "--do_whole_word_mask does almost nothing: %.2g %% of the tokens begin with ## and go "
+            "on with a word. Chinese is cut into characters, each of them a word: have a segmenter "
+            "put spaces between its words, and give --words=spaces.",
+            100 * counts.num_following / counts.num_tokens,
+        )
+
+
+def _warn_of_documents(counts: CorpusCounts) -> None:
+    """Warns of documents that have no other sentences, or no other documents, to be paired with."""
+    if counts.num_documents == 1:
+        logging.warning(
+            "There is one document only, so that a 'random' next segment is from the same one. Put "
+            "a blank line between documents."
+        )
+    elif counts.num_single > counts.num_documents / 2:
+        logging.warning(
+            "%d of %d documents are a single sentence, whose next segment is always random. A "
+            "blank line ends a document: is there one after every sentence? If each text is one "
+            "sentence, give --nonext_sentence, and train with --objective=masked_lm.",
+            counts.num_single,
+            counts.num_documents,
         )
 
 
@@ -95,7 +118,7 @@ class InstanceCounts:
         return cls(
             num_instances=len(counts),
             num_random=sums[InstanceTable.IS_RANDOM_NEXT],
-            num_tokens=sums[InstanceTable.LENGTH] - 3 * len(counts),
+            num_tokens=sums[InstanceTable.LENGTH] - draws.num_special * len(counts),
             num_masked=sums[InstanceTable.NUM_MASKED],
             num_truncated=int(np.count_nonzero(counts[:, InstanceTable.NUM_TRUNCATED])),
             num_lost=sums[InstanceTable.NUM_TRUNCATED],
@@ -122,11 +145,13 @@ def describe_instances(counts: InstanceCounts, draws: Draws) -> None:
     """Logs statistics of the output, and warns where it does not look as it should."""
     num_instances, num_tokens = counts.num_instances, counts.num_tokens
     logging.info(
-        "Made %s instances of %.1f tokens: %.1f %% with a random next segment, %s; %.1f %% of the "
-        "instances truncated, by %.1f %% of all tokens.",
+        "Made %s instances of %.1f tokens: %s, %s; %.1f %% of the instances truncated, by %.1f %% "
+        "of all tokens.",
         f"{num_instances:,}",
-        num_tokens / num_instances + 3,
-        100 * counts.num_random / num_instances,
+        num_tokens / num_instances + draws.num_special,
+        f"{100 * counts.num_random / num_instances:.1f} % with a random next segment"
+        if draws.next_sentence
+        else "of one segment each",
         "no token masked before training"
         if draws.mask_at_training
         else f"{100 * counts.num_masked / num_tokens:.1f} % of the tokens masked, {draws.ratios}",

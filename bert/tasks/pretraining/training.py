@@ -19,6 +19,7 @@ from bert.files.paths import match_files
 from bert.files.weight_names import step_of
 from bert.reports.sections import Section
 from bert.tasks.pretraining import fit, outcome
+from bert.tasks.pretraining.goals import find_learned
 from bert.tasks.pretraining.making import Making
 from bert.tasks.pretraining.objectives import OBJECTIVES
 from bert.tasks.pretraining.settings import Settings
@@ -234,15 +235,33 @@ def _keep(filled: ModelFolder, config: BertConfig, made: Making) -> None:
 
 
 def restore(settings: Settings, model: keras.Model, init: Stored | None) -> int:
-    """Sets the model's weights without training, and returns the step that they are from."""
+    """Sets the model's weights without training, and returns the step that they are from.
+
+    Raises:
+      ValueError: where there are none, or they have not learned what is to be evaluated.
+    """
     weights = {variable.path: variable for variable in model.weights}
     checkpoints = checkpoint.Checkpoints(settings.output_dir)
     if latest := checkpoints.latest():
         step = step_of(latest)
         provenance.check_trained(settings.output_dir, step, "output_dir")
-    elif init is None:
+        _check_learned(settings, settings.output_dir)
+    elif init is not None:
+        _check_learned(settings, init.folder)
+    else:
         raise ValueError(
             "`--output_dir` must hold a trained model, or `--init_checkpoint` name one, unless "
             f"`--do_train` is given. Received {settings.output_dir!r}, which holds none."
         )
     return loop.initialize(model, weights, checkpoints, init)
+
+
+def _check_learned(settings: Settings, folder: str) -> None:
+    """Checks that no head is evaluated that the training in a folder left as it was drawn."""
+    learned = find_learned(folder)
+    if OBJECTIVES[settings.objective].has_next_sentence and learned != settings.objective:
+        raise ValueError(
+            f"`--objective` must be {learned} to evaluate the model in {folder!r}, which was "
+            "trained with that and has learned nothing of next sentences. Received "
+            f"{settings.objective!r}. Give `--objective={learned}`."
+        )
