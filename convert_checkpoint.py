@@ -3,13 +3,12 @@ r"""Converts a model between TF1 checkpoints, Hugging Face folders and Keras wei
     python convert_checkpoint.py --input=uncased_L-12_H-768_A-12 --output=converted \
       --format=huggingface --do_lower_case
 
-The result appears when it is whole and, unless --noverify is given, has been run beside the
-original on the same input.
+The result appears only when it is complete and, unless --noverify is given, has been run and
+compared with the original on the same input.
 """
 
 import dataclasses
 import os
-import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -22,12 +21,14 @@ from bert.command_line.checks import FAILED, Checks, start
 from bert.command_line.console import run_script
 from bert.command_line.flags import REQUIRED, flag
 from bert.command_line.lines import show_lines
-from bert.command_line.settings import BESIDE, CheckSettings
+from bert.command_line.settings import BESIDE, CHECKPOINT_FORMS
 from bert.files import huggingface as huggingface_files
+from bert.files.durable import rename, sync, sync_tree
 from bert.files.outputs import make_folder
 from bert.files.paths import read_file
 from bert.files.places import is_remote
 from bert.files.weight_names import SAFETENSORS_FILE, WEIGHTS
+from bert.weights.told import NoAnswerSettings
 
 if TYPE_CHECKING:
     import keras
@@ -51,52 +52,57 @@ TOLERANCE = 1e-6
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(CheckSettings):
+class Settings(NoAnswerSettings):
     """The flags of this script, by name."""
 
     input: str = flag(
         REQUIRED,
-        "What to convert: a TF1 checkpoint's prefix (.../bert_model.ckpt), .index file or folder, "
-        "an --output_dir of this project, or a Hugging Face folder.",
+        f"Model to convert: an --output_dir of this project; or a checkpoint: {CHECKPOINT_FORMS}.",
         group="model",
     )
     output: str = flag(
         REQUIRED,
-        "Folder to write, with configuration and vocabulary; or the weights' file alone: "
+        "Folder to write, with configuration and vocabulary; or only the file of weights: "
         ".../name.ckpt, .../name.safetensors or .../name.weights.h5.",
         group="output",
     )
     format: str = flag(
         REQUIRED,
-        "tf: a TF1 checkpoint, which this project and the original read. huggingface: "
-        "model.safetensors for transformers. keras: weights for Keras' load_weights.",
+        "tf: a TF1 checkpoint, for this project and the original. huggingface: model.safetensors, "
+        "for transformers. keras: weights for Keras' load_weights.",
         choices=tuple(FORMATS),
         group="output",
     )
     architecture: str | None = flag(
         None,
-        "What the model is, in the terms of transformers; absent, what its files say, or else by "
-        "the heads that it has. What another head needs is left out.",
+        "Class of the model in transformers. Default: as its files say, or else by its heads. "
+        "Weights that only another class needs are left out.",
         choices=tuple(huggingface_files.ARCHITECTURES),
         group="model",
     )
-    weights_only: bool = flag(False, "Leave out the optimizer's slots.", group="output")
+    weights_only: bool = flag(False, "Leave out the optimizer's variables (slots).", group="output")
     verify: bool = flag(
-        True, "Run the original and the result on the same input, and compare.", group="output"
+        True,
+        "Run the original and the result on the same input, and compare the outputs.",
+        group="output",
     )
-    bert_config_file: str | None = flag(None, f"The model's configuration{BESIDE}.", group="model")
-    vocab_file: str | None = flag(None, f"The model's vocabulary{BESIDE}.", group="model")
+    bert_config_file: str | None = flag(
+        None, f"The model's configuration, bert_config.json.{BESIDE}", group="model"
+    )
+    vocab_file: str | None = flag(
+        None, f"WordPiece vocabulary, one entry per line.{BESIDE}", group="model"
+    )
     do_lower_case: bool | None = flag(
-        None, "Whether the model is uncased; absent, what its folder says.", group="model"
+        None, "Whether the model is uncased. Default: as the model's folder says.", group="model"
     )
     without_vocabulary: bool = flag(
         False,
-        "Write a folder without a vocabulary, for a model whose vocabulary is not at hand.",
+        "Write a folder without a vocabulary, for a model whose vocabulary is not available.",
         group="output",
     )
-    is_pair: bool = flag(
-        False,
-        "A Hugging Face classifier is one of pairs of texts, which no file says.",
+    is_pair: bool | None = flag(
+        None,
+        "The Hugging Face classifier takes pairs of texts, which none of its files says.",
         group="model",
     )
 
@@ -239,9 +245,11 @@ def run(settings: Settings) -> Report:
         for text_name, text in texts.items():
             with open(os.path.join(staging, text_name), "wb") as file:
                 file.write(text)
+        sync_tree(staging)
         # A checkpoint's index comes last: without it, there is no checkpoint.
         for each in sorted(os.listdir(staging), key=lambda n: (n.startswith(name), n[::-1])):
-            shutil.move(os.path.join(staging, each), os.path.join(folder, each))
+            rename(os.path.join(staging, each), os.path.join(folder, each))
+            sync(folder)
     report.log()
     logging.info("Wrote %s.", os.path.join(folder, name))
     return report
@@ -315,7 +323,7 @@ def _texts(settings: Settings, source: "ModelFolder", architecture: str) -> dict
     from bert.weights.kept import CONFIG_FILE, kept_files
 
     vocabulary = _find_vocabulary(settings, source)
-    task = source.task or _new_task(source, architecture, settings.is_pair)
+    task = _find_task(settings, source, architecture)
     casing, options = source.do_lower_case, _tokenizer_options(source)
     texts = kept_files(source.config, vocabulary, task or None, casing, options)
     if settings.format == "huggingface":
@@ -372,13 +380,20 @@ def _huggingface_config(source: "ModelFolder", architecture: str) -> dict[str, A
     )
 
 
-def _new_task(source: "ModelFolder", architecture: str, is_pair: bool) -> dict[str, Any]:
-    """Returns a `task.json` for a model that brings none, or {} where its files tell too little."""
-    from bert.kinds import Told, make_task
+def _find_task(settings: Settings, source: "ModelFolder", architecture: str) -> dict[str, Any]:
+    """Returns the `task.json` of the result, or {} where the files tell too little."""
+    from bert.kinds import Told, make_task, tell_decoding
 
+    told = Told(
+        is_pair=settings.is_pair,
+        version_2_with_negative=settings.version_2_with_negative,
+        null_score_diff_threshold=settings.null_score_diff_threshold,
+    )
+    if source.task:
+        return tell_decoding(source, source.task, told)
     if source.do_lower_case is None or not source.find("vocab_file"):
         return {}
-    return make_task(source, architecture, Told(is_pair=is_pair))
+    return make_task(source, architecture, told)
 
 
 def _write(settings: Settings, source: "ModelFolder", architecture: str, path: str) -> Report:

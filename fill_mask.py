@@ -1,4 +1,4 @@
-r"""Asks a pre-trained model what stands at [MASK], or how likely a text is (paper, section 3.1).
+r"""Predicts the tokens at [MASK] with a pre-trained model, or scores texts (paper, section 3.1).
 
     python fill_mask.py --checkpoint=my_bert "Paris is the [MASK] of France."
     python fill_mask.py --checkpoint=my_bert --score --input_file=text.txt
@@ -19,10 +19,16 @@ from bert.command_line import flags as common_flags
 from bert.command_line.checks import Checks, start
 from bert.command_line.console import run_script
 from bert.command_line.flags import REQUIRED, flag
-from bert.command_line.settings import ModelSettings, OutputSettings, VocabularySettings
+from bert.command_line.settings import (
+    CHECKPOINT_FORMS,
+    WHOLE_FILE,
+    ModelSettings,
+    OutputSettings,
+    VocabularySettings,
+)
 from bert.files.outputs import check_outputs, open_output
-from bert.files.paths import match_files
-from bert.files.tables import clean_line, text_lines
+from bert.files.paths import match_file
+from bert.files.tables import clean_line, stdin_lines, text_lines
 
 if TYPE_CHECKING:
     from bert.tasks.pretraining.masked_model import Guess, Score, Text
@@ -35,36 +41,38 @@ class Settings(ModelSettings, VocabularySettings, OutputSettings):
 
     checkpoint: str = flag(
         REQUIRED,
-        "A pre-trained model: the --output_dir of run_pretraining.py, a checkpoint's prefix "
-        "(.../bert_model.ckpt), .index file or folder, or the folder of a Hugging Face model.",
+        "Pre-trained model: the --output_dir of run_pretraining.py; or a checkpoint: "
+        f"{CHECKPOINT_FORMS}.",
         group="model",
     )
     input_file: str | None = flag(
-        None, "File with a text a line; - for standard input, as where no text is given at all."
+        None,
+        "File with one text per line; - for standard input, which is also read if no text is "
+        "given at all.",
     )
-    output_file: str = flag(
-        "-", "File to write, which appears when it is whole; - for standard output.", group="output"
-    )
+    output_file: str = flag("-", f"{WHOLE_FILE}; - for standard output.", group="output")
     format: str = flag(
         "text",
-        "text: to be read. jsonl: a JSON object a text.",
+        "text: for reading. jsonl: one JSON object per text.",
         choices=("text", "jsonl"),
         group="output",
     )
-    top_k: int = flag(5, "Tokens to show for each [MASK], the best ones.", low=1, group="output")
+    top_k: int = flag(
+        5, "Number of tokens to show for each [MASK], the best ones.", low=1, group="output"
+    )
     score: bool = flag(
         False,
-        "Show each text's pseudo-log-likelihood, and its perplexity per word piece; those of "
-        "models with different vocabularies do not compare.",
+        "Show each text's pseudo-log-likelihood and its perplexity per word piece. Scores of "
+        "models with different vocabularies are not comparable.",
         group="steps",
     )
     next_sentence: bool = flag(
         False,
-        "Show for each pair `A ||| B` the probability that B follows A, as the next-sentence head "
-        "of pre-training tells it.",
+        "Show, for each pair `A ||| B`, the probability that B follows A, from the next-sentence "
+        "head of pre-training.",
         group="steps",
     )
-    batch_size: int = flag(32, "Sequences to compute at a time.", low=1, group="devices")
+    batch_size: int = flag(32, "Sequences per batch.", low=1, group="devices")
 
 
 def define_flags() -> None:
@@ -141,7 +149,7 @@ def _find_input(settings: Settings, texts: Sequence[str]) -> str:
         raise ValueError(f"`--input_file` must not be given beside texts. Received {list(texts)}.")
     path = settings.input_file or "-"
     if path != "-":
-        [path] = match_files(path, "input_file")
+        path = match_file(path, "input_file")
     return path
 
 
@@ -171,7 +179,7 @@ def _number(texts: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 def _read_lines(path: str) -> Iterator[tuple[str, str]]:
     """Yields the place and the text of each line that is not blank."""
-    numbered = enumerate(sys.stdin.buffer, start=1) if path == "-" else text_lines(path)
+    numbered = stdin_lines() if path == "-" else text_lines(path)
     blank = 0
     for number, line in numbered:
         text = clean_line(line)

@@ -391,12 +391,17 @@ def create_optimizer(
         with tf.GradientTape() as tape:
             value = loss()
         variables = tape.watched_variables()
-        gradients = [tf.convert_to_tensor(each) for each in tape.gradient(value, variables)]
+        gradients = _dense(tape.gradient(value, variables))
         scale = clip_scale(tf.linalg.global_norm(gradients))
         optimizer.apply(gradients, variables, scale=scale)
         return value
 
     return train_op
+
+
+def _dense(gradients: Iterable[Tensor | None]) -> list[Tensor | None]:
+    """Returns gradients as tensors; None of variables that the loss does not depend on."""
+    return [None if each is None else tf.convert_to_tensor(each) for each in gradients]
 
 
 def _train_op_in_graph(loss: Tensor, optimizer: AdamWeightDecayOptimizer) -> tf.Operation:
@@ -408,10 +413,7 @@ def _train_op_in_graph(loss: Tensor, optimizer: AdamWeightDecayOptimizer) -> tf.
         )
     global_step = tf.compat.v1.train.get_or_create_global_step()
     variables = tf.compat.v1.trainable_variables()
-    gradients = [
-        None if each is None else tf.convert_to_tensor(each)
-        for each in tf.gradients(loss, variables)
-    ]
+    gradients = _dense(tf.gradients(loss, variables))
     scale = clip_scale(tf.linalg.global_norm(gradients))
     clipped = [None if each is None else each * scale for each in gradients]
     update = optimizer.apply_gradients(zip(clipped, variables, strict=True), global_step)

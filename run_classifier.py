@@ -1,4 +1,4 @@
-r"""Fine-tunes, evaluates, predicts with and exports classifiers of texts and pairs (paper, 4.1).
+r"""Fine-tunes, evaluates, applies and exports classifiers of texts and pairs (paper, section 4.1).
 
     python run_classifier.py --task_name=mrpc --data_dir=glue/MRPC --output_dir=mrpc --do_train \
       --do_eval --vocab_file=vocab.txt --bert_config_file=bert_config.json \
@@ -7,8 +7,8 @@ r"""Fine-tunes, evaluates, predicts with and exports classifiers of texts and pa
     python run_classifier.py --train_file=my.csv --output_dir=mine --do_train --do_eval \
       --init_checkpoint=google/bert_uncased_L-2_H-128_A-2
 
-All of GLUE, XNLI, and any TSV, CSV, JSONL or Parquet files of your own: classification,
-multi-label classification and regression. Old commands of the original's run_classifier.py work
+For all of GLUE, XNLI, and any TSV, CSV, JSONL or Parquet files of your own: classification,
+multi-label classification and regression. Old commands for the original's run_classifier.py work
 unchanged.
 """
 
@@ -22,7 +22,7 @@ from bert.command_line.checks import Checks, start
 from bert.command_line.console import run_script
 from bert.command_line.flags import flag
 from bert.command_line.names import serve
-from bert.command_line.settings import DistilledSettings
+from bert.command_line.settings import SEPARATORS, DistilledSettings
 from bert.files.split import DevSplit, find_split
 from bert.tasks.classification import glue, own_files
 from bert.tasks.classification.examples import METRICS, DataSet
@@ -39,50 +39,60 @@ class Settings(DistilledSettings):
 
     data_dir: str | None = flag(
         None,
-        "Folder with the task's files: the official ones of GLUE or XNLI, or for custom "
+        "Folder with the task's files: the official ones of GLUE or XNLI; for a custom task, "
         "train, dev and test, each .tsv, .csv, .jsonl or .parquet.",
     )
     task_name: str | None = flag(
         None,
-        f"One of {', '.join(glue.TASK_NAMES)}, or custom for files of your own, for which it is "
-        "taken where they are given one by one.",
+        f"One of {', '.join(glue.TASK_NAMES)}; or custom, for files of your own. Default: custom, "
+        "if files are given one by one.",
     )
-    xnli_language: str = flag("zh", "Language of XNLI's files, such as en or zh.")
+    xnli_language: str = flag("zh", "Language of the XNLI files, such as en or zh.")
     class_weights: str = flag(
         "none",
-        "With balanced, an example counts the more the rarer its label is, all labels alike.",
+        "Weights of the examples in the loss. balanced: the rarer its label, the more an example "
+        "counts, so that all labels count alike.",
         choices=("none", "balanced"),
         shapes_training=True,
         group="training",
     )
     # Of a custom task.
+    metric: str | None = flag(
+        None,
+        "Score of a custom task that says which weights, runs and combinations of values are the "
+        "best. For one label accuracy, f1 or matthews; for multi_label micro_f1, macro_f1 or "
+        "accuracy; for regression pearson or spearman. f1 is that of the second label, of more "
+        "labels the mean. Default: the first of these.",
+        choices=tuple(dict.fromkeys(name for names in METRICS.values() for name in names)),
+        group="training",
+    )
     task_type: str = flag(
         "classification",
-        "What a custom task decides: one label, any number of labels, or a number.",
+        "What a custom task predicts: one label, any number of labels, or a number.",
         choices=tuple(METRICS),
     )
     labels: str | None = flag(
         None,
-        "Labels of a custom task, comma-separated, in the order of the outputs; absent, those of "
+        "Labels of a custom task, comma-separated, in the order of the outputs. Default: those of "
         "the training file.",
     )
-    text_a_column: str = flag("text", "Column of the text: its name, or number from 0.")
+    text_a_column: str = flag("text", "Column of the text: its name, or a number from 0.")
     text_b_column: str | None = flag(
-        None, "Column of the second text, for pairs: its name or number."
+        None, "Column of the second text, for pairs: its name, or a number from 0."
     )
-    label_column: str = flag("label", "Column of the label: its name or number.")
-    id_column: str | None = flag(None, "Column of an id to repeat in the predictions.")
+    label_column: str = flag("label", "Column of the label: its name, or a number from 0.")
+    id_column: str | None = flag(None, "Column of an ID to copy to the predictions.")
     separator: str | None = flag(
         None,
-        "What separates the columns of files, such as ';', or tab, comma or space; absent, tabs in "
-        "a .tsv and commas in a .csv. With it, files may have any ending.",
+        f"Column separator of the files: {SEPARATORS}. Default: tab for .tsv, comma for .csv. "
+        "With this flag, files may have any extension.",
     )
     label_separator: str = flag(
-        ",", "What separates the labels of an example of a multi_label task."
+        ",", "Separator between the labels of an example of a multi_label task."
     )
     has_header: bool | None = flag(
         None,
-        "Whether the first line of TSV and CSV files names the columns; absent, it does unless the "
+        "Whether the first line of TSV and CSV files names the columns. Default: true, unless the "
         "columns are given as numbers.",
     )
 
@@ -186,9 +196,17 @@ def _open_data_set(
     if options["labels"] is None and not settings.do_train:
         # Those that the model was trained for; its training file need not be there any more.
         options["labels"] = stored.get("task", {}).get("labels") or None
+    if not settings.do_train:
+        options["metric"] = settings.metric or _stored_metric(settings, stored)
     return own_files.open_data_set(
         settings.data_dir, own_files.Options(**options), files, dev_split
     )
+
+
+def _stored_metric(settings: Settings, stored: Mapping[str, Any]) -> str | None:
+    """Returns the metric that a model was selected by, where it is of the same type of task."""
+    task = stored.get("task", {})
+    return task.get("metric") if task.get("task_type") == settings.task_type else None
 
 
 def _open_known(settings: Settings, name: str, files: Mapping[str, str]) -> DataSet:
@@ -203,6 +221,11 @@ def _open_known(settings: Settings, name: str, files: Mapping[str, str]) -> Data
         raise ValueError(
             f"`--data_dir` must be given, and no single files, for task {name!r}, whose files are "
             f"known. Received {received}. For files of your own, `--task_name` is custom."
+        )
+    if settings.metric:
+        raise ValueError(
+            f"`--metric` must not be given for task {name!r}, whose metric is known. Received "
+            f"{settings.metric!r}. For files of your own, `--task_name` is custom."
         )
     return glue.open_data_set(name, settings.data_dir, settings.xnli_language)
 

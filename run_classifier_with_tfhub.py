@@ -1,10 +1,10 @@
-r"""Fine-tunes classifiers from a module (original: run_classifier_with_tfhub.py).
+r"""Fine-tunes classifiers from a TensorFlow Hub module.
 
     python run_classifier_with_tfhub.py --bert_hub_module_handle=bert_uncased_L-12_H-768_A-12 \
       --task_name=mrpc --data_dir=glue/MRPC --do_train --do_eval --output_dir=mrpc
 
 This is run_classifier.py with all its flags and tasks, but vocabulary, casing, configuration and
-weights are those of the module.
+weights come from the module. The original has a script of the same name.
 """
 
 import dataclasses
@@ -35,8 +35,8 @@ class Settings:
 
     bert_hub_module_handle: str = flag(
         REQUIRED,
-        "Folder of a BERT module of TensorFlow Hub (format 1), unpacked; or what --init_checkpoint "
-        "takes, where vocabulary and configuration lie beside it. In place of "
+        "Folder of an unpacked TensorFlow Hub BERT module (format 1); or anything that "
+        f"--init_checkpoint takes, with vocabulary and configuration next to it. Replaces "
         f"{', '.join(f'--{name}' for name in _GIVEN)}.",
         group="model",
     )

@@ -1,11 +1,11 @@
-r"""Fine-tunes, evaluates and predicts labels of words, such as names (paper, section 5.3).
+r"""Fine-tunes, evaluates and applies models that label words, such as names (paper, section 5.3).
 
     python run_ner.py --data_dir=conll2003 --output_dir=tagger --do_train --do_eval --do_predict \
       --vocab_file=vocab.txt --bert_config_file=bert_config.json --init_checkpoint=bert_model.ckpt
 
-Reads columns as CoNLL-2003 has them, in any order, with tags in IOB1, IOB2, IOBES or BMES; with
---scheme=none, tags that are no entities, such as parts of speech. Models are taken for cased ones
-unless --do_lower_case is given.
+Reads columns like those of CoNLL-2003, in any order, with tags in IOB1, IOB2, IOBES or BMES; with
+--scheme=none, tags that are no entities, such as parts of speech. A model whose folder does not say
+is taken to be cased, unless --do_lower_case is given.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ from bert.command_line import flags as common_flags
 from bert.command_line.checks import FAILED, Checks, start
 from bert.command_line.console import run_script
 from bert.command_line.flags import flag
-from bert.command_line.settings import DistilledSettings
+from bert.command_line.settings import LOWERS, MAX_TOKENS, DistilledSettings
 from bert.files.split import find_split
 from bert.tasks.layers import FEATURE_LAYERS, check_layers
 from bert.tasks.tagging import entities as tagging_entities
@@ -44,6 +44,7 @@ _DEFAULTS: Mapping[str, Any] = {
     "feature_layers": "concat_last_four",
     "lstm_size": 768,
 }
+_AS_TRAINED = "Default: as the model in --output_dir was trained, or else"
 # What a BiLSTM that begins at random wants; the paper names no rate.
 _LSTM_LEARNING_RATE = 1e-3
 
@@ -55,87 +56,90 @@ class Settings(DistilledSettings):
     LOWERS_BY_DEFAULT: ClassVar[bool] = False
     do_lower_case: bool | None = flag(
         None,
-        "Lower-case the text and strip accents: true for uncased models, false for cased ones; "
-        "absent, as the folder of the model says, or else false.",
+        f"{LOWERS} Default: as the model's folder says, or else false.",
         alias="do_lower",
         group="model",
+    )
+    max_seq_length: int = flag(
+        128,
+        f"{MAX_TOKENS}; longer sentences are split into overlapping windows.",
+        low=4,
+        group="data",
     )
     eval_batch_size: int = flag(8, "Sentences per evaluation step.", low=1, group="training")
     data_dir: str | None = flag(
         None,
-        f"Folder with train, dev and test, each with one of the endings "
-        f"{', '.join(ENDINGS)}, or gzipped.",
+        f"Folder with train, dev and test, each ending in {', '.join(ENDINGS)}; may be gzipped.",
     )
-    text_column: int = flag(0, "Column of the words, from 0; from the end with -1.")
-    label_column: int = flag(-1, "Column of the tags, likewise.")
+    text_column: int = flag(0, "Column of the words: a number from 0, or from the end with -1.")
+    label_column: int = flag(-1, "Column of the tags: a number from 0, or from the end with -1.")
     separator: str | None = flag(
         None,
-        "What separates columns: tab, space, comma or any other text; absent, any number of spaces "
-        "and tabs.",
+        "Column separator: tab, space, comma or any other text. Default: any number of spaces and "
+        "tabs.",
     )
     input_scheme: str | None = flag(
         None,
-        "Scheme of the tags in the files; absent, the one that all of a file's tags are of.",
+        "Tagging scheme of the files. Default: the one that all tags of a file fit.",
         choices=tagging_entities.SCHEMES,
     )
     output_scheme: str | None = flag(
         None,
-        "Scheme of the tags in the predictions; absent, that of the model's labels.",
+        "Tagging scheme of the predictions. Default: that of the model's labels.",
         choices=tagging_entities.SCHEMES,
         group="output",
     )
     scheme: str | None = flag(
         None,
-        "Scheme of the model's labels; absent, that of the model in --output_dir, or bmes where "
-        f"the files have that, as those of words to be cut out of characters do, or else "
-        f"{_DEFAULTS['scheme']}. With none, the tags are no entities: each is a class of its own.",
+        "Tagging scheme of the model's labels; with none, tags are no entities: each is a class "
+        "of its own. Default: as the model in --output_dir was trained; or else bmes if the "
+        f"files have it, as for word segmentation; or else {_DEFAULTS['scheme']}.",
         choices=(*tagging_entities.SCHEMES, tagging_entities.NONE),
         group="model",
     )
     unit: str | None = flag(
         None,
-        "What has a label: words, or characters where no spaces are between words, as in Chinese; "
-        "absent, as the model in --output_dir was trained, or words.",
+        "What has a label: words, or characters for text without spaces, such as Chinese. "
+        f"{_AS_TRAINED} word.",
         choices=tagging_words.UNITS,
         group="model",
     )
     document_context: bool | None = flag(
         None,
         "Fill each window with the sentences before and after it in the document, as the paper "
-        "did; absent, as the model in --output_dir was trained, or not.",
+        f"did. {_AS_TRAINED} false.",
         group="model",
     )
     feature_based: bool | None = flag(
         None,
-        "Do not train BERT, but a BiLSTM on its layers, at a --learning_rate of "
-        f"{_LSTM_LEARNING_RATE} unless one is given; absent, as the model in --output_dir was "
-        "trained, or not.",
+        "Train a BiLSTM on BERT's layers instead of BERT itself, with a --learning_rate of "
+        f"{_LSTM_LEARNING_RATE} unless one is given. {_AS_TRAINED} false.",
         group="model",
     )
     feature_layers: str | None = flag(
         None,
-        "With --feature_based, the layers to take; weighted learns a weight for each. Absent, as "
-        f"the model in --output_dir was trained, or {_DEFAULTS['feature_layers']}.",
+        "With --feature_based, the layers to use; weighted learns a weight for each. "
+        f"{_AS_TRAINED} {_DEFAULTS['feature_layers']}.",
         choices=FEATURE_LAYERS,
         group="model",
     )
     lstm_size: int | None = flag(
         None,
-        "With --feature_based, units of each of the two LSTMs in each direction; absent, as the "
-        f"model in --output_dir was trained, or {_DEFAULTS['lstm_size']}.",
+        f"With --feature_based, units of each of the two LSTMs in each direction. {_AS_TRAINED} "
+        f"{_DEFAULTS['lstm_size']}.",
         low=1,
         group="model",
     )
     word_vectors: str | None = flag(
         None,
-        "With --feature_based, a text file of word2vec or GloVe, such as create_word_vectors.py "
-        "writes, whose vectors of whole words are read in place of a BERT's layers; no "
-        "--init_checkpoint is needed then.",
+        "With --feature_based, file of vectors of whole words to use instead of BERT's layers: "
+        "word2vec or GloVe text format, such as create_word_vectors.py writes. No "
+        "--init_checkpoint is needed.",
         group="model",
     )
     features_dir: str | None = flag(
         None,
-        "With --feature_based, folder for the features, which several runs may share; absent, "
+        "With --feature_based, folder for the features, which several runs may share. Default: "
         "--output_dir.",
         group="model",
     )

@@ -4,8 +4,8 @@ r"""Fine-tunes on questions about paragraphs, answers them and scores the answer
       --do_predict --output_dir=squad --vocab_file=vocab.txt --bert_config_file=bert_config.json \
       --init_checkpoint=bert_model.ckpt
 
-SQuAD 1.1, SQuAD 2.0 with --version_2_with_negative, and your own questions in their JSON. Old
-commands of the original's run_squad.py work unchanged.
+For SQuAD 1.1, SQuAD 2.0 (with --version_2_with_negative), and your own questions in their JSON
+format. Old commands for the original's run_squad.py work unchanged.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from bert.command_line.checks import FAILED, Checks, start
 from bert.command_line.console import run_script
 from bert.command_line.flags import flag
 from bert.command_line.names import serve
-from bert.command_line.settings import FineTuningSettings
+from bert.command_line.settings import MAX_TOKENS, FineTuningSettings
 from bert.files.paths import open_file
 from bert.tasks.squad import windows as squad_windows
 from bert.tasks.squad.answers import Decoding
@@ -31,37 +31,53 @@ if TYPE_CHECKING:
 class Settings(FineTuningSettings):
     """The flags of this script, by name."""
 
-    max_seq_length: int = 384
+    max_seq_length: int = flag(
+        384,
+        f"{MAX_TOKENS}; longer paragraphs are split into windows (see --doc_stride).",
+        low=4,
+        group="data",
+    )
+    do_predict: bool = flag(
+        False,
+        "Answer the questions of --predict_file; with --do_train, after training.",
+        group="steps",
+    )
     # The scores are of a hundred.
     max_score_loss: float = 1.0
-    train_file: str | None = flag(None, "Questions to train on, in SQuAD's JSON.")
+    train_file: str | None = flag(None, "Questions to train on, in SQuAD's JSON format.")
     predict_file: str | None = flag(
-        None, "Questions to answer, in SQuAD's JSON; where it has answers, too, there are scores."
+        None,
+        "Questions to answer, in SQuAD's JSON format; if it contains the answers, it is also "
+        "scored.",
     )
     doc_stride: int = flag(
         128,
-        "Tokens from the beginning of a window over a long paragraph to that of the next one.",
+        "Tokens from the start of one window over a long paragraph to the start of the next.",
         low=1,
     )
-    max_query_length: int = flag(64, "Tokens of a question; what is longer is cut.", low=1)
+    max_query_length: int = flag(
+        64, "Maximum tokens per question; longer questions are truncated.", low=1
+    )
     n_best_size: int = flag(
         20, "Answers per question in nbest_predictions.json.", low=1, group="output"
     )
-    max_answer_length: int = flag(30, "Tokens of an answer at most.", low=1, group="output")
+    max_answer_length: int = flag(30, "Maximum tokens per answer.", low=1, group="output")
     verbose_logging: bool = flag(
         False, "Log each answer that cannot be found in the paragraph's words.", group="output"
     )
-    version_2_with_negative: bool = flag(False, "Some questions have no answer, as in SQuAD 2.0.")
+    version_2_with_negative: bool = flag(
+        False, "Allow questions without an answer, as in SQuAD 2.0."
+    )
     null_score_diff_threshold: float = flag(
         0.0,
-        "With SQuAD 2.0, a question has no answer where that scores higher than the best answer by "
-        "more than this.",
+        "With SQuAD 2.0, predict no answer if that scores higher than the best answer by more "
+        "than this.",
         group="output",
     )
     bucket_predictions: bool = flag(
         False,
-        "Predict on windows of about the same length together, without padding: faster, but where "
-        "padding is among the --n_best_size best positions, not the original's lists.",
+        "Predict on windows of similar length together, without padding. Faster, but where "
+        "padding is among the --n_best_size best positions, the lists differ from the original's.",
         group="output",
     )
 

@@ -1,11 +1,11 @@
-r"""Fine-tunes, evaluates and predicts which of some endings continues a text (paper, section 4.4).
+r"""Fine-tunes, evaluates and applies models that choose the ending of a text (paper, section 4.4).
 
     python run_swag.py --data_dir=swag --output_dir=chooser --do_train --do_eval \
       --vocab_file=vocab.txt --bert_config_file=bert_config.json --init_checkpoint=bert_model.ckpt
 
-Reads the CSV of SWAG, and CSV, JSON lines or Parquet of your own, with any number of endings per
-text. Other questions of multiple choice are of the same form: the question is the text, its answers
-the endings.
+Reads the CSV files of SWAG, and CSV, JSON lines or Parquet files of your own, with any number of
+endings per text. Other multiple-choice questions have the same form: the question is the text, and
+its answers are the endings.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ from bert.command_line import flags as common_flags
 from bert.command_line.checks import Checks, start
 from bert.command_line.console import run_script
 from bert.command_line.flags import flag
-from bert.command_line.settings import FileSettings
+from bert.command_line.settings import SEPARATORS, FileSettings
 from bert.files.split import find_split
 
 if TYPE_CHECKING:
@@ -35,11 +35,10 @@ class Settings(FileSettings):
     )
     separator: str | None = flag(
         None,
-        "What separates the columns of files, such as ';', or tab; absent, tabs in a .tsv and "
-        "commas in others.",
+        f"Column separator of the files: {SEPARATORS}. Default: tab for .tsv, comma for others.",
     )
     do_eval: bool = flag(
-        False, "Evaluate on the val set, during and after training.", group="steps"
+        False, "Evaluate on the val set; with --do_train, during and after training.", group="steps"
     )
     # The paper's: 16 texts, each with four endings.
     train_batch_size: int = 16

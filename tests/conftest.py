@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -38,6 +39,12 @@ LARGE_GOLDEN = ROOT.parent / "shared" / "golden"
 collect_ignore = [] if importlib.util.find_spec("apache_beam") else ["beam"]
 
 LENGTH, PREDICTIONS = 12, 3
+
+
+def pytest_configure():
+    # A shell has what it starts in the background ignore Ctrl-C, and so would what this starts.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items):
@@ -107,12 +114,22 @@ def golden(request):
     return folder
 
 
+def exhaustive(*values):
+    """Returns parameters that `make test` leaves out, as others stand for them."""
+    return [
+        pytest.param(
+            *(value if isinstance(value, tuple) else (value,)), marks=pytest.mark.exhaustive
+        )
+        for value in values
+    ]
+
+
 def change(config: modeling.BertConfig, **values) -> modeling.BertConfig:
     return modeling.BertConfig.from_dict({**config.to_dict(), **values})
 
 
 def write_model_files(
-    folder: Path, words: list[str], *, max_position_embeddings: int, num_hidden_layers: int = 2
+    folder: Path, words: list[str], *, max_position_embeddings: int, num_hidden_layers: int = 1
 ) -> None:
     """Writes `vocab.txt` of these tokens and, for a model that learns quickly, `config.json`."""
     (folder / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")

@@ -99,9 +99,10 @@ def compare_with_export(folder, texts):
         )
 
 
-@pytest.mark.parametrize("added", [True, pytest.param(False, marks=pytest.mark.exhaustive)])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("added", [True, False])
 def test_a_classifier_is_trained_used_again_and_exported(tmp_path, added):
-    make = test_run_classifier.settings_in(tmp_path)
+    make = test_run_classifier.settings_in(tmp_path, num_hidden_layers=2)
     test_run_classifier.write_task(tmp_path, lambda color: color)
     if not added:
         use_lstms(tmp_path)
@@ -146,7 +147,7 @@ def test_a_training_with_a_bilstm_is_not_gone_on_with_without(tmp_path):
 
 
 def test_a_tagger_mixes_the_layers_of_lstms_and_tells_how(tmp_path, log):
-    make = test_run_ner.settings_in(tmp_path)
+    make = test_run_ner.settings_in(tmp_path, num_hidden_layers=2)
     test_run_ner.write_task(tmp_path)
     use_lstms(tmp_path)
     flags = {"feature_based": True, "feature_layers": "weighted", "lstm_size": 8}

@@ -92,7 +92,7 @@ def above(tmp_path):
     return tmp_path
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_modules_are_found_in_a_clone_that_is_a_folder_named_bert(above):
     """`git clone ... bert`, and then from the folder above; whose own modules come first there."""
     result = run_in(above, f"{IMPORTS}\nimport predict\nassert predict.OWN")

@@ -41,7 +41,7 @@ def test_scripts_are_listed_with_what_they_say_of_themselves(arguments):
     scripts = [script for script in bert.SCRIPTS if script != "inspect_text"]
     assert tuple(lines) == (*scripts, "launch", "inspect")
     assert lines["run_swag"] == (
-        "Fine-tunes, evaluates and predicts which of some endings continues a text "
+        "Fine-tunes, evaluates and applies models that choose the ending of a text "
         "(paper, section 4.4)."
     )
     assert all(line.endswith(".") for line in lines.values())

@@ -128,22 +128,6 @@ def test_the_pooled_output_is_of_both_ends_each_of_which_has_read_all(encoder):
     np.testing.assert_array_equal(some["sequence_output"], tokens)
 
 
-def test_layers_computed_again_in_the_backward_pass_are_the_same(config):
-    config = change(config, hidden_dropout_prob=0.2)
-    gradients = []
-    for again in (False, True):
-        model = modeling.BertModel(config)
-        model.build(None)
-        spread(model)
-        model.gradient_checkpointing = again
-        with tf.GradientTape() as tape, modeling.dropout_seed(tf.constant([1, 2])):
-            loss = tf.reduce_sum(model(rows(9, 4), training=True)["pooled_output"])
-        weights = [variable.value for variable in model.trainable_variables]
-        gradients.append([*map(tf.convert_to_tensor, tape.gradient(loss, weights))])
-    for one, other in zip(*gradients, strict=True):
-        np.testing.assert_array_equal(one, other)
-
-
 def test_the_state_is_of_32_bits_in_any_precision(config):
     exact, mixed = (modeling.BertModel(config, dtype=each) for each in ("float32", "mixed_float16"))
     for model in (exact, mixed):

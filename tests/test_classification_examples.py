@@ -145,10 +145,38 @@ def test_what_may_surprise_is_logged_once_with_its_count(tokenizer, log):
     examples = [InputExample(f"dev-{i}", text, None, "0") for i, text in enumerate(texts)]
     make_features(examples, make_task(), tokenizer, 6)
     assert log.messages == [
-        "2 of 7 examples were longer than 6 tokens and were cut at their ends.",
+        "2 of 7 examples were longer than 6 tokens and were cut at their ends. A larger "
+        "--max_seq_length keeps more of them, up to what the model takes, often 512; "
+        "docs/classification.md has more under Long texts.",
         "2 texts of 7 examples, such as 'dev-1', have no token",
         "1 texts of 7 examples, such as 'dev-3', are mostly [UNK]: is this the right vocabulary?",
     ]
+
+
+@pytest.mark.parametrize(("num_long", "level"), [(1, "INFO"), (2, "WARNING")])
+def test_many_texts_that_are_cut_are_warned_of(tokenizer, log, num_long, level):
+    texts = ["a b c d"] * num_long + ["a"] * (20 - num_long)
+    examples = [InputExample("1", text, None, "0") for text in texts]
+    make_features(examples, make_task(), tokenizer, 4)
+    [record] = log.records
+    assert record.levelname == level
+    assert ("--max_seq_length" in record.getMessage()) == (level == "WARNING")
+
+
+@pytest.mark.parametrize("is_added", [False, True])
+def test_entries_of_the_vocabulary_that_texts_name_are_told_where_they_are_split(log, is_added):
+    vocab = {token: number for number, token in enumerate([*VOCABULARY, "[", "]", "sep"])}
+    added = [tokenization.AddedToken("[SEP]")] if is_added else []
+    tokenizer = tokenization.FullTokenizer.from_vocab(vocab, added_tokens=added)
+    # No entry, and what the separator of a second text is.
+    texts = ["a [SEP] b", "[a]", "a [ SEP ] b"]
+    examples = [InputExample(f"dev-{i}", text, "a", "0") for i, text in enumerate(texts)]
+    features = make_features(examples, make_task(is_pair=True), tokenizer, 20)
+    counts = (features["input_ids"] == SEP).sum(axis=1).tolist()
+    assert counts == [3 if is_added else 2, 2, 2]
+    told = [each for each in log.messages if "split into pieces" in each]
+    begins = "1 texts of 3 examples, such as 'dev-0', contain [SEP], which the vocabulary has"
+    assert [each[: len(begins)] for each in told] == [begins] * (not is_added)
 
 
 def test_labels_become_what_the_task_needs(tokenizer):

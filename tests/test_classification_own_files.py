@@ -86,6 +86,11 @@ def test_single_files_may_have_any_name(tmp_path):
         "label_column": "label",
         "separator": "|",
     }
+    (tmp_path / "A.CSV").write_text("text,label\na,x\nb,y\n")
+    (tmp_path / "a.json").write_text('{"text": "a", "label": "y"}\n')
+    others = {"train": str(tmp_path / "A.CSV"), "dev": str(tmp_path / "a.json")}
+    data_set = own_files.open_data_set(None, Options(), others)
+    assert [each.label for each in [*data_set.train(), *data_set.dev()[""]]] == ["x", "y", "y"]
     with pytest.raises(ValueError, match="unless `--separator` says what separates its columns"):
         own_files.open_data_set(None, Options(), files).check(["train"])
     with pytest.raises(ValueError, match="`--test_file` or `--data_dir` must be given"):
@@ -218,6 +223,15 @@ def test_several_labels_come_from_lists_and_from_cells(tmp_path):
     assert [data_set.train()[0].label, data_set.dev()[""][0].label] == [("b", "c"), ("c",)]
 
 
+def test_a_column_of_blank_cells_is_no_gold_of_several_labels(tmp_path):
+    options = {"task_type": "multi_label"}
+    files = {"train.csv": [("a", "x"), ("b", "y")], "test.csv": [("a", ""), ("b", " ")]}
+    data_set = open_folder(tmp_path, files, **options)
+    assert [example.label for example in data_set.test()[""]] == [None, None]
+    data_set = open_folder(tmp_path, {"test.csv": [("a", ""), ("b", "x")]}, **options)
+    assert [example.label for example in data_set.test()[""]] == [(), ("x",)]
+
+
 def test_regression_takes_numbers_and_no_labels(tmp_path):
     files = {
         "train.tsv": [("a", "1"), ("b", "-2.5e1")],
@@ -258,6 +272,15 @@ WRONG = [
         "`data_dir` must hold 'train' with one of the endings ['.tsv', '.csv', '.jsonl', "
         "'.parquet', '.tsv.gz', '.csv.gz', '.jsonl.gz'], or `--train_file` name the file. Received "
         "'{folder}', which holds ['train.txt'].",
+    ),
+    (
+        "dev",
+        {"train.tsv": GOOD},
+        {},
+        "`data_dir` must hold 'dev' with one of the endings ['.tsv', '.csv', '.jsonl', "
+        "'.parquet', '.tsv.gz', '.csv.gz', '.jsonl.gz'], or `--dev_file` name the file. Received "
+        "'{folder}', which holds ['train.tsv']. To hold out a part of the training file for it, "
+        "name that file with `--train_file` and leave `--data_dir` out.",
     ),
     (
         "train",

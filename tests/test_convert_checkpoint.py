@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import GOLDEN, ROOT, change, make_examples, model_inputs, run_python
+from conftest import GOLDEN, ROOT, change, exhaustive, make_examples, model_inputs, run_python
 from test_weights_huggingface import CONFIG, stored_in, write
 from test_weights_huggingface import tensors as tensors  # noqa: PLC0414 (a fixture)
 
@@ -134,10 +134,12 @@ def test_a_foreign_classifier_becomes_one_that_predicts(tmp_path, classifier):
     ("labels", "scheme"),
     [
         (["NOUN", "VERB", "O", "B-NP"], "words"),
-        (["LABEL_0", "LABEL_1", "LABEL_2", "LABEL_3"], "words"),
-        (["O", "S-PER", "B-PER", "E-PER"], "iobes"),
         (["O", "I-PER", "I-LOC", "I"], "iob1"),
-        (["O", "B-PER", "I-PER", "B-LOC"], "iob2"),
+        *exhaustive(
+            (["LABEL_0", "LABEL_1", "LABEL_2", "LABEL_3"], "words"),
+            (["O", "S-PER", "B-PER", "E-PER"], "iobes"),
+            (["O", "B-PER", "I-PER", "B-LOC"], "iob2"),
+        ),
     ],
 )
 def test_a_foreign_tagger_of_any_labels_stays_one(tmp_path, still_config, labels, scheme):
@@ -182,7 +184,7 @@ def test_keras_weights_fit_the_model_that_is_made(tmp_path, still_config, tensor
 
 @ignore_array_warning
 @pytest.mark.parametrize("architecture", huggingface.ARCHITECTURES)
-@pytest.mark.parametrize("kind", ["huggingface", "keras"])
+@pytest.mark.parametrize("kind", ["huggingface", *exhaustive("keras")])
 def test_every_architecture_is_verified(tmp_path, still_config, architecture, kind):
     keras.utils.clear_session()
     model = convert_checkpoint.make_model(architecture, still_config, 4)
@@ -227,6 +229,32 @@ def test_input_and_result_are_opened_once(tmp_path, still_config, tensors, opene
     written = opened.pop()
     assert opened == [str(source / "bert_model.ckpt")]
     assert written.startswith(f"{tmp_path}/out/convert.partial")
+
+
+def test_files_are_on_the_disk_before_they_have_their_names(
+    tmp_path, still_config, tensors, monkeypatch
+):
+    synced, named = [], []
+    fsync, replace = os.fsync, os.replace
+
+    def watched_fsync(descriptor):
+        fsync(descriptor)
+        synced.append(os.fstat(descriptor).st_ino)
+
+    def watched_replace(old, new):
+        if os.path.dirname(new) == str(tmp_path / "out"):
+            assert os.stat(old).st_ino in synced
+            # So that of names that follow each other, the later one does not last alone.
+            assert not named or synced[-1] == os.stat(tmp_path / "out").st_ino
+            named.append(os.path.basename(new))
+        replace(old, new)
+
+    monkeypatch.setattr(os, "fsync", watched_fsync)
+    monkeypatch.setattr(os, "replace", watched_replace)
+    convert(save(tmp_path / "in", tensors, still_config), tmp_path / "out", "tf")
+    assert synced[-1] == os.stat(tmp_path / "out").st_ino
+    assert sorted(named) == sorted(os.listdir(tmp_path / "out"))
+    assert named[-1] == "bert_model.ckpt.index"
 
 
 def test_a_file_alone_can_be_written(tmp_path, still_config, tensors):

@@ -640,23 +640,29 @@ def conversion_world(folder: Path) -> dict[str, Any]:
     }
 
 
-def classifier_source(folder: Path) -> str:
-    """Returns the folder of a classifier of transformers."""
+def fine_tuned(folder: Path, name: str, variables: str) -> Path:
+    """Returns a folder with a model whose head of two outputs has variables of a name."""
     tensors = checkpoint.Stored.open(str(GOLDEN / "bert_model.ckpt")).read()
     tensors = {name: value for name, value in tensors.items() if name.startswith("bert/")}
     width = len(tensors["bert/pooler/dense/bias"])
     tensors |= {
-        "output_weights": np.ones((2, width), np.float32),
-        "output_bias": np.zeros(2, np.float32),
+        f"{variables}output_weights": np.ones((2, width), np.float32),
+        f"{variables}output_bias": np.zeros(2, np.float32),
     }
-    (folder / "tf").mkdir()
-    for name in ("vocab.txt", "bert_config.json"):
-        (folder / "tf" / name).write_bytes((GOLDEN / name).read_bytes())
-    checkpoint.save_tensors(str(folder / "tf/bert_model.ckpt"), tensors)
+    (folder / name).mkdir()
+    for file in ("vocab.txt", "bert_config.json"):
+        (folder / name / file).write_bytes((GOLDEN / file).read_bytes())
+    checkpoint.save_tensors(str(folder / name / "bert_model.ckpt"), tensors)
+    return folder / name
+
+
+def classifier_source(folder: Path) -> str:
+    """Returns the folder of a classifier of transformers."""
+    source = fine_tuned(folder, "tf", "")
     script = importlib.import_module("convert_checkpoint")
     script.run(
         script.Settings(
-            input=str(folder / "tf"),
+            input=str(source),
             output=str(folder / "hf"),
             format="huggingface",
             architecture="BertForSequenceClassification",
@@ -666,6 +672,24 @@ def classifier_source(folder: Path) -> str:
     # transformers writes none.
     (folder / "hf/task.json").unlink()
     return str(folder / "hf")
+
+
+def answerer(folder: Path) -> str:
+    """Returns the folder of a model that gives an answer to each question."""
+    made = fine_tuned(folder, "answerer", "cls/squad/")
+    task = {
+        "kind": "question_answering",
+        "do_lower_case": True,
+        "n_best_size": 20,
+        "max_seq_length": 32,
+        "doc_stride": 8,
+        "max_query_length": 8,
+        "max_answer_length": 30,
+        "version_2_with_negative": False,
+        "null_score_diff_threshold": 0.0,
+    }
+    (made / "task.json").write_text(json.dumps(task))
+    return str(made)
 
 
 def without_vocabulary(folder: Path) -> str:
@@ -728,6 +752,9 @@ def module_world(folder: Path) -> dict[str, Any]:
         trained_weights(folder / name)
     return {"bert_hub_module_handle": str(folder / "module")}
 
+
+# Of predict.py, where it is to answer questions.
+QUESTIONS = {"model_dir": answerer, "input_file": file_in("table.tsv"), "columns": "text_a,other"}
 
 # The table: script, field, what to change it to and where to look.
 
@@ -815,6 +842,7 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "max_seq_length": Case(24, content("out")),
         "max_predictions_per_seq": Case(2, content("out")),
         "do_whole_word_mask": Case(True, content("out")),
+        "next_sentence": Case(False, content("out")),
         "random_seed": Case(5, content("out")),
         "dupe_factor": Case(4, lambda o: len(index_of(o).ends)),
         "masked_lm_prob": Case(0.05, content("out")),
@@ -886,6 +914,9 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "labels": Case("one", error, fails=True, model_dir=untold),
         "is_pair": Case(True, content("out"), model_dir=untold),
         "max_seq_length": Case(5, error, fails=True),
+        # A classifier is asked, which refuses them.
+        "version_2_with_negative": Case(True, error, fails=True),
+        "null_score_diff_threshold": Case(1.0, error, fails=True),
     },
     "create_vocab": {
         "check": CHECK,
@@ -937,6 +968,7 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "distillation_temperature": Case(9.0, weights, teacher=teacher),
         "distill_layers": Case("uniform", weights, teacher=teacher),
         "distill_layers_weight": Case(9.0, weights, teacher=teacher, distill_layers="uniform"),
+        "metric": Case("matthews", task),
         "task_type": Case("multi_label", task),
         "labels": Case("yes,no", TRAIN_RECORDS),
         "text_a_column": Case("other", TRAIN_RECORDS),
@@ -1019,7 +1051,7 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "model_dir": Case(file_in("other_model/out"), content("out")),
         "input_file": Case(file_in("other.txt"), content("out")),
         "output_file": Case(elsewhere, lambda o: (o.folder / "elsewhere").exists()),
-        "input_format": Case("tsv", error, fails=True),
+        "input_format": Case("tsv", content("out")),
         "columns": Case("other", content("out"), input_file=file_in("table.tsv")),
         "separator": Case(";", error, fails=True, input_file=file_in("table.tsv")),
         "batch_size": Case(1, work),
@@ -1038,6 +1070,14 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "labels": Case("one", error, fails=True, model_dir=untold),
         "is_pair": Case(True, error, fails=True, model_dir=untold),
         "max_seq_length": Case(5, content("out")),
+        "version_2_with_negative": Case(True, content("out"), **QUESTIONS),
+        "null_score_diff_threshold": Case(
+            -1000.0,
+            content("out"),
+            **QUESTIONS,
+            version_2_with_negative=True,
+            null_score_diff_threshold=1000.0,
+        ),
     },
     "serve": {
         "check": Case(True, answered(0)),
@@ -1064,6 +1104,8 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "labels": Case("one", error, fails=True, model_dir=untold),
         "is_pair": Case(True, answered(3), model_dir=untold),
         "max_seq_length": Case(5, answered(3)),
+        "version_2_with_negative": Case(True, error, fails=True),
+        "null_score_diff_threshold": Case(1.0, error, fails=True),
     },
     "extract_features": {
         "check": CHECK,
@@ -1151,6 +1193,17 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "do_lower_case": Case(False, content("out/tokenizer_config.json")),
         "without_vocabulary": Case(True, error, fails=True, input=without_vocabulary),
         "is_pair": Case(True, task, input=classifier_source, format="tf"),
+        "version_2_with_negative": Case(
+            True, content("out/task.json"), input=answerer, format="tf", verify=False
+        ),
+        "null_score_diff_threshold": Case(
+            1.0,
+            content("out/task.json"),
+            input=answerer,
+            format="tf",
+            verify=False,
+            version_2_with_negative=True,
+        ),
     },
 }
 
@@ -1212,8 +1265,8 @@ def watch(messages: list[str], work: list[Any]) -> Iterator[None]:
             work.append([(name, str(values.shape)) for name, values in batch.items()])
             yield batch
 
-    def watched_model(self: LoadedModel, arrays: Any) -> Iterator[Any]:
-        for numbers, outputs in run_model(self, arrays):
+    def watched_model(self: LoadedModel, *arguments: Any) -> Iterator[Any]:
+        for numbers, outputs in run_model(self, *arguments):
             work.append(len(numbers))
             yield numbers, outputs
 

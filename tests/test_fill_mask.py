@@ -86,6 +86,19 @@ def test_texts_come_from_the_standard_input_when_nowhere_else(settings, monkeypa
     monkeypatch.setattr(sys, "stdin", lines)
     answers = run_jsonl(settings())
     assert [answer["text"] for answer in answers] == ["the [MASK]", "old [MASK] é"]
+    lines = io.TextIOWrapper(io.BytesIO("the [MASK]\nold [MASK] é\n".encode("latin-1")))
+    monkeypatch.setattr(sys, "stdin", lines)
+    with pytest.raises(ValueError, match=r"^standard input:2: text must be UTF-8"):
+        fill_mask.run(settings(output_file="-"))
+
+
+def test_a_pattern_names_one_file(settings, tmp_path):
+    (tmp_path / "a.txt").write_text("the [MASK]\n")
+    made = settings(input_file=str(tmp_path / "[ab].txt"))
+    assert [answer["text"] for answer in run_jsonl(made)] == ["the [MASK]"]
+    (tmp_path / "b.txt").write_text("old [MASK]\n")
+    with pytest.raises(ValueError, match="`--input_file` must name a single file"):
+        fill_mask.run(made)
 
 
 def test_a_folder_of_pretraining_has_its_configuration(settings, tmp_path):

@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -92,6 +93,17 @@ def test_every_module_has_a_floor_and_the_root_holds_scripts_and_the_library_alo
     assert above == SCRIPTS | {"bert", COMMAND}
     rooms = {room for rooms in FLOORS for room in rooms}
     assert {room for room in rooms if floor(room) != len(FLOORS)} == rooms <= MODULES.keys()
+
+
+def test_the_readme_shows_every_floor_in_its_order():
+    [*_, house] = (ROOT / "README.md").read_text(encoding="utf-8").split("| floor, ")
+    table, _, _ = house.partition("\n\n")
+    cells = re.findall(r"^\| ([^|]+) \|", table, flags=re.MULTILINE)
+    shown = [name for cell in cells for name in re.findall(r"`(\w+)(?:\.py)?`", cell)]
+    numbers = [floor(f"bert.{name}") for name in shown]
+    assert numbers == sorted(numbers)
+    rooms = {room.removeprefix("bert.") for rooms in FLOORS for room in rooms}
+    assert sorted(shown) == sorted(rooms - {"modeling", "optimization", "tokenization"})
 
 
 @pytest.mark.parametrize("module", MODULES)

@@ -342,3 +342,19 @@ def test_create_optimizer_clips_by_the_global_norm():
     expected, _, _ = reference(starts, gradients, [0.1, 0.09, 0.08], [True, False])
     for variable, value in zip(variables, expected, strict=True):
         np.testing.assert_allclose(variable.numpy(), value, rtol=1e-5)
+
+
+def test_create_optimizer_leaves_what_the_loss_only_looks_at_as_it_is():
+    kernel = tf.Variable([3.0, 4.0], name="kernel")
+    other = tf.Variable([5.0], name="pooler/kernel")
+
+    def loss():
+        tf.square(other)
+        return tf.reduce_sum(kernel)
+
+    step = optimization.create_optimizer(loss, 0.1, 10, 0)
+    assert float(step()) == 7.0
+    # The norm is that of the gradients that are there, [1, 1].
+    expected, _, _ = reference([np.array([3.0, 4.0])], [[np.full(2, 0.5**0.5)]], [0.1], [True])
+    np.testing.assert_allclose(kernel.numpy(), expected[0], rtol=1e-6)
+    np.testing.assert_array_equal(other.numpy(), [5.0])

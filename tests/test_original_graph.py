@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import GOLDEN, change, golden_batch, make_examples
+from conftest import GOLDEN, change, exhaustive, golden_batch, make_examples
 from forks import fork_python
 
 import modeling
@@ -391,7 +391,7 @@ print(json.dumps(report))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("switch", ["disable_v2_behavior", "disable_eager_execution"])
+@pytest.mark.parametrize("switch", ["disable_eager_execution", *exhaustive("disable_v2_behavior")])
 def test_programs_that_switch_to_graphs_run(switch):
     result = fork_python("-c", OLD_CODE, switch, str(GOLDEN))
     report = json.loads(result.stdout.splitlines()[-1])

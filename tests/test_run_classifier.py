@@ -11,14 +11,25 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import GOLDEN, LARGE_GOLDEN, ROOT, read_report, run_python, write_model_files
+from conftest import (
+    GOLDEN,
+    LARGE_GOLDEN,
+    ROOT,
+    exhaustive,
+    read_report,
+    run_python,
+    write_model_files,
+)
 from forks import fork_python
 
 import predict
 import run_classifier
+import tokenization
 from bert.loaded import load
 from bert.tasks.classification import glue
-from bert.tasks.classification.examples import Task
+from bert.tasks.classification.examples import InputExample, Task
+from bert.training.task import Inputs, Part
+from bert.weights.folder import ModelFolder
 
 # Flag, default (original: run_classifier.py).
 ORIGINAL_FLAGS = {
@@ -58,10 +69,10 @@ def make_settings(tmp_path):
     return settings_in(tmp_path)
 
 
-def settings_in(folder):
+def settings_in(folder, **sizes):
     """Writes a vocabulary and a configuration; returns a function that makes settings of them."""
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *COLORS, "a", "b", "c", "d"]
-    write_model_files(folder, words, max_position_embeddings=16)
+    write_model_files(folder, words, max_position_embeddings=16, **sizes)
 
     def make(**changes) -> run_classifier.Settings:
         return run_classifier.Settings(
@@ -367,6 +378,30 @@ def test_pairs_and_both_parts_of_mnli(make_settings, tmp_path):
     np.testing.assert_allclose(ours, expected, rtol=0, atol=1e-5)
 
 
+def test_the_metric_of_a_task_of_ones_own_is_chosen_and_kept(make_settings, tmp_path, tiny_config):
+    write_task(tmp_path, lambda color: color)
+    tokenizer = tokenization.FullTokenizer(str(tmp_path / "vocab.txt"))
+    vocabulary = (tmp_path / "vocab.txt").read_bytes()
+
+    def open_task(**changes):
+        return run_classifier.open_task(make_settings(**changes), tiny_config, tokenizer)
+
+    assert open_task(do_train=True).metric == "accuracy"
+    task = open_task(do_train=True, metric="matthews")
+    # Of answers that are all the same, it says nothing, whatever label is frequent.
+    examples = [InputExample("", "a", None, label) for label in ("red", "red", "red", "blue")]
+    label_ids = np.array([[sorted(COLORS).index(each.label)] for each in examples])
+    inputs = Inputs(Part("dev"), examples, {"label_ids": label_ids})
+    scores = task.score(inputs, np.tile(np.eye(4)[sorted(COLORS).index("red")], (4, 1)))
+    assert (scores["accuracy"], scores["matthews"]) == (0.75, 0.0)
+    assert (scores["baseline_metric"], scores["baseline"]) == ("matthews", 0.0)
+    # An evaluation goes by what the training has gone by.
+    ModelFolder(str(tmp_path / "out")).keep(tiny_config, vocabulary, task.stored())
+    assert open_task(do_eval=True).metric == "matthews"
+    assert open_task(do_eval=True, task_type="multi_label").metric == "micro_f1"
+
+
+@pytest.mark.exhaustive
 def test_balanced_weights_let_a_rare_label_count(make_settings, tmp_path):
     # Three of four texts with "red" are "no": no text tells which, so the loss decides.
     labels = iter(["no", "no", "no", "yes"] * 100)
@@ -459,6 +494,14 @@ def test_two_replicas_or_micro_batches_equal_one_device(make_settings, tmp_path)
         (
             {"do_train": True, "class_weights": "balanced", "task_type": "multi_label"},
             "`--class_weights=balanced` needs a task of one label",
+        ),
+        (
+            {"do_train": True, "metric": "macro_f1"},
+            r"`metric` must be one of \['accuracy', 'f1', 'matthews'\] for classification",
+        ),
+        (
+            {"do_train": True, "metric": "f1", "task_name": "SST-2"},
+            "`--metric` must not be given for task 'sst-2'.* 'f1'.* custom",
         ),
         ({"do_train": True, "num_train_epochs": 0.01}, "must give at least one step"),
         ({"do_train": True, "data_dir": "nowhere"}, "nowhere"),
@@ -585,11 +628,11 @@ def read_answers(path):
     ("name", "content", "flags"),
     [
         ("x.txt", "red a\nblue\n\n", {}),
-        ("x.tsv", "n\ttext_a\n1\tred a\n2\tblue\n3\t\n", {}),
         ("x.csv", 'n,note\n1,"red a"\n2,blue\n3,\n', {"columns": "note"}),
         ("x.jsonl", '{"text_a": "red a"}\n"blue"\n{"text_a": ""}\n', {}),
         ("x.data", '{"t": "red a"}\n{"t": "blue"}\n{"t": ""}\n',
          {"columns": "t", "input_format": "jsonl"}),
+        *exhaustive(("x.tsv", "n\ttext_a\n1\tred a\n2\tblue\n3\t\n", {})),
     ],
 )  # fmt: skip
 def test_files_of_every_form_give_the_same_answers(trained, tmp_path, name, content, flags):
@@ -628,7 +671,7 @@ def test_files_of_every_form_give_the_same_answers(trained, tmp_path, name, cont
         ),
         ("x.csv", "n;text_a\n1;red\n", {}, r"It looks as if ';' separates .* --separator=';'"),
         ("x.csv", "text_a,n\nred,1,more\n", {}, ":2: has 3 columns, but the first line has 2"),
-        ("x.tsv", "n\ttext_a\n1\tred\n2\n", {}, ":3: has 1 columns, needs 2"),
+        ("x.tsv", "n\ttext_a\n1\tred\n2\n", {}, ":3: has 1 column, but the first line has 2"),
         ("x.jsonl", '{"text_a": "red"}\n{"text_a"\n', {}, ":2: must be JSON"),
         ("x.jsonl", '{"texts": "red"}\n', {}, r":1: must be an object with the keys \['text_a'\]"),
         ("x.txt", "red\n", {"columns": "a,b"}, "`--columns` must name 1 columns"),

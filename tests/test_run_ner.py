@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import ROOT, read_report, run_python, write_model_files
+from conftest import ROOT, exhaustive, read_report, run_python, write_model_files
 from forks import fork_python
 
 import predict
@@ -37,10 +37,10 @@ def make_settings(tmp_path):
     return settings_in(tmp_path)
 
 
-def settings_in(folder):
+def settings_in(folder, **sizes):
     """Writes a vocabulary and a configuration; returns a function that makes settings of them."""
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *PIECES, *CHINESE]
-    write_model_files(folder, words, max_position_embeddings=64)
+    write_model_files(folder, words, max_position_embeddings=64, **sizes)
 
     def make(**changes) -> run_ner.Settings:
         return run_ner.Settings(
@@ -290,7 +290,7 @@ def test_tags_that_are_no_entities_are_classes(make_settings, tmp_path, log):
     assert again == {name: each for name, each in scores.items() if not name.startswith("test_")}
 
 
-@pytest.mark.parametrize("kind", ["", pytest.param("-N", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["", *exhaustive("-N")])
 def test_characters_are_cut_into_words(make_settings, tmp_path, kind):
     rng = np.random.RandomState(0)
     words = ["我", "在", "北京", "上海李", "明"]
@@ -401,7 +401,7 @@ def test_the_best_weights_are_those_of_the_best_f1(make_settings, tmp_path):
     assert len(history) == history.index(best) + 3 < 20
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_several_runs_report_dev_and_test(make_settings, tmp_path, log):
     write_task(tmp_path, count=16)
     summary = run_ner.run(
@@ -574,7 +574,7 @@ def test_prediction_needs_nothing_but_the_folder(trained, tmp_path):
 
 
 def test_a_list_of_texts_is_no_input(trained):
-    with pytest.raises(ValueError, match="Input 1, counted from 0, must have one text as 'text'"):
+    with pytest.raises(ValueError, match="Input 1, counted from 0, must have text as 'text'"):
         load(str(trained)).predict(["Ada", {"text": ["Ada", "saw"]}])
 
 
@@ -594,7 +594,7 @@ def write_texts(folder, **texts):
         ({}, {"data_dir": None}, "`--data_dir` or `--train_file` must be given"),
         ({}, {"data_dir": "nowhere"}, "'nowhere', which is not a folder"),
         ({}, {"train_file": "nowhere"}, "`--train_file` must name a file. Received 'nowhere'"),
-        ({"train": GOOD}, {"do_eval": True}, "`--data_dir` must hold 'dev'"),
+        ({"train": GOOD}, {"do_eval": True}, "`--data_dir` must hold 'dev' .*leave `--da"),
         ({"train": ""}, {}, "train.txt' must hold rows"),
         ({"train": "\n\n"}, {}, "train.txt' must hold words"),
         ({"train": "Ada B-PER\nsaw NN O\n"}, {}, "train.txt:2: has 3 columns, but line 1 has 2"),

@@ -53,6 +53,7 @@ def make_settings(tmp_path):
 TRAINING = {"do_train": True, "do_eval": True, "do_predict": True, "num_train_epochs": 8.0}
 
 
+@pytest.mark.exhaustive
 def test_names_are_learned_and_the_folder_is_all_that_predicting_needs(
     make_settings, tmp_path, log
 ):

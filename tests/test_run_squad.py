@@ -300,6 +300,7 @@ def test_padding_does_not_change_training(make_settings, tmp_path):
         np.testing.assert_allclose(values, weights[1][name], rtol=0, atol=2e-4, err_msg=name)
 
 
+@pytest.mark.exhaustive
 def test_early_stopping_goes_back_to_the_best(make_settings, tmp_path):
     write_task(tmp_path, count=16)
     scores = run_squad.run(
@@ -313,6 +314,7 @@ def test_early_stopping_goes_back_to_the_best(make_settings, tmp_path):
     assert scores["f1"] == history[0]["f1"]
 
 
+@pytest.mark.exhaustive
 def test_several_runs_are_summed_up(make_settings, tmp_path):
     write_task(tmp_path, every=2, count=16)
     summary = run_squad.run(

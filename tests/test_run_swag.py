@@ -155,7 +155,7 @@ def test_endings_are_learned_and_predicted(make_settings, tmp_path):
     assert (out / "predictions.tsv").read_bytes() == before
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_model_that_cannot_see_the_context_learns_nothing(make_settings, tmp_path):
     write_task(tmp_path)
     for name in ("train", "val"):
@@ -165,6 +165,7 @@ def test_a_model_that_cannot_see_the_context_learns_nothing(make_settings, tmp_p
     assert scores["accuracy"] < 0.7
 
 
+@pytest.mark.exhaustive
 def test_a_stopped_training_goes_on_to_the_same_weights(make_settings, tmp_path):
     write_task(tmp_path, count=32)
     whole = make_settings(do_train=True, do_eval=True, num_train_epochs=2.0)
@@ -191,7 +192,7 @@ def restart(folder, step):
         path.unlink()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_several_runs_and_early_stopping_go_by_the_accuracy(make_settings, tmp_path):
     write_task(tmp_path, count=32)
     summary = run_swag.run(
@@ -282,10 +283,13 @@ def test_predict_reads_json_lines(trained, tmp_path):
     ("row", "message"),
     [
         ({"context": "old bird"}, "must have 'context', 'endings'"),
-        ({"context": "old bird", "endings": "in"}, "Input 0, .*`endings` must be a list of texts"),
+        (
+            {"context": "old bird", "endings": "in"},
+            "Input 0, .*must have a list of texts as 'endings'",
+        ),
         ({"context": "old bird", "endings": ["in"]}, "Input 0, .*at least two endings"),
         ({"context": "old bird", "endings": ["in", " "]}, "every ending must have text"),
-        ({"context": ["old"], "endings": ["in", "old"]}, "must have text as `context`"),
+        ({"context": ["old"], "endings": ["in", "old"]}, "must have text as 'context'"),
     ],
 )
 def test_inputs_that_are_none_are_named(trained, row, message):
@@ -310,7 +314,7 @@ ROW = {"context": "old bird", "endings": ["in", "old"], "label": 0}
         ({}, [{"context": "old bird", "label": 0}], "train.jsonl:1: .* at least two endings"),
         ({}, [{**ROW, "endings": ["in", None]}], r"Received None as ending 1 of 2"),
         ({}, [{"endings": ["in", "old"], "label": 0}], "must have text as `context` or `sent1`"),
-        ({"do_eval": True}, [ROW], r"`--data_dir` must hold one of \['val.csv'"),
+        ({"do_eval": True}, [ROW], r"must hold one of \['val.csv'.*leave `--data_dir` out"),
         ({"num_runs": 2}, [ROW], "`--num_runs` needs `--do_train` and `--do_eval`"),
         ({"do_train": False, "do_eval": True}, [ROW], "must hold a trained model"),
         ({"max_seq_length": 33}, [ROW], "`--max_seq_length` must be at most 32"),

@@ -2,6 +2,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from conftest import exhaustive
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from test_classification_saved_model import as_lists, call_elsewhere
@@ -175,7 +176,7 @@ def test_questions_without_a_context_are_refused(answerer):
         answerer[1](question=tf.constant(["a"]), context=tf.constant(["a", "b"]))
 
 
-@pytest.mark.parametrize("version", [pytest.param(1, marks=pytest.mark.exhaustive), 2])
+@pytest.mark.parametrize("version", [2, *exhaustive(1)])
 def test_golden_contexts_are_answered_as_by_predict(tmp_path, golden, version):
     flags = golden_settings(golden, version, tmp_path, do_predict=False, do_export=True)
     assert run_squad.run(flags) == {}
@@ -221,7 +222,7 @@ def test_what_does_not_fit_is_named(tmp_path, changes, message):
     assert list(tmp_path.iterdir()) == []
 
 
-EXTREMES = [pytest.param(each, marks=pytest.mark.exhaustive) for each in (-100.0, 100.0)]
+EXTREMES = exhaustive(-100.0, 100.0)
 
 
 @pytest.mark.parametrize("threshold", [0.0, *EXTREMES])

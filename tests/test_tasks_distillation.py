@@ -98,7 +98,7 @@ def test_labels_count_for_what_the_teacher_leaves_of_those_that_have_one():
 def world(tmp_path_factory):
     """A folder with a trained teacher, and a function that makes settings of students."""
     folder = tmp_path_factory.mktemp("distillation")
-    make_settings = settings_in(folder)
+    make_settings = settings_in(folder, num_hidden_layers=2)
     write_task(folder, is_warm, count=128)
     keras.utils.set_random_seed(1)
     teacher = make_settings(
@@ -307,6 +307,7 @@ def test_no_gradient_reaches_the_teacher_and_narrow_students_learn_a_projection(
     assert set(model(inputs, training=False)) == {"logits"}
 
 
+@pytest.mark.exhaustive
 def test_layers_are_learned_and_training_goes_on_where_it_stopped(world, tmp_path):
     folder, make_settings = world
     config = json.loads((folder / "config.json").read_text())
@@ -359,7 +360,7 @@ def test_several_students_load_their_teacher_once(world):
 def tagging(tmp_path_factory):
     """A folder with a trained tagger, and a function that makes settings of students."""
     folder = tmp_path_factory.mktemp("tagging")
-    make_settings = test_run_ner.settings_in(folder)
+    make_settings = test_run_ner.settings_in(folder, num_hidden_layers=2)
     test_run_ner.write_task(folder)
     keras.utils.set_random_seed(1)
     teacher = {"output_dir": str(folder / "teacher"), "num_train_epochs": 12.0}
@@ -367,6 +368,7 @@ def tagging(tmp_path_factory):
     return folder, make_settings
 
 
+@pytest.mark.exhaustive
 def test_a_tagger_learns_what_its_tags_do_not_tell(tagging, log):
     folder, make_settings = tagging
     sentences = test_run_ner.make_sentences(24, 5)

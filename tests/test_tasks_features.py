@@ -337,6 +337,7 @@ def encoder_weights(prefix):
     return {name: reader.get_tensor(name) for name in names if name.startswith("bert/")}
 
 
+@pytest.mark.exhaustive
 def test_names_are_learned_while_the_encoder_stays_as_it_is(make_settings, tmp_path):
     write_task(tmp_path)
     config = modeling.BertConfig.from_json_file(make_settings().bert_config_file)

@@ -1,10 +1,11 @@
+import itertools
 import json
 import re
 import types
 
 import numpy as np
 import pytest
-from conftest import batches_in, change, make_examples, write_examples
+from conftest import batches_in, change, exhaustive, make_examples, write_examples
 from forks import fork_python
 from test_training_loop import TRAIN_SOME_STEPS, assert_same, values_of
 
@@ -59,11 +60,11 @@ class SlowBatches:
             yield batch
 
 
-def begin(config, day, budget=BUDGET, warmup=WARMUP):
+def begin(config, day, budget=BUDGET, warmup=WARMUP, kind=loop.Trainer):
     model = pretraining_heads.pretraining_model(config)
     clock = TrainingClock(budget, day.now)
     optimizer = clock.optimizer(RATE, warmup)
-    trainer = loop.Trainer(model, optimizer, run_pretraining.OBJECTIVE, seed=3)
+    trainer = kind(model, optimizer, run_pretraining.OBJECTIVE, seed=3)
     trainer.clock = clock
     return trainer
 
@@ -118,7 +119,7 @@ def test_the_rate_rises_and_falls_with_the_time_that_counts(whole):
     assert whole.trainer.clock.share == 1.0
 
 
-@pytest.mark.parametrize("stop_at", [pytest.param(1, marks=pytest.mark.exhaustive), 2, 14])
+@pytest.mark.parametrize("stop_at", [2, 14, *exhaustive(1)])
 def test_a_resumed_schedule_equals_the_uninterrupted_one(whole, tiny_config, tmp_path, stop_at):
     day = Day()
     first = begin(tiny_config, day)
@@ -139,6 +140,51 @@ def test_a_resumed_schedule_equals_the_uninterrupted_one(whole, tiny_config, tmp
         # Of a training of one step, nobody knows how long steps take: another counts nothing.
         assert second.clock.spent == whole.trainer.clock.spent
         assert len(rates) == len(whole.rates) + 1
+
+
+def test_what_a_device_is_still_at_counts(tiny_config, tmp_path):
+    """It is told of a step at once and takes its time, for which whoever asks it waits."""
+    day, launch = Day(), 0.01
+    done = [day.seconds]
+
+    class Device(loop.Trainer):
+        def start_step(self, batch):
+            day.seconds += launch
+            done.append(max(done[-1], day.seconds) + STEP)
+            return len(done) - 1, super().start_step(batch)
+
+        def read_results(self, started):
+            number, results = started
+            day.seconds = max(day.seconds, done[number])
+            return super().read_results(results)
+
+        @property
+        def step(self):
+            day.seconds = max(day.seconds, done[-1])
+            return super().step
+
+    trainer = begin(tiny_config, day, kind=Device)
+    trainer.num_unread = 1
+    began = day.seconds
+    loop.train(
+        trainer,
+        batches_in(tmp_path, tiny_config, 4),
+        num_train_steps=None,
+        checkpoints=checkpoint.Checkpoints(str(tmp_path / "out")),
+        save_checkpoints_steps=1000,
+        observers=[],
+    )
+    # Of the first step nothing counts, nor the end of the last one, with which the time is over.
+    assert BUDGET <= trainer.clock.spent <= day.seconds - began <= trainer.clock.spent + 2 * STEP
+
+
+def test_the_time_until_it_is_kept_counts_with_the_next_step():
+    clock = TrainingClock(BUDGET, now=itertools.count().__next__)
+    for _ in range(4):
+        clock.go()
+        clock.take()
+    # Each look takes a second: of three, the one from keeping a step to the next does not count.
+    assert clock.spent == 3 * 2
 
 
 def test_a_spent_budget_trains_no_further(whole, tiny_config, tmp_path, log):

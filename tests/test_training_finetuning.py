@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import change
+from conftest import change, exhaustive
 
 from bert.command_line.settings import FineTuningSettings
 from bert.files.outputs import make_folder
@@ -156,6 +156,27 @@ def test_number_of_steps_is_the_originals(make_settings):
         tuning.count_steps(settings, 10)
 
 
+@pytest.mark.parametrize(
+    ("patience", "every", "remedy"),
+    [
+        (0, 1000, ""),
+        (3, 1000, "Give --save_checkpoints_steps=57."),
+        # The fourth evaluation may be the last, or come before the end.
+        (3, 86, "Give --save_checkpoints_steps=57."),
+        (3, 85, ""),
+        (30, 57, "Give --save_checkpoints_steps=11."),
+        (342, 1, "Give a smaller --early_stopping_patience or more --num_train_epochs."),
+    ],
+)
+def test_patience_that_outlasts_the_training_is_told(make_settings, log, patience, every, remedy):
+    """Of MRPC, an epoch has 114 steps."""
+    settings = make_settings(
+        train_batch_size=32, early_stopping_patience=patience, save_checkpoints_steps=every
+    )
+    tuning.warn_of_patience(settings, 343, 3668)
+    assert [each.partition(" in all. ")[2] for each in log.messages] == [remedy] * bool(remedy)
+
+
 def test_training_learns_and_leaves_what_a_prediction_needs(make_settings, tiny_config, tmp_path):
     settings = make_settings(num_train_epochs=60.0, learning_rate=0.005)
     arrays = make_arrays(tiny_config, count=32)
@@ -270,7 +291,7 @@ def test_without_early_stopping_the_weights_are_the_last(make_settings, tiny_con
     assert (tmp_path / "out/best/model.ckpt-3.index").exists()
 
 
-@pytest.mark.parametrize("layers", [None, 0, 1, 2])
+@pytest.mark.parametrize("layers", [None, 1, *exhaustive(0, 2)])
 def test_frozen_layers_stay_as_they_are(make_settings, tiny_config, layers):
     keras.utils.set_random_seed(3)
     before = weights_of(classifier_model(tiny_config, 2))

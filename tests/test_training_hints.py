@@ -1,9 +1,13 @@
 import dataclasses
+import re
 
 import pytest
 
 from bert.command_line.settings import FineTuningSettings
 from bert.training.hints import tell_whether_learned
+
+# What begins a training anew in its folder.
+ANEW = {"overwrite_output_dir"}
 
 
 @dataclasses.dataclass
@@ -18,20 +22,27 @@ def tell(scores, *, step=500, **flags):
 
 
 @pytest.mark.parametrize(
-    ("step", "changed", "remedy"),
+    ("step", "changed", "remedy", "let_by"),
     [
-        (500, {"init_checkpoint": None}, "Its weights began at random: --init_checkpoint"),
-        (500, {"learning_rate": 0.1}, "--learning_rate=0.1 is high; 2e-5 to 5e-5 are usual."),
-        (500, {"learning_rate": 1e-6}, "--learning_rate=1e-06 is low; 2e-5 to 5e-5 are usual."),
-        (9, {}, "9 steps are few: give more --num_train_epochs or a smaller --train_batch_size."),
-        (500, {}, "Try another --seed, as some learn nothing on small sets"),
+        (500, {"init_checkpoint": None}, "Its weights began at random: --init_checkpoint", ANEW),
+        (500, {"learning_rate": 0.1}, "--learning_rate=0.1 is high; 2e-5 to 5e-5 are usual.", ANEW),
+        (500, {"learning_rate": 1e-6}, "--learning_rate=1e-06 is low; 2e-5 to 5e-5 are us", ANEW),
+        (
+            9,
+            {},
+            "9 steps are few: give more --num_train_epochs or a smaller",
+            {"resume_with_changes"} | ANEW,
+        ),
+        (500, {}, "Try another --seed, as some learn nothing on small sets", ANEW),
     ],
 )
-def test_a_training_that_taught_nothing_is_told_what_to_try(log, step, changed, remedy):
+def test_a_training_that_taught_nothing_is_told_what_to_try(log, step, changed, remedy, let_by):
+    """And what lets the folder take it, which holds another training now."""
     tell({"f1": 0.8122, "accuracy": 0.68, "baseline": 0.8122}, step=step, **changed)
     [message] = log.messages
     said = "It has not learned: f1 0.8122 is no better than always giving the same answer, which "
     assert message.startswith(said + "reaches 0.8122. " + remedy)
+    assert set(re.findall("--((?:resume|overwrite)_[a-z_]+)", message)) == let_by
 
 
 @pytest.mark.parametrize("scores", [{"f1": 0.82, "baseline": 0.8122}, {}])

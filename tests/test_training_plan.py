@@ -4,14 +4,17 @@ import dataclasses
 import json
 import shutil
 
+import keras
 import numpy as np
 import pytest
 import test_run_classifier
 
 import modeling
 import run_classifier
+from bert.command_line.settings import TrainingSettings
 from bert.files import manifest
 from bert.loaded import load
+from bert.training.plan import make_plan
 from bert.weights import checkpoint
 
 
@@ -141,6 +144,30 @@ def test_where_nothing_is_trained_yet_it_begins_anew(command, tmp_path, log):
     stored = checkpoint.Stored.open(str(out)).read(["bert/embeddings/word_embeddings"])
     assert (stored["bert/embeddings/word_embeddings"] == np.float32(0.02)).all()
     assert json.loads((out / "run.json").read_text())["made_of"]["--learning_rate"] == 0.0
+
+
+def test_who_is_killed_before_a_checkpoint_goes_on_from_no_other_training(tmp_path):
+    folder = str(tmp_path)
+    weights = {"w": keras.Variable(np.ones(2), name="w")}
+    checkpoints = checkpoint.Checkpoints(folder)
+
+    def begin(seed):
+        settings = TrainingSettings(output_dir=folder, do_train=True, seed=seed)
+        plan = make_plan(settings, 10, None, {})
+        plan.keep(folder, {})
+        return plan
+
+    assert begin(seed=1).begins_anew
+    checkpoints.save(weights, 0)
+    assert not begin(seed=1).begins_anew
+    (tmp_path / "model.ckpt-0.mine").write_text("mine")
+    assert begin(seed=2).begins_anew
+    assert begin(seed=2).begins_anew
+    assert {path.name for path in tmp_path.iterdir()} == {
+        *("run.json", "model.ckpt-0.mine", manifest.LIST_FILE)
+    }
+    checkpoints.save(weights, 0)
+    assert not begin(seed=2).begins_anew
 
 
 def test_overwriting_leaves_the_users_files_and_none_of_the_runs(command, tmp_path):

@@ -1,5 +1,6 @@
 import time
 
+import numpy as np
 import pytest
 
 from bert.training.progress import ProgressLog, steps_between_points
@@ -11,6 +12,19 @@ from bert.training.progress import ProgressLog, steps_between_points
 )
 def test_a_short_training_has_more_points(given, steps, every):
     assert steps_between_points(given, steps) == every
+
+
+def test_skipped_steps_are_counted_and_in_no_mean(tmp_path, log):
+    told = ProgressLog(str(tmp_path), first_step=0, num_train_steps=6, batch_size=8, every=2)
+    norms = [1.0, 3.0, np.inf, 5.0, np.nan, np.inf]
+    for step, norm in enumerate(norms, start=1):
+        told(step, {"loss": float(step), "learning_rate": 0.5, "gradient_norm": norm})
+    lines = [message for message in log.messages if "/6" in message]
+    assert [line.partition("  loss ")[2].split("  ")[0] for line in lines] == ["1.5", "4", "5.5"]
+    assert "gradient_norm 2  " in lines[0]
+    assert "gradient_norm 5  skipped_steps 1  " in lines[1]
+    assert "gradient_norm nan  skipped_steps 2  " in lines[2]
+    assert "skipped" not in lines[0]
 
 
 def test_a_slow_training_tells_every_ten_seconds(tmp_path, monkeypatch, log):

@@ -22,7 +22,7 @@ class KilledError(BaseException):
 
 
 def settings_in(folder):
-    make = test_run_classifier.settings_in(folder)
+    make = test_run_classifier.settings_in(folder, num_hidden_layers=2)
     test_run_classifier.write_task(folder, lambda color: color)
     given = {"do_train": True, "do_eval": True, "num_train_epochs": 4.0}
     return lambda **changes: make(**{**given, **changes})
@@ -188,6 +188,7 @@ def test_what_cannot_run_is_told_before_the_first_begins(make_settings, alone, t
     assert not list(tmp_path.glob("out/train_batch_size_8-run_1/*model*"))
 
 
+@pytest.mark.exhaustive
 def test_a_training_beside_the_runs_keeps_its_weights(make_settings, searched, alone, log):
     folder, _, _ = searched
     assert repeats.may_keep_best(make_settings(output_dir=str(folder / "out")))

@@ -10,6 +10,7 @@ import test_run_classifier
 import test_run_ner
 import test_run_squad
 import test_run_swag
+from conftest import exhaustive
 
 import modeling
 import run_classifier
@@ -158,7 +159,9 @@ def test_pairs_need_two_types_of_segments(tmp_path, kind):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("kind", RUNNERS)
+@pytest.mark.parametrize(
+    "kind", ["classification", "tagging", *exhaustive("question_answering", "multiple_choice")]
+)
 def test_dev_set_is_predicted_once_for_the_last_weights(tmp_path, monkeypatch, kind):
     write_task(kind, tmp_path)
     predicted = []

@@ -124,6 +124,26 @@ def test_a_pre_trained_model_fills_masks(folder):
     assert "* Casing: uncased" in card and "python fill_mask.py --checkpoint=my_model" in card
 
 
+@pytest.mark.parametrize(
+    ("config", "title"),
+    [
+        ({"is_decoder": True}, "reads from left to right"),
+        ({"encoder_type": "bilstm"}, "language model of LSTMs"),
+    ],
+)
+def test_a_model_that_fills_no_masks_gives_vectors(folder, config, title):
+    (folder / "task.json").unlink()
+    (folder / "bert_config.json").write_text(json.dumps({**CONFIG, **config}))
+    card = read(folder)
+    assert "pipeline_tag: feature-extraction" in card and title in card
+    assert "fill" not in card and "MASK" not in card
+    assert "python extract_features.py --init_checkpoint=my_model" in card
+    assert 'print(model.encode(["A text."]))' in card
+    # A fine-tuned one does what it was tuned for.
+    (folder / "task.json").write_text(json.dumps(TASK))
+    assert "pipeline_tag: text-classification" in read(folder)
+
+
 def test_the_card_of_a_conversion_names_the_other_library(folder):
     card = model_card.make(str(folder), library="transformers")
     assert card.startswith("---\nlibrary_name: transformers\n")

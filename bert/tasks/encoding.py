@@ -27,16 +27,23 @@ CHUNK_LINES = 1 << 12
 
 
 def extract(
-    extractor: Extractor, lines: Iterable[Line], *, batch_size: int, max_seq_length: int
+    extractor: Extractor,
+    lines: Iterable[Line],
+    *,
+    batch_size: int,
+    max_seq_length: int,
+    between: Callable[[], None] = lambda: None,
 ) -> Iterator[list[tuple[Line, list[np.ndarray]]]]:
     """Yields chunks of the lines, in their order, each with what `extractor` gives for it.
 
     Lines of any number go through in the same memory. The same lines give the same values to the
-    last bit, whoever asks.
+    last bit, whoever asks. `between` is called behind each batch; what it raises ends the work.
     """
     size = _size(extractor)
     for chunk in cut_by_size(lines, lambda line: size(len(line.tokens)), CHUNK_VALUES):
-        values = extractor(chunk, batch_size=batch_size, max_seq_length=max_seq_length)
+        values = extractor(
+            chunk, batch_size=batch_size, max_seq_length=max_seq_length, between=between
+        )
         yield list(zip(chunk, values, strict=True))
 
 
@@ -161,6 +168,7 @@ class TextEncoder:
         *,
         normalize: bool = False,
         max_seq_length: int | None = None,
+        between: Callable[[], None] = lambda: None,
     ) -> np.ndarray:
         """Returns a vector for each text, float32 [N, W], in their order.
 
@@ -172,6 +180,7 @@ class TextEncoder:
           pooling: One of `POOLINGS`.
           normalize: Whether to scale each vector to length 1.
           max_seq_length: As `read`.
+          between: Called behind each batch; what it raises ends the work.
 
         Raises:
           ValueError: where there is no such layer or pooling, or these are no texts.
@@ -183,7 +192,7 @@ class TextEncoder:
         lines = self.read(texts, max_seq_length)
         vectors = np.zeros((len(lines), width(layer, self.config)), np.float32)
         number = 0
-        for chunk in self._extract(extractor, lines, max_seq_length):
+        for chunk in self._extract(extractor, lines, max_seq_length, between):
             for _, (values,) in chunk:
                 vectors[number] = values[0]
                 number += 1
@@ -210,10 +219,16 @@ class TextEncoder:
                 yield [word for word, _ in words], found
 
     def _extract(
-        self, extractor: Extractor, lines: Sequence[Line], max_seq_length: int | None
+        self,
+        extractor: Extractor,
+        lines: Sequence[Line],
+        max_seq_length: int | None,
+        between: Callable[[], None] = lambda: None,
     ) -> Iterator[Any]:
         longest = max_seq_length or self.config.max_position_embeddings
-        return extract(extractor, lines, batch_size=self.batch_size, max_seq_length=longest)
+        return extract(
+            extractor, lines, batch_size=self.batch_size, max_seq_length=longest, between=between
+        )
 
 
 def find_encoder(model: keras.Model) -> modeling.BertModel | None:
@@ -243,7 +258,7 @@ def group_words(tokens: Sequence[str]) -> list[tuple[str, list[int]]]:
 def check_list(texts: Sequence[Text]) -> Sequence[Text]:
     """Returns `texts`; a `ValueError` where they are a single one."""
     if isinstance(texts, str):
-        raise ValueError(f"`texts` must be a list of them. Received {texts!r}.")
+        raise ValueError(f"`texts` must be a list, of one text too. Received {texts!r}.")
     return texts
 
 

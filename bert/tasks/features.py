@@ -8,7 +8,7 @@ Dimension key as in `modeling.py`; also `W` words of a window, `D` width of a fe
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -321,9 +321,21 @@ class Extractor:
         return num_tokens if self.pooling == "none" else 1
 
     def __call__(
-        self, lines: Sequence[Line], *, batch_size: int, max_seq_length: int
+        self,
+        lines: Sequence[Line],
+        *,
+        batch_size: int,
+        max_seq_length: int,
+        between: Callable[[], None] = lambda: None,
     ) -> list[list[np.ndarray]]:
-        """Returns float32 [`num_rows`, W] for each line and layer."""
+        """Returns float32 [`num_rows`, W] for each line and layer.
+
+        Args:
+          lines: The lines.
+          batch_size: Of them that go through the model together.
+          max_seq_length: Tokens at most.
+          between: Called behind each batch; what it raises ends the work.
+        """
         results: list[list[np.ndarray]] = [[] for _ in lines]
         lengths = [len(line.tokens) for line in lines]
         for batch in sort_by_length(lengths, batch_size):
@@ -333,6 +345,7 @@ class Extractor:
                 max_seq_length,
             )
             outputs = [output.numpy() for output in self._compute(inputs)]
+            between()
             for row, number in enumerate(batch):
                 num_rows = self.num_rows(lengths[number])
                 results[number] = [output[row, :num_rows] for output in outputs]

@@ -10,6 +10,7 @@ from absl import logging
 
 import tokenization
 from bert.files.texts import Texts
+from bert.files.vectors import read_npz
 from bert.files.word_vectors import WordVectors
 from bert.tasks.encoding import TextEncoder, group_words
 from bert.tasks.similarity import Index
@@ -45,26 +46,29 @@ class Space:
       ids: What their table calls them, if anything.
       index: Their vectors, in the same order.
       vector: Returns that of something else, [1, W].
+      place: Returns the number of the thing that something else is, if it is one: a word would be
+        its own nearest neighbour.
     """
 
     texts: Sequence[str]
     ids: Sequence[str | None]
     index: Index
     vector: Callable[[str], np.ndarray]
+    place: Callable[[str], int | None] = lambda _: None
 
-    def nearest(self, query: str, top_k: int, but: str | None = None) -> list[Neighbour]:
-        """Returns the nearest things, nearest first.
+    def nearest(self, query: str, top_k: int) -> list[Neighbour]:
+        """Returns the nearest things but itself, nearest first.
 
         Args:
           query: As `vector` takes it.
           top_k: How many.
-          but: A text to leave out.
         """
-        scores, numbers = self.index.nearest(self.vector(query), top_k + (but is not None))
+        itself = self.place(query)
+        scores, numbers = self.index.nearest(self.vector(query), top_k + (itself is not None))
         found = [
             Neighbour(float(score), self.texts[number], self.ids[number])
             for score, number in zip(scores[0], numbers[0], strict=True)
-            if self.texts[number] != but
+            if number != itself
         ]
         return found[:top_k]
 
@@ -134,18 +138,18 @@ def stored_space(path: str, encoder: TextEncoder, *, max_seq_length: int, center
     Raises:
       ValueError: where it is something else, or of another model.
     """
-    with np.load(path) as arrays:
-        missing = {"values", "texts", "layers", "pooling"} - {*arrays.files}
-        if missing or arrays["values"].shape[1] != 1:
-            raise ValueError(
-                f"{path!r} must hold vectors of texts, of one layer. It lacks {sorted(missing)} "
-                "or has several layers. Write it with `extract_features.py --pooling=mean "
-                "--layers=-1`."
-            )
-        vectors = arrays["values"][:, 0]
-        texts = arrays["texts"].tolist()
-        ids = arrays["ids"].tolist() if "ids" in arrays.files else [None] * len(texts)
-        layer, pooling = str(arrays["layers"][0]), str(arrays["pooling"][0])
+    arrays = read_npz(path)
+    missing = {"values", "texts", "layers", "pooling"} - {*arrays}
+    if missing or arrays["values"].shape[1:2] != (1,):
+        raise ValueError(
+            f"{path!r} must hold vectors of texts, of one layer. It lacks {sorted(missing)} "
+            "or has several layers. Write it with `extract_features.py --pooling=mean "
+            "--layers=-1`."
+        )
+    vectors = arrays["values"][:, 0]
+    texts = arrays["texts"].tolist()
+    ids = arrays["ids"].tolist() if "ids" in arrays else [None] * len(texts)
+    layer, pooling = str(arrays["layers"][0]), str(arrays["pooling"][0])
 
     def encode(text: str) -> np.ndarray:
         return encoder.encode([text], layer, pooling, max_seq_length=max_seq_length)
@@ -172,21 +176,32 @@ def table_space(stored: Stored, tokenizer: tokenization.FullTokenizer, *, center
     table = stored.read([WORD_TABLE])[WORD_TABLE]
     rows = [row for row, token in sorted(tokenizer.inv_vocab.items()) if _is_word(token)]
 
-    def vector(word: str) -> np.ndarray:
+    places = {row: place for place, row in enumerate(rows)}
+
+    def find(word: str) -> list[int]:
         pieces = [word] if word in tokenizer.vocab else tokenizer.tokenize(word)
         if not pieces or "[UNK]" in pieces:
             raise ValueError(
                 f"`--word` must be made of pieces of the vocabulary. Received {word!r}, which is "
                 f"{pieces}."
             )
-        if len(pieces) > 1:
+        return tokenizer.convert_tokens_to_ids(pieces)
+
+    def vector(word: str) -> np.ndarray:
+        found = find(word)
+        if len(found) > 1:
+            pieces = tokenizer.convert_ids_to_tokens(found)
             logging.info(
                 "%r is no word of the vocabulary; the mean of %s stands for it.", word, pieces
             )
-        return table[tokenizer.convert_tokens_to_ids(pieces)].mean(axis=0, keepdims=True)
+        return table[found].mean(axis=0, keepdims=True)
+
+    def place(word: str) -> int | None:
+        first, *others = find(word)
+        return None if others else places.get(first)
 
     words = [tokenizer.inv_vocab[row] for row in rows]
-    return Space(words, [None] * len(words), Index(table[rows], center=center), vector)
+    return Space(words, [None] * len(words), Index(table[rows], center=center), vector, place)
 
 
 def check_words(vectors: WordVectors, words: Sequence[str]) -> None:
@@ -219,14 +234,21 @@ def vectors_space(vectors: WordVectors, *, center: bool) -> Space:
       center: As `Index`.
     """
 
-    def vector(word: str) -> np.ndarray:
+    def find(word: str) -> int:
         row = vectors.find(word)
         assert row is not None
-        return vectors.values[row : row + 1]
+        return row
 
     rows = _rows_of_words(vectors)
+    places = {row: place for place, row in enumerate(rows)}
     words = [vectors.words[row] for row in rows]
-    return Space(words, [None] * len(words), Index(vectors.values[rows], center=center), vector)
+    return Space(
+        words,
+        [None] * len(words),
+        Index(vectors.values[rows], center=center),
+        lambda word: vectors.values[[find(word)]],
+        lambda word: places.get(find(word)),
+    )
 
 
 def _is_word(token: str) -> bool:

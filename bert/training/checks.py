@@ -223,10 +223,12 @@ def _plan(settings: Settings, source: ModelFolder, parts: Sequence[_Made]) -> Pl
     train = _training_part(parts)
     if all(each.share == 1 for each in parts):
         return finetuning.plan_of(settings, source, [each.inputs for each in parts])
-    count = finetuning.count_examples([train.inputs])
+    count = int(finetuning.count_examples([train.inputs]) / train.share)
+    steps = tuning.count_steps(settings, count)
+    tuning.warn_of_patience(settings, steps, count)
     return make_plan(
         settings,
-        tuning.count_steps(settings, int(count / train.share)),
+        steps,
         source.stored if settings.init_checkpoint else None,
         # What is not read as a whole is not compared.
         {},

@@ -36,6 +36,8 @@ class TrainingClock:
         self._now = now
         self._since: float | None = None
         self._is_first = True
+        # Seconds after the last step's end until that was kept.
+        self._late = 0.0
         # Whole numbers add up to the same however often a training is stopped.
         self._spent, self._last_step = (
             keras.Variable(0, trainable=False, dtype="int64", name=name)
@@ -87,11 +89,13 @@ class TrainingClock:
         now = self._now()
         spent, last_step = self._counted()
         if not self._is_first:
-            last_step = round((now - self._since) * _UNIT)
+            last_step = round((now - self._since + self._late) * _UNIT)
         self._is_first, self._since = False, now
         self._known = spent + last_step, last_step
         self._spent.assign(spent + last_step)
         self._last_step.assign(last_step)
+        # A GPU may have let these wait for what it is at, which counts with the next step.
+        self._late = self._now() - now
         return self.is_over
 
 

@@ -61,13 +61,14 @@ def evaluate(
         return strategy.run(replica_step, args=(batch,))
 
     num_steps = min(max_steps, batches.num_batches)
-    total = np.zeros(())
+    sums = []
     progress = Progress("Evaluating", num_steps)
     with together(strategy):
         for index, batch in enumerate(batches.iterate(0, num_steps, strategy), start=1):
-            sums = strategy.experimental_local_results(step(batch))[0]
-            total = total + sums.numpy().astype(float)
+            sums.append(strategy.experimental_local_results(step(batch))[0])
             progress(index)
+        # To read those of a batch at once would let a GPU wait for the next one.
+        total = sum((each.numpy().astype(float) for each in sums), np.zeros(()))
     return {
         name: float(value / weight) if weight else float("nan")
         for name, (value, weight) in zip(names, total, strict=True)

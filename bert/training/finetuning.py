@@ -194,9 +194,12 @@ def plan_of(settings: Settings, source: ModelFolder, made: Sequence[Inputs]) -> 
     data: dict[str, Any] = {f"the {name} set": _describe(arrays[name]) for name in names}
     for flag, path in settings.other_models().items():
         data[f"--{flag}"] = describe_weights(ModelFolder.open(path, flag).stored)
+    num_examples = count_examples(made)
+    steps = tuning.count_steps(settings, num_examples)
+    tuning.warn_of_patience(settings, steps, num_examples)
     return make_plan(
         settings,
-        tuning.count_steps(settings, count_examples(made)),
+        steps,
         source.stored if settings.init_checkpoint else None,
         data,
         overwrites=_overwrites(settings),

@@ -11,6 +11,9 @@ from bert.weights import provenance
 
 # Fewer steps seldom teach anything, whatever the rate.
 _FEW_STEPS = 100
+# What lets a folder take another training than the one that it holds.
+_ANEW = "Begin anew there with --overwrite_output_dir."
+_ONWARDS = "Go on from there with --resume_with_changes, or begin anew with --overwrite_output_dir."
 # Rates beyond which fine-tuning fails (the paper's are 2e-5 to 5e-5), and below which it stands.
 _HIGH_RATE, _LOW_RATE = 1e-4, 2e-6
 
@@ -41,17 +44,18 @@ def tell_whether_learned(
 def _remedy(settings: FineTuningSettings, step: int) -> str:
     kept = provenance.read(settings.output_dir).get("made_of", {})
     if not settings.init_checkpoint and not kept.get("--init_checkpoint"):
-        return "Its weights began at random: --init_checkpoint gives it pre-trained ones."
+        return f"Its weights began at random: --init_checkpoint gives it pre-trained ones. {_ANEW}"
     rate = settings.learning_rate
     if rate > _HIGH_RATE:
-        return f"--learning_rate={rate:g} is high; 2e-5 to 5e-5 are usual."
+        return f"--learning_rate={rate:g} is high; 2e-5 to 5e-5 are usual. {_ANEW}"
     if rate < _LOW_RATE:
-        return f"--learning_rate={rate:g} is low; 2e-5 to 5e-5 are usual."
+        return f"--learning_rate={rate:g} is low; 2e-5 to 5e-5 are usual. {_ANEW}"
     if step < _FEW_STEPS:
         return (
-            f"{step} steps are few: give more --num_train_epochs or a smaller --train_batch_size."
+            f"{step} steps are few: give more --num_train_epochs or a smaller --train_batch_size. "
+            f"{_ONWARDS}"
         )
     return (
         "Try another --seed, as some learn nothing on small sets (--num_runs tries several), more "
-        "--num_train_epochs, or another --learning_rate."
+        f"--num_train_epochs, or another --learning_rate. {_ANEW}"
     )

@@ -12,7 +12,11 @@ from bert.command_line.console import Stop, deferred_stop, stop_signal, take_sig
 from bert.training.train_log import TrainLog
 from bert.weights.checkpoint import Checkpoints, UnsoundError
 
-REMEDY = "Try a smaller --learning_rate or more --num_warmup_steps."
+REMEDY = (
+    "Try a smaller --learning_rate or a longer warm-up (--num_warmup_steps in run_pretraining.py, "
+    "--warmup_proportion elsewhere); with --resume_with_changes, the training goes on from the "
+    "last checkpoint."
+)
 
 
 class NonFiniteLossError(ArithmeticError):
@@ -75,12 +79,16 @@ class Keeper:
             raise Stop(error.number, f"Stopped at step {step}; the same command goes on.") from None
 
     @contextlib.contextmanager
-    def taking_step(self) -> Iterator[None]:
-        """Lets a step end; then raises `Stop` if a signal asked for it, on all workers alike."""
+    def taking_step(self, step: int) -> Iterator[None]:
+        """Lets a step end; then raises `Stop` if a signal asked for it, on all workers alike.
+
+        Args:
+          step: Its number; to ask the trainer for it would wait until a GPU has done the step.
+        """
         with deferred_stop():
             self._reached = None
             yield
-            self._reached = self._trainer.step
+            self._reached = step
         if self._trainer.is_stop_agreed:
             raise Stop(stop_signal() or signal.SIGTERM)
 

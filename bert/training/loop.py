@@ -200,11 +200,13 @@ class Trainer:
         sent = self._cast(gradients, self.all_reduce_precision)
         gradients, parts, asked = self._all_reduce((sent, parts, asked))
         gradients = self._cast(gradients, "float32")
-        unscale = 1.0 / self.loss_scale.scale if self.loss_scale else 1.0
+        scale = tf.convert_to_tensor(self.loss_scale.scale) if self.loss_scale else 1.0
+        unscale = 1.0 / scale
         norm = tf.linalg.global_norm(gradients) * unscale
         self._apply(gradients, optimization.clip_scale(norm) * unscale)
         results = {"loss": sum(parts.values()), **parts}
         results |= {"learning_rate": learning_rate, "gradient_norm": norm}
+        results |= {"loss_scale": scale} if self.loss_scale else {}
         results |= dict(zip([_STOP], asked, strict=False))
         self._result_names = list(results)
         return tf.stack(list(results.values()))
@@ -369,7 +371,7 @@ def train(
         for step, batch in enumerate(steps, start=start + 1):
             pace.at(step, TAKES)
             is_due = step % save_checkpoints_steps == 0 or step == num_train_steps
-            with keeper.taking_step():
+            with keeper.taking_step(step):
                 pending.start(step, batch)
                 ended = pending.read(0 if is_due else trainer.num_unread)
                 if clock and clock.take():

@@ -44,6 +44,9 @@ class Plan:
     def keep(self, folder: str, ran_with: Mapping[str, Any]) -> None:
         """Keeps in a folder that this is the training there, and what it runs with."""
         steps = self.num_train_steps
+        if self.begins_anew:
+            # Killed before it has its own, this training would go on from another's.
+            checkpoint.Checkpoints(folder).remove(0)
         provenance.begin(folder, self.made_of, steps, ran_with, begins_anew=self.begins_anew)
 
 

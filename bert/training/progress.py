@@ -98,11 +98,15 @@ class ProgressLog:
     def _means(self) -> dict[str, float]:
         if not self._results:
             return self._last_means
+        # Steps in float16 that overflowed have changed no weight.
+        counted = [each for each in self._results if np.isfinite([*each.values()]).all()]
+        num_skipped = len(self._results) - len(counted)
         means = {
-            name: float(np.mean([results[name] for results in self._results]))
+            name: float(np.mean([results[name] for results in counted or self._results]))
             for name in self._results[0]
         }
-        return {**means, "learning_rate": self._results[-1]["learning_rate"]}
+        means["learning_rate"] = self._results[-1]["learning_rate"]
+        return means | ({"skipped_steps": num_skipped} if num_skipped else {})
 
     def _write(self, step: int) -> None:
         self._last_means = self._means()

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from bert.files import manifest
 from bert.training.keeper import REMEDY, NonFiniteLossError
+from bert.training.loss_scale import LossScale
 from bert.training.train_log import TrainLog
 
 
@@ -52,7 +53,8 @@ class Results:
         return ended
 
     def _check_finite(self, step: int, results: Mapping[str, float]) -> None:
-        watched = ["loss"] if self._trainer.loss_scale else ["loss", "gradient_norm"]
+        can_halve = results.get("loss_scale", LossScale.LEAST) != LossScale.LEAST
+        watched = ["loss"] if can_halve else ["loss", "gradient_norm"]
         if all(np.isfinite(results[name]) for name in watched):
             return
         path = f"non_finite_step_{step}.tf_record"

@@ -17,10 +17,7 @@ from bert.training import surroundings
 from bert.training.devices import tell_gpus
 from bert.workers.cluster import Cluster, find_cluster
 from bert.workers.meeting import LOST, Meeting, seconds_to_come
-from bert.workers.pace import LIMIT, SECONDS_OF_A_STEP, Pace, seconds_of
-
-# In which a worker that cannot go on saves what it has and ends.
-_SECONDS_TO_END = 120.0
+from bert.workers.pace import LIMIT, SECONDS_OF_A_STEP, SECONDS_TO_END, Pace, seconds_of
 
 
 def make_strategy(name: str, tpu_name: str | None = None) -> tf.distribute.Strategy:
@@ -77,7 +74,7 @@ def _abort(reason: str, pace: Pace) -> None:
     TensorFlow does so by itself, ten seconds later or more, and offers this by no public name.
     What waits for something else, as the one that is lost may, cannot be ended so.
     """
-    timer = threading.Timer(_SECONDS_TO_END, _end_what_cannot, [reason, pace, pace.mark])
+    timer = threading.Timer(SECONDS_TO_END, _end_what_cannot, [reason, pace, pace.mark])
     timer.daemon = True
     timer.start()
     try:

@@ -21,6 +21,9 @@ Arrays = Mapping[str, np.ndarray]
 Outputs = Iterable[tuple[np.ndarray, Arrays]]
 Row = Mapping[str, Any]
 
+# Fields of which a row has several texts.
+LISTS = ("endings",)
+
 
 @dataclasses.dataclass(frozen=True)
 class Part:
@@ -249,6 +252,50 @@ def at_precision(task: Task, model: keras.Model, precision: str) -> keras.Model:
     for weight, value in zip(rounded.weights, model.weights, strict=True):
         weight.assign(value)
     return rounded
+
+
+def read_rows(inputs: Sequence[Any], fields: Sequence[str]) -> list[Row]:
+    """Returns what a model is asked as rows of its task's fields, all of them texts but `LISTS`.
+
+    Args:
+      inputs: Each a dictionary of the fields; or a tuple of their values, in that order; or, for a
+        task of one field, its value.
+      fields: Their names.
+
+    Raises:
+      ValueError: where an input is none of these, naming its place.
+    """
+    if isinstance(inputs, str | bytes | Mapping):
+        raise ValueError(f"`inputs` must be a list, of one input too. Received {inputs!r:.200}.")
+    return [
+        _read_row(value, f"Input {number}, counted from 0,", fields)
+        for number, value in enumerate(inputs)
+    ]
+
+
+def _read_row(value: Any, place: str, fields: Sequence[str]) -> Row:
+    if isinstance(value, str) and len(fields) == 1:
+        value = (value,)
+    if isinstance(value, tuple | list) and len(value) == len(fields):
+        value = dict(zip(fields, value, strict=True))
+    if not isinstance(value, Mapping) or not all(name in value for name in fields):
+        raise ValueError(
+            f"{place} must have {', '.join(map(repr, fields))}. Received {value!r:.200}."
+        )
+    for name in fields:
+        is_list = name in LISTS
+        texts = value[name] if is_list else [value[name]]
+        if not isinstance(texts, list | tuple) or not all(isinstance(each, str) for each in texts):
+            kind = "a list of texts" if is_list else "text"
+            raise ValueError(
+                f"{place} must have {kind} as {name!r}. Received {value[name]!r:.200}."
+            )
+    return {name: value[name] for name in fields}
+
+
+def num_sequences(row: Row) -> int:
+    """Returns how many sequences the model reads of a row, as far as the row tells it."""
+    return max([1, *(len(row[name]) for name in LISTS if name in row)])
 
 
 _NOUNS = {

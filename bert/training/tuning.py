@@ -101,6 +101,27 @@ def count_steps(settings: FineTuningSettings, num_examples: int) -> int:
     return steps
 
 
+def warn_of_patience(settings: FineTuningSettings, steps: int, num_examples: int) -> None:
+    """Warns where a training ends before early stopping could end it."""
+    patience, every = settings.early_stopping_patience, settings.save_checkpoints_steps
+    if not patience or (patience + 1) * every < steps:
+        return
+    # Twice an epoch, or as often as it takes.
+    half_epoch = max(num_examples // settings.train_batch_size // 2, 1)
+    better = min(half_epoch, (steps - 1) // (patience + 1))
+    logging.warning(
+        "--early_stopping_patience=%d cannot end this training of %d steps: it is evaluated every "
+        "--save_checkpoints_steps=%d steps and at the end, %d times in all. %s",
+        patience,
+        steps,
+        every,
+        -(-steps // every),
+        f"Give --save_checkpoints_steps={better}."
+        if better
+        else "Give a smaller --early_stopping_patience or more --num_train_epochs.",
+    )
+
+
 def _log_plan(settings: FineTuningSettings, num_examples: int, num_train_steps: int) -> None:
     logging.info(
         "Training to step %d: %g epochs of %d examples in batches of %d.",

@@ -37,6 +37,7 @@ from bert.weights.saving import (
     UnsoundError,
     find_not_finite,
     let_go,
+    remove,
     remove_let_go,
     save_tensors,
 )
@@ -100,7 +101,10 @@ class Stored:
             raise ValueError(
                 f"`--{self.flag}` must name a checkpoint that stores variables by name, as "
                 f"TensorFlow 1 did. {self.prefix!r} was written by tf.train.Checkpoint or Keras "
-                "and stores objects."
+                "and stores objects, like the TensorFlow 2 checkpoints of tensorflow/models. Of "
+                "a released BERT, take the same weights from Google's original release "
+                "(docs/weights.md has the links) or from the hub, such as "
+                "google-bert/bert-base-uncased."
             )
         return reader
 
@@ -407,6 +411,11 @@ class Checkpoints:
         self._keep([other for other in others if other != name] + [name])
         return self._prefix(name)
 
+    def remove(self, step: int) -> None:
+        """Removes the checkpoint of a step, and the list, as far as runs have written them."""
+        manifest.remove(self.folder, ["checkpoint"])
+        remove(self._prefix(of_step(step)))
+
     def _write(self, name: str, variables: Mapping[str, keras.Variable], step: int) -> None:
         """Writes a checkpoint's files; nothing else here does."""
         save_variables(self._prefix(name), variables, step)
@@ -468,6 +477,8 @@ def save_variables(prefix: str, variables: Mapping[str, keras.Variable], step: i
     """Writes the variables of a run under their names, with the step, as `save_tensors`."""
     folder, name = os.path.split(prefix)
     manifest.claim_all(folder, [name + suffix for suffix in SUFFIXES])
-    # No copies: where a variable changes meanwhile, TensorFlow leaves these values as they are.
-    tensors = {name: tf.convert_to_tensor(variable.value) for name, variable in variables.items()}
+    # One copy from a GPU, and none of what is in memory: where a variable changes meanwhile,
+    # TensorFlow leaves these values as they are.
+    with tf.device("/CPU:0"):
+        tensors = {name: tf.identity(variable.value) for name, variable in variables.items()}
     save_tensors(prefix, {**tensors, GLOBAL_STEP: np.asarray(step, np.int64)})

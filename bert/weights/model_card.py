@@ -74,7 +74,7 @@ class _Kind:
     inputs: str
 
 
-# By the `kind` in `task.json`; a pre-trained model has none.
+# By the `kind` in `task.json`; a pre-trained BERT has none.
 _KINDS = {
     "classification": _Kind(
         "BERT that classifies texts", "run_classifier.py", "text-classification", '["A text."]'
@@ -101,6 +101,35 @@ _KINDS = {
         '["Paris is the [MASK] of France."]',
     ),
 }
+
+
+# Of those that have none either, and fill no [MASK].
+_LEFT_TO_RIGHT = _Kind(
+    "Pre-trained language model that reads from left to right, of the shape of BERT",
+    "run_pretraining.py",
+    "feature-extraction",
+    '["A text."]',
+)
+_LSTMS = _Kind(
+    "Pre-trained language model of LSTMs, which read in both directions",
+    "run_pretraining.py",
+    "feature-extraction",
+    '["A text."]',
+)
+
+# By what the hub calls a model, what is typed and what is called in Python; others predict.
+_USES = {
+    "fill-mask": (
+        f'python fill_mask.py --checkpoint={_FOLDER} "Paris is the [MASK] of France."',
+        "fill_mask",
+    ),
+    "feature-extraction": (
+        f"python extract_features.py --init_checkpoint={_FOLDER} --input_file=texts.txt "
+        "--output_file=vectors.npy",
+        "encode",
+    ),
+}
+_PREDICTS = (f"python predict.py --model_dir={_FOLDER} --input_file=inputs.jsonl", "predict")
 
 
 def tell(
@@ -159,11 +188,11 @@ def make(
         return huggingface_files.read_json(path) if is_file(path) else {}
 
     task = read(TASK_FILE)
-    kind = _KINDS.get(str(task.get("kind", "")), _KINDS[""])
     run = provenance.read(folder)
     told = run.get("told", {})
     scores = {name: _read_scores(folder, name) for name in ("eval", "test")}
     config = read(CONFIG_FILE) or read(huggingface_files.CONFIG_FILE)
+    kind = _find_kind(task, config)
     casing = read(huggingface_files.TOKENIZER_CONFIG_FILE).get("do_lower_case")
     sections = [
         _head(kind, library, told, scores),
@@ -175,6 +204,15 @@ def make(
         _use(kind, library),
     ]
     return "\n\n".join(filter(None, sections)) + "\n"
+
+
+def _find_kind(task: Mapping[str, Any], config: Mapping[str, Any]) -> _Kind:
+    name = str(task.get("kind", ""))
+    if name in _KINDS and name:
+        return _KINDS[name]
+    if config.get("is_decoder"):
+        return _LEFT_TO_RIGHT
+    return _LSTMS if config.get("encoder_type") == "bilstm" else _KINDS[""]
 
 
 def _read_scores(folder: str, split: str) -> dict[str, float]:
@@ -269,11 +307,7 @@ def _train(told: Mapping[str, Any]) -> str:
 
 
 def _use(kind: _Kind, library: str) -> str:
-    shell = f"python predict.py --model_dir={_FOLDER} --input_file=inputs.jsonl"
-    asks = "predict"
-    if kind.pipeline == "fill-mask":
-        shell = f'python fill_mask.py --checkpoint={_FOLDER} "Paris is the [MASK] of France."'
-        asks = "fill_mask"
+    shell, asks = _USES.get(kind.pipeline, _PREDICTS)
     python = f'import bert\n\nmodel = bert.load("{_FOLDER}")\nprint(model.{asks}({kind.inputs}))'
     blocks = [_block(shell, "sh"), _block(python, "python")]
     if library == "transformers" and kind.pipeline != "multiple-choice":

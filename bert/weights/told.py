@@ -4,55 +4,85 @@ import dataclasses
 from typing import Any
 
 from bert.command_line.flags import REQUIRED, flag
-from bert.command_line.settings import BESIDE, PRECISIONS, CheckSettings
+from bert.command_line.settings import (
+    BESIDE,
+    LOWERS,
+    MAX_TOKENS,
+    PRECISION,
+    PRECISIONS,
+    CheckSettings,
+)
 from bert.files.huggingface import FINE_TUNED
+
+# Models that this project has not trained, and those whose graph is fixed.
+FROM_ELSEWHERE = (
+    "a Hugging Face folder; the name of a model on the Hugging Face hub, owner/model; a checkpoint "
+    "of the original; or a SavedModel of --do_export"
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class AskedSettings(CheckSettings):
+class NoAnswerSettings(CheckSettings):
+    """What a model of questions does where there is no answer, which its weights do not say."""
+
+    GROUP = "model"
+
+    version_2_with_negative: bool | None = flag(
+        None,
+        "Whether a model may find that a question has no answer, as in SQuAD 2.0. Default: as "
+        "task.json says, or else false.",
+    )
+    null_score_diff_threshold: float | None = flag(
+        None,
+        "With SQuAD 2.0, answer that there is no answer if that scores higher than the best answer "
+        "by more than this. Default: as task.json says, or else 0.",
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AskedSettings(NoAnswerSettings):
     """Which model, and what its folder may not say of it."""
 
     GROUP = "model"
 
     model_dir: str = flag(
         REQUIRED,
-        "The --output_dir of a fine-tuning script; or a fine-tuned model of others: a Hugging Face "
-        "folder, the name of one on the hub, owner/model, or a checkpoint of the original; or a "
-        "SavedModel of --do_export.",
+        f"Fine-tuned model: the --output_dir of a fine-tuning script; {FROM_ELSEWHERE}.",
     )
     precision: str = flag(
         "float32",
-        "Arithmetic of the network; bfloat16 keeps the weights so, too: half the memory, and the "
-        "fastest where there are instructions for it.",
+        f"{PRECISION} bfloat16 also stores the weights in that type: half the memory, and fastest "
+        "where the hardware has instructions for it.",
         choices=(*PRECISIONS, "bfloat16"),
         group="devices",
     )
-    bert_config_file: str | None = flag(None, f"The model's configuration{BESIDE}.")
-    vocab_file: str | None = flag(None, f"The model's vocabulary{BESIDE}.")
-    do_lower_case: bool | None = flag(
-        None, "Whether the model is uncased; absent, what its folder says."
+    bert_config_file: str | None = flag(
+        None, f"The model's configuration, bert_config.json.{BESIDE}"
     )
+    vocab_file: str | None = flag(None, f"WordPiece vocabulary, one entry per line.{BESIDE}")
+    do_lower_case: bool | None = flag(None, f"{LOWERS} Default: as the model's folder says.")
     architecture: str | None = flag(
         None,
-        "What a model without task.json is, in the terms of transformers; absent, what its files "
+        "Class of the model in transformers, for a model without task.json. Default: as its files "
         "say, or else by its head.",
         choices=tuple(FINE_TUNED.values()),
     )
     task_name: str | None = flag(
         None,
-        "The task of GLUE, or xnli, for which the original has trained a classifier, which gives "
-        "its labels and number of texts.",
+        "Task of GLUE, or xnli, of a classifier that was trained with the original; it sets the "
+        "labels and the number of texts.",
     )
     labels: str | None = flag(
         None,
-        "Labels of a model without task.json, comma-separated, in the order of its outputs; "
-        "absent, those in config.json.",
+        "Labels of a model without task.json, comma-separated, in the order of its outputs. "
+        "Default: those in config.json.",
     )
-    is_pair: bool | None = flag(None, "A classifier without task.json takes pairs of texts.")
+    is_pair: bool | None = flag(
+        None, "Whether a classifier without task.json takes pairs of texts."
+    )
     max_seq_length: int | None = flag(
         None,
-        "Where texts are cut, in tokens; absent, as the model was trained, or where nothing says "
-        "so, as long as it takes them.",
+        f"{MAX_TOKENS}. Default: as the model was trained, or else the most that it accepts.",
         low=5,
     )
 

@@ -7,6 +7,7 @@ A task chooses one label of several, any number of them (multi-label), or gives 
 import abc
 import dataclasses
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -24,6 +25,12 @@ METRICS = {
     "multi_label": ("accuracy", "micro_f1", "macro_f1"),
     "regression": ("pearson", "spearman"),
 }
+
+# A share of texts that are cut beyond which a longer sequence is worth a thought.
+_MANY_CUT = 0.05
+# What may be an entry of a vocabulary that no text is cut into, such as [MASK].
+_ENTRIES_SHOWN = 5
+_BRACKETED = re.compile(r"\[[^\[\]\s]+\]")
 
 # Examples whose features are made together.
 _FEATURES_AT_ONCE = 10_000
@@ -184,7 +191,10 @@ class _Packer:
         self._first, self._separator, self._unknown = tokenizer.convert_tokens_to_ids(
             ["[CLS]", "[SEP]", "[UNK]"]
         )
+        self._whole = {each.content for each in getattr(tokenizer, "added_tokens", ())}
         self._num_truncated = 0
+        self._bracketed: list[str] = []
+        self._entries: set[str] = set()
         self._empty: list[str] = []
         self._mostly_unknown: list[str] = []
 
@@ -225,16 +235,36 @@ class _Packer:
             self._empty.append(guid)
         elif 2 * ids.count(self._unknown) > len(ids):
             self._mostly_unknown.append(guid)
+        found = {*_BRACKETED.findall(text)} - self._whole if "[" in text else ()
+        if entries := {each for each in found if each in self._tokenizer.vocab}:
+            self._bracketed.append(guid)
+            self._entries |= entries
         return ids
 
     def report(self, count: int) -> None:
         """Logs what was counted; `count` is that of all examples."""
         if self._num_truncated:
-            logging.info(
-                "%d of %d examples were longer than %d tokens and were cut at their ends.",
+            are_many = self._num_truncated > _MANY_CUT * count
+            logging.log(
+                logging.WARNING if are_many else logging.INFO,
+                "%d of %d examples were longer than %d tokens and were cut at their ends.%s",
                 self._num_truncated,
                 count,
                 self._max_seq_length,
+                " A larger --max_seq_length keeps more of them, up to what the model takes, often "
+                "512; docs/classification.md has more under Long texts."
+                if are_many
+                else "",
+            )
+        if self._entries:
+            logging.warning(
+                "%d texts of %d examples, such as %r, contain %s, which the vocabulary has but "
+                "which are split into pieces like any other text, as in the original. Only the "
+                "added tokens of a tokenizer.json stay whole.",
+                len(self._bracketed),
+                count,
+                self._bracketed[0],
+                ", ".join(sorted(self._entries)[:_ENTRIES_SHOWN]),
             )
         for guids, what in (
             (self._empty, "have no token"),

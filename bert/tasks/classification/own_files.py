@@ -15,8 +15,8 @@ from typing import Any
 from absl import logging
 
 from bert.files.paths import describe_folder, is_file, list_folder
-from bert.files.split import DevSplit
-from bert.files.tables import is_table
+from bert.files.split import DevSplit, split_remedy
+from bert.files.tables import format_of, is_table
 from bert.tasks.classification.examples import DataSet, InputExample, Label, Task
 from bert.tasks.classification.rows import File, Options, Record, read_file, shorten
 
@@ -163,13 +163,14 @@ class _CustomDataSet(DataSet):
             raise ValueError(
                 f"`data_dir` must hold '{split}' with one of the endings {list(_ENDINGS)}, or "
                 f"`--{split}_file` name the file. Received {describe_folder(self._folder)}."
+                f"{split_remedy(split)}"
             )
         return os.path.join(self._folder, names[0])
 
     def _check_file(self, split: str, path: str) -> str:
         if not is_file(path):
             raise ValueError(f"`--{split}_file` must name a file. Received {path!r}.")
-        if not path.endswith(_ENDINGS) and self._options.separator is None:
+        if format_of(path) == "lines" and self._options.separator is None:
             raise ValueError(
                 f"`--{split}_file` must have one of the endings {list(_ENDINGS)}, unless "
                 f"`--separator` says what separates its columns. Received {path!r}."
@@ -181,12 +182,15 @@ class _CustomDataSet(DataSet):
         _check_header(file, self._options, labels)
         examples = []
         unknown: list[Record] = []
+        # Of several labels, a blank cell says that there are none; but a column of blank ones, that
+        # nobody knows them.
+        is_labelled = not all(map(_is_blank, file.records))
         for number, record in enumerate(file.records, start=1):
             cells = record.cells
             label = None
             if split != "test":
                 label = _read_label(file, record, self._options, labels)
-            elif "label_column" in cells:
+            elif "label_column" in cells and is_labelled:
                 label = _parse_label(cells["label_column"], self._options)
                 if not _is_among(label, labels):
                     label = None
@@ -205,6 +209,11 @@ class _CustomDataSet(DataSet):
                 unknown[0].line,
             )
         return examples
+
+
+def _is_blank(record: Record) -> bool:
+    cell = record.cells.get("label_column")
+    return cell is None or (isinstance(cell, str) and not cell.strip())
 
 
 # Only tried whether they fit the other options; by whether the task is regression.

@@ -126,6 +126,12 @@ def make_example(place: str, number: int, cells: Mapping[str, Any], *, with_labe
     return Example(str(name), context, endings, label)
 
 
+def derive(place: str, cells: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the fields of a row with SWAG's columns; `place` is for messages."""
+    example = make_example(place, 0, cells, with_label=False)
+    return {"context": example.context, "endings": list(example.endings)}
+
+
 def _find_endings(place: str, cells: Mapping[str, Any]) -> list[str]:
     """Returns the endings, with what SWAG has as the beginning of each."""
     if "endings" in cells:

@@ -12,7 +12,7 @@ import modeling
 import tokenization
 from bert.files.manifest import claim
 from bert.files.paths import describe_folder, find_file, is_file
-from bert.files.split import DevSplit, split_fields, stored_split
+from bert.files.split import DevSplit, split_fields, split_remedy, stored_split
 from bert.reports.sections import Section, labelled
 from bert.tasks.heads import choice_model, choice_objective
 from bert.tasks.swag import examples as swag_examples
@@ -119,7 +119,7 @@ class MultipleChoice:
         if path is None:
             raise ValueError(
                 f"`--data_dir` must hold one of {swag_examples.FILES[split]}, or `--{split}_file` "
-                f"name the file. Received {describe_folder(self.data_dir)}."
+                f"name the file. Received {describe_folder(self.data_dir)}.{split_remedy(split)}"
             )
         return path
 
@@ -133,19 +133,12 @@ class MultipleChoice:
     def parse(self, rows: Sequence[Row]) -> list[swag_examples.Example]:
         examples = []
         for number, row in enumerate(rows):
-            endings = row["endings"]
-            cells = {
-                "context": row["context"],
-                "endings": list(endings) if isinstance(endings, tuple) else endings,
-            }
+            cells = {"context": row["context"], "endings": list(row["endings"])}
             place = f"Input {number}, counted from 0"
             examples.append(swag_examples.make_example(place, number, cells, with_label=False))
         return examples
 
-    def derive(self, place: str, cells: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the fields of a row with SWAG's columns; `place` is for messages."""
-        example = swag_examples.make_example(place, 0, cells, with_label=False)
-        return {"context": example.context, "endings": list(example.endings)}
+    derive = staticmethod(swag_examples.derive)
 
     def make_inputs(self, part: Part, examples: Sequence[swag_examples.Example]) -> Inputs:
         arrays = swag_examples.make_features(examples, self.tokenizer, self.max_seq_length)

@@ -17,7 +17,7 @@ from absl import logging
 
 from bert.files.durable import replace_files
 from bert.files.paths import describe_folder, is_file, list_folder
-from bert.files.split import DevSplit
+from bert.files.split import DevSplit, split_remedy
 from bert.files.tables import text_lines
 from bert.tasks.tagging import entities as tagging_entities
 from bert.tasks.tagging import words as tagging_words
@@ -426,6 +426,7 @@ class TaggedFiles:
             raise ValueError(
                 f"`--data_dir` must hold {split!r} with one of the endings {list(ENDINGS)}, or "
                 f"`--{split}_file` name the file. Received {describe_folder(folder)}."
+                f"{split_remedy(split)}"
             )
         return os.path.join(folder, found[0])
 
