@@ -124,6 +124,12 @@ def exhaustive(*values):
     ]
 
 
+# For what takes seconds with the large ones.
+mostly_portable = pytest.mark.parametrize(
+    "golden", ["portable", *exhaustive("large")], indirect=True
+)
+
+
 def change(config: modeling.BertConfig, **values) -> modeling.BertConfig:
     return modeling.BertConfig.from_dict({**config.to_dict(), **values})
 

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import GOLDEN
+from conftest import GOLDEN, exhaustive
 
 import modeling
 import tokenization
@@ -287,7 +287,7 @@ def export_regression(folder, model, tokenizer, **changes):
     export_classifier(str(folder), model, tokenizer, **{**arguments, **changes})
 
 
-@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+@pytest.mark.parametrize("dtype", ["float32", *exhaustive("mixed_bfloat16")])
 def test_regression_gives_a_score_and_leaves_the_optimizer_behind(tmp_path, tokenizer, dtype):
     model = make_classifier(1, dtype)
     model.compile(optimizer="adam", loss="mse")

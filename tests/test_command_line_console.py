@@ -11,7 +11,7 @@ import keras
 import pytest
 import sklearn.base
 import tensorflow as tf
-from conftest import ROOT, run_python
+from conftest import ROOT, exhaustive, run_python
 
 from bert.command_line.console import (
     Progress,
@@ -438,7 +438,7 @@ run_script(main)
 """
 
 
-@pytest.mark.parametrize("status", [None, 3])
+@pytest.mark.parametrize("status", [3, *exhaustive(None)])
 def test_a_script_with_tensorflow_ends_without_clearing_it_away(status):
     """And imports it without what Keras would import for others; see `quiet_import`."""
     result = run_python("-c", ENDS.format(status=status), check=False)

@@ -350,10 +350,12 @@ def test_words_are_written_to_tables(model_dir, tmp_path, ending):
 @pytest.mark.parametrize(
     ("bias", "task_type", "label"),
     [
-        ((0.0, 0.0), "classification", {"label": "a"}),
-        ((0.0, 0.0), "multi_label", {"labels": []}),
         # Their probabilities, too, have the sum 1.
         ((1.0, -1.0), "multi_label", {"labels": ["a"]}),
+        *exhaustive(
+            ((0.0, 0.0), "classification", {"label": "a"}),
+            ((0.0, 0.0), "multi_label", {"labels": []}),
+        ),
     ],
 )
 def test_labels_that_do_not_exclude_each_other_are_told_by_their_numbers(

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from conftest import exhaustive
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -272,10 +273,9 @@ def test_fit_trains_with_the_optimizer():
     ("rate", "given"),
     [
         ("a number", 0.5),
-        ("a whole number", 1),
-        ("one of NumPy's", np.float32(0.5)),
         ("a schedule", optimization.WarmupLinearDecay(0.5, 8, 0)),
         ("a function", lambda: 0.5),
+        *exhaustive(("a whole number", 1), ("one of NumPy's", np.float32(0.5))),
     ],
 )
 def test_fit_trains_models_of_a_process_one_after_the_other(rate, given):

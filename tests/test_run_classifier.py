@@ -16,6 +16,7 @@ from conftest import (
     LARGE_GOLDEN,
     ROOT,
     exhaustive,
+    mostly_portable,
     read_report,
     run_python,
     write_model_files,
@@ -144,6 +145,7 @@ def golden_settings(golden, **changes):
     )
 
 
+@mostly_portable
 @pytest.mark.parametrize("pads", [False, True])
 def test_evaluation_and_prediction_equal_the_original(tmp_path, golden, pads):
     task, settings = golden_settings(golden, output_dir=str(tmp_path), pad_to_max_length=pads)
@@ -163,6 +165,7 @@ def test_evaluation_and_prediction_equal_the_original(tmp_path, golden, pads):
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5)
 
 
+@mostly_portable
 def test_exported_model_equals_the_original_on_raw_text(tmp_path, golden):
     task, settings = golden_settings(
         golden, output_dir=str(tmp_path), do_eval=False, do_predict=False, do_export=True

@@ -2,7 +2,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import exhaustive
+from conftest import exhaustive, mostly_portable
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from test_classification_saved_model import as_lists, call_elsewhere
@@ -87,10 +87,10 @@ def compare(loaded, answer, rows):
     return expected
 
 
-CASED = pytest.param((1, False), marks=pytest.mark.exhaustive)
+RARELY = [pytest.param((1, lower), marks=pytest.mark.exhaustive) for lower in (True, False)]
 
 
-@pytest.fixture(scope="module", params=[(1, True), (2, True), CASED], ids=str)
+@pytest.fixture(scope="module", params=[(2, True), *RARELY], ids=str)
 def answerer(request, tmp_path_factory):
     """A model as `predict.py` has it, the signature of its SavedModel, and the folder."""
     version, do_lower_case = request.param
@@ -176,6 +176,7 @@ def test_questions_without_a_context_are_refused(answerer):
         answerer[1](question=tf.constant(["a"]), context=tf.constant(["a", "b"]))
 
 
+@mostly_portable
 @pytest.mark.parametrize("version", [2, *exhaustive(1)])
 def test_golden_contexts_are_answered_as_by_predict(tmp_path, golden, version):
     flags = golden_settings(golden, version, tmp_path, do_predict=False, do_export=True)

@@ -5,7 +5,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import change
+from conftest import change, exhaustive
 from test_run_ner import PIECES, make_sentences, settings_in, write_task
 
 import modeling
@@ -71,7 +71,11 @@ def encoder_inputs(arrays):
     return {name: arrays[name] for name in ("input_ids", "input_mask", "segment_ids")}
 
 
-@pytest.mark.parametrize("layers", FEATURE_LAYERS)
+OFTEN = ("second_to_last", "concat_last_four", "weighted")
+RARELY = exhaustive(*(name for name in FEATURE_LAYERS if name not in OFTEN))
+
+
+@pytest.mark.parametrize("layers", [*OFTEN, *RARELY])
 def test_features_are_those_of_extract_features_at_first_pieces(config, layers, tmp_path):
     _, task, arrays = make_arrays()
     tagger = make_tagger(config, task, layers)

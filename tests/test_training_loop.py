@@ -18,6 +18,7 @@ from conftest import (
     golden_batch,
     golden_model,
     make_examples,
+    mostly_portable,
     serialize,
     split_examples,
     write_examples,
@@ -102,6 +103,7 @@ def begun(whole):
     return whole.trainer
 
 
+@mostly_portable
 def test_trajectory_equals_the_original(golden):
     original = json.loads((golden / "trajectory.json").read_text())
     model = golden_model(golden)
@@ -137,7 +139,7 @@ def test_trajectory_equals_the_original(golden):
             )
 
 
-@pytest.mark.parametrize("count", [2, 4])
+@pytest.mark.parametrize("count", [2, *exhaustive(4)])
 def test_micro_batches_change_nothing(still_config, count):
     examples = to_tensors(make_examples(still_config, 8))
     whole = make_trainer(still_config)
