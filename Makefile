@@ -166,14 +166,13 @@ define hour_records
 	  --dupe_factor=$(4)
 endef
 
-# Of a length, a batch size and a learning rate; without dropout or next sentences, as in an hour no text is seen often.
+# Of a length, a batch size and a learning rate; without dropout, as in an hour no text is seen often.
 define hour_training
 	python run_pretraining.py \
 	  --input_file='$(OUT)/train.$(1).tfrecord' \
 	  --eval_input_file='$(OUT)/held_out.$(1).tfrecord' \
 	  --bert_config_file='$(OUT)/bert_config.json' \
 	  --output_dir='$(OUT)/length_$(1)' \
-	  --objective=masked_lm \
 	  --do_train \
 	  --do_eval \
 	  --train_batch_size=$(2) \
@@ -220,7 +219,7 @@ endif
 	$(call hour_records,held_out,32,5,1)
 	$(call hour_records,train,128,20,5)
 	$(call hour_records,held_out,128,20,1)
-	$(call hour_training,32,128,1e-3)
+	$(call hour_training,32,32,5e-4)
 	$(call hour_training,128,32,8e-4) \
 	  --init_checkpoint='$(OUT)/length_32'
 	@echo "On text that it has not seen, of the words that were hidden from it ($(OUT)/length_128/eval_results.txt):"
