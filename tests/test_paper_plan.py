@@ -7,7 +7,7 @@ import pytest
 from bert.paper import inputs
 from bert.paper.jobs import Job, digest_all, folder_of
 from bert.paper.plan import KEYS, make_plan, read_sources
-from bert.paper.recipe import LADDER, LONG, SHORT, Recipe
+from bert.paper.recipe import LADDER, LONG, SHORT, Recipe, Size
 
 SAMPLE = dict.fromkeys(("text_dir", "glue_dir", "conll_dir", "squad_dir"))
 RECIPE = LADDER[0]
@@ -97,6 +97,20 @@ def test_what_is_compared_has_the_same_steps_tokens_and_seeds():
         length = LONG if is_last else SHORT
         tokens = int(found[0]["train_batch_size"]) * length
         assert tokens == LADDER[7].tokens
+
+
+@pytest.mark.parametrize(("rung", "warmups"), [(1, [300, 60]), (4, [400, 400]), (6, [1200, 400])])
+def test_a_warm_up_is_long_enough_where_there_are_steps_for_it(rung, warmups):
+    plan = plan_of(recipe=LADDER[rung])
+    names = ("base/short", "base")
+    assert [int(flags_of(plan, name)["num_warmup_steps"]) for name in names] == warmups
+
+
+@pytest.mark.parametrize(("hidden", "expected"), [(768, 0.02), (192, 0.04)])
+def test_initial_weights_stand_to_the_width_as_those_of_bert_base(hidden, expected):
+    part = inputs.config_part(Size(1, hidden, 1), 1000)
+    config = json.loads(part.contents["bert_config.json"])
+    assert config["initializer_range"] == pytest.approx(expected)
 
 
 def test_a_bilstm_on_frozen_vectors_learns_longer_than_a_model_is_fine_tuned():
