@@ -10,11 +10,13 @@ from conftest import free_ports, make_examples, model_inputs
 
 from bert.command_line import console
 from bert.tasks.pretraining import heads as pretraining_heads
+from bert.training import evaluation
 from bert.training.evaluation import EarlyStopping, Predictor, evaluate, save_results
 from bert.training.strategies import Share
 from bert.training.task import collect
 from bert.workers.cluster import Cluster
-from bert.workers.meeting import Meeting
+from bert.workers.meeting import LostWorkerError, Meeting
+from bert.workers.pace import RESTS, Pace, mark_of
 
 
 def test_evaluation_does_not_depend_on_the_batch_size(tiny_config, make_batches):
@@ -116,6 +118,65 @@ def test_workers_that_share_predictions_each_have_those_of_one(
             assert own_outputs.keys() == outputs.keys()
             for name, values in outputs.items():
                 np.testing.assert_array_equal(own_outputs[name], values)
+
+
+@pytest.mark.parametrize("late", [0, 1])
+def test_worker_that_stands_still_in_a_prediction_is_named(
+    tiny_config, make_batches, predictor, late
+):
+    workers = tuple(f"localhost:{port}" for port in free_ports(2))
+    examples = make_examples(tiny_config, 22)
+    of_all = [batches_by_length(make_batches, examples, 4) for _ in workers]
+    # So that no batch takes longer than the others.
+    collect(predictor.predict(of_all[0]))
+    found = [None] * 2
+
+    def predict(index):
+        batches = of_all[index]
+        own = batches.every(2, index)
+        lost = threading.Event()
+        iterate = own.iterate
+
+        def read(*arguments):
+            for number, batch in enumerate(iterate(*arguments)):
+                if (index, number) == (late, 1):
+                    assert lost.wait(20.0)
+                yield batch
+
+        own.iterate, batches.every = read, lambda count, index: own
+        meeting = Meeting(Cluster(workers, index), 20.0, Pace(2.0))
+        meeting.wake = lambda _: lost.set()
+        with contextlib.closing(meeting), pytest.raises(LostWorkerError) as error:
+            [*predictor.predict_with_others(batches, Share(meeting))]
+        found[index] = str(error.value)
+
+    threads = [threading.Thread(target=predict, args=(index,)) for index in range(2)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    who = Cluster(workers, 0).name(late).capitalize()
+    said = f"{who} has not got beyond a batch of an evaluation or prediction in "
+    assert all(each.startswith(said) for each in found), found
+
+
+def test_an_evaluation_says_where_it_is(tiny_config, make_batches, monkeypatch):
+    pace, seen = Pace(), []
+    monkeypatch.setattr(evaluation, "pace_of", lambda strategy: pace)
+    batches = make_batches(3, seed=None, count=9)
+    iterate = batches.iterate
+
+    def read(*arguments):
+        for batch in iterate(*arguments):
+            seen.append(pace.mark)
+            yield batch
+
+    monkeypatch.setattr(batches, "iterate", read)
+    model = pretraining_heads.pretraining_model(tiny_config)
+    evaluate(model, pretraining_heads.metrics, batches, 3)
+    # What is known when a batch is read is of the one before.
+    assert seen == [mark_of(0, RESTS, passed) for passed in (0, 1, 3)]
+    assert pace.mark == 0
 
 
 def test_all_predictions_are_in_the_order_of_the_records(tiny_config, make_batches, predictor):

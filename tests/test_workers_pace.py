@@ -1,6 +1,6 @@
 import pytest
 
-from bert.workers.pace import LIMIT, READS, RESTS, TAKES, Late, Pace, seconds_of
+from bert.workers.pace import LIMIT, READS, RESTS, TAKES, Late, Pace, mark_of, seconds_of
 
 
 class Clock:
@@ -18,9 +18,9 @@ def clock():
 
 
 def told(pace, clock, *places):
-    """Tells of places, (time, worker, mark), in their order."""
-    for clock.now, index, mark in places:
-        pace.heard(index, mark)
+    """Tells of places, (time, worker, three times the step and the part), in their order."""
+    for clock.now, index, place in places:
+        pace.heard(index, mark_of(*divmod(place, 3)))
 
 
 def test_who_is_behind_has_so_long_from_when_another_waits(clock):
@@ -81,6 +81,56 @@ def test_marks_follow_one_another():
     assert pace.mark == 0
 
 
+def test_an_evaluation_takes_as_long_as_it_likes_if_all_get_on(clock):
+    pace = Pace(10.0, clock)
+    for passed in (0, 1, 3, 5, 6):
+        for index in range(2):
+            pace.heard(index, mark_of(7, RESTS, passed))
+        clock.now += 9.0
+        assert pace.late() is None
+    # Behind it, and before, the chief may save.
+    clock.now += 99.0
+    assert pace.late() is None
+
+
+@pytest.mark.parametrize(
+    ("chief", "other", "late"), [(5, 3, [1]), (1, 0, [1]), (3, 6, [0]), (3, 3, [0, 1])]
+)
+def test_who_keeps_an_evaluation_up_is_late(clock, chief, other, late):
+    pace = Pace(10.0, clock)
+    pace.heard(0, mark_of(7, RESTS, chief))
+    pace.heard(1, mark_of(7, RESTS, other))
+    clock.now = 11.0
+    assert pace.late() == Late(late, 7, 11.0, is_passing=True)
+
+
+def test_batches_of_an_evaluation_have_marks_within_their_step():
+    pace = Pace()
+    pace.at(3, RESTS)
+    marks = [pace.mark]
+    for _ in range(2):
+        with pace.passing():
+            assert not pace.waits()
+            for _ in range(2):
+                pace.passes()
+                assert pace.waits()
+                marks.append(pace.mark)
+        assert not pace.waits()
+        marks.append(pace.mark)
+    pace.at(4, READS)
+    marks.append(pace.mark)
+    assert marks == sorted({*marks})
+
+
+def test_an_evaluation_alone_has_a_place_as_long_as_it_lasts():
+    pace = Pace()
+    with pace.passing():
+        assert pace.mark == mark_of(0, RESTS)
+        pace.passes()
+        assert pace.waits()
+    assert pace.mark == 0
+
+
 def test_late_ones_are_named():
     names = ["The chief at a:1", "Worker 1 at b:1", "Worker 2 at c:1"]
     one = Late([1], 7, 20.4).told(names)
@@ -89,6 +139,10 @@ def test_late_ones_are_named():
     two = Late([0, 2], 7, 20.4).told(names)
     assert two.startswith("The chief at a:1 and Worker 2 at c:1 have not got beyond")
     assert all(LIMIT in each for each in (one, two))
+    passing = Late([1], 7, 20.4, is_passing=True).told(names)
+    assert "not got beyond a batch of an evaluation or prediction after step 7 in 20 s" in passing
+    alone = Late([1], 0, 20.4, is_passing=True).told(names)
+    assert "beyond a batch of an evaluation or prediction in 20 s" in alone
 
 
 @pytest.mark.parametrize("text", ["soon", "0", "-1", "nan", "inf"])

@@ -21,7 +21,7 @@ from bert.reports.curves import EVALUATIONS
 from bert.training.inference import infer
 from bert.training.loop import Batch, Observer
 from bert.training.progress import open_summaries, write_summaries
-from bert.training.strategies import Share, together
+from bert.training.strategies import Share, pace_of, together
 from bert.weights import checkpoint
 
 Tensor = Any
@@ -63,8 +63,10 @@ def evaluate(
     num_steps = min(max_steps, batches.num_batches)
     sums = []
     progress = Progress("Evaluating", num_steps)
-    with together(strategy):
+    pace = pace_of(strategy)
+    with pace.passing(), together(strategy):
         for index, batch in enumerate(batches.iterate(0, num_steps, strategy), start=1):
+            pace.passes()
             sums.append(strategy.experimental_local_results(step(batch))[0])
             progress(index)
         # To read those of a batch at once would let a GPU wait for the next one.
@@ -123,9 +125,12 @@ class Predictor:
             return
         own = self._outputs_of(batches.every(share.count, share.index))
         progress = Progress("Predicting", batches.num_batches)
-        with share.together():
+        pace = share.meeting.pace
+        with pace.passing(), share.together():
             for first in range(0, batches.num_batches, share.count):
-                given = share.meeting.share(_pack(next(own, {})))
+                outputs = _pack(next(own, {}))
+                pace.passes()
+                given = share.meeting.share(outputs)
                 for step, content in enumerate(given[: batches.num_batches - first], start=first):
                     yield batches.numbers(step), _unpack(content)
                 progress(min(first + share.count, batches.num_batches))
