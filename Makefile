@@ -222,7 +222,15 @@ endif
 	$(call hour_training,32,32,5e-4)
 	$(call hour_training,128,32,8e-4) \
 	  --init_checkpoint='$(OUT)/length_32'
+	@echo "Fine-tuning, in which texts are seen several times, is better with dropout, as other BERTs have it."
+	sed 's/dropout_prob": 0.0/dropout_prob": 0.1/' '$(OUT)/bert_config.json' > '$(OUT)/with_dropout.json'
+	test -e '$(OUT)/bert' || python convert_checkpoint.py \
+	  --input='$(OUT)/length_128' \
+	  --output='$(OUT)/bert' \
+	  --format=tf \
+	  --bert_config_file='$(OUT)/with_dropout.json' \
+	  --weights_only
 	@echo "On text that it has not seen, of the words that were hidden from it ($(OUT)/length_128/eval_results.txt):"
 	@cat '$(OUT)/length_128/eval_results.txt'
-	@echo "Next, ask it: python fill_mask.py --checkpoint='$(OUT)/length_128' 'The [MASK] is here.'"
-	@echo "or fine-tune it: --init_checkpoint='$(OUT)/length_128' for run_classifier.py, run_ner.py or run_squad.py"
+	@echo "Next, ask it: python fill_mask.py --checkpoint='$(OUT)/bert' 'The [MASK] is here.'"
+	@echo "or fine-tune it: --init_checkpoint='$(OUT)/bert' for run_classifier.py, run_ner.py or run_squad.py"

@@ -97,14 +97,16 @@ def test_an_hour_is_shared_by_two_lengths(tmp_path, minutes, seconds):
     made = pretrain_hour("TEXT=a.txt,b.txt", "HELD_OUT=c.txt", f"MINUTES={minutes}", f"OUT={out}")
     scripts = scripts_of(made.stdout)
     names = ["split_sentences"] * 2 + ["create_vocab"] + ["create_pretraining_data"] * 4
-    assert [name for name, _ in scripts] == [*names, "run_pretraining", "run_pretraining"]
+    trained = ["run_pretraining", "run_pretraining", "convert_checkpoint"]
+    assert [name for name, _ in scripts] == [*names, *trained]
     for name, flags in scripts:
         fields = {each.name for each in dataclasses.fields(importlib.import_module(name).Settings)}
         assert flags.keys() - fields == set()
     trainings = [flags for name, flags in scripts if name == "run_pretraining"]
     assert sum(read_duration(each["time_budget"]) for each in trainings) == pytest.approx(seconds)
     assert trainings[1]["init_checkpoint"] == trainings[0]["output_dir"]
-    written = {flags["output_file"] for name, flags in scripts if name != "run_pretraining"}
+    assert scripts[-1][1]["input"] == trainings[1]["output_dir"]
+    written = {flags.get("output_file") for _, flags in scripts}
     for flags in trainings:
         assert {flags["input_file"], flags["eval_input_file"]} <= written
     assert scripts[0][1]["input_file"] == "a.txt,b.txt"
