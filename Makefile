@@ -224,7 +224,7 @@ endif
 	  --init_checkpoint='$(OUT)/length_32'
 	@echo "Fine-tuning, in which texts are seen several times, is better with dropout, as other BERTs have it."
 	sed 's/dropout_prob": 0.0/dropout_prob": 0.1/' '$(OUT)/bert_config.json' > '$(OUT)/with_dropout.json'
-	test -e '$(OUT)/bert' || python convert_checkpoint.py \
+	test -e '$(OUT)/bert/bert_model.ckpt.index' || python convert_checkpoint.py \
 	  --input='$(OUT)/length_128' \
 	  --output='$(OUT)/bert' \
 	  --format=tf \

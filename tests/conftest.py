@@ -25,6 +25,7 @@ import modeling
 import run_pretraining
 from bert.tasks.pretraining import heads as pretraining_heads
 from bert.training.batches import Batches, Records
+from bert.workers.pace import Pace
 
 # No test depends on how fast the machine is.
 hypothesis.settings.register_profile("project", deadline=None)
@@ -128,6 +129,21 @@ def exhaustive(*values):
 mostly_portable = pytest.mark.parametrize(
     "golden", ["portable", *exhaustive("large")], indirect=True
 )
+
+
+def note_marks(monkeypatch, module, batches) -> tuple[Pace, list[int]]:
+    """Returns the pace that a module has from now on, and where it is as each batch is read."""
+    pace, seen = Pace(), []
+    monkeypatch.setattr(module, "pace_of", lambda strategy: pace)
+    iterate = batches.iterate
+
+    def read(*arguments):
+        for batch in iterate(*arguments):
+            seen.append(pace.mark)
+            yield batch
+
+    monkeypatch.setattr(batches, "iterate", read)
+    return pace, seen
 
 
 def change(config: modeling.BertConfig, **values) -> modeling.BertConfig:

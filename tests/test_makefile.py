@@ -1,5 +1,6 @@
 import dataclasses
 import importlib
+import json
 import re
 import shlex
 import shutil
@@ -106,6 +107,17 @@ def test_an_hour_is_shared_by_two_lengths(tmp_path, minutes, seconds):
     assert sum(read_duration(each["time_budget"]) for each in trainings) == pytest.approx(seconds)
     assert trainings[1]["init_checkpoint"] == trainings[0]["output_dir"]
     assert scripts[-1][1]["input"] == trainings[1]["output_dir"]
+    # Trained without dropout, and left with it.
+    lines = made.stdout.splitlines()
+    sed = shlex.split(next(line for line in lines if line.startswith("sed") and "dropout" in line))
+    config = (ROOT / "sample/hour_config.json").read_text()
+    assert sed[2:] == [trainings[0]["bert_config_file"], ">", scripts[-1][1]["bert_config_file"]]
+    left = subprocess.run(sed[:2], input=config, capture_output=True, text=True, check=True).stdout
+    rates = [
+        {value for name, value in json.loads(each).items() if "dropout" in name}
+        for each in (config, left)
+    ]
+    assert rates == [{0.0}, {0.1}]
     written = {flags.get("output_file") for _, flags in scripts}
     for flags in trainings:
         assert {flags["input_file"], flags["eval_input_file"]} <= written

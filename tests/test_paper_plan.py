@@ -99,7 +99,7 @@ def test_what_is_compared_has_the_same_steps_tokens_and_seeds():
         assert tokens == LADDER[7].tokens
 
 
-@pytest.mark.parametrize(("rung", "warmups"), [(1, [300, 60]), (4, [400, 400]), (6, [1200, 400])])
+@pytest.mark.parametrize(("rung", "warmups"), [(1, [300, 60]), (4, [400, 300]), (6, [1200, 400])])
 def test_a_warm_up_is_long_enough_where_there_are_steps_for_it(rung, warmups):
     plan = plan_of(recipe=LADDER[rung])
     names = ("base/short", "base")

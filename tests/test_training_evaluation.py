@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import free_ports, make_examples, model_inputs
+from conftest import free_ports, make_examples, model_inputs, note_marks
 
 from bert.command_line import console
 from bert.tasks.pretraining import heads as pretraining_heads
@@ -161,17 +161,8 @@ def test_worker_that_stands_still_in_a_prediction_is_named(
 
 
 def test_an_evaluation_says_where_it_is(tiny_config, make_batches, monkeypatch):
-    pace, seen = Pace(), []
-    monkeypatch.setattr(evaluation, "pace_of", lambda strategy: pace)
     batches = make_batches(3, seed=None, count=9)
-    iterate = batches.iterate
-
-    def read(*arguments):
-        for batch in iterate(*arguments):
-            seen.append(pace.mark)
-            yield batch
-
-    monkeypatch.setattr(batches, "iterate", read)
+    pace, seen = note_marks(monkeypatch, evaluation, batches)
     model = pretraining_heads.pretraining_model(tiny_config)
     evaluate(model, pretraining_heads.metrics, batches, 3)
     # What is known when a batch is read is of the one before.

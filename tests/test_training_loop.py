@@ -19,6 +19,7 @@ from conftest import (
     golden_model,
     make_examples,
     mostly_portable,
+    note_marks,
     serialize,
     split_examples,
     write_examples,
@@ -433,17 +434,8 @@ def test_replicas_have_dropout_masks_of_their_own(tmp_path, tiny_config):
 
 
 def test_workers_say_where_they_are(tmp_path, tiny_config, make_batches, monkeypatch):
-    pace, seen = Pace(), []
-    monkeypatch.setattr(loop, "pace_of", lambda strategy: pace)
     batches = make_batches(6)
-    iterate = batches.iterate
-
-    def read(*arguments):
-        for batch in iterate(*arguments):
-            seen.append(pace.mark)
-            yield batch
-
-    monkeypatch.setattr(batches, "iterate", read)
+    pace, seen = note_marks(monkeypatch, loop, batches)
     trainer = make_trainer(tiny_config)
     step = trainer.start_step
     monkeypatch.setattr(

@@ -125,14 +125,17 @@ class Pace:
 
     @contextlib.contextmanager
     def passing(self) -> Iterator[None]:
-        """Says that all evaluate or predict some batches, each of which `passes` begins."""
-        is_alone = self.mark == _NOWHERE
-        if is_alone:
+        """Says that all evaluate or predict some batches, each of which `passes` begins.
+
+        Outside a training, too.
+        """
+        is_outside = self.mark == _NOWHERE
+        if is_outside:
             self.at(0, RESTS)
         try:
             yield
         finally:
-            if is_alone:
+            if is_outside:
                 self.close()
             elif _is_passing(self.mark):
                 self.mark += 1
