@@ -99,7 +99,7 @@ def test_what_is_compared_has_the_same_steps_tokens_and_seeds():
         assert tokens == LADDER[7].tokens
 
 
-@pytest.mark.parametrize(("rung", "warmups"), [(1, [300, 60]), (4, [400, 300]), (6, [1200, 400])])
+@pytest.mark.parametrize(("rung", "warmups"), [(1, [300, 60]), (4, [400, 300]), (6, [800, 1200])])
 def test_a_warm_up_is_long_enough_where_there_are_steps_for_it(rung, warmups):
     plan = plan_of(recipe=LADDER[rung])
     names = ("base/short", "base")
@@ -117,13 +117,13 @@ def test_a_bilstm_on_frozen_vectors_learns_longer_than_a_model_is_fine_tuned():
     plan = plan_of(recipe=LADDER[8])
     epochs = {
         name: float(flags_of(plan, f"{name}/CoNLL/1")["num_train_epochs"])
-        for name in ("base", "base/features-last", "word_vectors", "left_to_right@1800")
+        for name in ("base", "base/features-last", "word_vectors", "left_to_right@3000")
     }
     assert epochs == {
         "base": 3.0,
         "base/features-last": 12.0,
         "word_vectors": 12.0,
-        "left_to_right@1800": 3.0,
+        "left_to_right@3000": 3.0,
     }
 
 
@@ -159,15 +159,19 @@ def test_little_text_has_a_small_vocabulary():
 def test_figure_5_begins_with_checkpoints_that_the_pre_training_keeps():
     recipe = LADDER[7]
     plan = plan_of(recipe=recipe)
-    every = int(flags_of(plan, "base/short")["save_checkpoints_steps"])
-    assert flags_of(plan, "base/short")["keep_checkpoint_max"] == "0"
-    steps = plan.tables[-1].steps
-    assert len(steps) == 2 * recipe.points and steps[: recipe.points] == steps[recipe.points :]
-    assert steps[recipe.points - 1] == sum(recipe.steps)
-    for step in steps[: recipe.points - 1]:
-        assert step % every == 0 or step == recipe.steps[0]
-        source = flags_of(plan, f"left_to_right@{step}/CoNLL/1")["init_checkpoint"]
-        assert source == f"<left_to_right/short>/model.ckpt-{step}"
+    assert (recipe.steps, recipe.points) == ((5000, 5000), 2)
+    for phase in ("base/short", "base"):
+        flags = flags_of(plan, phase)
+        assert (flags["save_checkpoints_steps"], flags["keep_checkpoint_max"]) == ("2500", "0")
+    assert plan.tables[-1].steps == (2500, 5000, 7500, 10_000) * 2
+    sources = [
+        flags_of(plan, f"left_to_right{at}/CoNLL/1")["init_checkpoint"]
+        for at in ("@2500", "@5000", "@7500", "")
+    ]
+    assert sources == [
+        *("<left_to_right/short>/model.ckpt-2500", "<left_to_right/short>/model.ckpt-5000"),
+        *("<left_to_right>/model.ckpt-2500", "<left_to_right>"),
+    ]
 
 
 def test_a_digest_is_of_the_command_and_all_that_goes_into_it(folders, tmp_path):
@@ -214,10 +218,10 @@ def test_a_command_has_places_for_a_process_and_short_names_for_a_reader():
 
 
 def test_data_is_cut_at_even_distances_and_keeps_its_form(folders, tmp_path):
-    recipe = dataclasses.replace(RECIPE, examples=5, held_out=2)
+    recipe = dataclasses.replace(RECIPE, examples=5, glue_examples=4, held_out=2)
     sources = read_sources(recipe, **folders)
     lines = sources.glue["SST-2"].contents["train.tsv"].decode().splitlines()
-    assert lines == ["sentence\tlabel", *(f"sentence {n}\t1" for n in (0, 2, 4, 6, 8))]
+    assert lines == ["sentence\tlabel", *(f"sentence {n}\t1" for n in (0, 2, 5, 7))]
     lines = sources.glue["CoLA"].contents["dev.tsv"].decode().splitlines()
     assert lines == ["x\t1\t\tSentence 0.", "x\t1\t\tSentence 2."]
     assert sources.glue["CoLA"].found == {"train": 10, "dev": 4}

@@ -108,7 +108,7 @@ def _read_lines(name: str, folder: str, recipe: Recipe) -> Part:
     _require(folder, ("train.tsv", "dev.tsv"), "glue_dir")
     contents: dict[str, bytes | str] = {}
     tokens, examples, found = {}, {}, {}
-    for split, most in (("train", recipe.examples), ("dev", recipe.held_out)):
+    for split, most in (("train", recipe.glue_examples), ("dev", recipe.held_out)):
         lines = Path(folder, f"{split}.tsv").read_bytes().splitlines(keepends=True)
         head = 0 if name in _WITHOUT_HEADER else 1
         _require_some(

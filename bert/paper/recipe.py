@@ -40,11 +40,11 @@ class Recipe:
       hidden: Width of the base model, which has four layers, for table 7 looks at four.
       tokens: Of a pre-training step, of either length.
       steps: Of pre-training on sequences of `SHORT` and of `LONG` tokens.
-      examples: To fine-tune on, at most.
+      examples: To fine-tune on, at most; `glue_examples` of a task of GLUE, whose texts are short.
       held_out: Examples and records to evaluate on, at most.
       epochs: Of each fine-tuning.
       seeds: Fine-tunings of which a score is the mean; table 1 has `top_seeds`.
-      points: Checkpoints of each pre-training that figure 5 shows.
+      points: Checkpoints of each phase of a pre-training that figure 5 shows.
       text_bytes: Of the text to pre-train on, at most.
     """
 
@@ -52,6 +52,7 @@ class Recipe:
     tokens: int
     steps: tuple[int, int]
     examples: int
+    glue_examples: int
     held_out: int
     epochs: float
     seeds: int
@@ -121,20 +122,20 @@ def _is_like(value: Any, example: Any) -> bool:
 
 # From a minute to a day. What is on the first rung is enough to see that all of it runs. Steps are
 # many and small: until a masked model has begun to look at its context, which takes some thousands
-# of them, it learns little more than how frequent words are.
+# of them, it learns little more than how frequent words are. Then it learns most from long
+# sequences, which so get the larger part of long pre-trainings (docs/results.md).
 LADDER = (
-    Recipe(32, 256, (6, 2), 48, 48, 1.0, 1, 1, 2, 100_000, 1000),
-    Recipe(128, 512, (600, 120), 400, 400, 2.0, 1, 1, 2, 2_000_000),
-    Recipe(128, 512, (1600, 300), 800, 500, 3.0, 1, 2, 3, 4_000_000),
-    Recipe(128, 1024, (1600, 400), 1200, 900, 3.0, 1, 3, 4, 8_000_000),
-    Recipe(128, 1024, (2400, 600), 1500, 900, 3.0, 2, 2, 3, 8_000_000),
-    Recipe(128, 1024, (8000, 2000), 2500, 1000, 3.0, 2, 3, 3, 16_000_000),
-    Recipe(128, 1024, (12000, 3000), 4000, 1500, 3.0, 2, 3, 4, 24_000_000),
-    Recipe(256, 1024, (4800, 1200), 4000, 1500, 3.0, 3, 3, 5, 24_000_000),
-    Recipe(256, 1024, (7200, 1800), 4000, 1500, 3.0, 3, 3, 5, 40_000_000),
-    Recipe(256, 1024, (10000, 2600), 5000, 2000, 3.0, 3, 3, 5, 40_000_000),
-    Recipe(256, 1024, (14000, 3600), 6000, 3500, 3.0, 3, 3, 5, 40_000_000),
-    Recipe(256, 1024, (20000, 6000), 8000, 3500, 3.0, 3, 3, 6, 80_000_000),
-    Recipe(256, 1024, (36000, 12000), 12000, 3500, 3.0, 5, 5, 6, 200_000_000),
-    Recipe(256, 2048, (64000, 20000), 20000, 6000, 3.0, 5, 5, 8, 400_000_000),
+    Recipe(32, 256, (6, 2), 48, 48, 48, 1.0, 1, 1, 1, 100_000, 1000),
+    Recipe(128, 512, (600, 120), 400, 400, 400, 2.0, 1, 1, 1, 2_000_000),
+    Recipe(128, 512, (1600, 300), 800, 800, 500, 3.0, 1, 2, 2, 4_000_000),
+    Recipe(128, 1024, (1600, 400), 1200, 1200, 900, 3.0, 1, 3, 2, 8_000_000),
+    Recipe(128, 1024, (2400, 600), 1500, 2500, 900, 3.0, 2, 2, 2, 8_000_000),
+    Recipe(128, 1024, (4000, 6000), 2500, 5000, 1000, 3.0, 2, 3, 2, 16_000_000),
+    Recipe(128, 1024, (8000, 12000), 2500, 10_000, 1000, 3.0, 2, 3, 2, 40_000_000),
+    Recipe(256, 1024, (5000, 5000), 4000, 10_000, 1500, 3.0, 3, 3, 2, 40_000_000),
+    Recipe(256, 1024, (6000, 8000), 4000, 10_000, 1500, 3.0, 3, 3, 2, 40_000_000),
+    Recipe(256, 1024, (8000, 12000), 5000, 15_000, 2000, 3.0, 3, 3, 3, 40_000_000),
+    Recipe(256, 1024, (10_000, 20_000), 6000, 20_000, 3500, 3.0, 3, 3, 3, 80_000_000),
+    Recipe(256, 1024, (16_000, 32_000), 12000, 40_000, 3500, 3.0, 5, 5, 3, 200_000_000),
+    Recipe(256, 2048, (28_000, 56_000), 20000, 70_000, 6000, 3.0, 5, 5, 4, 400_000_000),
 )

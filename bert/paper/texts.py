@@ -184,8 +184,9 @@ def facts(results: Results) -> dict[str, str]:
         f"tokens, then {long:,} of {recipe.batch_size(LONG)} of {LONG}",
         "Text": f"about {plan.parts['data:text'].tokens['train']:,.0f} tokens",
         "Each fine-tuning": f"{_epochs(recipe.epochs)} of at most {recipe.examples:,} examples, "
-        f"at even distances, {_epochs(recipe.epochs * FROZEN_EPOCHS)} on frozen models; evaluated "
-        f"on at most {recipe.held_out:,}",
+        f"{recipe.glue_examples:,} of GLUE, at even distances, "
+        f"{_epochs(recipe.epochs * FROZEN_EPOCHS)} on frozen models; evaluated on at most "
+        f"{recipe.held_out:,}",
         "Examples": "; ".join(
             f"{part.name.removeprefix('data:')} {part.examples['train']:,} of "
             f"{part.found['train']:,}, dev {part.examples['dev']:,} of {part.found['dev']:,}"
