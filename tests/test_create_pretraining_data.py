@@ -410,6 +410,22 @@ def test_instances_of_the_programming_interface_are_written_like_the_scripts(set
     assert read_records(made.output_file + ".2") == read_records(made.output_file)
 
 
+def test_segments_of_ones_own_are_written_as_they_are(tmp_path, tokenizer):
+    tokens = ["[CLS]", "the", "[SEP]", "sea", "[SEP]", "was", "[SEP]"]
+    kinds = ([0, 0, 0, 1, 1, 1, 1], [0, 0, 0, 1, 1, 2, 2], [2, 2, 2, 3, 3, 3, 3], [0, 1] * 3 + [0])
+    instances = [data.TrainingInstance(tokens, each, [], [], False) for each in kinds]
+    path = str(tmp_path / "out.tfrecord")
+    data.write_instance_to_example_files(instances, tokenizer, 8, 2, [path])
+    assert [each["segment_ids"] for each in read_records(path)] == [[*each, 0] for each in kinds]
+    table = InstanceTable(tokenizer, 8, 2)
+    for instance in instances:
+        table.append(instance)
+    table.shuffle(random.Random(1))
+    assert {tuple(each.segment_ids) for each in table} == {*map(tuple, kinds)}
+    shuffled = [instance.segment_ids for instance in table]
+    assert table.features(1, 4)["segment_ids"][:, :7].tolist() == shuffled[1:]
+
+
 def test_the_index_tells_all_that_the_records_depend_on_but_the_text(settings, tokenizer):
     made = settings()
     data.run(made)

@@ -96,6 +96,8 @@ class InstanceTable(Sequence[TrainingInstance]):
         self._places = np.arange(max_seq_length)
         self._numbers = bytearray()
         self._order = array.array("Q")
+        # By place, those that are not 0 up to some token and 1 from then on.
+        self._other_segments: dict[int, list[int]] = {}
 
     @property
     def bytes_per_instance(self) -> int:
@@ -106,11 +108,16 @@ class InstanceTable(Sequence[TrainingInstance]):
         """Adds an instance at the end."""
         vocab = self._tokenizer.vocab
         length, num_masked = len(instance.tokens), len(instance.masked_lm_positions)
+        segment_ids = list(instance.segment_ids)
+        first_length = segment_ids.count(0)
+        if segment_ids != _segment_ids(first_length, length):
+            # As who imports this may make them, for a model of more segments.
+            self._other_segments[len(self._order)] = segment_ids
         padding = [0] * (self._tokens.stop - self._tokens.start - length)
         absent = [0] * (self._labels.stop - self._labels.start - num_masked)
         row = [
             length,
-            length - sum(instance.segment_ids),
+            first_length,
             num_masked,
             int(instance.is_random_next),
             min(instance.num_truncated, self._largest),
@@ -194,6 +201,8 @@ class InstanceTable(Sequence[TrainingInstance]):
             "segment_ids": inside & (self._places >= counts[:, self.FIRST_LENGTH]),
             "next_sentence_labels": counts[:, self.IS_RANDOM_NEXT],
         }
+        if self._other_segments:
+            features["segment_ids"] = self._with_others(features["segment_ids"], start)
         if not most:
             return features
         masked = np.arange(most) < counts[:, self.NUM_MASKED]
@@ -203,6 +212,16 @@ class InstanceTable(Sequence[TrainingInstance]):
             "masked_lm_ids": labels,
             "masked_lm_weights": masked.astype(np.float32),
         }
+
+    def _with_others(self, segment_ids: np.ndarray, start: int) -> np.ndarray:
+        """Returns the segments of the instances from `start` on, [B, S], with those that differ."""
+        segment_ids = segment_ids.astype(np.int64)
+        places = self._order[start : start + len(segment_ids)]
+        for row, place in zip(segment_ids, places, strict=True):
+            if place in self._other_segments:
+                others = self._other_segments[place]
+                row[: len(others)] = others
+        return segment_ids
 
     def __len__(self) -> int:
         return len(self._order)
@@ -215,16 +234,21 @@ class InstanceTable(Sequence[TrainingInstance]):
         if isinstance(index, slice):
             return [self[each] for each in range(*index.indices(len(self)))]
         index = range(len(self))[index]
+        others = self._other_segments.get(self._order[index])
         row = self._rows(index, index + 1)[0].tolist()
         length, first_length, num_masked, is_random_next, num_truncated = row[: self.NUM_COUNTS]
         return TrainingInstance(
             tokens=self._tokenizer.convert_ids_to_tokens(row[self._tokens][:length]),
-            segment_ids=[0] * first_length + [1] * (length - first_length),
+            segment_ids=others or _segment_ids(first_length, length),
             masked_lm_positions=row[self._positions][:num_masked],
             masked_lm_labels=self._tokenizer.convert_ids_to_tokens(row[self._labels][:num_masked]),
             is_random_next=bool(is_random_next),
             num_truncated=num_truncated,
         )
+
+
+def _segment_ids(first_length: int, length: int) -> list[int]:
+    return [0] * first_length + [1] * (length - first_length)
 
 
 def write_instances(
