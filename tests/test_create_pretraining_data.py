@@ -426,6 +426,29 @@ def test_segments_of_ones_own_are_written_as_they_are(tmp_path, tokenizer):
     assert table.features(1, 4)["segment_ids"][:, :7].tolist() == shuffled[1:]
 
 
+@pytest.mark.parametrize(
+    ("tokens", "segments", "positions", "labels", "message"),
+    [
+        (7, 7, 1, 1, r"1 to 6 tokens, the `max_seq_length`.*Received 7 and 7"),
+        (5, 4, 1, 1, r"as many `segment_ids`.*Received 5 and 4"),
+        (0, 0, 0, 0, r"1 to 6 tokens.*Received 0 and 0"),
+        (6, 6, 3, 3, r"at most 2 `masked_lm_positions`.*Received 3 and 3"),
+        (6, 6, 2, 1, r"as many `masked_lm_labels`.*Received 2 and 1"),
+    ],
+)
+def test_an_instance_that_does_not_fit_is_refused(
+    tmp_path, tokenizer, tokens, segments, positions, labels, message
+):
+    instance = data.TrainingInstance(
+        ["the"] * tokens, [0] * segments, list(range(positions)), ["the"] * labels, False
+    )
+    with pytest.raises(ValueError, match=message):
+        data.write_instance_to_example_files(
+            [instance], tokenizer, 6, 2, [str(tmp_path / "out.tfrecord")]
+        )
+    assert not any(tmp_path.iterdir())
+
+
 def test_the_index_tells_all_that_the_records_depend_on_but_the_text(settings, tokenizer):
     made = settings()
     data.run(made)

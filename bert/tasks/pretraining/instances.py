@@ -5,7 +5,6 @@ How they are made is in create_pretraining_data.py, masking in `masking`.
 
 import array
 import dataclasses
-import operator
 import random
 import struct
 from collections.abc import Mapping, Sequence
@@ -105,10 +104,15 @@ class InstanceTable(Sequence[TrainingInstance]):
         return self._row.size + self._order.itemsize
 
     def append(self, instance: TrainingInstance) -> None:
-        """Adds an instance at the end."""
+        """Adds an instance at the end.
+
+        Raises:
+          ValueError: where it is too long, or has more or fewer of something than it should.
+        """
         vocab = self._tokenizer.vocab
         length, num_masked = len(instance.tokens), len(instance.masked_lm_positions)
         segment_ids = list(instance.segment_ids)
+        self._check_fits(length, len(segment_ids), num_masked, len(instance.masked_lm_labels))
         first_length = segment_ids.count(0)
         if segment_ids != _segment_ids(first_length, length):
             # As who imports this may make them, for a model of more segments.
@@ -121,7 +125,7 @@ class InstanceTable(Sequence[TrainingInstance]):
             num_masked,
             int(instance.is_random_next),
             min(instance.num_truncated, self._largest),
-            *operator.itemgetter(*instance.tokens)(vocab),
+            *[vocab[token] for token in instance.tokens],
             *padding,
             *instance.masked_lm_positions,
             *absent,
@@ -130,6 +134,21 @@ class InstanceTable(Sequence[TrainingInstance]):
         ]
         self._numbers += self._row.pack(*row)
         self._order.append(len(self._order))
+
+    def _check_fits(self, length: int, num_segments: int, num_masked: int, num_labels: int) -> None:
+        longest = len(self._places)
+        if not 0 < length <= longest or num_segments != length:
+            raise ValueError(
+                f"An instance must have 1 to {longest} tokens, the `max_seq_length`, and as many "
+                f"`segment_ids`. Received {length} and {num_segments}."
+            )
+        most = self._labels.stop - self._labels.start
+        if num_masked > most or num_labels != num_masked:
+            raise ValueError(
+                f"An instance must have at most {most} `masked_lm_positions`, the "
+                "`max_predictions_per_seq`, and as many `masked_lm_labels`. Received "
+                f"{num_masked} and {num_labels}."
+            )
 
     def extend(self, ids: np.ndarray, drawn: Sequence[Drawn]) -> None:
         """Adds instances at the end, as they are drawn from a corpus whose ids are given."""
