@@ -28,3 +28,21 @@ def test_of_questions_with_the_same_id_the_last_counts(tmp_path, tiny_config):
     path = tmp_path / "predictions.json"
     write_answers(predictions, str(path), str(tmp_path / "nbest.json"), None)
     assert json.loads(path.read_text()) == {"a": "old", "b": "old"}
+
+
+@pytest.mark.parametrize("threshold", [-9.0, 0.0, 1.0, 9.0])
+def test_the_best_threshold_does_not_depend_on_that_of_the_run(tiny_config, threshold):
+    tokenizer = tokenization.FullTokenizer(str(GOLDEN / "vocab.txt"))
+    decoding = Decoding(version_2_with_negative=True, null_score_diff_threshold=threshold)
+    task = QuestionAnswering(tiny_config, tokenizer, 16, 8, 4, decoding)
+    examples, predictions = [], []
+    for qas_id, odds, golds in (("a", -1.0, ["man"]), ("b", 2.0, ["man"]), ("c", 3.0, [])):
+        answers = tuple(Answer(text, 0) for text in golds)
+        examples.append(SquadExample(qas_id, "?", ["old", "man"], answers=answers))
+        nbest = (Entry("", odds, 0.0), Entry("man", 0.0, 0.0))
+        predictions.append(Prediction(qas_id, "" if odds > threshold else "man", nbest, odds))
+    scores = task.score(Inputs(Part("dev"), examples, {}), predictions)
+    assert (scores["best_f1"], scores["best_f1_thresh"]) == (100.0, 2.0)
+    # As they are given: a right one, none, or one that is wrong.
+    expected = {-9.0: 1, 0.0: 2, 1.0: 2, 9.0: 2}[threshold]
+    assert scores["exact"] == pytest.approx(100 * expected / 3)

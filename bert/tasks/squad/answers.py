@@ -103,6 +103,11 @@ class Prediction:
         """The entry that is the answer."""
         return next((entry for entry in self.nbest if entry.text == self.text), self.nbest[0])
 
+    @property
+    def best_text(self) -> str:
+        """The best answer that is not empty, whatever its odds; empty where there is none."""
+        return next((entry.text for entry in self.nbest if entry.text), "")
+
 
 class Window(NamedTuple):
     """The part of a paragraph that a window holds.
