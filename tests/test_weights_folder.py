@@ -311,6 +311,11 @@ def test_a_vocabulary_must_fit_the_model(tmp_path, tiny_config, log):
         load(5, "[MASK]")
     with pytest.raises(ValueError, match=r"must hold \['\[X\]'\].*lacks \['\[X\]'\]"):
         load(6, "[X]")
+    # Blank lines behind them are no more tokens.
+    tokens += ["", "", ""]
+    assert load(6, "[MASK]").tokenize_to_ids("A b") == [5, 1]
+    with pytest.raises(ValueError, match=r"at most 5 tokens.*has 6"):
+        load(5, "[MASK]")
 
 
 def test_two_segments_are_asked_for_by_their_use(tiny_config):

@@ -139,4 +139,6 @@ def check_vocabulary(
         raise ValueError(
             f"`--vocab_file` must hold {list(special_tokens)}. {vocab_file!r} lacks {missing}."
         )
-    check_size(max(vocab.values()) + 1, vocab_size, "`--vocab_file`", vocab_file)
+    # Blank lines at the end of the file, which the original takes, too, are no token of any text.
+    size = max(number for token, number in vocab.items() if token) + 1
+    check_size(size, vocab_size, "`--vocab_file`", vocab_file)
