@@ -200,8 +200,11 @@ def create_training_instances(  # noqa: PLR0913, PLR0917
     rng: random.Random,
     *,
     do_whole_word_mask: bool = False,
-) -> InstanceTable:
+) -> list[TrainingInstance]:
     """Returns the instances of all documents in the files, in random order.
+
+    They may be changed before they are written. A table, as the script has it, would take less
+    memory, but gives copies.
 
     Raises:
       ValueError: where a number is out of range, the vocabulary lacks a token that is needed, or
@@ -218,7 +221,7 @@ def create_training_instances(  # noqa: PLR0913, PLR0917
     )
     check_numbers(draws)
     check_vocabulary(tokenizer.vocab)
-    return _draw_instances(input_files, tokenizer, draws, rng)
+    return list(_draw_instances(input_files, tokenizer, draws, rng))
 
 
 def _draw_instances(

@@ -340,7 +340,7 @@ def test_instances_drawn_from_files_are_those_of_the_steps_of_the_original(
         "\n\n".join("\n".join(map(" ".join, document)) for document in documents)
     )
     ours, theirs = random.Random(seed), random.Random(seed)
-    table = data.create_training_instances(
+    instances = data.create_training_instances(
         [str(tmp_path / "text.txt")],
         splitter,
         length,
@@ -367,7 +367,7 @@ def test_instances_drawn_from_files_are_those_of_the_steps_of_the_original(
                 do_whole_word_mask=whole_word,
             )
     theirs.shuffle(expected)
-    assert list(table) == expected
+    assert instances == expected
     assert ours.getstate() == theirs.getstate()
 
 
@@ -408,6 +408,22 @@ def test_instances_of_the_programming_interface_are_written_like_the_scripts(set
         list(instances), tokenizer, 32, 5, [made.output_file + ".2"]
     )
     assert read_records(made.output_file + ".2") == read_records(made.output_file)
+
+
+def test_instances_may_be_changed_before_they_are_written(settings, tokenizer):
+    made = settings()
+    numbers = (32, 1, 0.1, 0.15, 5, random.Random(1))
+    instances = data.create_training_instances([made.input_file], tokenizer, *numbers)
+    random.Random(2).shuffle(instances)
+    instances = [*instances, *instances[:1]]
+    for instance in instances:
+        instance.is_random_next = True
+        instance.masked_lm_labels = ["the"] * len(instance.masked_lm_labels)
+    data.write_instance_to_example_files(instances, tokenizer, 32, 5, [made.output_file])
+    for record, instance in zip(read_records(made.output_file), instances, strict=True):
+        assert record["next_sentence_labels"] == [1]
+        labels = [tokenizer.vocab["the"]] * len(instance.masked_lm_positions)
+        assert record["masked_lm_ids"][: len(labels)] == labels
 
 
 def test_segments_of_ones_own_are_written_as_they_are(tmp_path, tokenizer):
