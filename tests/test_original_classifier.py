@@ -700,3 +700,46 @@ def test_a_subclass_of_a_processor_may_have_labels_of_its_own(tmp_path):
     # Those of the task stay as they are.
     with pytest.raises(ValueError, match="Received 'same'"):
         run_classifier.MrpcProcessor().get_train_examples(tmp_path)
+
+
+class Upper(run_classifier.MrpcProcessor):
+    """As users of the original change one of its steps."""
+
+    def _create_examples(self, lines, set_type):
+        return [
+            InputExample(f"{set_type}-{i}", line[0].upper(), None, line[1])
+            for i, line in enumerate(lines)
+        ]
+
+
+class Quoted(run_classifier.MnliProcessor):
+    @classmethod
+    def _read_tsv(cls, input_file, quotechar=None):
+        return super()._read_tsv(input_file, quotechar='"')
+
+
+def test_a_subclass_of_a_processor_may_have_steps_of_its_own(tmp_path):
+    for split in ("train", "dev", "test"):
+        write_rows(tmp_path / f"{split}.tsv", [[f"{split} a", "0"], ["b", "1"]])
+    assert read_all(Upper(), tmp_path) == [
+        [
+            InputExample(f"{name}-0", f"{name} A".upper(), None, "0"),
+            InputExample(f"{name}-1", "B", None, "1"),
+        ]
+        for name in ("train", "dev", "test")
+    ]
+    header, row = [f"column {n}" for n in range(12)], ["31", *"1234567", '"a\tb"', "b", "x"]
+    write_rows(tmp_path / "dev_matched.tsv", [header, [*row, "neutral"]])
+    assert Quoted().get_dev_examples(str(tmp_path)) == [
+        InputExample("dev_matched-31", "a\tb", "b", "neutral")
+    ]
+
+
+def test_rows_of_other_files_are_made_examples_as_in_the_original():
+    processor = run_classifier.MrpcProcessor()
+    lines = [["Quality", "", "", "", ""], ["1", "2", "3", "a", "b"]]
+    for set_type, label in (("train", "1"), ("extra", "1"), ("test", "0")):
+        made = processor._create_examples(lines, set_type)
+        assert made == [InputExample(f"{set_type}-1", "a", "b", label)]
+    with pytest.raises(ValueError, match=r"lines:2: the label, in column 0.*Received '2'"):
+        processor._create_examples([lines[0], ["2", *lines[1][1:]]], "train")

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from absl import logging
 
@@ -136,7 +136,7 @@ _OTHER_PLACES = {
 }
 
 
-def open_data_set(task_name: str, data_dir: str, xnli_language: str = "zh") -> DataSet:
+def open_data_set(task_name: str, data_dir: str, xnli_language: str = "zh") -> "GlueDataSet":
     """Returns a task of GLUE, or XNLI in a language, in any case and usual spelling of its name.
 
     Args:
@@ -150,10 +150,12 @@ def open_data_set(task_name: str, data_dir: str, xnli_language: str = "zh") -> D
             f"`task_name` must be one of {list(TASK_NAMES)}, or 'custom' for other files. "
             f"Received {task_name!r}."
         )
-    return _GlueDataSet(name, data_dir, xnli_language)
+    return GlueDataSet(name, data_dir, xnli_language)
 
 
-class _GlueDataSet(DataSet):
+class GlueDataSet(DataSet):
+    """The files of one of the tasks; `task` says which."""
+
     def __init__(self, name: str, data_dir: str, language: str) -> None:
         self._layout = layout = _LAYOUTS[name]
         self.data_dir = data_dir
@@ -182,10 +184,10 @@ class _GlueDataSet(DataSet):
     def check(self, splits: Sequence[str]) -> None:
         """Raises `ValueError` if a file of these splits is not there."""
         for split in splits:
-            self._find(split, "")
+            self.find(split)
 
-    def _find(self, split: str, suffix: str) -> str | None:
-        """Returns the path of a file; raises `ValueError` if it is the main one and absent."""
+    def find(self, split: str, suffix: str = "") -> str | None:
+        """Returns the path of a file, or None; a `ValueError` if it is the main one and absent."""
         layout = self._layout
         if split not in layout.files:
             raise ValueError(
@@ -208,17 +210,31 @@ class _GlueDataSet(DataSet):
         self.check([split])
         examples = {}
         for suffix, name in self._layout.files[split].items():
-            path = self._find(split, suffix)
+            path = self.find(split, suffix)
             if path is None:
                 logging.warning("There is no %r in %r: it is left out.", name, self.data_dir)
             else:
                 # Original: run_classifier.py, MnliProcessor, which knows the matched sets only.
                 set_type = "dev_matched" if name == "dev_matched.tsv" else split + suffix
-                examples[suffix] = self._read_file(path, self._layout.columns[split], set_type)
+                columns = self._layout.columns[split]
+                examples[suffix] = self._make_examples(path, read_tsv(path), columns, set_type)
         return examples
 
-    def _read_file(self, path: str, columns: _Columns, set_type: str) -> list[InputExample]:
-        rows = self._drop_malformed(path, read_tsv(path), columns)
+    def parse(self, lines: Iterable[Sequence[str]], set_type: str) -> list[InputExample]:
+        """Returns the examples of a file's lines, cut at tabs (original: `_create_examples`).
+
+        Args:
+          lines: All of them, a header included.
+          set_type: "train", "dev", "test", or another name of a labelled set; examples have it.
+        """
+        split = set_type if set_type in ("train", "test") else "dev"
+        rows = [Row(number, list(cells)) for number, cells in enumerate(lines, start=1)]
+        return self._make_examples("lines", rows, self._layout.columns[split], set_type)
+
+    def _make_examples(
+        self, path: str, rows: list[Row], columns: _Columns, set_type: str
+    ) -> list[InputExample]:
+        rows = self._drop_malformed(path, rows, columns)
         if columns.has_header:
             self._check_header(path, rows[:1], columns)
         examples = []
