@@ -75,7 +75,8 @@ class BertConfig:
       num_hidden_layers: Number of Transformer layers, L.
       num_attention_heads: Attention heads per layer, N.
       intermediate_size: Width of the feed-forward layer, F.
-      hidden_act: Activation of the feed-forward and pre-training transforms: one of `ACTIVATIONS`.
+      hidden_act: Activation of the feed-forward and pre-training transforms: one of `ACTIVATIONS`,
+        or a function, with which neither the config nor a model can be written to a file.
       hidden_dropout_prob: Dropout of embeddings, projections and heads, in [0, 1).
       attention_probs_dropout_prob: Dropout of the attention weights, in [0, 1).
       max_position_embeddings: Longest sequence that the position table can serve.
@@ -192,10 +193,9 @@ class BertConfig:
                 "`hidden_size` must be a multiple of `num_attention_heads`. Received "
                 f"{self.hidden_size} and {self.num_attention_heads}."
             )
-        # `get_activation` takes callables, too, but no file can hold one.
-        get_activation(
-            self.hidden_act if isinstance(self.hidden_act, str) else str(self.hidden_act)
-        )
+        # A function is taken, too, as in the original; no file can hold one.
+        if not callable(self.hidden_act):
+            get_activation(str(self.hidden_act))
 
     def _check_encoder_type(self) -> None:
         if self.encoder_type not in ENCODER_TYPES:

@@ -549,6 +549,16 @@ def test_heads_and_activation_change_the_outputs_of_the_same_weights(still_confi
     assert np.abs(one - other).max() > 1e-2
 
 
+def test_an_activation_may_be_a_function(still_config):
+    inputs = model_inputs(make_examples(still_config, 2))
+    outputs = []
+    for activation in ("relu", lambda x: keras.ops.maximum(x, 0.0)):
+        model = pretraining_heads.pretraining_model(change(still_config, hidden_act=activation))
+        spread(model)
+        outputs.append(np.asarray(model(inputs)["masked_lm_logits"]))
+    np.testing.assert_allclose(*outputs, atol=1e-5)
+
+
 @pytest.mark.parametrize("key", ["hidden_dropout_prob", "attention_probs_dropout_prob"])
 def test_dropout_probabilities_act_in_training_alone(still_config, key):
     inputs = encoder_inputs(make_examples(still_config, 2))
