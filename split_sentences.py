@@ -7,6 +7,7 @@ several blank lines separate the chapters, else a file. Rules, not a model, find
 is good enough to decide what follows what, and gives the same result on every machine.
 """
 
+import collections
 import dataclasses
 import html
 import re
@@ -209,10 +210,10 @@ def run(
     num_documents = num_sentences = 0
     least = 1 if input_format == WIKIEXTRACTOR else min_sentences
     warned_of: list[str] = []
+    damaged: collections.Counter[str] = collections.Counter()
     with replace_files([output_file]) as [output]:
         for path in input_files:
-            lines: Iterable[str]
-            lines = (tokenization.convert_to_unicode(line) for line, _ in read_lines(path))
+            lines: Iterable[str] = _decode(path, damaged)
             if input_format != WIKIEXTRACTOR:
                 lines = _watch_for_articles(lines, path, warned_of)
             documents = (
@@ -228,6 +229,13 @@ def run(
     logging.info(
         "Wrote %d sentences in %d documents to %s.", num_sentences, num_documents, output_file
     )
+    if damaged:
+        # What is written is UTF-8, so that nothing that reads it can tell.
+        logging.warning(
+            "%d lines are not UTF-8, the first of them in %s. What cannot be read was left out.",
+            damaged.total(),
+            next(iter(damaged)),
+        )
     return num_documents, num_sentences
 
 
@@ -237,6 +245,15 @@ def check(settings: Settings, checks: Checks) -> None:
     output = settings.output_file
     arguments = ([output], files, "output_file", settings.may_replace)
     checks("output file", check_outputs, *arguments, tells=lambda _: repr(output))
+
+
+def _decode(path: str, damaged: collections.Counter[str]) -> Iterator[str]:
+    """Yields the lines of a file, and counts those that are not UTF-8."""
+    for line, _ in read_lines(path):
+        text = tokenization.convert_to_unicode(line)
+        if not line.isascii() and text.encode() != line:
+            damaged[path] += 1
+        yield text
 
 
 def _watch_for_articles(lines: Iterable[str], path: str, warned_of: list[str]) -> Iterator[str]:

@@ -117,6 +117,20 @@ def test_a_blank_line_ends_a_document_of_paragraphs(tmp_path):
     assert (tmp_path / "out.txt").read_text(encoding="utf-8") == expected
 
 
+def test_lines_that_are_not_utf_8_are_told_for_what_is_written_tells_nothing(tmp_path, log):
+    (tmp_path / "a.txt").write_text("Ein Caf\xe9.\n", encoding="utf-8")
+    flags = {"input_file": f"{tmp_path}/*.txt", "output_file": str(tmp_path / "out")}
+    split_sentences.run(**flags)
+    assert not any("UTF-8" in message for message in log.messages)
+    (tmp_path / "b.txt").write_text("Ein Caf\xe9.\nEin Tee.\nSch\xf6n.\n", encoding="latin-1")
+    split_sentences.run(**flags, overwrite=True)
+    assert (tmp_path / "out").read_text(encoding="utf-8").splitlines()[-4:-1] == [
+        *("Ein Caf.", "Ein Tee.", "Schn.")
+    ]
+    told = f"2 lines are not UTF-8, the first of them in {tmp_path}/b.txt. What cannot be read was"
+    assert f"{told} left out." in log.messages
+
+
 # As WikiExtractor writes them; the second has a title alone.
 ARTICLES = """<doc id="12" url="https://en.wikipedia.org/wiki?curid=12" title="Rust &amp; Co">
 Rust &amp; Co
