@@ -72,27 +72,50 @@ def assert_same(one, other):
         np.testing.assert_array_equal(value, other[name], err_msg=name)
 
 
-@pytest.mark.parametrize("eval_batch_size", [8, 5])
-def test_evaluation_equals_the_original(tmp_path, golden, eval_batch_size):
+def golden_settings(tmp_path, golden, **changes):
     flags = json.loads((golden / "pretrain_flags.json").read_text())["flags"]
     values = dict(flag.removeprefix("--").split("=") for flag in flags)
-    settings = run_pretraining.Settings(
-        bert_config_file=str(golden / "bert_config.json"),
-        # A copy, for an index is left beside it.
-        input_file=shutil.copy(golden / "pretrain_batch.tfrecord", tmp_path),
-        init_checkpoint=str(golden / "bert_model.ckpt"),
-        output_dir=str(tmp_path / "output"),
-        do_eval=True,
-        max_seq_length=int(values["max_seq_length"]),
-        max_predictions_per_seq=int(values["max_predictions_per_seq"]),
-        eval_batch_size=eval_batch_size,
+    return run_pretraining.Settings(
+        **{
+            "bert_config_file": str(golden / "bert_config.json"),
+            # A copy, for an index is left beside it.
+            "input_file": shutil.copy(golden / "pretrain_batch.tfrecord", tmp_path),
+            "init_checkpoint": str(golden / "bert_model.ckpt"),
+            "output_dir": str(tmp_path / "output"),
+            "do_eval": True,
+            "max_seq_length": int(values["max_seq_length"]),
+            "max_predictions_per_seq": int(values["max_predictions_per_seq"]),
+            **changes,
+        }
     )
+
+
+@pytest.mark.parametrize("eval_batch_size", [8, 5])
+def test_evaluation_equals_the_original(tmp_path, golden, eval_batch_size):
+    settings = golden_settings(tmp_path, golden, eval_batch_size=eval_batch_size)
     results = run_pretraining.run(settings)
     original = json.loads((golden / "eval_before.json").read_text())
     del original["batch"]
     assert results == pytest.approx(original, abs=1e-5)
     written = read_results(tmp_path / "output")
     assert written == pytest.approx({**original, "global_step": 0}, abs=1e-5)
+
+
+def test_heads_that_the_weights_lack_are_not_evaluated(tmp_path, golden):
+    fine_tuned = str(golden / "classifier_cola/model.ckpt")
+    with pytest.raises(ValueError, match=r"must hold the heads.*lacks.*cls/predictions/output_b"):
+        run_pretraining.run(golden_settings(tmp_path, golden, init_checkpoint=fine_tuned))
+    # As transformers stores a model without next sentences.
+    tensors = read_checkpoint(golden / "bert_model.ckpt")
+    unused = ("bert/pooler/", "cls/seq_relationship/")
+    kept = {name: each for name, each in tensors.items() if not name.startswith(unused)}
+    checkpoint.save_tensors(str(tmp_path / "bert_model.ckpt"), kept)
+    given = {"init_checkpoint": str(tmp_path / "bert_model.ckpt")}
+    with pytest.raises(ValueError, match=r"lacks .*seq_relationship.*`--objective=masked_lm` can"):
+        run_pretraining.run(golden_settings(tmp_path, golden, **given))
+    results = run_pretraining.run(golden_settings(tmp_path, golden, **given, objective="masked_lm"))
+    original = json.loads((golden / "eval_before.json").read_text())
+    assert results["masked_lm_loss"] == pytest.approx(original["masked_lm_loss"], abs=1e-5)
 
 
 @pytest.mark.parametrize(

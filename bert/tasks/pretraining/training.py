@@ -248,12 +248,24 @@ def restore(settings: Settings, model: keras.Model, init: Stored | None) -> int:
         _check_learned(settings, settings.output_dir)
     elif init is not None:
         _check_learned(settings, init.folder)
+        _check_heads(model, init)
     else:
         raise ValueError(
             "`--output_dir` must hold a trained model, or `--init_checkpoint` name one, unless "
             f"`--do_train` is given. Received {settings.output_dir!r}, which holds none."
         )
     return loop.initialize(model, weights, checkpoints, init)
+
+
+def _check_heads(model: keras.Model, init: Stored) -> None:
+    """Checks that the weights to evaluate have all that the figures depend on."""
+    lacking = [each.path for each in model.trainable_weights if each.path not in init.shapes]
+    if lacking:
+        raise ValueError(
+            f"`--{init.flag}` must hold the heads of pre-training, cls/*, to be evaluated without "
+            f"`--do_train`. {init.prefix!r} lacks {lacking}; was it fine-tuned, or stripped of its "
+            "heads? Without a next-sentence head, `--objective=masked_lm` can be evaluated."
+        )
 
 
 def _check_learned(settings: Settings, folder: str) -> None:
