@@ -143,6 +143,22 @@ def test_the_folder_is_a_model_that_knows_the_words(tmp_path):
     assert model.tokenizer.tokenize("the bookkeeper") == ["the", "bookkeeper"]
 
 
+def test_a_next_sentence_head_that_has_learned_nothing_does_not_come_along(tmp_path):
+    source = tmp_path / "model"
+    source.mkdir()
+    for path in (*GOLDEN.glob("bert_*"), GOLDEN / "vocab.txt"):
+        shutil.copy(path, source)
+    (source / "run.json").write_text(json.dumps({"made_of": {"--objective": "masked_lm"}}))
+    _, folder = extend(tmp_path, init_checkpoint=str(source))
+    lost = read_tensors(source / "bert_model.ckpt").keys() - read_tensors(
+        folder / "bert_model.ckpt"
+    )
+    assert lost == {f"cls/seq_relationship/output_{name}" for name in ("weights", "bias")}
+    model = masked_model.load(ModelFolder.open(str(folder)))
+    with pytest.raises(ValueError, match="has none that has learned anything"):
+        model.next_sentence([model.read("the ||| end")])
+
+
 def test_words_come_from_a_file_and_are_lower_cased(tmp_path):
     (tmp_path / "words.txt").write_bytes(b"\xef\xbb\xbfKilogram\r\n\n  Bookkeeper \n")
     places, _ = extend(tmp_path, str(tmp_path / "words.txt"))

@@ -24,7 +24,7 @@ from bert.weights.folder import ModelFolder
 
 MASK = "[MASK]"
 HEAD = "cls/predictions/"
-_PAIR_HEAD = "cls/seq_relationship/"
+PAIR_HEAD = "cls/seq_relationship/"
 
 # A batch has logits at so many positions at most: 60 MB for the released vocabularies.
 MAX_POSITIONS = 512
@@ -272,7 +272,7 @@ class MaskedModel:
         """
         if not self.tells_pairs:
             raise ValueError(
-                f"The model must have the next-sentence head of pre-training, {_PAIR_HEAD}*, to "
+                f"The model must have the next-sentence head of pre-training, {PAIR_HEAD}*, to "
                 "tell whether a text follows another. It has none that has learned anything."
             )
         for text in texts:
@@ -347,7 +347,7 @@ def load(folder: ModelFolder, batch_size: int = 32, precision: str = "float32") 
     stored.check_fit(folder.config)
     check_sides(folder.config)
     tokenizer = folder.load_tokenizer(["[CLS]", "[SEP]", MASK])
-    has_head = any(name.startswith(_PAIR_HEAD) for name in stored.shapes)
+    has_head = any(name.startswith(PAIR_HEAD) for name in stored.shapes)
     # A head that nothing has trained is there, too.
     tells_pairs = has_head and find_learned(folder.path) == BERT.name
     model = MaskedModel(folder.config, tokenizer, batch_size, precision, tells_pairs=tells_pairs)
