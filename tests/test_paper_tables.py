@@ -173,3 +173,17 @@ def test_the_noise_of_a_score_is_known_from_all_tables_and_each_cell_counts_once
     [alone] = look_up(tables[1:], {**scores, "a/2": {}})
     assert alone.agreements[0].verdict == UNKNOWN
     assert look_up(tables, {})[0].done == (0, 2)
+
+
+def test_seeds_that_two_tables_share_count_once_for_the_noise():
+    three = ("a/1", "a/2", "a/3")
+    tables = [
+        table("table1", [("a", three, None)]),
+        table("table5", [("a", three[:2], 1.0), ("b", ("b/1",), 2.0)]),
+    ]
+    values = {"a/1": 10.0, "a/2": 12.0, "a/3": 14.0, "b/1": 15.7}
+    for each in (tables, tables[::-1]):
+        found = look_up(each, {job: {"accuracy": value} for job, value in values.items()})
+        outcome = next(one for one in found if one.table.key == "table5")
+        # 4.7 apart; of a deviation of 2, two standard errors are 2 * 2 * sqrt(1/2 + 1) = 4.9.
+        assert outcome.agreements[0].verdict == NOISE

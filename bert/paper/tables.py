@@ -299,13 +299,15 @@ def look_up(tables: Sequence[Table], scores: Scores) -> list[Outcome]:
         table.key: tuple(tuple(score_of(cell, scores) for cell in row.cells) for row in table.rows)
         for table in tables
     }
-    pools: dict[str, dict[tuple[str, ...], Score | None]] = {}
+    pools: dict[str, dict[str, Score]] = {}
     for table in tables:
         for row, values in zip(table.rows, found[table.key], strict=True):
             for column, cell, score in zip(table.columns, row.cells, values, strict=True):
-                if cell:
-                    # A row that stands in several tables counts once.
-                    pools.setdefault(column.title, {})[cell.jobs] = score
+                if cell and score:
+                    # A row that stands in several tables counts once, with the most of its seeds.
+                    pool = pools.setdefault(column.title, {})
+                    known = pool.get(cell.jobs[0], score)
+                    pool[cell.jobs[0]] = max(known, score, key=lambda each: each.count)
     deviations = {title: pooled_deviation(pool.values()) for title, pool in pools.items()}
     return [
         Outcome(table, found[table.key], _agreements(table, found[table.key], deviations))
