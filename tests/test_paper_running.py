@@ -10,6 +10,7 @@ import pytest
 from conftest import ROOT
 
 from bert.files import manifest
+from bert.files.paths import index_path
 from bert.paper.estimates import Clock, Machine
 from bert.paper.jobs import Job, digest_all
 from bert.paper.ledger import Entry, Ledger
@@ -186,6 +187,24 @@ def test_weights_go_when_nothing_is_left_to_run_too(tmp_path, log):
     assert not list(tmp_path.glob("runs/*/model.ckpt-1.index"))
     assert len(list(tmp_path.glob("runs/*/mine.txt"))) == 3
     assert sum("which nothing needs any more" in each for each in log.messages) == 3
+
+
+def test_records_go_with_their_index_when_nothing_is_made_of_them_any_more(tmp_path):
+    flags = {"records": [], "more": ["--input_file=<records>/out.txt"]}
+    jobs = [command(name, [*each, "--output_file=<>/out.txt"]) for name, each in flags.items()]
+
+    def start(command, log, num_threads):
+        path = command[-1].removeprefix("--output_file=")
+        for each in (path, index_path(path), os.path.join(os.path.dirname(path), "mine.txt")):
+            with open(each, "w") as file:
+                file.write("records")
+        return Ended(0)
+
+    run(runner_of(tmp_path, jobs, start))
+    assert len(list(tmp_path.glob("runs/*/out.txt"))) == 2
+    run(runner_of(tmp_path, jobs, start), deletes=True)
+    left = [path.name for path in tmp_path.glob("runs/*/*")]
+    assert left == ["mine.txt", "mine.txt"]
 
 
 def test_a_model_that_is_made_again_keeps_what_it_begins_with(tmp_path):

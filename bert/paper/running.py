@@ -20,6 +20,7 @@ from absl import logging
 from bert.command_line.console import deferred_stop, stop_signal
 from bert.files import manifest
 from bert.files.json_text import parse_json
+from bert.files.paths import index_path
 from bert.files.processes import usable_cores
 from bert.paper.estimates import Clock, chains, format_minutes, order_by_need, total
 from bert.paper.jobs import Job, folder_of, place_of
@@ -235,6 +236,9 @@ class Runner:
         relative = os.path.relpath(folder, self._output_dir)
         if not job.has_scores:
             os.makedirs(folder, exist_ok=True)
+        if any(flag.startswith("--output_file=") for flag in job.flags):
+            # Its script, which has no folder of its own, claims nothing.
+            manifest.claim_all(folder, [job.makes, index_path(job.makes)])
         log_path = manifest.claim(self._output_dir, f"logs/{os.path.basename(relative)}.log")
         os.makedirs(os.path.dirname(log_path), exist_ok=True)
         with open(log_path, "ab") as log:
