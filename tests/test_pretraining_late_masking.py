@@ -257,6 +257,9 @@ def test_a_run_says_how_it_masks_and_where_held_out_files_are_of_several_seeds(
         for message in log.messages
     )
     log.clear()
+    # Every token is predicted, and none masked.
+    open_batches(path, objective="left_to_right")
+    assert not any(message.startswith("Masks of") for message in log.messages)
     open_batches(path, evaluates=True, eval_input_file=held_out)
     assert any(f"with the --random_seed=3 of their making: {told}" in each for each in log.messages)
     assert not any(record.levelname == "WARNING" for record in log.records)

@@ -185,7 +185,8 @@ def _open(
     else:
         features = plain_features(features)
         seeds = {made.late[path].random_seed for path in files}
-        _tell_masks(masker.masking, seeds, is_training=seed is not None)
+        if not OBJECTIVES[settings.objective].directions:
+            _tell_masks(masker.masking, seeds, is_training=seed is not None)
     records = Records(files, leaves_index=not is_checking())
     records.check_first(features)
     return OBJECTIVES[settings.objective].make_batches(
