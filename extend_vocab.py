@@ -28,6 +28,7 @@ from bert.command_line.settings import CHECKPOINT_FORMS, ModelSettings, Vocabula
 from bert.files.huggingface import vocab_text
 from bert.files.outputs import check_outputs, make_folder
 from bert.files.paths import is_file, read_lines
+from bert.files.tables import decode_line
 from bert.files.weight_names import WEIGHTS
 
 if TYPE_CHECKING:
@@ -178,8 +179,9 @@ def check_words(new_words: str, vocab: Mapping[str, int], do_lower_case: bool) -
 def _read_words(new_words: str) -> list[tuple[str, str]]:
     """Returns each word as it is written, and where."""
     if is_file(new_words):
-        lines = [line.decode("utf-8-sig").strip() for line, _ in read_lines(new_words)]
-        return [(line, f"line {number}") for number, line in enumerate(lines, 1) if line]
+        lines = enumerate(read_lines(new_words), 1)
+        texts = [(number, decode_line(new_words, number, line)) for number, (line, _) in lines]
+        return [(text.strip(), f"line {number}") for number, text in texts if text.strip()]
     words = [word.strip() for word in new_words.split(",")]
     return [(word, f"word {number}") for number, word in enumerate(words, 1) if word]
 

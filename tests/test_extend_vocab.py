@@ -165,6 +165,9 @@ def test_words_come_from_a_file_and_are_lower_cased(tmp_path):
     assert list(places) == ["kilogram", "bookkeeper"]
     cased = tokenization.load_vocab(str(GOLDEN / "vocab.txt"))
     assert extend_vocab.check_words("Ab", cased, do_lower_case=False) == ["Ab"]
+    (tmp_path / "words.txt").write_bytes(b"Kilogram\nSch\xf6n\n")
+    with pytest.raises(ValueError, match=r"words\.txt:2"):
+        extend_vocab.check_words(str(tmp_path / "words.txt"), cased, do_lower_case=False)
 
 
 def test_unknown_words_start_from_the_row_of_unknown_ones(tmp_path, log):
