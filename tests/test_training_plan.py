@@ -39,6 +39,7 @@ def trained(tmp_path_factory):
             init_checkpoint=str(folder / "init_1.ckpt"),
         )
     )
+    shutil.copytree(folder / "out", folder / "teacher")
     return folder
 
 
@@ -83,6 +84,7 @@ def drop_an_example(folder):
         ({"class_weights": "balanced"}, "--class_weights is 'none' there and 'balanced' now"),
         ({"precision": "mixed_bfloat16"}, "--precision is 'float32' there and 'mixed_bfloat16'"),
         ({"init_checkpoint": "init_2.ckpt"}, r"is init_1\.ckpt there and init_2\.ckpt now"),
+        ({"teacher": "teacher"}, "--teacher is absent there and teacher now"),
         (drop_an_example, "the train set is 16 records there and 15 records now"),
     ],
 )
@@ -92,8 +94,8 @@ def test_another_training_is_not_taken_for_the_one_in_the_folder(
     if callable(changes):
         changes(tmp_path)
         changes = {}
-    if "init_checkpoint" in changes:
-        changes = {"init_checkpoint": str(tmp_path / changes["init_checkpoint"])}
+    if changes.keys() & {"init_checkpoint", "teacher"}:
+        changes = {name: str(tmp_path / path) for name, path in changes.items()}
     before = content_of(tmp_path)
     with pytest.raises(ValueError, match=f"must hold the same training.*{difference}"):
         run_classifier.run(command(**changes))

@@ -41,6 +41,8 @@ def test_the_same_differs_in_nothing(tmp_path):
         # Another path of the same content; and none, which a training that goes on does not read.
         ("--init_checkpoint", INIT, {**INIT, "path": "copy.ckpt"}, None),
         ("--init_checkpoint", INIT, None, None),
+        # A teacher is read in each step that is left.
+        ("--teacher", INIT, None, "--teacher is bert_model.ckpt there and absent now"),
     ],
 )
 def test_differences_are_told_by_name(tmp_path, name, before, now, line):

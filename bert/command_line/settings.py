@@ -294,8 +294,11 @@ class FineTuningSettings(VocabularySettings, TrainingSettings):
         """Returns for each part of the data, by name, whether it is asked for."""
         return {"train": self.do_train, "dev": self.do_predict}
 
-    def other_models(self) -> Mapping[str, str]:
-        """Returns, by flag, models beside `--init_checkpoint` whose weights shape the training."""
+    def other_models(self) -> Mapping[str, str | None]:
+        """Returns, by flag, models beside `--init_checkpoint` whose weights shape the training.
+
+        None for one that is not given.
+        """
         return {}
 
     def batch_size(self, split: str) -> int:
@@ -431,6 +434,6 @@ class DistilledSettings(FileSettings):
                     f"Received {getattr(self, name)!r} alone."
                 )
 
-    def other_models(self) -> Mapping[str, str]:
+    def other_models(self) -> Mapping[str, str | None]:
         """Returns the teacher, if there is one."""
-        return {"teacher": self.teacher} if self.teacher else {}
+        return {"teacher": self.teacher}

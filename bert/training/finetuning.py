@@ -193,7 +193,8 @@ def plan_of(settings: Settings, source: ModelFolder, made: Sequence[Inputs]) -> 
     names = ("train", "dev") if settings.early_stopping_patience else ("train",)
     data: dict[str, Any] = {f"the {name} set": _describe(arrays[name]) for name in names}
     for flag, path in settings.other_models().items():
-        data[f"--{flag}"] = describe_weights(ModelFolder.open(path, flag).stored)
+        other = ModelFolder.open(path, flag).stored if path else None
+        data[f"--{flag}"] = describe_weights(other)
     num_examples = count_examples(made)
     steps = tuning.count_steps(settings, num_examples)
     tuning.warn_of_patience(settings, steps, num_examples)

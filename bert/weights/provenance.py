@@ -106,12 +106,13 @@ def differences(folder: str, made_of: Mapping[str, Any]) -> list[str]:
     Args:
       folder: Nothing differs from one that does not tell, such as that of the original.
       made_of: By flag or by name what a training is made of; what is compared by its fingerprint is
-        a mapping with `sha256`. What is not given again, as None, does not differ.
+        a mapping with `sha256`. An `--init_checkpoint` that is not given again does not differ.
     """
     stored = read(folder).get("made_of", {})
     lines = []
     for name, value in made_of.items():
-        if name not in stored or _is_not_given(value, stored[name]):
+        # What it began with need not be named again.
+        if name not in stored or (name == _INIT and value is None):
             continue
         if _compared(stored[name]) == _compared(value):
             continue
@@ -120,11 +121,6 @@ def differences(folder: str, made_of: Mapping[str, Any]) -> list[str]:
             now = "something else of that name"
         lines.append(f"{name} is {before} there and {now} now")
     return lines
-
-
-def _is_not_given(value: Any, before: Any) -> bool:
-    """Returns whether what a training began with is not named again, as it need not be."""
-    return value is None and isinstance(before, dict)
 
 
 def _compared(value: Any) -> Any:
