@@ -5,6 +5,7 @@ import keras
 import tensorflow as tf
 
 import run_classifier
+import run_ner
 import run_pretraining
 from bert.training import surroundings
 
@@ -50,3 +51,18 @@ def test_two_runs_of_a_command_tell_the_same(tmp_path):
         for name in ("one", os.path.join(tmp_path, "other"))
     )
     assert describe(one) == describe(other)
+
+
+def test_workers_need_not_have_the_same_paths():
+    paths = {
+        "teacher": "large",
+        "unlabeled_file": "texts.txt",
+        "word_vectors": "vectors.txt",
+        "features_dir": "features",
+        "data_dir": "data",
+    }
+    plain = run_ner.Settings(output_dir="out")
+    given = run_ner.Settings(output_dir="other", **paths)
+    shared = surroundings.shared_by_workers(plain)
+    assert surroundings.shared_by_workers(given) == shared
+    assert shared["--seed"] == 12345

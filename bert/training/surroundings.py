@@ -24,7 +24,7 @@ from bert.files.paths import file_size, is_file, list_folder, match_files
 
 _ROOT = Path(__file__).parents[2]
 # Flags that give a path.
-_PATH = re.compile("_(checkpoint|dir|file|handle)$")
+_PATH = re.compile("_(checkpoint|dir|file|handle)$|^--(teacher|word_vectors)$")
 # Of a folder, the files whose names say that they are a part of a data set.
 _DATA = re.compile(r"(?i).*(train|dev|val|test).*\.(tsv|csv|txt|json|jsonl|parquet)")
 
