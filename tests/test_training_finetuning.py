@@ -375,6 +375,8 @@ def test_weights_are_never_random_where_nothing_is_trained(make_settings, tiny_c
     checkpoint.save_variables(str(tmp_path / "bert.ckpt"), encoder, 0)
     settings = make_settings(do_train=False, init_checkpoint=str(tmp_path / "bert.ckpt"))
     make_folder(settings.output_dir)
+    # Nor is there a batch to train on, which three devices could not share.
+    fit.check_settings(settings, ModelFolder.of(settings), 3)
     with pytest.raises(ValueError, match="lacks output_weights, output_bias"):
         tuning.load(settings, ModelFolder.of(settings), model)
 

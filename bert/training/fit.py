@@ -33,12 +33,13 @@ def check_precision(precision: str, num_replicas: int) -> None:
 
 
 def check_batch_size(settings: FineTuningSettings, num_replicas: int) -> None:
-    """Checks that a batch can be cut into equal parts.
+    """Checks that a batch to train on can be cut into equal parts.
 
     Raises:
       ValueError: where it cannot.
     """
-    if settings.train_batch_size % (num_replicas * settings.gradient_accumulation_steps):
+    num_parts = num_replicas * settings.gradient_accumulation_steps
+    if settings.do_train and settings.train_batch_size % num_parts:
         raise ValueError(
             f"`--train_batch_size` must be a multiple of the {num_replicas} devices times "
             f"`--gradient_accumulation_steps`. Received {settings.train_batch_size} and "
