@@ -636,6 +636,17 @@ def test_scale_survives_a_resume(tmp_path, still_config):
     assert int(other.loss_scale.good_steps.numpy()) == 17
 
 
+def test_a_training_goes_on_in_float16_that_began_in_another_precision(tmp_path, still_config):
+    trainer = make_trainer(still_config)
+    checkpoints = checkpoint.Checkpoints(str(tmp_path))
+    trainer.optimizer.iterations.assign(4)
+    checkpoints.save(trainer.state(), 4)
+    other = make_trainer(still_config, loss_scale=loop.LossScale())
+    assert loop.initialize(other.model, other.state(), checkpoints, None) == 4
+    assert_same(values_of(trainer), {name: values_of(other)[name] for name in trainer.state()})
+    assert float(other.loss_scale.scale.numpy()) == loop.LossScale.INITIAL
+
+
 @pytest.mark.parametrize("precision", ["mixed_bfloat16", "mixed_float16"])
 def test_half_precision_trains_about_as_float32(still_config, precision):
     batch = to_tensors(make_examples(still_config, 8))

@@ -46,6 +46,9 @@ _PACK_BYTES = 1 << 24
 # In place of the last step of a training that goes by the clock: more than there ever are.
 _NO_LAST_STEP = 1 << 40
 
+# The names of what float16 alone keeps in a checkpoint.
+_LOSS_SCALE = ("loss_scale", "loss_scale/good_steps")
+
 # Among the results of a step, how many replicas were asked to stop.
 _STOP = "stop"
 
@@ -160,8 +163,8 @@ class Trainer:
             for variable, moment in zip(self.model.trainable_variables, moments, strict=True):
                 state[f"{variable.path}/{slot}"] = moment
         if self.loss_scale:
-            state["loss_scale"] = self.loss_scale.scale
-            state["loss_scale/good_steps"] = self.loss_scale.good_steps
+            scale = (self.loss_scale.scale, self.loss_scale.good_steps)
+            state |= zip(_LOSS_SCALE, scale, strict=True)
         if self.clock:
             state |= self.clock.state()
         return {**state, checkpoint.GLOBAL_STEP: optimizer.iterations}
@@ -297,7 +300,8 @@ def initialize(
       checkpoints: Those of this run; None where those in its folder are of another.
       init: The weights to begin with, or None.
     """
-    step = checkpoints.resume(state) if checkpoints else None
+    # A training may go on in float16 that began in another precision.
+    step = checkpoints.resume(state, optional=_LOSS_SCALE) if checkpoints else None
     if checkpoints and step is not None:
         unread = f"; --init_checkpoint={init.path} is not read" if init else ""
         logging.info("Resuming from step %d in %s%s.", step, checkpoints.folder, unread)

@@ -9,7 +9,7 @@ import math
 import os
 import tempfile
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bert.command_line import quiet_import  # isort: skip  # noqa: F401
@@ -335,8 +335,14 @@ class Checkpoints:
         """
         return next((stored.prefix for stored in self._whole()), None)
 
-    def resume(self, variables: Mapping[str, keras.Variable]) -> int | None:
+    def resume(
+        self, variables: Mapping[str, keras.Variable], optional: Collection[str] = ()
+    ) -> int | None:
         """Assigns every variable from the latest checkpoint that is sound.
+
+        Args:
+          variables: By name.
+          optional: As for `restore`.
 
         Returns:
           Its step, or None where no checkpoint was ever written.
@@ -346,7 +352,7 @@ class Checkpoints:
         """
         for stored in self._whole():
             try:
-                return self.restore(variables, stored.prefix)
+                return self.restore(variables, stored.prefix, optional)
             except UnsoundError as error:
                 _warn_of(error)
         return None
@@ -435,21 +441,32 @@ class Checkpoints:
         write_text(path, text)
         remove_let_go(self.folder, but=kept)
 
-    def restore(self, variables: Mapping[str, keras.Variable], prefix: str) -> int:
+    def restore(
+        self,
+        variables: Mapping[str, keras.Variable],
+        prefix: str,
+        optional: Collection[str] = (),
+    ) -> int:
         """Assigns every variable from the checkpoint at `prefix` and returns its step.
+
+        Args:
+          variables: By name.
+          prefix: Of the checkpoint.
+          optional: Names of variables that stay as they are where the checkpoint lacks them.
 
         Raises:
           ValueError: before any assignment, where one is missing, has another shape, or cannot be
             read.
         """
         stored = Stored(prefix, "output_dir")
-        missing = [name for name in (*variables, GLOBAL_STEP) if name not in stored.shapes]
-        if missing:
+        lacking = [name for name in (*variables, GLOBAL_STEP) if name not in stored.shapes]
+        if missing := [name for name in lacking if name not in optional]:
             raise ValueError(
                 f"`--output_dir` must hold a checkpoint of this model, optimizer included. "
                 f"{prefix!r} lacks {_some(missing)}. Give another `--output_dir`; a checkpoint "
                 "without optimizer slots may be the `--init_checkpoint`."
             )
+        variables = {name: each for name, each in variables.items() if name not in lacking}
         for name, variable in variables.items():
             if list(variable.shape) != list(stored.shapes[name]):
                 raise ValueError(
