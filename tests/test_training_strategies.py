@@ -15,9 +15,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
+import test_run_classifier
 from conftest import LENGTH, PREDICTIONS, ROOT, free_ports, make_examples, write_examples
 from forks import Forked
 
+import run_classifier
 from bert.workers.meeting import LOST
 
 STEPS = 6
@@ -296,6 +298,27 @@ def worker_processes(launcher):
             config = next(value for value in environment if value.startswith("TF_CONFIG="))
             found[json.loads(config.removeprefix("TF_CONFIG="))["task"]["index"]] = int(each)
     return found
+
+
+@pytest.mark.slow
+def test_workers_wait_for_the_best_weights_of_an_evaluation_that_is_made_up_for(tmp_path, start):
+    make = test_run_classifier.settings_in(tmp_path)
+    test_run_classifier.write_task(tmp_path, lambda color: color, count=16)
+    given = {"early_stopping_patience": 1, "num_train_epochs": 1.0}
+    settings = make(do_train=True, do_eval=True, **given)
+    run_classifier.run(settings)
+    out = tmp_path / "out"
+    index = (out / "bert_model.ckpt.index").read_bytes()
+    # As where a signal came within the last step: that is saved, but not evaluated.
+    for path in (out / "evaluations.jsonl", *out.glob("bert_model.*"), *(out / "best").iterdir()):
+        path.unlink()
+    names = [*given, "bert_config_file", "vocab_file", "data_dir", "task_name", "output_dir"]
+    names += ["max_seq_length", "train_batch_size", "learning_rate"]
+    flags = [f"--{name}={getattr(settings, name)}" for name in names]
+    scripts = {index: ["run_classifier.py", "--do_train", "--do_eval"] for index in range(2)}
+    workers = start([flags, flags], scripts=scripts)
+    assert workers.wait() == {0: 0, 1: 0}, workers.last_lines()
+    assert (out / "bert_model.ckpt.index").read_bytes() == index
 
 
 @pytest.mark.slow

@@ -50,7 +50,9 @@ def train(
     observers: list[loop.Observer] = []
     if evaluation:
         evaluation.open(settings.output_dir, model, run.first_step, writes=writes)
-        observers.append(evaluation.at_steps(settings.save_checkpoints_steps, num_train_steps))
+        # What is evaluated there may be the best, which all read when the chief has kept it.
+        with strategies.together(trainer.strategy):
+            observers.append(evaluation.at_steps(settings.save_checkpoints_steps, num_train_steps))
     if evaluation and evaluation.is_over:
         logging.warning("Nothing to train: early stopping ended it at step %d.", run.first_step)
     else:
