@@ -153,6 +153,22 @@ def test_micro_batches_change_nothing(still_config, count):
     assert_close(values_of(parts), values_of(whole), atol=1e-4)
 
 
+def test_the_loss_is_the_sum_of_all_parts_of_which_one_is_called_so_too(still_config):
+    """As where a classifier also learns the layers of its teacher."""
+    examples = to_tensors(make_examples(still_config, 4))
+    plain, other = make_trainer(still_config), make_trainer(still_config)
+    other.model.set_weights(plain.model.get_weights())
+    weights, losses = plain.objective.weights, plain.objective.losses
+    names = {"masked_lm_loss": "loss", "next_sentence_loss": "layers"}
+    other.objective = loop.Objective(
+        weights, lambda *given: {names[name]: each for name, each in losses(*given).items()}
+    )
+    results, renamed = plain.train_step(examples), other.train_step(examples)
+    assert next(iter(renamed)) == "loss"
+    assert renamed["loss"] == pytest.approx(results["loss"], rel=1e-6)
+    assert renamed["layers"] == pytest.approx(results["next_sentence_loss"], rel=1e-6)
+
+
 def test_result_is_independent_of_the_number_of_masked_tokens_per_part(still_config):
     # A mean of means would weigh the tokens of the two halves differently.
     examples = make_examples(still_config, 4)

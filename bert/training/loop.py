@@ -207,7 +207,9 @@ class Trainer:
         unscale = 1.0 / scale
         norm = tf.linalg.global_norm(gradients) * unscale
         self._apply(gradients, optimization.clip_scale(norm) * unscale)
-        results = {"loss": sum(parts.values()), **parts}
+        total = {"loss": sum(parts.values())}
+        # It comes first, and a part that is called so, too, gives way to it.
+        results = {**total, **parts, **total}
         results |= {"learning_rate": learning_rate, "gradient_norm": norm}
         results |= {"loss_scale": scale} if self.loss_scale else {}
         results |= dict(zip([_STOP], asked, strict=False))
