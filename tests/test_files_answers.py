@@ -1,3 +1,4 @@
+import csv
 import io
 
 import pytest
@@ -48,3 +49,14 @@ def test_rows_are_kept_the_same_whether_errors_have_a_column_or_not(separator):
     part = io.BytesIO()
     without.make(io.BytesIO(b"".join(kept[1:])), part)
     assert part.getvalue() == b"".join(beginnings[1:])
+
+
+def test_others_read_every_row_of_csv_whatever_breaks_its_lines():
+    names = Names.of(["text"], [*ANSWER])
+    texts = ["one\rtwo", "\r", "one\r\ntwo", "one\ntwo", "one\u2028two", "", 'a "b",', "plain"]
+    form = Table(names, ",", has_errors=True)
+    lines = [form.answer(asked({"text": text}), ANSWER) for text in texts]
+    assert lines[-1] == b"plain,yes,\n"
+    file = io.StringIO(b"".join(lines).decode(), newline="")
+    assert list(csv.reader(file)) == [[text, "yes", ""] for text in texts]
+    assert [*form.records(io.BytesIO(b"".join(lines)))] == lines

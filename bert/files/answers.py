@@ -135,8 +135,10 @@ class Table:
         if self._separator == "\t":
             return f"{tsv_line(cells)}\n".encode("utf-8", "backslashreplace")
         text = io.StringIO()
-        csv.writer(text, delimiter=self._separator, lineterminator="\n").writerow(cells)
-        return text.getvalue().encode("utf-8", "backslashreplace")
+        # Before Python 3.13, `csv` quotes a carriage return only where it may end lines.
+        csv.writer(text, delimiter=self._separator, lineterminator="\r\n").writerow(cells)
+        line = text.getvalue().removesuffix("\r\n") + "\n"
+        return line.encode("utf-8", "backslashreplace")
 
     def _given(self, asked: Input) -> list[str]:
         cells = asked.cells or {}
