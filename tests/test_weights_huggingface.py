@@ -240,6 +240,12 @@ def test_half_precision_becomes_float32(tmp_path, tensors):
     )
     expected = {n: tf.cast(value, tf.bfloat16).numpy() for n, value in tensors.items()}
     assert_same(read(folder), {n: value.astype(np.float32) for n, value in expected.items()})
+    # What the process has read of a file of that name is no answer to what it holds now.
+    write_bfloat16(
+        tmp_path / "model.safetensors",
+        {name: tf.cast(-value, tf.bfloat16).numpy() for name, value in stored.items()},
+    )
+    assert_same(read(folder), {n: -value.astype(np.float32) for n, value in expected.items()})
 
 
 def test_a_folder_is_an_init_checkpoint(tmp_path, tensors, log):

@@ -4,7 +4,6 @@ What is read here appears under the names of a TF1 checkpoint, so that both kind
 in the same way. Only safetensors files are opened: nothing in them can run.
 """
 
-import functools
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, BinaryIO
@@ -15,6 +14,7 @@ import safetensors.numpy
 
 from bert.files import huggingface as huggingface_files
 from bert.files.huggingface import ARCHITECTURES
+from bert.files.json_text import parse_json
 from bert.files.paths import open_file
 from bert.files.weight_names import SAFETENSORS_FILE, SAFETENSORS_INDEX_FILE, is_safetensors
 from bert.weights.variables import Table, find_variables
@@ -167,10 +167,10 @@ class Reader:
                 )
 
     def _load(self, stored: str) -> np.ndarray:
-        path, _, dtype = self._stored[stored]
+        path, shape, dtype = self._stored[stored]
         try:
             if dtype == "BF16":
-                value = _widen(_raw(path)[stored])
+                value = _read_bfloat16(path, stored).reshape(shape)
             else:
                 value = self._files[path].get_tensor(stored)
         except (safetensors.SafetensorError, OSError, TypeError) as error:
@@ -210,17 +210,19 @@ def _plain(stored: str) -> str:
     return f"{module}.{leaf}" if module else leaf
 
 
-@functools.lru_cache(maxsize=1)
-def _raw(path: str) -> dict[str, dict[str, Any]]:
-    """Returns the bytes of a file's tensors; NumPy has no bfloat16, in which others cannot read."""
+def _read_bfloat16(path: str, stored: str) -> np.ndarray:
+    """Returns bfloat16 numbers, which NumPy has not, as float32, of which they are the upper half.
+
+    Args:
+      path: A file of safetensors: the length of a header, the header, the numbers.
+      stored: The name of the tensor there.
+    """
     with open_file(path) as file:
-        return dict(safetensors.deserialize(file.read()))
-
-
-def _widen(raw: Mapping[str, Any]) -> np.ndarray:
-    """Returns bfloat16 numbers as float32, of which they are the upper half."""
-    halves = np.frombuffer(raw["data"], "<u2").astype("<u4") << 16
-    return halves.view("<f4").reshape(raw["shape"])
+        size = int.from_bytes(file.read(8), "little")
+        start, end = parse_json(file.read(size))[stored]["data_offsets"]
+        file.seek(8 + size + start)
+        halves = np.frombuffer(file.read(end - start), "<u2").astype("<u4") << 16
+    return halves.view("<f4")
 
 
 def split(tensor_names: Sequence[str]) -> tuple[Table, list[str]]:
