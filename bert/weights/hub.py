@@ -21,6 +21,8 @@ FILES = (
     "vocab.txt",
     "tokenizer.json",
     "tokenizer_config.json",
+    "added_tokens.json",
+    "special_tokens_map.json",
     SAFETENSORS_FILE,
     SAFETENSORS_INDEX_FILE,
     "model-*-of-*.safetensors",
