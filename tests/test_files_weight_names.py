@@ -64,6 +64,7 @@ def test_a_checkpoint_that_is_being_written_is_known_and_is_none_yet(name, prefi
         ("checkpoint", "beside"),
         ("vocab.txt", "beside"),
         ("tokenizer_config.json", "beside"),
+        ("added_tokens.json", "beside"),
         (".train.tfrecord.index", "neither"),
         ("answers.jsonl", "neither"),
     ],

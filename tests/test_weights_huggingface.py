@@ -14,6 +14,7 @@ import modeling
 from bert.tasks.heads import choice_model, classifier_model, span_model
 from bert.tasks.pretraining import heads as pretraining_heads
 from bert.weights import checkpoint, huggingface
+from bert.weights.folder import ModelFolder
 
 # Some of the names in its files, and those of the same tensors in a TF1 checkpoint.
 NAMES = {
@@ -197,6 +198,10 @@ def test_models_of_several_files_are_read_as_one(tmp_path, tensors):
     index.write_text(json.dumps({"metadata": {"total_size": 1}, "weight_map": files}))
     assert_same(read(folder), tensors)
     assert checkpoint.Stored.open(str(index)).prefix == str(index)
+    # What a prediction is made of: it does not go on with answers of other ones.
+    (tmp_path / "added_tokens.json").write_text("{}")
+    made_of = {os.path.basename(path) for path in ModelFolder.open(folder).files}
+    assert made_of == {"config.json", "added_tokens.json", index.name, *files.values()}
     os.remove(tmp_path / "model-00002-of-00003.safetensors")
     with pytest.raises(ValueError, match=r"`--init_checkpoint` must have all.*'model-00002-of-"):
         read(folder)

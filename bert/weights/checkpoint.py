@@ -150,6 +150,13 @@ class Stored:
             )
         return tensors
 
+    @property
+    def parts(self) -> list[str]:
+        """The files of the weights, but one that has the name of the prefix."""
+        if self.is_huggingface:
+            return list(self._reader.parts)
+        return paths_from(f"{self.prefix}.")
+
     def check_whole(self) -> None:
         """Checks that the bytes of all tensors are there, without reading them.
 

@@ -16,7 +16,7 @@ from bert.files import fingerprints, manifest
 from bert.files import huggingface as huggingface_files
 from bert.files.casing import warn_of_casing
 from bert.files.durable import replace_files
-from bert.files.paths import find_file, is_file, paths_from, read_file
+from bert.files.paths import find_file, is_file, read_file
 from bert.files.weight_names import step_of
 from bert.text.vocabulary import check_same
 from bert.weights import checkpoint, provenance, tokenizers
@@ -134,11 +134,10 @@ class ModelFolder:
     @property
     def files(self) -> list[str]:
         """The files of the model that a script reads, weights included."""
-        names = (TASK_FILE, TOKENIZER_FILE, huggingface_files.TOKENIZER_CONFIG_FILE)
+        names = (TASK_FILE, *tokenizers.FILES)
         files = [self.find(flag) for flag in _NAMES]
         files += [find_file(self.path, [name]) for name in names]
-        weights = self.stored.prefix
-        return [*filter(None, files), weights, *paths_from(f"{weights}.")]
+        return [*filter(None, files), self.stored.prefix, *self.stored.parts]
 
     def _names(self, flag: str) -> tuple[str, ...]:
         # Two configurations may lie side by side, those of two kinds of weights.

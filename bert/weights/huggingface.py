@@ -166,6 +166,11 @@ class Reader:
                     f"{by_plain[twin]!r}."
                 )
 
+    @property
+    def parts(self) -> list[str]:
+        """The files of a model of several."""
+        return [path for path in self._files if path != self._path]
+
     def _load(self, stored: str) -> np.ndarray:
         path, shape, dtype = self._stored[stored]
         try:

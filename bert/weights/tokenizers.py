@@ -9,6 +9,14 @@ from bert.files import huggingface as huggingface_files
 from bert.files.paths import is_file, read_file
 from bert.text.vocabulary import check_size
 
+# Those of transformers that tell how a tokenizer differs from that of the original.
+FILES = (
+    huggingface_files.TOKENIZER_FILE,
+    huggingface_files.TOKENIZER_CONFIG_FILE,
+    huggingface_files.ADDED_TOKENS_FILE,
+    huggingface_files.SPECIAL_TOKENS_FILE,
+)
+
 
 def read_options(folder: str, read_object: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
     """Returns how a tokenizer differs from that of the original, {} where it does not.
@@ -23,14 +31,8 @@ def read_options(folder: str, read_object: Callable[[str], dict[str, Any]]) -> d
     Raises:
       ValueError: where a file describes something else.
     """
-    names = (
-        huggingface_files.TOKENIZER_CONFIG_FILE,
-        huggingface_files.TOKENIZER_FILE,
-        huggingface_files.ADDED_TOKENS_FILE,
-        huggingface_files.SPECIAL_TOKENS_FILE,
-    )
     try:
-        return huggingface_files.read_tokenizer_options({name: read_object(name) for name in names})
+        return huggingface_files.read_tokenizer_options({name: read_object(name) for name in FILES})
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(
             f"The tokenizer's files in {folder!r} must be those of transformers. Received "
