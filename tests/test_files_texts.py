@@ -44,6 +44,12 @@ def test_columns_are_the_usual_ones_or_those_that_are_named(tmp_path):
     assert texts_of(tmp_path / "x.tsv", None, "c") == [("3", "")]
     (tmp_path / "x.csv").write_text('id;text\n1;"a;b"\n')
     assert texts_of(tmp_path / "x.csv", None, None, "id", ";") == [("a;b", "")]
+    (tmp_path / "x.tsv").write_text('text\tid\n"a" b\t1\n"c"\t2\n')
+    for separator in (None, "tab"):
+        assert texts_of(tmp_path / "x.tsv", None, None, "id", separator) == [
+            ('"a" b', ""),
+            ('"c"', ""),
+        ]
     (tmp_path / "y.tsv").write_text("review\nfine\n")
     assert texts_of(tmp_path / "y.tsv") == [("fine", "")]
 

@@ -166,10 +166,11 @@ class _Source:
         """Yields the rows of a table, its header too, that are not blank."""
         lines = text_lines(self.path)
         rows: Iterable[tuple[int, list[str]]]
-        if self.form == "tsv" and self._separator is None:
+        separator = self._find_separator()
+        if self.form == "tsv" and separator == "\t":
             rows = ((number, line.split("\t")) for number, line in lines)
         else:
-            rows = csv_rows(self.path, lines, self._find_separator())
+            rows = csv_rows(self.path, lines, separator)
         for number, cells in rows:
             if any(cell and not cell.isspace() for cell in cells):
                 yield number, cells
