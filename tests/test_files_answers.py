@@ -25,6 +25,7 @@ def test_a_kept_line_belongs_to_its_input_and_to_no_other(kind):
     assert form.belongs(line, asked(ODD))
     for other in ({"n": 1.0}, {"more": []}, {"text": "b"}, {"new": None}):
         assert not form.belongs(line, asked({**ODD, **other}))
+    assert not form.belongs(line, asked({"text": "a"}))
     assert not form.belongs(form.refusal(asked(ODD), "why"), asked(ODD))
 
 
