@@ -76,7 +76,7 @@ class Settings(NoAnswerSettings):
     architecture: str | None = flag(
         None,
         "Class of the model in transformers. Default: as its files say, or else by its heads. "
-        "Weights that only another class needs are left out.",
+        "With --format=keras, weights that only another class needs are left out.",
         choices=tuple(huggingface_files.ARCHITECTURES),
         group="model",
     )
