@@ -382,7 +382,7 @@ def _huggingface_config(source: "ModelFolder", architecture: str) -> dict[str, A
 
 def _find_task(settings: Settings, source: "ModelFolder", architecture: str) -> dict[str, Any]:
     """Returns the `task.json` of the result, or {} where the files tell too little."""
-    from bert.kinds import Told, make_task, tell_decoding
+    from bert.kinds import Told, check_untold, make_task, tell_decoding
 
     told = Told(
         is_pair=settings.is_pair,
@@ -390,10 +390,17 @@ def _find_task(settings: Settings, source: "ModelFolder", architecture: str) -> 
         null_score_diff_threshold=settings.null_score_diff_threshold,
     )
     if source.task:
+        check_untold(source, told, but=("version_2_with_negative", "null_score_diff_threshold"))
         return tell_decoding(source, source.task, told)
-    if source.do_lower_case is None or not source.find("vocab_file"):
-        return {}
-    return make_task(source, architecture, told)
+    can_ask = source.do_lower_case is not None and source.find("vocab_file")
+    task = make_task(source, architecture, told) if can_ask else {}
+    if not task and told != Told():
+        raise ValueError(
+            "A model must be fine-tuned, with vocabulary and casing, for `--is_pair` and the like "
+            f"to be kept. {source.path!r} is a {architecture}; give `--vocab_file` and "
+            "`--do_lower_case` where its files lack them, or leave out what is told."
+        )
+    return task
 
 
 def _write(settings: Settings, source: "ModelFolder", architecture: str, path: str) -> Report:

@@ -128,6 +128,15 @@ def test_a_foreign_classifier_becomes_one_that_predicts(tmp_path, classifier):
     assert answer == load(str(classifier)).predict(["w7 w9"])
     convert(hf, tmp_path / "pairs", "tf", is_pair=True)
     assert load(str(tmp_path / "pairs")).fields == ("text_a", "text_b")
+    # What has been decided is not told once more, nor what nothing keeps.
+    with pytest.raises(ValueError, match="`--is_pair` must not be given for a model whose task"):
+        convert(tmp_path / "back", tmp_path / "again", "tf", is_pair=True)
+    (hf / "tokenizer_config.json").unlink()
+    with pytest.raises(ValueError, match=r"`--is_pair` and the like to be kept.*SequenceClass"):
+        convert(hf, tmp_path / "again", "tf", is_pair=True)
+    with pytest.raises(ValueError, match=r"`--is_pair` and the like to be kept.*BertForPreTr"):
+        convert(GOLDEN, tmp_path / "again", "tf", is_pair=True, do_lower_case=True)
+    assert not (tmp_path / "again").exists()
 
 
 @pytest.mark.parametrize(
