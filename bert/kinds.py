@@ -50,6 +50,12 @@ _ASKED_FOR: Mapping[str, type] = {
     "null_score_diff_threshold": float,
 }
 
+# Other fields of `Told`: what may be told of a model of which kind.
+_TOLD_OF = {
+    "BertForSequenceClassification": ("task_name", "labels", "is_pair"),
+    "BertForTokenClassification": ("labels",),
+}
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Told:
@@ -133,6 +139,7 @@ def make_task(folder: ModelFolder, architecture: str, told: Told) -> dict[str, A
     Raises:
       ValueError: where what is told does not fit the model.
     """
+    _check_use(folder, architecture, told)
     task = _make_task(folder, architecture, told)
     _warn_of_guesses(folder, architecture, told)
     return tell_decoding(folder, task, told)
@@ -157,6 +164,22 @@ def _make_task(folder: ModelFolder, architecture: str, told: Told) -> dict[str, 
     scheme = tagging_entities.find_scheme(labels)
     task = tagging_windows.Task(labels=tuple(labels), scheme=scheme)
     return tagging_task.Tagging(*model, task).stored()
+
+
+def _check_use(folder: ModelFolder, architecture: str, told: Told) -> None:
+    """Checks that nothing is told that a model of this kind has no use for."""
+    given = [name for name in ("task_name", "labels", "is_pair") if getattr(told, name) is not None]
+    for name in given:
+        if name not in _TOLD_OF.get(architecture, ()):
+            what = f"for a {architecture}"
+        elif "task_name" in given and name != "task_name":
+            what = f"beside `--task_name={told.task_name}`, which sets it"
+        else:
+            continue
+        raise ValueError(
+            f"`--{name}` must not be given {what}. Received {getattr(told, name)!r} for "
+            f"{folder.path!r}."
+        )
 
 
 def _warn_of_guesses(folder: ModelFolder, architecture: str, told: Told) -> None:

@@ -192,6 +192,14 @@ def test_what_the_original_left_unsaid_is_told(original):
     assert model.task.task.labels == ("contradiction", "entailment", "neutral")
     with pytest.raises(ValueError, match="must name each of the model's 3 outputs"):
         bert.load(str(original), **files, do_lower_case=True, task_name="mrpc")
+    # Whatever else would be without effect.
+    for other in ({"labels": "no,maybe,yes"}, {"is_pair": False}):
+        with pytest.raises(ValueError, match="beside `--task_name=MNLI`, which sets it"):
+            bert.load(str(original), **files, do_lower_case=True, task_name="MNLI", **other)
+    with pytest.raises(ValueError, match=r"`--is_pair` must not .* a BertForTokenClassification"):
+        bert.load(
+            str(original), **{**told, "architecture": "BertForTokenClassification"}, is_pair=True
+        )
 
 
 def test_all_that_must_be_told_is_asked_for_at_once(original):
