@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import (
+    GOLDEN,
     change,
     exhaustive,
     free_ports,
@@ -101,20 +102,20 @@ def test_evaluation_equals_the_original(tmp_path, golden, eval_batch_size):
     assert written == pytest.approx({**original, "global_step": 0}, abs=1e-5)
 
 
-def test_heads_that_the_weights_lack_are_not_evaluated(tmp_path, golden):
-    fine_tuned = str(golden / "classifier_cola/model.ckpt")
+def test_heads_that_the_weights_lack_are_not_evaluated(tmp_path):
+    fine_tuned = str(GOLDEN / "classifier_cola/model.ckpt")
     with pytest.raises(ValueError, match=r"must hold the heads.*lacks.*cls/predictions/output_b"):
-        run_pretraining.run(golden_settings(tmp_path, golden, init_checkpoint=fine_tuned))
+        run_pretraining.run(golden_settings(tmp_path, GOLDEN, init_checkpoint=fine_tuned))
     # As transformers stores a model without next sentences.
-    tensors = read_checkpoint(golden / "bert_model.ckpt")
+    tensors = read_checkpoint(GOLDEN / "bert_model.ckpt")
     unused = ("bert/pooler/", "cls/seq_relationship/")
     kept = {name: each for name, each in tensors.items() if not name.startswith(unused)}
     checkpoint.save_tensors(str(tmp_path / "bert_model.ckpt"), kept)
     given = {"init_checkpoint": str(tmp_path / "bert_model.ckpt")}
     with pytest.raises(ValueError, match=r"lacks .*seq_relationship.*`--objective=masked_lm` can"):
-        run_pretraining.run(golden_settings(tmp_path, golden, **given))
-    results = run_pretraining.run(golden_settings(tmp_path, golden, **given, objective="masked_lm"))
-    original = json.loads((golden / "eval_before.json").read_text())
+        run_pretraining.run(golden_settings(tmp_path, GOLDEN, **given))
+    results = run_pretraining.run(golden_settings(tmp_path, GOLDEN, **given, objective="masked_lm"))
+    original = json.loads((GOLDEN / "eval_before.json").read_text())
     assert results["masked_lm_loss"] == pytest.approx(original["masked_lm_loss"], abs=1e-5)
 
 
