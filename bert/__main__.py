@@ -10,11 +10,13 @@ import runpy
 import sys
 from pathlib import Path
 
-from bert import SCRIPTS
+from bert import LIBRARY, SCRIPTS
 
 # What is no script of its own, for nobody types it without `bert`; and a script that must not be
 # called what it does, which is the name of a module of Python.
 _COMMANDS = {"launch": "bert.workers.launch", "inspect": "inspect_text"}
+
+_ROOT = Path(__file__).resolve().parents[1]
 
 _USAGE = """\
 usage: bert <script> [--flag=value ...]
@@ -25,6 +27,7 @@ usage: bert <script> [--flag=value ...]
 
 def main() -> None:
     """Runs the script that the command line names first, as `python <script>.py` does."""
+    _prefer_own()
     arguments = sys.argv[1:]
     if not arguments or arguments[0] in ("help", "--help", "-h"):
         print(_USAGE + "\n".join(_lines()))
@@ -35,6 +38,16 @@ def main() -> None:
         runpy.run_module(module, run_name="__main__", alter_sys=True)
     else:
         sys.exit(_unknown(arguments[0]))
+
+
+def _prefer_own() -> None:
+    """Puts the root first on the path where modules of others, of the same names, come before it.
+
+    They are in the folder that a user is in, or in one that PYTHONPATH names.
+    """
+    specs = map(importlib.util.find_spec, (*LIBRARY, *SCRIPTS))
+    if any(Path(spec.origin or "").resolve().parent != _ROOT for spec in specs if spec):
+        sys.path.insert(0, str(_ROOT))
 
 
 def _lines() -> list[str]:

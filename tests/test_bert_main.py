@@ -68,6 +68,24 @@ def test_unknown_script_is_an_error(name, remedy):
     assert (result.returncode, result.stdout, result.stderr) == (1, "", expected)
 
 
+def test_modules_of_the_user_are_not_taken_for_the_scripts(tmp_path):
+    for name in ("predict", "tokenization"):
+        (tmp_path / f"{name}.py").write_text('"""Mine."""\nprint("mine")\n')
+    code = f"import sys; sys.path.append({str(ROOT)!r}); from bert.__main__ import main; main()"
+    for arguments in (["predict", "--help"], ["--help"]):
+        # The folder that one is in comes first, as an empty name in PYTHONPATH makes it.
+        result = subprocess.run(
+            [sys.executable, "-c", code, *arguments],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (result.returncode, result.stderr) == (0, "")
+        assert "Predicts with a fine-tuned model" in result.stdout
+        assert "mine" not in result.stdout.lower()
+
+
 def test_work_is_done_in_several_processes(tmp_path):
     vocabularies = []
     for command in (["-m", "bert", "create_vocab"], ["create_vocab.py"]):
