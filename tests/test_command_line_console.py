@@ -1,6 +1,7 @@
 import errno
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -318,6 +319,34 @@ def test_a_reader_that_leaves_is_no_error(tmp_path):
     assert process.stderr.read() == b""
     process.stderr.close()
     assert process.wait() == 128 + signal.SIGPIPE
+
+
+STREAMS = """
+import os, sys
+from bert.command_line.console import run_script
+
+def main(_):
+    print("told")
+    # As TensorFlow's import is kept quiet.
+    os.close(os.dup({number}))
+    with open(sys.argv[0], "w") as file:
+        os.write({number}, b"chatter")
+        file.write("written")
+
+sys.argv = sys.argv[1:]
+run_script(main, takes_arguments=True)
+"""
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_stream_that_is_closed_takes_no_files_place(tmp_path, number):
+    path = tmp_path / "file"
+    command = shlex.join([sys.executable, "-c", STREAMS.format(number=number), str(path)])
+    result = subprocess.run(
+        f"{command} {number}>&-", cwd=ROOT, shell=True, capture_output=True, text=True, check=False
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+    assert path.read_text() == "written"
 
 
 @pytest.mark.parametrize(("name", "is_interruptible"), [("mine", True), ("predict", False)])

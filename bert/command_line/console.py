@@ -279,12 +279,24 @@ def run_script(main: Callable[[list[str]], None], *, takes_arguments: bool = Fal
 
     global _is_script  # noqa: PLW0603
     _is_script = True
+    _open_streams()
     try:
         app.run(checked_main, flags_parser=parse_flags)
     except SystemExit as end:
         if "tensorflow" not in sys.modules or not isinstance(end.code, int | None):
             raise
         _leave(end.code or 0)
+
+
+def _open_streams() -> None:
+    """Opens what the process was started without, as `>&-` does, so that nobody reads or writes it.
+
+    Files that are opened later would else take the stream's place, and get what is written there.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            # The lowest number that is free, which is that of the stream.
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
 
 
 def _leave(status: int) -> NoReturn:
