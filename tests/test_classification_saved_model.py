@@ -355,7 +355,7 @@ def test_a_failing_exchange_leaves_the_old_one_in_its_place(tmp_path, monkeypatc
 
 
 def test_what_a_killed_export_leaves_is_cleared_up(tmp_path):
-    for name in ("saved_model.partial", "saved_model.old"):
+    for name in ("saved_model.partial", "saved_model.old.tmp"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "rest").write_text("x")
     (tmp_path / "saved_model").mkdir()

@@ -67,7 +67,7 @@ def test_all_files_are_on_the_disk_before_the_folder_appears(tmp_path, monkeypat
 def test_a_link_to_an_old_one_is_removed_without_what_it_leads_to(tmp_path):
     disk, folder = tmp_path / "disk", tmp_path / "model"
     Doubler(1.0).save(disk)
-    for name in ("model.old", "model.partial"):
+    for name in ("model.old.tmp", "model.partial"):
         (tmp_path / name).symlink_to(disk)
     for factor in (2.0, 3.0):
         Doubler(factor).save(folder)

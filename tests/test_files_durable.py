@@ -82,6 +82,16 @@ def test_a_stop_within_an_exchange_leaves_the_old_folder_in_its_place(tmp_path, 
     assert os.listdir(tmp_path) == ["model"]
 
 
+def test_a_copy_of_the_users_beside_a_folder_stays_when_that_is_replaced(tmp_path):
+    for name in ("model", "model.old"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "model.old/mine").write_text("mine")
+    with replace_folder(str(tmp_path / "model")) as partial:
+        os.mkdir(partial)
+    assert sorted(os.listdir(tmp_path)) == ["model", "model.old"]
+    assert (tmp_path / "model.old/mine").read_text() == "mine"
+
+
 def test_a_loss_of_power_leaves_whole_files(tmp_path, monkeypatch):
     folder = tmp_path / "run"
     folder.mkdir()

@@ -95,7 +95,7 @@ def test_only_leftovers_of_claimed_names_are_removed(tmp_path):
     users = [
         *("notes.partial.txt", "mine" + tail, "x.old", "notes.partial", "saved_model/a" + tail),
         *("vocab.txt.old", "vocab.txt.partial.txt", "model.ckpt-1.partial.notes", "best.old/a"),
-        "best.partial/a",
+        *("best.partial/a", "saved_model.old/saved_model.pb"),
     ]
     leftovers = [
         "vocab.txt" + tail,
@@ -103,7 +103,7 @@ def test_only_leftovers_of_claimed_names_are_removed(tmp_path):
         "model.ckpt-1.partial.index",
         "model.ckpt-1.partial.data-00000-of-00001.tempstate7",
         "saved_model.partial/variables/a",
-        "saved_model.old/saved_model.pb",
+        "saved_model.old.tmp/saved_model.pb",
     ]
     # One that is being written is none.
     writing = open(tmp_path / ("vocab.txt" + tail.replace("0", "1")), "w")  # noqa: SIM115
@@ -139,11 +139,11 @@ def test_leftovers_are_looked_for_once_in_each_folder(tmp_path, monkeypatch):
 
 def test_a_folder_that_was_being_exchanged_is_not_lost(tmp_path):
     manifest.claim_tree(str(tmp_path), "saved_model")
-    for name in ("saved_model.partial", "saved_model.old"):
+    for name in ("saved_model.partial", "saved_model.old.tmp"):
         write(tmp_path / name / "saved_model.pb", name)
     with manifest.lock(str(tmp_path)):
         pass
-    assert (tmp_path / "saved_model/saved_model.pb").read_text() == "saved_model.old"
+    assert (tmp_path / "saved_model/saved_model.pb").read_text() == "saved_model.old.tmp"
     assert names_in(tmp_path) == [manifest.LIST_FILE, "saved_model/saved_model.pb"]
 
 

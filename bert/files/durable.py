@@ -16,6 +16,9 @@ from bert.command_line.console import deferred_stop
 from bert.files.paths import file_system, open_file, os_errors
 from bert.files.places import is_remote
 
+# Ends the name of a folder whose place another one takes. Nobody calls a copy of his own so.
+OLD = ".old.tmp"
+
 # The name of a file that is being written, and behind it what tells one writing from the next.
 _TEMPORARY = re.compile(r"(.+)\.[0-9a-f]{32}\.tmp", re.DOTALL)
 
@@ -104,7 +107,7 @@ def replace_folder(place: str) -> Iterator[str]:
 
     Where the block ends with an exception, nothing of it remains, and what was there before does. A
     folder cannot be replaced in one step, so for a moment there is none; a process that is killed
-    then leaves both beside, under the names `<place>.old` and `<place>.partial`.
+    then leaves both beside, under the names `<place>.old.tmp` and `<place>.partial`.
 
     Args:
       place: Any path that `tf.io.gfile` writes, links followed.
@@ -114,11 +117,11 @@ def replace_folder(place: str) -> Iterator[str]:
     try:
         yield partial
         sync_tree(partial)
-        _exchange(partial, place, f"{place}.old")
+        _exchange(partial, place, place + OLD)
     except BaseException:
         _remove_folder(partial)
         raise
-    _remove_folder(f"{place}.old")
+    _remove_folder(place + OLD)
 
 
 def _exchange(partial: str, place: str, old: str) -> None:

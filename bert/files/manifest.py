@@ -253,7 +253,7 @@ def _remove_leftovers(folder: str) -> None:
 def _finish_exchange(place: str) -> None:
     """Ends what a killed process had begun: a folder that took the place of an older one."""
     gfile = file_system()
-    old, partial = f"{place}.old", f"{place}.partial"
+    old, partial = place + durable.OLD, f"{place}.partial"
     if gfile.isdir(old) and not gfile.exists(place):
         durable.rename(old, place)
     # The last of a folder that was written whole before it was compared.
