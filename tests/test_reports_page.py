@@ -229,3 +229,6 @@ def test_in_a_browser_the_address_filters_the_examples(tmp_path):
     found = [re.search(r"sentence (\d+)", text)[1] for text in shown.articles]
     assert found == ["19", "17", "15", "13", "11", "1"]
     assert "6 of 30" in shown.words
+    # What a part of an example is called in the page's content is no text of it.
+    shown, _ = browse(path, filter_link("", "dev", search="bar").target)
+    assert shown.articles == [] and "0 of 30" in shown.words

@@ -273,9 +273,11 @@ const blocks = {
   places: showPlaces,
 };
 
+// All texts of an example; what its parts are told by is none.
 function strings(value) {
   if (typeof value === "string") return [value];
-  return value !== null && typeof value === "object" ? Object.values(value).flatMap(strings) : [];
+  return value !== null && typeof value === "object"
+    ? Object.entries(value).flatMap(([name, each]) => (name === "kind" || name === "look" ? [] : strings(each))) : [];
 }
 
 function showExample(example) {
