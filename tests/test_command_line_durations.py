@@ -32,4 +32,5 @@ def test_the_same_times_are_written_the_same(milliseconds):
 
 def test_a_time_is_written_in_its_greatest_units():
     assert duration_text(5400) == duration_text(read_duration("90m")) == "1h30m"
+    assert duration_text(read_duration("1.1h")) == duration_text(read_duration("66m")) == "1h6m"
     assert [duration_text(each) for each in (60, 90, 0.5, 86400)] == ["1m", "1m30s", "0.5s", "24h"]

@@ -31,6 +31,8 @@ def read_duration(text: str) -> float:
 def duration_text(seconds: float) -> str:
     """Returns a time as `read_duration` reads it, the same for times that are the same."""
     parts = []
+    # 1.1 h, times 3600, are a bit more than 66 m.
+    seconds = round(seconds, 6)
     for unit, size in _UNITS.items():
         count = seconds if unit == "s" else seconds // size
         if count:
