@@ -197,10 +197,14 @@ def test_overwriting_leaves_the_users_files_and_none_of_the_runs(command, tmp_pa
         ({"init_checkpoint": "out"}, "`--init_checkpoint` must not be of the run in"),
         ({"init_checkpoint": "out/best"}, "`--init_checkpoint` must not be of the run in"),
         ({"init_checkpoint": "out/model.ckpt-2"}, "`--init_checkpoint` must not be of the run in"),
+        (
+            {"teacher": "teacher", "unlabeled_file": "out/predictions.tsv"},
+            "`--unlabeled_file` must not be of the run in",
+        ),
     ],
 )
 def test_what_cannot_be_done_deletes_nothing(command, tmp_path, changes, message):
-    if "init_checkpoint" in changes:
+    if "num_train_epochs" not in changes:
         files = {"bert_config_file": "config.json", "vocab_file": "vocab.txt"}
         changes = {name: str(tmp_path / value) for name, value in {**changes, **files}.items()}
     before = content_of(tmp_path)

@@ -56,7 +56,8 @@ def check_apart(settings: TrainingSettings) -> None:
     Raises:
       ValueError: naming the flag.
     """
-    for name in ("init_checkpoint", "input_file", "train_file", "dev_file", "test_file"):
+    data = ("input_file", "train_file", "dev_file", "test_file", "predict_file", "unlabeled_file")
+    for name in ("init_checkpoint", "teacher", *data):
         path = getattr(settings, name, None)
         if path and manifest.is_own(settings.output_dir, path):
             raise ValueError(
