@@ -300,3 +300,11 @@ def test_a_recipe_is_kept_whole_and_one_of_another_version_is_refused():
         assert Recipe.from_dict(json.loads(json.dumps(recipe.to_dict()))) == recipe
     with pytest.raises(ValueError, match="another version wrote it"):
         Recipe.from_dict({"hidden": 32})
+
+
+def test_without_samples_data_must_be_given(tmp_path, monkeypatch, folders):
+    # As where the project is installed.
+    monkeypatch.setattr(inputs, "ROOT", tmp_path / "site-packages")
+    for flag in SAMPLE:
+        with pytest.raises(ValueError, match=f"`--{flag}` must be given"):
+            read_sources(RECIPE, **{**folders, flag: None})

@@ -73,6 +73,21 @@ def spread(items: Sequence[bytes], most: int) -> list[bytes]:
     return [items[len(items) * place // count] for place in range(count)]
 
 
+def _sample(name: str, flag: str) -> str:
+    """Returns the path of a sample, which is read where the flag is not given.
+
+    Raises:
+      ValueError: where there is none, as of a project that was installed.
+    """
+    path = ROOT / name
+    if not path.exists():
+        raise ValueError(
+            f"`--{flag}` must be given, for the samples lie in a clone of this project alone. "
+            f"There is no {str(path)!r}."
+        )
+    return str(path)
+
+
 def _require(folder: str, names: Sequence[str], flag: str) -> None:
     for name in names:
         if not os.path.isfile(os.path.join(folder, name)):
@@ -93,7 +108,7 @@ def _require_some(path: str, count: int, flag: str, what: str) -> None:
 def read_glue(folder: str | None, recipe: Recipe) -> dict[str, Part]:
     """Returns by name the tasks of GLUE whose folders are there; without any, the sample's."""
     if folder is None:
-        return {"remarks": _read_lines("remarks", str(ROOT / "sample" / "remarks"), recipe)}
+        return {"remarks": _read_lines("remarks", _sample("sample/remarks", "glue_dir"), recipe)}
     found = [name for name in GLUE if os.path.isfile(os.path.join(folder, name, "train.tsv"))]
     if not found:
         raise ValueError(
@@ -123,7 +138,7 @@ def _read_lines(name: str, folder: str, recipe: Recipe) -> Part:
 
 def read_conll(folder: str | None, recipe: Recipe) -> Part:
     """Returns the sentences to tag."""
-    folder = folder or str(ROOT / "sample" / "entities")
+    folder = folder or _sample("sample/entities", "conll_dir")
     _require(folder, ("train.txt", "dev.txt", "test.txt"), "conll_dir")
     contents: dict[str, bytes | str] = {}
     tokens, examples, found = {}, {}, {}
@@ -145,7 +160,7 @@ def read_conll(folder: str | None, recipe: Recipe) -> Part:
 
 def read_squad(folder: str | None, recipe: Recipe) -> Part:
     """Returns the questions about paragraphs."""
-    folder = folder or str(ROOT / "sample" / "questions")
+    folder = folder or _sample("sample/questions", "squad_dir")
     contents: dict[str, bytes | str] = {}
     tokens, examples, found = {}, {}, {}
     for split, most in (("train", recipe.examples), ("dev", recipe.held_out)):
@@ -211,8 +226,10 @@ def read_text(folder: str | None, recipe: Recipe) -> tuple[Part, Part]:
       ValueError: where there are not two files, or one is empty.
     """
     if folder is None:
-        sample = str(ROOT / "sample_text.txt"), str(ROOT / "sample" / "held_out_text.txt")
-        return _text("text", [sample[0]]), _text("held_out", [sample[1]])
+        paths = [
+            _sample(name, "text_dir") for name in ("sample_text.txt", "sample/held_out_text.txt")
+        ]
+        return _text("text", paths[:1]), _text("held_out", paths[1:])
     names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
     paths = [os.path.join(folder, name) for name in names if name.endswith(".txt")]
     paths = [path for path in paths if os.path.isfile(path)]
