@@ -298,6 +298,27 @@ def test_lines_of_single_characters_keep_their_entities(predicted):
     assert list(found.values()) == tagging_entities.convert(predicted, "iob2")
 
 
+class CountedLine(int):
+    """The number of a line, which counts how often it is compared."""
+
+    num_compared = 0
+
+    def __eq__(self, other):
+        CountedLine.num_compared += 1
+        return int(self) == int(other)
+
+    __hash__ = int.__hash__
+
+
+def test_a_very_long_sentence_is_told_in_one_pass():
+    # A file without blank lines is one sentence.
+    lines = [CountedLine(number) for number in range(1, 1001)]
+    long = tagging_sentences.Sentence(["x"] * len(lines), None, 0, "p", lines)
+    found = dict(tagging_sentences._tags_of_lines(long, ["S-X"] * len(lines), "iob2"))
+    assert CountedLine.num_compared < 10 * len(lines)
+    assert len(found) == len(lines)
+
+
 @pytest.mark.parametrize(
     ("name", "count", "documents"), [("train", 14041, 946), ("dev", 3250, 216), ("test", 3453, 231)]
 )

@@ -319,8 +319,10 @@ def _tags_of_lines(
     sentence: Sentence, predicted: Sequence[str], scheme: str
 ) -> Iterator[tuple[int, str]]:
     """Returns lines with their tags; of a line's characters, the first decides."""
-    lines = list(dict.fromkeys(sentence.lines))
-    firsts = [sentence.lines.index(line) for line in lines]
+    # A file without blank lines is one sentence, which may be very long.
+    places = {line: place for place, line in reversed([*enumerate(sentence.lines)])}
+    lines = sorted(places)
+    firsts = [places[line] for line in lines]
     if scheme in tagging_entities.PLAIN:
         return zip(lines, [predicted[first] for first in firsts], strict=True)
     entities = [
