@@ -367,6 +367,14 @@ WRONG = [
     ),
     (
         "train",
+        {"train.csv": "text,label\ra,x\rb,y\r"},
+        {},
+        "{folder}/train.csv:1: the header must have the column 'label', the `label_column`. "
+        "Received ['text', 'label\\ra', 'x\\rb', 'y']. Columns are separated by commas here. If "
+        "the file has no header, give columns as numbers from 0.",
+    ),
+    (
+        "train",
         {"train.csv": '"text"\t"label"\na\tx\n'},
         {},
         "{folder}/train.csv:1: a cell that begins with a quote must end with one, and quotes "

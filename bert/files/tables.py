@@ -167,7 +167,8 @@ def suggest_separator(line: str, separator: str, fits: Callable[[list[str]], boo
       fits: Whether the cells that another one gives are as they should be.
     """
     for other, name in _SEPARATORS.items():
-        cells = next(csv.reader([line], delimiter=other), [])
+        # Within a line, carriage returns are text.
+        cells = next(csv.reader([line.replace("\r", " ")], delimiter=other), [])
         if other != separator and len(cells) > 1 and fits([cell.strip() for cell in cells]):
             return f" It looks as if {other!r} separates the columns: give --separator={name}."
     return ""
