@@ -547,6 +547,19 @@ WRONG = [
         {},
         "{folder}/train.jsonl:1: 'text' must be a string. Received None.",
     ),
+    (
+        "train",
+        {"train.jsonl": '{"text": NaN, "label": "x"}\n'},
+        {},
+        "{folder}/train.jsonl:1: 'text' must be a string. Received nan.",
+    ),
+    (
+        "train",
+        {"train.jsonl": '{"text": "a", "label": "x"}\n{"text": "b", "label": NaN}\n'},
+        {},
+        "{folder}/train.jsonl:2: the label, in column 'label', must be a text or a number, and not "
+        "empty. Received nan.",
+    ),
 ]
 
 

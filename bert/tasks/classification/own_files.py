@@ -377,4 +377,7 @@ def _parse_number(value: Any) -> float | None:
 def _parse_name(value: Any) -> str | None:
     if isinstance(value, bool):
         return "true" if value else "false"
+    # Programs that know no null write NaN for what is missing.
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
     return str(value).strip() or None if isinstance(value, str | int | float) else None

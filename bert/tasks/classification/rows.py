@@ -4,6 +4,7 @@ Columns are found by their names in the header or, counted from 0, by numbers.
 """
 
 import dataclasses
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -166,7 +167,9 @@ def _read_objects(path: str, options: Options, needs_label: bool) -> list[Record
 
 
 def _text_of(path: str, line: int, key: str, value: Any) -> str:
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
+    # Programs that know no null write NaN for what is missing.
+    is_missing = isinstance(value, float) and not math.isfinite(value)
+    if is_missing or isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ValueError(f"{path}:{line}: {key!r} must be a string. Received {shorten(value)}.")
     return str(value)
 
