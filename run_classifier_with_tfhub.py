@@ -108,10 +108,11 @@ def _complete(
             "init_checkpoint": module.stored.prefix,
         }
     else:
-        found = {"vocab_file": "", "bert_config_file": "", "init_checkpoint": handle}
-        casing = ModelFolder.open(handle, tf_hub.FLAG).do_lower_case
-        if casing is not None:
-            found["do_lower_case"] = casing
+        beside = ModelFolder.open(handle, tf_hub.FLAG)
+        found = {name: "" for name in ("vocab_file", "bert_config_file") if beside.find(name)}
+        found["init_checkpoint"] = handle
+        if beside.do_lower_case is not None:
+            found["do_lower_case"] = beside.do_lower_case
     return dataclasses.replace(settings, **found)
 
 

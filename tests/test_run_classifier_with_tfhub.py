@@ -107,9 +107,11 @@ def test_what_init_checkpoint_takes_will_do(tmp_path, module):
     for path in (module / "variables").iterdir():
         path.rename(folder / path.name.replace("variables", "bert_model.ckpt"))
     (module / "assets/vocab.txt").rename(folder / "vocab.txt")
-    (folder / "bert_config.json").write_text(CONFIG.to_json_string())
     (folder / "tokenizer_config.json").write_text('{"do_lower_case": false}')
-    run_classifier_with_tfhub.run(make_settings(tmp_path), str(folder))
+    # Files that are given count where none lies beside the weights.
+    (tmp_path / "given.json").write_text(CONFIG.to_json_string())
+    given = {"bert_config_file": str(tmp_path / "given.json"), "vocab_file": "/gone/vocab.txt"}
+    run_classifier_with_tfhub.run(make_settings(tmp_path, **given), str(folder))
     assert '"do_lower_case": false' in (tmp_path / "out/task.json").read_text()
     assert (tmp_path / "out/vocab.txt").read_text().splitlines() == WORDS
 
