@@ -42,6 +42,10 @@ class Columns:
     tag: int = -1
     separator: str | None = None
 
+    def __post_init__(self) -> None:
+        if self.separator == "":
+            raise ValueError("`--separator` must not be empty. Received ''.")
+
     def split(self, line: str) -> list[str]:
         """Returns the cells of a line."""
         if self.separator is None:
