@@ -406,25 +406,29 @@ def _find_task(settings: Settings, source: "ModelFolder", architecture: str) -> 
 def _write(settings: Settings, source: "ModelFolder", architecture: str, path: str) -> Report:
     """Writes the weights to `path`, verifies them, and returns what to report."""
     from bert.kinds import num_labels
+    from bert.tasks.pretraining.goals import find_untrained
     from bert.weights import checkpoint, huggingface
 
     names = sorted(source.stored.shapes)
+    untrained = find_untrained(source.stored.folder, names)
+    kept = [name for name in names if name not in untrained]
     model = make_model(architecture, source.config, num_labels(source))
     missing = _assign(model, source.stored)
     if settings.format == "keras":
         converted = [variable.path for variable in model.weights if variable.path in names]
         model.save_weights(path)
     elif settings.format == "huggingface":
-        known, _ = huggingface.split(names)
-        converted = [name for name in names if name in known or name == checkpoint.GLOBAL_STEP]
+        known, _ = huggingface.split(kept)
+        converted = [name for name in kept if name in known or name == checkpoint.GLOBAL_STEP]
         with open(path, "wb") as file:
             huggingface.write(file, source.stored.read(converted), architecture)
     else:
-        converted = [n for n in names if not (settings.weights_only and checkpoint.is_slot(n))]
+        converted = [n for n in kept if not (settings.weights_only and checkpoint.is_slot(n))]
         # Readers of a run's checkpoints ask for a step.
         step = {checkpoint.GLOBAL_STEP: np.asarray(0, np.int64)}
         checkpoint.save_tensors(path, {**step, **source.stored.read(converted)})
-    difference = verify(source, architecture, model, missing, path) if settings.verify else None
+    unread = [*missing, *untrained]
+    difference = verify(source, architecture, model, unread, path) if settings.verify else None
     return Report(names, converted, missing, difference)
 
 
@@ -437,7 +441,7 @@ def verify(
       source: What was converted.
       architecture: What it is.
       model: With the weights of the source.
-      missing: Its variables that the source lacks.
+      missing: Its variables that the result lacks.
       path: The result.
 
     Returns:

@@ -228,18 +228,14 @@ def _extended_tensors(
     size: int,
 ) -> dict[str, np.ndarray]:
     """Returns the weights of the checkpoint, those with a row for each entry extended."""
-    from bert.tasks.pretraining.goals import BERT, find_learned
-    from bert.tasks.pretraining.masked_model import PAIR_HEAD
+    from bert.tasks.pretraining.goals import find_untrained
     from bert.weights.checkpoint import is_slot
 
     shapes = stored.shapes
     slots = [name for name in shapes if is_slot(name)]
     if slots:
         logging.info("Weights only: %d optimizer slots are left out.", len(slots))
-    left_out = set(slots)
-    if find_learned(stored.folder) != BERT.name:
-        # Nothing in the new folder would tell that it has learned nothing.
-        left_out |= {name for name in shapes if name.startswith(PAIR_HEAD)}
+    left_out = {*slots, *find_untrained(stored.folder, shapes)}
     tensors = stored.read(sorted(shapes.keys() - left_out))
     for name in TABLES:
         if name in tensors:

@@ -19,6 +19,7 @@ from bert.files.huggingface import ARCHITECTURES, FINE_TUNED
 from bert.tasks.classification import examples as classification_examples
 from bert.tasks.classification import glue
 from bert.tasks.classification.task import Classification
+from bert.tasks.pretraining.goals import find_untrained
 from bert.tasks.squad.answers import Decoding
 from bert.tasks.squad.task import QuestionAnswering
 from bert.tasks.swag.task import MultipleChoice
@@ -98,22 +99,23 @@ def find_architecture(folder: ModelFolder, given: str | None = None) -> str:
       ValueError: where its head is not there.
     """
     shapes = folder.stored.shapes
+    heads = [*shapes.keys() - find_untrained(folder.stored.folder, shapes)]
     named = (folder.huggingface_config.get("architectures") or [None])[0]
     architecture = given or FINE_TUNED.get(folder.task.get("kind", ""))
     if architecture is None and named in ARCHITECTURES:
         architecture = named
     if architecture is None:
-        architecture = huggingface.architecture_of(list(shapes))
+        architecture = huggingface.architecture_of(heads)
         if _HEAD in shapes:
             logging.warning(
                 "Nothing says what the head `output_weights` is for, so it is taken for a "
                 "classifier's; else give --architecture."
             )
-    if missing := [n for n in ARCHITECTURES[architecture] if n not in shapes]:
+    if missing := [n for n in ARCHITECTURES[architecture] if n not in heads]:
         raise ValueError(
             f"`--architecture` must be one whose head is there. {architecture} needs {missing}, "
-            f"which {folder.stored.path!r} lacks. By its heads, it is "
-            f"{huggingface.architecture_of(list(shapes))}."
+            f"which {folder.stored.path!r} lacks or has not trained. By its heads, it is "
+            f"{huggingface.architecture_of(heads)}."
         )
     return architecture
 

@@ -98,6 +98,26 @@ def test_there_and_back_gives_every_byte(tmp_path, log):
         assert json.loads(old) == json.loads(new) if name.endswith(".json") else old == new
 
 
+def test_a_next_sentence_head_that_has_learned_nothing_does_not_come_along(
+    tmp_path, still_config, tensors, log
+):
+    slots = {f"{name}/adam_m": value for name, value in tensors.items()}
+    source = save(tmp_path / "source", {**tensors, **slots}, still_config)
+    (source / "run.json").write_text(json.dumps({"made_of": {"--objective": "masked_lm"}}))
+    head = {name for name in tensors if name.startswith("cls/seq_relationship/")}
+    convert(source, tmp_path / "tf", "tf")
+    lost = {*head, *(f"{name}/adam_m" for name in head)}
+    assert {**tensors, **slots}.keys() - read(tmp_path / "tf").keys() == lost
+    assert f"Left out: {min(head)}" in log.messages
+    assert not any("Missing in the input" in message for message in log.messages)
+    convert(source, tmp_path / "hf", "huggingface", do_lower_case=False)
+    assert tensors.keys() - read(tmp_path / "hf").keys() == head
+    config = json.loads((tmp_path / "hf/config.json").read_text())
+    assert config["architectures"] == ["BertForMaskedLM"]
+    with pytest.raises(ValueError, match="By its heads, it is BertForMaskedLM"):
+        convert(source, tmp_path / "out", "tf", architecture="BertForPreTraining")
+
+
 def test_a_fine_tuned_folder_survives_the_way_there_and_back(tmp_path, classifier):
     convert(classifier, tmp_path / "hf", "huggingface")
     config = json.loads((tmp_path / "hf/config.json").read_text())

@@ -1,9 +1,11 @@
 """What a pre-training may learn: the paper's two tasks, or one of its ablations (section 5.1)."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from bert.weights import provenance
+
+PAIR_HEAD = "cls/seq_relationship/"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,3 +65,13 @@ GOALS: Mapping[str, Goal] = {
 def find_learned(folder: str) -> str:
     """Returns the name of what the model in a folder has learned; BERT's where nothing tells."""
     return provenance.read(folder).get("made_of", {}).get("--objective", BERT.name)
+
+
+def find_untrained(folder: str, names: Iterable[str]) -> set[str]:
+    """Returns those of the tensors in a folder that its training has left as they were drawn.
+
+    They are of the next-sentence head. A copy without them tells what one with them would not.
+    """
+    if find_learned(folder) == BERT.name:
+        return set()
+    return {name for name in names if name.startswith(PAIR_HEAD)}

@@ -17,14 +17,13 @@ import modeling
 import tokenization
 from bert.files.tables import split_pair
 from bert.tasks.pretraining import heads as pretraining_heads
-from bert.tasks.pretraining.goals import BERT, find_learned
+from bert.tasks.pretraining.goals import PAIR_HEAD, find_untrained
 from bert.training.inference import infer
 from bert.training.lengths import pad_sequences, sort_by_length
 from bert.weights.folder import ModelFolder
 
 MASK = "[MASK]"
 HEAD = "cls/predictions/"
-PAIR_HEAD = "cls/seq_relationship/"
 
 # A batch has logits at so many positions at most: 60 MB for the released vocabularies.
 MAX_POSITIONS = 512
@@ -347,9 +346,9 @@ def load(folder: ModelFolder, batch_size: int = 32, precision: str = "float32") 
     stored.check_fit(folder.config)
     check_sides(folder.config)
     tokenizer = folder.load_tokenizer(["[CLS]", "[SEP]", MASK])
-    has_head = any(name.startswith(PAIR_HEAD) for name in stored.shapes)
     # A head that nothing has trained is there, too.
-    tells_pairs = has_head and find_learned(folder.path) == BERT.name
+    learned = stored.shapes.keys() - find_untrained(folder.path, stored.shapes)
+    tells_pairs = any(name.startswith(PAIR_HEAD) for name in learned)
     model = MaskedModel(folder.config, tokenizer, batch_size, precision, tells_pairs=tells_pairs)
     needed = [each.path for each in model.model.weights if each.path.startswith(HEAD)]
     if missing := [name for name in needed if name not in stored.shapes]:
