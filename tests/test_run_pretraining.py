@@ -495,6 +495,28 @@ def test_wrong_input_ends_with_one_line_that_names_it(
         assert {path for path in left if path.suffix != ".index"} <= {tmp_path / "output"}
 
 
+def test_shards_of_two_makings_are_not_taken_together(pretraining_run, tmp_path):
+    records = Path(pretraining_run().input_file).read_bytes()
+    for name in ("x-00000-of-00002", "x-00001-of-00002", "y-00001-of-00003", "whole", "whole-0"):
+        (tmp_path / name).write_bytes(records)
+
+    def find(**patterns):
+        fit.find_making(pretraining_run(**{k: f"{tmp_path}/{v}" for k, v in patterns.items()}))
+
+    # Some of them may be held out.
+    find(input_file="[xyw]*")
+    find(input_file="x-00000-of-00002", eval_input_file="x-00001-*")
+    (tmp_path / "x-00002-of-00003").write_bytes(records)
+    with pytest.raises(ValueError, match=r"`--input_file` .* \['.*/x-\*-of-00002', '.*3'\]"):
+        find(input_file="[xy]-*")
+    with pytest.raises(ValueError, match="`--eval_input_file` must match records of one making"):
+        find(input_file="whole", eval_input_file="x-*")
+    find(input_file=f"x-*-of-00002,{tmp_path}/x-*3")
+    (tmp_path / "x").write_bytes(records)
+    with pytest.raises(ValueError, match=r"matches \['.*/x', '.*/x-\*-of-00002', "):
+        find(input_file="x*")
+
+
 def test_records_without_an_index_get_one_but_by_a_check(pretraining_run, tmp_path):
     settings = pretraining_run(num_train_steps=1)
     index = Path(index_path(settings.input_file))

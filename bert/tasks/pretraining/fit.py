@@ -1,7 +1,9 @@
 """Whether flags, records, model and folder of a pre-training belong together."""
 
+import collections
 import contextlib
 import dataclasses
+import re
 from typing import Any
 
 from absl import logging
@@ -24,6 +26,9 @@ from bert.weights.checkpoint import Stored
 from bert.weights.folder import ModelFolder
 from bert.weights.kept import VOCAB_FILE
 from modeling import BertConfig
+
+# How `bert.files.outputs.name_shards` numbers files.
+_SHARD = re.compile(r"(.+)-\d+-of-(\d+)", re.DOTALL)
 
 
 def check_verbs(settings: Settings) -> None:
@@ -66,13 +71,31 @@ def _check_budget(settings: Settings) -> None:
 
 def find_making(settings: Settings) -> Making:
     """Returns how the records were made, those to evaluate on included; checks the lengths."""
-    files = match_files(settings.input_file, "input_file")
+    files = _match_records(settings.input_file, "input_file")
     if settings.eval_input_file:
-        files += match_files(settings.eval_input_file, "eval_input_file")
+        files += _match_records(settings.eval_input_file, "eval_input_file")
     made = making.read(files)
     made.check_goal(OBJECTIVES[settings.objective])
     complete(settings, made)
     return made
+
+
+def _match_records(patterns: str, flag: str) -> list[str]:
+    """Returns the files of records; no pattern may match those of two runs that made them."""
+    for pattern in patterns.split(","):
+        totals: dict[str, set[str]] = collections.defaultdict(set)
+        for path in match_files(pattern, flag):
+            shard = _SHARD.fullmatch(path)
+            totals[shard[1] if shard else path].add(shard[2] if shard else "")
+        for name, found in totals.items():
+            if len(found) > 1:
+                sets = [f"{name}-*-of-{total}" if total else name for total in sorted(found)]
+                raise ValueError(
+                    f"`--{flag}` must match records of one making. {pattern!r} matches {sets}, as "
+                    "runs with different `--num_shards` leave them. Delete the older ones, or give "
+                    f"{sets[-1]!r}."
+                )
+    return match_files(patterns, flag)
 
 
 def complete(settings: Settings, made: Making) -> Settings:
