@@ -4,7 +4,8 @@ r"""Joins the outputs of --shard into the file that a single run would write, by
 
 Reads lines (JSON, CSV, TSV), NumPy's .npy and .npz, and Parquet. Memory use does not grow with the
 files, except for Parquet. A number missing among the file names is an error. Missing parts at the
-end are noticed only if --num_parts or the names, such as part-1-of-4, give the number of parts.
+end, or a missing part 0, are noticed only if --num_parts or the names, such as part-1-of-4, give
+the number of parts.
 """
 
 import dataclasses
