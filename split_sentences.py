@@ -15,7 +15,6 @@ from collections.abc import Iterable, Iterator
 
 from absl import logging
 
-import tokenization
 from bert.command_line import flags as common_flags
 from bert.command_line.checks import Checks, start
 from bert.command_line.console import run_script
@@ -23,8 +22,8 @@ from bert.command_line.flags import REQUIRED, flag
 from bert.command_line.settings import PATTERNS, OutputSettings
 from bert.files.durable import replace_files
 from bert.files.outputs import check_outputs
-from bert.files.paths import read_lines
 from bert.files.tables import describe_files, find_texts
+from bert.files.texts import decoded_lines, warn_of_damaged
 
 # Words whose period ends no sentence.
 _TITLE = re.compile(
@@ -213,7 +212,7 @@ def run(
     damaged: collections.Counter[str] = collections.Counter()
     with replace_files([output_file]) as [output]:
         for path in input_files:
-            lines: Iterable[str] = _decode(path, damaged)
+            lines: Iterable[str] = (line for line, _ in decoded_lines(path, damaged))
             if input_format != WIKIEXTRACTOR:
                 lines = _watch_for_articles(lines, path, warned_of)
             documents = (
@@ -229,13 +228,8 @@ def run(
     logging.info(
         "Wrote %d sentences in %d documents to %s.", num_sentences, num_documents, output_file
     )
-    if damaged:
-        # What is written is UTF-8, so that nothing that reads it can tell.
-        logging.warning(
-            "%d lines are not UTF-8, the first of them in %s. What cannot be read was left out.",
-            damaged.total(),
-            next(iter(damaged)),
-        )
+    # What is written is UTF-8, so that nothing that reads it can tell.
+    warn_of_damaged(damaged)
     return num_documents, num_sentences
 
 
@@ -245,15 +239,6 @@ def check(settings: Settings, checks: Checks) -> None:
     output = settings.output_file
     arguments = ([output], files, "output_file", settings.may_replace)
     checks("output file", check_outputs, *arguments, tells=lambda _: repr(output))
-
-
-def _decode(path: str, damaged: collections.Counter[str]) -> Iterator[str]:
-    """Yields the lines of a file, and counts those that are not UTF-8."""
-    for line, _ in read_lines(path):
-        text = tokenization.convert_to_unicode(line)
-        if not line.isascii() and text.encode() != line:
-            damaged[path] += 1
-        yield text
 
 
 def _watch_for_articles(lines: Iterable[str], path: str, warned_of: list[str]) -> Iterator[str]:

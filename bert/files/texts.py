@@ -1,7 +1,10 @@
 """Texts in files: the lines of a text, or columns of a table, each with its id if it has one."""
 
+import collections
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
+
+from absl import logging
 
 from bert.files.parquet import read_parquet
 from bert.files.paths import read_lines
@@ -19,6 +22,32 @@ from bert.files.tables import (
 
 # The columns that hold texts where nobody says which.
 _USUAL_COLUMNS = (["text"], ["text_a", "text_b"], ["text_a"], ["sentence"])
+
+
+def decoded_lines(path: str, damaged: collections.Counter[str]) -> Iterator[tuple[str, int]]:
+    """Yields the text of each line, its end too, with the bytes read from the file so far.
+
+    Bytes that are not UTF-8 are left out.
+
+    Args:
+      path: Of the file, which may be one of gzip.
+      damaged: By path, in how many lines there are such bytes, for `warn_of_damaged`; is added to.
+    """
+    for line, position in read_lines(path):
+        text = line.decode("utf-8", "ignore")
+        if not line.isascii() and text.encode() != line:
+            damaged[path] += 1
+        yield text, position
+
+
+def warn_of_damaged(damaged: collections.Counter[str]) -> None:
+    """Warns of lines that are not UTF-8, if there are any."""
+    if damaged:
+        logging.warning(
+            "%d lines are not UTF-8, the first of them in %s. What cannot be read was left out.",
+            damaged.total(),
+            next(iter(damaged)),
+        )
 
 
 class GivenText(NamedTuple):
@@ -102,6 +131,7 @@ class _Source:
         self.form = form
         self._id_column = id_column
         self._separator = separator
+        self._has_warned = False
         self._text_columns: list[str] = []
         if form != "lines":
             self._find_columns(text_column)
@@ -204,8 +234,12 @@ class _Source:
     def read(self) -> Iterator[GivenText]:
         """Yields the texts."""
         if self.form == "lines":
-            for number, (line, _) in enumerate(read_lines(self.path), start=1):
+            damaged: collections.Counter[str] = collections.Counter()
+            for number, (line, _) in enumerate(decoded_lines(self.path, damaged), start=1):
                 yield GivenText(f"{self.path}:{number}", split_pair(clean_line(line)), None)
+            if not self._has_warned:
+                warn_of_damaged(damaged)
+                self._has_warned = True
             return
         for place, cells in self._records():
             texts = [self._cell(place, cells, name) for name in self._text_columns]

@@ -15,7 +15,8 @@ import numpy as np
 from absl import logging
 
 from bert.command_line.console import Progress
-from bert.files.paths import file_size, read_lines
+from bert.files.paths import file_size
+from bert.files.texts import decoded_lines, warn_of_damaged
 from bert.files.word_vectors import WordVectors
 
 # From a text to where each of its words begins and ends.
@@ -156,13 +157,12 @@ class _Corpus:
 def _documents(input_files: Sequence[str], cut: Cut, do_lower_case: bool) -> Iterator[list[str]]:
     """Yields the words of each document that has any."""
     progress = Progress("Cutting the text into words", sum(map(file_size, input_files)))
-    done = num_damaged = 0
+    done = 0
+    damaged: collections.Counter[str] = collections.Counter()
     for path in input_files:
         words: list[str] = []
-        for line, position in read_lines(path):
-            text = line.decode("utf-8", "ignore")
-            num_damaged += not line.isascii() and text.encode() != line
-            text = text.lower() if do_lower_case else text
+        for line, position in decoded_lines(path, damaged):
+            text = line.lower() if do_lower_case else line
             words += [text[start:end] for start, end in cut(text)]
             if words and not text.strip():
                 yield words
@@ -171,5 +171,4 @@ def _documents(input_files: Sequence[str], cut: Cut, do_lower_case: bool) -> Ite
         if words:
             yield words
         done += file_size(path)
-    if num_damaged:
-        logging.warning("%d lines are not UTF-8. What cannot be read was left out.", num_damaged)
+    warn_of_damaged(damaged)
