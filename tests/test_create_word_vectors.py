@@ -76,6 +76,8 @@ def test_documents_count_and_not_where_their_lines_end(learn, tmp_path):
     assert learn("\n\n\n".join(each.replace("\n", " ") for each in documents)) == vectors
     assert learn("\n\n".join(each.replace(" ", "\n") for each in documents)) == vectors
     assert learn(text.replace("\n\n", "\n")) != vectors
+    # A byte order mark is of no word.
+    assert learn("\ufeff" + text) == vectors
     # Documents end with files.
     names = []
     for number, each in enumerate(documents):

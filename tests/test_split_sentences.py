@@ -149,8 +149,9 @@ Tea is warm.
 """
 
 
-def test_articles_are_documents_without_their_titles(tmp_path, log):
-    (tmp_path / "wiki_00").write_text(ARTICLES)
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_articles_are_documents_without_their_titles(tmp_path, log, mark):
+    (tmp_path / "wiki_00").write_text(mark + ARTICLES, encoding="utf-8")
     output = tmp_path / "out.txt"
     flags = {"input_file": str(tmp_path / "wiki_00"), "output_file": str(output)}
     assert split_sentences.run(**flags, input_format="wikiextractor") == (2, 4)

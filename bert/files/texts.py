@@ -27,17 +27,17 @@ _USUAL_COLUMNS = (["text"], ["text_a", "text_b"], ["text_a"], ["sentence"])
 def decoded_lines(path: str, damaged: collections.Counter[str]) -> Iterator[tuple[str, int]]:
     """Yields the text of each line, its end too, with the bytes read from the file so far.
 
-    Bytes that are not UTF-8 are left out.
+    Bytes that are not UTF-8 are left out, and so is a byte order mark.
 
     Args:
       path: Of the file, which may be one of gzip.
       damaged: By path, in how many lines there are such bytes, for `warn_of_damaged`; is added to.
     """
-    for line, position in read_lines(path):
+    for number, (line, position) in enumerate(read_lines(path)):
         text = line.decode("utf-8", "ignore")
         if not line.isascii() and text.encode() != line:
             damaged[path] += 1
-        yield text, position
+        yield text if number else text.removeprefix("\ufeff"), position
 
 
 def warn_of_damaged(damaged: collections.Counter[str]) -> None:
