@@ -47,13 +47,15 @@ def test_a_model_is_named_after_its_folder(path, name):
 
 
 def test_of_versions_the_last_is_served(tmp_path):
-    for name in ("2", "10", "9", ".hidden"):
+    for name in ("2", "10", "9", ".hidden", "next"):
         (tmp_path / "m" / name).mkdir(parents=True)
     path = str(tmp_path / "m")
     assert find_version(path) == (os.path.join(path, "10"), 10)
     assert find_version(os.path.join(path, "9")) == (os.path.join(path, "9"), 9)
     assert find_version(os.path.join(path, "9", "")) == (os.path.join(path, "9", ""), 9)
-    # A folder with something else is a model, and so is what is not there.
+    (tmp_path / "m" / "README.md").touch()
+    assert find_version(path) == (os.path.join(path, "10"), 10)
+    # A folder with files of a model is one, and so is what is not there.
     (tmp_path / "m" / "task.json").touch()
     assert find_version(path) == (path, 1)
     assert find_version("owner/model") == ("owner/model", 1)

@@ -10,6 +10,7 @@ from bert.command_line import quiet_import  # isort: skip  # noqa: F401
 
 from bert.exported import ExportedModel
 from bert.files.paths import list_folder
+from bert.files.weight_names import is_of_model
 from bert.loaded import Encoding, LoadedModel, PretrainedModel
 from bert.tasks.pretraining.masked_model import Score
 from bert.training.task import LISTS, Row
@@ -150,15 +151,16 @@ def _text(row: Row) -> str | tuple[str, str]:
 def find_version(path: str) -> tuple[str, int]:
     """Returns the folder to load, and its version.
 
-    A folder with versions has nothing but folders that are named by numbers, of which the largest
-    is the one to load, as in TensorFlow Serving.
+    A folder with versions has folders that are named by numbers, of which the largest is the one
+    to load, as in TensorFlow Serving. Anything else there is ignored, unless it is a model's file.
 
     Args:
       path: What may be such a folder, one of its versions, or any other model, whose version is 1.
     """
-    names = [name for name in list_folder(path) if not name.startswith(".")]
-    if names and all(map(_is_version, names)):
-        last = max(names, key=int)
+    names = list_folder(path)
+    versions = [name for name in names if _is_version(name)]
+    if versions and not any(map(is_of_model, names)):
+        last = max(versions, key=int)
         return os.path.join(path, last), int(last)
     last = os.path.basename(path.rstrip("/"))
     return path, int(last) if _is_version(last) else 1
