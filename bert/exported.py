@@ -18,8 +18,11 @@ from bert.tasks.tagging.predictions import as_word
 from bert.tasks.tagging.windows import Task as TaggingTask
 from bert.training.task import LISTS, Row, num_sequences, read_rows
 
-# Where probabilities of labels that exclude each other, and of those that do not, are the same.
+# Where logarithms of probabilities of labels that exclude each other, and of those that do not, are
+# the same.
 _ROUNDING = 1e-6
+# The smallest probability that is told.
+_LEAST = float(np.finfo(np.float32).tiny)
 
 Answers = list[dict[str, Any]]
 
@@ -184,11 +187,17 @@ def _is_multi_label(outputs: Mapping[str, np.ndarray]) -> bool:
     raised = np.exp(logits - logits.max(axis=-1, keepdims=True))
     exclusive = raised / raised.sum(axis=-1, keepdims=True)
     independent = 1 / (1 + np.exp(-logits))
-    others = [np.abs(outputs["probabilities"] - each).max() for each in (independent, exclusive)]
+    # Where one label is certain, only of what size the small ones are tells them apart.
+    told = _log(outputs["probabilities"])
+    others = [np.abs(told - _log(each)).max() for each in (independent, exclusive)]
     if max(others) < _ROUNDING:
         # None is above one half, so that none is chosen, but one of those that exclude each other.
         return bool((outputs["label"] == b"").all())
     return bool(others[0] < others[1])
+
+
+def _log(probabilities: np.ndarray) -> np.ndarray:
+    return np.log(np.maximum(probabilities, _LEAST, dtype=np.float64))
 
 
 def _read_classes(model: ExportedModel, outputs: Mapping[str, Any], _: Any) -> Answers:

@@ -12,7 +12,8 @@ from conftest import GOLDEN, exhaustive
 import modeling
 import tokenization
 from bert.export import saved_model
-from bert.tasks.classification.saved_model import export_classifier
+from bert.exported import _is_multi_label
+from bert.tasks.classification.saved_model import _decode, export_classifier
 
 VOCAB_FILE = str(GOLDEN / "vocab.txt")
 MAX_SEQ_LENGTH = 12
@@ -275,6 +276,18 @@ def test_single_texts_may_have_several_labels(tmp_path, tokenizer, log, python):
     assert {(row > 0).sum() for row in logits} >= {1, 2}
     assert answer["label"] == expected
     assert nothing == {"logits": [], "probabilities": [], "label": []}
+
+
+@pytest.mark.parametrize("task_type", ["classification", "multi_label"])
+@pytest.mark.parametrize(
+    "logits", [[2, -1, 0.5], [0, 0, 0], [-20, -21, -22], [16, -17, -18], [40, -40, -30]]
+)
+def test_whether_labels_exclude_each_other_is_told_by_their_probabilities(logits, task_type):
+    logits = tf.constant([logits], tf.float32)
+    labels = tf.constant(["red", "green", "blue"])
+    outputs = {"logits": logits, **_decode(logits, labels, task_type)}
+    arrays = {name: value.numpy() for name, value in outputs.items()}
+    assert _is_multi_label(arrays) == (task_type == "multi_label")
 
 
 def export_regression(folder, model, tokenizer, **changes):
