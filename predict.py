@@ -35,7 +35,7 @@ from bert.command_line.settings import WHOLE_FILE, OutputSettings
 from bert.command_line.shards import ShardSettings
 from bert.files import fingerprints, parquet
 from bert.files.answers import JsonLines, Names, ParquetLines, Table, flat_names
-from bert.files.inputs import Input, Inputs, names_of
+from bert.files.inputs import Input, Inputs, kind_of, names_of
 from bert.files.kept_lines import KeptLines, keep_lines
 from bert.files.outputs import check_outputs, open_output
 from bert.files.paths import is_file, match_file
@@ -343,7 +343,9 @@ def _open_form(
             # Else it would be told when all answers are there.
             asked = _read_inputs(settings, model).rows
             parquet.check_columns((each.cells or {} for each in asked), settings.input_file)
-        return rows, ParquetLines(names, settings.input_file, path, span.start if span else 0)
+        kind = settings.input_format or kind_of(settings.input_file, settings.separator)
+        start = (span.start if span else 0) if kind == "parquet" else None
+        return rows, ParquetLines(names, settings.input_file, path, start)
     if not ending:
         return rows, JsonLines(names)
     separator = "\t" if ending == ".tsv" else inputs.separator.replace("\t", ",")

@@ -482,6 +482,15 @@ def test_parquet_keeps_its_columns_as_they_are(tables, tmp_path):
     found = parquet.read_table(tmp_path / "out.parquet")
     assert found.select(["day", "text_a", "n"]).equals(table)
     assert found.column_names[3:] == ["label", "probability", "probabilities"]
+    # What a file is does not depend on its name, where flags say it.
+    named = tmp_path / "in.jsonl"
+    (tmp_path / "in.parquet").rename(named)
+    predict.run(tables("2.parquet", input_file=str(named), separator=None, input_format="parquet"))
+    assert parquet.read_table(tmp_path / "2.parquet").equals(found)
+    named = tmp_path / "in.parquet"
+    named.write_text('{"text_a": "red"}\n{"text_a": "blue"}\n')
+    predict.run(tables("3.parquet", input_file=str(named), separator=None, input_format="jsonl"))
+    assert parquet.read_table(tmp_path / "3.parquet").equals(found.drop(["day", "n"]))
 
 
 def stop_at_once_behind(settings, count, monkeypatch):

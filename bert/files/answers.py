@@ -197,12 +197,13 @@ class ParquetLines(JsonLines):
 
     Args:
       names: Of the columns.
-      input_file: The file that is answered, whose columns stay as they are if it is Parquet.
+      input_file: The file that is answered.
       path: That of the rows.
-      start: Where the first row stands in the file that is answered.
+      start: Where the first row stands in the file that is answered, if that is Parquet: then its
+        columns stay as they are.
     """
 
-    def __init__(self, names: Names, input_file: str, path: str, start: int = 0) -> None:
+    def __init__(self, names: Names, input_file: str, path: str, start: int | None = None) -> None:
         super().__init__(names)
         parquet.check_installed(path)
         self._input_file = input_file

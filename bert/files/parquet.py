@@ -90,20 +90,19 @@ def _write(table: Any, file: BinaryIO) -> None:
 
 
 def write_parquet(
-    file: BinaryIO, rows: Sequence[Mapping[str, Any]], input_file: str, start: int = 0
+    file: BinaryIO, rows: Sequence[Mapping[str, Any]], input_file: str, start: int | None = None
 ) -> None:
     """Writes rows; the columns that they have of another Parquet file stay as they are there.
 
     Args:
       file: Open for bytes.
       rows: All rows, of which some may lack a column.
-      input_file: The file that they may be of.
-      start: Where the first one stands there.
+      input_file: The file that they are of.
+      start: Where the first one stands there, if that is Parquet.
     """
     values = _columns(rows)
-    kept = _read(input_file) if input_file.lower().endswith(ENDING) else None
+    kept = None if start is None else _read(input_file).slice(start, len(rows))
     if kept is not None:
-        kept = kept.slice(start, len(rows))
         values = {name: each for name, each in values.items() if name not in kept.column_names}
     table = _make_table(values, input_file)
     if kept is not None:
