@@ -6,7 +6,10 @@ from sharded import COUNT, world  # noqa: F401
 
 import join_shards
 import predict
+from bert.batch.answering import AnswerWork
+from bert.batch.settings import AnsweredSettings
 from bert.command_line.shards import Shard, ShardSettings
+from bert.files.answers import JsonLines, Names
 
 
 @pytest.mark.parametrize(
@@ -73,6 +76,16 @@ def stop_behind(count, patched):
         write(self, line)
 
     patched.setattr(predict.KeptLines, "write", stop)
+
+
+def test_a_model_that_was_trained_anew_is_loaded_anew(world):  # noqa: F811
+    settings = AnsweredSettings(**world("pairs").given)
+    form = JsonLines(Names.of([], []))
+    # The folder's name tells the model of that time.
+    works = [AnswerWork(folder, settings, form, 1, 1, 1) for folder in ("1", "1", "2")]
+    first, again, other = (each.open() for each in works)
+    assert first is again
+    assert other is not first
 
 
 def test_a_part_without_a_chunk_is_empty_and_says_so(world, log):  # noqa: F811

@@ -46,7 +46,7 @@ class AnswerWork(Work):
         return -(-self.num_inputs // self.num_of_file)
 
     def open(self) -> Any:
-        return models.load_once(self.settings)
+        return models.load_once(self.settings, self.folder)
 
     def read(self, _: Any, done: Collection[int]) -> Iterator[tuple[int, list[Input]]]:
         rows = models.read(self.settings, self.open()).rows

@@ -284,7 +284,7 @@ class FeatureWork(Work):
         return self.bounds[-1]
 
     def open(self) -> Any:
-        return _open_once(self.settings)
+        return _open_once(self.settings, self.folder)
 
     def read(self, _: Any, done: Collection[int]) -> Iterator[tuple[int, list[GivenText]]]:
         texts = iter(_open_texts(self.settings))
@@ -306,8 +306,16 @@ def _open_texts(settings: ExtractedSettings) -> Texts:
 
 
 @functools.lru_cache(maxsize=1)
-def _open_once(settings: ExtractedSettings) -> tuple[Extractor, Lines, modeling.BertConfig]:
-    """Returns what computes, the lines of all texts, and the model's shape, once loaded."""
+def _open_once(
+    settings: ExtractedSettings, made_of: str
+) -> tuple[Extractor, Lines, modeling.BertConfig]:
+    """Returns what computes, the lines of all texts, and the model's shape, once loaded.
+
+    Args:
+      settings: Those that name the model.
+      made_of: What tells it from others that were or will be in the same folder.
+    """
+    del made_of
     folder = ModelFolder.of(settings)
     extractor = make_extractor(settings, folder.config)
     folder.stored.assign(extractor.model.weights)

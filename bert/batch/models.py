@@ -47,8 +47,14 @@ def load(settings: AnsweredSettings, folder: ModelFolder | Export) -> Model:
 
 
 @functools.lru_cache(maxsize=1)
-def load_once(settings: AnsweredSettings) -> Model:
-    """Returns the model, the same one to all who ask in this process."""
+def load_once(settings: AnsweredSettings, made_of: str) -> Model:
+    """Returns the model, the same one to all who ask in this process.
+
+    Args:
+      settings: Those that name it.
+      made_of: What tells it from others that were or will be in the same folder.
+    """
+    del made_of
     return load(settings, open_folder(settings))
 
 

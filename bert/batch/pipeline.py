@@ -43,7 +43,7 @@ class Work(abc.ABC):
     """What machines are told.
 
     Args:
-      folder: That of the files.
+      folder: That of the files, whose name tells the model from others.
     """
 
     folder: str
