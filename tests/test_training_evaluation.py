@@ -1,5 +1,6 @@
 import contextlib
 import json
+import math
 import threading
 
 import keras
@@ -11,7 +12,7 @@ from conftest import free_ports, make_examples, model_inputs, note_marks
 from bert.command_line import console
 from bert.tasks.pretraining import heads as pretraining_heads
 from bert.training import evaluation
-from bert.training.evaluation import EarlyStopping, Predictor, evaluate, save_results
+from bert.training.evaluation import EarlyStopping, Predictor, evaluate, save_results, save_scores
 from bert.training.strategies import Share
 from bert.training.task import collect
 from bert.workers.cluster import Cluster
@@ -199,6 +200,13 @@ def test_results_are_written_sorted_with_the_step(tmp_path):
     save_results(str(tmp_path), 12, {"loss": 0.1, "accuracy": 1.0})
     text = (tmp_path / "eval_results.txt").read_text()
     assert text == "accuracy = 1.0\nglobal_step = 12\nloss = 0.1\n"
+
+
+def test_scores_that_are_no_numbers_are_none_in_json(tmp_path):
+    scores = {"loss": math.nan, "f1": 0.5, "per_class": {"a": [math.inf, 1]}}
+    save_scores(str(tmp_path), 12, scores)
+    stored = json.loads((tmp_path / "eval_results.json").read_text(), parse_constant=pytest.fail)
+    assert stored == {"global_step": 12, "loss": None, "f1": 0.5, "per_class": {"a": [None, 1]}}
 
 
 @pytest.fixture

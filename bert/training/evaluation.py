@@ -13,7 +13,7 @@ from absl import logging
 
 from bert.command_line.console import Progress
 from bert.files.durable import write_text
-from bert.files.json_text import parse_json
+from bert.files.json_text import finite, parse_json
 from bert.files.manifest import claim, claim_folder
 from bert.files.paths import read_file
 from bert.files.weight_names import of_step
@@ -168,8 +168,9 @@ def save_results(
 def save_scores(
     output_dir: str, step: int, scores: Mapping[str, Any], name: str = "eval_results"
 ) -> None:
-    """Writes `<name>.json`, all scores as they are, with the step."""
-    text = json.dumps({"global_step": step, **scores}, indent=2, ensure_ascii=False) + "\n"
+    """Writes `<name>.json`, all scores as they are, null where not finite, with the step."""
+    values = finite({"global_step": step, **scores})
+    text = json.dumps(values, indent=2, ensure_ascii=False) + "\n"
     write_text(claim(output_dir, f"{name}.json"), text)
 
 
@@ -259,7 +260,7 @@ class EarlyStopping:
                 best = checkpoint.Checkpoints(os.path.join(self._folder, BEST), 2)
                 best.save({variable.path: variable for variable in self._model.weights}, step)
             write_summaries(self._writer, step, scores)
-            text = "".join(json.dumps(line) + "\n" for line in self._history)
+            text = "".join(json.dumps(finite(line)) + "\n" for line in self._history)
             write_text(claim(self._folder, EVALUATIONS), text)
         if self.is_over:
             logging.info(

@@ -22,6 +22,7 @@ from bert.command_line import flags as common_flags
 from bert.command_line.settings import FileSettings, FineTuningSettings
 from bert.files import manifest
 from bert.files.durable import replace_files, write_text
+from bert.files.json_text import finite
 from bert.files.outputs import make_folder
 from bert.files.paths import is_file, read_file
 from bert.files.weight_names import SUFFIXES, WEIGHTS
@@ -343,7 +344,7 @@ def _tell(settings: Settings, summary: Mapping[str, Any], points: Sequence[dict[
     logging.info("%s", said)
     _warn_of_failed(points, metric)
     texts = {
-        SUMMARY: json.dumps(summary, indent=2, ensure_ascii=False),
+        SUMMARY: json.dumps(finite(summary), indent=2, ensure_ascii=False),
         TABLE: "\n".join([title, "", *lines, "", said]),
     }
     for name, text in texts.items():
