@@ -188,11 +188,7 @@ def _open_data_set(
     name = (settings.task_name or ("custom" if files else "")).lower()
     if name != "custom":
         return _open_known(settings, name, files)
-    options = {
-        field.name: getattr(settings, field.name)
-        for field in dataclasses.fields(own_files.Options)
-        if hasattr(settings, field.name)
-    }
+    options = _options_of(settings)
     if options["labels"] is None and not settings.do_train:
         # Those that the model was trained for; its training file need not be there any more.
         options["labels"] = stored.get("task", {}).get("labels") or None
@@ -201,6 +197,15 @@ def _open_data_set(
     return own_files.open_data_set(
         settings.data_dir, own_files.Options(**options), files, dev_split
     )
+
+
+def _options_of(settings: Settings) -> dict[str, Any]:
+    """Returns what the flags say of a custom task."""
+    return {
+        field.name: getattr(settings, field.name)
+        for field in dataclasses.fields(own_files.Options)
+        if hasattr(settings, field.name)
+    }
 
 
 def _stored_metric(settings: Settings, stored: Mapping[str, Any]) -> str | None:
@@ -222,11 +227,12 @@ def _open_known(settings: Settings, name: str, files: Mapping[str, str]) -> Data
             f"`--data_dir` must be given, and no single files, for task {name!r}, whose files are "
             f"known. Received {received}. For files of your own, `--task_name` is custom."
         )
-    if settings.metric:
-        raise ValueError(
-            f"`--metric` must not be given for task {name!r}, whose metric is known. Received "
-            f"{settings.metric!r}. For files of your own, `--task_name` is custom."
-        )
+    for option, value in _options_of(settings).items():
+        if value != getattr(own_files.Options, option):
+            raise ValueError(
+                f"`--{option}` must not be given for task {name!r}, of which it is known. Received "
+                f"{value!r}. For files of your own, `--task_name` is custom."
+            )
     return glue.open_data_set(name, settings.data_dir, settings.xnli_language)
 
 

@@ -506,6 +506,10 @@ def test_two_replicas_or_micro_batches_equal_one_device(make_settings, tmp_path)
             {"do_train": True, "metric": "f1", "task_name": "SST-2"},
             "`--metric` must not be given for task 'sst-2'.* 'f1'.* custom",
         ),
+        (
+            {"do_train": True, "text_a_column": "review", "task_name": "cola"},
+            "`--text_a_column` must not be given for task 'cola'.* 'review'",
+        ),
         ({"do_train": True, "num_train_epochs": 0.01}, "must give at least one step"),
         ({"do_train": True, "data_dir": "nowhere"}, "nowhere"),
         ({"do_train": True, "vocab_file": "nowhere"}, "`vocab_file` must be a readable file"),
