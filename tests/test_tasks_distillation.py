@@ -161,7 +161,7 @@ def test_a_student_begins_as_it_would_without_a_teacher(world):
     [
         ({"unlabeled_file": "texts.txt"}, "`--unlabeled_file` needs a `--teacher`"),
         ({"distill_layers": "uniform"}, "`--distill_layers` needs a `--teacher`"),
-        ({"output_dir": "teacher"}, "`--teacher` must not be the `--output_dir`"),
+        ({"output_dir": "teacher"}, "`--teacher` must not be of the run in `--output_dir`"),
         ({"distill_layers": "1"}, "must be uniform, or for each of the student's 2 layers"),
         ({"distill_layers": "0,2"}, r"one of the teacher's, 0 to 1, .* Received '0,2'"),
         (
