@@ -437,6 +437,9 @@ def test_segments_of_ones_own_are_written_as_they_are(tmp_path, tokenizer):
     for instance in instances:
         table.append(instance)
     table.shuffle(random.Random(1))
+    for each in table:
+        # A copy, which changes nothing.
+        each.segment_ids[0] = 9
     assert {tuple(each.segment_ids) for each in table} == {*map(tuple, kinds)}
     shuffled = [instance.segment_ids for instance in table]
     assert table.features(1, 4)["segment_ids"][:, :7].tolist() == shuffled[1:]

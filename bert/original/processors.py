@@ -105,10 +105,9 @@ class _GlueProcessor(DataProcessor):
         data_set = self._open(data_dir)
         if not all(map(self._is_own, ("_read_tsv", "_create_examples"))):
             # A subclass does one of the original's steps in its own way.
-            set_type = "dev_matched" if (self.task_name, split) == ("mnli", "dev") else split
             path = data_set.find(split)
             assert path is not None
-            return self._create_examples(self._read_tsv(path), set_type)
+            return self._create_examples(self._read_tsv(path), data_set.set_type(split))
         read = getattr(data_set, split)()
         return self._with_labels(read if split == "train" else read[""])
 

@@ -130,7 +130,7 @@ def pretrain(
     for length, steps in zip((SHORT, LONG), recipe.steps, strict=True):
         yield _records(corpus, recipe, length, model.masks)
         is_last = length == LONG
-        every = max(steps // recipe.points, 1) if model.keeps else steps
+        every = _every_of(steps, recipe) if model.keeps else steps
         begin = f"--bert_config_file=<data:{model.size.name}>/bert_config.json"
         if is_last:
             begin = f"--init_checkpoint=<{phase_of(model.name)}>"
@@ -174,13 +174,18 @@ def phase_of(name: str) -> str:
     return f"{name}/short"
 
 
+def _every_of(steps: int, recipe: Recipe) -> int:
+    """Returns the steps of a phase between two checkpoints that stay."""
+    return max(steps // recipe.points, 1)
+
+
 def points_of(name: str, recipe: Recipe) -> list[tuple[int, str]]:
     """Returns the steps of both phases at which figure 5 looks, and where the weights then lie."""
     places = []
     before = 0
     for place, steps in zip((phase_of(name), name), recipe.steps, strict=True):
         for number in range(1, recipe.points + 1):
-            step = steps if number == recipe.points else number * (steps // recipe.points)
+            step = steps if number == recipe.points else number * _every_of(steps, recipe)
             places.append((before + step, f"<{place}>/model.ckpt-{step}"))
         before += steps
     return [*places[:-1], (before, f"<{name}>")]

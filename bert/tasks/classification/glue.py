@@ -214,11 +214,15 @@ class GlueDataSet(DataSet):
             if path is None:
                 logging.warning("There is no %r in %r: it is left out.", name, self.data_dir)
             else:
-                # Original: run_classifier.py, MnliProcessor, which knows the matched sets only.
-                set_type = "dev_matched" if name == "dev_matched.tsv" else split + suffix
-                columns = self._layout.columns[split]
+                columns, set_type = self._layout.columns[split], self.set_type(split, suffix)
                 examples[suffix] = self._make_examples(path, read_tsv(path), columns, set_type)
         return examples
+
+    def set_type(self, split: str, suffix: str = "") -> str:
+        """Returns how the names of a file's examples begin."""
+        # Original: run_classifier.py, MnliProcessor, which knows the matched sets only.
+        is_matched = self._layout.files[split][suffix] == "dev_matched.tsv"
+        return "dev_matched" if is_matched else split + suffix
 
     def parse(self, lines: Iterable[Sequence[str]], set_type: str) -> list[InputExample]:
         """Returns the examples of a file's lines, cut at tabs (original: `_create_examples`).

@@ -166,10 +166,13 @@ def _read_objects(path: str, options: Options, needs_label: bool) -> list[Record
     return records
 
 
+def is_nan(value: Any) -> bool:
+    """Returns whether a value is no number, as programs that know no null write what is missing."""
+    return isinstance(value, float) and not math.isfinite(value)
+
+
 def _text_of(path: str, line: int, key: str, value: Any) -> str:
-    # Programs that know no null write NaN for what is missing.
-    is_missing = isinstance(value, float) and not math.isfinite(value)
-    if is_missing or isinstance(value, bool) or not isinstance(value, str | int | float):
+    if is_nan(value) or isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ValueError(f"{path}:{line}: {key!r} must be a string. Received {shorten(value)}.")
     return str(value)
 

@@ -82,9 +82,11 @@ def find_making(settings: Settings) -> Making:
 
 def _match_records(patterns: str, flag: str) -> list[str]:
     """Returns the files of records; no pattern may match those of two runs that made them."""
+    files = []
     for pattern in patterns.split(","):
+        matched = match_files(pattern, flag)
         totals: dict[str, set[str]] = collections.defaultdict(set)
-        for path in match_files(pattern, flag):
+        for path in matched:
             shard = _SHARD.fullmatch(path)
             totals[shard[1] if shard else path].add(shard[2] if shard else "")
         for name, found in totals.items():
@@ -95,7 +97,8 @@ def _match_records(patterns: str, flag: str) -> list[str]:
                     "runs with different `--num_shards` leave them. Delete the older ones, or give "
                     f"{sets[-1]!r}."
                 )
-    return match_files(patterns, flag)
+        files += matched
+    return files
 
 
 def complete(settings: Settings, made: Making) -> Settings:

@@ -253,12 +253,12 @@ class InstanceTable(Sequence[TrainingInstance]):
         if isinstance(index, slice):
             return [self[each] for each in range(*index.indices(len(self)))]
         index = range(len(self))[index]
-        others = self._other_segments.get(self._order[index])
+        others = self._other_segments.get(self._order[index], [])
         row = self._rows(index, index + 1)[0].tolist()
         length, first_length, num_masked, is_random_next, num_truncated = row[: self.NUM_COUNTS]
         return TrainingInstance(
             tokens=self._tokenizer.convert_ids_to_tokens(row[self._tokens][:length]),
-            segment_ids=others or _segment_ids(first_length, length),
+            segment_ids=[*others] or _segment_ids(first_length, length),
             masked_lm_positions=row[self._positions][:num_masked],
             masked_lm_labels=self._tokenizer.convert_ids_to_tokens(row[self._labels][:num_masked]),
             is_random_next=bool(is_random_next),
