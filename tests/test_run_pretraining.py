@@ -104,7 +104,7 @@ def test_evaluation_equals_the_original(tmp_path, golden, eval_batch_size):
 
 def test_heads_that_the_weights_lack_are_not_evaluated(tmp_path):
     fine_tuned = str(GOLDEN / "classifier_cola/model.ckpt")
-    with pytest.raises(ValueError, match=r"must hold the heads.*lacks.*cls/predictions/output_b"):
+    with pytest.raises(ValueError, match=r"hold the heads.*lacks .*'cls/predictions', 'cls/seq"):
         run_pretraining.run(golden_settings(tmp_path, GOLDEN, init_checkpoint=fine_tuned))
     # As transformers stores a model without next sentences.
     tensors = read_checkpoint(GOLDEN / "bert_model.ckpt")

@@ -260,11 +260,12 @@ def restore(settings: Settings, model: keras.Model, init: Stored | None) -> int:
 def _check_heads(model: keras.Model, init: Stored) -> None:
     """Checks that the weights to evaluate have all that the figures depend on."""
     lacking = [each.path for each in model.trainable_weights if each.path not in init.shapes]
-    if lacking:
+    if heads := sorted({"/".join(path.split("/")[:2]) for path in lacking}):
         raise ValueError(
             f"`--{init.flag}` must hold the heads of pre-training, cls/*, to be evaluated without "
-            f"`--do_train`. {init.prefix!r} lacks {lacking}; was it fine-tuned, or stripped of its "
-            "heads? Without a next-sentence head, `--objective=masked_lm` can be evaluated."
+            f"`--do_train`. {init.prefix!r} lacks weights of {heads}; was it fine-tuned, or "
+            "stripped of its heads? Without a next-sentence head, `--objective=masked_lm` can be "
+            "evaluated."
         )
 
 
