@@ -30,6 +30,7 @@ from bert.command_line.beam import BeamSettings
 from bert.command_line.checks import FAILED, Checks, start
 from bert.command_line.console import Progress, run_script
 from bert.command_line.flags import flag
+from bert.command_line.frozen_weights import assume_frozen_weights
 from bert.command_line.names import serve
 from bert.command_line.settings import WHOLE_FILE, OutputSettings
 from bert.command_line.shards import ShardSettings
@@ -387,6 +388,7 @@ def _read_inputs(settings: Settings, model: "Model") -> Inputs:
 
 def main(_: list[str]) -> None:
     """Runs the script on its flags."""
+    assume_frozen_weights()
     start(common_flags.read_settings(Settings), run, check)
 
 

@@ -19,6 +19,7 @@ from bert.command_line import flags as common_flags
 from bert.command_line.checks import Checks, start
 from bert.command_line.console import run_script
 from bert.command_line.flags import REQUIRED, flag
+from bert.command_line.frozen_weights import assume_frozen_weights
 from bert.weights.told import FROM_ELSEWHERE, AskedSettings
 
 if TYPE_CHECKING:
@@ -221,6 +222,7 @@ def _load(settings: Settings) -> "Served":
 
 def main(_: list[str]) -> None:
     """Runs the script on its flags."""
+    assume_frozen_weights()
     start(common_flags.read_settings(Settings), run, check)
 
 

@@ -1,8 +1,10 @@
 """Predicts with this project for prediction.py; started by it.
 
-What serves a SavedModel loads nothing of the project, as a server would not.
+What serves a SavedModel loads nothing of the project, as a server would not. Weights are taken to
+stay as they are, as predict.py and serve.py take them and docs/serving.md asks it of a server.
 """
 
+import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -12,6 +14,9 @@ import prediction_worker
 import worker
 
 Predict = Callable[..., Any]
+
+# The environment variable that tells TensorFlow so.
+FROZEN_WEIGHTS = "TF_ONEDNN_ASSUME_FROZEN_WEIGHTS"
 
 # Names of the two forms of a model's input, and of the signatures of a SavedModel that take them.
 SIGNATURES = {"ids": "features", "texts": "serving_default"}
@@ -90,6 +95,7 @@ def main() -> None:
         else:
             make_saved_model(model, setting["output"], precision)
         return
+    os.environ.setdefault(FROZEN_WEIGHTS, "1")
     if program in PORTABLE:
         predict = open_portable(model, PORTABLE[program])
     elif program == "load":
