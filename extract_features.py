@@ -27,7 +27,6 @@ from bert.command_line.beam import BeamSettings
 from bert.command_line.checks import Checks, start
 from bert.command_line.console import run_script
 from bert.command_line.flags import changed_flags
-from bert.command_line.frozen_weights import assume_frozen_weights
 from bert.command_line.lines import show_lines
 from bert.command_line.names import serve
 from bert.command_line.settings import OutputSettings
@@ -242,7 +241,6 @@ def _check_pooling(settings: Settings) -> None:
 
 def main(_: list[str]) -> None:
     """Runs the script on its flags."""
-    assume_frozen_weights()
     start(common_flags.read_settings(Settings), run, check)
 
 

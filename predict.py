@@ -242,6 +242,7 @@ def _open_folder(settings: Settings) -> "ModelFolder | Export":
 def _load(settings: Settings, folder: "ModelFolder | Export") -> "Model":
     from bert.batch.models import load
 
+    assume_frozen_weights(settings.precision)
     return load(settings, folder)
 
 
@@ -388,7 +389,6 @@ def _read_inputs(settings: Settings, model: "Model") -> Inputs:
 
 def main(_: list[str]) -> None:
     """Runs the script on its flags."""
-    assume_frozen_weights()
     start(common_flags.read_settings(Settings), run, check)
 
 

@@ -209,6 +209,7 @@ def _load(settings: Settings) -> "Served":
     # Where more is told, weights that lie beside the graph are what is served.
     if is_export(path) and all(value is None for value in told.values()):
         settings.check_untold()
+    assume_frozen_weights(settings.precision)
     model = open_model(
         path,
         "model_dir",
@@ -222,7 +223,6 @@ def _load(settings: Settings) -> "Served":
 
 def main(_: list[str]) -> None:
     """Runs the script on its flags."""
-    assume_frozen_weights()
     start(common_flags.read_settings(Settings), run, check)
 
 

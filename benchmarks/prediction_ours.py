@@ -1,7 +1,7 @@
 """Predicts with this project for prediction.py; started by it.
 
-What serves a SavedModel loads nothing of the project, as a server would not. Weights are taken to
-stay as they are, as predict.py and serve.py take them and docs/serving.md asks it of a server.
+What serves a SavedModel loads nothing of the project, as a server would not. In bfloat16, weights
+are taken to stay as they are, as predict.py and serve.py do and docs/serving.md asks of a server.
 """
 
 import os
@@ -95,7 +95,8 @@ def main() -> None:
         else:
             make_saved_model(model, setting["output"], precision)
         return
-    os.environ.setdefault(FROZEN_WEIGHTS, "1")
+    if precision == "bfloat16":
+        os.environ.setdefault(FROZEN_WEIGHTS, "1")
     if program in PORTABLE:
         predict = open_portable(model, PORTABLE[program])
     elif program == "load":

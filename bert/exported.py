@@ -10,6 +10,7 @@ from bert.command_line import quiet_import  # isort: skip  # noqa: F401
 import numpy as np
 import tensorflow as tf
 
+from bert.command_line.frozen_weights import assume_frozen_weights
 from bert.files.paths import find_file, paths_from
 from bert.files.weight_names import SAVED_MODEL_FILE
 from bert.tasks.swag import examples as swag_examples
@@ -69,6 +70,9 @@ class ExportedModel:
     def __init__(self, path: str, batch_size: int = 32, flag: str = "model") -> None:
         self._batch_size = batch_size
         self._model = _load(path, flag)
+        # A graph computes in the type of its weights.
+        for dtype in {each.dtype for each in self._model.weights}:
+            assume_frozen_weights(dtype.name)
         serve = self._model.signatures.get("serving_default")
         found = [] if serve is None else sorted(serve.structured_input_signature[1])
         kinds = {frozenset(each[0]): each for each in _KINDS}

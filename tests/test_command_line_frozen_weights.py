@@ -2,8 +2,10 @@ import os
 
 import pytest
 from forks import fork_python
+from served_models import make_model, save_model
 
 from bert.command_line.frozen_weights import VARIABLE, assume_frozen_weights
+from bert.training.task import at_precision
 
 # Each model runs in one graph for batches of all sizes, whose weights are kept from the first one.
 MODELS = """
@@ -48,20 +50,53 @@ def test_kept_weights_give_what_the_model_gives(dtype, tolerance):
 
 
 def test_a_program_that_may_train_is_left_alone():
-    assume_frozen_weights()
+    assume_frozen_weights("bfloat16")
     assert VARIABLE not in os.environ
 
 
-@pytest.mark.parametrize("script", ["predict.py", "serve.py", "extract_features.py"])
-def test_scripts_that_only_predict_promise_that_weights_stay(script):
+@pytest.mark.parametrize(
+    ("precision", "before", "after"),
+    [
+        *(("bfloat16", {}, "1"), ("mixed_bfloat16", {}, "1"), ("float32", {}, None)),
+        ("bfloat16", {VARIABLE: "0"}, "0"),
+    ],
+)
+def test_a_script_promises_it_where_one_order_serves_all_sizes(precision, before, after):
     code = f"""
 import os, sys
-import {script[:-3]} as script
-from bert.command_line import console
-script.start = lambda *_: print(os.environ["{VARIABLE}"])
-script.common_flags.read_settings = lambda _: None
-sys.argv = ["{script}"]
-console.run_script(script.main)
+from bert.command_line import console, frozen_weights
+def main(_):
+    frozen_weights.assume_frozen_weights("{precision}")
+    print(os.environ.get("{VARIABLE}"))
+sys.argv = ["script.py"]
+console.run_script(main)
 """
-    assert fork_python("-c", code).stdout.split() == ["1"]
-    assert fork_python("-c", code, **{VARIABLE: "0"}).stdout.split() == ["0"]
+    assert fork_python("-c", code, **before).stdout.split() == [str(after)]
+
+
+@pytest.mark.parametrize(
+    ("model", "flags", "promised"),
+    [
+        ("folder", ["--precision=bfloat16"], "1"),
+        ("folder", [], "None"),
+        ("float32", [], "None"),
+        ("bfloat16", [], "1"),
+    ],
+)
+def test_predicting_goes_by_the_precision_of_a_model(tmp_path, model, flags, promised):
+    folder = save_model("labels", tmp_path / "folder")
+    if model != "folder":
+        loaded = make_model("labels")
+        folder = str(tmp_path / "saved_model")
+        loaded.task.export(folder, at_precision(loaded.task, loaded.model, model))
+    code = f"""
+import atexit, os, runpy, sys
+sys.argv[0] = "predict.py"
+atexit.register(lambda: print(os.environ.get("{VARIABLE}")))
+runpy.run_path("predict.py", run_name="__main__")
+"""
+    (tmp_path / "in.jsonl").write_text('{"text_a": "a b c"}\n')
+    paths = [f"--input_file={tmp_path}/in.jsonl", f"--output_file={tmp_path}/out.jsonl"]
+    found = fork_python("-c", code, f"--model_dir={folder}", *paths, *flags)
+    assert found.stdout.split() == [promised]
+    assert (tmp_path / "out.jsonl").read_text().count("label") == 1
