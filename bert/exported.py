@@ -70,9 +70,6 @@ class ExportedModel:
     def __init__(self, path: str, batch_size: int = 32, flag: str = "model") -> None:
         self._batch_size = batch_size
         self._model = _load(path, flag)
-        # A graph computes in the type of its weights.
-        for dtype in {each.dtype for each in self._model.weights}:
-            assume_frozen_weights(dtype.name)
         serve = self._model.signatures.get("serving_default")
         found = [] if serve is None else sorted(serve.structured_input_signature[1])
         kinds = {frozenset(each[0]): each for each in _KINDS}
@@ -82,6 +79,9 @@ class ExportedModel:
                 f"takes {found}."
             )
         self._serve = serve
+        # A graph computes in the type of its weights.
+        for dtype in {each.dtype for each in serve.variables}:
+            assume_frozen_weights(dtype.name)
         self.fields, self.kind, self._decode = kinds[frozenset(found)]
         self.task = self
         self.columns: Mapping[str, Any] = {}
