@@ -72,17 +72,18 @@ class ExportedModel:
         self._model = _load(path, flag)
         serve = self._model.signatures.get("serving_default")
         found = [] if serve is None else sorted(serve.structured_input_signature[1])
-        kinds = {frozenset(each[0]): each for each in _KINDS}
-        if serve is None or frozenset(found) not in kinds:
+        given = [] if serve is None else sorted(serve.structured_outputs)
+        kinds = [each for each in _KINDS if {*each[0]} == {*found} and each[1] in given]
+        if not kinds:
             raise ValueError(
                 f"`--{flag}` must be a SavedModel that `--do_export` has written. That in {path!r} "
-                f"takes {found}."
+                f"takes {found} and gives {given}."
             )
         self._serve = serve
         # A graph computes in the type of its weights.
         for dtype in {each.dtype for each in serve.variables}:
             assume_frozen_weights(dtype.name)
-        self.fields, self.kind, self._decode = kinds[frozenset(found)]
+        [(self.fields, _, self.kind, self._decode)] = kinds
         self.task = self
         self.columns: Mapping[str, Any] = {}
         self.labels = self._tell("labels")
@@ -268,12 +269,13 @@ def _read_choices(_: ExportedModel, outputs: Mapping[str, Any], rows: Any) -> An
     ]
 
 
-# The inputs of `serving_default`, in order, the kind of task, and what reads its outputs.
+# The inputs of `serving_default`, in order, one of its outputs, the kind of task, and what reads
+# the outputs.
 _Decode = Callable[[ExportedModel, Mapping[str, Any], Any], Answers]
-_KINDS: tuple[tuple[tuple[str, ...], str, _Decode], ...] = (
-    (("text_a",), "classification", _read_classes),
-    (("text_a", "text_b"), "classification", _read_classes),
-    (("question", "context"), "question_answering", _read_answers),
-    (("text",), "tagging", _read_tags),
-    (("context", "endings"), "multiple_choice", _read_choices),
+_KINDS: tuple[tuple[tuple[str, ...], str, str, _Decode], ...] = (
+    (("text_a",), "logits", "classification", _read_classes),
+    (("text_a", "text_b"), "logits", "classification", _read_classes),
+    (("question", "context"), "answer", "question_answering", _read_answers),
+    (("text",), "num_entities", "tagging", _read_tags),
+    (("context", "endings"), "ending", "multiple_choice", _read_choices),
 )

@@ -405,3 +405,14 @@ def round_all(value):
     if isinstance(value, list):
         return [round_all(each) for each in value]
     return round(value, 3) if isinstance(value, float) else value
+
+
+@pytest.mark.parametrize(
+    ("name", "found"), [("text_a", r"\['text_a'\] and gives \['lower'\]"), ("x", r"takes \['x'\]")]
+)
+def test_a_saved_model_of_another_program_is_refused(tmp_path, name, found):
+    module, text = tf.Module(), tf.TensorSpec([None], tf.string, name=name)
+    module.serve = tf.function(lambda each: {"lower": tf.strings.lower(each)}, [text])
+    tf.saved_model.save(module, str(tmp_path), {"serving_default": module.serve})
+    with pytest.raises(ValueError, match=rf"must be a SavedModel that `--do_export`.*{found}"):
+        bert.load(str(tmp_path))

@@ -18,7 +18,7 @@ from bert.files.paths import describe_folder, is_file, list_folder
 from bert.files.split import DevSplit, split_remedy
 from bert.files.tables import format_of, is_table
 from bert.tasks.classification.examples import DataSet, InputExample, Label, Task
-from bert.tasks.classification.rows import File, Options, Record, is_nan, read_file, shorten
+from bert.tasks.classification.rows import File, Options, Record, is_not_finite, read_file, shorten
 
 _ENDINGS = (".tsv", ".csv", ".jsonl", ".parquet", ".tsv.gz", ".csv.gz", ".jsonl.gz")
 
@@ -377,6 +377,6 @@ def _parse_number(value: Any) -> float | None:
 def _parse_name(value: Any) -> str | None:
     if isinstance(value, bool):
         return "true" if value else "false"
-    if is_nan(value):
+    if is_not_finite(value):
         return None
     return str(value).strip() or None if isinstance(value, str | int | float) else None

@@ -166,13 +166,13 @@ def _read_objects(path: str, options: Options, needs_label: bool) -> list[Record
     return records
 
 
-def is_nan(value: Any) -> bool:
-    """Returns whether a value is no number, as programs that know no null write what is missing."""
+def is_not_finite(value: Any) -> bool:
+    """Returns whether it is NaN or infinite, as some programs write what is missing."""
     return isinstance(value, float) and not math.isfinite(value)
 
 
 def _text_of(path: str, line: int, key: str, value: Any) -> str:
-    if is_nan(value) or isinstance(value, bool) or not isinstance(value, str | int | float):
+    if is_not_finite(value) or isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ValueError(f"{path}:{line}: {key!r} must be a string. Received {shorten(value)}.")
     return str(value)
 
