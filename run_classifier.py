@@ -61,8 +61,8 @@ class Settings(DistilledSettings):
         None,
         "Score of a custom task that says which weights, runs and combinations of values are the "
         "best. For one label accuracy, f1 or matthews; for multi_label micro_f1, macro_f1 or "
-        "accuracy; for regression pearson or spearman. f1 is that of the second label, of more "
-        "labels the mean. Default: the first of these.",
+        "accuracy; for regression pearson or spearman. f1 is that of the label 1, or else of the "
+        "second of two; of more labels the mean. Default: the first of these.",
         choices=tuple(dict.fromkeys(name for names in METRICS.values() for name in names)),
         group="training",
     )
@@ -133,7 +133,7 @@ def open_task(
     from bert.weights.folder import ModelFolder
     from bert.weights.variables import require_segments
 
-    stored = {} if settings.do_train else ModelFolder(settings.output_dir).task
+    stored = ModelFolder.read_asked(settings)
     dev_split = find_split(settings, stored)
     data_set = _open_data_set(settings, stored, dev_split)
     if data_set.task.is_pair:

@@ -9,7 +9,6 @@ weights come from the module. The original has a script of the same name.
 
 import dataclasses
 import os
-import tempfile
 from typing import TYPE_CHECKING, Any
 
 from absl import flags, logging
@@ -21,6 +20,7 @@ from bert.command_line.checks import FAILED, Checks, start
 from bert.command_line.console import run_script
 from bert.command_line.flags import REQUIRED, flag
 from bert.command_line.names import serve
+from bert.files.scratch import model_folder
 
 if TYPE_CHECKING:
     from bert.original import model_fn
@@ -64,7 +64,7 @@ def run(
     Raises:
       ValueError: before the expensive part, where settings, files and module do not fit.
     """
-    with tempfile.TemporaryDirectory() as folder:
+    with model_folder() as folder:
         complete = _complete(settings, bert_hub_module_handle, do_lower_case, folder)
         return run_classifier.run(complete)
 
@@ -76,7 +76,7 @@ def check(
     do_lower_case: bool | None = None,
 ) -> None:
     """Checks what `run` needs."""
-    with tempfile.TemporaryDirectory() as folder:
+    with model_folder() as folder:
         arguments = (settings, bert_hub_module_handle, do_lower_case, folder)
         complete = checks("module", _complete, *arguments, tells=lambda _: bert_hub_module_handle)
         if complete is not FAILED:

@@ -10,7 +10,6 @@ is taken to be cased, unless --do_lower_case is given.
 
 import dataclasses
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -22,6 +21,7 @@ from bert.command_line.checks import FAILED, Checks, start
 from bert.command_line.console import run_script
 from bert.command_line.flags import flag
 from bert.command_line.settings import LOWERS, MAX_TOKENS, DistilledSettings
+from bert.files.scratch import model_folder
 from bert.files.split import find_split
 from bert.tasks.layers import FEATURE_LAYERS, check_layers
 from bert.tasks.tagging import entities as tagging_entities
@@ -165,7 +165,7 @@ def run(settings: Settings) -> dict[str, Any]:
     is_several = settings.num_runs > 1 or common_flags.read_grid(settings)
     if is_several and settings.feature_based and settings.features_dir is None:
         settings = dataclasses.replace(settings, features_dir=settings.output_dir)
-    with tempfile.TemporaryDirectory() as folder:
+    with model_folder() as folder:
         return repeats.run(_with_word_vectors(settings, folder), open_task)
 
 
@@ -173,7 +173,7 @@ def check(settings: Settings, checks: Checks) -> None:
     """Checks what `run` needs."""
     from bert.training.checks import check_fine_tuning
 
-    with tempfile.TemporaryDirectory() as folder:
+    with model_folder() as folder:
         if settings.word_vectors:
             arguments, path = (settings, folder), settings.word_vectors
             complete = checks("word vectors", _with_word_vectors, *arguments, tells=lambda _: path)
@@ -298,20 +298,21 @@ def _read_stored_task(settings: Settings) -> dict[str, Any] | None:
     from bert.tasks.tagging.task import Tagging
     from bert.weights.folder import ModelFolder
 
-    stored = {} if settings.do_train else ModelFolder(settings.output_dir).task
+    stored = ModelFolder.read_asked(settings)
     if not stored:
         return None
     if stored.get("kind") != Tagging.kind:
         raise ValueError(
-            f"`--output_dir` must be of a tagger. That in {settings.output_dir!r} is of "
-            f"{stored.get('kind')!r}."
+            "The model in `--output_dir`, or else of `--init_checkpoint`, must be a tagger where "
+            f"none is trained. It is one of {stored.get('kind')!r}."
         )
     return stored
 
 
 def _complete(settings: Settings, stored: Mapping[str, Any] | None) -> Settings:
     """Returns the settings, what is not given being as it is stored, or else the default."""
-    known = {**_DEFAULTS, **stored.get("task", {}), **stored} if stored else _DEFAULTS
+    there = {**stored.get("task", {}), **stored} if stored else {}
+    known = {**_DEFAULTS, **{name: value for name, value in there.items() if value is not None}}
     missing = [name for name in _DEFAULTS if getattr(settings, name) is None]
     return dataclasses.replace(settings, **{name: known[name] for name in missing})
 

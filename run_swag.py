@@ -83,7 +83,6 @@ def open_task(
 
     require_segments(config, "a text and its ending")
     paths = {split: getattr(settings, f"{split}_file") for split in ("train", "dev", "test")}
-    stored = {} if settings.do_train else ModelFolder(settings.output_dir).task
     return MultipleChoice(
         config,
         tokenizer,
@@ -91,7 +90,7 @@ def open_task(
         settings.data_dir,
         {split: path for split, path in paths.items() if path},
         settings.separator,
-        find_split(settings, stored),
+        find_split(settings, ModelFolder.read_asked(settings)),
         find_bilstm(settings, config),
     )
 

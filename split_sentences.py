@@ -4,7 +4,9 @@ r"""Splits plain text into sentences for create_pretraining_data.py (paper, sect
 
 Writes one sentence per line, with a blank line between documents. A document is a chapter if
 several blank lines separate the chapters, else a file. Rules, not a model, find the sentences: this
-is good enough to decide what follows what, and gives the same result on every machine.
+is good enough to decide what follows what, and gives the same result on every machine. They know
+the stops and quotation marks of many languages, but abbreviations of English alone; for other
+languages, any splitter that writes this form serves as well.
 """
 
 import collections
@@ -38,13 +40,17 @@ _COUNTED = re.compile(
 )
 _NUMBER = re.compile(r"\d|[IVXLCDM]+\b")
 
-_OPENING = "\"'“‘«([{_*—-"  # noqa: RUF001
-_CLOSING = "\"'”’»)\\]}_*』」）"  # noqa: RUF001
-# What comes behind a stop: what closes, footnote marks, whitespace, and what is next; or an East
-# Asian full stop, after which there need be no whitespace. That a stop's end is looked for, rather
-# than its beginning, keeps the time even for a million stops in a row.
+# Some quotation marks open in one language and close in another.
+_OPENING = "\"'“‘«»„‚‹›¿¡([{_*—–-"  # noqa: RUF001
+_CLOSING = "\"'“”‘’«»‹›)\\]}_*』」）"  # noqa: RUF001
+# Of English and most other languages; Hindi; Arabic and Urdu.
+_STOPS = ".!?…।॥؟۔"
+# What comes behind a stop: what closes, in French after a space; footnote marks, whitespace, and
+# what is next; or an East Asian full stop, after which there need be no whitespace. That a stop's
+# end is looked for, rather than its beginning, keeps the time even for a million stops in a row.
 _BOUNDARY = re.compile(
-    rf"(?<=[.!?…])[{_CLOSING}]*(?:\[\d+\])*\s+(?=[{re.escape(_OPENING)}]*(?P<next>\w))"
+    rf"(?<=[{_STOPS}])[{_CLOSING}]*(?: »(?= ))?(?:\[\d+\])*\s+"
+    rf"(?=(?:[{re.escape(_OPENING)}]|« )*(?P<next>\w))"
     rf"|[。！？]+[{_CLOSING}]*\s*"  # noqa: RUF001
 )
 # Of several stops, such as "?!", "..." or ". . .", the last two.

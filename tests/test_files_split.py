@@ -81,7 +81,7 @@ def test_a_dev_set_is_split_off_only_where_there_is_no_other():
     # What was split off when it was trained counts, whatever the flags are now.
     kept = {"dev_split": {"fraction": 0.3, "seed": 4}}
     assert find(kept, train_file="a.csv", seed=9) == DevSplit(0.3, 4)
-    with pytest.raises(ValueError, match="no dev set was split off when the model in 'out'"):
+    with pytest.raises(ValueError, match="no dev set was split off when the model was"):
         find(train_file="a.csv")
 
 

@@ -253,6 +253,21 @@ def test_a_task_of_ones_own_is_learned_and_predicted(make_settings, tmp_path, lo
     assert (out / "report.html").read_bytes() == page
 
 
+def test_weights_of_a_fine_tuned_model_keep_the_order_of_their_labels(make_settings, tmp_path):
+    write_task(tmp_path, lambda color: color)
+    shared = {"do_eval": True, "init_checkpoint": None}
+    order = [*reversed(COLORS)]
+    trained = run_classifier.run(
+        make_settings(**shared, do_train=True, num_train_epochs=10.0, labels=order)
+    )
+    assert trained["accuracy"] > 0.8
+    shared |= {"init_checkpoint": str(tmp_path / "out"), "output_dir": str(tmp_path / "other")}
+    scores = run_classifier.run(make_settings(**shared))
+    assert scores["accuracy"] == trained["accuracy"]
+    with pytest.raises(ValueError, match=r"the order of the model's outputs\. .*task\.json"):
+        run_classifier.run(make_settings(**shared, labels=COLORS))
+
+
 def test_one_file_is_enough(make_settings, tmp_path, log):
     rows = make_rows(60, 1, lambda color: color)
     path = tmp_path / "mine.csv"

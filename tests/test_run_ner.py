@@ -674,7 +674,7 @@ def test_the_folder_of_another_task_is_refused(make_settings, tmp_path, trained)
                                   do_lower_case=True))  # fmt: skip
     path = trained / "task.json"
     path.write_text('{"kind": "classification"}')
-    with pytest.raises(ValueError, match=r"must be of a tagger. .* of 'classification'"):
+    with pytest.raises(ValueError, match=r"must be a tagger .* of 'classification'"):
         run_ner.run(make_settings(do_predict=True))
     path.write_text('{"kind": "tagging"}')
     with pytest.raises(ValueError, match="A task must have the keys"):
@@ -687,10 +687,11 @@ def test_a_trained_head_may_come_from_a_checkpoint(make_settings, tmp_path, trai
     weights = str(tmp_path / "out/bert_model.ckpt")
     elsewhere = {"init_checkpoint": weights, "output_dir": str(tmp_path / "elsewhere")}
     assert run_ner.run(make_settings(do_eval=True, **elsewhere)) == expected
-    # The training file tells the labels.
+    # The labels, in their order, are those of the model.
     (tmp_path / "train.txt").unlink()
-    with pytest.raises(ValueError, match="`--data_dir` must hold 'train'"):
-        run_ner.run(make_settings(do_eval=True, **elsewhere))
+    assert run_ner.run(make_settings(do_eval=True, **elsewhere)) == expected
+    with pytest.raises(ValueError, match="`feature_based` is False there and True now"):
+        run_ner.run(make_settings(do_eval=True, feature_based=True, feature_layers="last"))
 
 
 def test_an_error_is_one_line_and_status_1(make_settings, tmp_path):

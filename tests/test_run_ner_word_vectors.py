@@ -83,6 +83,12 @@ def test_names_are_learned_and_the_folder_is_all_that_predicting_needs(
 def test_vectors_are_those_of_the_file_and_stay_as_they_are(make_settings, tmp_path, log):
     run_ner.run(make_settings(do_train=True, num_train_epochs=2.0))
     table = Stored.open(str(tmp_path / "out")).read([WORD_TABLE])[WORD_TABLE]
+    # The model that is made of the file for the run is nobody's later.
+    told = json.loads((tmp_path / "out/run.json").read_text())["ran_with"]["flags"]
+    assert told["--word_vectors"] == str(tmp_path / "vectors.txt")
+    assert "--init_checkpoint" not in told
+    page = (tmp_path / "out/report.html").read_text()
+    assert "vectors.txt" in page and "bert-model-" not in page
     words = (tmp_path / "out/vocab.txt").read_text().split()
     lines = [line.split() for line in (tmp_path / "vectors.txt").read_text().splitlines()]
     values = np.array([line[1:] for line in lines], np.float32)

@@ -29,6 +29,11 @@ import split_sentences
         ["Really?!", "Yes."],
         ["今天下雨。", "我们走吧！", "「好吗？」", "他说。"],  # noqa: RUF001
         ["Он пришёл.", "Она ушла."],
+        ["वह घर गया।", "वह सो गया।"],
+        ["هل نام؟", "نعم نام."],
+        ["Hola.", "¿Qué tal?", "¡Bien!"],
+        ["Er ging.", "„Wohin?“, fragte sie.", "„Nach Hause.“", "»Gut.«", "Sie nickte."],  # noqa: RUF001
+        ["Il partit.", "« Où ? » dit-elle.", "« Chez moi. »", "Elle sourit."],
         ["No stop here"],
         ["etc. is no end, nor is St. Paul"],
     ],

@@ -5,6 +5,7 @@ import pytest
 
 from bert.command_line.settings import FineTuningSettings
 from bert.training.hints import tell_whether_learned
+from run_ner import Settings as NerSettings
 
 # What begins a training anew in its folder.
 ANEW = {"overwrite_output_dir"}
@@ -43,6 +44,13 @@ def test_a_training_that_taught_nothing_is_told_what_to_try(log, step, changed, 
     said = "It has not learned: f1 0.8122 is no better than always giving the same answer, which "
     assert message.startswith(said + "reaches 0.8122. " + remedy)
     assert set(re.findall("--((?:resume|overwrite)_[a-z_]+)", message)) == let_by
+
+
+def test_what_learns_on_a_frozen_model_is_told_of_no_usual_rate(log):
+    settings = NerSettings(output_dir="out", word_vectors="v", feature_based=True)
+    settings = dataclasses.replace(settings, init_checkpoint="made", learning_rate=1e-3)
+    tell_whether_learned(settings, Guessing(), 9, {"f1": 0.0, "baseline": 0.0})
+    assert "9 steps are few" in log.messages[-1]
 
 
 @pytest.mark.parametrize("scores", [{"f1": 0.82, "baseline": 0.8122}, {}])

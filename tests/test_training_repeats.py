@@ -116,6 +116,29 @@ def test_the_best_is_kept_and_answers(searched):
     assert answers == load(str(out / FOLDERS[best])).predict(texts)
 
 
+def test_an_export_that_is_refused_ends_no_search(tmp_path):
+    """Run 1 answers all as it is asked, run 2 does not; an export in bfloat16 differs a little."""
+    make = test_run_classifier.settings_in(tmp_path)
+    rows = [
+        (text, number) for number, (text, _) in enumerate(test_run_classifier.make_rows(30, 5, str))
+    ]
+    for name in ("train.tsv", "dev.tsv"):
+        test_run_classifier.write_tsv(tmp_path / name, rows)
+    given = {"task_type": "regression", "do_train": True, "do_eval": True, "num_train_epochs": 1.0}
+    keras.utils.set_random_seed(make().seed)
+    run_classifier.run(make(**given, output_dir=str(tmp_path / "alone")))
+    answers = test_run_classifier.read_tsv(tmp_path / "alone/dev_predictions.tsv")
+    own = [(text, row["predicted_score"]) for (text, _), row in zip(rows, answers, strict=True)]
+    test_run_classifier.write_tsv(tmp_path / "dev.tsv", own)
+    given |= {"num_runs": 2, "do_export": True, "export_precision": "bfloat16"}
+    with pytest.raises(ValueError, match="Received 0, but saved_model_bfloat16 loses"):
+        run_classifier.run(make(**given, max_score_loss=0.0))
+    out = tmp_path / "out"
+    assert json.loads((out / "runs.json").read_text())["best"]["folder"] == "run_1"
+    assert (out / "run_2/eval_results.json").exists()
+    assert not [*out.glob("saved_model*"), *out.glob("run_1/saved_model*")]
+
+
 def test_the_folder_of_the_best_model_tells_what_made_it(searched):
     folder, _, summary = searched
     out, best = folder / "out", folder / "out" / summary["best"]["folder"]

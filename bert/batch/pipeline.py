@@ -79,7 +79,7 @@ class Work(abc.ABC):
         """Returns the settings for processes in other folders."""
         paths = {name: _whole_path(getattr(settings, name, None)) for name in _MODEL_PATHS}
         given = settings.input_file  # type: ignore[attr-defined]
-        files = [given] if os.path.exists(given) else given.split(",")
+        files = [given] if os.path.exists(given) else [each.strip() for each in given.split(",")]
         paths["input_file"] = ",".join(
             path if is_remote(path) else os.path.abspath(path) for path in files
         )

@@ -177,7 +177,7 @@ OTHERS: Mapping[str, Other] = {
     "logging_steps": _same("log_every_steps="),
     "logging_dir": Other(remark=_CURVES),
     "report_to": Other(remark=_CURVES),
-    "resume_from_checkpoint": Other(("--init_checkpoint=",), _BY_ITSELF),
+    "resume_from_checkpoint": Other(remark=_BY_ITSELF),
     "output": _same("output_dir=", "output_file="),
     "output_path": _same("output_dir=", "output_file="),
     "model_dir": _same("output_dir=", "checkpoint=", "init_checkpoint="),

@@ -11,6 +11,18 @@ from bert.files.places import is_remote
 
 # Tells such a folder from all others, and is locked by the run that has it.
 _MARKER = ".bert.scratch"
+# What the names of folders of models begin with.
+_MODEL = "bert-model-"
+
+
+def model_folder() -> "tempfile.TemporaryDirectory[str]":
+    """Gives a folder for a model that a run makes of other files, until the block ends."""
+    return tempfile.TemporaryDirectory(prefix=_MODEL)
+
+
+def is_of_model_folder(value: object) -> bool:
+    """Returns whether it is a path in such a folder, which means nothing to anybody later."""
+    return isinstance(value, str) and value.startswith(os.path.join(tempfile.gettempdir(), _MODEL))
 
 
 @contextlib.contextmanager

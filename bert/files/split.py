@@ -106,8 +106,8 @@ def find_split(settings: FileSettings, stored: Mapping[str, Any]) -> DevSplit | 
 
     Args:
       settings: Those of the script.
-      stored: The `task.json` in `--output_dir`, or {}: a model that is evaluated later is so on
-        what was split off when it was trained.
+      stored: The `task.json` of the model that is asked, or {}: one that is evaluated later is so
+        on what was split off when it was trained.
 
     Raises:
       ValueError: where nothing was, or of another file.
@@ -123,14 +123,14 @@ def find_split(settings: FileSettings, stored: Mapping[str, Any]) -> DevSplit | 
         if None in (kept.sha256, sha256) or kept.sha256 == sha256:
             return kept
         raise ValueError(
-            "`--train_file` must be as it was when the dev set was split off it and the model in "
-            f"{settings.output_dir!r} was trained: of another file, examples that were trained on "
-            f"would be chosen, too. {settings.train_file!r} holds something else. Give the file "
-            "of then, or what to evaluate on as `--dev_file`."
+            "`--train_file` must be as it was when the dev set was split off it and the model was "
+            "trained: of another file, examples that were trained on would be chosen, too. "
+            f"{settings.train_file!r} holds something else. Give the file of then, or what to "
+            "evaluate on as `--dev_file`."
         )
     raise ValueError(
-        "`--dev_file` must be given, for no dev set was split off when the model in "
-        f"{settings.output_dir!r} was trained. `--do_train --do_eval` does it."
+        "`--dev_file` must be given, for no dev set was split off when the model was trained. "
+        "`--do_train --do_eval` does it."
     )
 
 

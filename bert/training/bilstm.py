@@ -34,10 +34,7 @@ def find_bilstm(settings: FineTuningSettings, config: BertConfig) -> bool:
       ValueError: where it cannot be cut in two directions, or LSTMs, it or the encoder's own, are
         to be exported to a runtime that has none.
     """
-    add_bilstm = settings.add_bilstm
-    if not settings.do_train:
-        there = ModelFolder(settings.output_dir).task or ModelFolder.named_by(settings).task
-        add_bilstm |= stored_bilstm(there)
+    add_bilstm = settings.add_bilstm or stored_bilstm(ModelFolder.read_asked(settings))
     check_export(settings, has_lstm=add_bilstm or config.is_bilstm)
     if add_bilstm and config.hidden_size % 2:
         raise ValueError(

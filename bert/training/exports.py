@@ -140,6 +140,10 @@ class Exporter:
             if self._inputs is not None:
                 self._tell_latency(export, runtime)
             if parity.is_refused:
+                logging.warning(
+                    "It loses more than --max_score_loss=%g, so it is not written.",
+                    parity.max_score_loss,
+                )
                 raise _RefusedError
             text = json.dumps(parity.to_dict(), indent=2)
             write_text(os.path.join(partial, PARITY), text + "\n")

@@ -65,7 +65,8 @@ def run(settings: SettingsType, open_task: OpenTask[SettingsType]) -> dict[str, 
     if settings.do_train:
         # As the plan will, but that of each of several runs knows its own folder alone.
         check_apart(settings)
-    _, scores = run_once(settings, source, open_task)
+    _, scores, exported = run_once(settings, source, open_task)
+    exports.check_refused(exported)
     return scores
 
 
@@ -100,8 +101,8 @@ def run_once(
     open_task: OpenTask[SettingsType],
     ready: Callable[[Task, Sequence[Inputs]], None] | None = None,
     shown: Sequence[Section] = (),
-) -> tuple[str, dict[str, Any]]:
-    """Runs, from the model in a folder; returns the task's metric and the scores.
+) -> tuple[str, dict[str, Any], Sequence[exports.Parity]]:
+    """Runs, from the model in a folder; returns the task's metric, the scores and the exports.
 
     Args:
       settings: As for `run`.
@@ -153,8 +154,8 @@ def run_once(
             exported = _export(settings, task, model, made, kept) if settings.do_export else []
             if is_told and (sections := exports.make_sections(exported)):
                 page([*told, *sections], task.metric)
-            exports.check_refused(exported)
-        return task.metric, results
+            return task.metric, results, exported
+        return task.metric, results, ()
 
 
 def _export(

@@ -45,10 +45,12 @@ def _remedy(settings: FineTuningSettings, step: int) -> str:
     kept = provenance.read(settings.output_dir).get("made_of", {})
     if not settings.init_checkpoint and not kept.get("--init_checkpoint"):
         return f"Its weights began at random: --init_checkpoint gives it pre-trained ones. {_ANEW}"
+    # LSTMs on a frozen model learn at rates of their own.
+    is_usual = not getattr(settings, "feature_based", None)
     rate = settings.learning_rate
-    if rate > _HIGH_RATE:
+    if is_usual and rate > _HIGH_RATE:
         return f"--learning_rate={rate:g} is high; 2e-5 to 5e-5 are usual. {_ANEW}"
-    if rate < _LOW_RATE:
+    if is_usual and rate < _LOW_RATE:
         return f"--learning_rate={rate:g} is low; 2e-5 to 5e-5 are usual. {_ANEW}"
     if step < _FEW_STEPS:
         return (

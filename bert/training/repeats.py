@@ -27,7 +27,7 @@ from bert.files.outputs import make_folder
 from bert.files.paths import is_file, read_file
 from bert.files.weight_names import SUFFIXES, WEIGHTS
 from bert.reports.sections import Table
-from bert.training import finetuning, fit, strategies, tuning
+from bert.training import exports, finetuning, fit, strategies, tuning
 from bert.training.finetuning import OpenTask
 from bert.training.plan import check_apart
 from bert.training.report import make_runs_tables, write_runs_report
@@ -72,8 +72,8 @@ class OneOfSeveral(Generic[SettingsType]):
 def list_runs(settings: SettingsType) -> list[OneOfSeveral[SettingsType]]:
     """Returns the runs that the settings ask for, point by point, at each point seed by seed.
 
-    A folder's name tells the point, so that a grid can grow, and what is trained already stays. A
-    single run has `--output_dir` itself.
+    A folder's name tells the point by the flags that have several values, so that these can get
+    more, and what is trained already stays. A single run has `--output_dir` itself.
     """
     grid = common_flags.read_grid(settings)
     varied = [name for name, values in grid.items() if len(values) > 1]
@@ -170,6 +170,7 @@ class _Several(Generic[SettingsType]):
     def __call__(self, is_chief: bool) -> dict[str, Any]:
         """Runs all and sums up, which the chief alone writes down."""
         results = []
+        exported: dict[str, Sequence[exports.Parity]] = {}
         metric = ""
         for number, each in enumerate(self._runs, start=1):
             if is_chief:
@@ -178,7 +179,7 @@ class _Several(Generic[SettingsType]):
             keras.utils.clear_session()
             keras.utils.set_random_seed(each.settings.seed)
             ready = self._check_others if number == 1 else None
-            metric, scores = finetuning.run_once(
+            metric, scores, exported[each.folder] = finetuning.run_once(
                 each.settings, self._source, self._open_task, ready
             )
             results.append({"seed": each.settings.seed, "folder": each.folder, "scores": scores})
@@ -188,10 +189,13 @@ class _Several(Generic[SettingsType]):
         if not is_chief:
             return summary
         if self._keeps_best:
-            self._use_best(best["folder"], make_runs_tables(metric, points, best))
+            tables = make_runs_tables(metric, points, best)
+            exported[best["folder"]] = self._use_best(best["folder"], tables)
         _tell(self._settings, summary, points)
         if not self._keeps_best:
             write_runs_report(self._settings.output_dir, metric, points, best)
+        # What another run loses by its export ends no search.
+        exports.check_refused(exported[best["folder"]])
         return summary
 
     def _check_others(self, task: Task, made: Sequence[Inputs]) -> None:
@@ -216,8 +220,10 @@ class _Several(Generic[SettingsType]):
             # They are of other runs: a prediction must not take them for the best of these.
             saving.remove(os.path.join(folder, WEIGHTS))
 
-    def _use_best(self, name: str, tables: Sequence[Table]) -> None:
+    def _use_best(self, name: str, tables: Sequence[Table]) -> Sequence[exports.Parity]:
         """Keeps the model of a run, and does with it what is asked for but training.
+
+        Returns its exports.
 
         Args:
           name: The folder of the run.
@@ -233,7 +239,7 @@ class _Several(Generic[SettingsType]):
             changes["strategy"] = "one_device"
         settings = dataclasses.replace(best, output_dir=folder, **changes)
         keras.utils.clear_session()
-        finetuning.run_once(settings, self._source, self._open_task, shown=tables)
+        return finetuning.run_once(settings, self._source, self._open_task, shown=tables)[-1]
 
 
 def _log_run(number: int, count: int, each: OneOfSeveral[Any]) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from absl import logging
 
 from bert.files.manifest import claim
+from bert.files.scratch import is_of_model_folder
 from bert.reports.curves import read_curves
 from bert.reports.page import Figure, Page, write_page
 from bert.reports.sections import Cell, Link, Section, Table
@@ -18,7 +19,8 @@ REPORT = "report.html"
 
 # Flags of some runner or other that tell what was done.
 _TOLD = (
-    *("init_checkpoint", "task_name", "data_dir", "train_file", "input_file", "learning_rate"),
+    *("init_checkpoint", "word_vectors", "task_name", "data_dir", "train_file", "input_file"),
+    "learning_rate",
     *("train_batch_size", "num_train_epochs", "num_train_steps", "time_budget"),
     *("warmup_proportion", "num_warmup_steps", "max_seq_length", "precision", "seed"),
 )
@@ -46,7 +48,11 @@ def write_report(
     facts: dict[str, Any] = {"step of the weights": step}
     if settings.do_train:
         told = {name: getattr(settings, name, None) for name in _TOLD}
-        facts |= {f"--{name}": each for name, each in told.items() if each is not None}
+        facts |= {
+            f"--{name}": each
+            for name, each in told.items()
+            if each is not None and not is_of_model_folder(each)
+        }
     page = Page(
         _title(settings, kind),
         [*read_curves(settings.output_dir), *sections],

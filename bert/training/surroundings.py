@@ -21,6 +21,7 @@ import tensorflow as tf
 from bert.command_line.settings import TrainingSettings
 from bert.files import fingerprints
 from bert.files.paths import file_size, is_file, list_folder, match_files
+from bert.files.scratch import is_of_model_folder
 
 _ROOT = Path(__file__).parents[2]
 # Flags that give a path.
@@ -49,9 +50,12 @@ def describe(settings: TrainingSettings, strategy: tf.distribute.Strategy) -> di
 
 def flags_of(settings: TrainingSettings) -> dict[str, Any]:
     """Returns the flags by name."""
-    # A folder knows its own place, and may be moved.
-    flags = {name: value for name, value in vars(settings).items() if name != "output_dir"}
-    return {f"--{name}": value for name, value in flags.items()}
+    return {
+        f"--{name}": value
+        for name, value in vars(settings).items()
+        # A folder knows its own place, and may be moved.
+        if name != "output_dir" and not is_of_model_folder(value)
+    }
 
 
 def _versions() -> dict[str, str | None]:

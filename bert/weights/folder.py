@@ -123,6 +123,16 @@ class ModelFolder:
         stored = Stored.open(path)
         return cls(stored.folder, stored.flag, stored, **given)
 
+    @classmethod
+    def read_asked(cls, settings: Any) -> dict[str, Any]:
+        """Returns the `task.json` of the model that a script asks, or {}, as where it trains one.
+
+        It is that of `output_dir`, or where nothing was trained there, of `init_checkpoint`.
+        """
+        if settings.do_train:
+            return {}
+        return cls(settings.output_dir).task or cls.named_by(settings).task
+
     def find(self, flag: str) -> str | None:
         """Returns the path of a file, given or in the folder, if there is one.
 
@@ -339,32 +349,38 @@ class ModelFolder:
     @property
     def labels(self) -> list[str] | None:
         """Names of the model's outputs, where a file has them."""
+        return self._task_labels or huggingface_files.labels(self.huggingface_config)
+
+    @property
+    def _task_labels(self) -> list[str]:
         labels = self.task.get("task", {}).get("labels") or []
         if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
             path = os.path.join(self.path, TASK_FILE)
             raise ValueError(f"`labels` in {path!r} must be a list of texts. It is {labels!r:.80}.")
-        return labels or huggingface_files.labels(self.huggingface_config)
+        return labels
 
     def check_labels(self, labels: Sequence[str]) -> None:
-        """Checks the order of a task's labels against what a Hugging Face model says of its own.
+        """Checks the order of a task's labels against what the model says of its own.
 
         Where it has other names for all or some of them, a warning says which is taken for which.
 
         Raises:
           ValueError: where it has the same labels in another order.
         """
-        stored = huggingface_files.labels(self.huggingface_config)
+        stored, name = self._task_labels, TASK_FILE
+        if not stored and self._is_huggingface:
+            stored = huggingface_files.labels(self.huggingface_config) or []
+            name = huggingface_files.CONFIG_FILE
         # transformers writes LABEL_0, LABEL_1 and so on where nobody has named them.
-        unnamed = stored is None or stored == list(labels) or stored[0] == "LABEL_0"
-        if not self._is_huggingface or stored is None or unnamed:
+        if not stored or stored == list(labels) or stored[0] == "LABEL_0":
             return
-        path = os.path.join(self.path, huggingface_files.CONFIG_FILE)
+        path = os.path.join(self.path, name)
         if sorted(stored) == sorted(labels):
             raise ValueError(
                 f"The task's labels must come in the order of the model's outputs. They are "
-                f"{list(labels)}; {path!r} has {stored}. convert_checkpoint.py makes a folder of "
-                "the model for predict.py, which keeps its order; with a custom task, "
-                f"`--labels={','.join(stored)}` does, too."
+                f"{list(labels)}; {path!r} has {stored}. predict.py keeps the model's order, of a "
+                "Hugging Face model in a folder that convert_checkpoint.py makes; with a custom "
+                f"task, `--labels={','.join(stored)}` does, too."
             )
         pairs = zip(stored, labels, strict=False)
         logging.warning(

@@ -8,7 +8,6 @@ import dataclasses
 import json
 import os
 import re
-import tempfile
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,18 +19,15 @@ from bert.files import manifest
 from bert.files.durable import write_text
 from bert.files.json_text import parse_json
 from bert.files.paths import is_file, read_file
+from bert.files.scratch import is_of_model_folder
 from bert.weights import hub, provenance
 from bert.weights.kept import CONFIG_FILE, TASK_FILE
 
 CARD_FILE = "README.md"
 # In place of the folder, which may be anywhere; no two runs have the same.
 _FOLDER = "my_model"
-# Flags that say where a run writes or what it does with what is there, and nothing of the model;
-# and files that a process makes for itself, as of a module of TensorFlow Hub.
-_OF_THE_PLACE = re.compile(
-    r"--(no)?(output_dir|check|overwrite_output_dir|resume_with_changes)\b"
-    rf"|--\w+={re.escape(os.path.join(tempfile.gettempdir(), tempfile.gettempprefix()))}\w{{8}}/"
-)
+# Flags that say where a run writes or what it does with what is there, and nothing of the model.
+_OF_THE_PLACE = re.compile(r"--(no)?(output_dir|check|overwrite_output_dir|resume_with_changes)\b")
 # Most labels that are listed.
 _LABELS_SHOWN = 50
 
@@ -144,7 +140,11 @@ def tell(
       metric: The score that counts.
     """
     init = getattr(settings, "word_vectors", None) or settings.init_checkpoint or ""
-    flags = [flag for flag in changed_flags(settings) if not _OF_THE_PLACE.match(flag)]
+    flags = [
+        flag
+        for flag in changed_flags(settings)
+        if not (_OF_THE_PLACE.match(flag) or is_of_model_folder(flag.partition("=")[-1]))
+    ]
     provenance.tell(
         settings.output_dir,
         {

@@ -18,9 +18,9 @@ import tokenization
 from bert.files.tables import (
     JsonRow,
     Row,
-    check_width,
     find_separator,
     is_table,
+    name_cells,
     read_objects,
     read_table,
     suggest_separator,
@@ -96,10 +96,8 @@ def _read_cells(path: str, with_labels: bool, separator: str | None) -> list[Jso
             f"{path}:{header.line}: the header must name sent1 (or context), {', '.join(needed)}. "
             f"Received {names}.{hint}"
         )
-    for row in rows:
-        check_width(path, row, len(names), ", as in the header")
     # SWAG's first column has no name; it counts the rows.
-    return [JsonRow(row.line, dict(zip(names, row.cells, strict=False))) for row in rows]
+    return [JsonRow(row.line, name_cells(f"{path}:{row.line}", names, row.cells)) for row in rows]
 
 
 def make_example(place: str, number: int, cells: Mapping[str, Any], *, with_label: bool) -> Example:
