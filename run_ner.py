@@ -258,7 +258,7 @@ def open_task(
             "`--do_export` must not be given for a tagger on word vectors, whose words are not cut "
             "as those of a BERT. predict.py and bert.load read its folder."
         )
-    check_export(settings, has_lstm=True)
+    check_export(settings, "saved_model", "onnx")
     features = Features(settings.feature_layers, settings.lstm_size, settings.features_dir)
     return FeatureTagging(**common, features=features)
 

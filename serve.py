@@ -200,22 +200,17 @@ def _describe(bound: socket.socket) -> str:
 
 
 def _load(settings: Settings) -> "Served":
-    from bert.exported import is_export
     from bert.loaded import open_model
     from bert.serving.served import find_name, find_version, serve
 
     path, version = find_version(settings.model_dir)
-    told = settings.given
-    # Where more is told, weights that lie beside the graph are what is served.
-    if is_export(path) and all(value is None for value in told.values()):
-        settings.check_untold()
     assume_frozen_weights(settings.precision)
     model = open_model(
         path,
         "model_dir",
         batch_size=settings.max_batch_size,
         precision=settings.precision,
-        **told,
+        **settings.given,
     )
     name = settings.model_name or find_name(settings.model_dir)
     return serve(model, name, version, settings.top_k)

@@ -44,7 +44,7 @@ _NUMBER = re.compile(r"\d|[IVXLCDM]+\b")
 _OPENING = "\"'“‘«»„‚‹›¿¡([{_*—–-"  # noqa: RUF001
 _CLOSING = "\"'“”‘’«»‹›)\\]}_*』」）"  # noqa: RUF001
 # Of English and most other languages; Hindi; Arabic and Urdu.
-_STOPS = ".!?…।॥؟۔"
+_STOPS = ".!?…।॥؟۔"  # noqa: RUF001
 # What comes behind a stop: what closes, in French after a space; footnote marks, whitespace, and
 # what is next; or an East Asian full stop, after which there need be no whitespace. That a stop's
 # end is looked for, rather than its beginning, keeps the time even for a million stops in a row.

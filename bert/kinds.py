@@ -235,7 +235,9 @@ def tell_decoding(folder: ModelFolder, task: Mapping[str, Any], told: Told) -> d
 
 def _classes(folder: ModelFolder, told: Told) -> classification_examples.Task:
     if told.task_name:
-        return _check_outputs(folder, glue.open_data_set(told.task_name, "").task)
+        task = _check_outputs(folder, glue.open_data_set(told.task_name, "").task)
+        folder.check_labels(task.labels)
+        return task
     task_type = huggingface_files.task_type(folder.huggingface_config)
     if task_type is None:
         task_type = "classification" if num_labels(folder) > 1 else "regression"

@@ -39,9 +39,10 @@ from bert.training.task import (
     read_rows,
     stored_field,
 )
-from bert.weights import huggingface
+from bert.weights import checkpoint, huggingface
 from bert.weights.folder import ModelFolder
 from bert.weights.kept import TASK_FILE
+from bert.weights.told import check_untold_export
 
 
 class Encoding:
@@ -401,11 +402,14 @@ def open_model(
       precision: Likewise.
       **told: What else `load` takes, which the folder may not say.
     """
+    # Where more is told, weights that lie beside a graph are what answers.
+    everything = {**told, "precision": None if precision == "float32" else precision}
+    is_told = any(value is not None for value in everything.values())
+    if is_export(model) and not (is_told and checkpoint.weight_files(model)):
+        check_untold_export(model, everything)
+        return ExportedModel(model, batch_size, flag)
     others = Told(**{field.name: told.pop(field.name, None) for field in dataclasses.fields(Told)})
     given = told
-    is_told = others != Told() or any(value is not None for value in given.values())
-    if is_export(model) and not is_told:
-        return ExportedModel(model, batch_size, flag)
     folder = find_folder(model, flag, **given)
     if not folder.task:
         architecture = find_architecture(folder, others.architecture)

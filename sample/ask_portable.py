@@ -17,8 +17,15 @@ import tokenization
 folder, *texts = sys.argv[1:]
 with open(os.path.join(folder, "task.json"), encoding="utf-8") as file:
     task = json.load(file)
+if task["task"]["task_type"] != "classification" or task["task"]["is_pair"]:
+    sys.exit("This sample asks classifiers of single texts, with one label each.")
 vocabulary = os.path.join(folder, "vocab.txt")
-tokenizer = tokenization.FullTokenizer(vocabulary, do_lower_case=task["do_lower_case"])
+# How the tokenizer differs from the original's, which few models' does.
+options = dict(task.get("tokenizer", {}))
+options["added_tokens"] = [
+    tokenization.AddedToken.from_dict(token) for token in options.get("added_tokens", [])
+]
+tokenizer = tokenization.FullTokenizer(vocabulary, task["do_lower_case"], **options)
 rows = []
 for text in texts:
     tokens, _ = tokenization.pack(tokenizer.tokenize(text), [], max_length=task["max_seq_length"])

@@ -30,3 +30,12 @@ def test_where_there_is_one_column_a_blank_line_is_a_blank_text(tmp_path, log, n
     inputs = read_inputs(str(tmp_path / name), None, ONE).rows
     assert [each.row for each in inputs] == [{"a": "x"}, {"a": ""}, {"a": "y"}]
     assert not log.messages
+
+
+def test_columns_of_the_same_name_are_all_there(tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_text("text_a,x,x,x_2,x\nred,1,2,3,4\n")
+    inputs = read_inputs(str(path), None, Columns(fields=("text_a",)))
+    [row] = inputs.rows
+    assert inputs.names == ["text_a", "x", "x_3", "x_2", "x_4"]
+    assert list(row.cells.values()) == ["red", "1", "2", "3", "4"]

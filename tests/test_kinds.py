@@ -113,6 +113,21 @@ def test_a_folder_of_transformers_answers_as_the_one_it_is_made_of(model_dir, ki
     assert told == (kind in ("classification", "question_answering"))
 
 
+def test_a_named_task_does_not_give_outputs_the_names_of_others(model_dir, log):
+    converted = convert(model_dir("classification"))
+    (converted / "task.json").unlink()
+    path = converted / "config.json"
+    config = json.loads(path.read_text())
+    labels = ("entailment", "neutral", "contradiction")
+    path.write_text(json.dumps({**config, "id2label": dict(enumerate(labels))}))
+    with pytest.raises(ValueError, match=r"the order of the model's outputs.*'entailment', 'neu"):
+        bert.load(str(converted), task_name="mnli")
+    # What has no names gets those of the task.
+    unnamed = {number: f"LABEL_{number}" for number in range(3)}
+    path.write_text(json.dumps({**config, "id2label": unnamed}))
+    assert bert.load(str(converted), task_name="mnli").task.task.labels[0] == "contradiction"
+
+
 def test_a_question_may_have_no_answer_where_that_is_told(model_dir, tmp_path, log):
     converted, asked = convert(model_dir("question_answering")), INPUTS["question_answering"][:1]
     (converted / "task.json").unlink()

@@ -32,7 +32,7 @@ import split_sentences
         ["वह घर गया।", "वह सो गया।"],
         ["هل نام؟", "نعم نام."],
         ["Hola.", "¿Qué tal?", "¡Bien!"],
-        ["Er ging.", "„Wohin?“, fragte sie.", "„Nach Hause.“", "»Gut.«", "Sie nickte."],  # noqa: RUF001
+        ["Er ging.", "„Wohin?“, fragte sie.", "„Nach Hause.“", "»Gut.«", "Sie nickte."],
         ["Il partit.", "« Où ? » dit-elle.", "« Chez moi. »", "Elle sourit."],
         ["No stop here"],
         ["etc. is no end, nor is St. Paul"],
@@ -222,10 +222,11 @@ def test_a_file_that_is_there_stays_unless_it_may_go(tmp_path):
 
 # A stop, what closes after it, footnote marks, whitespace, and what comes next, looked for from its
 # beginning; and the last word before it.
+CLOSING = r"[\"'“”‘’«»‹›)\]}_*』」）]*"  # noqa: RUF001
 PLAIN_BOUNDARY = re.compile(
-    r"(?P<stop>\.(?:\s?\.)+|[.!?…]+)[\"'”’»)\]}_*』」）]*(?:\[\d+\])*\s+"  # noqa: RUF001
-    r"(?=[\"'“‘«(\[{_*—-]*(?P<next>\w))"  # noqa: RUF001
-    r"|[。！？]+[\"'”’»)\]}_*』」）]*\s*"  # noqa: RUF001
+    rf"(?P<stop>\.(?:\s?\.)+|[.!?…।॥؟۔]+){CLOSING}(?: »(?= ))?(?:\[\d+\])*\s+"  # noqa: RUF001
+    r"(?=(?:[\"'“‘«»„‚‹›¿¡(\[{_*—–-]|« )*(?P<next>\w))"  # noqa: RUF001
+    rf"|[。！？]+{CLOSING}\s*"  # noqa: RUF001
 )
 PLAIN_WORD = re.compile(r"[^\W\d_][\w.]*$")
 
@@ -248,7 +249,20 @@ def plainly_ends(before, match):
     )
 
 
-PIECES = [*"aA1I.!?…\"')]» \n。」_(", "Mr", "No", "p.m", "e.g", ". . .", "[1]", "'' ", "? .", "é"]
+PIECES = [
+    *"aA1I.!?…\"')]«» \n。」_(“„¿",
+    " » ",
+    "« ",
+    "Mr",
+    "No",
+    "p.m",
+    "e.g",
+    ". . .",
+    "[1]",
+    "'' ",
+    "? .",
+    "é",
+]
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=30).map("".join))

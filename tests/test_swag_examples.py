@@ -123,7 +123,7 @@ def test_columns_that_are_missing_are_an_error(tmp_path):
         header = [name for name in HEADER if name != missing]
         with pytest.raises(ValueError, match=r"x.csv:1: the header must name sent1.*Received"):
             swag_examples.read(write_csv(tmp_path / "x.csv", [official(1)[:-1]], header))
-    with pytest.raises(ValueError, match="x.csv:2: has 11 columns, but the first line has 12"):
+    with pytest.raises(ValueError, match=r"x.csv:2: has 11 columns, but the first line has 12"):
         swag_examples.read(write_csv(tmp_path / "x.csv", [official(1)[:-1]]))
     # A comma in an unquoted text would move all texts behind it.
     with pytest.raises(ValueError, match=r"x.csv:2: has 13 columns.* within quotes"):

@@ -250,6 +250,30 @@ def test_tokenizer_files_that_say_something_else_are_named(words, folder, config
     assert str(folder) in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("tokenizer_class", "BertJapaneseTokenizer"),
+        ("tokenizer_class", "XLMRobertaTokenizerFast"),
+        ("word_tokenizer_type", "mecab"),
+        ("subword_tokenizer_type", "character"),
+        ("do_basic_tokenize", False),
+    ],
+)
+def test_a_tokenizer_of_another_kind_is_refused_by_its_name(words, key, value):
+    with pytest.raises(ValueError, match=rf"must be BERT's WordPiece\..*`{key}` {value!r}"):
+        words("a", tokenizer_config={key: value})
+
+
+def test_a_tokenizer_of_another_kind_is_known_by_any_of_its_files(words, folder):
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "tokenizer_class": "MyTokenizer"}))
+    with pytest.raises(ValueError, match=r"config.json' has `tokenizer_class` 'MyTokenizer'"):
+        words("a")
+    # What stands nearer to the vocabulary counts.
+    assert words("a", tokenizer_config={"tokenizer_class": "BertTokenizer"}) == ["a"]
+
+
 def test_a_tokenizer_is_made_of_what_was_kept_of_it(words, folder):
     config = {"strip_accents": False, "added_tokens_decoder": {"11": E1, "3": {"content": "a"}}}
     words("a", tokenizer_config=config)

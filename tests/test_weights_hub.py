@@ -23,6 +23,7 @@ FILES = {
     "tokenizer_config.json": b'{"do_lower_case": true}',
     "added_tokens.json": b'{"[E1]": 1}',
     "special_tokens_map.json": b"{}",
+    "task.json": b"{}",
     "model.safetensors": bytes(range(256)) * 9,
     "model-00001-of-00002.safetensors": b"part",
     "pytorch_model.bin": b"a pickle",
@@ -134,7 +135,7 @@ def ask(tmp_path, server):
 def test_only_what_a_model_needs_is_fetched_and_its_bytes_are_the_hubs(ask, server):
     folder = ask()
     names = {"config.json", "vocab.txt", "tokenizer_config.json"}
-    names |= {"added_tokens.json", "special_tokens_map.json"}
+    names |= {"added_tokens.json", "special_tokens_map.json", "task.json"}
     names |= {"model.safetensors", "model-00001-of-00002.safetensors"}
     assert {path.name for path in folder.iterdir()} == names
     for name in names:

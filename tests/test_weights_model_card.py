@@ -85,6 +85,14 @@ def test_a_card_tells_the_model_its_data_scores_and_commands(folder):
     assert 'bert.load("my_model")' in body
 
 
+def test_the_card_of_a_model_of_pairs_asks_for_pairs(folder):
+    tell(folder)
+    assert 'model.predict(["A text."])' in read(folder)
+    task = {**TASK, "task": {**TASK["task"], "is_pair": True}}
+    (folder / "task.json").write_text(json.dumps(task))
+    assert 'model.predict([("A text.", "Another text.")])' in read(folder)
+
+
 def test_what_users_named_is_no_markup(folder):
     card = read(folder)
     assert "`good`, `so|so`, ``` ``bad`` # no ```\n" in card

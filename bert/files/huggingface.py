@@ -5,6 +5,7 @@ vocabulary, which some models have in place of a `vocab.txt`; `tokenizer_config.
 """
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -327,6 +328,36 @@ def read_tokenizer_options(files: Mapping[str, Mapping[str, Any]]) -> dict[str, 
     if added := _added_tokens(files):
         options["added_tokens"] = added
     return options
+
+
+# Classes of transformers that cut as BERT's does, or as their `tokenizer.json` says.
+_TOKENIZERS = re.compile(
+    r"((Distil|Mobile|Squeeze|Conv|Retri)?Bert|Electra|Lxmert|LayoutLM|DPR\w*|PreTrained|Auto)"
+    r"Tokenizer(Fast)?|TokenizersBackend"
+)
+
+
+def find_other_tokenizer(
+    files: Mapping[str, Mapping[str, Any]],
+) -> tuple[str, str, Any] | None:
+    """Returns what tells that a tokenizer is not BERT's: a key, its file and its value; or None.
+
+    Args:
+      files: As for `read_tokenizer_options`, and likewise `CONFIG_FILE`.
+    """
+    config = files[TOKENIZER_CONFIG_FILE]
+    usual = {
+        "word_tokenizer_type": "basic",
+        "subword_tokenizer_type": "wordpiece",
+        "do_basic_tokenize": True,
+    }
+    for key, value in usual.items():
+        if config.get(key) not in (None, value):
+            return key, TOKENIZER_CONFIG_FILE, config[key]
+    for name in (TOKENIZER_CONFIG_FILE, CONFIG_FILE):
+        if kind := files[name].get("tokenizer_class"):
+            return None if _TOKENIZERS.fullmatch(str(kind)) else ("tokenizer_class", name, kind)
+    return None
 
 
 def _added_tokens(files: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -370,11 +370,13 @@ def _locate(
 
 
 def _unique(header: Sequence[str]) -> list[str]:
-    """Returns the names, where one is there again with a number behind it."""
+    """Returns the names, where one is there again with a number behind it that is free."""
     names: list[str] = []
     for name in header:
         count = header[: len(names)].count(name)
-        names.append(f"{name}_{count + 1}" if count else name)
+        numbered = (f"{name}_{number}" for number in itertools.count(count + 1))
+        taken = {*header, *names}
+        names.append(next(each for each in numbered if each not in taken) if count else name)
     return names
 
 

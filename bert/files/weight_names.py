@@ -18,6 +18,8 @@ SAFETENSORS_FILE = "model.safetensors"
 # Of a model in several files.
 SAFETENSORS_INDEX_FILE = "model.safetensors.index.json"
 SAVED_MODEL_FILE = "saved_model.pb"
+# Beside the weights of a fine-tuned model, what it decides.
+TASK_FILE = "task.json"
 
 _OF_STEP = re.compile(r"model\.ckpt-(\d+)")
 # Those of the original's with several devices included.

@@ -35,7 +35,9 @@ def find_bilstm(settings: FineTuningSettings, config: BertConfig) -> bool:
         to be exported to a runtime that has none.
     """
     add_bilstm = settings.add_bilstm or stored_bilstm(ModelFolder.read_asked(settings))
-    check_export(settings, has_lstm=add_bilstm or config.is_bilstm)
+    if add_bilstm or config.is_bilstm:
+        # The loop over the tokens is one that tf2onnx cannot take apart.
+        check_export(settings, "saved_model")
     if add_bilstm and config.hidden_size % 2:
         raise ValueError(
             "`--add_bilstm` needs an even `hidden_size`, half of it for each direction. Received "
@@ -44,15 +46,15 @@ def find_bilstm(settings: FineTuningSettings, config: BertConfig) -> bool:
     return add_bilstm
 
 
-def check_export(settings: FineTuningSettings, *, has_lstm: bool) -> None:
-    """Checks that a model can be exported as is asked for, if it has LSTMs.
+def check_export(settings: FineTuningSettings, *formats: str) -> None:
+    """Checks that a model with LSTMs is to be exported in formats alone that can hold these.
 
     Raises:
-      ValueError: where it cannot.
+      ValueError: where it is not.
     """
-    is_asked = settings.do_export and any(e.format == "tflite" for e in read_exports(settings))
-    if has_lstm and is_asked:
+    asked = [export.format for export in read_exports(settings)] if settings.do_export else []
+    if wrong := [each for each in asked if each not in formats]:
         raise ValueError(
-            "`--export_format` must be saved_model or onnx for a model with LSTMs. Received "
-            f"{settings.export_format!r}: LiteRT has no LSTM over texts of any length."
+            f"`--export_format` must be {' or '.join(formats)} for such a model with LSTMs, whose "
+            f"loop over the tokens {wrong[0]} cannot hold. Received {settings.export_format!r}."
         )

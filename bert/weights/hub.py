@@ -13,7 +13,7 @@ from absl import logging
 
 from bert.command_line.checks import is_checking
 from bert.files.places import is_remote
-from bert.files.weight_names import SAFETENSORS_FILE, SAFETENSORS_INDEX_FILE
+from bert.files.weight_names import SAFETENSORS_FILE, SAFETENSORS_INDEX_FILE, TASK_FILE
 
 # What belongs to a model, as patterns.
 FILES = (
@@ -23,6 +23,8 @@ FILES = (
     "tokenizer_config.json",
     "added_tokens.json",
     "special_tokens_map.json",
+    # Of models that convert_checkpoint.py has written.
+    TASK_FILE,
     SAFETENSORS_FILE,
     SAFETENSORS_INDEX_FILE,
     "model-*-of-*.safetensors",

@@ -7,12 +7,11 @@ from bert.command_line import quiet_import  # isort: skip  # noqa: F401
 
 from bert.files import fingerprints
 from bert.files import huggingface as huggingface_files
+from bert.files.weight_names import TASK_FILE
 from modeling import BertConfig
 
 CONFIG_FILE = "bert_config.json"
 VOCAB_FILE = "vocab.txt"
-# What a fine-tuned model decides.
-TASK_FILE = "task.json"
 
 # What a run keeps while it trains.
 KEPT_FILES = (CONFIG_FILE, VOCAB_FILE, TASK_FILE)

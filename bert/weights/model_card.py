@@ -99,6 +99,8 @@ _KINDS = {
 }
 
 
+_PAIRS = '[("A text.", "Another text.")]'
+
 # Of those that have none either, and fill no [MASK].
 _LEFT_TO_RIGHT = _Kind(
     "Pre-trained language model that reads from left to right, of the shape of BERT",
@@ -209,7 +211,9 @@ def make(
 def _find_kind(task: Mapping[str, Any], config: Mapping[str, Any]) -> _Kind:
     name = str(task.get("kind", ""))
     if name in _KINDS and name:
-        return _KINDS[name]
+        kind = _KINDS[name]
+        is_pair = (task.get("task") or {}).get("is_pair")
+        return dataclasses.replace(kind, inputs=_PAIRS) if is_pair else kind
     if config.get("is_decoder"):
         return _LEFT_TO_RIGHT
     return _LSTMS if config.get("encoder_type") == "bilstm" else _KINDS[""]

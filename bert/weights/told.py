@@ -1,6 +1,7 @@
 """The flags of every script that asks a model of whatever origin."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 from bert.command_line.flags import REQUIRED, flag
@@ -99,11 +100,22 @@ class AskedSettings(NoAnswerSettings):
         Raises:
           ValueError: where something is.
         """
-        given = {**self.given, "precision": self.precision}
-        if self.precision == "float32":
-            del given["precision"]
-        if names := [name for name, value in given.items() if value is not None]:
+        check_untold_export(self.model_dir, {**self.given, "precision": self.precision})
+
+
+def check_untold_export(path: str, given: Mapping[str, Any]) -> None:
+    """Checks that nothing is told of an exported model, in whose graph all is fixed.
+
+    Args:
+      path: Its folder.
+      given: By name what may be told, None where it is not, and the precision.
+
+    Raises:
+      ValueError: where something is.
+    """
+    for name, value in given.items():
+        if value is not None and (name, value) != ("precision", "float32"):
             raise ValueError(
-                f"`--{names[0]}` must not be given for an exported model, in whose graph it is "
-                f"fixed. Received {given[names[0]]!r} for {self.model_dir!r}."
+                f"`--{name}` must not be given for an exported model, in whose graph it is fixed. "
+                f"Received {value!r} for {path!r}."
             )
