@@ -9,6 +9,7 @@ in its order.
 """
 
 import dataclasses
+import os
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
@@ -51,6 +52,7 @@ from bert.tasks.pretraining.statistics import (
     describe_corpus,
     describe_instances,
 )
+from bert.weights.tokenizers import cutting_of, options_of, read_cutting
 
 # What people import from the original's create_pretraining_data.py.
 MaskedLmInstance = original_instances.MaskedLmInstance
@@ -77,7 +79,12 @@ class Settings(VocabularySettings, OutputSettings, BeamSettings):
         "TFRecord files to write, comma-separated; the records are dealt to them in turn.",
         group="output",
     )
-    vocab_file: str = flag(REQUIRED, "WordPiece vocabulary, one entry per line.", group="model")
+    vocab_file: str = flag(
+        REQUIRED,
+        "WordPiece vocabulary, one entry per line. If files of its model beside it say that "
+        "accents stay or Chinese characters are not split, words are cut so.",
+        group="model",
+    )
     num_shards: int | None = flag(
         None,
         "Number of files to write, named --output_file with -00000-of-00008 and so on appended.",
@@ -497,7 +504,8 @@ def _describe(settings: Settings, tokenizer: tokenization.FullTokenizer) -> dict
     vocabulary = read_file(settings.vocab_file)
     if huggingface.is_tokenizer(settings.vocab_file):
         vocabulary = huggingface.vocab_text(tokenizer.vocab)
-    return making.describe(flags, vocabulary, max(tokenizer.vocab.values()) + 1)
+    cutting = cutting_of(options_of(tokenizer), settings.do_lower_case)
+    return making.describe(flags, vocabulary, max(tokenizer.vocab.values()) + 1, cutting)
 
 
 def _draws(settings: Settings) -> Draws:
@@ -507,7 +515,11 @@ def _draws(settings: Settings) -> Draws:
 
 def _open_tokenizer(settings: Settings) -> tokenization.FullTokenizer:
     kind = SpacedTokenizer if settings.words == SPACES else tokenization.FullTokenizer
-    tokenizer = kind(settings.vocab_file, settings.do_lower_case)
+    cutting = read_cutting(settings.vocab_file, settings.do_lower_case)
+    if cutting:
+        folder = os.path.dirname(settings.vocab_file)
+        logging.info("Words are cut as the files of the model in %r say: %s.", folder, cutting)
+    tokenizer = kind(settings.vocab_file, settings.do_lower_case, **cutting)
     warn_of_casing(tokenizer.vocab, settings.vocab_file, settings.do_lower_case)
     return tokenizer
 

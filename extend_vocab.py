@@ -14,7 +14,7 @@ import dataclasses
 import os
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from absl import logging
@@ -30,6 +30,7 @@ from bert.files.outputs import check_outputs, make_folder
 from bert.files.paths import is_file, read_lines
 from bert.files.tables import decode_line
 from bert.files.weight_names import WEIGHTS
+from bert.weights.tokenizers import cutting_of
 
 if TYPE_CHECKING:
     import modeling
@@ -81,9 +82,10 @@ def run(settings: Settings) -> dict[str, int]:
 
     folder = ModelFolder.of(settings)
     config = folder.config
-    vocab = _load_vocab(folder.vocab_file, config.vocab_size)
+    vocab = _load_vocab(folder, config.vocab_size)
     lower = folder.do_lower_case is not False
-    words = check_words(settings.new_words, vocab, lower)
+    cutting = cutting_of(folder.tokenizer_options, lower)
+    words = check_words(settings.new_words, vocab, lower, **cutting)
     places = place(words, vocab, use_unused=settings.use_unused)
     _check_output(settings.output_dir, folder)
     _check_embeddings(folder, config)
@@ -96,7 +98,8 @@ def run(settings: Settings) -> dict[str, int]:
     extended = dataclasses.replace(config, vocab_size=size)
     entries = {index: token for token, index in vocab.items()}
     entries |= {index: word for word, index in places.items()}
-    _write(settings.output_dir, tensors, extended, entries, folder.known_casing)
+    casing, options = folder.known_casing, folder.tokenizer_options
+    _write(settings.output_dir, tensors, extended, entries, lower if options else casing, options)
     return places
 
 
@@ -111,23 +114,37 @@ def check(settings: Settings, checks: Checks) -> None:
     checks("casing", ModelFolder.check_casing, folder, tells=lambda _: casing)
     vocab = checks(
         "vocabulary",
-        lambda folder, config: _load_vocab(folder.vocab_file, config.vocab_size),
+        lambda folder, config: _load_vocab(folder, config.vocab_size),
         folder,
         config,
         tells=lambda vocab: f"{len(vocab):,} entries",
     )
     told = "of the shape that the configuration asks for"
     checks("weights", _check_embeddings, folder, config, tells=lambda _: told)
-    checks("words", check_words, settings.new_words, vocab, lower, tells=", ".join)
+    checks(
+        "words",
+        lambda folder, vocab: check_words(
+            settings.new_words, vocab, lower, **cutting_of(folder.tokenizer_options, lower)
+        ),
+        folder,
+        vocab,
+        tells=", ".join,
+    )
     checks("output folder", _check_output, settings.output_dir, folder, tells=lambda _: "is free")
 
 
-def _load_vocab(vocab_file: str, vocab_size: int) -> dict[str, int]:
+def _load_vocab(folder: "ModelFolder", vocab_size: int) -> dict[str, int]:
+    vocab_file = folder.vocab_file
     vocab = tokenization.load_vocab(vocab_file)
+    # They have rows, too, which no word may take.
+    for token in folder.tokenizer_options.get("added_tokens", ()):
+        if "id" in token:
+            vocab.setdefault(token["content"], token["id"])
     if "[UNK]" not in vocab or len(vocab) != max(vocab.values()) + 1:
         raise ValueError(
-            f"`--vocab_file` must hold '[UNK]' and each entry once, to be extended. {vocab_file!r} "
-            f"has {max(vocab.values()) + 1} lines with {len(vocab)} different entries."
+            "`--vocab_file` must hold '[UNK]' and each entry once, to be extended. "
+            f"{vocab_file!r}, with added tokens beside it, has {max(vocab.values()) + 1} lines "
+            f"with {len(vocab)} different entries."
         )
     if len(vocab) > vocab_size:
         raise ValueError(
@@ -137,18 +154,21 @@ def _load_vocab(vocab_file: str, vocab_size: int) -> dict[str, int]:
     return vocab
 
 
-def check_words(new_words: str, vocab: Mapping[str, int], do_lower_case: bool) -> list[str]:
+def check_words(
+    new_words: str, vocab: Mapping[str, int], do_lower_case: bool, **cutting: bool
+) -> list[str]:
     """Returns the words of --new_words as the tokenizer cuts them out of a text.
 
     Args:
       new_words: The path of a file with a word a line, or words separated by commas.
       vocab: The vocabulary that is to be extended.
       do_lower_case: As for texts.
+      **cutting: As `tokenizers.cutting_of`.
 
     Raises:
       ValueError: naming every word that cannot be added, with its reason.
     """
-    basic_tokenizer = tokenization.BasicTokenizer(do_lower_case)
+    basic_tokenizer = tokenization.BasicTokenizer(do_lower_case, **cutting)
     longest = tokenization.WordpieceTokenizer(vocab).max_input_chars_per_word
     places: dict[str, str] = {}
     problems = []
@@ -281,12 +301,13 @@ def _write(
     config: "modeling.BertConfig",
     entries: Mapping[int, str],
     do_lower_case: bool | None,
+    options: Mapping[str, Any],
 ) -> None:
     from bert.weights import checkpoint
     from bert.weights.folder import ModelFolder
 
     vocabulary = vocab_text(entries[index] for index in range(len(entries)))
-    ModelFolder(output_dir).keep(config, vocabulary, do_lower_case=do_lower_case)
+    ModelFolder(output_dir).keep(config, vocabulary, do_lower_case=do_lower_case, options=options)
     # Last, for without its weights the folder is no model.
     prefix = os.path.join(output_dir, WEIGHTS)
     checkpoint.save_tensors(prefix, tensors)

@@ -441,6 +441,7 @@ class ModelFolder:
         vocabulary: bytes | None = None,
         task: Mapping[str, Any] | None = None,
         do_lower_case: bool | None = None,
+        options: Mapping[str, Any] | None = None,
     ) -> None:
         """Stores what a prediction needs besides the weights.
 
@@ -449,8 +450,9 @@ class ModelFolder:
           vocabulary: The text of its `vocab.txt`, or None to store none.
           task: What a fine-tuned model decides, or None to store nothing.
           do_lower_case: Whether a model without a task is uncased, or None to store nothing.
+          options: How the tokenizer of such a model differs from the original's.
         """
-        self.write(kept_files(config, vocabulary, task, do_lower_case))
+        self.write(kept_files(config, vocabulary, task, do_lower_case, options))
 
     def write(self, files: Mapping[str, bytes]) -> None:
         """Writes files, by their names, as a run's own, where they are not there already."""

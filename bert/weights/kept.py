@@ -8,6 +8,7 @@ from bert.command_line import quiet_import  # isort: skip  # noqa: F401
 from bert.files import fingerprints
 from bert.files import huggingface as huggingface_files
 from bert.files.weight_names import TASK_FILE
+from bert.weights.tokenizers import TOKENIZER
 from modeling import BertConfig
 
 CONFIG_FILE = "bert_config.json"
@@ -15,8 +16,6 @@ VOCAB_FILE = "vocab.txt"
 
 # What a run keeps while it trains.
 KEPT_FILES = (CONFIG_FILE, VOCAB_FILE, TASK_FILE)
-# In `task.json`, how the tokenizer differs from the original's.
-TOKENIZER = "tokenizer"
 # By these names, in `task.json`, the bytes and digests of the files that it needs beside it.
 KEPT = "files"
 

@@ -7,7 +7,11 @@ from typing import Any
 import tokenization
 from bert.files import huggingface as huggingface_files
 from bert.files.paths import is_file, read_file
+from bert.files.weight_names import TASK_FILE
 from bert.text.vocabulary import check_size
+
+# In `task.json`, how the tokenizer differs from the original's.
+TOKENIZER = "tokenizer"
 
 # Those of transformers that tell how a tokenizer differs from that of the original.
 FILES = (
@@ -52,6 +56,30 @@ def read_options(folder: str, read_object: Callable[[str], dict[str, Any]]) -> d
             f"The tokenizer's files in {folder!r} must be those of transformers. Received "
             f"something else ({type(error).__name__}: {error})."
         ) from error
+
+
+def cutting_of(options: Mapping[str, Any], do_lower_case: bool) -> dict[str, bool]:
+    """Returns the options that change how words are cut, apart from added tokens.
+
+    Args:
+      options: As `read_options`.
+      do_lower_case: Whether the model is uncased, whose accents are stripped if nothing is said.
+    """
+    usual = {"strip_accents": do_lower_case, "tokenize_chinese_chars": True}
+    return {name: options[name] for name in usual if options.get(name, usual[name]) != usual[name]}
+
+
+def read_cutting(vocab_file: str, do_lower_case: bool) -> dict[str, bool]:
+    """Returns `cutting_of` what the files beside a vocabulary say."""
+    folder = os.path.dirname(vocab_file)
+
+    def read_object(name: str) -> dict[str, Any]:
+        path = os.path.join(folder, name)
+        return huggingface_files.read_json(path) if is_file(path) else {}
+
+    kept = read_object(TASK_FILE).get(TOKENIZER)
+    options = read_options(folder, read_object) if kept is None else kept
+    return cutting_of(options, do_lower_case)
 
 
 def read_casing(

@@ -22,6 +22,7 @@ from bert.tasks.pretraining.masked_batches import plain_features
 from bert.tasks.pretraining.objectives import OBJECTIVES
 from bert.tasks.pretraining.settings import SHORTEST_BUDGET, STEPS, WARMUP_PROPORTION, Settings
 from bert.training.batches import Batches, Feature, Records
+from bert.weights import tokenizers
 from bert.weights.checkpoint import Stored
 from bert.weights.folder import ModelFolder
 from bert.weights.kept import VOCAB_FILE
@@ -138,6 +139,16 @@ def check_making(made: Making, folder: ModelFolder, config: BertConfig) -> None:
             made.do_lower_case,
             folder.path,
             "uncased" if folder.stored_casing else "cased",
+        )
+    cutting = tokenizers.cutting_of(folder.tokenizer_options, bool(made.do_lower_case))
+    if cutting != made.cutting:
+        logging.warning(
+            "The words of the records in %r were cut with %s, but those of the model in %r are cut "
+            "with %s. Make the records with the --vocab_file in its folder.",
+            made.path,
+            made.cutting or "nothing special",
+            folder.path,
+            cutting or "nothing special",
         )
 
 

@@ -25,21 +25,27 @@ NOUN = "The vocabulary of the records"
 
 _VOCABULARY = "vocabulary"
 _CASING = "do_lower_case"
+# How words are cut, where that differs from how the original cuts them.
+_CUTTING = "tokenizer"
 _LATE = "mask_at_training"
 _NEXT_SENTENCE = "next_sentence"
 # What all files that are read together must have been made with.
-_SHARED = (_VOCABULARY, "vocab_size", _CASING, *LENGTHS)
+_SHARED = (_VOCABULARY, "vocab_size", _CASING, _CUTTING, *LENGTHS)
 
 
-def describe(values: Mapping[str, Any], vocabulary: bytes, vocab_size: int) -> dict[str, Any]:
+def describe(
+    values: Mapping[str, Any], vocabulary: bytes, vocab_size: int, cutting: Mapping[str, bool]
+) -> dict[str, Any]:
     """Returns what an index keeps of how records were made.
 
     Args:
       values: By flag; `do_lower_case` and the lengths are among them.
       vocabulary: The text of the `vocab.txt`.
       vocab_size: Its tokens.
+      cutting: As `tokenizers.cutting_of`.
     """
-    return {**values, "vocab_size": vocab_size, _VOCABULARY: vocabulary.decode()}
+    told = {_CUTTING: dict(cutting)} if cutting else {}
+    return {**values, **told, "vocab_size": vocab_size, _VOCABULARY: vocabulary.decode()}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,6 +74,11 @@ class Making:
     def do_lower_case(self) -> bool | None:
         """Whether the text was lower-cased, where it is known."""
         return self.values.get(_CASING)
+
+    @property
+    def cutting(self) -> dict[str, bool]:
+        """How words were cut, as `tokenizers.cutting_of`."""
+        return dict(self.values.get(_CUTTING, {}))
 
     @functools.cached_property
     def vocab(self) -> dict[str, int]:
@@ -183,15 +194,16 @@ def read(paths: Sequence[str]) -> Making:
 
 def _check_alike(one: Making, other: Making) -> None:
     for name in _SHARED:
-        a, b = one.values.get(name), other.values.get(name)
+        usual: Any = {} if name == _CUTTING else None
+        a, b = one.values.get(name, usual), other.values.get(name, usual)
         if a is None or b is None or a == b or (name == _VOCABULARY and one.vocab == other.vocab):
             continue
         differs = f"`{name}` {a!r} and {b!r}"
         if name == _VOCABULARY:
             differs = f"vocabularies {_differences(one.vocab, other.vocab)}"
         raise ValueError(
-            "Records that are read together must be made with the same vocabulary, casing and "
-            f"lengths. {one.path!r} and {other.path!r} were made with {differs}. Read them in "
+            "Records that are read together must be made with the same tokenizer and lengths. "
+            f"{one.path!r} and {other.path!r} were made with {differs}. Read them in "
             f"separate runs, or make one of them again; {index_path(other.path)!r} says how it was "
             "made."
         )

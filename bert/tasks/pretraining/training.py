@@ -3,7 +3,7 @@
 import contextlib
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
@@ -73,7 +73,8 @@ def run(settings: Settings) -> dict[str, float]:
             model = objective.make_model(config, dtype=settings.precision)
         loop.log_set_up(model, strategy, settings)
         if train_batches is not None and plan is not None:
-            keep = functools.partial(_keep, filled, config, made)
+            options = {**folder.tokenizer_options, **made.cutting}
+            keep = functools.partial(_keep, filled, config, made, options)
             step = _train(settings, keep, model, train_batches, plan)
         else:
             step = restore(settings, model, init)
@@ -226,10 +227,12 @@ def begin(settings: Settings, model: keras.Model, plan: Plan) -> loop.Run:
     return run
 
 
-def _keep(filled: ModelFolder, config: BertConfig, made: Making) -> None:
+def _keep(
+    filled: ModelFolder, config: BertConfig, made: Making, options: Mapping[str, Any]
+) -> None:
     """Stores what goes with the weights, and what TensorBoard's projector needs to show words."""
     casing = made.do_lower_case if made.vocabulary else None
-    filled.keep(config, made.vocabulary, do_lower_case=casing)
+    filled.keep(config, made.vocabulary, do_lower_case=casing, options=options)
     if made.vocabulary is not None:
         filled.write(projector_files(made.vocabulary, config.vocab_size))
 
