@@ -115,6 +115,13 @@ _LSTMS = _Kind(
     '["A text."]',
 )
 
+_ENCODER = _Kind(
+    "Pre-trained BERT without a masked-LM head",
+    "run_pretraining.py",
+    "feature-extraction",
+    '["A text."]',
+)
+
 # By what the hub calls a model, what is typed and what is called in Python; others predict.
 _USES = {
     "fill-mask": (
@@ -193,8 +200,9 @@ def make(
     run = provenance.read(folder)
     told = run.get("told", {})
     scores = {name: _read_scores(folder, name) for name in ("eval", "test")}
-    config = read(CONFIG_FILE) or read(huggingface_files.CONFIG_FILE)
-    kind = _find_kind(task, config)
+    theirs = read(huggingface_files.CONFIG_FILE)
+    config = read(CONFIG_FILE) or theirs
+    kind = _find_kind(task, config, theirs.get("architectures"))
     casing = read(huggingface_files.TOKENIZER_CONFIG_FILE).get("do_lower_case")
     sections = [
         _head(kind, library, told, scores),
@@ -208,7 +216,7 @@ def make(
     return "\n\n".join(filter(None, sections)) + "\n"
 
 
-def _find_kind(task: Mapping[str, Any], config: Mapping[str, Any]) -> _Kind:
+def _find_kind(task: Mapping[str, Any], config: Mapping[str, Any], architectures: Any) -> _Kind:
     name = str(task.get("kind", ""))
     if name in _KINDS and name:
         kind = _KINDS[name]
@@ -216,7 +224,9 @@ def _find_kind(task: Mapping[str, Any], config: Mapping[str, Any]) -> _Kind:
         return dataclasses.replace(kind, inputs=_PAIRS) if is_pair else kind
     if config.get("is_decoder"):
         return _LEFT_TO_RIGHT
-    return _LSTMS if config.get("encoder_type") == "bilstm" else _KINDS[""]
+    if config.get("encoder_type") == "bilstm":
+        return _LSTMS
+    return _ENCODER if architectures == ["BertModel"] else _KINDS[""]
 
 
 def _read_scores(folder: str, split: str) -> dict[str, float]:
