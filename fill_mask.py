@@ -31,7 +31,7 @@ from bert.files.paths import match_file
 from bert.files.tables import clean_line, stdin_lines, text_lines
 
 if TYPE_CHECKING:
-    from bert.tasks.pretraining.masked_model import Guess, Score, Text
+    from bert.tasks.pretraining.masked_model import Guess, MaskedModel, Score, Text
     from bert.weights.folder import ModelFolder
 
 
@@ -105,6 +105,8 @@ def run(settings: Settings, texts: Sequence[str] = ()) -> int:
     tell_gpus()
     with open_output(settings.output_file) as output:
         model = masked_model.load(folder, settings.batch_size)
+        if path != "-" and not texts:
+            _check_lines(settings, path, model)
         read = (model.read(text, place) for place, text in given)
         limit = 1 if waits else 64 * settings.batch_size
         count = 0
@@ -130,6 +132,17 @@ def run(settings: Settings, texts: Sequence[str] = ()) -> int:
     return count
 
 
+def _check_lines(settings: Settings, path: str, model: "MaskedModel") -> None:
+    """Checks all texts of a file, before the model answers the first of them."""
+    suits = model.check_masked
+    if settings.score:
+        suits = model.check_whole
+    elif settings.next_sentence:
+        suits = model.check_pair
+    for place, text in _read_lines(path, tells_blank=False):
+        suits(model.read(text, place))
+
+
 def check(settings: Settings, checks: Checks, texts: Sequence[str] = ()) -> None:
     """Checks what `run` needs."""
     from bert.command_line import quiet_import  # noqa: F401
@@ -137,7 +150,9 @@ def check(settings: Settings, checks: Checks, texts: Sequence[str] = ()) -> None
 
     path = checks("text", _find_input, settings, texts, tells=str)
     folder = checks("checkpoint", _open_folder, settings, tells=lambda each: each.stored.prefix)
-    checks("model", masked_model.load, folder, tells=lambda _: "fills masks")
+    model = checks("model", masked_model.load, folder, tells=lambda _: "fills masks")
+    if path != "-" and not texts:
+        checks("texts", _check_lines, settings, path, model, tells=lambda _: "can all be answered")
     output = settings.output_file
     checks("output file", _check_output, settings, path, folder, tells=lambda _: output)
 
@@ -177,7 +192,7 @@ def _number(texts: Sequence[str]) -> Iterator[tuple[str, str]]:
         yield f"Argument {number}", text
 
 
-def _read_lines(path: str) -> Iterator[tuple[str, str]]:
+def _read_lines(path: str, *, tells_blank: bool = True) -> Iterator[tuple[str, str]]:
     """Yields the place and the text of each line that is not blank."""
     numbered = stdin_lines() if path == "-" else text_lines(path)
     blank = 0
@@ -187,7 +202,7 @@ def _read_lines(path: str) -> Iterator[tuple[str, str]]:
             yield f"{path}:{number}: the text", text
         else:
             blank += 1
-    if blank:
+    if blank and tells_blank:
         logging.warning("%s: skipped %d blank lines.", path, blank)
 
 

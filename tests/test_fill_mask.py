@@ -11,6 +11,7 @@ from forks import fork_python
 import bert
 import fill_mask
 import modeling
+from bert.command_line.checks import WRONG, Checks
 from bert.tasks.pretraining import masked_model
 from bert.weights import checkpoint
 from bert.weights.folder import ModelFolder
@@ -156,8 +157,31 @@ def test_what_cannot_work_is_an_error_and_leaves_no_file(
 def test_a_line_that_is_too_long_is_named(settings, tmp_path):
     path = tmp_path / "text.txt"
     path.write_text("the old man\n" + "the " * 600 + "\n")
+    given = settings(score=True, input_file=str(path))
     with pytest.raises(ValueError, match=r"text.txt:2: the text must have at most"):
-        fill_mask.run(settings(score=True, input_file=str(path)))
+        fill_mask.run(given)
+    checks = Checks()
+    fill_mask.check(given, checks)
+    assert [line.name for line in checks.lines if line.mark == WRONG] == ["texts"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "lines", "message"),
+    [
+        ({}, ["[MASK] a", "a b"], r"text.txt:2: the text must have \[MASK\]"),
+        ({"score": True}, ["a b", "[MASK] a"], r"text.txt:2: the text must not have"),
+        ({"next_sentence": True}, ["a ||| b", "a b"], r"text.txt:2: the text must be a pair"),
+    ],
+)
+def test_all_lines_are_looked_at_before_the_first_is_answered(
+    settings, tmp_path, monkeypatch, changes, lines, message
+):
+    path = tmp_path / "text.txt"
+    path.write_text("".join(f"{line}\n" for line in lines))
+    # A model that answered would find no room.
+    monkeypatch.setattr(masked_model.MaskedModel, "_batches", None)
+    with pytest.raises(ValueError, match=message):
+        fill_mask.run(settings(input_file=str(path), batch_size=1, **changes))
 
 
 def test_texts_stand_on_the_command_line_among_flags():

@@ -53,6 +53,30 @@ def test_a_sentence_is_nearest_to_itself_and_all_are_sorted(ask, center):
     assert cosines == sorted(cosines, reverse=True)
 
 
+@pytest.mark.parametrize("kind", ["sentences", "vectors", "words"])
+def test_a_pair_is_asked_for_as_it_stands_in_a_file(ask, tmp_path, kind):
+    pair = "the old house ||| he told it"
+    (tmp_path / "text.txt").write_text("".join(f"{text}\n" for text in [*TEXTS, pair]))
+    changes = {"query": pair}
+    if kind == "vectors":
+        extract_features.run(
+            extract_features.Settings(
+                init_checkpoint=str(GOLDEN / "bert_model.ckpt"),
+                input_file=str(tmp_path / "text.txt"),
+                output_file=str(tmp_path / "v.npz"),
+                layers="-1",
+                pooling="mean",
+                max_seq_length=16,
+            )
+        )
+        changes["input_file"] = str(tmp_path / "v.npz")
+    if kind == "words":
+        changes = {"word": "told", "context": pair}
+    (answer,) = ask(**changes)
+    assert answer["neighbours"][0]["cosine"] == pytest.approx(1, abs=1e-5)
+    assert names(answer)[0] == ("the old house he [told] it" if kind == "words" else pair)
+
+
 def test_each_line_of_standard_input_is_answered(ask, monkeypatch):
     monkeypatch.setattr(sys, "stdin", piped(f"{TEXTS[0]}\n\n{TEXTS[2]}\n".encode()))
     answers = ask(top_k=1)
@@ -178,6 +202,10 @@ def test_output_can_be_read(ask, capsysbinary, monkeypatch):
         ({"word": "house"}, "`--input_file` must go with a `--query` or a `--context`"),
         ({"query": "a", "input_file": None}, "`--input_file` must name the texts"),
         ({"word": "cat", "context": "a house"}, r"`--word` must be a word of the `--context`"),
+        (
+            {"word": "\u4e00", "context": "\u4e8c a \u4e00"},
+            r"`--word` must be made of pieces .* another word of the `--context` may be \[UNK\]",
+        ),
         ({"word": "\u4e00", "input_file": None}, "`--word` must be made of pieces of the vocab"),
         ({"query": "a", "layer": "9"}, "`--layer` must be at least"),
         ({"query": "a", "max_seq_length": 9999}, "`--max_seq_length` must be at least 3 and at"),

@@ -114,7 +114,8 @@ def test_a_student_learns_what_its_labels_do_not_tell(world, log):
     nonsense = [(text, ("cold", "warm")[number % 2]) for number, text in enumerate(texts)]
     write_tsv(folder / "nonsense.tsv", nonsense)
     texts = [text for text, _ in make_rows(160, 6, is_warm)]
-    (folder / "texts.txt").write_text("".join(f"{text}\n" for text in texts))
+    # Blank lines are no examples.
+    (folder / "texts.txt").write_text("".join(f"{text}\n\n" for text in texts))
     keras.utils.set_random_seed(1)
     student = make_settings(
         output_dir=str(folder / "student"),

@@ -9,6 +9,7 @@ import numpy as np
 from absl import logging
 
 import tokenization
+from bert.files.tables import split_pair
 from bert.files.texts import Texts
 from bert.files.vectors import read_npz
 from bert.files.word_vectors import WordVectors
@@ -123,7 +124,9 @@ def sentence_space(
     vectors = _gather(itertools.chain([first], parts), first.shape[1])
     index = Index(vectors, center=center)
     names = [given.text for given in kept]
-    return Space(names, [given.id for given in kept], index, lambda text: encode([(text, "")]))
+    return Space(
+        names, [given.id for given in kept], index, lambda text: encode([split_pair(text)])
+    )
 
 
 def stored_space(path: str, encoder: TextEncoder, *, max_seq_length: int, center: bool) -> Space:
@@ -152,7 +155,9 @@ def stored_space(path: str, encoder: TextEncoder, *, max_seq_length: int, center
     layer, pooling = str(arrays["layers"][0]), str(arrays["pooling"][0])
 
     def encode(text: str) -> np.ndarray:
-        return encoder.encode([text], layer, pooling, max_seq_length=max_seq_length)
+        pair = split_pair(text)
+        asked = pair if pair[1] else text
+        return encoder.encode([asked], layer, pooling, max_seq_length=max_seq_length)
 
     if (width := encode("").shape[1]) != vectors.shape[1]:
         raise ValueError(
@@ -288,7 +293,9 @@ def context_space(
             yield vectors[places]
 
     def vector(sentence: str) -> np.ndarray:
-        ((words, vectors),) = encoder.encode_words([sentence], layer, max_seq_length)
+        pair = split_pair(sentence)
+        asked = pair if pair[1] else sentence
+        ((words, vectors),) = encoder.encode_words([asked], layer, max_seq_length)
         return vectors[[_find_word(word, words, encoder.tokenizer)]]
 
     query = vector
@@ -313,5 +320,10 @@ def _find_word(word: str, words: Sequence[str], tokenizer: tokenization.FullToke
         raise ValueError(
             f"`--word` must be a word of the `--context`. Received {word!r}; the context has "
             f"{list(words)}."
+        )
+    if wanted[0] == "[UNK]":
+        raise ValueError(
+            "`--word` must be made of pieces of the vocabulary, for another word of the "
+            f"`--context` may be [UNK], too. Received {word!r}."
         )
     return words.index(wanted[0])

@@ -163,7 +163,17 @@ class Classification:
         ]
 
     def parse_unlabeled(self, rows: Sequence[Input]) -> list[InputExample]:
-        """Returns the examples of rows whose answers are not known, named after their lines."""
+        """Returns the examples of rows whose answers are not known, named after their lines.
+
+        Blank lines of a plain text are none.
+        """
+        rows = [
+            each
+            for each in rows
+            if each.row and any(str(text).strip() for text in each.row.values())
+        ]
+        if not rows:
+            raise ValueError("`--unlabeled_file` must hold texts. All its lines are blank.")
         parsed = self.parse([each.row or {} for each in rows])
         return [
             dataclasses.replace(example, guid=f"unlabeled-{each.line}")

@@ -189,11 +189,7 @@ class MaskedModel:
           ValueError: where a text has no [MASK].
         """
         for text in texts:
-            if not text.masks():
-                raise ValueError(
-                    f"{text.place} must have {MASK} where a token is asked for; `--score` rates "
-                    f"texts without. Received {text.text!r}."
-                )
+            self.check_masked(text)
         guesses: list[list[list[Guess]]] = [[] for _ in texts]
         for numbers, batch in self._batches([(text, text.masks()) for text in texts], between):
             found = self._find_best(batch, min(top_k, self.config.vocab_size))
@@ -244,10 +240,7 @@ class MaskedModel:
           ValueError: where a text has a [MASK].
         """
         for text in texts:
-            if text.masks():
-                raise ValueError(
-                    f"{text.place} must not have {MASK} to be scored. Received {text.text!r}."
-                )
+            self.check_whole(text)
         # Each token of each text once.
         queries = [(text, [position]) for text in texts for position in text.words()]
         owners = [number for number, text in enumerate(texts) for _ in text.words()]
@@ -269,22 +262,41 @@ class MaskedModel:
         Raises:
           ValueError: where a text is no pair, or the model has not learned to tell.
         """
-        if not self.tells_pairs:
-            raise ValueError(
-                f"The model must have the next-sentence head of pre-training, {PAIR_HEAD}*, to "
-                "tell whether a text follows another. It has none that has learned anything."
-            )
         for text in texts:
-            if not text.is_pair():
-                raise ValueError(
-                    f"{text.place} must be a pair `A ||| B` to tell whether B follows A. Received "
-                    f"{text.text!r}."
-                )
+            self.check_pair(text)
         found = [0.0] * len(texts)
         for numbers, batch in self._batches([(text, [0]) for text in texts]):
             for number, chance in zip(numbers, self._compare(batch).numpy().tolist(), strict=True):
                 found[number] = chance
         return found
+
+    def check_masked(self, text: Text) -> None:
+        """Checks that a text can be filled."""
+        if not text.masks():
+            raise ValueError(
+                f"{text.place} must have {MASK} where a token is asked for; `--score` rates texts "
+                f"without. Received {text.text!r}."
+            )
+
+    def check_whole(self, text: Text) -> None:
+        """Checks that a text can be scored."""
+        if text.masks():
+            raise ValueError(
+                f"{text.place} must not have {MASK} to be scored. Received {text.text!r}."
+            )
+
+    def check_pair(self, text: Text) -> None:
+        """Checks that a text is one of which the model can tell whether its sentences follow."""
+        if not self.tells_pairs:
+            raise ValueError(
+                f"The model must have the next-sentence head of pre-training, {PAIR_HEAD}*, to "
+                "tell whether a text follows another. It has none that has learned anything."
+            )
+        if not text.is_pair():
+            raise ValueError(
+                f"{text.place} must be a pair `A ||| B` to tell whether B follows A. Received "
+                f"{text.text!r}."
+            )
 
     def _batches(
         self,
