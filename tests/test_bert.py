@@ -113,6 +113,14 @@ def test_a_clone_within_a_package_is_found(above):
     assert result.returncode == 0, result.stderr
 
 
+def test_a_program_without_standard_error_may_import_it():
+    code = "import os; os.close(2); import bert.command_line.quiet_import, keras; print(keras.ops)"
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (result.returncode, result.stderr) == (0, "") and "keras" in result.stdout
+
+
 def test_the_command_runs_from_the_folder_above(above):
     result = subprocess.run(
         [sys.executable, "-m", "bert"], cwd=above, capture_output=True, text=True, check=False

@@ -312,6 +312,15 @@ def test_a_signal_ends_the_command_too_and_nothing_is_noted(tmp_path):
     assert list(tmp_path.glob("run/runs/*/out.txt*")) == []
 
 
+def test_a_command_is_of_this_project_whatever_lies_in_the_folder(tmp_path, monkeypatch):
+    (tmp_path / "bert.py").write_text("print('another program')\n")
+    monkeypatch.chdir(tmp_path)
+    with (tmp_path / "log").open("wb") as log:
+        assert start_process(["split_sentences", "--help"], log, 1).wait() == 0
+    said = (tmp_path / "log").read_text()
+    assert "--document_gap" in said and "another program" not in said
+
+
 KILLED = """
 import sys, time
 sys.path.insert(0, {root!r})

@@ -240,7 +240,7 @@ def test_a_run_ends_with_its_time_and_is_then_a_finished_one(pretraining_run, tm
     assert any(message.startswith("Nothing to train: step 2") for message in log.messages)
 
 
-def test_another_budget_is_another_training(pretraining_run, log):
+def test_another_budget_is_another_training(pretraining_run, tmp_path, log):
     run_pretraining.run(by_the_clock(pretraining_run))
     with pytest.raises(ValueError, match=r"--time_budget is '0\.0001s' there and '1h' now"):
         run_pretraining.run(by_the_clock(pretraining_run, time_budget="60m"))
@@ -248,6 +248,14 @@ def test_another_budget_is_another_training(pretraining_run, log):
         run_pretraining.run(by_the_clock(pretraining_run, warmup_proportion=None))
     with pytest.raises(ValueError, match="--num_train_steps is absent there and 4 now"):
         run_pretraining.run(pretraining_run())
+    # A training that began with a number of steps goes on by the clock.
+    steps = str(tmp_path / "steps")
+    run_pretraining.run(pretraining_run(output_dir=steps))
+    by_clock = {"output_dir": steps, "time_budget": "0.1s", "resume_with_changes": True}
+    run_pretraining.run(by_the_clock(pretraining_run, **by_clock))
+    assert any(message.startswith("Resuming from step 4 ") for message in log.messages)
+    assert any(message.startswith("In 0.1s, it has made ") for message in log.messages)
+    log.clear()
     longer = by_the_clock(pretraining_run, time_budget="0.1s", resume_with_changes=True)
     run_pretraining.run(longer)
     assert any(message.startswith("In 0.1s, it has made ") for message in log.messages)

@@ -337,7 +337,8 @@ def test_threads_and_gpus_are_shared(monkeypatch, tmp_path):
 
 
 def test_script_is_run_as_bert_runs_it():
-    expected = [sys.executable, "-m", "bert", "run_squad", "--strategy=multi_worker", "--do_train"]
+    script = str(ROOT / "run_squad.py")
+    expected = [sys.executable, script, "--strategy=multi_worker", "--do_train"]
     assert make_command(["run_squad", "--do_train"]) == expected
     assert make_command(["./run_squad.py", "--do_train"]) == expected
     for given in (["--strategy=multi_worker"], ["-strategy", "multi_worker"]):
@@ -389,7 +390,7 @@ def test_flag_file_that_is_not_there_is_told_in_a_line(tmp_path):
     ],
 )
 def test_nothing_is_overwritten_however_that_was_asked_for(words, rest):
-    command = [sys.executable, "-m", "bert", "run_ner"]
+    command = [sys.executable, "run_ner.py"]
     assert launch.without_overwriting([*command, *words]) == [*command, *rest]
 
 

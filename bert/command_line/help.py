@@ -44,7 +44,8 @@ _FIRST: Mapping[str, Sequence[str]] = {
 _MORE = (
     (
         "--flagfile=FILE",
-        "Read flags from a file, one per line as typed; # starts a comment.",
+        "Read flags from a file: one --flag=value a line, without quotes; a line that begins with "
+        "# is a comment.",
     ),
     ("--verbosity=1, -v 1", "Log more, with a traceback for errors."),
     ("--helpfull", "Show the flags of the libraries, too."),

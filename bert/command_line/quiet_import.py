@@ -12,7 +12,11 @@ from bert.command_line.console import deferred_stop, is_script
 
 # While it is imported, TensorFlow 2.21 writes to the file descriptor whatever its log level is.
 _hides = os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3") != "0"
-_stderr, _nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+try:
+    _stderr = os.dup(2)
+except OSError:
+    # A program may have closed it, as daemons do.
+    _hides = False
 # The garbage collector would look through what the import makes again and again, and find nothing.
 _collects = gc.isenabled()
 gc.disable()
@@ -22,16 +26,18 @@ _skips = is_script() and "sklearn" not in sys.modules
 if _skips:
     sys.modules["sklearn"] = None  # type: ignore[assignment]
 if _hides:
+    _nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(_nowhere, 2)
+    os.close(_nowhere)
 try:
     # An exception in the middle of the import might be swallowed.
     with deferred_stop():
         import keras
         import tensorflow  # noqa: F401
 finally:
-    os.dup2(_stderr, 2)
-    os.close(_stderr)
-    os.close(_nowhere)
+    if _hides:
+        os.dup2(_stderr, 2)
+        os.close(_stderr)
     if _skips:
         del sys.modules["sklearn"]
     if is_script():

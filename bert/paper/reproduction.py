@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from absl import logging
 
+from bert.command_line.durations import duration_text
 from bert.command_line.settings import PRECISIONS
 from bert.files import manifest
 from bert.files.durable import write_text
@@ -162,7 +163,7 @@ def _make_plan(order: Order, ledger: Ledger, machine: Machine) -> tuple[Plan, Ma
     def plan_of(recipe: Recipe) -> Plan:
         return make_plan(recipe, sources_of(recipe), machine.precision, order.seed)
 
-    key = f"{order.budget}, data {sources_of(LADDER[0]).digest[:8]}"
+    key = f"{duration_text(budget)}, data {sources_of(LADDER[0]).digest[:8]}"
     if key not in ledger.recipes:
         clock = Clock(machine, ledger.times(machine.name))
         recipe, _ = choose(budget, lambda each: plan_of(each).jobs.values(), clock)

@@ -56,7 +56,8 @@ def start_process(command: Sequence[str], log: BinaryIO, num_threads: int) -> Pr
     """Starts a script of the project in a process of its own, which on Linux ends with this one."""
     path = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
     return subprocess.Popen(
-        [sys.executable, "-m", "bert", *command],
+        # Not `-m bert`, which would be another one that lies in the folder where this was started.
+        [sys.executable, str(_ROOT / f"{command[0]}.py"), *command[1:]],
         env={"TF_NUM_INTRAOP_THREADS": str(num_threads), **os.environ, "PYTHONPATH": path},
         stdin=subprocess.DEVNULL,
         stdout=log,

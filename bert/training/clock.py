@@ -12,6 +12,8 @@ import optimization
 
 # Of what is counted, in a second.
 _UNIT = 1_000_000
+# The names of what a checkpoint keeps of a clock.
+CLOCK_STATE = ("training_time", "training_time/last_step")
 
 
 class TrainingClock:
@@ -48,7 +50,7 @@ class TrainingClock:
 
     def state(self) -> dict[str, keras.Variable]:
         """Returns what a resumed run needs, by its name in a checkpoint; in microseconds."""
-        return {"training_time": self._spent, "training_time/last_step": self._last_step}
+        return dict(zip(CLOCK_STATE, (self._spent, self._last_step), strict=True))
 
     @property
     def spent(self) -> float:

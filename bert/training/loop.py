@@ -21,7 +21,7 @@ from bert.command_line.console import deferred_stop, stop_signal
 from bert.command_line.flags import changed_flags
 from bert.command_line.settings import TrainingSettings
 from bert.training import fit, surroundings
-from bert.training.clock import TrainingClock, is_last
+from bert.training.clock import CLOCK_STATE, TrainingClock, is_last
 from bert.training.fusion import fused_chains
 from bert.training.keeper import Keeper
 from bert.training.loss_scale import LossScale
@@ -48,6 +48,9 @@ _NO_LAST_STEP = 1 << 40
 
 # The names of what float16 alone keeps in a checkpoint.
 _LOSS_SCALE = ("loss_scale", "loss_scale/good_steps")
+# What a checkpoint may lack: a training may go on in float16 that began in another precision, or by
+# a clock that began with a number of steps.
+_OPTIONAL = (*_LOSS_SCALE, *CLOCK_STATE)
 
 # Among the results of a step, how many replicas were asked to stop.
 _STOP = "stop"
@@ -302,8 +305,7 @@ def initialize(
       checkpoints: Those of this run; None where those in its folder are of another.
       init: The weights to begin with, or None.
     """
-    # A training may go on in float16 that began in another precision.
-    step = checkpoints.resume(state, optional=_LOSS_SCALE) if checkpoints else None
+    step = checkpoints.resume(state, optional=_OPTIONAL) if checkpoints else None
     if checkpoints and step is not None:
         unread = f"; --init_checkpoint={init.path} is not read" if init else ""
         logging.info("Resuming from step %d in %s%s.", step, checkpoints.folder, unread)

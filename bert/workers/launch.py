@@ -113,7 +113,9 @@ def make_command(arguments: Sequence[str]) -> list[str]:
             "alone can use all GPUs of this machine."
         )
     # A flag behind texts, of which these scripts have none, would be one of them.
-    return [sys.executable, "-m", "bert", name, "--strategy=multi_worker", *rest[1:]]
+    # Not `-m bert`, which would be another one that lies in the folder where this was started.
+    script = str(Path(__file__).resolve().parents[2] / f"{name}.py")
+    return [sys.executable, script, "--strategy=multi_worker", *rest[1:]]
 
 
 def _take(command: Sequence[str], define: Callable[..., Any], name: str) -> tuple[Any, list[str]]:
