@@ -224,7 +224,7 @@ if start == 1:
     os.kill(os.getpid(), signal.SIGKILL)
 """
     # As a worker gets them.
-    words = make_command(["run_ner", f"--flagfile={file}"])[5:]
+    words = make_command(["run_ner", f"--flagfile={file}"])[3:]
     assert run(code, 1, arguments=words) == 0
     told = [json.loads(line) for line in (tmp_path / "told").read_text().splitlines()]
     rest = [f"--output_dir={tmp_path}"]
@@ -360,7 +360,7 @@ def flag_file(tmp_path):
 def test_workers_are_given_what_is_in_flag_files(flag_file, words):
     words = ["run_ner", "--seed", "7", *(word.format(flag_file) for word in words), "--do_eval"]
     rest = ["--seed", "7", "--do_train", "--output_dir=inner", "--do_eval"]
-    assert make_command(words)[3:] == ["run_ner", "--strategy=multi_worker", *rest]
+    assert make_command(words)[2:] == ["--strategy=multi_worker", *rest]
 
 
 def test_strategy_in_a_flag_file_is_the_launchers_or_refused(flag_file):
