@@ -126,7 +126,7 @@ def served(model, limits=None, top_k=5, **batching):
         yield server
 
 
-def fetch(server, path, body=None, method=None, headers=()):
+def fetch(server, path, body=None, method=None, headers=(), timeout=30):
     """Asks a server; a body that is no bytes is sent as JSON."""
     if body is not None and not isinstance(body, bytes):
         body = json.dumps(body).encode()
@@ -134,7 +134,7 @@ def fetch(server, path, body=None, method=None, headers=()):
         f"{server.address.rstrip('/')}{path}", body, dict(headers), method=method
     )
     try:
-        with urllib.request.urlopen(request, timeout=30) as response:
+        with urllib.request.urlopen(request, timeout=timeout) as response:
             status, text, found = response.status, response.read(), response.headers
     except urllib.error.HTTPError as error:
         with error:

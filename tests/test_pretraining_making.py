@@ -152,7 +152,7 @@ def test_records_that_are_read_together_must_be_made_alike(make, changes, messag
 
 def test_what_is_evaluated_on_must_be_made_like_what_is_trained_on(make, train):
     held_out = make("held_out", words=WORDS[:-1])
-    with pytest.raises(ValueError, match="must be made with the same vocabulary"):
+    with pytest.raises(ValueError, match="must be made with the same tokenizer"):
         train(make(), do_eval=True, eval_input_file=held_out)
 
 
