@@ -258,7 +258,8 @@ def open_task(
             "`--do_export` must not be given for a tagger on word vectors, whose words are not cut "
             "as those of a BERT. predict.py and bert.load read its folder."
         )
-    check_export(settings, "saved_model", "onnx")
+    # Its own LSTMs are Keras's, which ONNX can hold; those of an encoder are not.
+    check_export(settings, "saved_model", *["onnx"] * (not config.is_bilstm))
     features = Features(settings.feature_layers, settings.lstm_size, settings.features_dir)
     return FeatureTagging(**common, features=features)
 

@@ -403,10 +403,9 @@ def open_model(
       **told: What else `load` takes, which the folder may not say.
     """
     # Where more is told, weights that lie beside a graph are what answers.
-    everything = {**told, "precision": None if precision == "float32" else precision}
-    is_told = any(value is not None for value in everything.values())
+    is_told = precision != "float32" or any(value is not None for value in told.values())
     if is_export(model) and not (is_told and checkpoint.weight_files(model)):
-        check_untold_export(model, everything)
+        check_untold_export(model, {**told, "precision": precision})
         return ExportedModel(model, batch_size, flag)
     others = Told(**{field.name: told.pop(field.name, None) for field in dataclasses.fields(Told)})
     given = told

@@ -1,5 +1,7 @@
 """Fine-tuned models with LSTMs: `--add_bilstm`, and encoders of LSTMs, until they answer."""
 
+import contextlib
+import dataclasses
 import json
 import logging
 
@@ -19,6 +21,7 @@ import run_swag
 from bert.loaded import load
 from bert.tasks import heads
 from bert.weights import checkpoint
+from tokenization import FullTokenizer
 
 LSTM = {f"bilstm/{way}/{name}" for way in ("forward", "backward") for name in ("kernel", "bias")}
 
@@ -164,3 +167,27 @@ def test_a_tagger_mixes_the_layers_of_lstms_and_tells_how(tmp_path, log):
     assert told["layer_weights"] == results["layer_weights"]
     assert any(message.startswith("Weights of the layers, from") for message in log.messages)
     assert "Layers" in read_report(tmp_path / "out")["sections"]
+
+
+@pytest.mark.parametrize(("encoder", "fits"), [("transformer", True), ("bilstm", False)])
+def test_onnx_holds_the_lstms_of_a_tagger_on_features_and_no_others(
+    still_config, tmp_path, encoder, fits
+):
+    config = change(still_config, encoder_type=encoder)
+    (tmp_path / "train.txt").write_text("red O\nblue B-X\n\n")
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\nred\nblue\n")
+    settings = run_ner.Settings(
+        output_dir=str(tmp_path / "out"),
+        train_file=str(tmp_path / "train.txt"),
+        do_train=True,
+        do_export=True,
+        export_format="onnx",
+        feature_based=True,
+        feature_layers="last",
+    )
+    given = (config, FullTokenizer(str(tmp_path / "vocab.txt")))
+    with contextlib.nullcontext() if fits else pytest.raises(ValueError, match="must be saved_m"):
+        run_ner.open_task(settings, *given)
+    added = dataclasses.replace(settings, feature_based=None, feature_layers=None, add_bilstm=True)
+    with pytest.raises(ValueError, match="must be saved_model for such a model with LSTMs"):
+        run_ner.open_task(added, *given)

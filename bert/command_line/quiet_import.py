@@ -12,11 +12,12 @@ from bert.command_line.console import deferred_stop, is_script
 
 # While it is imported, TensorFlow 2.21 writes to the file descriptor whatever its log level is.
 _hides = os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3") != "0"
-try:
-    _stderr = os.dup(2)
-except OSError:
-    # A program may have closed it, as daemons do.
-    _hides = False
+if _hides:
+    try:
+        _stderr = os.dup(2)
+    except OSError:
+        # A program may have closed it, as daemons do.
+        _hides = False
 # The garbage collector would look through what the import makes again and again, and find nothing.
 _collects = gc.isenabled()
 gc.disable()

@@ -13,7 +13,7 @@ from bert.files.tables import split_pair
 from bert.files.texts import Texts
 from bert.files.vectors import read_npz
 from bert.files.word_vectors import WordVectors
-from bert.tasks.encoding import TextEncoder, group_words
+from bert.tasks.encoding import Text, TextEncoder, group_words
 from bert.tasks.similarity import Index
 from bert.weights.checkpoint import Stored
 from bert.weights.variables import WORD_TABLE
@@ -91,6 +91,11 @@ def _none_left(texts: Texts, what: str) -> ValueError:
     return ValueError(f"`--input_file` must hold {what}. {texts.files} have none.")
 
 
+def _text_of(pair: tuple[str, str]) -> Text:
+    """Returns what an encoder takes of two texts, of which the second may be empty."""
+    return pair if pair[1] else pair[0]
+
+
 def sentence_space(
     encoder: TextEncoder,
     texts: Texts,
@@ -112,8 +117,9 @@ def sentence_space(
     """
 
     def encode(pairs: Sequence[tuple[str, str]]) -> np.ndarray:
-        plain = [pair if pair[1] else pair[0] for pair in pairs]
-        return encoder.encode(plain, layer, pooling, max_seq_length=max_seq_length)
+        return encoder.encode(
+            [*map(_text_of, pairs)], layer, pooling, max_seq_length=max_seq_length
+        )
 
     kept = [given for given in texts if given.text.strip()]
     if not kept:
@@ -155,9 +161,8 @@ def stored_space(path: str, encoder: TextEncoder, *, max_seq_length: int, center
     layer, pooling = str(arrays["layers"][0]), str(arrays["pooling"][0])
 
     def encode(text: str) -> np.ndarray:
-        pair = split_pair(text)
-        asked = pair if pair[1] else text
-        return encoder.encode([asked], layer, pooling, max_seq_length=max_seq_length)
+        asked = [_text_of(split_pair(text))]
+        return encoder.encode(asked, layer, pooling, max_seq_length=max_seq_length)
 
     if (width := encode("").shape[1]) != vectors.shape[1]:
         raise ValueError(
@@ -283,7 +288,7 @@ def context_space(
       center: As `Index`.
     """
     shown: list[str] = []
-    lines = [given.texts if given.texts[1] else given.texts[0] for given in texts if given.text]
+    lines = [_text_of(given.texts) for given in texts if given.text]
     encoded = encoder.encode_words(lines, layer, max_seq_length)
 
     def parts() -> Iterable[np.ndarray]:
@@ -293,9 +298,8 @@ def context_space(
             yield vectors[places]
 
     def vector(sentence: str) -> np.ndarray:
-        pair = split_pair(sentence)
-        asked = pair if pair[1] else sentence
-        ((words, vectors),) = encoder.encode_words([asked], layer, max_seq_length)
+        asked = [_text_of(split_pair(sentence))]
+        ((words, vectors),) = encoder.encode_words(asked, layer, max_seq_length)
         return vectors[[_find_word(word, words, encoder.tokenizer)]]
 
     query = vector

@@ -22,10 +22,6 @@ FILES = (
 )
 
 
-class _OtherTokenizerError(ValueError):
-    """A tokenizer is of another kind than BERT's."""
-
-
 def read_options(folder: str, read_object: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
     """Returns how a tokenizer differs from that of the original, {} where it does not.
 
@@ -41,21 +37,21 @@ def read_options(folder: str, read_object: Callable[[str], dict[str, Any]]) -> d
     """
     try:
         files = {name: read_object(name) for name in (*FILES, huggingface_files.CONFIG_FILE)}
-        if other := huggingface_files.find_other_tokenizer(files):
-            key, name, value = other
-            raise _OtherTokenizerError(
-                f"The tokenizer must be BERT's WordPiece. {os.path.join(folder, name)!r} has "
-                f"`{key}` {value!r}, which cuts texts otherwise, so that the model would not "
-                "understand them. Where that is not so, correct it there."
-            )
-        return huggingface_files.read_tokenizer_options(files)
-    except _OtherTokenizerError:
-        raise
+        other = huggingface_files.find_other_tokenizer(files)
+        options = huggingface_files.read_tokenizer_options(files)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(
             f"The tokenizer's files in {folder!r} must be those of transformers. Received "
             f"something else ({type(error).__name__}: {error})."
         ) from error
+    if other:
+        key, name, value = other
+        raise ValueError(
+            f"The tokenizer must be BERT's WordPiece. {os.path.join(folder, name)!r} has `{key}` "
+            f"{value!r}, which cuts texts otherwise, so that the model would not understand them. "
+            "Where that is not so, correct it there."
+        )
+    return options
 
 
 def cutting_of(options: Mapping[str, Any], do_lower_case: bool) -> dict[str, bool]:
