@@ -13,6 +13,7 @@ as you like; only the first call builds the graph.
 
 import contextlib
 import dataclasses
+import functools
 import itertools
 import os
 import sys
@@ -38,7 +39,7 @@ from bert.files import fingerprints, parquet
 from bert.files.answers import JsonLines, Names, ParquetLines, Table, flat_names
 from bert.files.inputs import Input, Inputs, kind_of, names_of
 from bert.files.kept_lines import KeptLines, keep_lines
-from bert.files.outputs import check_outputs, open_output
+from bert.files.outputs import check_outputs, check_replaced, open_output
 from bert.files.paths import is_file, match_file
 from bert.files.places import is_remote
 
@@ -319,8 +320,10 @@ def _open(settings: Settings, made_of: Iterable[str], form: Form) -> Iterator[An
         with open_output(settings.output_file) as file, _open_lines(file, form) as lines:
             yield lines
     else:
-        key = _key(settings, made_of, form)
-        with keep_lines(settings.output_file, key, form.make) as kept:
+        key, path = _key(settings, made_of, form), settings.output_file
+        # Another run may have written it meanwhile.
+        check = functools.partial(check_replaced, path, "output_file", settings.may_replace)
+        with keep_lines(path, key, form.make, check) as kept:
             yield kept
 
 
@@ -340,6 +343,7 @@ def _open_form(
     answers = model.task.answer_names
     given, rows = _find_names(settings, model, inputs)
     names = Names.of(given, flat_names(answers) if ending else answers)
+    has_errors = settings.on_error == "skip"
     if ending == parquet.ENDING:
         if settings.input_file != "-" and not inputs.names:
             # Else it would be told when all answers are there.
@@ -347,11 +351,11 @@ def _open_form(
             parquet.check_columns((each.cells or {} for each in asked), settings.input_file)
         kind = settings.input_format or kind_of(settings.input_file, settings.separator)
         start = (span.start if span else 0) if kind == "parquet" else None
-        return rows, ParquetLines(names, settings.input_file, path, start)
+        return rows, ParquetLines(names, settings.input_file, path, start, has_errors=has_errors)
     if not ending:
         return rows, JsonLines(names)
     separator = "\t" if ending == ".tsv" else inputs.separator.replace("\t", ",")
-    return rows, Table(names, separator, has_errors=settings.on_error == "skip")
+    return rows, Table(names, separator, has_errors=has_errors)
 
 
 def _find_names(

@@ -30,10 +30,10 @@ from bert.tasks.pretraining.masked_model import load as load_masked_model
 from bert.training.evaluation import Predictor
 from bert.training.lengths import by_length
 from bert.training.task import (
+    ASKED,
     Arrays,
     Inputs,
     Outputs,
-    Part,
     Task,
     collect,
     read_rows,
@@ -188,7 +188,7 @@ class LoadedModel(Encoding):
         self, examples: Sequence[Any], between: Callable[[], None] = lambda: None
     ) -> tuple[Inputs, Outputs]:
         """Returns what the task makes of some examples, and the model's outputs; as `decide`."""
-        made = self.task.make_inputs(Part("test"), examples)
+        made = self.task.make_inputs(ASKED, examples)
         run = self._run if self._rank == 2 else self._run_choices
         return made, run(made.arrays, between)
 
@@ -322,7 +322,7 @@ class PretrainedModel(Encoding):
 
 def _read(masked: MaskedModel, texts: Sequence[Text]) -> list[MaskedText]:
     return [
-        masked.read(as_pair(text), f"Text {number}, counted from 0,")
+        masked.read(as_pair(text, number), f"Text {number}, counted from 0,")
         for number, text in enumerate(check_list(texts))
     ]
 

@@ -12,6 +12,7 @@ import keras
 import pytest
 import sklearn.base
 import tensorflow as tf
+from absl import flags
 from conftest import ROOT, exhaustive, run_python
 
 from bert.command_line.console import (
@@ -403,7 +404,7 @@ Hint: If you want to see a list of allocated tensors"""
         (
             tf.errors.ResourceExhaustedError(None, None, OUT_OF_MEMORY),
             r"^There must be memory.* OOM when allocating tensor with shape\[32,512,30522\] and "
-            r"type float on /device:GPU:0\. Lower `--train_batch_size`",
+            r"type float on /device:GPU:0\. Lower ",
         ),
         (MemoryError("Unable to allocate 3 GiB"), r"memory.*Unable to allocate 3 GiB\. Lower"),
         (MemoryError(), r"memory for what is computed\. Lower"),
@@ -416,6 +417,16 @@ def test_what_ends_a_script_is_told_in_one_line(error, line):
     assert "\n" not in said
     with pytest.raises(RuntimeError, match=line):
         raise RuntimeError(said)
+
+
+def test_memory_and_room_are_to_be_had_by_flags_that_there_are(monkeypatch):
+    values = flags.FlagValues()
+    monkeypatch.setattr(flags, "FLAGS", values)
+    flags.DEFINE_integer("batch_size", 32, "Size.", flag_values=values)
+    assert explain(MemoryError()).endswith("Lower `--batch_size` or the number of processes.")
+    assert "--" not in explain(OSError(errno.ENOSPC, "No space left", "/a"))
+    flags.DEFINE_integer("keep_checkpoint_max", 5, "Number.", flag_values=values)
+    assert "write less (`--keep_checkpoint_max`)" in explain(OSError(errno.ENOSPC, "No space"))
 
 
 @pytest.mark.parametrize("error", [KeyError("a"), TypeError("b"), AssertionError()])

@@ -29,6 +29,20 @@ def test_a_kept_line_belongs_to_its_input_and_to_no_other(kind):
     assert not form.belongs(form.refusal(asked(ODD), "why"), asked(ODD))
 
 
+def test_parquet_has_the_column_of_errors_wherever_they_may_be(tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    names = Names.of(["text"], [*ANSWER])
+    for problem in ("", "why"):
+        form = ParquetLines(names, "in.jsonl", "out.parquet", has_errors=True)
+        given = asked({"text": "a"})
+        line = form.refusal(given, problem) if problem else form.answer(given, ANSWER)
+        with open(tmp_path / "x", "wb") as file:
+            form.make(io.BytesIO(line), file)
+        found = parquet.read_table(tmp_path / "x")
+        assert found.column_names == ["text", "label", "error"]
+        assert found["error"].to_pylist() == [problem or None]
+
+
 ROWS = [{"text": 'a "b";', "n": "1"}, {"text": "two\nlines;", "n": ""}, {"text": "", "n": ""}]
 
 

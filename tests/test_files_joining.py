@@ -157,7 +157,7 @@ def test_numbers_of_parquet_become_those_of_the_wider_kind(tmp_path):
     rows = [{"score": 1}, {"score": 2.5}, {"score": None}]
     for name, part in (("a", rows[:1]), ("b", rows[1:2]), ("c", rows[2:]), ("whole", rows)):
         with open(tmp_path / name, "wb") as file:
-            parquet.write_parquet(file, part, "in.jsonl")
+            parquet.write_parquet(file, part, ["score"], "in.jsonl")
     joined = io.BytesIO()
     join([str(tmp_path / name) for name in "abc"], "parquet", joined)
     assert joined.getvalue() == (tmp_path / "whole").read_bytes()

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -373,16 +373,41 @@ def _let_go(error: BaseException) -> None:
 
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _NO_ROOM_MESSAGES = tuple(os.strerror(number) for number in _NO_ROOM)
-_ROOM = (
-    "Files that were there before are whole. Make room, give a folder on another disk, or write "
-    "less (`--keep_checkpoint_max`, `--dupe_factor`); a limit on the size of files is what "
-    "`ulimit -f` says."
+_WRITTEN = ("keep_checkpoint_max", "dupe_factor")
+_SIZES = (
+    "train_batch_size",
+    "eval_batch_size",
+    "predict_batch_size",
+    "batch_size",
+    "max_batch_size",
+    "max_seq_length",
 )
-_MEMORY = (
-    "Lower `--train_batch_size`, `--eval_batch_size` or `--max_seq_length`, or the number of "
-    "processes; `--gradient_accumulation_steps` and `--gradient_checkpointing` train the same in "
-    "less memory."
-)
+
+
+def _known(names: Iterable[str]) -> list[str]:
+    """Returns those flags that the script has."""
+    return [f"`--{name}`" for name in names if name in flags.FLAGS]
+
+
+def _more_room() -> str:
+    """Returns how to make room for files."""
+    known = _known(_WRITTEN)
+    less = f", or write less ({', '.join(known)})" if known else ""
+    return (
+        "Files that were there before are whole. Make room or give a folder on another disk"
+        f"{less}; a limit on the size of files is what `ulimit -f` says."
+    )
+
+
+def _less_memory() -> str:
+    """Returns how to need less memory."""
+    advice = f"Lower {' or '.join([*_known(_SIZES), 'the number of processes'])}."
+    if "gradient_accumulation_steps" in flags.FLAGS:
+        advice += (
+            " `--gradient_accumulation_steps` and `--gradient_checkpointing` train the same in "
+            "less memory."
+        )
+    return advice
 
 
 def explain(error: Exception) -> str | None:
@@ -395,12 +420,12 @@ def explain(error: Exception) -> str | None:
     elif isinstance(error, OSError) and error.strerror:
         text = ": ".join([error.strerror, *map(repr, filter(None, [error.filename]))])
     if getattr(error, "errno", None) in _NO_ROOM or any(each in text for each in _NO_ROOM_MESSAGES):
-        return f"There must be room for what is written. {text}. {_ROOM}"
+        return f"There must be room for what is written. {text}. {_more_room()}"
     if isinstance(error, MemoryError) or (
         errors and isinstance(error, errors.ResourceExhaustedError)
     ):
         needed = f" {text}." if text else ""
-        return f"There must be memory for what is computed.{needed} {_MEMORY}"
+        return f"There must be memory for what is computed.{needed} {_less_memory()}"
     if isinstance(error, RecursionError):
         return f"What is read must not be nested so deeply. {text}."
     if isinstance(error, ValueError | ArithmeticError | OSError):

@@ -201,10 +201,20 @@ class ParquetLines(JsonLines):
       path: That of the rows.
       start: Where the first row stands in the file that is answered, if that is Parquet: then its
         columns stay as they are.
+      has_errors: Whether the whole file has the column of what is wrong with an input.
     """
 
-    def __init__(self, names: Names, input_file: str, path: str, start: int | None = None) -> None:
+    def __init__(
+        self,
+        names: Names,
+        input_file: str,
+        path: str,
+        start: int | None = None,
+        *,
+        has_errors: bool = False,
+    ) -> None:
         super().__init__(names)
+        self._has_errors = has_errors
         parquet.check_installed(path)
         self._input_file = input_file
         self._start = start
@@ -224,8 +234,12 @@ class ParquetLines(JsonLines):
         return _json_line({**given, self.names.error: problem})
 
     def _make(self, lines: Any, output: BinaryIO) -> None:
-        rows = [parse_json(line) for line in lines]
-        parquet.write_parquet(output, rows, self._input_file, self._start)
+        given = self.names
+        names = [*given.inputs, *given.answers.values(), *[given.error] * self._has_errors]
+        rows = map(parse_json, lines)
+        parquet.write_parquet(
+            output, rows, names, self._input_file, self._start, texts={given.error}
+        )
 
 
 def flatten(answer: Mapping[str, Any]) -> dict[str, Any]:

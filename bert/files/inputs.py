@@ -122,9 +122,9 @@ def read_inputs(
     if kind in ("tsv", "csv"):
         return _read_table(path, kind, columns, separator)
     if kind == "parquet":
-        found = list(parquet.read_parquet(path))
-        numbered = ((i, i / len(found), row) for i, row in enumerate(found, start=1))
-        names = list(found[0]) if found else []
+        names, count = parquet.describe_parquet(path)
+        rows = enumerate(parquet.read_parquet(path), start=1)
+        numbered = ((number, number / count, row) for number, row in rows)
         return Inputs(names, Rows(numbered, path, _object_parser(columns)))
     if kind == "jsonl":
         rows = _skip_blank(path, _lines(path), lambda number, line: _is_blank(path, number, line))

@@ -138,7 +138,10 @@ class KeptLines:
 
 @contextlib.contextmanager
 def keep_lines(
-    path: str, key: str, make: Callable[[BinaryIO, BinaryIO], None] | None = None
+    path: str,
+    key: str,
+    make: Callable[[BinaryIO, BinaryIO], None] | None = None,
+    check: Callable[[], None] = lambda: None,
 ) -> Iterator[KeptLines]:
     """Opens a `KeptLines`, which is finished when the block ends, and else left.
 
@@ -146,10 +149,12 @@ def keep_lines(
       path: Of the whole file.
       key: As `KeptLines` takes it.
       make: As `KeptLines.finish` takes it.
+      check: Raises where the whole file must not get its name, as one may have come there since.
     """
     lines = KeptLines(path, key)
     try:
         yield lines
+        check()
     except BaseException:
         lines.leave()
         raise

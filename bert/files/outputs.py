@@ -87,8 +87,8 @@ def check_outputs(
         seen.add(place)
     try:
         for path in paths:
-            if may_replace and is_file(path) and file_size(path):
-                _check_replaced(path, flag, may_replace)
+            if may_replace:
+                check_replaced(path, flag, may_replace)
             if not is_checking():
                 discard([open_beside(path)])
             else:
@@ -102,8 +102,10 @@ def _place(path: str) -> str:
     return path if is_remote(path) else os.path.realpath(path)
 
 
-def _check_replaced(path: str, flag: str, may_replace: Callable[[str], bool]) -> None:
-    """Checks that the file at `path` may go."""
+def check_replaced(path: str, flag: str, may_replace: Callable[[str], bool]) -> None:
+    """Raises `ValueError` where a file at `path` is there that must stay; as `check_outputs`."""
+    if not is_file(path) or not file_size(path):
+        return
     if weights := _model_of(path):
         raise ValueError(
             f"`--{flag}` must not name a file of a model. Received {path!r}, which belongs to "

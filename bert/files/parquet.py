@@ -1,14 +1,17 @@
 """Parquet files, with pyarrow, which is an extra of the package: `pip install 'bert[parquet]'`."""
 
+import contextlib
 import datetime
 import io
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
 from bert.files.paths import open_file, read_file
 from bert.files.places import is_remote
 
 ENDING = ".parquet"
+
+_ROWS_AT_ONCE = 1024
 
 
 def _pyarrow(path: str) -> Any:
@@ -35,20 +38,60 @@ def read_parquet(path: str) -> Iterator[dict[str, Any]]:
     Raises:
       ValueError: where pyarrow is missing, or the file is no Parquet.
     """
-    for batch in _read(path).to_batches():
-        for row in batch.to_pylist():
-            yield {name: _plain(value) for name, value in row.items()}
+    with _open(path) as file:
+        for batch in file.iter_batches(_ROWS_AT_ONCE):
+            names = batch.schema.names
+            columns = [
+                _values(path, name, column)
+                for name, column in zip(names, batch.columns, strict=True)
+            ]
+            for values in zip(*columns, strict=True):
+                yield dict(zip(names, map(_plain, values), strict=True))
 
 
-def _read(path: str) -> Any:
+def describe_parquet(path: str) -> tuple[list[str], int]:
+    """Returns the names of the columns and the number of rows; raises as `read_parquet`."""
+    with _open(path) as file:
+        return file.schema_arrow.names, file.metadata.num_rows
+
+
+@contextlib.contextmanager
+def _open(path: str) -> Iterator[Any]:
     pyarrow = _pyarrow(path)
     # A file of TensorFlow's has not all that pyarrow asks of one.
     opened = io.BytesIO(read_file(path)) if is_remote(path) else open_file(path)
     with opened as file:
         try:
-            return pyarrow.parquet.read_table(pyarrow.PythonFile(file, mode="r"))
+            parquet = pyarrow.parquet.ParquetFile(pyarrow.PythonFile(file, mode="r"))
+            names = parquet.schema_arrow.names
+            if again := sorted({name for name in names if names.count(name) > 1}):
+                raise ValueError(
+                    f"{path!r} must have columns of different names. Received {again} more than "
+                    "once."
+                )
+            yield parquet
         except (pyarrow.ArrowException, OSError) as error:
             raise ValueError(f"{path!r} must be a whole Parquet file. {error}.") from error
+
+
+def _values(path: str, name: str, column: Any) -> list[Any]:
+    """Returns the values of a column; times that Python has not, as nanoseconds, are texts."""
+    pyarrow = _pyarrow(path)
+    try:
+        return column.to_pylist()
+    except (pyarrow.ArrowException, ValueError, OverflowError, LookupError) as error:
+        try:
+            return column.cast(pyarrow.string()).to_pylist()
+        except pyarrow.ArrowException:
+            raise ValueError(
+                f"{path!r}: the column {name!r}, of {column.type}, must have values that can be "
+                f"read. {error}. Leave it out, or make texts of it."
+            ) from error
+
+
+def _read(path: str) -> Any:
+    with _open(path) as file:
+        return file.read()
 
 
 def check_columns(rows: Iterable[Mapping[str, Any]], input_file: str) -> None:
@@ -65,12 +108,14 @@ def _columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     return {name: [row.get(name) for row in rows] for name in names}
 
 
-def _make_table(columns: Mapping[str, Sequence[Any]], input_file: str) -> Any:
+def _make_table(
+    columns: Mapping[str, Sequence[Any]], input_file: str, texts: Collection[str] = ()
+) -> Any:
     pyarrow = _pyarrow(input_file)
     arrays = {}
     for name, values in columns.items():
         try:
-            arrays[name] = pyarrow.array(values)
+            arrays[name] = pyarrow.array(values, pyarrow.string() if name in texts else None)
             # What pyarrow itself holds, Parquet need not: an object without keys.
             column = pyarrow.table({name: arrays[name].slice(0, 0)})
             pyarrow.parquet.write_table(column, io.BytesIO())
@@ -90,23 +135,35 @@ def _write(table: Any, file: BinaryIO) -> None:
 
 
 def write_parquet(
-    file: BinaryIO, rows: Sequence[Mapping[str, Any]], input_file: str, start: int | None = None
+    file: BinaryIO,
+    rows: Iterable[Mapping[str, Any]],
+    names: Sequence[str],
+    input_file: str,
+    start: int | None = None,
+    texts: Collection[str] = (),
 ) -> None:
     """Writes rows; the columns that they have of another Parquet file stay as they are there.
 
     Args:
       file: Open for bytes.
       rows: All rows, of which some may lack a column.
+      names: Of the columns.
       input_file: The file that they are of.
       start: Where the first one stands there, if that is Parquet.
+      texts: Names of columns of texts, which they are without any value, too.
     """
-    values = _columns(rows)
-    kept = None if start is None else _read(input_file).slice(start, len(rows))
+    kept = None if start is None else _read(input_file)
+    added = [name for name in names if kept is None or name not in kept.column_names]
+    values: dict[str, list[Any]] = {name: [] for name in added}
+    count = 0
+    for row in rows:
+        count += 1
+        for name in added:
+            values[name].append(row.get(name))
+    table = _make_table(values, input_file, texts)
     if kept is not None:
-        values = {name: each for name, each in values.items() if name not in kept.column_names}
-    table = _make_table(values, input_file)
-    if kept is not None:
-        for name in values:
+        kept = kept.slice(start, count)
+        for name in added:
             kept = kept.append_column(name, table[name])
         table = kept
     _write(table, file)

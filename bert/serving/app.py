@@ -20,7 +20,6 @@ from urllib.parse import urlsplit
 from absl import logging
 from aiohttp import web
 
-from bert.command_line.console import explain
 from bert.serving import metrics, rest
 from bert.serving.batching import Batcher, ClosedError, FullError
 from bert.serving.page import make_page
@@ -267,7 +266,7 @@ class Application:
             raise RefusedError(400, _line(str(error))) from error
         except Exception as error:
             # The batch has logged it.
-            raise RefusedError(500, _line(explain(error) or _FAILED)) from error
+            raise RefusedError(500, _FAILED) from error
 
 
 _FAILED = "The server could not answer. Its log says why."

@@ -49,11 +49,15 @@ def bind(host: str, port: int) -> socket.socket:
         bound.bind(address)
     except (OSError, OverflowError) as error:
         bound.close()
-        raise ValueError(
-            f"`--host` and `--port` must be an address of this machine that is free. Received "
-            f"{host!r} and {port}: {getattr(error, 'strerror', error)}."
-        ) from error
+        raise _not_free(host, port, error) from error
     return bound
+
+
+def _not_free(host: str, port: int, error: Exception) -> ValueError:
+    return ValueError(
+        f"`--host` and `--port` must be an address of this machine that is free. Received "
+        f"{host!r} and {port}: {getattr(error, 'strerror', error)}."
+    )
 
 
 def _is_loopback(host: str) -> bool:
@@ -148,7 +152,12 @@ class Server:
             shutdown_timeout=self._limits.read_seconds + self._limits.request_seconds + 1,
         )
         await runner.setup()
-        await web.SockSite(runner, self._socket, backlog=_BACKLOG).start()
+        try:
+            await web.SockSite(runner, self._socket, backlog=_BACKLOG).start()
+        except OSError as error:
+            # Two may be bound to a port, of which the first one that listens has it.
+            await runner.cleanup()
+            raise _not_free(self.host, self.port, error) from error
         return runner
 
     async def _end(self) -> None:

@@ -138,7 +138,7 @@ class TextEncoder:
                 f"`max_seq_length` must be at least 3 and at most {limit}, the "
                 f"`max_position_embeddings` of the model. Received {max_seq_length}."
             )
-        pairs = [as_pair(text) for text in check_list(texts)]
+        pairs = [as_pair(text, number) for number, text in enumerate(check_list(texts))]
         lines = [read_line(pair, self.tokenizer, max_seq_length or limit) for pair in pairs]
         if any(line.segment_ids[-1] for line in lines):
             require_segments(self.config, "a pair of texts")
@@ -262,10 +262,19 @@ def check_list(texts: Sequence[Text]) -> Sequence[Text]:
     return texts
 
 
-def as_pair(text: Text) -> tuple[str, str]:
-    """Returns a text and the one behind it, which is empty where there is none."""
+def as_pair(text: Text, number: int) -> tuple[str, str]:
+    """Returns a text and the one behind it, which is empty where there is none.
+
+    Args:
+      text: The text.
+      number: Its place among those given, from 0, for the message.
+    """
     if isinstance(text, str):
         return text, ""
-    if len(text) != 2 or not all(isinstance(each, str) for each in text):
-        raise ValueError(f"A text must be a string, or a pair of strings. Received {text!r}.")
-    return text[0], text[1]
+    if isinstance(text, list | tuple) and len(text) == 2:
+        first, second = text
+        if isinstance(first, str) and isinstance(second, str):
+            return first, second
+    raise ValueError(
+        f"Text {number}, counted from 0, must be a string, or a pair of strings. Received {text!r}."
+    )

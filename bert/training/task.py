@@ -43,12 +43,16 @@ class Part:
         return f"{self.split}{self.suffix}"
 
 
+# That of what a trained model is only asked, a few at a time: the log tells nothing of it.
+ASKED = Part("asked")
+
+
 @dataclasses.dataclass(frozen=True)
 class Inputs:
     """Examples, and what a model reads of them.
 
     Attributes:
-      part: Whose they are; of what is only to be answered, `Part("test")`.
+      part: Whose they are.
       examples: In the task's own form.
       arrays: By name what the model reads, int32 [N, S] or [N, E, S] with 0 for padding, and the
         labels. N need not be the number of examples.

@@ -153,8 +153,17 @@ def make_features(
     task: Task,
     tokenizer: tokenization.FullTokenizer,
     max_seq_length: int,
+    *,
+    tells: bool = True,
 ) -> dict[str, np.ndarray]:
     """Returns what the model reads of each example, in their order.
+
+    Args:
+      examples: The examples.
+      task: What is decided.
+      tokenizer: That of the model.
+      max_seq_length: Tokens per example; what is longer is cut.
+      tells: Whether to log what may surprise.
 
     Returns:
       `input_ids`, `input_mask` and `segment_ids`, int32 [B, S]; `is_real_example`, int32 [B, 1],
@@ -178,7 +187,8 @@ def make_features(
         for name, values in packer.pack(examples[lot]).items():
             features[name][lot] = values
         progress(lot.stop)
-    packer.report(count)
+    if tells:
+        packer.report(count)
     return {**features, "label_ids": label_ids, "is_real_example": np.ones((count, 1), np.int32)}
 
 

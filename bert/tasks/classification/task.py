@@ -29,6 +29,7 @@ from bert.training.bilstm import bilstm_fields, stored_bilstm
 from bert.training.evaluation import save_results, save_scores
 from bert.training.loop import Objective
 from bert.training.task import (
+    ASKED,
     Arrays,
     ExampleFile,
     Inputs,
@@ -182,7 +183,7 @@ class Classification:
 
     def make_inputs(self, part: Part, examples: Sequence[InputExample]) -> Inputs:
         arrays = classification_examples.make_features(
-            examples, self.task, self.tokenizer, self.max_seq_length
+            examples, self.task, self.tokenizer, self.max_seq_length, tells=part != ASKED
         )
         return Inputs(part, examples, arrays)
 

@@ -29,6 +29,7 @@ from bert.training.bilstm import bilstm_fields, stored_bilstm
 from bert.training.evaluation import save_scores
 from bert.training.loop import Objective
 from bert.training.task import (
+    ASKED,
     Arrays,
     ExampleFile,
     Inputs,
@@ -193,6 +194,7 @@ class QuestionAnswering:
             self.max_query_length,
             is_training,
             _num_processes(examples),
+            tells=part != ASKED,
         )
         if is_training and not len(table):
             raise ValueError(

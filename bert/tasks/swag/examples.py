@@ -177,6 +177,8 @@ def make_features(
     tokenizer: tokenization.FullTokenizer,
     max_seq_length: int,
     num_choices: int | None = None,
+    *,
+    tells: bool = True,
 ) -> dict[str, np.ndarray]:
     """Returns what the model reads of each example: `[CLS] context [SEP] ending [SEP]` per choice.
 
@@ -185,6 +187,7 @@ def make_features(
       tokenizer: That of the model.
       max_seq_length: Tokens per choice at most; the longer of context and ending is cut.
       num_choices: E; the largest number of endings where it is None.
+      tells: Whether to log what may surprise.
 
     Returns:
       int32: `input_ids`, `input_mask` and `segment_ids`, [N, E, S]; `choice_mask`, [N, E], 1 where
@@ -215,7 +218,8 @@ def make_features(
             arrays["input_mask"][row, choice, : len(ids)] = 1
             arrays["segment_ids"][row, choice, num_first : len(ids)] = 1
             arrays["choice_mask"][row, choice] = 1
-    packer.report(len(examples))
+    if tells:
+        packer.report(len(examples))
     return arrays
 
 

@@ -23,6 +23,7 @@ from bert.training.bilstm import bilstm_fields, stored_bilstm
 from bert.training.evaluation import save_results, save_scores
 from bert.training.loop import Objective
 from bert.training.task import (
+    ASKED,
     Arrays,
     ExampleFile,
     Inputs,
@@ -141,7 +142,9 @@ class MultipleChoice:
     derive = staticmethod(swag_examples.derive)
 
     def make_inputs(self, part: Part, examples: Sequence[swag_examples.Example]) -> Inputs:
-        arrays = swag_examples.make_features(examples, self.tokenizer, self.max_seq_length)
+        arrays = swag_examples.make_features(
+            examples, self.tokenizer, self.max_seq_length, tells=part != ASKED
+        )
         return Inputs(part, examples, arrays)
 
     def open_inputs(self, inputs: Inputs, file: ExampleFile) -> Inputs:

@@ -37,6 +37,7 @@ from bert.training.bilstm import bilstm_fields, stored_bilstm
 from bert.training.evaluation import save_results, save_scores
 from bert.training.loop import Objective
 from bert.training.task import (
+    ASKED,
     Arrays,
     ExampleFile,
     Inputs,
@@ -189,6 +190,7 @@ class Tagging:
             self.max_seq_length,
             document_context=self.document_context,
             whole_words=self.config.is_word_vectors,
+            tells=part != ASKED,
         )
         if not len(arrays["word_ids"]):
             # The model wants a window even where all texts are blank.
@@ -340,8 +342,8 @@ class FeatureTagging(Tagging):
         }
 
     def make_inputs(self, part: Part, examples: Sequence[Sentence]) -> Inputs:
-        if self.config.is_word_vectors:
-            _tell_found(part if self.files else None, examples, self.tokenizer)
+        if self.config.is_word_vectors and part != ASKED:
+            _tell_found(part, examples, self.tokenizer)
         return super().make_inputs(part, examples)
 
     def score(self, inputs: Inputs, predictions: Predictions) -> dict[str, Any]:
@@ -403,12 +405,12 @@ class FeatureTagging(Tagging):
 
 
 def _tell_found(
-    part: Part | None, sentences: Sequence[Sentence], tokenizer: tokenization.FullTokenizer
+    part: Part, sentences: Sequence[Sentence], tokenizer: tokenization.FullTokenizer
 ) -> None:
     """Logs how many words have vectors, each counted as often as it occurs.
 
     Args:
-      part: Of the files; None for other texts, of which only those with few vectors are told.
+      part: Of the files.
       sentences: The words.
       tokenizer: Takes them whole.
     """
@@ -417,15 +419,13 @@ def _tell_found(
     whole = sum(word == piece for word, piece in zip(words, pieces, strict=False))
     unknown = pieces.count("[UNK]")
     is_most = unknown > len(pieces) // 2
-    if part is None and not is_most:
-        return
     tell = logging.warning if is_most else logging.info
     share = 100 / max(len(pieces), 1)
     tell(
         "Of the %d words of the %s, %.1f %% have a vector as they are written, %.1f %% in "
         "lower case; for %.1f %%, that of unknown words stands.",
         len(pieces),
-        f"{part.name} set" if part else "texts",
+        f"{part.name} set",
         share * whole,
         share * (len(pieces) - whole - unknown),
         share * unknown,

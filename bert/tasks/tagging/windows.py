@@ -118,6 +118,7 @@ def make_features(
     *,
     document_context: bool = False,
     whole_words: bool = False,
+    tells: bool = True,
 ) -> dict[str, np.ndarray]:
     """Returns what the model reads of the sentences, window by window.
 
@@ -129,6 +130,7 @@ def make_features(
       document_context: Whether to fill windows with the neighbouring sentences of the document,
         whose words are predicted elsewhere.
       whole_words: Whether the tokenizer takes words whole, of which many may be [UNK].
+      tells: Whether to log what may surprise.
 
     Returns:
       int32 [N, S]: `input_ids`, `input_mask` and `segment_ids`; `label_mask`, 1 where a word that
@@ -149,16 +151,16 @@ def make_features(
             windows += sentence_windows
             num_split += len(sentence_windows) > 1
         num_words += document.num_words
-    if not whole_words:
+    if tells and not whole_words:
         pieces.report(num_words)
-    if num_split:
+    if tells and num_split:
         logging.info(
             "%d of %d sentences are longer than %d tokens and were split.",
             num_split,
             len(sentences),
             max_seq_length,
         )
-    if document_context and len({sentence.document for sentence in sentences}) == 1:
+    if tells and document_context and len({sentence.document for sentence in sentences}) == 1:
         logging.warning("All sentences are of one document. Lines -DOCSTART- begin documents.")
     labels = _label_ids(sentences, task)
     return _to_arrays(windows, pieces, labels, max_seq_length)
