@@ -9,7 +9,8 @@ Source: Mikolov et al., 2013, Distributed Representations of Words and Phrases a
 Compositionality. The output is in word2vec's text format, which other programs read, too. The input
 is that of create_pretraining_data.py: a blank line ends a document, and other line breaks have no
 meaning. Text is split into words as predict.py does it for run_ner.py's models. Needs gensim, an
-extra of the package: pip install gensim.
+extra of the package: pip install gensim. A copy of the text, cut into words, is kept in the folder
+for temporary files ($TMPDIR) while the vectors are learned.
 """
 
 import dataclasses

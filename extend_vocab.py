@@ -8,6 +8,9 @@ the pieces that it was split into before, and so does its bias in the masked-LM 
 right size, which training on text of the domain then improves. A longer word that begins with a new
 one may now be split differently; otherwise, a text without new words keeps its IDs, and these keep
 their weights.
+
+A word in brackets, such as [E1] or <e1>, marks a place in a text: it stays whole wherever a text
+has it, as the special tokens of a Hugging Face tokenizer do.
 """
 
 import dataclasses
@@ -43,6 +46,8 @@ TABLES = (EMBEDDINGS, "cls/predictions/output_bias")
 NUM_LOGGED = 20
 
 _UNUSED = re.compile(r"\[unused\d+\]")
+# What marks a place in a text, and is no word of it.
+_MARK = re.compile(r"\[\S+\]|<\S+>")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -89,8 +94,7 @@ def run(settings: Settings) -> dict[str, int]:
     places = place(words, vocab, use_unused=settings.use_unused)
     _check_output(settings.output_dir, folder)
     _check_embeddings(folder, config)
-    tokenizer = tokenization.WordpieceTokenizer(vocab)
-    pieces = {word: tokenizer.split_word(word) for word in words}
+    pieces = _pieces(words, vocab, tokenization.BasicTokenizer(lower, **cutting))
     size = max(config.vocab_size, *(index + 1 for index in places.values()))
     rows = {places[word]: [vocab[piece] for piece in pieces[word]] for word in words}
     tensors = _extended_tensors(folder.stored, config, rows, size)
@@ -98,7 +102,7 @@ def run(settings: Settings) -> dict[str, int]:
     extended = dataclasses.replace(config, vocab_size=size)
     entries = {index: token for token, index in vocab.items()}
     entries |= {index: word for word, index in places.items()}
-    casing, options = folder.known_casing, folder.tokenizer_options
+    casing, options = folder.known_casing, _with_marks(folder.tokenizer_options, places)
     _write(settings.output_dir, tensors, extended, entries, lower if options else casing, options)
     return places
 
@@ -174,7 +178,7 @@ def check_words(
     problems = []
     for written, place_of in _read_words(new_words):
         cut = basic_tokenizer.tokenize(written)
-        word = cut[0] if len(cut) == 1 else ""
+        word = cut[0] if len(cut) == 1 else written if _MARK.fullmatch(written) else ""
         if not word:
             problems.append(f"{written!r} ({place_of}) is cut into {cut}, and may be no entry")
         elif len(word) > longest:
@@ -183,13 +187,15 @@ def check_words(
             problems.append(f"{written!r} ({place_of}) is in the vocabulary, as {vocab[word]}")
         elif word in places:
             problems.append(f"{written!r} ({place_of}) is the same as that of {places[word]}")
+        elif len(cut) > 1 and word.upper() in vocab:
+            problems.append(f"{written!r} ({place_of}) is {word.upper()!r} in another case")
         else:
             places[word] = place_of
     if problems:
         raise ValueError(
-            f"`--new_words` must name new words, each once, that the tokenizer cuts at neither "
-            f"punctuation nor CJK characters. Received {len(problems)} others: "
-            f"{'; '.join(problems)}. Leave them out."
+            "`--new_words` must name new words, each once, that the tokenizer cuts at neither "
+            "punctuation nor CJK characters, or marks such as [E1] or <e1>. Received "
+            f"{len(problems)} others: {'; '.join(problems)}. Leave them out."
         )
     if not places:
         raise ValueError(f"`--new_words` must name at least one word. Received {new_words!r}.")
@@ -212,6 +218,30 @@ def place(words: Sequence[str], vocab: Mapping[str, int], *, use_unused: bool) -
     ids = sorted(slots)[: len(words)] if use_unused else []
     ids += range(len(vocab), len(vocab) + len(words) - len(ids))
     return dict(zip(words, ids, strict=True))
+
+
+def _pieces(
+    words: Sequence[str], vocab: Mapping[str, int], basic_tokenizer: tokenization.BasicTokenizer
+) -> dict[str, list[str]]:
+    """Returns what each word has been cut into so far."""
+    tokenizer = tokenization.WordpieceTokenizer(vocab)
+    return {
+        word: [
+            piece for part in basic_tokenizer.tokenize(word) for piece in tokenizer.split_word(part)
+        ]
+        for word in words
+    }
+
+
+def _with_marks(options: Mapping[str, Any], places: Mapping[str, int]) -> dict[str, Any]:
+    """Returns the options of the tokenizer, with the marks among the words as added tokens."""
+    marks = [
+        {"content": word, "id": index, "normalized": False, "special": True}
+        for word, index in places.items()
+        if _MARK.fullmatch(word)
+    ]
+    added = [*options.get("added_tokens", ()), *marks]
+    return {**options, **({"added_tokens": added} if added else {})}
 
 
 def _check_output(output_dir: str, folder: "ModelFolder") -> None:

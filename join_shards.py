@@ -22,7 +22,7 @@ from bert.files import parquet
 from bert.files.durable import replace_files
 from bert.files.joining import ARRAYS, join, order_parts
 from bert.files.outputs import check_outputs
-from bert.files.paths import match_files
+from bert.files.paths import index_path, is_file, match_files
 from bert.files.tables import describe_files
 
 
@@ -84,6 +84,12 @@ def _find_parts(settings: Settings) -> list[str]:
         paths += matched if matched == [pattern.strip()] else order_parts(matched, count)
     _check_count(settings, paths)
     form = _form(settings.output_file)
+    if records := [path for path in paths if is_file(index_path(path))]:
+        raise ValueError(
+            "`--input_file` must name shards of one file that have no index of their own. Received "
+            f"{records[0]!r}, records of create_pretraining_data.py: a file of their bytes would "
+            "lack what their index tells. run_pretraining.py reads all of them by a pattern."
+        )
     for path in paths:
         if _form(path) != form:
             raise ValueError(

@@ -1018,6 +1018,17 @@ class BertModel(ConfiguredLayer):
     def gradient_checkpointing(self, value: bool) -> None:
         self.encoder.gradient_checkpointing = value
 
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "gradient_checkpointing": self.gradient_checkpointing}
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> "BertModel":
+        config = dict(config)
+        checkpointing = config.pop("gradient_checkpointing", False)
+        model = super().from_config(config)
+        model.gradient_checkpointing = checkpointing
+        return model
+
     def get_pooled_output(self) -> Tensor:
         return self._output("pooled_output")
 
@@ -1060,6 +1071,7 @@ class BertModel(ConfiguredLayer):
         positions: Tensor | None = None,
         attention_probs: bool = False,
     ) -> dict[str, Any]:
+        _check_inputs(inputs)
         input_ids = inputs["input_ids"]
         batch, length = ops.shape(input_ids)
         self._check_length(length)
@@ -1107,6 +1119,7 @@ class BertModel(ConfiguredLayer):
         attention_probs: bool = False,
     ) -> dict[str, Any]:
         """Returns what `call` gives for symbolic inputs; tracing it for their shapes takes long."""
+        _check_inputs(inputs)
         batch, length = inputs["input_ids"].shape
         self._check_length(length)
         self._check_attends(attention_probs)
@@ -1146,10 +1159,24 @@ class BertModel(ConfiguredLayer):
             )
 
 
+_INPUTS = ("input_ids", "input_mask", "segment_ids")
+
+
+def _check_inputs(inputs: Any) -> None:
+    """Raises `ValueError` unless `inputs` is what `BertModel` takes; else, it would ignore some."""
+    names = sorted(inputs) if isinstance(inputs, Mapping) else []
+    if "input_ids" not in names or not {*names} <= {*_INPUTS}:
+        raise ValueError(
+            "`inputs` must be a dictionary of `input_ids` and, where they are not all 1 and all 0, "
+            f"`input_mask` and `segment_ids`. Received {names or type(inputs).__name__}. The "
+            "`attention_mask` of transformers is `input_mask` here, and its `token_type_ids` are "
+            "`segment_ids`."
+        )
+
+
 def encoder_inputs() -> dict[str, Tensor]:
     """Returns symbolic `input_ids`, `input_mask` and `segment_ids`, int32 [B, S], by name."""
-    names = ("input_ids", "input_mask", "segment_ids")
-    return {name: keras.Input((None,), dtype="int32", name=name) for name in names}
+    return {name: keras.Input((None,), dtype="int32", name=name) for name in _INPUTS}
 
 
 def pooled_positions(config: BertConfig, input_mask: Tensor) -> Tensor:

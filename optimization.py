@@ -9,7 +9,7 @@ import contextlib
 import numbers
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import keras
 import tensorflow as tf
@@ -91,6 +91,12 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
         name: str = "AdamWeightDecayOptimizer",
         **kwargs: Any,
     ) -> None:
+        if kwargs.get("weight_decay") is not None:
+            raise ValueError(
+                "`weight_decay` must not be given: Keras' decay knows of no "
+                f"`exclude_from_weight_decay`. Received {kwargs['weight_decay']!r}. Give it as "
+                "`weight_decay_rate`."
+            )
         in_graph = _in_graph()
         # Keras' own variables are not for the user's graph, where nothing would use them.
         with tf.Graph().as_default() if in_graph else contextlib.nullcontext():
@@ -106,9 +112,23 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
         self.excluded_patterns = tuple(exclude_from_weight_decay or ())
         self.learning_rate_scales: Mapping[str, float] = {}
 
+    def exclude_from_weight_decay(self, *_: Any, **__: Any) -> NoReturn:
+        """Raises, for this method of Keras' is about another decay than this optimizer's."""
+        raise ValueError(
+            "`exclude_from_weight_decay` must be given to the constructor, as regular expressions "
+            "for the paths of variables."
+        )
+
     def build(self, variables: Sequence[keras.Variable]) -> None:
         if self.built:
             return
+        for variable in variables:
+            if tf.as_dtype(variable.dtype).size < 4:
+                raise ValueError(
+                    "The weights must be float32 to be trained, for smaller types lose what a "
+                    f"step changes. Received {variable.name!r} in {variable.dtype}. The precision "
+                    "'mixed_bfloat16' keeps weights in float32 and computes in bfloat16."
+                )
         super().build(variables)
         self.first_moments, self.second_moments = self.add_optimizer_variables(
             variables, list(_SLOTS)
@@ -232,6 +252,9 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
         scale: Tensor | None = None,
     ) -> None:
         index = self._get_variable_index(variable)
+        # Departs: the original takes the norm of an embedding's gradient before the rows of
+        # repeated tokens are added up, on CPU and GPU but not on TPU; here they always are.
+        gradient = tf.convert_to_tensor(gradient)
         if self._learning_rate_scales[index] != 1.0:
             learning_rate *= self._learning_rate_scales[index]
         compiled = tf.inside_function() and "CPU" in variable.device
@@ -242,11 +265,9 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
                 _on_device(moments[index].value, variable.device)
                 for moments in (self.first_moments, self.second_moments)
             ),
-            # Departs: the original takes the norm of an embedding's gradient before the rows of
-            # repeated tokens are added up, on CPU and GPU but not on TPU; here they always are.
-            tf.convert_to_tensor(gradient),
-            tf.convert_to_tensor(learning_rate),
-            tf.ones(()) if scale is None else scale,
+            gradient,
+            tf.cast(learning_rate, gradient.dtype),
+            tf.cast(1.0 if scale is None else scale, gradient.dtype),
             (float(self.beta_1), float(self.beta_2), float(self.epsilon)),
             float(self.weight_decay_rate) if self._decayed[index] else 0.0,
         )
@@ -259,7 +280,18 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
             "beta_2": self.beta_2,
             "epsilon": self.epsilon,
             "exclude_from_weight_decay": list(self.excluded_patterns),
+            "learning_rate_scales": dict(self.learning_rate_scales),
         }
+
+    @classmethod
+    def from_config(
+        cls, config: Mapping[str, Any], custom_objects: Mapping[str, Any] | None = None
+    ) -> "AdamWeightDecayOptimizer":
+        config = dict(config)
+        scales = config.pop("learning_rate_scales", {})
+        optimizer = super().from_config(config, custom_objects)
+        optimizer.learning_rate_scales = scales
+        return optimizer
 
 
 def _in_graph() -> bool:

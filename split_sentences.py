@@ -36,7 +36,8 @@ _TITLE = re.compile(
 )
 # Words of which the same is true before a number, and what looks like one.
 _COUNTED = re.compile(
-    "nos?|pp?|vols?|chap|ch|figs?|sect?|art|bk|pt|op|ll?|vv?|n|ff?", re.IGNORECASE
+    "nos?|pp?|vols?|chap|ch|figs?|eqs?|refs?|tabs?|sect?|art|bk|pt|op|ll?|vv?|n|ff?|al|ca",
+    re.IGNORECASE,
 )
 _NUMBER = re.compile(r"\d|[IVXLCDM]+\b")
 
@@ -189,8 +190,8 @@ class Settings(OutputSettings):
     document_gap: int = flag(3, "Number of blank lines that end a document in wrapped text.", low=1)
     min_sentences: int = flag(
         8,
-        "Join documents with fewer sentences, such as a title page, to the next one in the file; "
-        "not with --input_format=wikiextractor, whose documents are told apart.",
+        "Join documents with fewer sentences, such as a title page, to the next one in the file. "
+        "Only of wrapped text, where the documents are a guess.",
         low=1,
     )
 
@@ -213,7 +214,7 @@ def run(
     input_files = find_texts(input_file)
     check_outputs([output_file], input_files, "output_file", lambda _: overwrite)
     num_documents = num_sentences = 0
-    least = 1 if input_format == WIKIEXTRACTOR else min_sentences
+    least = min_sentences if input_format == "wrapped" else 1
     warned_of: list[str] = []
     damaged: collections.Counter[str] = collections.Counter()
     with replace_files([output_file]) as [output]:

@@ -209,7 +209,8 @@ class FullTokenizer(Watched):
 
     def _look_again(self) -> None:
         """Makes anew what is remembered, where something has changed that it depends on."""
-        self.__dict__["_seen"] = Watched.changes
+        # Other threads may tokenize meanwhile: all is there before it is said to be seen.
+        seen = Watched.changes
         known: object = None
         if self.is_standard:
             basic, wordpiece = self.basic_tokenizer, self.wordpiece_tokenizer
@@ -220,14 +221,14 @@ class FullTokenizer(Watched):
             known = (vocabs, casing, wordpiece.unk_token, self.added_tokens)
             known = (known, wordpiece.max_input_chars_per_word, _is_unchanged(self, FullTokenizer))
             if known == self._known:
+                self.__dict__["_seen"] = seen
                 return
-        self.__dict__.update(_known=known, _pieces=None, _ids=None, _finders=None)
-        if self.added_tokens:
-            self.__dict__["_finders"] = self.added_finders
-        if known is not None:
-            self._remember()
+        finders = self.added_finders if self.added_tokens else None
+        pieces, ids = (None, None) if known is None else self._memos()
+        self.__dict__.update(_known=known, _pieces=pieces, _ids=ids, _finders=finders, _seen=seen)
 
-    def _remember(self) -> None:
+    def _memos(self) -> tuple[Memo, Memo | None]:
+        """Returns the pieces and the ids of the words of texts, which are remembered."""
         # Most words are pieces themselves. Of the others, the pieces are remembered; so are those
         # of all words as they stand in the text, in any case, one step from the line.
         vocab, wordpiece = self.vocab, self.wordpiece_tokenizer
@@ -236,9 +237,10 @@ class FullTokenizer(Watched):
         split_ids = Memo(lambda word: convert_by_vocab(vocab, wordpiece.split_word(word)))
         whole_pieces = {token: token for token in wordpiece.vocab if len(token) <= fits}
         whole_ids = {token: vocab[token] for token in whole_pieces if token in vocab}
-        self.__dict__["_pieces"] = Memo(lambda text: self._split(text, whole_pieces, split_pieces))
-        if _is_unchanged(self, FullTokenizer):
-            self.__dict__["_ids"] = Memo(lambda text: self._split(text, whole_ids, split_ids))
+        pieces = Memo(lambda text: self._split(text, whole_pieces, split_pieces))
+        if not _is_unchanged(self, FullTokenizer):
+            return pieces, None
+        return pieces, Memo(lambda text: self._split(text, whole_ids, split_ids))
 
     def _split(self, text: str, whole: Mapping[str, V], split: Memo) -> tuple[V, ...]:
         if text.isascii() and text.isalnum():
@@ -505,12 +507,13 @@ class WordpieceTokenizer(Watched):
         return pieces
 
     def _look_again(self) -> None:
-        self.__dict__["_seen"] = Watched.changes
-        vocab = self.vocab
+        seen, vocab = Watched.changes, self.vocab
         known = (id(vocab), len(vocab), getattr(vocab, "changes", 0))
         if known == self._known:
+            self.__dict__["_seen"] = seen
             return
         self.__dict__.update(
+            _seen=seen,
             _known=known,
             _size=len(vocab),
             # With room for ## where all tokens are shorter.

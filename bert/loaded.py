@@ -328,12 +328,12 @@ def _read(masked: MaskedModel, texts: Sequence[Text]) -> list[MaskedText]:
 
 
 def load(  # noqa: PLR0913 (what a folder may not say)
-    model: str,
+    model: str | os.PathLike[str],
     *,
     batch_size: int = 32,
     precision: str = "float32",
-    bert_config_file: str | None = None,
-    vocab_file: str | None = None,
+    bert_config_file: str | os.PathLike[str] | None = None,
+    vocab_file: str | os.PathLike[str] | None = None,
     do_lower_case: bool | None = None,
     architecture: str | None = None,
     task_name: str | None = None,
@@ -372,13 +372,15 @@ def load(  # noqa: PLR0913 (what a folder may not say)
     Raises:
       ValueError: where something is missing there, or does not fit.
     """
+    if batch_size < 1:
+        raise ValueError(f"`batch_size` must be at least 1. Received {batch_size}.")
     return open_model(
-        model,
+        os.fspath(model),
         "model",
         batch_size=batch_size,
         precision=precision,
-        bert_config_file=bert_config_file,
-        vocab_file=vocab_file,
+        bert_config_file=bert_config_file and os.fspath(bert_config_file),
+        vocab_file=vocab_file and os.fspath(vocab_file),
         do_lower_case=do_lower_case,
         architecture=architecture,
         task_name=task_name,
@@ -428,12 +430,12 @@ def open_model(
 
 
 def load_fine_tuned(  # noqa: PLR0913 (what a folder may not say)
-    model_dir: str,
+    model_dir: str | os.PathLike[str],
     *,
     batch_size: int = 32,
     precision: str = "float32",
-    bert_config_file: str | None = None,
-    vocab_file: str | None = None,
+    bert_config_file: str | os.PathLike[str] | None = None,
+    vocab_file: str | os.PathLike[str] | None = None,
     do_lower_case: bool | None = None,
     architecture: str | None = None,
     task_name: str | None = None,
@@ -445,8 +447,8 @@ def load_fine_tuned(  # noqa: PLR0913 (what a folder may not say)
 ) -> LoadedModel:
     """Returns a model that answers, as `load` does; any other is refused."""
     given = {
-        "bert_config_file": bert_config_file,
-        "vocab_file": vocab_file,
+        "bert_config_file": bert_config_file and os.fspath(bert_config_file),
+        "vocab_file": vocab_file and os.fspath(vocab_file),
         "do_lower_case": do_lower_case,
     }
     others = Told(
@@ -458,7 +460,7 @@ def load_fine_tuned(  # noqa: PLR0913 (what a folder may not say)
         version_2_with_negative=version_2_with_negative,
         null_score_diff_threshold=null_score_diff_threshold,
     )
-    folder = find_folder(model_dir, "model_dir", **given)
+    folder = find_folder(os.fspath(model_dir), "model_dir", **given)
     return open_fine_tuned(folder, others, batch_size=batch_size, precision=precision)
 
 

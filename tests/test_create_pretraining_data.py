@@ -676,6 +676,7 @@ def warnings_of(log):
         (CORPUS + "\n\U0001f600 \U0001f601 \U0001f602\n", {}, "of the tokens are [UNK]"),
         (CORPUS * 30, {"max_predictions_per_seq": 1}, "where --masked_lm_prob asks for 15.0 %"),
         (CORPUS.replace(".\n", ". " * 99 + "\n"), {}, "of the tokens were cut off"),
+        (CORPUS.replace(".\n", ". " * 99 + "\n"), {}, "split_sentences.py makes them"),
     ],
 )
 def test_what_looks_wrong_is_said(settings, tmp_path, log, text, changes, warning):

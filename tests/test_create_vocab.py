@@ -243,3 +243,16 @@ def test_a_vocabulary_that_is_there_stays(tmp_path):
     with pytest.raises(ValueError, match="`--output_file` must not name a file of a model"):
         create(tmp_path, overwrite=True)
     assert (tmp_path / "vocab.txt").read_text() == "mine\n"
+
+
+def test_counts_beyond_what_the_trainer_holds_are_scaled(monkeypatch):
+    """It adds up in 32 bits, and would never join what is more frequent, without a word of it."""
+    counts = {"the": 5000, "then": 1000, "cat": 4000, "dog": 3, "xyz": 1}
+    options = {"vocab_size": 40, "do_lower_case": True, "min_frequency": 3}
+    entries = learn(counts, **options)
+    assert {"the", "then", "cat", "dog"} <= {*entries} and "xyz" not in entries
+    monkeypatch.setattr(vocabulary, "_MOST_PAIRS", 2000)
+    assert vocabulary._scale(counts) == 4
+    assert {"the", "then", "cat"} <= {*learn(counts, **options)}
+    handed = [*vocabulary._repeat({word: 3 for word in "ab"})]
+    assert " ".join(handed).split() == [*"aaabbb"]

@@ -170,6 +170,27 @@ def test_words_come_from_a_file_and_are_lower_cased(tmp_path):
         extend_vocab.check_words(str(tmp_path / "words.txt"), cased, do_lower_case=False)
 
 
+def test_marks_stay_whole_in_all_that_is_made_of_the_model(tmp_path):
+    places, folder = extend(tmp_path, "[E1],[/E1],<e2>,kilogram")
+    assert list(places) == ["[E1]", "[/E1]", "<e2>", "kilogram"]
+    tokenizer = ModelFolder.open(str(folder)).load_tokenizer()
+    cut = ["[E1]", "kilogram", "[/E1]", "the", "<e2>"]
+    assert tokenizer.tokenize("[E1]Kilogram[/E1] the <e2>") == cut
+    old, new = read_tensors(GOLDEN / "bert_model.ckpt"), read_tensors(folder / "bert_model.ckpt")
+    pieces = tokenization.FullTokenizer(str(GOLDEN / "vocab.txt")).tokenize_to_ids("[E1]")
+    assert len(pieces) > 2
+    mean = old[EMBEDDINGS][pieces].astype(np.float64).mean(0).astype(np.float32)
+    np.testing.assert_array_equal(new[EMBEDDINGS][places["[E1]"]], mean)
+    # Those of the model itself stay what they are.
+    again = tmp_path / "again"
+    extend_vocab.run(
+        extend_vocab.Settings(init_checkpoint=str(folder), new_words="<e3>", output_dir=str(again))
+    )
+    tokenizer = ModelFolder.open(str(again)).load_tokenizer()
+    assert tokenizer.tokenize("[E1]<e3>") == ["[E1]", "<e3>"]
+    assert tokenizer.vocab["[E1]"] == places["[E1]"]
+
+
 def test_unknown_words_start_from_the_row_of_unknown_ones(tmp_path, log):
     places, folder = extend(tmp_path, "жар")
     old, new = read_tensors(GOLDEN / "bert_model.ckpt"), read_tensors(folder / "bert_model.ckpt")
@@ -200,7 +221,7 @@ def test_all_words_that_cannot_be_added_are_listed(tmp_path):
         "'co-op' (word 3) is cut into ['co', '-', 'op']",
         "'北京' (word 4) is cut into ['北', '京']",
         "'WA' (word 6) is the same as that of word 1",
-        "'[mask]' (word 7) is cut into",
+        "'[mask]' (word 7) is '[MASK]' in another case",
         "(word 9) has over 200 characters",
     ):
         assert part in message

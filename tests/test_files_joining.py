@@ -170,3 +170,16 @@ def test_forms_are_not_mixed(tmp_path):
     )
     with pytest.raises(ValueError, match="must have an ending of the same form as the parts"):
         join_shards.run(made)
+
+
+def test_records_with_an_index_are_left_as_they_are(tmp_path):
+    names = [f"r.tfrecord-0000{number}-of-00002" for number in range(2)]
+    for name in names:
+        (tmp_path / name).write_bytes(b"")
+        (tmp_path / f".{name}.index").write_bytes(b"")
+    settings = join_shards.Settings(
+        input_file=str(tmp_path / "r.tfrecord-*"), output_file=str(tmp_path / "joined")
+    )
+    with pytest.raises(ValueError, match=r"records of create_pretraining_data\.py.*by a pattern"):
+        join_shards.run(settings)
+    assert not (tmp_path / "joined").exists()

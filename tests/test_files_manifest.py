@@ -116,6 +116,22 @@ def test_only_leftovers_of_claimed_names_are_removed(tmp_path):
     assert names_in(tmp_path) == sorted([*users, manifest.LIST_FILE])
 
 
+def test_leftovers_are_removed_from_folders_with_lists_of_their_own(tmp_path):
+    best = tmp_path / "best"
+    manifest.claim_folder(str(tmp_path), "best")
+    manifest.claim_all(str(best), ["model.ckpt-7.index"])
+    left = "model.ckpt-7.partial.data-00000-of-00001.tempstate777"
+    for name in (left, "notes.txt"):
+        write(best / name)
+    with manifest.lock(str(best)):
+        # Another process may be at work there.
+        manifest._remove_leftovers(str(tmp_path))
+        assert (best / left).exists()
+    with manifest.lock(str(tmp_path)):
+        pass
+    assert names_in(best) == [manifest.LIST_FILE, "notes.txt"]
+
+
 def test_leftovers_are_removed_from_a_folder_that_a_link_leads_to(tmp_path):
     (tmp_path / "disk").mkdir()
     (tmp_path / "run").symlink_to(tmp_path / "disk")

@@ -3,7 +3,7 @@ import os
 import pytest
 
 from bert.files.durable import write_text
-from bert.files.outputs import check_open_files, check_outputs, name_shards
+from bert.files.outputs import check_open_files, check_outputs, make_folder, name_shards
 
 
 @pytest.mark.parametrize(
@@ -90,3 +90,13 @@ def test_files_that_can_be_open_at_once_may_be_and_no_more(monkeypatch):
     check_open_files(name_shards("gs://bucket/out", 10_000))
     with pytest.raises(ValueError, match=r"There must be at most 504 output files.* Received 505"):
         check_open_files(name_shards("out", 505))
+
+
+def test_a_link_that_leads_nowhere_is_told_as_one(tmp_path):
+    link = tmp_path / "out"
+    link.symlink_to(tmp_path / "purged")
+    with pytest.raises(ValueError, match=r"a link to '.*/purged', which is not there"):
+        make_folder(str(link))
+    (tmp_path / "purged").mkdir()
+    make_folder(str(link))
+    assert link.is_symlink()

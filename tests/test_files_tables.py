@@ -1,7 +1,9 @@
+import bz2
 import csv
 import gzip
 import io
 import json
+import lzma
 
 import pytest
 from hypothesis import given
@@ -11,6 +13,7 @@ from bert.files.tables import (
     Row,
     check_width,
     clean_line,
+    find_texts,
     name_cells,
     read_csv,
     read_json_lines,
@@ -234,3 +237,18 @@ def test_rows_are_as_wide_as_the_header_but_for_blank_cells():
 def test_lines_lose_their_ends_and_carriage_returns():
     assert clean_line(b" a\rb \r\n") == "ab"
     assert clean_line("\xa0ä\u2003\n") == "ä"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("One.\n".encode("utf-16"), r"a\.txt' must be UTF-8 text\. It is UTF-16.*iconv"),
+        (bz2.compress(b"One."), r"begins as a \.bz2 file: unpack it"),
+        (lzma.compress(b"One."), r"begins as a \.xz file"),
+        (b"PK\x03\x04...", r"begins as a \.zip file"),
+    ],
+)
+def test_files_of_other_forms_are_told_before_they_are_read(tmp_path, content, message):
+    (tmp_path / "a.txt").write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        find_texts(str(tmp_path / "*.txt"))

@@ -115,6 +115,45 @@ def test_keras_model_and_tokenizer_are_handed_out(pretrained):
     )
 
 
+def test_paths_are_taken_as_texts_are(pretrained, released):
+    for path in (released, released / "bert_model.ckpt"):
+        model = bert.load(path, vocab_file=released / "vocab.txt")
+        assert model.tokenizer.vocab == pretrained.tokenizer.vocab
+
+
+class Table:
+    """As those of pandas: what it gives one after another are the names of its columns."""
+
+    ndim = 2
+
+    def __iter__(self):
+        return iter(["text"])
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda model: model.encode(["a", None]), "Text 1, counted from 0, must be a string"),
+        (lambda model: model.encode(["a", float("nan")]), "Text 1, .* Received nan"),
+        (lambda model: model.encode([("a", "b", "c")]), "Text 0, "),
+        (lambda model: model.encode({"text": ["a"]}), "`texts` must be a list"),
+        (lambda model: model.encode(Table()), "`texts` must be a list"),
+        (lambda model: model.fill_mask(Table()), "`texts` must be a list"),
+        (lambda model: model.fill_mask(["[MASK]"], top_k=0), "`top_k` must be at least 1"),
+    ],
+)
+def test_what_is_no_list_of_texts_is_named(pretrained, ask, message):
+    with pytest.raises(ValueError, match=message):
+        ask(pretrained)
+
+
+def test_no_text_is_no_vector(pretrained, released):
+    assert pretrained.encode([]).shape == (0, pretrained.config.hidden_size)
+    assert pretrained.inputs([])["input_ids"].shape[0] == 0
+    with pytest.raises(ValueError, match="`batch_size` must be at least 1"):
+        bert.load(released, batch_size=0)
+
+
 def test_a_vector_does_not_depend_on_the_texts_beside_it(pretrained):
     texts = ["the end " * number for number in (1, 9, 3, 2)] + ["of it"]
     together = pretrained.encode(texts)

@@ -412,6 +412,22 @@ def test_sequence_longer_than_the_position_table_is_refused(encoder):
         encoder({"input_ids": np.ones((1, 17), np.int32)})
 
 
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["input_ids", "attention_mask"], r"Received \['attention_mask', 'input_ids'\]"),
+        (["input_ids", "token_type_ids"], "its `token_type_ids` are `segment_ids`"),
+        (["input_word_ids"], "must be a dictionary of `input_ids`"),
+    ],
+)
+def test_inputs_of_other_names_are_not_ignored(encoder, names, message):
+    for tensor in (np.ones((2, 4), np.int32), keras.Input((4,), dtype="int32")):
+        with pytest.raises(ValueError, match=message):
+            encoder(dict.fromkeys(names, tensor))
+        with pytest.raises(ValueError, match="must be a dictionary"):
+            encoder(tensor)
+
+
 def test_output_weights_are_the_word_embeddings(still_config):
     model = pretraining_heads.pretraining_model(still_config)
     spread(model)
@@ -874,6 +890,12 @@ for name in ("pretraining", "user"):
 
 
 # Keras 3.15 saves variables in a way that numpy 2 deprecates.
+def test_a_configuration_keeps_what_was_set(tiny_config):
+    encoder = modeling.BertModel(tiny_config)
+    encoder.gradient_checkpointing = True
+    assert modeling.BertModel.from_config(encoder.get_config()).gradient_checkpointing
+
+
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 def test_models_saved_by_keras_load_elsewhere(tmp_path, tiny_config):
     inputs = model_inputs(make_examples(tiny_config, 3))

@@ -358,3 +358,31 @@ def test_create_optimizer_leaves_what_the_loss_only_looks_at_as_it_is():
     expected, _, _ = reference([np.array([3.0, 4.0])], [[np.full(2, 0.5**0.5)]], [0.1], [True])
     np.testing.assert_allclose(kernel.numpy(), expected[0], rtol=1e-6)
     np.testing.assert_array_equal(other.numpy(), [5.0])
+
+
+def test_what_keras_means_by_weight_decay_is_not_passed_over():
+    with pytest.raises(ValueError, match="Give it as `weight_decay_rate`"):
+        optimization.AdamWeightDecayOptimizer(0.1, weight_decay=0.01)
+    optimizer = optimization.AdamWeightDecayOptimizer(0.1, weight_decay_rate=0.5)
+    with pytest.raises(ValueError, match="must be given to the constructor"):
+        optimizer.exclude_from_weight_decay(var_names=["bias"])
+
+
+def test_weights_of_half_precision_are_refused_and_those_of_double_trained():
+    half = keras.Variable(np.ones(4), dtype="bfloat16", name="half")
+    optimizer = optimization.AdamWeightDecayOptimizer(0.1)
+    with pytest.raises(ValueError, match=r"must be float32 .* 'half' in bfloat16.*mixed_bfloat16"):
+        optimizer.apply_gradients([(tf.ones(4, tf.bfloat16), half)])
+    double = keras.Variable(np.ones(4), dtype="float64", name="double")
+    optimizer = optimization.AdamWeightDecayOptimizer(0.1)
+    optimizer.apply_gradients([(tf.ones(4, tf.float64), double)])
+    expected = 1 - 0.1 * 0.1 / (np.sqrt(0.001) + 1e-6)
+    np.testing.assert_allclose(double.numpy(), expected, rtol=1e-6)
+
+
+def test_rates_of_layers_are_kept_with_the_configuration():
+    optimizer = optimization.AdamWeightDecayOptimizer(0.1)
+    optimizer.learning_rate_scales = {NAMES[0]: 0.5}
+    kept = json.loads(json.dumps(optimizer.get_config()))
+    again = optimization.AdamWeightDecayOptimizer.from_config(kept)
+    assert again.learning_rate_scales == {NAMES[0]: 0.5}

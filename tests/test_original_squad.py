@@ -33,6 +33,30 @@ def test_softmax_is_one_in_all(scores):
         assert probabilities == pytest.approx([each / sum(logs) for each in logs])
 
 
+class OwnTokenizer:
+    """What the original asks of a tokenizer, and no more."""
+
+    def __init__(self):
+        whole = tokenization.FullTokenizer(str(GOLDEN / "vocab.txt"))
+        self.tokenize = whole.tokenize
+        self.convert_tokens_to_ids = whole.convert_tokens_to_ids
+        self.convert_ids_to_tokens = whole.convert_ids_to_tokens
+
+
+def test_tokenizers_of_other_makes_cut_windows_too():
+    examples = [run_squad.SquadExample("q", "the ||| end", ["never", "(always", "the"] * 9)]
+    windows = []
+    for tokenizer in (OwnTokenizer(), tokenization.FullTokenizer(str(GOLDEN / "vocab.txt"))):
+        found = []
+        run_squad.convert_examples_to_features(
+            examples, tokenizer, 24, 4, 8, is_training=False, output_fn=found.append
+        )
+        windows.append(found)
+    assert windows[0] == windows[1] and len(windows[0]) > 2
+    # As of any object, people keep more with them.
+    windows[0][0].more = examples[0].more = 1
+
+
 def test_an_answer_is_found_within_its_words():
     tokenizer = tokenization.FullTokenizer(str(GOLDEN / "vocab.txt"))
     words = tokenizer.tokenize("never ( always - never ) . always")

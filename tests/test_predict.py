@@ -239,6 +239,33 @@ def test_answers_that_are_there_stay_unless_they_may_go(settings, tmp_path):
     assert predict.run(settings(as_json(TEXTS), overwrite=True)) == len(TEXTS)
 
 
+def test_answers_that_another_run_has_written_meanwhile_stay(settings, tmp_path, monkeypatch):
+    made = settings(as_json(TEXTS))
+    write, output = predict._write, tmp_path / "answers.jsonl"
+
+    def write_slowly(*given):
+        found = write(*given)
+        output.write_text("of the other run")
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(predict, "_write", write_slowly)
+        with pytest.raises(ValueError, match=r"`--output_file` must name a new file"):
+            predict.run(made)
+    assert output.read_text() == "of the other run"
+    [kept] = tmp_path.glob("answers.jsonl.*.unfinished")
+    assert len(read(kept)) == len(TEXTS)
+    assert predict.run(dataclasses.replace(made, overwrite=True)) == len(TEXTS)
+    assert len(read(output)) == len(TEXTS) and not kept.exists()
+
+
+def test_nothing_is_told_of_each_chunk_of_inputs(settings, log):
+    # More than the model reads, unknown words, and none.
+    texts = ["red " * 20, "what is it", "", "[CLS] red"] * 40
+    assert predict.run(settings(as_json(texts))) == len(texts)
+    assert not [each for each in log.messages if "examples" in each or "texts of" in each]
+
+
 def test_bytes_that_are_no_text_are_a_bad_line_as_any_other(settings, tmp_path):
     made = settings([], name="texts.txt", on_error="skip")
     (tmp_path / "texts.txt").write_bytes(b"red\n\xff\xfe\nblue\n")

@@ -135,6 +135,12 @@ def test_module_tells_its_shape_and_its_tokenizer_its_casing(module):
             ),
             "SavedModel of another kind",
         ),
+        (
+            lambda module: tf.train.Checkpoint(v=tf.Variable(1.0)).write(
+                str(module / "variables/variables")
+            ),
+            "SavedModel of another kind",
+        ),
     ],
 )
 def test_what_is_no_module_is_refused_before_anything_is_written(tmp_path, module, spoil, message):

@@ -155,6 +155,8 @@ def test_training_then_evaluation_alone(pretraining_run, tmp_path, log):
     assert again == pytest.approx(results, abs=1e-6)
     assert read_results(output)["global_step"] == 4
     assert any("In words" in message for message in log.messages)
+    # What is not trained may well have held out its input.
+    assert log.text.count("Evaluation reads --input_file") == 1
 
 
 def test_training_lowers_the_loss(pretraining_run):

@@ -451,11 +451,17 @@ def test_an_end_answers_what_is_under_way_and_takes_nothing_more(slow, monkeypat
     assert [each.status for each in answers] == [200] * 4
 
 
-def test_an_address_that_is_taken_or_none_is_refused():
+def test_an_address_that_is_taken_or_none_is_refused(slow):
     taken = bind("127.0.0.1", 0)
     taken.listen()
     with taken, pytest.raises(ValueError, match=r"`--port` must be an address .* in use"):
         bind("127.0.0.1", taken.getsockname()[1])
+    # Both may be bound to it as long as none listens.
+    first = bind("127.0.0.1", 0)
+    second = bind(*first.getsockname())
+    first.listen()
+    with first, second, pytest.raises(ValueError, match=r"`--port` must be an address .* in use"):
+        Server(slow.served, second, Limits(), max_batch_size=4, max_waiting=100)
     with pytest.raises(ValueError, match="`--host` must be an address of this machine"):
         bind("256.0.0.1.", 0)
     with pytest.raises(ValueError, match="must be an address of this machine that is free"):

@@ -19,6 +19,7 @@ import split_sentences
         ["Use e.g. Tea or i.e. Leaves.", "Then wait."],
         ["He came at 5 p.m.", "She left."],
         ["See No. 5, vol. IV and p. 12.", "It says no.", "Nothing more."],
+        ["Lee et al. (2019) and Kim et al. [12] saw ca. 50.", "See Eq. (3) and Ref. 4.", "It is."],
         ["It cost 3.50 in 1999.", "In 2000 it was less."],
         ['"My dear Mr. Bennet," said she.', '"How so?" cried her wife.', '"It is."'],
         ["“Single, my dear!”", "‘Really?’", "(So he said.)", "_Indeed._"],  # noqa: RUF001
@@ -116,7 +117,6 @@ def test_a_blank_line_ends_a_document_of_paragraphs(tmp_path):
         f"--input_file={tmp_path}/in.txt",
         f"--output_file={tmp_path}/out.txt",
         "--input_format=paragraphs",
-        "--min_sentences=1",
     )
     expected = "One.\nTwo.\nThree.\n\nCaf\xe9.\nFive.\n\n"
     assert (tmp_path / "out.txt").read_text(encoding="utf-8") == expected

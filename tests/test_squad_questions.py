@@ -84,7 +84,7 @@ def test_the_questions_about_a_paragraph_share_its_words(tmp_path):
     ("changed", "count"),
     [
         ({"answers": []}, "num_without_answer"),
-        ({"answers": [], "is_impossible": True}, "num_without_answer"),
+        ({"answers": [], "is_impossible": False}, "num_without_answer"),
         ({"answers": [{"text": "Smith", "answer_start": 0}]}, "num_not_found"),
         ({"answers": [{"text": "then. And", "answer_start": 57}]}, "num_not_found"),
         ({"answers": [{"text": "died in", "answer_start": 43}]}, None),
@@ -104,6 +104,38 @@ def test_training_skips_and_counts_what_it_cannot_use(tmp_path, log, changed, co
     assert any("skipped" in message for message in log.messages) == bool(count)
     # Nothing is skipped where no answer is needed.
     assert len(squad_questions.read_squad_examples(path, is_training=False)) == 2
+
+
+def test_unanswerable_questions_are_not_dropped_from_training_for_want_of_a_flag(tmp_path):
+    path = write(tmp_path, [question("good"), question("odd", answers=[], is_impossible=True)])
+    message = r"qas\[1\] \(id 'odd'\) has no answer .* Train with --version_2_with_negative"
+    with pytest.raises(ValueError, match=message):
+        squad_questions.read_examples(path, is_training=True)
+    assert len(squad_questions.read_squad_examples(path, is_training=False)) == 2
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"answers": None},
+        {"answers": [{"text": "", "answer_start": -1}]},
+        {"answers": [{"text": "Paris", "answer_start": None}]},
+        {"answers": [{"text": "", "answer_start": ""}]},
+    ],
+)
+def test_answers_that_nobody_needs_may_be_anything(tmp_path, changed):
+    path = write(tmp_path, [question("good"), question("odd", is_impossible=True, **changed)])
+    trained = squad_questions.read_squad_examples(path, True, version_2_with_negative=True)
+    assert [each.is_impossible for each in trained] == [False, True]
+    predicted = squad_questions.read_squad_examples(path, is_training=False)
+    assert [each.qas_id for each in predicted] == ["good", "odd"]
+
+
+def test_a_file_of_which_nothing_can_be_used_says_why(tmp_path, log):
+    path = write(tmp_path, [question("odd", answers=[{"text": "Smith", "answer_start": 0}])])
+    with pytest.raises(ValueError, match="none can be used"):
+        squad_questions.read_squad_examples(path, is_training=True)
+    assert "words cut at spaces do not give back the answer" in log.text
 
 
 def test_of_several_answers_training_takes_the_first(tmp_path):

@@ -197,6 +197,13 @@ def test_long_questions_are_cut_and_counted(log):
     assert any("1 questions are cut" in message for message in log.messages)
 
 
+def test_unknown_words_are_told(log):
+    convert([SquadExample("q", "the", ["the"] * 30)], 16, 4, 3)
+    assert not any("[UNK]" in message for message in log.messages)
+    convert([SquadExample("q", "the", ["the", "海", "淀"])], 16, 4, 3)
+    assert any("66.7 % of the tokens of the paragraphs are" in each for each in log.messages)
+
+
 @settings(max_examples=25)
 @given(st.lists(st.tuples(texts, texts), min_size=1, max_size=6), st.randoms())
 def test_an_example_has_the_same_windows_in_any_company(pairs, rng):

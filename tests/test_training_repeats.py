@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import shutil
 
@@ -137,6 +138,42 @@ def test_an_export_that_is_refused_ends_no_search(tmp_path):
     assert json.loads((out / "runs.json").read_text())["best"]["folder"] == "run_1"
     assert (out / "run_2/eval_results.json").exists()
     assert not [*out.glob("saved_model*"), *out.glob("run_1/saved_model*")]
+
+
+@pytest.mark.parametrize("rates", [(1e38, 0.02), (1e38, 2e38)])
+def test_a_point_that_diverges_ends_no_search(make_settings, tmp_path, log, rates):
+    settings = make_settings(learning_rate=rates, num_train_epochs=2.0)
+    if rates[1] > 1:
+        with pytest.raises(ArithmeticError, match="--learning_rate"):
+            run_classifier.run(settings)
+        return
+    summary = run_classifier.run(settings)
+    assert summary["best"]["folder"] == FOLDERS[1]
+    assert summary["points"][0]["failed"] == [settings.seed]
+    assert "This run has no score, and the others go on without it" in log.text
+    told = json.loads((tmp_path / "out/runs.json").read_text())
+    assert told["points"][0]["mean"]["accuracy"] is None
+    assert told["points"][1]["mean"]["accuracy"] == summary["points"][1]["mean"]["accuracy"]
+    assert read_report(tmp_path / "out")
+
+
+def test_a_search_that_replaces_another_goes_on_with_its_own_runs(searched, monkeypatch, tmp_path):
+    """Killed in its first run, it is resumed without the flag that replaces."""
+    folder, make, _ = searched
+    out = tmp_path / "out"
+    shutil.copytree(folder / "out", out)
+    settings = make(**GRID, num_train_epochs=2.0, output_dir=str(out))
+
+    def die(*_):
+        raise KilledError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(EarlyStopping, "__call__", die)
+        with pytest.raises(KilledError):
+            run_classifier.run(dataclasses.replace(settings, overwrite_output_dir=True))
+    assert not (out / FOLDERS[1]).exists()
+    summary = run_classifier.run(settings)
+    assert len(summary["points"]) == 2
 
 
 def test_the_folder_of_the_best_model_tells_what_made_it(searched):

@@ -208,6 +208,14 @@ def test_folder_with_a_checkpoint_file_means_its_latest(tmp_path, trainer):
     assert checkpoint.Stored.open(str(tmp_path)).prefix == str(tmp_path / "model.ckpt-100")
 
 
+def test_a_list_of_other_files_does_not_hide_weights(tmp_path, golden_variables):
+    for path in GOLDEN.glob("bert_model.ckpt.*"):
+        (tmp_path / path.name.replace("bert_model", "other_model")).write_bytes(path.read_bytes())
+    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "/old/model.ckpt-1000"\n')
+    with pytest.raises(ValueError, match=r"`--x` must name one .* such as '.*/other_model\.ckpt'"):
+        checkpoint.Stored.open(str(tmp_path), "x")
+
+
 def test_folder_with_two_checkpoints_is_refused(tmp_path):
     for name in ("one.ckpt", "two.ckpt"):
         checkpoint.save_tensors(str(tmp_path / name), {"x": np.zeros(1, np.float32)})

@@ -51,6 +51,12 @@ def test_who_is_told_of_nobody_is_warned_and_trains_alone(environment, log):
     assert "none of TF_CONFIG, BERT_WORKERS, SLURM_STEP_NODELIST: THIS PROCESS" in message
 
 
+def test_who_is_told_of_itself_alone_is_warned(log):
+    assert find_cluster({"BERT_WORKERS": "host1:2222", "BERT_WORKER": "0"}).index == 0
+    [message] = log.messages
+    assert "told by BERT_WORKERS of a single worker: THIS PROCESS TRAINS ALONE" in message
+
+
 def test_chief_is_the_first():
     environment = tf_config("chief", 0, chief=WORKERS[:1], worker=WORKERS[1:])
     assert find_cluster(environment) == Cluster(WORKERS, 0)

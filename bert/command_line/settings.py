@@ -109,8 +109,8 @@ class TrainingSettings(ModelSettings):
 
     init_checkpoint: str | None = flag(
         None,
-        f"Checkpoint to start from: {CHECKPOINT_FORMS}. Ignored if --output_dir already holds a "
-        "checkpoint of this run.",
+        f"Checkpoint to start from: {CHECKPOINT_FORMS}. Not used if --output_dir already holds a "
+        "checkpoint of this run: leave it out if it is no longer there.",
         group="model",
     )
     output_dir: str = flag(REQUIRED, "Folder for checkpoints, logs and results.", group="output")

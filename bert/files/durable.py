@@ -8,9 +8,12 @@ import errno
 import os
 import re
 import shutil
+import time
 import uuid
 from collections.abc import Collection, Iterator, Sequence
 from typing import IO, Any, BinaryIO
+
+from absl import logging
 
 from bert.command_line.console import deferred_stop
 from bert.files.paths import file_system, open_file, os_errors
@@ -21,6 +24,11 @@ OLD = ".old.tmp"
 
 # The name of a file that is being written, and behind it what tells one writing from the next.
 _TEMPORARY = re.compile(r"(.+)\.[0-9a-f]{32}\.tmp", re.DOTALL)
+
+
+# How long the lock of a folder may be held without a word, and how often it is tried.
+_SECONDS_OF_PATIENCE = 30.0
+_SECONDS_BETWEEN_TRIES = 0.01
 
 
 class NoLocksError(OSError):
@@ -234,8 +242,23 @@ def locked_folder(folder: str) -> Iterator[None]:
             if not is_remote(folder):
                 descriptor = os.open(folder or ".", os.O_RDONLY)
                 stack.callback(os.close, descriptor)
-                lock(descriptor)
+                _lock_patiently(descriptor, folder)
         yield
+
+
+def _lock_patiently(descriptor: int, folder: str) -> None:
+    """Waits for the lock of a folder, and tells of it where that is long: nobody holds it long."""
+    began = time.monotonic()
+    while not lock(descriptor, waits=False):
+        if time.monotonic() - began > _SECONDS_OF_PATIENCE:
+            logging.warning(
+                "Another process holds a lock on the folder %r itself, as `flock` does. Waiting "
+                "for it; lock a file instead of the folder.",
+                folder or ".",
+            )
+            lock(descriptor)
+            return
+        time.sleep(_SECONDS_BETWEEN_TRIES)
 
 
 def rename(old: str, new: str) -> None:

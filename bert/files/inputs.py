@@ -123,8 +123,8 @@ def read_inputs(
         return _read_table(path, kind, columns, separator)
     if kind == "parquet":
         names, count = parquet.describe_parquet(path)
-        rows = enumerate(parquet.read_parquet(path), start=1)
-        numbered = ((number, number / count, row) for number, row in rows)
+        found = enumerate(parquet.read_parquet(path), start=1)
+        numbered = ((number, number / count, row) for number, row in found)
         return Inputs(names, Rows(numbered, path, _object_parser(columns)))
     if kind == "jsonl":
         rows = _skip_blank(path, _lines(path), lambda number, line: _is_blank(path, number, line))

@@ -240,6 +240,8 @@ def _remove_leftovers(folder: str) -> None:
         place = os.path.join(folder, inner)
         if inner and os.path.islink(place):
             continue
+        if inner and LIST_FILE in names and _is_free(place):
+            _remove_leftovers(place)
         if "" in names:
             # Of a name that ends with a slash.
             _finish_exchange(place)
@@ -248,6 +250,15 @@ def _remove_leftovers(folder: str) -> None:
             prefix = unfinished_prefix_of(each)
             if prefix and f"{prefix}.index" in names:
                 durable.remove(os.path.join(place, each))
+
+
+def _is_free(folder: str) -> bool:
+    """Returns whether no other process is at work in a folder within."""
+    try:
+        check_lock(folder)
+    except ValueError:
+        return False
+    return True
 
 
 def _finish_exchange(place: str) -> None:

@@ -148,8 +148,9 @@ def make_folder(output_dir: str) -> None:
     Raises:
       ValueError: where it cannot.
     """
-    if is_checking():
+    if is_checking() or os.path.islink(output_dir):
         check_folder(output_dir)
+    if is_checking():
         return
     try:
         if not is_folder(output_dir):

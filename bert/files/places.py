@@ -42,6 +42,11 @@ def check_folder(output_dir: str) -> None:
     if is_remote(output_dir):
         return
     place = os.path.realpath(output_dir)
+    if os.path.islink(output_dir) and not os.path.lexists(place):
+        raise ValueError(
+            f"`--output_dir` must be a folder that can be written. Received {output_dir!r}, a link "
+            f"to {place!r}, which is not there. Make that folder, or remove the link."
+        )
     while not os.path.lexists(place):
         place = os.path.dirname(place)
     if problem := _problem(place):

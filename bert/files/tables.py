@@ -79,13 +79,35 @@ def find_texts(patterns: str, flag: str = "input_file") -> list[str]:
     """Returns the files that `match_files` does, of each of which the first line can be read.
 
     Raises:
-      ValueError: where a pattern matches no file, or one of gzip is not whole.
+      ValueError: where a pattern matches no file, one of gzip is not whole, or one is no UTF-8 text
+        from its very beginning.
       OSError: where a file cannot be opened.
     """
     files = match_files(patterns, flag)
     for path in files:
-        next(read_lines(path), None)
+        line, _ = next(read_lines(path), (b"", 0))
+        _check_beginning(path, line)
     return files
+
+
+# How files of other forms begin.
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+_PACKED = {".bz2": b"BZh", ".xz": b"\xfd7zXZ", ".zst": b"\x28\xb5\x2f\xfd", ".zip": b"PK\3\4"}
+
+
+def _check_beginning(path: str, line: bytes) -> None:
+    """Raises `ValueError` where a file begins as none of UTF-8 text does."""
+    if line.startswith(_UTF_16):
+        raise ValueError(
+            f"{path!r} must be UTF-8 text. It is UTF-16: convert it, as with `iconv -f UTF-16 -t "
+            "UTF-8`."
+        )
+    # Arrays of NumPy are packed so, too.
+    if line.startswith(tuple(_PACKED.values())) and not path.endswith(".npz"):
+        kind = next(kind for kind, begin in _PACKED.items() if line.startswith(begin))
+        raise ValueError(
+            f"{path!r} must be text, plain or of gzip. It begins as a {kind} file: unpack it first."
+        )
 
 
 def describe_files(files: Sequence[str]) -> str:

@@ -21,7 +21,7 @@ from bert.tasks.squad import windows as squad_windows
 from bert.tasks.squad.window_table import WindowTable
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass
 class InputFeatures:
     """One window in the original's form.
 

@@ -13,6 +13,7 @@ from bert.tasks.features import Extractor, Line, read_line
 from bert.tasks.layers import parse_layers, width
 from bert.tasks.similarity import unit_length
 from bert.training.lengths import cut_by_size, pad_sequences
+from bert.training.task import is_list
 from bert.weights.folder import ModelFolder
 from bert.weights.variables import require_segments
 
@@ -256,9 +257,9 @@ def group_words(tokens: Sequence[str]) -> list[tuple[str, list[int]]]:
 
 
 def check_list(texts: Sequence[Text]) -> Sequence[Text]:
-    """Returns `texts`; a `ValueError` where they are a single one."""
-    if isinstance(texts, str):
-        raise ValueError(f"`texts` must be a list, of one text too. Received {texts!r}.")
+    """Returns `texts`; a `ValueError` where they are a single one, or a table."""
+    if not is_list(texts):
+        raise ValueError(f"`texts` must be a list, of one text too. Received {texts!r:.200}.")
     return texts
 
 

@@ -88,7 +88,7 @@ def pad_sequences(
     input_ids: Sequence[Sequence[int]], segment_ids: Sequence[Sequence[int]], max_seq_length: int
 ) -> dict[str, np.ndarray]:
     """Returns a batch, int32 [B, S], padded to its longest, rounded up to `LENGTH_STEP`."""
-    longest = max(map(len, input_ids))
+    longest = max(map(len, input_ids), default=0)
     length = min(round_up(longest), max_seq_length)
     batch = {
         name: np.zeros((len(input_ids), length), np.int32)

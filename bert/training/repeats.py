@@ -29,6 +29,7 @@ from bert.files.weight_names import SUFFIXES, WEIGHTS
 from bert.reports.sections import Table
 from bert.training import exports, finetuning, fit, strategies, tuning
 from bert.training.finetuning import OpenTask
+from bert.training.keeper import NonFiniteLossError
 from bert.training.plan import check_apart
 from bert.training.report import make_runs_tables, write_runs_report
 from bert.training.surroundings import flags_of
@@ -172,17 +173,30 @@ class _Several(Generic[SettingsType]):
         results = []
         exported: dict[str, Sequence[exports.Parity]] = {}
         metric = ""
+        diverged: NonFiniteLossError | None = None
         for number, each in enumerate(self._runs, start=1):
-            if is_chief:
+            # The first one's, when there is room for it.
+            if is_chief and number > 1:
                 manifest.claim_folder(self._settings.output_dir, each.folder)
             _log_run(number, len(self._runs), each)
             keras.utils.clear_session()
             keras.utils.set_random_seed(each.settings.seed)
             ready = self._check_others if number == 1 else None
-            metric, scores, exported[each.folder] = finetuning.run_once(
-                each.settings, self._source, self._open_task, ready
-            )
+            scores: Mapping[str, Any] = {}
+            try:
+                metric, scores, exported[each.folder] = finetuning.run_once(
+                    each.settings, self._source, self._open_task, ready
+                )
+            except NonFiniteLossError as error:
+                # Other workers may not have come as far.
+                if each.settings.strategy == "multi_worker":
+                    raise
+                logging.warning("This run has no score, and the others go on without it: %s", error)
+                diverged = error
             results.append({"seed": each.settings.seed, "folder": each.folder, "scores": scores})
+        if diverged and not any(each["scores"] for each in results):
+            raise diverged
+        _fill_scores(results)
         points = _group([each.point for each in self._runs], results)
         summary = {"metric": metric, **_sum_up(points, metric)}
         best = summary["best"]
@@ -214,11 +228,14 @@ class _Several(Generic[SettingsType]):
             return
         folder = self._settings.output_dir
         if self._settings.overwrite_output_dir:
-            inner = [f"{each.folder}/{manifest.LIST_FILE}" for each in self._runs]
-            manifest.clear(folder, but=[*KEPT_FILES, *inner])
+            # The first run is at work in its folder, and clears it by itself. All others go before
+            # anything is trained, so that who resumes these finds none of an older making.
+            first = f"{self._runs[0].folder}/{manifest.LIST_FILE}"
+            manifest.clear(folder, but=[*KEPT_FILES, first])
         elif self._keeps_best and not all(each.has_ended for each in self._runs):
             # They are of other runs: a prediction must not take them for the best of these.
             saving.remove(os.path.join(folder, WEIGHTS))
+        manifest.claim_folder(folder, self._runs[0].folder)
 
     def _use_best(self, name: str, tables: Sequence[Table]) -> Sequence[exports.Parity]:
         """Keeps the model of a run, and does with it what is asked for but training.
@@ -287,6 +304,18 @@ def keep_model(source: str, folder: str) -> None:
         saving.save_tensors(weights, stored.read())
 
 
+def _fill_scores(results: Sequence[dict[str, Any]]) -> None:
+    """Gives runs that have diverged the names of the others' scores, none of them a number."""
+    numbers = {
+        name: math.nan
+        for each in results
+        for name, value in each["scores"].items()
+        if isinstance(value, int | float)
+    }
+    for each in results:
+        each["scores"] = each["scores"] or dict(numbers)
+
+
 def _group(
     points: Sequence[Mapping[str, float]], results: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
@@ -321,7 +350,7 @@ def _sum_up(points: Sequence[dict[str, Any]], metric: str) -> dict[str, Any]:
     """
     for each in points:
         scores = {run["seed"]: run["scores"] for run in each["runs"]}
-        failed = [seed for seed, of in scores.items() if of[metric] <= of[_BASELINE]]
+        failed = [seed for seed, of in scores.items() if not of[metric] > of[_BASELINE]]
         each["failed"] = failed
     point = max(points, key=lambda each: _rank(each["mean"][metric]))
     best = max(point["runs"], key=lambda run: _rank(run["scores"][metric]))

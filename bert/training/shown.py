@@ -15,11 +15,11 @@ _MOST_TOKENS = 60
 
 def show_examples(task: Task, inputs: Inputs) -> None:
     """Logs the first examples of a part: what they are called, their tokens and their answers."""
-    ids, mask = inputs.arrays["input_ids"], inputs.arrays["input_mask"]
-    num_rows = len(ids)
+    head, num_rows = inputs.head(_MOST_SHOWN), inputs.num_rows
+    ids, mask = head["input_ids"], head["input_mask"]
     # Long questions and sentences make several rows, which have no answers of their own.
     examples = inputs.examples if len(inputs.examples) == num_rows else [None] * num_rows
-    for row in range(min(num_rows, _MOST_SHOWN)):
+    for row in range(len(ids)):
         # Of several endings the first one.
         kept = np.asarray(ids[row])[np.asarray(mask[row]) > 0] if ids.ndim == 2 else ids[row, 0]
         tokens = task.tokenizer.convert_ids_to_tokens(kept[kept > 0].tolist())

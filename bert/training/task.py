@@ -66,6 +66,15 @@ class Inputs:
     batches: Batches | None = None
     num_examples: int | None = None
 
+    @property
+    def num_rows(self) -> int:
+        """N."""
+        return len(next(iter(self.arrays.values())))
+
+    def head(self, count: int) -> Arrays:
+        """Returns the arrays of the first rows."""
+        return {name: values[:count] for name, values in self.arrays.items()}
+
 
 @dataclasses.dataclass(frozen=True)
 class ExampleFile:
@@ -269,12 +278,18 @@ def read_rows(inputs: Sequence[Any], fields: Sequence[str]) -> list[Row]:
     Raises:
       ValueError: where an input is none of these, naming its place.
     """
-    if isinstance(inputs, str | bytes | Mapping):
+    if not is_list(inputs):
         raise ValueError(f"`inputs` must be a list, of one input too. Received {inputs!r:.200}.")
     return [
         _read_row(value, f"Input {number}, counted from 0,", fields)
         for number, value in enumerate(inputs)
     ]
+
+
+def is_list(values: Any) -> bool:
+    """Returns whether values are some, one after another: no text, and no table with columns."""
+    # A table of pandas gives the names of its columns; one column of it is a list.
+    return not isinstance(values, str | bytes | Mapping) and getattr(values, "ndim", 1) == 1
 
 
 def _read_row(value: Any, place: str, fields: Sequence[str]) -> Row:

@@ -74,7 +74,7 @@ class Stored:
         self.is_huggingface = is_safetensors(prefix)
 
     @classmethod
-    def open(cls, path: str, flag: str = "init_checkpoint") -> "Stored":
+    def open(cls, path: str | os.PathLike[str], flag: str = "init_checkpoint") -> "Stored":
         """Returns the checkpoint that `path` names.
 
         Args:
@@ -86,6 +86,7 @@ class Stored:
         Raises:
           ValueError: where there is no checkpoint.
         """
+        path = os.fspath(path)
         return cls(_find_prefix(path, flag), flag, path)
 
     @functools.cached_property
@@ -290,10 +291,20 @@ def _find_prefix(path: str, flag: str) -> str:
 
 
 def _only_checkpoint(folder: str, flag: str) -> str:
-    if trained := find_trained(folder):
+    found = [name for name in paths_from(os.path.join(folder, "")) if is_index(name)]
+    try:
+        trained = find_trained(folder)
+    except ValueError as error:
+        if not found:
+            raise
+        # Who renames or unpacks files may leave a list of others beside them.
+        raise ValueError(
+            f"`--{flag}` must name one checkpoint. What {os.path.join(folder, 'checkpoint')!r} "
+            f"lists is not whole there; give a prefix, such as {found[0].removesuffix('.index')!r}."
+        ) from error
+    if trained:
         provenance.check_trained(folder, step_of(trained), flag)
         return trained
-    found = [name for name in paths_from(os.path.join(folder, "")) if is_index(name)]
     if not found and (weights_file := huggingface.find(folder, flag)):
         return weights_file
     if len(found) != 1:

@@ -23,6 +23,7 @@ from bert.files.paths import is_file, read_file
 from bert.files.weight_names import SAVED_MODEL_FILE
 from bert.weights.checkpoint import Stored
 from bert.weights.folder import ModelFolder
+from bert.weights.saving import UnsoundError
 from modeling import BertConfig
 
 FLAG = "bert_hub_module_handle"
@@ -53,7 +54,14 @@ class Module(ModelFolder):
         self, path: str, *, vocab_file: str | None = None, do_lower_case: bool | None = None
     ) -> None:
         stored = Stored(os.path.join(path, "variables", "variables"), FLAG)
-        if "bert/embeddings/word_embeddings" not in stored.shapes:
+        try:
+            shapes = stored.shapes
+        except UnsoundError:
+            raise
+        except ValueError:
+            # Of objects, as TensorFlow 2 stores them.
+            shapes = {}
+        if "bert/embeddings/word_embeddings" not in shapes:
             raise ValueError(
                 f"`--{FLAG}` must be a BERT module in the format of TensorFlow Hub 1, with the "
                 f"variables of the original and a vocabulary. {path!r} is a SavedModel of another "

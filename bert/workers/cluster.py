@@ -86,9 +86,17 @@ def find_cluster(environment: Environment) -> Cluster | None:
     for name, read in sources.items():
         if environment.get(name, "").strip() not in ("", "{}"):
             try:
-                return read(environment)
+                cluster = read(environment)
             except ValueError as error:
                 raise ValueError(f"{name}: {error}") from error
+            if len(cluster.workers) == 1:
+                logging.warning(
+                    "`--strategy=multi_worker` is told by %s of a single worker: THIS PROCESS "
+                    "TRAINS ALONE. %s",
+                    name,
+                    _REMEDY,
+                )
+            return cluster
     if "SLURM_JOB_ID" in environment:
         raise ValueError(
             "`--strategy=multi_worker` in a job of SLURM must be started by `srun`, once on each "

@@ -337,7 +337,7 @@ def run(settings: Settings, command: Sequence[str]) -> int:
     status = 0
     with contextlib.ExitStack() as stack:
         stack.callback(lambda: _keep_logs(settings, folder, failed=status != 0))
-        logs = [stack.enter_context(open(path, "wb")) for path in paths]
+        logs = [stack.enter_context(open(path, "ab")) for path in paths]
         for number in range(settings.max_restarts + 1):
             index, status, is_hung = _attempt(command, environments, logs, seconds_to_save)
             if not status:

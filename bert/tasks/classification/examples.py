@@ -269,8 +269,9 @@ class _Packer:
         if self._entries:
             logging.warning(
                 "%d texts of %d examples, such as %r, contain %s, which the vocabulary has but "
-                "which are split into pieces like any other text, as in the original. Only the "
-                "added tokens of a tokenizer.json stay whole.",
+                "which are split into pieces like any other text, as in the original. Only added "
+                "tokens stay whole: those of a tokenizer.json, or marks such as [E1] of "
+                "extend_vocab.py.",
                 len(self._bracketed),
                 count,
                 self._bracketed[0],

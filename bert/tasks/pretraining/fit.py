@@ -198,7 +198,7 @@ def open_evaluation(settings: Settings, features: dict[str, Feature], made: Maki
     if settings.eval_input_file:
         files = match_files(settings.eval_input_file, "eval_input_file")
     batches = _open(settings, files, features, made, settings.eval_batch_size)
-    if files == train_files:
+    if settings.do_train and files == train_files:
         logging.warning(
             "Evaluation reads --input_file, as the original's did; --eval_input_file with text "
             "that was not trained on tells how good the model is."

@@ -27,7 +27,7 @@ BATCH = 1024
 _NUM_SHOWN, MOST_SHOWN = 2, 20
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass
 class TrainingInstance:
     """A pair of segments with some tokens masked.
 

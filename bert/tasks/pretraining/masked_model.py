@@ -186,8 +186,10 @@ class MaskedModel:
           between: Called behind each batch; what it raises ends the work.
 
         Raises:
-          ValueError: where a text has no [MASK].
+          ValueError: where a text has no [MASK], or no token is asked for.
         """
+        if top_k < 1:
+            raise ValueError(f"`top_k` must be at least 1. Received {top_k}.")
         for text in texts:
             self.check_masked(text)
         guesses: list[list[list[Guess]]] = [[] for _ in texts]

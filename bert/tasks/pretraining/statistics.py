@@ -40,6 +40,7 @@ def describe_corpus(counts: CorpusCounts, draws: Draws) -> None:
     )
     if draws.next_sentence:
         _warn_of_documents(counts)
+        _warn_of_lines(counts, draws.max_seq_length)
     if draws.do_whole_word_mask and draws.words == PIECES:
         _warn_of_words(counts)
     if counts.num_unknown > 0.02 * counts.num_tokens:
@@ -57,6 +58,18 @@ def describe_corpus(counts: CorpusCounts, draws: Draws) -> None:
             "%d input files begin within a document, for the file before does not end with a blank "
             "line.",
             counts.num_joined,
+        )
+
+
+def _warn_of_lines(counts: CorpusCounts, max_seq_length: int) -> None:
+    """Warns where a line is more than a sequence holds, before the records are drawn."""
+    if counts.num_tokens > max_seq_length * counts.num_sentences:
+        logging.warning(
+            "A line has %.0f tokens in the mean, more than a sequence of --max_seq_length=%d "
+            "holds: most of the text will be cut off. Each line should be a sentence; "
+            "split_sentences.py makes them. Or give --nonext_sentence.",
+            counts.num_tokens / counts.num_sentences,
+            max_seq_length,
         )
 
 

@@ -8,6 +8,7 @@ those among them that words are really split into.
 
 import collections
 import dataclasses
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from absl import logging
@@ -31,6 +32,8 @@ _CHUNK_BYTES = 1 << 20
 # to join longer ones only.
 _JOINED_PER_PIECE = 1.25
 _JOINED_IN_ANY_CASE = 100
+# Half of what the trainer can count, since rounding up adds to it.
+_MOST_PAIRS = 1 << 30
 # Words that are handed to the trainer in one string.
 _WORDS_AT_ONCE = 10_000
 
@@ -191,6 +194,9 @@ def _join(
     # Takes longer than a small text, and what only counts or reads a vocabulary has no need of it.
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers  # noqa: PLC0415
 
+    scale = _scale(counts)
+    counts = {word: -(-count // scale) for word, count in counts.items()}
+    min_frequency = -(-min_frequency // scale)
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     trainer = trainers.WordPieceTrainer(
@@ -204,6 +210,20 @@ def _join(
     tokenizer.train_from_iterator(_repeat(counts), trainer)
     numbers = tokenizer.get_vocab(with_added_tokens=False)
     return sorted(numbers, key=numbers.__getitem__)[len(letters) :]
+
+
+def _scale(counts: Mapping[str, int]) -> int:
+    """Returns by what the counts of very large texts are divided; 1 for all others.
+
+    The trainer adds up in 32 bits how often two letters stand side by side, and would silently
+    never join those that do so more often than that holds.
+    """
+    pairs: collections.Counter[str] = collections.Counter()
+    # The same two letters at the beginning of a word are another pair; together they are more.
+    for word, count in counts.items():
+        for pair in map("".join, itertools.pairwise(word)):
+            pairs[pair] += count
+    return max(pairs.values(), default=0) // _MOST_PAIRS + 1
 
 
 def _repeat(counts: Mapping[str, int]) -> Iterator[str]:

@@ -30,7 +30,7 @@ class Answer(NamedTuple):
     start: int | None
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass
 class SquadExample:
     """A question about a paragraph.
 
@@ -96,8 +96,8 @@ class ReadingSummary:
             (self.num_several_answers, "training questions have several answers; the first counts"),
             (
                 self.num_without_answer,
-                "training questions have no answer and are skipped; for SQuAD 2.0, pass "
-                "--version_2_with_negative",
+                "training questions have no answer, nor an `is_impossible` that says so, and are "
+                "skipped",
             ),
             (
                 self.num_not_found,
@@ -139,6 +139,7 @@ def read_examples(
         except _MalformedError as error:
             raise ValueError(f"{input_file!r}, data[{index}]{error}") from error
     if not examples:
+        reader.summary.log(input_file)
         raise ValueError(
             f"{input_file!r} must hold questions{' to train on' if is_training else ''}. It has "
             f"{reader.summary.num_questions}, of which none can be used."
@@ -256,6 +257,12 @@ class _Reader:
             example.start_position = example.end_position = -1
             return example
         if not example.answers:
+            if question.get("is_impossible") is True:
+                # Without the flag, the model would answer all questions.
+                raise _MalformedError(
+                    " has no answer (`is_impossible`). Train with --version_2_with_negative, as "
+                    "for SQuAD 2.0, or leave such questions out"
+                )
             self.summary.num_without_answer += 1
             return None
         self.summary.num_several_answers += len(example.answers) > 1
@@ -277,8 +284,12 @@ class _Reader:
         return qas_id
 
     def _read_answers(self, question: dict[str, Any], context: str) -> tuple[Answer, ...] | None:
-        if "answers" not in question:
-            if self._is_training and not question.get("is_impossible"):
+        # Faithful: what is not needed is not read, so that it may be anything.
+        is_impossible = question.get("is_impossible")
+        if self._is_training and self._version_2_with_negative and is_impossible is True:
+            return () if "answers" in question else None
+        if "answers" not in question or (not self._is_training and question["answers"] is None):
+            if self._is_training and not is_impossible:
                 raise _MalformedError(f" must have `answers`. It has {sorted(question)}.")
             return None
         answers = []
@@ -292,7 +303,7 @@ class _Reader:
     def _read_answer(self, item: Any, context: str) -> Answer:
         text = _field(item, "text", str, "text")
         # Only training needs it.
-        if not self._is_training and "answer_start" not in item:
+        if not self._is_training and type(item.get("answer_start")) is not int:
             return Answer(text, None)
         start = _field(item, "answer_start", int, "a whole number")
         if self._is_training and not 0 <= start < max(len(context), 1):

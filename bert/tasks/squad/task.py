@@ -60,6 +60,22 @@ class WindowInputs(Inputs):
     table: WindowTable
     padding_competes: bool = False
 
+    @property
+    def num_rows(self) -> int:
+        return max(len(self.table), 1)
+
+    def head(self, count: int) -> Arrays:
+        # Of long paragraphs, all windows are many times as large as these.
+        return _features(self.table, count)
+
+
+def _features(table: WindowTable, count: int) -> dict[str, np.ndarray]:
+    """Returns what the model reads of the first windows, as `_TableArrays` has it of all."""
+    if not len(table):
+        return dict.fromkeys(_FEATURES, np.zeros((1, table.max_seq_length), np.int32))
+    features = table.features(0, min(count, len(table)))
+    return {name: features[name].astype(np.int32) for name in _FEATURES}
+
 
 class _TableArrays(Mapping[str, np.ndarray]):
     """What the model reads of all windows of a table, int32 [W, S], made when it is asked for.
@@ -72,11 +88,7 @@ class _TableArrays(Mapping[str, np.ndarray]):
 
     @functools.cached_property
     def _arrays(self) -> dict[str, np.ndarray]:
-        table = self._table
-        if not len(table):
-            return dict.fromkeys(_FEATURES, np.zeros((1, table.max_seq_length), np.int32))
-        features = table.features(0, len(table))
-        return {name: features[name].astype(np.int32) for name in _FEATURES}
+        return _features(self._table, len(self._table))
 
     def __getitem__(self, name: str) -> np.ndarray:
         return self._arrays[name]

@@ -21,6 +21,11 @@ from bert.tasks.squad import questions as squad_questions
 from bert.tasks.squad import window_table
 from bert.tasks.squad.window_table import Ragged, WindowTable
 
+_SPECIAL_TOKENS = ["[CLS]", "[SEP]"]
+
+# The share of unknown tokens above which the vocabulary is likely to be another text's.
+_MANY_UNKNOWN = 0.05
+
 _TEXTS_AT_ONCE = 4096
 _WINDOWS_AT_ONCE = 1024
 
@@ -46,11 +51,12 @@ def make_features(  # noqa: PLR0913 (those of the original)
         the examples are not for training.
     """
     check_lengths(max_seq_length, doc_stride, max_query_length)
-    missing = [token for token in ("[CLS]", "[SEP]") if token not in tokenizer.vocab]
-    if missing:
+    vocab = getattr(tokenizer, "vocab", _SPECIAL_TOKENS)
+    if missing := [token for token in _SPECIAL_TOKENS if token not in vocab]:
         raise ValueError(
             f"The vocabulary must hold '[CLS]' and '[SEP]'. Received one without {missing}."
         )
+    cls_id, sep_id = tokenizer.convert_tokens_to_ids(_SPECIAL_TOKENS)
     with Workers(num_processes, tokenizer) as workers:
         paragraphs = _Paragraphs(examples, workers)
         questions = _tokenize(workers, [each.question_text for each in examples], "questions")
@@ -58,10 +64,11 @@ def make_features(  # noqa: PLR0913 (those of the original)
     impossible = np.array([each.is_impossible for each in examples], bool) if is_training else None
     if tells:
         _warn_of_cut(questions.lengths, max_query_length)
+        _warn_of_unknown(paragraphs.ids.values, tokenizer)
     question_ids = questions.cut(max_query_length)
     return WindowTable(
         max_seq_length=max_seq_length,
-        special_ids=(tokenizer.vocab["[CLS]"], tokenizer.vocab["[SEP]"]),
+        special_ids=(cls_id, sep_id),
         question_ids=question_ids,
         paragraph_ids=paragraphs.ids,
         paragraph_words=paragraphs.token_words(),
@@ -98,6 +105,17 @@ def _warn_of_cut(lengths: np.ndarray, max_query_length: int) -> None:
             cut,
             max_query_length,
             lengths.max(),
+        )
+
+
+def _warn_of_unknown(ids: np.ndarray, tokenizer: Any) -> None:
+    unknown = getattr(tokenizer, "vocab", {}).get("[UNK]", -1)
+    share = (ids == unknown).mean() if len(ids) else 0.0
+    if share > _MANY_UNKNOWN:
+        logging.warning(
+            "%.1f %% of the tokens of the paragraphs are [UNK]. Are --vocab_file and "
+            "--do_lower_case the right ones?",
+            100 * share,
         )
 
 
@@ -194,10 +212,12 @@ def _tokenize(workers: Workers, texts: Sequence[str], what: str) -> Ragged:
     return Ragged.of(np.concatenate(ids), np.concatenate(lengths))
 
 
-def _tokenize_part(
-    tokenizer: tokenization.FullTokenizer, texts: Sequence[str]
-) -> tuple[np.ndarray, np.ndarray]:
-    ids = list(map(tokenizer.tokenize_to_ids, texts))
+def _tokenize_part(tokenizer: Any, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    # Also by a tokenizer of another make, as the original takes it.
+    to_ids = getattr(tokenizer, "tokenize_to_ids", None) or (
+        lambda text: tokenizer.convert_tokens_to_ids(tokenizer.tokenize(text))
+    )
+    ids = list(map(to_ids, texts))
     lengths = np.fromiter(map(len, ids), np.int64, len(ids))
     total = int(lengths.sum())
     return np.fromiter(itertools.chain.from_iterable(ids), np.int32, total), lengths

@@ -41,6 +41,8 @@ FILES = {
 _ENDING = re.compile("ending(0|[1-9][0-9]*)")
 # Digits that Python makes a number of, in any text.
 _MOST_DIGITS = 4000
+# The share of unknown tokens above which the vocabulary is likely to be another text's.
+_MANY_UNKNOWN = 0.05
 # To what logits are lowered where there is no choice.
 _ABSENT = -1e9
 
@@ -229,8 +231,10 @@ class _Packer:
     def __init__(self, tokenizer: tokenization.FullTokenizer, max_seq_length: int) -> None:
         self._tokenizer = tokenizer
         self._budget = max_seq_length - 3
-        self._cls, self._sep = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
+        special = ["[CLS]", "[SEP]", "[UNK]"]
+        self._cls, self._sep, self._unknown = tokenizer.convert_tokens_to_ids(special)
         self._num_cut = self._num_endings_cut = self._num_alike = 0
+        self._num_tokens = self._num_unknown = 0
 
     def pack(self, example: Example) -> list[tuple[list[Any], int]]:
         """Returns for each choice its ids, and the number of those before the ending."""
@@ -242,6 +246,8 @@ class _Packer:
             a, b = tokenization.truncate_pair(context, ids, budget=self._budget)
             first = [self._cls, *a, self._sep]
             packed.append(([*first, *b, self._sep], len(first)))
+            self._num_tokens += len(ids)
+            self._num_unknown += ids.count(self._unknown)
             is_cut |= len(a) + len(b) < len(context) + len(ids)
             ending_is_cut |= len(b) < len(ids)
         self._num_cut += is_cut
@@ -259,6 +265,12 @@ class _Packer:
                 count,
                 self._budget + 3,
                 self._num_endings_cut,
+            )
+        if self._num_unknown > _MANY_UNKNOWN * self._num_tokens:
+            logging.warning(
+                "%.1f %% of the tokens of the endings are [UNK]. Are --vocab_file and "
+                "--do_lower_case the right ones?",
+                100 * self._num_unknown / self._num_tokens,
             )
         if self._num_alike:
             logging.warning(
