@@ -212,6 +212,31 @@ def test_keras_weights_fit_the_model_that_is_made(tmp_path, still_config, tensor
 
 
 @ignore_array_warning
+@pytest.mark.parametrize("architecture", ["BertForPreTraining", "BertForQuestionAnswering"])
+def test_keras_weights_come_back(tmp_path, still_config, architecture):
+    keras.utils.clear_session()
+    model = convert_checkpoint.make_model(architecture, still_config)
+    rng = np.random.RandomState(0)
+    tensors = {v.path: rng.normal(size=v.shape).astype(np.float32) for v in model.weights}
+    source = save(tmp_path / "tf", tensors, still_config)
+    convert(source, tmp_path / "keras", "keras", do_lower_case=False)
+    assert convert(tmp_path / "keras", tmp_path / "back", "tf").difference == 0
+    found = read(tmp_path / "back")
+    assert {name: found[name] for name in tensors}.keys() == tensors.keys()
+    assert_same_bytes({name: found[name] for name in tensors}, tensors)
+    wrong = json.loads((tmp_path / "keras/bert_config.json").read_text())
+    (tmp_path / "wrong.json").write_text(json.dumps({**wrong, "hidden_size": 16}))
+    file = tmp_path / "keras/bert_model.weights.h5"
+    with pytest.raises(ValueError, match=r"bert_model\.weights\.h5' does not fit: "):
+        convert(file, tmp_path / "no", "tf", bert_config_file=str(tmp_path / "wrong.json"))
+    with pytest.raises(ValueError, match=r"convert_checkpoint\.py --format=tf"):
+        checkpoint.Stored.open(str(file))
+    file.write_bytes(b"no")
+    with pytest.raises(ValueError, match="must be a whole file of Keras weights"):
+        convert(file, tmp_path / "no", "tf")
+
+
+@ignore_array_warning
 @pytest.mark.parametrize("architecture", huggingface.ARCHITECTURES)
 @pytest.mark.parametrize("kind", ["huggingface", *exhaustive("keras")])
 def test_every_architecture_is_verified(tmp_path, still_config, architecture, kind):

@@ -65,6 +65,11 @@ def find(path: str, flag: str) -> str | None:
     else:
         return None
     for other in others:
+        if other.endswith(".weights.h5"):
+            raise ValueError(
+                f"`--{flag}` must name a checkpoint or a safetensors file. {other!r} holds weights "
+                "of Keras: `convert_checkpoint.py --format=tf` makes a checkpoint of them."
+            )
         if reason := _REFUSED.get(os.path.splitext(other)[1]):
             raise ValueError(
                 f"`--{flag}` must name weights in a safetensors file. {other!r} {reason}. To have "
