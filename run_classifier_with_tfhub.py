@@ -92,12 +92,7 @@ def _complete(
     from bert.weights.kept import CONFIG_FILE
 
     found: dict[str, Any]
-    if handle.startswith(("http:", "https:")):
-        raise ValueError(
-            "`--bert_hub_module_handle` must be a folder. Received "
-            f"{handle!r}. Fetch its archive and unpack it, or name the model on the Hugging Face "
-            "hub, such as google-bert/bert-base-uncased."
-        )
+    tf_hub.check_local(handle)
     if tf_hub.is_module(handle):
         module = tf_hub.Module(handle, vocab_file=settings.vocab_file, do_lower_case=do_lower_case)
         ModelFolder(folder).keep(module.config)

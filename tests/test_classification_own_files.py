@@ -359,6 +359,38 @@ WRONG = [
     ),
     (
         "train",
+        {"train.csv": "Text,label\na,x\nb,y\n"},
+        {},
+        "{folder}/train.csv:1: the header must have the column 'text', the `text_a_column`. "
+        "Received ['Text', 'label']. Columns are separated by commas here. Did you mean "
+        "`--text_a_column=Text`?",
+    ),
+    (
+        "train",
+        {"train.csv": "sep=;\ntext;label\na;x\nb;y\n"},
+        {"separator": ";"},
+        "{folder}/train.csv:1: the header must have the column 'text', the `text_a_column`. "
+        "Received ['sep=', '']. Columns are separated by ';' here. Remove this line, which is "
+        "Excel's, and give the separator with `--separator`.",
+    ),
+    (
+        "train",
+        {"train.csv": "0,1\na,x\nb,y\n"},
+        {"text_a_column": "0", "label_column": "1"},
+        "{folder}/train.csv:1: the first row must be an example, as all columns are given as "
+        "numbers. Received ['0', '1'], which looks like a header. Set `has_header` to true if it "
+        "is one, or to false.",
+    ),
+    (
+        "train",
+        {"train.csv": "text,label\na,\"['x', 'y']\"\nb,[]\n"},
+        {"task_type": "multi_label"},
+        "{folder}/train.csv:2: the label, in column 'label', must be labels in a list or with ',' "
+        "between them, each a text or a number, and not empty. Received \"['x', 'y']\". Lists "
+        "are for JSON lines; in a table, write a,b without brackets and quotes.",
+    ),
+    (
+        "train",
         {"train.csv": "text;label\na;x\n"},
         {},
         "{folder}/train.csv:1: the header must have the column 'text', the `text_a_column`. "
@@ -415,14 +447,16 @@ WRONG = [
         {"train.csv": "text,label\na, b,x\n"},
         {},
         "{folder}/train.csv:2: has 3 columns, needs 2 as line 1 has. Received ['a', ' b', 'x']. "
-        "Columns are separated by commas here.",
+        "Columns are separated by commas here. A text with a separator in it must stand within "
+        "quotes, in a .csv.",
     ),
     (
         "train",
         {"train.tsv": "text\tlabel\na\tx\nb\n"},
         {},
         "{folder}/train.tsv:3: has 1 column, needs 2 as line 1 has. Received ['b']. Columns are "
-        "separated by tabs here.",
+        "separated by tabs here. A text with a line break must stand within quotes, in a .csv. If "
+        "empty columns at the end are left off, as Excel does, remove them from all rows.",
     ),
     (
         "train",
@@ -577,3 +611,16 @@ def test_missing_files_are_noticed_before_any_is_read(tmp_path):
     data_set.check(["train"])
     with pytest.raises(ValueError, match="must hold 'test' with"):
         data_set.check(["train", "test"])
+
+
+def test_labels_that_are_likely_one_or_none_are_told(tmp_path, log):
+    rows = [{"text": "a", "label": label} for label in (1, 1.0, "yes", "Yes", "nan", "2")]
+    assert len(open_folder(tmp_path, {"train.jsonl": rows}).task.labels) == 6
+    told = [message for message in log.messages if "of the labels" in message]
+    assert [message.split("of the labels, ")[1].split(". Each")[0] for message in told] == [
+        "['1', '1.0'], ['Yes', 'yes'] differ only in how they are written",
+        "nan may be none",
+    ]
+    log.clear()
+    open_folder(tmp_path, {"train.jsonl": rows[:1] + rows[-1:]})
+    assert "of the labels" not in log.text

@@ -743,3 +743,33 @@ def test_rows_of_other_files_are_made_examples_as_in_the_original():
         assert made == [InputExample(f"{set_type}-1", "a", "b", label)]
     with pytest.raises(ValueError, match=r"lines:2: the label, in column 0.*Received '2'"):
         processor._create_examples([lines[0], ["2", *lines[1][1:]]], "train")
+
+
+def test_features_of_older_code_are_all_real():
+    class Features:
+        input_ids, input_mask, segment_ids, label_id = [1, 2], [1, 1], [0, 0], 1
+
+    input_fn = run_classifier.input_fn_builder([Features()], 2, False, False)
+    (batch,) = input_fn({"batch_size": 1})
+    assert batch["is_real_example"].numpy().tolist() == [1]
+
+
+def test_processors_may_know_their_labels_when_they_have_read(tmp_path):
+    class Found(run_classifier.ColaProcessor):
+        labels = ()
+
+        def get_labels(self):
+            return list(self.labels)
+
+        def _create_examples(self, lines, set_type):
+            self.labels = sorted({line[1] for line in lines})
+            return [
+                run_classifier.InputExample(f"{set_type}-{i}", line[3], None, line[1])
+                for i, line in enumerate(lines)
+            ]
+
+    (tmp_path / "train.tsv").write_text("a\tx\t\tone\na\ty\t\ttwo\n")
+    processor = Found()
+    examples = processor.get_train_examples(str(tmp_path))
+    assert [(each.text_a, each.label) for each in examples] == [("one", "x"), ("two", "y")]
+    assert processor.get_labels() == ["x", "y"]

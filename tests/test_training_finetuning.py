@@ -337,8 +337,11 @@ def test_folder_of_another_task_is_refused(make_settings, tiny_config, tmp_path,
 
     open_folder().keep(tiny_config, Path(vocab_file).read_bytes(), TASK)
     open_folder()
-    with pytest.raises(ValueError, match=r"`labels` is \['no', 'yes'\] there and \['a'\] now"):
-        open_folder({**TASK, "labels": ("a",)})
+    message = r"`labels` has \['no'\] only there; `labels` has \['a'\] only now\. Give another"
+    with pytest.raises(ValueError, match=message):
+        open_folder({**TASK, "labels": ("yes", "a")})
+    with pytest.raises(ValueError, match=r"`labels` .* there and in another order now"):
+        open_folder({**TASK, "labels": ("yes", "no")})
     with pytest.raises(ValueError, match="`max_seq_length` is 16 there and 8 now"):
         open_folder({**TASK, "max_seq_length": 8})
     # What is not named may change.

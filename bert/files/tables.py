@@ -372,6 +372,16 @@ def check_width(path: str, row: Row, needed: int, reason: str = "", hint: str = 
         )
 
 
+def why_width(is_narrow: bool) -> str:
+    """Returns why a row may have fewer cells than there are columns, or more, and what to do."""
+    if is_narrow:
+        return (
+            "A text with a line break must stand within quotes, in a .csv. If empty columns at the "
+            "end are left off, as Excel does, remove them from all rows."
+        )
+    return "A text with a separator in it must stand within quotes, in a .csv."
+
+
 def name_cells(place: str, names: Sequence[str], cells: Sequence[str]) -> dict[str, str]:
     """Returns the cells of a row by the names of the columns.
 
@@ -385,12 +395,7 @@ def name_cells(place: str, names: Sequence[str], cells: Sequence[str]) -> dict[s
     """
     count = len(cells)
     if count < len(names) or any(cells[len(names) :]):
-        reason = (
-            "A text with a line break must stand within quotes, in a .csv. If empty columns at the "
-            "end are left off, as Excel does, remove them from all rows."
-            if count < len(names)
-            else "A text with a separator in it must stand within quotes, in a .csv."
-        )
+        reason = why_width(count < len(names))
         raise ValueError(
             f"{place}: has {count} column{'s' * (count != 1)}, but the first line has "
             f"{len(names)}. Received {cells!r:.200}. {reason}"

@@ -90,7 +90,8 @@ def input_fn_builder(
     }
     arrays["label_ids"] = np.array([each.label_id for each in features], np.int32)
     # Departs: the original leaves this out here, so that padding would count as examples.
-    arrays["is_real_example"] = np.array([each.is_real_example for each in features], np.int32)
+    is_real = [getattr(each, "is_real_example", True) for each in features]
+    arrays["is_real_example"] = np.array(is_real, np.int32)
 
     return input_fn.from_arrays(arrays, is_training=is_training, drop_remainder=drop_remainder)
 

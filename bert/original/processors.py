@@ -102,12 +102,14 @@ class _GlueProcessor(DataProcessor):
         return self._read(data_dir, "test")
 
     def _read(self, data_dir: str, split: str) -> list[InputExample]:
-        data_set = self._open(data_dir)
         if not all(map(self._is_own, ("_read_tsv", "_create_examples"))):
-            # A subclass does one of the original's steps in its own way.
+            # A subclass does one of the original's steps in its own way, and may have labels that
+            # it knows no sooner.
+            data_set = glue.open_data_set(self.task_name, data_dir, self.language)
             path = data_set.find(split)
             assert path is not None
             return self._create_examples(self._read_tsv(path), data_set.set_type(split))
+        data_set = self._open(data_dir)
         read = getattr(data_set, split)()
         return self._with_labels(read if split == "train" else read[""])
 

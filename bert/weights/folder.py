@@ -483,9 +483,10 @@ class ModelFolder:
         # As JSON gives them back, lists for tuples.
         wanted = json.loads(json.dumps(task or {}))
         differences = [
-            f"`{key}` is {stored[key]!r} there and {value!r} now"
+            difference
             for key, value in wanted.items()
-            if key in stored and stored[key] != value
+            if key in stored
+            for difference in _differences(key, stored[key], value)
         ]
         if stored and read_file(os.path.join(self.path, VOCAB_FILE)) != vocabulary:
             flag = "word_vectors" if config.is_word_vectors else "vocab_file"
@@ -514,3 +515,21 @@ class ModelFolder:
                 f"{'; '.join(differences)}. Give another `--output_dir`, or the old "
                 f"{'vectors' if config.is_word_vectors else 'configuration'}."
             )
+
+
+def _differences(name: str, there: Any, now: Any) -> list[str]:
+    """Returns how a value differs from what it was, as little of it as tells it."""
+    if there == now:
+        return []
+    if isinstance(there, dict) and isinstance(now, dict):
+        names = dict.fromkeys([*there, *now])
+        inner = (_differences(f"{name}.{key}", there.get(key), now.get(key)) for key in names)
+        return [each for found in inner for each in found]
+    if isinstance(there, list) and isinstance(now, list):
+        lost = [each for each in there if each not in now]
+        new = [each for each in now if each not in there]
+        if not lost and not new:
+            return [f"`{name}` is {there!r:.200} there and in another order now"]
+        sides = (("there", lost), ("now", new))
+        return [f"`{name}` has {each!r:.200} only {side}" for side, each in sides if each]
+    return [f"`{name}` is {there!r} there and {now!r} now"]

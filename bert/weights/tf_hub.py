@@ -38,6 +38,15 @@ def is_module(folder: str) -> bool:
     return tf.io.gfile.exists(os.path.join(folder, SAVED_MODEL_FILE))
 
 
+def check_local(handle: str) -> None:
+    """Raises `ValueError` where a module is named by its address, as TensorFlow Hub took it."""
+    if handle.startswith(("http:", "https:")):
+        raise ValueError(
+            f"`--{FLAG}` must be a folder. Received {handle!r}. Fetch its archive and unpack it, "
+            "or name the model on the Hugging Face hub, such as google-bert/bert-base-uncased."
+        )
+
+
 class Module(ModelFolder):
     """The module in a folder, which tells its configuration and its casing in its own way.
 
@@ -53,6 +62,7 @@ class Module(ModelFolder):
     def __init__(
         self, path: str, *, vocab_file: str | None = None, do_lower_case: bool | None = None
     ) -> None:
+        check_local(path)
         stored = Stored(os.path.join(path, "variables", "variables"), FLAG)
         try:
             shapes = stored.shapes

@@ -33,6 +33,8 @@ _HEADER_WORDS = re.compile(
 # So many labels, with less than two examples each, are more likely texts or numbers.
 _SUSPICIOUS_LABELS = 20
 _LABELS_SHOWN = 20
+# What programs write where there is no value.
+_MISSING = {"nan", "none", "null", "n/a", "na", "<na>", "nat"}
 
 _METRICS = {"classification": "accuracy", "multi_label": "micro_f1", "regression": "pearson"}
 
@@ -255,7 +257,8 @@ def _check_header(file: File, options: Options, labels: Sequence[str]) -> None:
             )
     elif _may_be_header(file, options):
         cells = list(file.records[0].cells.values())
-        if all(map(_is_header_word, cells)):
+        # The columns' own numbers are the header that pandas writes where there are no names.
+        if all(map(_is_header_word, cells)) or file.records[0].cells == options.columns:
             _refuse_header(file, cells)
 
 
@@ -304,7 +307,27 @@ def _find_labels(file: File, options: Options) -> list[str]:
             "them with `labels`."
         )
     logging.info("Labels found in %s: %s", file.path, _show(labels))
+    _warn_of_alike(file, labels)
     return labels
+
+
+def _warn_of_alike(file: File, labels: Sequence[str]) -> None:
+    """Warns of labels that somebody may have meant for the same one, or for none."""
+    groups: dict[Any, list[str]] = {}
+    for label in labels:
+        number = _parse_number(label)
+        groups.setdefault(label.casefold() if number is None else number, []).append(label)
+    alike = [each for each in groups.values() if len(each) > 1]
+    missing = [label for label in labels if label.casefold() in _MISSING]
+    for found, what in ((alike, "differ only in how they are written"), (missing, "may be none")):
+        if found:
+            logging.warning(
+                "%s: of the labels, %s %s. Each counts as a label of its own; where that is not "
+                "meant, correct the file.",
+                file.path,
+                ", ".join(map(str, found[:_LABELS_SHOWN])),
+                what,
+            )
 
 
 def _read_label(
@@ -320,6 +343,8 @@ def _read_label(
         hint = " If this line is a header, set `has_header` to true."
     if isinstance(value, list) and options.task_type == "classification":
         hint = " With several labels for an example, `task_type` is multi_label."
+    if isinstance(value, str) and value.strip().startswith("["):
+        hint += " Lists are for JSON lines; in a table, write a,b without brackets and quotes."
     raise ValueError(
         f"{file.path}:{record.line}: the label, in column {options.label_column!r}, must be "
         f"{_describe_labels(options, labels)}. Received {shorten(value)}.{hint}"
@@ -356,6 +381,9 @@ def _parse_label(value: Any, options: Options) -> Label | None:
     if options.task_type == "classification":
         return _parse_name(value)
     if isinstance(value, str):
+        if re.fullmatch(r"\s*\[.*\]\s*", value, re.DOTALL):
+            # A list as Python or JSON writes it, whose brackets and quotes would be of the labels.
+            return None
         value = [part for part in value.split(options.label_separator) if part.strip()]
     if not isinstance(value, list):
         return None

@@ -8,7 +8,7 @@ and SciPy would warn of that each time.
 import itertools
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -148,6 +148,18 @@ def decode(task: Task, logits: np.ndarray) -> list[dict[str, Any]]:
     return [{"label": task.labels[i], **rest} for i, rest in zip(best, named, strict=True)]
 
 
+def _chosen(task: Task, logits: np.ndarray) -> Iterator[str]:
+    """Yields what the model decides of each example, as text, without all probabilities."""
+    if task.task_type == "regression":
+        yield from map(str, probabilities(task, logits)[:, 0])
+    elif task.task_type == "multi_label":
+        for row in np.asarray(logits) > 0:
+            yield _join(list(itertools.compress(task.labels, row)))
+    else:
+        for place in np.asarray(logits).argmax(axis=1):
+            yield task.labels[place]
+
+
 def write_test_results(path: str, task: Task, logits: np.ndarray) -> None:
     """Writes the probabilities, a line for each example, without a header (original: the same)."""
     write_tsv(path, (map(str, row) for row in probabilities(task, logits)))
@@ -168,7 +180,7 @@ def write_predictions(
     header = ["id", "text_a", *["text_b"] * task.is_pair, f"predicted_{key}"]
     header += [f"probability_{label}" for label in task.labels] + ["gold"] * has_gold
     is_regression = task.task_type == "regression"
-    rows = zip(examples, decode(task, logits), probabilities(task, logits), strict=True)
+    rows = zip(examples, _chosen(task, logits), probabilities(task, logits), strict=True)
     write_tsv(
         path,
         itertools.chain(
@@ -178,11 +190,11 @@ def write_predictions(
                     example.guid,
                     example.text_a,
                     *[example.text_b or ""] * task.is_pair,
-                    str(row[0]) if is_regression else _join(decoded[key]),
+                    chosen,
                     *([] if is_regression else map(str, row)),
                     *[_join(example.label)] * has_gold,
                 ]
-                for example, decoded, row in rows
+                for example, chosen, row in rows
             ),
         ),
     )

@@ -20,6 +20,7 @@ from bert.files.tables import (
     read_objects,
     read_table,
     suggest_separator,
+    why_width,
 )
 
 
@@ -191,7 +192,7 @@ def _read_cells(
             raise ValueError(
                 f"{path}:{row.line}: has {count} column{'s' * (count != 1)}, needs {width} "
                 f"as line {rows[0].line} has. Received {shorten(row.cells)}. "
-                f"{_name_separator(path, options)}"
+                f"{_name_separator(path, options)} {why_width(count < width)}"
             )
     records = [
         Record(row.line, {flag: row.cells[place] for flag, place in places.items()}) for row in rows
@@ -202,7 +203,6 @@ def _read_cells(
 def _locate(path: str, first: Row, options: Options, needs_label: bool) -> dict[str, int]:
     """Returns the place of each column."""
     header = [cell.strip() for cell in first.cells] if options.expects_header else []
-    no_header = " If the file has no header, give columns as numbers from 0."
     places = {}
     for flag, column in options.columns.items():
         if header.count(column) > 1:
@@ -221,9 +221,19 @@ def _locate(path: str, first: Row, options: Options, needs_label: bool) -> dict[
             raise ValueError(
                 f"{path}:{first.line}: the header must have the column {column!r}, the `{flag}`. "
                 f"Received {shorten(header)}. {_name_separator(path, options)}"
-                f"{_suggest(path, first, options) or no_header}"
+                f"{_suggest(path, first, options) or _hint(flag, column, header)}"
             )
     return places
+
+
+def _hint(flag: str, column: str, header: Sequence[str]) -> str:
+    """Returns what to do about a column that a header has not, as a sentence."""
+    if header[0].casefold().startswith("sep="):
+        return " Remove this line, which is Excel's, and give the separator with `--separator`."
+    for name in header:
+        if name.casefold() == column.casefold():
+            return f" Did you mean `--{flag}={name}`?"
+    return " If the file has no header, give columns as numbers from 0."
 
 
 def _name_separator(path: str, options: Options) -> str:
