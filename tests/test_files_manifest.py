@@ -121,10 +121,10 @@ def test_leftovers_are_removed_from_folders_with_lists_of_their_own(tmp_path):
     manifest.claim_folder(str(tmp_path), "best")
     manifest.claim_all(str(best), ["model.ckpt-7.index"])
     left = "model.ckpt-7.partial.data-00000-of-00001.tempstate777"
-    for name in (left, "notes.txt"):
-        write(best / name)
+    write(best / "notes.txt")
     with manifest.lock(str(best)):
         # Another process may be at work there.
+        write(best / left)
         manifest._remove_leftovers(str(tmp_path))
         assert (best / left).exists()
     with manifest.lock(str(tmp_path)):

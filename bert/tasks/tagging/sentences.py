@@ -166,9 +166,12 @@ def _read_rows(path: str, columns: Columns, with_tags: bool) -> Iterator[_Row]:
         if row.is_word:
             first = first or row
             if len(cells) != len(first.cells):
+                hint = ""
+                if first.cells[0].startswith("#"):
+                    hint = f" If line {first.line} is a comment, remove such lines."
                 raise ValueError(
                     f"{path}:{number}: has {len(cells)} columns, but line {first.line} has "
-                    f"{len(first.cells)}. Received {line!r}."
+                    f"{len(first.cells)}. Received {line!r}.{hint}"
                 )
             _check_cells(f"{path}:{number}", columns, cells, with_tags)
         yield row
@@ -244,12 +247,12 @@ def detect_scheme(sentences: Sequence[Sentence]) -> str:
     # The one that goes furthest is likely to be meant.
     faults.sort(key=lambda fault: -fault[0])
     said = "; ".join(dict.fromkeys(message.rstrip(".") for _, message in faults))
-    are_others = not all(map(tagging_entities.is_tag, _all_tags(sentences)))
-    remedy = " For tags that are no entities, such as parts of speech, give `--scheme=none`."
-    raise ValueError(
-        f"Tags must all be of one scheme, IOB2, IOB1, IOBES or BMES. {said}."
-        f"{remedy if are_others else ''}"
-    )
+    remedy = " Correct these tags: in IOB2, the first word of an entity has B-."
+    if any(tag.startswith(("U-", "L-")) for tag in _all_tags(sentences)):
+        remedy = " These look like BILOU: write S- for U- and E- for L-, which is IOBES."
+    elif not all(map(tagging_entities.is_tag, _all_tags(sentences))):
+        remedy = " For tags that are no entities, such as parts of speech, give `--scheme=none`."
+    raise ValueError(f"Tags must all be of one scheme, IOB2, IOB1, IOBES or BMES. {said}.{remedy}")
 
 
 def _all_tags(sentences: Iterable[Sentence]) -> Iterator[str]:

@@ -330,7 +330,8 @@ def _label_ids(sentences: Sequence[Sentence], task: Task) -> np.ndarray:
             if label not in numbers:
                 raise ValueError(
                     f"{sentence.place(word)}: a tag must be of a type that was trained, among "
-                    f"{_list_types(task)}. Received {sentence.tags[word]!r}."
+                    f"{_list_types(task)}. Received {sentence.tags[word]!r}. Train on such a type, "
+                    "too, or take it out of this file."
                 )
             ids.append(numbers[label])
     return np.array(ids, np.int32)
