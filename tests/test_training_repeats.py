@@ -286,7 +286,7 @@ def test_of_equals_the_first_is_the_best():
     grouped = repeats._group(points, [result(*each) for each in enumerate(scores)])
     summary = repeats._sum_up(grouped, "f1")
     assert summary["best"] == {"learning_rate": 0.2, "folder": "run_2", "seed": 2}
-    assert [each["failed"] for each in summary["points"]] == [[1], [], [], []]
+    assert [each["failed"] for each in summary["points"]] == [[0, 1], [], [], []]
     assert summary["points"][2]["standard_deviation"]["f1"] == pytest.approx(0.2**0.5 / 10**0.5)
     said = repeats._say_best(grouped, "f1", summary["best"])
     assert "learning_rate 0.2 (the first of 3 equals), seed 2, in run_2" in said
