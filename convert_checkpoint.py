@@ -10,8 +10,6 @@ compared with the original on the same input.
 import dataclasses
 import os
 import tempfile
-import warnings
-import weakref
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -27,9 +25,9 @@ from bert.command_line.settings import BESIDE, CHECKPOINT_FORMS
 from bert.files import huggingface as huggingface_files
 from bert.files.durable import rename, sync, sync_tree
 from bert.files.outputs import make_folder
-from bert.files.paths import is_file, read_file
+from bert.files.paths import read_file
 from bert.files.places import is_remote
-from bert.files.weight_names import SAFETENSORS_FILE, WEIGHTS
+from bert.files.weight_names import KERAS_ENDING, KERAS_FILE, SAFETENSORS_FILE, WEIGHTS
 from bert.weights.told import NoAnswerSettings
 
 if TYPE_CHECKING:
@@ -39,11 +37,10 @@ if TYPE_CHECKING:
     from bert.weights import checkpoint
     from bert.weights.folder import ModelFolder
 
-KERAS_FILE = "bert_model.weights.h5"
 FORMATS = {
     "tf": (WEIGHTS, ".ckpt"),
     "huggingface": (SAFETENSORS_FILE, ".safetensors"),
-    "keras": (KERAS_FILE, ".weights.h5"),
+    "keras": (KERAS_FILE, KERAS_ENDING),
 }
 
 # What reads the weights of a format.
@@ -121,6 +118,7 @@ def open_folder(settings: Settings) -> "ModelFolder":
     Raises:
       ValueError: where its parts are missing or do not fit.
     """
+    from bert.weights import keras_weights
     from bert.weights.folder import ModelFolder
 
     given = {
@@ -128,8 +126,8 @@ def open_folder(settings: Settings) -> "ModelFolder":
         "vocab_file": settings.vocab_file,
         "do_lower_case": settings.do_lower_case,
     }
-    if file := _find_keras(settings.input):
-        folder = _open_keras(file, settings.architecture, given)
+    if file := keras_weights.find(settings.input):
+        folder = keras_weights.open_folder(file, make_model, settings.architecture, **given)
     else:
         folder = ModelFolder.open(settings.input, "input", **given)
     folder.stored.check_fit(folder.config)
@@ -142,93 +140,6 @@ def open_folder(settings: Settings) -> "ModelFolder":
             "was trained with --add_bilstm."
         )
     return folder
-
-
-def _find_keras(path: str) -> str | None:
-    """Returns the file of Keras weights that a path names, or its folder has and no other."""
-    from bert.weights import checkpoint
-
-    if path.endswith(FORMATS["keras"][1]):
-        return path if is_file(path) else None
-    file = os.path.join(path, KERAS_FILE)
-    return file if is_file(file) and not checkpoint.weight_files(path) else None
-
-
-def _open_keras(file: str, architecture: str | None, given: Mapping[str, Any]) -> "ModelFolder":
-    """Returns the folder of Keras weights, with what they are as a checkpoint elsewhere.
-
-    Args:
-      file: The weights.
-      architecture: What --architecture says.
-      given: As `ModelFolder` takes it.
-
-    Raises:
-      ValueError: where they are those of no model that is known.
-    """
-    from bert.weights import checkpoint
-    from bert.weights.folder import ModelFolder
-
-    path = os.path.dirname(file) or "."
-    folder = ModelFolder(path, "input", **given)
-    model = _load_keras(file, folder, architecture)
-    place = tempfile.TemporaryDirectory(prefix="bert-keras-")
-    prefix = os.path.join(place.name, WEIGHTS)
-    checkpoint.save_tensors(prefix, {v.path: v.numpy() for v in model.weights})
-    folder = ModelFolder(path, "input", checkpoint.Stored(prefix, "input", file), **given)
-    weakref.finalize(folder, place.cleanup)
-    folder.check_casing()
-    return folder
-
-
-def _load_keras(file: str, folder: "ModelFolder", architecture: str | None) -> "keras.Model":
-    """Returns the first model that has the variables of the file, with their values."""
-    architecture = architecture or huggingface_files.FINE_TUNED.get(folder.task.get("kind", ""))
-    # One with more heads comes before one that would pass them over.
-    known = ["BertForPreTraining", *huggingface_files.FINE_TUNED.values(), "BertModel"]
-    num_outputs = _num_outputs(file)
-    problem = ""
-    for each in [architecture] if architecture else known:
-        model = make_model(each, folder.config, num_outputs)
-        # Keras passes over what a file lacks, with a warning at most.
-        for variable in model.weights:
-            variable.assign(np.full(variable.shape, np.nan, np.float32))
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)
-                model.load_weights(file)
-        except (ValueError, KeyError) as error:
-            problem = problem or str(error).splitlines()[0]
-            continue
-        lacking = [v.path for v in model.weights if np.isnan(v.numpy()).any()]
-        if not lacking:
-            return model
-        problem = problem or f"for {each}, it has no numbers for {lacking[0]!r}."
-    raise ValueError(
-        "`--input` must hold Keras weights of a model of `make_model`, in the shape that the "
-        f"configuration tells. {file!r} does not fit: {problem} Give the `--bert_config_file` and "
-        "the `--architecture` that it was made with."
-    )
-
-
-def _num_outputs(file: str) -> int:
-    """Returns how many outputs the head in a file has, if it is a classifier's."""
-    # Keras needs it, too.
-    import h5py
-
-    sizes = [2]
-
-    def look(name: str, item: Any) -> None:
-        if not name.startswith("layers/bert_model/") and len(getattr(item, "shape", ())) == 1:
-            sizes.append(item.shape[0])
-
-    try:
-        with h5py.File(file) as opened:
-            opened.visititems(look)
-    except OSError as error:
-        raise ValueError(
-            f"`--input` must be a whole file of Keras weights. {file!r} cannot be read: {error}."
-        ) from error
-    return sizes[-1]
 
 
 def make_model(

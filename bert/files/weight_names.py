@@ -18,6 +18,9 @@ SAFETENSORS_FILE = "model.safetensors"
 # Of a model in several files.
 SAFETENSORS_INDEX_FILE = "model.safetensors.index.json"
 SAVED_MODEL_FILE = "saved_model.pb"
+# Of Keras' own form.
+KERAS_ENDING = ".weights.h5"
+KERAS_FILE = f"bert_model{KERAS_ENDING}"
 # Beside the weights of a fine-tuned model, what it decides.
 TASK_FILE = "task.json"
 

@@ -16,7 +16,12 @@ from bert.files import huggingface as huggingface_files
 from bert.files.huggingface import ARCHITECTURES
 from bert.files.json_text import parse_json
 from bert.files.paths import open_file
-from bert.files.weight_names import SAFETENSORS_FILE, SAFETENSORS_INDEX_FILE, is_safetensors
+from bert.files.weight_names import (
+    KERAS_ENDING,
+    SAFETENSORS_FILE,
+    SAFETENSORS_INDEX_FILE,
+    is_safetensors,
+)
 from bert.weights.variables import Table, find_variables
 
 GLOBAL_STEP = "global_step"
@@ -65,7 +70,7 @@ def find(path: str, flag: str) -> str | None:
     else:
         return None
     for other in others:
-        if other.endswith(".weights.h5"):
+        if other.endswith(KERAS_ENDING):
             raise ValueError(
                 f"`--{flag}` must name a checkpoint or a safetensors file. {other!r} holds weights "
                 "of Keras: `convert_checkpoint.py --format=tf` makes a checkpoint of them."
