@@ -1162,10 +1162,17 @@ class BertModel(ConfiguredLayer):
 _INPUTS = ("input_ids", "input_mask", "segment_ids")
 
 
+# What others call them.
+_OTHER_INPUTS = {"attention_mask", "token_type_ids", "input_word_ids", "input_type_ids"}
+
+
 def _check_inputs(inputs: Any) -> None:
-    """Raises `ValueError` unless `inputs` is what `BertModel` takes; else, it would ignore some."""
+    """Raises `ValueError` unless `inputs` has what `BertModel` takes, under its names.
+
+    More may be there, such as labels; but what has another name would silently not count.
+    """
     names = sorted(inputs) if isinstance(inputs, Mapping) else []
-    if "input_ids" not in names or not {*names} <= {*_INPUTS}:
+    if "input_ids" not in names or _OTHER_INPUTS & {*names}:
         raise ValueError(
             "`inputs` must be a dictionary of `input_ids` and, where they are not all 1 and all 0, "
             f"`input_mask` and `segment_ids`. Received {names or type(inputs).__name__}. The "

@@ -1375,7 +1375,11 @@ def test_what_fine_tuning_scripts_share_is_tried_with_one_of_them():
 
 # Each of their cases trains or loads a model, which takes some minutes in all.
 _MANY = (
+    "convert_checkpoint",
+    "extract_features",
+    "fill_mask",
     "inspect_text",
+    "neighbours",
     "predict",
     "reproduce_paper",
     "run_classifier",

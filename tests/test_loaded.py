@@ -94,6 +94,7 @@ def test_half_precision_gives_about_the_same_vectors(pretrained, released):
         assert vectors.dtype == np.float32
         expected = pretrained.encode(["the end of it"], pooling=pooling)
         np.testing.assert_allclose(vectors, expected, rtol=0, atol=0.1)
+        assert np.abs(vectors - expected).max() > 0
 
 
 def test_a_mark_within_a_text_makes_no_pair(pretrained):

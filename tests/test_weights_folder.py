@@ -416,7 +416,7 @@ def test_a_folder_of_another_task_is_refused(tmp_path, tiny_config):
     run.keep(tiny_config, b"a", TASK)
     run.check_kept(tiny_config, b"a", TASK)
     other = {**TASK, "task": {"labels": ["yes", "no"]}}
-    with pytest.raises(ValueError, match=r"`task` is .*'no', 'yes'.* there and .*'yes', 'no'"):
+    with pytest.raises(ValueError, match=r"`task\.labels` is \['no', 'yes'\] there and in another"):
         run.check_kept(tiny_config, b"a", other)
     with pytest.raises(ValueError, match=r"its vocab\.txt differs from `--vocab_file`"):
         run.check_kept(tiny_config, b"b", TASK)
