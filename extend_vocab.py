@@ -317,7 +317,7 @@ def _log_words(
     )
     for word in list(places)[:NUM_LOGGED]:
         logging.info("%s: entry %d, so far %s", word, places[word], " ".join(pieces[word]))
-    if unknown := [word for word in places if pieces[word] == ["[UNK]"]]:
+    if unknown := [word for word in places if {*pieces[word]} == {"[UNK]"}]:
         logging.warning(
             "%d words were [UNK] so far, whose weights they start from: %s.",
             len(unknown),

@@ -151,6 +151,7 @@ def test_a_point_that_diverges_ends_no_search(make_settings, tmp_path, log, rate
     assert summary["best"]["folder"] == FOLDERS[1]
     assert summary["points"][0]["failed"] == [settings.seed]
     assert "This run has no score, and the others go on without it" in log.text
+    assert "is no better than guessing (0." in log.text
     told = json.loads((tmp_path / "out/runs.json").read_text())
     assert told["points"][0]["mean"]["accuracy"] is None
     assert told["points"][1]["mean"]["accuracy"] == summary["points"][1]["mean"]["accuracy"]

@@ -441,12 +441,14 @@ def _warn_of_failed(points: Sequence[Mapping[str, Any]], metric: str) -> None:
     if not failed:
         return
     runs = [run for each in points for run in each["runs"]]
+    baselines = [run["scores"][_BASELINE] for run in runs]
     logging.warning(
         "%d of %d runs did not learn: %s is no better than guessing (%.4f) with the seeds %s. "
         "A smaller --learning_rate or more --num_train_epochs may help.",
         sum(len(each["failed"]) for each in points),
         len(runs),
         metric,
-        statistics.fmean(run["scores"][_BASELINE] for run in runs),
+        # Of a run that has diverged, there is none.
+        statistics.fmean(filter(math.isfinite, baselines)),
         failed,
     )
