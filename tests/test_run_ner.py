@@ -332,7 +332,7 @@ def test_neighbouring_sentences_tell_what_a_word_is(make_settings, tmp_path):
     f1 = {}
     for context in (False, True):
         settings = make_settings(
-            do_train=True, do_eval=True, num_train_epochs=12.0, document_context=context,
+            do_train=True, do_eval=True, num_train_epochs=24.0, document_context=context,
             max_seq_length=16, output_dir=str(tmp_path / str(context)),
         )  # fmt: skip
         f1[context] = run_ner.run(settings)["f1"]

@@ -104,7 +104,8 @@ class LayerMix(keras.layers.Layer):
         self.scale = self.add_weight(name="scale", shape=(), initializer="ones")
 
     def call(self, inputs: Tensor) -> Tensor:
-        weights = ops.softmax(self.layer_weights) * self.scale
+        # Keras would warn where there is a single layer.
+        weights = tf.nn.softmax(self.layer_weights) * self.scale
         return ops.sum(inputs * weights[:, None], axis=-2)
 
 
@@ -138,7 +139,7 @@ class WordTagger(keras.layers.Layer):
         """The share of each layer in the mix that is learned; None where there is none."""
         if not self.mix.built:
             return None
-        return [float(share) for share in ops.softmax(self.mix.layer_weights)]
+        return [float(share) for share in tf.nn.softmax(self.mix.layer_weights)]
 
     def build(self, features_shape: tuple[int | None, ...], *_: Any) -> None:
         if len(features_shape) == 4:

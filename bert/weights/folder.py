@@ -522,9 +522,16 @@ def _differences(name: str, there: Any, now: Any) -> list[str]:
     if there == now:
         return []
     if isinstance(there, dict) and isinstance(now, dict):
-        names = dict.fromkeys([*there, *now])
-        inner = (_differences(f"{name}.{key}", there.get(key), now.get(key)) for key in names)
-        return [each for found in inner for each in found]
+        both = [key for key in there if key in now]
+        inner = [_differences(f"{name}.{key}", there[key], now[key]) for key in both]
+        return [
+            *(each for found in inner for each in found),
+            *(
+                f"`{name}.{key}` is {there[key]!r:.200} only there"
+                for key in sorted(there.keys() - both)
+            ),
+            *(f"`{name}.{key}` is {now[key]!r:.200} only now" for key in sorted(now.keys() - both)),
+        ]
     if isinstance(there, list) and isinstance(now, list):
         lost = [each for each in there if each not in now]
         new = [each for each in now if each not in there]
