@@ -4,6 +4,7 @@ import os
 import resource
 import signal
 import threading
+import time
 
 import pytest
 import tensorflow as tf
@@ -11,6 +12,7 @@ from conftest import run_python
 from power_loss import PowerLoss
 
 from bert.command_line.console import Stop, watched_signals
+from bert.files import durable
 from bert.files.durable import (
     NoLocksError,
     open_locked,
@@ -275,3 +277,24 @@ def test_a_leftover_that_cannot_be_opened_keeps_no_other(tmp_path):
     (tmp_path / ("c" + tail)).touch()
     remove_leftovers(str(tmp_path), ["a", "b"])
     assert sorted(os.listdir(tmp_path)) == ["a" + tail, "c" + tail]
+
+
+def test_who_waits_long_for_a_folder_says_so(tmp_path, monkeypatch, log):
+    monkeypatch.setattr(durable, "_SECONDS_OF_PATIENCE", 0.0)
+    held = os.open(tmp_path, os.O_RDONLY)
+    durable.lock(held)
+    entered = threading.Event()
+
+    def enter():
+        with durable.locked_folder(str(tmp_path)):
+            entered.set()
+
+    thread = threading.Thread(target=enter)
+    thread.start()
+    while not log.messages:
+        time.sleep(0.01)
+    assert f"holds a lock on the folder {str(tmp_path)!r} itself" in log.text
+    assert not entered.is_set()
+    os.close(held)
+    thread.join()
+    assert entered.is_set()

@@ -569,3 +569,19 @@ def test_pack_of_one_text_has_one_segment():
 def test_lengths_without_room_are_refused():
     with pytest.raises(ValueError, match=r"`budget` must not be negative\. Received -1"):
         tokenization.pack(["a"], ["b"], max_length=2)
+
+
+def test_nothing_is_said_to_be_remembered_before_it_is(monkeypatch):
+    """Another thread would tokenize meanwhile as if there were no added tokens."""
+    vocab = {token: number for number, token in enumerate(["[UNK]", "a", "<e1>"])}
+    marks = [tokenization.AddedToken("<e1>")]
+    tokenizer = tokenization.FullTokenizer.from_vocab(vocab, True, added_tokens=marks)
+    find, seen = tokenization.Finder, []
+
+    def make_finder(*given):
+        seen.append(tokenizer._seen == tokenization.Watched.changes)
+        return find(*given)
+
+    monkeypatch.setattr(tokenization, "Finder", make_finder)
+    assert tokenizer.tokenize("a<e1>a") == ["a", "<e1>", "a"]
+    assert seen and not any(seen)

@@ -350,7 +350,7 @@ def _sum_up(points: Sequence[dict[str, Any]], metric: str) -> dict[str, Any]:
     """
     for each in points:
         scores = {run["seed"]: run["scores"] for run in each["runs"]}
-        failed = [seed for seed, of in scores.items() if not of[metric] > of[_BASELINE]]
+        failed = [seed for seed, of in scores.items() if not _has_learned(of, metric)]
         each["failed"] = failed
     point = max(points, key=lambda each: _rank(each["mean"][metric]))
     best = max(point["runs"], key=lambda run: _rank(run["scores"][metric]))
@@ -358,6 +358,11 @@ def _sum_up(points: Sequence[dict[str, Any]], metric: str) -> dict[str, Any]:
     if not point["point"]:
         return {**{name: point[name] for name in point if name != "point"}, "best": told}
     return {"points": list(points), "best": {**point["point"], **told}}
+
+
+def _has_learned(scores: Mapping[str, Any], metric: str) -> bool:
+    """Returns whether a run is better than guessing, as far as there is a score of guessing."""
+    return not (math.isnan(scores[metric]) or scores[metric] <= scores[_BASELINE])
 
 
 def _rank(score: float) -> float:
@@ -441,14 +446,14 @@ def _warn_of_failed(points: Sequence[Mapping[str, Any]], metric: str) -> None:
     if not failed:
         return
     runs = [run for each in points for run in each["runs"]]
-    baselines = [run["scores"][_BASELINE] for run in runs]
+    # Of a run that has diverged, there is none.
+    baselines = list(filter(math.isfinite, (run["scores"][_BASELINE] for run in runs)))
     logging.warning(
         "%d of %d runs did not learn: %s is no better than guessing (%.4f) with the seeds %s. "
         "A smaller --learning_rate or more --num_train_epochs may help.",
         sum(len(each["failed"]) for each in points),
         len(runs),
         metric,
-        # Of a run that has diverged, there is none.
-        statistics.fmean(filter(math.isfinite, baselines)),
+        statistics.fmean(baselines) if baselines else math.nan,
         failed,
     )

@@ -30,7 +30,7 @@ class Part:
     """A part of a data set.
 
     Attributes:
-      split: "train", "dev" or "test".
+      split: "train", "dev" or "test"; that of `ASKED` is "asked".
       suffix: What tells its files from those of the main part of its split, such as "_mismatched".
     """
 

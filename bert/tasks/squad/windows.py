@@ -20,11 +20,10 @@ from bert.files.records import encode_examples, write_records
 from bert.tasks.squad import questions as squad_questions
 from bert.tasks.squad import window_table
 from bert.tasks.squad.window_table import Ragged, WindowTable
+from bert.tasks.unknown import warn_of_unknown
+from bert.text import bulk
 
 _SPECIAL_TOKENS = ["[CLS]", "[SEP]"]
-
-# The share of unknown tokens above which the vocabulary is likely to be another text's.
-_MANY_UNKNOWN = 0.05
 
 _TEXTS_AT_ONCE = 4096
 _WINDOWS_AT_ONCE = 1024
@@ -64,7 +63,8 @@ def make_features(  # noqa: PLR0913 (those of the original)
     impossible = np.array([each.is_impossible for each in examples], bool) if is_training else None
     if tells:
         _warn_of_cut(questions.lengths, max_query_length)
-        _warn_of_unknown(paragraphs.ids.values, tokenizer)
+        ids, unknown = paragraphs.ids.values, getattr(tokenizer, "vocab", {}).get("[UNK]", -1)
+        warn_of_unknown(int((ids == unknown).sum()), len(ids), "tokens of the paragraphs")
     question_ids = questions.cut(max_query_length)
     return WindowTable(
         max_seq_length=max_seq_length,
@@ -105,17 +105,6 @@ def _warn_of_cut(lengths: np.ndarray, max_query_length: int) -> None:
             cut,
             max_query_length,
             lengths.max(),
-        )
-
-
-def _warn_of_unknown(ids: np.ndarray, tokenizer: Any) -> None:
-    unknown = getattr(tokenizer, "vocab", {}).get("[UNK]", -1)
-    share = (ids == unknown).mean() if len(ids) else 0.0
-    if share > _MANY_UNKNOWN:
-        logging.warning(
-            "%.1f %% of the tokens of the paragraphs are [UNK]. Are --vocab_file and "
-            "--do_lower_case the right ones?",
-            100 * share,
         )
 
 
@@ -217,10 +206,8 @@ def _tokenize_part(tokenizer: Any, texts: Sequence[str]) -> tuple[np.ndarray, np
     to_ids = getattr(tokenizer, "tokenize_to_ids", None) or (
         lambda text: tokenizer.convert_tokens_to_ids(tokenizer.tokenize(text))
     )
-    ids = list(map(to_ids, texts))
-    lengths = np.fromiter(map(len, ids), np.int64, len(ids))
-    total = int(lengths.sum())
-    return np.fromiter(itertools.chain.from_iterable(ids), np.int32, total), lengths
+    ids, lengths = bulk.join(map(to_ids, texts))
+    return ids.astype(np.int32), lengths
 
 
 def write_features(path: str, table: WindowTable, num_processes: int = 1) -> None:

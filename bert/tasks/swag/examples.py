@@ -26,6 +26,7 @@ from bert.files.tables import (
     suggest_separator,
     write_tsv,
 )
+from bert.tasks.unknown import warn_of_unknown
 
 _ENDINGS = (".csv", ".jsonl", ".jsonl.gz", ".tsv", ".parquet")
 # Of each split, the files in a folder, of which the first one found is taken.
@@ -41,8 +42,6 @@ FILES = {
 _ENDING = re.compile("ending(0|[1-9][0-9]*)")
 # Digits that Python makes a number of, in any text.
 _MOST_DIGITS = 4000
-# The share of unknown tokens above which the vocabulary is likely to be another text's.
-_MANY_UNKNOWN = 0.05
 # To what logits are lowered where there is no choice.
 _ABSENT = -1e9
 
@@ -266,12 +265,7 @@ class _Packer:
                 self._budget + 3,
                 self._num_endings_cut,
             )
-        if self._num_unknown > _MANY_UNKNOWN * self._num_tokens:
-            logging.warning(
-                "%.1f %% of the tokens of the endings are [UNK]. Are --vocab_file and "
-                "--do_lower_case the right ones?",
-                100 * self._num_unknown / self._num_tokens,
-            )
+        warn_of_unknown(self._num_unknown, self._num_tokens, "tokens of the endings")
         if self._num_alike:
             logging.warning(
                 "%d of %d examples have choices that are the same to the model.",

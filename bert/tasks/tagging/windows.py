@@ -18,6 +18,7 @@ import tokenization
 from bert.tasks.tagging import entities as tagging_entities
 from bert.tasks.tagging import words as tagging_words
 from bert.tasks.tagging.sentences import Sentence
+from bert.tasks.unknown import warn_of_unknown
 
 # What is not the number of a word.
 NO_WORD = -1
@@ -204,12 +205,7 @@ class _WordPieces:
                 num_words,
                 self._empty[0],
             )
-        if self._num_unknown > 0.05 * num_words:
-            logging.warning(
-                "%.1f %% of the words are [UNK]. Are --vocab_file and --do_lower_case the right "
-                "ones?",
-                100 * self._num_unknown / num_words,
-            )
+        warn_of_unknown(self._num_unknown, num_words, "words")
 
 
 class _Document:
