@@ -8,7 +8,7 @@ import time
 
 import pytest
 from forks import Forked
-from served_models import WORDS, fetch
+from served_models import WORDS, fetch, wait_until
 from test_predict import model_dir
 
 import predict
@@ -57,9 +57,10 @@ def test_it_ends_at_a_signal_with_what_is_under_way_answered(model_dir, tmp_path
     arguments = ["serve.py", f"--model_dir={model_dir}", "--port=0"]
     process = Forked(arguments, tmp_path / "out", log)
     try:
-        while not (match := re.search(r"http://127\.0\.0\.1:(\d+)/", log.read_text())):
-            assert process.poll() is None, log.read_text()
-            time.sleep(0.05)
+        address = re.compile(r"http://127\.0\.0\.1:(\d+)/")
+        wait_until(lambda: address.search(log.read_text()) or process.poll() is not None, 120)
+        match = address.search(log.read_text())
+        assert match, log.read_text()
         connection = http.client.HTTPConnection("127.0.0.1", int(match[1]), timeout=30)
         body = json.dumps({"instances": [" ".join(WORDS[5:])] * 100}).encode()
         connection.putrequest("POST", "/v1/models/model:predict")
@@ -68,8 +69,7 @@ def test_it_ends_at_a_signal_with_what_is_under_way_answered(model_dir, tmp_path
         # The request has begun, and is not whole yet.
         time.sleep(0.1)
         process.send_signal(signal.SIGTERM)
-        while "Answering what is under way" not in log.read_text():
-            time.sleep(0.01)
+        wait_until(lambda: "Answering what is under way" in log.read_text())
         connection.send(body[20:])
         with connection.getresponse() as response:
             assert response.status == 200

@@ -1,7 +1,7 @@
 import threading
-import time
 
 import pytest
+from served_models import wait_until
 
 from bert.serving.batching import Batcher, ClosedError, FullError
 
@@ -44,8 +44,7 @@ def hold(worker, batcher):
     """Keeps the worker at a batch of its own, so that what is submitted then waits."""
     worker.may.clear()
     held = batcher.submit("held", [0])
-    while not worker.batches:
-        time.sleep(0.001)
+    wait_until(lambda: worker.batches)
     return held
 
 
@@ -90,8 +89,7 @@ def test_who_no_longer_waits_is_not_answered(worker, batcher):
     # The work at which the worker is ends, too.
     assert held.cancel()
     assert not worker.may.is_set()
-    while len(worker.batches) < 2:
-        time.sleep(0.001)
+    wait_until(lambda: len(worker.batches) == 2)
     worker.may.set()
     assert stays.result(5) == [4]
     assert worker.batches[1:] == [("a", [2])]
@@ -104,8 +102,7 @@ def test_too_much_is_refused_and_counted_until_it_is_answered(worker, batcher):
         batcher.submit("a", [1])
     worker.may.set()
     waiting.result(5)
-    while batcher.num_waiting:
-        time.sleep(0.001)
+    wait_until(lambda: not batcher.num_waiting, 5)
     assert batcher.submit("a", [1] * 20).result(5) == [2] * 20
 
 
@@ -118,6 +115,8 @@ def test_a_row_may_count_as_several_inputs(worker, batcher):
     worker.may.set()
     assert [each.result(5) for each in (held, *waiting)] == [[0], [6], [2], [14]]
     assert worker.batches[1:] == [("a", [3, 1]), ("a", [7])]
+    # Answered, each leaves as much room as it took.
+    wait_until(lambda: batcher.num_waiting == 0, 5)
 
 
 def test_closing_answers_what_waits(worker):

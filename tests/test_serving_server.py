@@ -18,6 +18,7 @@ from served_models import (
     predict,
     rows_of,
     served,
+    wait_until,
 )
 
 from bert.serving import server as server_module
@@ -125,6 +126,13 @@ class Slow:
         row = {"text": "a"}
         self.served = Served("mine", 3, "tagging", {DEFAULT: Signature(("text",), self)}, row)
 
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        # A server waits for what is under way, also where a test has failed.
+        self.may.set()
+
     def __call__(self, rows, check):
         self.begun.set()
         if rows[0]["text"] == "exit":
@@ -185,7 +193,9 @@ PREDICT = "/v1/models/mine:predict"
         ("POST", "/v1/models/yours:predict", 404, "The model must be 'mine'. Received 'yours'"),
         ("GET", "/v1/models/yours", 404, "The model must be 'mine'"),
         ("POST", "/v1/models/mine/versions/4:predict", 404, "must be 3. Received 4"),
+        ("POST", "/v1/models/mine/versions/2:predict", 404, "must be 3. Received 2"),
         ("GET", "/v1/models/mine/versions/4", 404, "must be 3"),
+        ("GET", "/v1/models/mine/versions/2", 404, "must be 3"),
         ("POST", "/v1/models/mine:classify", 404, "must be one of /v1/models/mine:predict"),
         ("GET", "/v2/health", 404, "must be one of /v1/models/mine:predict, /v1/models/mine"),
         ("GET", "/../../etc/passwd", 404, "must be one of"),
@@ -228,9 +238,10 @@ def test_names_of_hosts_are_read_without_their_ports():
             read_hosts(text)
 
 
-def test_an_address_of_this_machine_in_the_form_of_others_is_one():
+@pytest.mark.parametrize("host", ["127.0.0.1", "::ffff:127.0.0.1"])
+def test_an_address_of_this_machine_alone_has_no_names_but_its_own(host):
     try:
-        bound = bind("::ffff:127.0.0.1", 0)
+        bound = bind(host, 0)
     except ValueError:
         pytest.skip("no IPv6")
     with Server(Slow().served, bound, Limits(), max_batch_size=1, max_waiting=1) as server:
@@ -357,7 +368,7 @@ def ask_in_thread(server, answers):
 
 def test_too_much_at_once_is_refused_for_now(slow):
     limits = Limits(max_requests=3, max_inputs=5)
-    with served(slow.served, limits, max_waiting=5) as server:
+    with served(slow.served, limits, max_waiting=5) as server, slow:
         answers = []
         threads = [ask_in_thread(server, answers)]
         assert slow.begun.wait(5)
@@ -366,8 +377,7 @@ def test_too_much_at_once_is_refused_for_now(slow):
         assert "Too much waits already" in told.body["error"]
         threads += [ask_in_thread(server, answers) for _ in range(2)]
         # What watches the server is answered all the while.
-        while "bert_waiting_inputs 3.0" not in fetch(server, "/metrics").body:
-            time.sleep(0.01)
+        wait_until(lambda: "bert_waiting_inputs 3.0" in fetch(server, "/metrics").body, 5)
         told = predict(server, {"instances": ["a"]})
         assert told.status == 503
         assert told.body["error"].startswith("At most 3 requests must be under way")
@@ -375,6 +385,8 @@ def test_too_much_at_once_is_refused_for_now(slow):
         for each in threads:
             each.join()
         assert [each.status for each in answers] == [200] * 3
+        # Those that were answered or refused are under way no longer.
+        assert predict(server, {"instances": ["a"]}).status == 200
 
 
 def test_what_takes_too_long_ends_and_so_does_its_work(slow):
@@ -420,7 +432,7 @@ def test_an_end_answers_what_is_under_way_and_takes_nothing_more(slow, monkeypat
     # Time enough, however busy the machine is, for what comes meanwhile.
     monkeypatch.setattr(server_module, "_ENDING_SECONDS", 2.0)
     answers = []
-    with served(slow.served) as server:
+    with served(slow.served) as server, slow:
         idle = http.client.HTTPConnection(server.host, server.port)
         idle.request("GET", "/readyz")
         with idle.getresponse() as response:
@@ -429,20 +441,22 @@ def test_an_end_answers_what_is_under_way_and_takes_nothing_more(slow, monkeypat
         assert slow.begun.wait(5)
         closing = threading.Thread(target=server.close)
         closing.start()
-        while (told := fetch(server, "/readyz")).status == 200:
-            time.sleep(0.01)
-        assert told.status == 503
-        assert told.body == {"error": "The server must be ready. It ends."}
+        told = []
+        wait_until(lambda: told.append(fetch(server, "/readyz")) or told[-1].status == 503)
+        assert told[-1].body == {"error": "The server must be ready. It ends."}
         assert fetch(server, "/healthz").status == 200
         # Those on their way are still taken.
         threads.append(ask_in_thread(server, answers))
-        while closing.is_alive():
+
+        def is_deaf():
             try:
                 # One that comes just as nobody listens any more may wait for an answer in vain.
                 fetch(server, "/healthz", timeout=2)
             except OSError:
-                break
-            time.sleep(0.02)
+                return True
+            return not closing.is_alive()
+
+        wait_until(is_deaf)
         assert closing.is_alive()
         assert answers == []
         slow.may.set()

@@ -212,6 +212,10 @@ def test_a_repeated_id_is_told(tmp_path, log, is_training):
         ([question(start=True)], r"answers\[0\]: `answer_start` must be a whole number"),
         ([question(start=-1)], r"`answer_start` must be from 0 to \d+, within `context`"),
         ([question(start=999)], r"`answer_start` must be from 0 to .* Received 999"),
+        (
+            [question(start=len(CONTEXT))],
+            rf"must be from 0 to {len(CONTEXT) - 1}, .* Received {len(CONTEXT)}",
+        ),
         ([question(is_impossible="no")], r"`is_impossible` must be true or false"),
         ([{"id": "q", "question": "?"}], r"\(id 'q'\) must have `answers`"),
         (["what?"], r"qas\[0\] must be an object"),

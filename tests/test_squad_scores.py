@@ -130,6 +130,8 @@ def test_odds_above_the_threshold_replace_the_prediction():
     odds = {"h1": 1.5, "n1": 0.0, "h2": 1.0, "n2": 1.1, "h3": 0.0}
     results = squad_scores.evaluate_v2(GOLDS_2, PREDICTIONS_2, odds)
     assert (results["HasAns_exact"], results["NoAns_exact"]) == (0.0, 100.0)
+    # Odds equal to the threshold, h2's, leave the prediction.
+    assert results["HasAns_f1"] == pytest.approx(100 * (2 / 3) / 3)
     # What the best thresholds are does not depend on it.
     other = squad_scores.evaluate_v2(GOLDS_2, PREDICTIONS_2, odds, null_threshold=9.0)
     assert (other["HasAns_exact"], other["NoAns_exact"]) == (pytest.approx(100 / 3), 50.0)

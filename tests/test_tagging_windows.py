@@ -96,6 +96,9 @@ def test_windows_overlap_and_are_full(lengths, budget):
         assert first < next_first <= last < next_last
         # No further word would have fitted.
         assert starts[last + 1] - starts[first] > budget
+    # Nor a word before those of the last window.
+    first, last = windows[-1]
+    assert first == 0 or starts[last] - starts[first - 1] > budget
 
 
 def test_a_long_sentence_is_split_in_halves_that_overlap():
