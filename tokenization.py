@@ -496,10 +496,10 @@ class WordpieceTokenizer(Watched):
         vocab, pieces, rest, mark = self._lookup, [], word, 0
         while rest:
             piece = rest[: self._longest]
-            while piece not in vocab:
+            while len(piece) > mark and piece not in vocab:
                 piece = piece[:-1]
-                if len(piece) == mark:
-                    return [self.unk_token]
+            if len(piece) <= mark:
+                return [self.unk_token]
             pieces.append(piece)
             rest = rest[len(piece) :]
             if rest:
@@ -516,8 +516,7 @@ class WordpieceTokenizer(Watched):
             _seen=seen,
             _known=known,
             _size=len(vocab),
-            # With room for ## where all tokens are shorter.
-            _longest=max(map(len, vocab), default=0) + 2,
+            _longest=max(map(len, vocab), default=0),
             # In a dictionary as such, tokens are found faster.
             _lookup=dict(vocab) if isinstance(vocab, Vocabulary) else vocab,
         )

@@ -392,6 +392,8 @@ def test_the_mark_of_a_piece_that_follows_is_no_piece():
     tokenizer = tokenization.WordpieceTokenizer({"a": 0, "#": 1, "##": 2, "b": 3})
     assert tokenizer.tokenize("ab") == ["[UNK]"]
     assert tokenizer.tokenize("a") == ["a"]
+    assert tokenization.WordpieceTokenizer({"a": 0, "": 1}).tokenize("ab a") == ["[UNK]", "a"]
+    assert tokenization.WordpieceTokenizer({}).tokenize("a") == ["[UNK]"]
 
 
 @pytest.mark.parametrize(("length", "known"), [(200, True), (201, False)])
