@@ -60,6 +60,16 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
         }
 
 
+class _Patterns(tuple[str, ...]):
+    """Regular expressions, under the name that Keras gives to a method about its own decay."""
+
+    def __call__(self, *_: Any, **__: Any) -> NoReturn:
+        raise ValueError(
+            "`exclude_from_weight_decay` must be given to the constructor, as regular expressions "
+            "for the paths of variables."
+        )
+
+
 @keras.saving.register_keras_serializable("bert")
 class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
     """Adam without bias correction, with decoupled weight decay (original: optimization.py).
@@ -109,15 +119,8 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
         self.beta_1 = beta_1
         self.beta_2 = beta_2
         self.epsilon = epsilon
-        self.excluded_patterns = tuple(exclude_from_weight_decay or ())
+        self.exclude_from_weight_decay = _Patterns(exclude_from_weight_decay or ())
         self.learning_rate_scales: Mapping[str, float] = {}
-
-    def exclude_from_weight_decay(self, *_: Any, **__: Any) -> NoReturn:
-        """Raises, for this method of Keras' is about another decay than this optimizer's."""
-        raise ValueError(
-            "`exclude_from_weight_decay` must be given to the constructor, as regular expressions "
-            "for the paths of variables."
-        )
 
     def build(self, variables: Sequence[keras.Variable]) -> None:
         if self.built:
@@ -133,18 +136,22 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
         self.first_moments, self.second_moments = self.add_optimizer_variables(
             variables, list(_SLOTS)
         )
-        self._decayed = [
-            self._is_decayed(getattr(variable, "path", variable.name)) for variable in variables
-        ]
-        self._learning_rate_scales = [
-            self.learning_rate_scales.get(getattr(variable, "path", variable.name), 1.0)
+        paths = [
+            self._get_variable_name(getattr(variable, "path", variable.name))
             for variable in variables
         ]
+        self._decayed = [self._do_use_weight_decay(path) for path in paths]
+        self._learning_rate_scales = [self.learning_rate_scales.get(path, 1.0) for path in paths]
 
-    def _is_decayed(self, path: str) -> bool:
+    def _do_use_weight_decay(self, param_name: str) -> bool:
+        """Returns whether a variable of this name is decayed; a subclass may override it."""
         return bool(self.weight_decay_rate) and not any(
-            re.search(pattern, path) for pattern in self.excluded_patterns
+            re.search(pattern, param_name) for pattern in self.exclude_from_weight_decay or ()
         )
+
+    def _get_variable_name(self, param_name: str) -> str:
+        """Returns the name of a variable without the number of a tensor, such as `:0`."""
+        return re.sub(r":\d+$", "", param_name)
 
     def apply_gradients(
         self,
@@ -176,7 +183,7 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
         self, gradient: Tensor, variable: tf.Variable, learning_rate: Tensor
     ) -> list[Any]:
         """Returns the operations that update a variable and its moments, which they make."""
-        path = re.sub(r":\d+$", "", variable.name)
+        path = self._get_variable_name(variable.name)
         moments = tuple(
             tf.compat.v1.get_variable(
                 f"{path}/{slot}",
@@ -187,7 +194,7 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
             for slot in _SLOTS
         )
         constants = (self.beta_1, self.beta_2, self.epsilon)
-        decay = self.weight_decay_rate if self._is_decayed(path) else 0.0
+        decay = self.weight_decay_rate if self._do_use_weight_decay(path) else 0.0
         m, v, change = _changes((variable, *moments), gradient, constants, decay)
         learning_rate *= self.learning_rate_scales.get(path, 1.0)
         return [
@@ -279,7 +286,7 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
             "beta_1": self.beta_1,
             "beta_2": self.beta_2,
             "epsilon": self.epsilon,
-            "exclude_from_weight_decay": list(self.excluded_patterns),
+            "exclude_from_weight_decay": list(self.exclude_from_weight_decay or ()),
             "learning_rate_scales": dict(self.learning_rate_scales),
         }
 

@@ -1,6 +1,7 @@
 import gc
 import json
 import math
+import re
 
 import keras
 import numpy as np
@@ -106,6 +107,39 @@ def test_weight_decay_spares_what_the_original_spares(path, decayed):
     optimizer.apply([tf.constant([0.0])], [variable])
     expected = 2.0 - 0.5 * 0.01 * 2.0 if decayed else 2.0
     assert float(variable.numpy()[0]) == pytest.approx(expected, abs=1e-6)
+
+
+class _SparingTables(optimization.AdamWeightDecayOptimizer):
+    """As code for the original overrides it: with the patterns, and a name of its own."""
+
+    def _do_use_weight_decay(self, param_name):
+        if not self.weight_decay_rate:
+            return False
+        if self.exclude_from_weight_decay:
+            for pattern in self.exclude_from_weight_decay:
+                if re.search(pattern, param_name) is not None:
+                    return False
+        return param_name != "bert/table"
+
+
+@pytest.mark.parametrize("is_graph", [False, True])
+def test_who_is_decayed_can_be_overridden(is_graph):
+    names = ("bert/table", "bert/kernel", "bert/bias")
+    optimizer = _SparingTables(0.5, weight_decay_rate=0.01, exclude_from_weight_decay=["bias"])
+    assert optimizer._get_variable_name("bert/table:0") == "bert/table"
+    if is_graph:
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            weights = [tf.compat.v1.get_variable(name, initializer=[2.0]) for name in names]
+            optimizer = _SparingTables(0.5, 0.01, exclude_from_weight_decay=["bias"])
+            step = optimizer.apply_gradients([(tf.constant([0.0]), weight) for weight in weights])
+            session.run(tf.compat.v1.global_variables_initializer())
+            session.run(step)
+            values = session.run(weights)
+    else:
+        weights = [tf.Variable([2.0], name=name) for name in names]
+        optimizer.apply_gradients([(tf.constant([0.0]), weight) for weight in weights])
+        values = [weight.numpy() for weight in weights]
+    np.testing.assert_allclose(np.ravel(values), [2.0, 2.0 - 0.5 * 0.01 * 2.0, 2.0], rtol=1e-6)
 
 
 def test_decay_is_apart_from_the_gradients():
