@@ -82,6 +82,14 @@ def test_each_direction_is_a_stack_of_lstms_with_what_they_read_added(encoder):
                 )
 
 
+def test_forget_gates_begin_at_1_and_the_other_biases_at_0(config):
+    encoder = modeling.BertModel(config)
+    encoder.build(None)
+    for lstm in (each for layer in encoder.encoder.lstm_layers for each in layer.lstms):
+        to_add, to_keep, candidate, to_give = np.split(lstm.bias.numpy(), 4)
+        assert (to_keep == 1).all() and not np.concatenate([to_add, candidate, to_give]).any()
+
+
 @pytest.mark.parametrize("size", [1, 4, 8])
 def test_what_is_on_the_other_side_changes_nothing_of_a_direction(encoder, size):
     inputs = rows(SIZE, SIZE)

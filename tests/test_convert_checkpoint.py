@@ -468,3 +468,15 @@ def test_what_is_no_number_is_never_verified(tmp_path, still_config, tensors, va
         with pytest.raises((ValueError, ArithmeticError)):
             convert(source, out, "huggingface", do_lower_case=False)
         assert not out.exists() or not list(out.iterdir())
+
+
+def test_outputs_that_are_no_numbers_are_never_verified(tmp_path, still_config, tensors):
+    """Weights may be finite whose products are not."""
+    huge = {
+        name: np.float32(1.8e19) * np.sign(value) if "/self/" in name else value
+        for name, value in tensors.items()
+    }
+    source = save(tmp_path / "huge", huge, still_config)
+    with pytest.raises(ArithmeticError, match="outputs differ by nan"):
+        convert(source, tmp_path / "out", "huggingface", do_lower_case=False)
+    assert not (tmp_path / "out").exists() or not list((tmp_path / "out").iterdir())

@@ -944,7 +944,9 @@ def test_shapes_are_told_as_a_call_gives_them(tiny_config, dtype, positions):
     bert = modeling.BertModel(tiny_config, dtype=dtype)
     inputs = encoder_inputs(make_examples(tiny_config, 2))
     symbolic = {name: keras.Input(batch_shape=each.shape) for name, each in inputs.items()}
-    told, given = bert(symbolic, positions=positions), bert(inputs, positions=positions)
+    told, given = (
+        bert(each, positions=positions, attention_probs=True) for each in (symbolic, inputs)
+    )
     assert told.keys() == given.keys()
     for name in told:
         pairs = zip(keras.tree.flatten(told[name]), keras.tree.flatten(given[name]), strict=True)
@@ -952,8 +954,11 @@ def test_shapes_are_told_as_a_call_gives_them(tiny_config, dtype, positions):
             assert (one.shape, one.dtype) == (tuple(other.shape), other.dtype.name), name
 
 
-def test_layers_that_are_computed_again_have_the_masks_of_their_first_pass(tiny_config):
-    encoder = modeling.Encoder(change(tiny_config, hidden_dropout_prob=0.5))
+@pytest.mark.parametrize(
+    "rates", [{"hidden_dropout_prob": 0.5}, {"attention_probs_dropout_prob": 0.0}]
+)
+def test_layers_that_are_computed_again_have_the_masks_of_their_first_pass(tiny_config, rates):
+    encoder = modeling.Encoder(change(tiny_config, **rates))
     encoder.gradient_checkpointing = True
     encoder.build(None)
     spread(encoder)
@@ -961,7 +966,7 @@ def test_layers_that_are_computed_again_have_the_masks_of_their_first_pass(tiny_
     inputs, direction, weights = (
         tf.constant(rng.normal(size=(6, tiny_config.hidden_size)), tf.float32) for _ in range(3)
     )
-    generators = [layer.seed_generator for layer in dropouts(encoder).values()]
+    generators = [layer.seed_generator for layer in dropouts(encoder).values() if layer.rate]
 
     def value(at):
         for generator in generators:

@@ -319,6 +319,26 @@ def test_learning_rate_may_be_a_tensor_or_a_schedule():
     assert constant < scheduled < 1
 
 
+@pytest.mark.usefixtures("graph")
+def test_a_step_of_ones_own_and_scales_of_layers_decide_on_the_rate():
+    step = v1.get_variable("my_step", initializer=4, trainable=False)
+    optimizer = optimization.AdamWeightDecayOptimizer(lambda step: 0.1 * tf.cast(step, tf.float32))
+    optimizer.learning_rate_scales = {"scope/scaled": 0.5}
+    with v1.variable_scope("scope"):
+        pairs = [
+            (tf.constant([0.5]), v1.get_variable(name, initializer=[1.0]))
+            for name in ("scaled", "plain")
+        ]
+    train_op = optimizer.apply_gradients(pairs, step)
+    # m / √v of a first step; the epsilon is 1e-6.
+    change = 0.1 / np.sqrt(0.001)
+    with start_session() as session:
+        session.run(train_op)
+        scaled, plain = session.run([variable for _, variable in pairs])
+    np.testing.assert_allclose(1 - plain, [0.4 * change], rtol=1e-3)
+    np.testing.assert_allclose(1 - scaled, [0.2 * change], rtol=1e-3)
+
+
 def test_a_loss_that_is_eager_is_refused():
     with pytest.raises(ValueError, match="`loss` must be a function of no arguments"):
         optimization.create_optimizer(tf.constant(1.0), 0.1, 10, 0)

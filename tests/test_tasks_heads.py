@@ -358,6 +358,11 @@ def test_certain_and_wrong_answers_have_a_finite_loss():
     batch = {"label_ids": np.array([[1]]), "is_real_example": np.array([[1]])}
     logits = np.array([[200.0, -100.0]], np.float32)
     assert objective_loss(logits, batch, "classification") == pytest.approx(300)
+    # Beside an example of which the model is not as certain.
+    two = {"label_ids": np.array([[1], [0]]), "is_real_example": np.array([[1], [1]])}
+    assert objective_loss(np.concatenate([logits, 0 * logits]), two, "classification") == (
+        pytest.approx(150 + np.log(2) / 2)
+    )
     batch["label_ids"] = np.array([[0, 1]])
     assert objective_loss(logits, batch, "multi_label") == pytest.approx(150)
 

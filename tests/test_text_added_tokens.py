@@ -69,6 +69,10 @@ def test_ids_of_added_tokens_follow_the_vocabulary():
     size = len(VOCAB)
     assert tokenizer.tokenize_to_ids("<b1>a<a1>") == [size + 1, VOCAB["a"], size]
     assert tokenizer.convert_ids_to_tokens([size + 1]) == ["<b1>"]
+    # An id that no token has is left free, so that none is given twice.
+    gaps = {**VOCAB, "last": size + 5}
+    tokenizer = tokenization.FullTokenizer.from_vocab(gaps, added_tokens=tokens)
+    assert tokenizer.tokenize_to_ids("<b1>a<a1>") == [size + 7, VOCAB["a"], size + 6]
     # What is read from a file may have them already.
     again = tokenization.FullTokenizer.from_vocab(tokenizer.vocab, added_tokens=tokens)
     assert again.vocab == tokenizer.vocab
