@@ -72,6 +72,78 @@ def test_links_are_unlinked_and_never_followed(tmp_path):
     assert (disk / "model.ckpt-1.index").exists()
 
 
+@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize("act", ["clear", "remove", "lock"])
+def test_what_is_behind_a_link_stays_at_any_depth(tmp_path, act, depth):
+    """A folder that came with a link, in it or at its end, empties no other run's."""
+    out, other = tmp_path / "out", tmp_path / "other"
+    tail = f".{'0' * 32}.tmp"
+    inner = "/".join("ab"[:depth])
+    names = ["w.index", "saved_model/", "model.ckpt-1.index"]
+    last = other / "b" if depth == 2 else other
+    manifest.adopt(str(last), names)
+    for name in ("w.index", "saved_model.partial/x", "w.index" + tail, "model.ckpt-1.partial.data"):
+        write(last / name)
+    (last / "saved_model").mkdir()
+    manifest.adopt(str(out), [f"{inner}/{name}" for name in [manifest.LIST_FILE, *names]])
+    (out / "a").symlink_to(other)
+    before = sorted(other.rglob("*"))
+    if act == "clear":
+        manifest.clear(str(out))
+    elif act == "remove":
+        manifest.remove(str(out), manifest.read_names(str(out)))
+    else:
+        with manifest.lock(str(out)):
+            pass
+    assert sorted(other.rglob("*")) == before
+
+
+def test_a_clearing_that_is_cut_off_leaves_no_checkpoint_that_lacks_something(
+    tmp_path, monkeypatch
+):
+    """After each single removal, the newest checkpoint is complete or there is none."""
+    names = ["a.txt", "checkpoint", "model.ckpt-1.data-00000-of-00001", "model.ckpt-1.index"]
+
+    def state():
+        left = set(names_in(tmp_path)) & set(names)
+        return "checkpoint" in left, "model.ckpt-1.index" in left, names[2] in left
+
+    states = []
+    remove = durable.remove
+
+    def noted(path):
+        remove(path)
+        states.append(state())
+
+    for name in names:
+        claim(tmp_path, name)
+    monkeypatch.setattr(durable, "remove", noted)
+    manifest.clear(str(tmp_path))
+    assert states[-1] == (False, False, False)
+    for is_named, has_index, has_weights in states:
+        assert has_weights or not has_index
+        assert has_index or not is_named
+
+
+@pytest.mark.parametrize(
+    ("path", "is_own"),
+    [
+        ("model", False),
+        ("model2", True),
+        ("model2.index", True),
+        ("best", True),
+        ("bes", False),
+        ("best/model.ckpt-1", True),
+        ("best/model.ckpt", False),
+        ("other", False),
+    ],
+)
+def test_only_whole_names_are_a_runs_own(tmp_path, path, is_own):
+    manifest.adopt(str(tmp_path), ["model2.index", f"best/{manifest.LIST_FILE}"])
+    manifest.adopt(str(tmp_path / "best"), ["model.ckpt-1.index"])
+    assert manifest.is_own(str(tmp_path), str(tmp_path / path)) is is_own
+
+
 def test_folders_within_are_cleared_by_their_own_list(tmp_path):
     best = manifest.claim_folder(str(tmp_path), "best")
     manifest.adopt(best, ["model.ckpt-1.index"])

@@ -120,7 +120,7 @@ def _remove(folder: str, name: str) -> None:
     *parents, _ = name.split("/")
     places = [os.path.join(folder, *parents[: depth + 1]) for depth in range(len(parents))]
     path = os.path.join(folder, name)
-    if any(map(os.path.islink, places)):
+    if _crosses_link(folder, os.path.dirname(name)):
         return
     if os.path.islink(path) or (gfile.exists(path) and not gfile.isdir(path)):
         durable.remove(path)
@@ -129,10 +129,14 @@ def _remove(folder: str, name: str) -> None:
             gfile.rmtree(place)
 
 
+def _crosses_link(folder: str, inner: str) -> bool:
+    """Returns whether a link is on the way from a folder to one within it, that one included."""
+    parts = inner.split("/") if inner else []
+    return any(os.path.islink(os.path.join(folder, *parts[:n])) for n in range(1, len(parts) + 1))
+
+
 def _remove_empty(place: str) -> None:
     """Removes the folders of a tree that hold nothing, such as one that an export leaves empty."""
-    if os.path.islink(place):
-        return
     for inner, _, _ in reversed(list(file_system().walk(place))):
         if not file_system().listdir(inner):
             file_system().rmtree(inner)
@@ -149,7 +153,7 @@ def clear(folder: str, *, but: Collection[str] = ()) -> None:
     for name in names:
         inner, last = os.path.split(name)
         place = os.path.join(folder, inner)
-        if last != LIST_FILE or not inner:
+        if last != LIST_FILE or not inner or _crosses_link(folder, os.path.dirname(inner)):
             continue
         if os.path.islink(place):
             durable.remove(place)
@@ -159,7 +163,7 @@ def clear(folder: str, *, but: Collection[str] = ()) -> None:
     # What makes others count goes first: without its index, a checkpoint is none.
     remove(folder, sorted(names, key=lambda name: (name != "checkpoint", name[-6:] != ".index")))
     for name in names:
-        if name.endswith("/"):
+        if name.endswith("/") and not _crosses_link(folder, name.rstrip("/")):
             _remove_empty(os.path.join(folder, name.rstrip("/")))
     if not read_names(folder):
         path = os.path.join(folder, LIST_FILE)
@@ -238,7 +242,7 @@ def _remove_leftovers(folder: str) -> None:
         owned.setdefault(inner, set()).add(last)
     for inner, names in owned.items():
         place = os.path.join(folder, inner)
-        if inner and os.path.islink(place):
+        if _crosses_link(folder, inner):
             continue
         if inner and LIST_FILE in names and _is_free(place):
             _remove_leftovers(place)
