@@ -141,15 +141,16 @@ def test_many_examples_are_made_in_lots(tokenizer, monkeypatch, log):
 
 
 def test_what_may_surprise_is_logged_once_with_its_count(tokenizer, log):
-    texts = ["a b c", "", "a b c d a", "x y a", "x a", " \t", "a b c d a b"]
+    # The last one just fits.
+    texts = ["a b c", "", "a b c d a", "x y a", "x a", " \t", "a b c d a b", "a b c d"]
     examples = [InputExample(f"dev-{i}", text, None, "0") for i, text in enumerate(texts)]
     make_features(examples, make_task(), tokenizer, 6)
     assert log.messages == [
-        "2 of 7 examples were longer than 6 tokens and were cut at their ends. A larger "
+        "2 of 8 examples were longer than 6 tokens and were cut at their ends. A larger "
         "--max_seq_length keeps more of them, up to what the model takes, often 512; "
         "docs/classification.md has more under Long texts.",
-        "2 texts of 7 examples, such as 'dev-1', have no token",
-        "1 texts of 7 examples, such as 'dev-3', are mostly [UNK]: is this the right vocabulary?",
+        "2 texts of 8 examples, such as 'dev-1', have no token",
+        "1 texts of 8 examples, such as 'dev-3', are mostly [UNK]: is this the right vocabulary?",
     ]
 
 
@@ -308,6 +309,11 @@ def test_decoding_names_labels_and_probabilities():
         {"labels": ["b"], "probabilities": {"a": 0.5, "b": pytest.approx(0.75)}},
         {"labels": ["a"], "probabilities": {"a": pytest.approx(0.8), "b": 0.5}},
     ]
+    # Just above and just below a half.
+    close = np.array([[1e-6, -1e-6], [-1e-6, 0.4]])
+    assert [each["labels"] for each in decode(make_task("multi_label", "ab"), close)] == [
+        *(["a"], ["b"])
+    ]
     assert decode(make_task("regression"), np.array([[2.5], [-1]])) == [
         {"score": 2.5},
         {"score": -1},
@@ -349,15 +355,19 @@ def test_predictions_can_be_read_by_people(tmp_path):
 
 def test_predictions_of_several_labels_and_of_numbers(tmp_path):
     path = tmp_path / "predictions.tsv"
-    logits = np.log(np.array([[1, 3], [4, 4]], np.float32))
+    # 1.2 is just above even odds.
+    logits = np.log(np.array([[1, 1.2], [4, 4]], np.float32))
     examples = [InputExample("1", "a", None, ("x", "y")), InputExample("2", "b", None, ())]
     task = make_task("multi_label", "xy")
     write_predictions(str(path), task, examples, logits)
     assert path.read_text() == (
         "id\ttext_a\tpredicted_labels\tprobability_x\tprobability_y\tgold\n"
-        "1\ta\ty\t0.5\t0.75\tx,y\n"
+        "1\ta\ty\t0.5\t0.54545456\tx,y\n"
         "2\tb\tx,y\t0.8\t0.8\t\n"
     )
+    # Where some have a label, those that have none have an empty cell.
+    write_predictions(str(path), task, [examples[0], InputExample("2", "b")], logits)
+    assert [line.split("\t")[-1] for line in path.read_text().splitlines()] == ["gold", "x,y", ""]
     examples = [InputExample("1", "a"), InputExample("2", "b")]
     scores = np.array([[0.1], [-3]], np.float32)
     write_predictions(str(path), make_task("regression"), examples, scores)

@@ -439,16 +439,20 @@ def test_balanced_weights_let_a_rare_label_count(make_settings, tmp_path):
     assert probabilities["balanced"] == pytest.approx(0.5, abs=0.06)
 
 
-def test_several_runs_have_folders_of_their_own(make_settings, tmp_path):
+def test_several_runs_have_folders_of_their_own_and_one_dev_set(make_settings, tmp_path):
     write_task(tmp_path, lambda color: color)
+    files = {"data_dir": None, "train_file": str(tmp_path / "train.tsv"), "dev_fraction": 0.3}
     summary = run_classifier.run(
-        make_settings(do_train=True, do_eval=True, num_runs=2, num_train_epochs=1.0)
+        make_settings(**files, do_train=True, do_eval=True, num_runs=2, num_train_epochs=1.0)
     )
-    losses = []
+    losses, examples = [], []
     for number in (1, 2):
         scores = json.loads((tmp_path / f"out/run_{number}/eval_results.json").read_text())
         losses.append(scores["loss"])
+        rows = read_tsv(tmp_path / f"out/run_{number}/dev_predictions.tsv")
+        examples.append([row["id"] for row in rows])
     assert losses[0] != losses[1]
+    assert examples[0] == examples[1]
     runs = read_report(tmp_path / "out")["sections"]["Runs"]
     shown = [row[runs["columns"].index("loss")] for row in runs["rows"][:2]]
     assert shown == pytest.approx(losses, rel=1e-5)

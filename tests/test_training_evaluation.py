@@ -272,6 +272,8 @@ def test_a_resumed_training_knows_what_came_before_it_and_no_more(tmp_path, mode
     assert [json.loads(line) for line in lines] == [
         {"step": 2, "f1": 0.3}, {"step": 4, "f1": 0.2}, {"step": 6, "f1": 0.1},
     ]  # fmt: skip
+    # A later best had its weights saved, but not its checkpoint: the one of before is still there.
+    assert kept_bias(early) == 2
     # Begun anew, it knows nothing.
     assert stopping(tmp_path, model, [])[0].best is None
 

@@ -170,6 +170,11 @@ def test_who_is_killed_before_a_checkpoint_goes_on_from_no_other_training(tmp_pa
     }
     checkpoints.save(weights, 0)
     assert not begin(seed=2).begins_anew
+    # One step is a training, which is neither begun anew nor taken for another one.
+    checkpoints.save(weights, 1)
+    with pytest.raises(ValueError, match="--seed is 2 there and 3 now"):
+        begin(seed=3)
+    assert not begin(seed=2).begins_anew
 
 
 def test_overwriting_leaves_the_users_files_and_none_of_the_runs(command, tmp_path):

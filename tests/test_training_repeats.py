@@ -66,6 +66,8 @@ def test_runs_are_ordered_by_point_and_seed(make_settings):
     assert [each.settings.learning_rate for each in runs] == [2e-5, 2e-5, 3e-5, 3e-5]
     assert [each.settings.seed for each in runs] == [7, 8, 7, 8]
     assert {each.settings.train_batch_size for each in runs} == {16}
+    # Their scores are of the same examples.
+    assert {each.settings.split_seed for each in runs} == {7}
 
 
 def test_one_value_is_no_grid(make_settings, tmp_path):
@@ -115,6 +117,18 @@ def test_the_best_is_kept_and_answers(searched):
     texts = ["a red b", "blue", "c green"]
     answers = load(str(out)).predict(texts)
     assert answers == load(str(out / FOLDERS[best])).predict(texts)
+
+
+def test_an_older_best_does_not_answer_with_the_files_of_the_next(searched, alone, tmp_path):
+    """Where the files of a better model have begun to replace those there, no weights answer."""
+    out, better = tmp_path / "out", tmp_path / "better"
+    shutil.copytree(searched[0] / "out" / FOLDERS[0], out)
+    shutil.copytree(alone, better)
+    (better / "vocab.txt").unlink()
+    assert (out / "bert_model.ckpt.index").exists()
+    with pytest.raises(FileNotFoundError):
+        repeats.keep_model(str(better), str(out))
+    assert not (out / "bert_model.ckpt.index").exists()
 
 
 def test_an_export_that_is_refused_ends_no_search(tmp_path):
