@@ -1,5 +1,6 @@
 import dataclasses
 import json
+import logging
 import os
 import random
 import re
@@ -32,6 +33,7 @@ from script_runs import ScriptRun, finish_beside_killed
 import modeling
 import run_pretraining
 from bert.command_line.checks import checking
+from bert.command_line.console import Stop, watched_signals
 from bert.files import records as files_records
 from bert.files.paths import index_path
 from bert.tasks.pretraining import fit
@@ -259,6 +261,33 @@ def test_the_initial_checkpoint_is_opened_once(pretraining_run, tmp_path, tiny_c
     checkpoint.save_tensors(initial, {v.path: v.numpy() for v in model.weights})
     run_pretraining.run(pretraining_run(init_checkpoint=initial, num_train_steps=1))
     assert opened == [initial]
+
+
+@pytest.mark.parametrize(
+    ("line", "saves"),
+    [("Step 2/4 ", {"save_checkpoints_steps": 1000, "keep_checkpoint_max": 1}), ("Saved ", {})],
+)
+def test_a_signal_at_a_line_ends_the_run_with_that_step_saved_once(
+    pretraining_run, tmp_path, log, line, saves
+):
+    """In steps that are read one by one; of the checkpoints, as many are kept as asked for."""
+
+    def stop(record):
+        if record.getMessage().startswith(line):
+            os.kill(os.getpid(), signal.SIGTERM)
+        return True
+
+    steps = {"iterations_per_loop": 1, "log_every_steps": 1, "save_checkpoints_steps": 2}
+    logger = logging.getLogger("absl")
+    logger.addFilter(stop)
+    try:
+        with pytest.raises(Stop, match="Stopped at step 2;"), watched_signals():
+            run_pretraining.run(pretraining_run(**(steps | saves)))
+    finally:
+        logger.removeFilter(stop)
+    assert len([each for each in log.messages if each.startswith("Saved ")]) == 1
+    kept = sorted(path.stem for path in (tmp_path / "output").glob("*.index"))
+    assert kept == ([] if saves else ["model.ckpt-0"]) + ["model.ckpt-2"]
 
 
 def test_finished_run_trains_no_further(pretraining_run, tmp_path, log):

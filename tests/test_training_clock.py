@@ -165,15 +165,17 @@ def test_what_a_device_is_still_at_counts(tiny_config, tmp_path):
 
     trainer = begin(tiny_config, day, kind=Device)
     trainer.num_unread = 1
-    began = day.seconds
+    began, seen = day.seconds, []
     loop.train(
         trainer,
         batches_in(tmp_path, tiny_config, 4),
         num_train_steps=None,
         checkpoints=checkpoint.Checkpoints(str(tmp_path / "out")),
         save_checkpoints_steps=1000,
-        observers=[],
+        observers=[lambda step, _: seen.append(step)],
     )
+    # The last step, with which the time is over, is observed, too.
+    assert seen == list(range(1, trainer.step + 1))
     # Of the first step nothing counts, nor the end of the last one, with which the time is over.
     assert BUDGET <= trainer.clock.spent <= day.seconds - began <= trainer.clock.spent + 2 * STEP
 

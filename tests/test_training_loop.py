@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import shutil
 import signal
 import types
@@ -25,6 +26,7 @@ from conftest import (
     write_examples,
 )
 from forks import Forked, fork_python
+from power_loss import PowerLoss
 
 import modeling
 import optimization
@@ -312,8 +314,10 @@ def test_same_seed_gives_the_same_run_bit_for_bit(tmp_path, tiny_config, make_ba
 def test_stopped_and_resumed_run_ends_where_it_would_have(
     tmp_path, tiny_config, make_batches, whole, begun, stop
 ):
-    train(begun, make_batches(6), tmp_path, stop)
-    assert_goes_on(tmp_path, tiny_config, make_batches, whole, stop)
+    train(begun, make_batches(6), tmp_path, stop, save_every=3, keep=0)
+    assert_goes_on(tmp_path, tiny_config, make_batches, whole, stop, save_every=3, keep=0)
+    # At the steps that a run without a stop saves, and where it stopped.
+    assert saved_steps(tmp_path) == sorted({0, 3, 6, 7, stop})
 
 
 def test_training_goes_on_with_and_without_layers_that_are_computed_again(
@@ -432,6 +436,8 @@ for name, steps in (("one_device", 6), ("mirrored", 3)):
         model.set_weights(weights)
         optimizer = optimization.bert_optimizer(0.0, 100, 0)
         trainer = loop.Trainer(model, optimizer, run_pretraining.OBJECTIVE)
+        # Gradients alone are sent in it, and are float32 again where they are applied.
+        trainer.all_reduce_precision = "bfloat16"
         batch = strategy.experimental_distribute_values_from_function(lambda context: half)
         losses.append([trainer.train_step(batch)["loss"] for _ in range(steps)])
 print(json.dumps(losses))
@@ -471,9 +477,8 @@ def test_workers_say_where_they_are(tmp_path, tiny_config, make_batches, monkeyp
 def test_checkpoints_are_saved_at_their_steps(tmp_path, tiny_config, make_batches):
     trainer = make_trainer(tiny_config)
     train(trainer, make_batches(4), tmp_path, 7, save_every=3, keep=0)
-    steps = sorted(int(path.stem.rpartition("-")[2]) for path in tmp_path.glob("*.index"))
-    assert steps == [0, 3, 6, 7]
-    for step in steps:
+    assert saved_steps(tmp_path) == [0, 3, 6, 7]
+    for step in (0, 3, 6, 7):
         reader = tf.train.load_checkpoint(str(tmp_path / f"model.ckpt-{step}"))
         assert reader.get_tensor("global_step") == step
 
@@ -774,12 +779,16 @@ def signal_at(step, number=signal.SIGUSR1):
     return observe
 
 
-def assert_goes_on(folder, tiny_config, make_batches, whole, step):
+def saved_steps(folder):
+    return sorted(int(path.stem.rpartition("-")[2]) for path in folder.glob("*.index"))
+
+
+def assert_goes_on(folder, tiny_config, make_batches, whole, step, **kwargs):
     """Checks that the run in the folder is at a step, and ends as if nothing had been."""
     second = make_trainer(tiny_config, seed=3)
     checkpoints = checkpoint.Checkpoints(str(folder))
     assert loop.initialize(second.model, second.state(), checkpoints, None) == step
-    train(second, make_batches(6), folder, 7)
+    train(second, make_batches(6), folder, 7, **kwargs)
     assert_same(values_of(second), whole.values)
     # It tells of its steps what the other one tells.
     logs = [(each / "train_log.jsonl").read_bytes() for each in (folder, whole.folder)]
@@ -842,6 +851,22 @@ def test_results_that_are_read_later_change_nothing(
     assert logs[0] == logs[1]
     # One step ahead, but not of a checkpoint.
     assert seen == [(1, 2), (2, 3), (3, 3), (4, 5), (5, 6), (6, 6), (7, 7)]
+
+
+def test_a_checkpoint_has_the_log_of_its_steps_whatever_power_loss_leaves(
+    tmp_path, monkeypatch, make_batches, begun
+):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    with monkeypatch.context() as patch, PowerLoss(folder, patch) as power:
+        train(begun, make_batches(6), folder, 2, save_every=1, keep=1)
+    found = set()
+    for state in power.states.values():
+        latest = re.search(rb'path: "model\.ckpt-(\d+)"', state.get("checkpoint", b""))
+        found.add(latest and int(latest[1]))
+        lines = state.get("train_log.jsonl", b"").splitlines()
+        assert len(lines) >= (int(latest[1]) if latest else 0)
+    assert found == {None, 0, 1, 2}
 
 
 def test_no_step_asks_the_device_for_its_number(tmp_path, tiny_config, make_batches):
