@@ -5,29 +5,36 @@ import os
 import re
 import stat
 
-# In the names of files that are being written.
-LEFTOVER = re.compile(r"\.partial|\.[0-9a-f]{32}\.tmp$")
+# In the names of files and folders that are being written, or are on their way out.
+LEFTOVER = re.compile(r"\.partial|\.[0-9a-f]{32}\.tmp$|\.old\.tmp$")
 
 
 class PowerLoss:
     """Watches how a folder is written, and remembers all that a loss of power could leave of it.
 
-    What is in a file counts from when the file is synchronized; before, it is empty. A name counts
-    from when its folder is; before, it may be there or not, each on its own.
+    The content of a file counts from when the file is synchronized; before, the file is empty. A
+    name counts from when its folder is synchronized; before, it may be there or not, each on its
+    own.
 
     Args:
-      folder: What is watched; of the folders in it, nothing is known.
+      folder: What is watched, with the folders in it.
       patch: A `pytest.MonkeyPatch`.
+
+    Attributes:
+      states: What could be left, as contents of files by their path in the folder. A folder in it
+        counts as a file whose name ends with "/".
+      last: Those of `states` that could still be left at the end.
     """
 
     def __init__(self, folder, patch):
         self.folder = str(folder)
-        self.states = {}
+        self.states, self.last = {}, []
         # Open files keep their number, so that no other file is taken for them.
         self._open = {}
         self._contents = {}
         self._names = self._look()
-        for number in self._names.values():
+        self._root = os.stat(self.folder).st_ino
+        for number in self._open:
             self._synchronize(number)
         for name in ("replace", "remove"):
             patch.setattr(os, name, self._watched(getattr(os, name)))
@@ -37,22 +44,32 @@ class PowerLoss:
         return self
 
     def __exit__(self, *_):
-        self.strike()
+        self.last = self.strike()
         for descriptor in self._open.values():
             os.close(descriptor)
 
     def _look(self):
-        names = {}
-        for entry in sorted(os.scandir(self.folder), key=lambda entry: entry.name):
-            if entry.is_file():
-                names[entry.name] = entry.inode()
-                if entry.inode() not in self._open:
-                    self._open[entry.inode()] = os.open(entry.path, os.O_RDONLY)
-        return names
+        """Returns the names in each folder, and opens what is new."""
+        found, paths = {}, [self.folder]
+        for path in paths:
+            names = found[self._number(path)] = {}
+            for entry in sorted(os.scandir(path), key=lambda entry: entry.name):
+                if entry.is_file() or entry.is_dir():
+                    names[entry.name] = self._number(entry.path)
+                if entry.is_dir():
+                    paths.append(entry.path)
+        return found
+
+    def _number(self, path):
+        number = os.stat(path).st_ino
+        if number not in self._open:
+            self._open[number] = os.open(path, os.O_RDONLY)
+        return number
 
     def _synchronize(self, number):
-        descriptor = self._open[number]
-        self._contents[number] = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
+        status = os.fstat(self._open[number])
+        if stat.S_ISREG(status.st_mode):
+            self._contents[number] = os.pread(self._open[number], status.st_size, 0)
 
     def _watched(self, operation, after=None):
         def watched(*args):
@@ -65,25 +82,43 @@ class PowerLoss:
         return watched
 
     def _after_fsync(self, descriptor):
-        status = os.fstat(descriptor)
-        names = self._look()
-        if stat.S_ISDIR(status.st_mode):
-            self._names = names
-        elif status.st_ino in self._open:
-            self._synchronize(status.st_ino)
+        number = os.fstat(descriptor).st_ino
+        now = self._look()
+        if number in now:
+            self._names[number] = now[number]
+        elif number in self._open:
+            self._synchronize(number)
 
     def strike(self):
-        """Remembers what a loss of power at this moment could leave."""
-        now = self._look()
-        names = sorted(name for name in now | self._names if not LEFTOVER.search(name))
-        choices = [{self._names.get(name), now.get(name)} for name in names]
+        """Remembers, and returns, what a loss of power at this moment could leave."""
+        states = [*self._outcomes(self._root, self._look())]
+        self.states.update((tuple(sorted(state.items())), state) for state in states)
+        return states
+
+    def _outcomes(self, folder, now):
+        """Yields what may be found in a folder."""
+        new, old = now.get(folder, {}), self._names.get(folder, {})
+        names = sorted(name for name in new | old if not LEFTOVER.search(name))
+        choices = [
+            [
+                each
+                for number in {old.get(name), new.get(name)}
+                for each in self._of(name, number, now)
+            ]
+            for name in names
+        ]
         for chosen in itertools.product(*choices):
-            state = {
-                name: self._contents.get(number, b"")
-                for name, number in zip(names, chosen, strict=True)
-                if number is not None
-            }
-            self.states[tuple(sorted(state.items()))] = state
+            yield {path: content for part in chosen for path, content in part.items()}
+
+    def _of(self, name, number, now):
+        """Yields what may be found at a name, if it is that of this file or folder."""
+        if number is None:
+            yield {}
+        elif number in now or number in self._names:
+            for inner in self._outcomes(number, now):
+                yield {f"{name}/": b"", **{f"{name}/{path}": inner[path] for path in inner}}
+        else:
+            yield {name: self._contents.get(number, b"")}
 
     def write_states(self, folder):
         """Yields a folder for each thing that could have been left."""
@@ -91,5 +126,8 @@ class PowerLoss:
             place = folder / str(number)
             place.mkdir()
             for name, content in state.items():
-                (place / name).write_bytes(content)
+                if name.endswith("/"):
+                    (place / name).mkdir()
+                else:
+                    (place / name).write_bytes(content)
             yield place

@@ -3,14 +3,21 @@ import fcntl
 import os
 import resource
 import signal
+import stat
 import threading
 import time
+from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
 import tensorflow as tf
 from conftest import run_python
 from power_loss import PowerLoss
+from served_models import save_model
 
+import create_vocab
+import predict
+import split_sentences
 from bert.command_line.console import Stop, watched_signals
 from bert.files import durable
 from bert.files.durable import (
@@ -98,17 +105,103 @@ def test_a_loss_of_power_leaves_whole_files(tmp_path, monkeypatch):
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "a").write_bytes(b"before")
+    with (
+        monkeypatch.context() as patch,
+        PowerLoss(folder, patch) as power,
+        replace_files([str(folder / "a"), str(folder / "b")]) as [a, b],
+    ):
+        a.write(b"1" * 100)
+        b.write(b"2" * 100)
+    # When it has returned, nothing can be lost any more.
+    assert power.last == [{"a": b"1" * 100, "b": b"2" * 100}]
+    assert {state["a"] for state in power.states.values()} == {b"before", b"1" * 100}
+    assert {state.get("b") for state in power.states.values()} == {None, b"2" * 100}
+
+
+def write_list(**files):
+    create_vocab.run(create_vocab.Settings(**files, vocab_size=30, num_unused=0, overwrite=True))
+
+
+def write_sentences(**files):
+    split_sentences.run(**files, overwrite=True)
+
+
+def write_answers(input_file, output_file):
+    model = save_model("labels", Path(input_file).parent / "model")
+    files = {"model_dir": model, "input_file": input_file, "output_file": output_file}
+    predict.run(predict.Settings(**files, overwrite=True))
+
+
+@pytest.mark.parametrize(
+    ("write", "name"),
+    [
+        (write_list, "vocab.txt"),
+        (write_sentences, "sentences.txt"),
+        (write_answers, "answers.jsonl"),
+        (write_answers, "answers.csv"),
+    ],
+)
+def test_a_loss_of_power_leaves_the_whole_output_of_a_script_or_the_one_before(
+    tmp_path, monkeypatch, write, name
+):
+    (tmp_path / "text.txt").write_text("red a b\ngreen c\n")
+    folder = tmp_path / "out"
+    folder.mkdir()
+    (folder / name).write_bytes(b"before")
     with monkeypatch.context() as patch, PowerLoss(folder, patch) as power:
-        with replace_files([str(folder / "a"), str(folder / "b")]) as [a, b]:
-            a.write(b"1" * 100)
-            b.write(b"2" * 100)
-        power.states.clear()
-        power.strike()
-        # When it has returned, nothing can be lost any more.
-        assert list(power.states.values()) == [{"a": b"1" * 100, "b": b"2" * 100}]
-    for state in power.states.values():
-        assert state["a"] in (b"before", b"1" * 100)
-        assert state.get("b", b"2" * 100) == b"2" * 100
+        write(input_file=str(tmp_path / "text.txt"), output_file=str(folder / name))
+    whole = (folder / name).read_bytes()
+    assert whole.count(b"\n") >= 2
+    assert {state.get(name) for state in power.states.values()} == {b"before", whole}
+    assert {state[name] for state in power.last} == {whole}
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_loss_of_power_leaves_a_whole_folder(tmp_path, monkeypatch, again):
+    def write(folder, content):
+        os.makedirs(f"{folder}/inner")
+        for name in ("a", "inner/b"):
+            with open(f"{folder}/{name}", "wb") as file:
+                file.write(content)
+
+    root = tmp_path / "run"
+    root.mkdir()
+    before, after = (
+        {"model/": b"", "model/a": each, "model/inner/": b"", "model/inner/b": each}
+        for each in (b"1", b"22")
+    )
+    if again:
+        write(root / "model", b"1")
+    with (
+        monkeypatch.context() as patch,
+        PowerLoss(root, patch) as power,
+        replace_folder(str(root / "model")) as partial,
+    ):
+        write(partial, b"22")
+    assert power.last == [after]
+    # Where there is one already, it is away for a moment.
+    expected = [before, {}, after] if again else [{}, after]
+    assert [*power.states.values()] == expected
+
+
+@pytest.mark.parametrize(
+    ("number", "is_raised"),
+    [(errno.EIO, True), (errno.ENOSPC, True), (errno.EINVAL, False), (errno.ENOTSUP, False)],
+)
+def test_what_the_disk_says_of_a_folder_is_an_error_unless_it_cannot_do_it(
+    tmp_path, monkeypatch, number, is_raised
+):
+    fsync = os.fsync
+
+    def fail_for_folders(descriptor):
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(number, os.strerror(number))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fail_for_folders)
+    with pytest.raises(OSError, match=os.strerror(number)) if is_raised else nullcontext():
+        write_text(str(tmp_path / "a"), "text")
+    assert (tmp_path / "a").read_text() == "text"
 
 
 def write_two(folder):

@@ -4,6 +4,7 @@ import signal
 
 import pytest
 from conftest import run_python
+from power_loss import PowerLoss
 
 from bert.files.kept_lines import KeptLines, keep_lines
 
@@ -12,10 +13,10 @@ def is_double(line, number):
     return line.strip() == b"%d" % (2 * number)
 
 
-def write_doubles(path, numbers, key="key", stop_at=None):
+def write_doubles(path, numbers, key="key", stop_at=None, make=None):
     """Writes the doubles, and returns those that were made for it."""
     made = []
-    with keep_lines(str(path), key) as output:
+    with keep_lines(str(path), key, make) as output:
         for number in output.pass_over(iter(numbers), is_double):
             if number == stop_at:
                 raise KeyboardInterrupt
@@ -83,6 +84,16 @@ def test_two_runs_do_not_write_one_file(tmp_path):
         KeptLines(str(tmp_path / "out"), "key")
     lines.leave()
     KeptLines(str(tmp_path / "out"), "key").leave()
+
+
+@pytest.mark.parametrize("make", [None, lambda lines, file: file.write(lines.read())])
+def test_a_loss_of_power_leaves_all_lines_or_no_file(tmp_path, monkeypatch, make):
+    whole = b"0\n2\n4\n"
+    with monkeypatch.context() as patch, PowerLoss(tmp_path, patch) as power:
+        write_doubles(tmp_path / "out", range(3), make=make)
+    assert {state.get("out") for state in power.states.values()} == {None, whole}
+    # Once it is written, it stays.
+    assert {state["out"] for state in power.last} == {whole}
 
 
 def test_lines_outlive_a_kill(tmp_path):

@@ -358,7 +358,7 @@ def train(
         logging.warning("Nothing to train: step %d is reached already%s.", start, spent)
         return
     saves = is_chief(trainer.strategy)
-    if saves and (start == 0 or checkpoints.latest() is None):
+    if saves and start == 0:
         with deferred_stop():
             checkpoints.save(trainer.state(), start)
     pending = Results(trainer, batches, checkpoints.folder if saves else None, log)
