@@ -438,6 +438,10 @@ def test_resumed_checkpoint_must_hold_everything(tmp_path, trainer):
     checkpoint.save_tensors(str(tmp_path / "a"), {**without_slot, "global_step": np.int64(1)})
     with pytest.raises(ValueError, match=f"`--output_dir`.*lacks {slot}"):
         checkpoints.restore(state, str(tmp_path / "a"))
+    weights = {variable.path: variable for variable in trainer.model.weights}
+    checkpoint.save_tensors(str(tmp_path / "stepless"), values_of(weights))
+    with pytest.raises(ValueError, match="`--output_dir`.*lacks global_step"):
+        checkpoints.restore(weights, str(tmp_path / "stepless"))
     wrong = {**stored, slot: np.zeros(9, np.float32)}
     checkpoint.save_tensors(str(tmp_path / "b"), wrong)
     with pytest.raises(ValueError, match=rf"`{slot}` is \[9\] in .* and \[8\] in the model"):
@@ -596,7 +600,7 @@ def test_what_is_not_finite_is_neither_saved_nor_read(tmp_path, value, dtype):
     tensors = {
         "steps": np.full(3, 7),
         "fine": np.full((2, 3), 1e19, "float32"),
-        "ruined": np.array([1, value, 2, value], tf.as_dtype(dtype).as_numpy_dtype),
+        "ruined": np.array([1, value, 2, -value], tf.as_dtype(dtype).as_numpy_dtype),
     }
     message = "2 of 4 values of `ruined` are not finite"
     with pytest.raises(checkpoint.UnsoundError, match=message):
@@ -631,6 +635,9 @@ def test_a_save_without_room_leaves_what_was_there(tmp_path, trainer):
     try:
         with pytest.raises(tf.errors.OpError, match="File too large"):
             checkpoints.save(trainer.state(), 2)
+        # Here the data fit, and the graph that is written after them does not.
+        with pytest.raises(tf.errors.OpError, match="File too large"):
+            checkpoint.save_tensors(str(tmp_path / "small"), {"small": np.zeros(1)})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     # Names are claimed before anything is written.
@@ -772,6 +779,13 @@ def test_links_are_removed_and_never_what_they_lead_to(tmp_path, trainer):
     assert {path: path.read_bytes() for path in disk.rglob("*") if path.is_file()} == before
     assert copy.latest() == str(folder / "model.ckpt-2")
     assert not (folder / "checkpoint").is_symlink()
+    # A list that the run wrote may have been replaced by a link since.
+    (folder / "checkpoint").unlink()
+    (folder / "checkpoint").symlink_to(disk / "checkpoint")
+    copy.save(trainer.state(), 3)
+    assert {path: path.read_bytes() for path in disk.rglob("*") if path.is_file()} == before
+    assert not (folder / "checkpoint").is_symlink()
+    assert copy.latest() == str(folder / "model.ckpt-3")
     # A folder that is a link is written into.
     (tmp_path / "best").symlink_to(disk)
     checkpoint.Checkpoints(str(tmp_path / "best")).save(trainer.state(), 5)

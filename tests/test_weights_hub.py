@@ -154,6 +154,18 @@ def test_what_is_in_the_cache_is_not_fetched_again_and_serves_offline(ask, serve
     assert ask(HF_ENDPOINT="http://localhost:9") == folder
 
 
+def test_check_asks_the_hub_for_nothing(ask, server):
+    code = (
+        "import runpy, sys; sys.argv[:] = ['predict.py', '--check', '--model_dir', sys.argv[1]]; "
+        "runpy.run_path('predict.py', run_name='__main__')"
+    )
+    for fetch in (lambda: None, ask):
+        fetch()
+        server.requests.clear()
+        assert "would end the run" in ask(code=code)
+        assert server.requests == []
+
+
 def test_a_revision_may_be_named(ask, server):
     ask(f"{NAME}@refs/pr/1")
     assert any(request.endswith("/revision/refs/pr/1") for request in server.requests)
