@@ -440,7 +440,7 @@ def test_resumed_checkpoint_must_hold_everything(tmp_path, trainer):
         checkpoints.restore(state, str(tmp_path / "a"))
     weights = {variable.path: variable for variable in trainer.model.weights}
     checkpoint.save_tensors(str(tmp_path / "stepless"), values_of(weights))
-    with pytest.raises(ValueError, match="`--output_dir`.*lacks global_step"):
+    with pytest.raises(ValueError, match=r"`--output_dir`.*lacks global_step"):
         checkpoints.restore(weights, str(tmp_path / "stepless"))
     wrong = {**stored, slot: np.zeros(9, np.float32)}
     checkpoint.save_tensors(str(tmp_path / "b"), wrong)

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from bert.files.paths import read_file
 from bert.files.processes import usable_cores
-from bert.portable.graph import Arrays, Runtime, function_of, hushed
+from bert.portable.graph import Runtime, function_of, hushed
 
 
 def convert(model: keras.Model, precision: str) -> bytes:
@@ -48,9 +48,4 @@ def open_file(path: str) -> Runtime:
     except (ValueError, RuntimeError) as error:
         raise ValueError(f"{path!r} must be a model for LiteRT. {error}") from error
 
-    def call(inputs: Arrays) -> dict[str, np.ndarray]:
-        outputs = run(**{name: inputs[name] for name in shapes})
-        # They lie in memory that the next call writes.
-        return {name: np.array(each) for name, each in outputs.items()}
-
-    return call
+    return lambda inputs: run(**{name: inputs[name] for name in shapes})
