@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any
 
-from absl import logging
+from absl import flags, logging
 
 import tokenization
 from bert.command_line import flags as common_flags
@@ -55,6 +55,7 @@ from bert.tasks.pretraining.statistics import (
 from bert.weights.tokenizers import cutting_of, options_of, read_cutting
 
 # What people import from the original's create_pretraining_data.py.
+FLAGS = flags.FLAGS
 MaskedLmInstance = original_instances.MaskedLmInstance
 create_int_feature = original_instances.create_int_feature
 create_float_feature = original_instances.create_float_feature

@@ -249,6 +249,8 @@ if not TYPE_CHECKING:
     __getattr__, __dir__, __all__ = serve(
         globals(),
         {
+            "absl": ("flags",),
+            "absl.flags": ("FLAGS",),
             "modeling": (),
             "tokenization": (),
             "bert.original.extraction": (

@@ -177,6 +177,8 @@ if not TYPE_CHECKING:
     __getattr__, __dir__, __all__ = serve(
         globals(),
         {
+            "absl.flags": ("FLAGS",),
+            "bert.original.tf_hub": ("create_model",),
             "optimization": (),
         },
     )

@@ -50,6 +50,8 @@ if not TYPE_CHECKING:
     __getattr__, __dir__, __all__ = serve(
         globals(),
         {
+            "absl": ("flags",),
+            "absl.flags": ("FLAGS",),
             "modeling": (),
             "optimization": (),
             "bert.original.pretraining": (

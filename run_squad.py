@@ -132,6 +132,28 @@ def _check_file(path: str | None, verb: str) -> None:
         ) from error
 
 
+def validate_flags_or_throw(
+    bert_config: "modeling.BertConfig", settings: Settings | None = None
+) -> None:
+    """Checks that the flags fit each other and the model (original: run_squad.py).
+
+    Args:
+      bert_config: The shape of the model.
+      settings: The flags; None for those of the command line, which `define_flags` defines.
+
+    Raises:
+      ValueError: where they do not fit.
+    """
+    from bert.training import finetuning, fit
+
+    settings = settings or common_flags.read_settings(Settings)
+    casing, init_checkpoint = settings.do_lower_case, settings.init_checkpoint
+    tokenization.validate_case_matches_checkpoint(casing is not False, init_checkpoint)
+    finetuning.check_verbs(settings)
+    _check_settings(settings)
+    fit.check_length(settings.max_seq_length, bert_config)
+
+
 def check(settings: Settings, checks: Checks) -> None:
     """Checks what `run` needs."""
     from bert.training.checks import check_fine_tuning
@@ -186,6 +208,8 @@ if not TYPE_CHECKING:
     __getattr__, __dir__, __all__ = serve(
         globals(),
         {
+            "absl": ("flags",),
+            "absl.flags": ("FLAGS",),
             "modeling": (),
             "optimization": (),
             "bert.original.question_answering": (

@@ -9,6 +9,7 @@ import create_vocab
 import extend_vocab
 import extract_features
 import fill_mask
+import modeling
 import neighbours
 import predict
 import run_classifier
@@ -98,6 +99,18 @@ def test_help_shows_all_flags_under_the_script(script, new_flags):
         assert shown == {"bert_hub_module_handle"}
     else:
         assert shown == new_flags().keys()
+
+
+def test_a_program_defines_and_reads_the_flags_of_a_script_itself(new_flags):
+    config = modeling.BertConfig(vocab_size=29, max_position_embeddings=16)
+    with pytest.raises(ValueError, match="flags must be defined before they are read"):
+        run_squad.validate_flags_or_throw(config)
+    run_squad.define_flags()
+    files = [f"--{name}=x" for name in ("vocab_file", "bert_config_file", "output_dir")]
+    run_squad.FLAGS(["program", *files, "--do_export", "--max_seq_length=17"])
+    assert run_squad.FLAGS.max_seq_length == new_flags()["max_seq_length"].value == 17
+    with pytest.raises(ValueError, match="`max_seq_length` must be greater than 67"):
+        run_squad.validate_flags_or_throw(config)
 
 
 @pytest.mark.parametrize(

@@ -9,18 +9,20 @@ from bert.command_line.names import serve
 
 # Of the original's scripts; see its `import` lines and definitions.
 SERVED = {
+    "create_pretraining_data": {"flags", "FLAGS"},
     "extract_features": {
         "modeling",
         "tokenization",
         "InputExample",
         "model_fn_builder",
         "_truncate_seq_pair",
+        "FLAGS",
     },
     "predict": {"LoadedModel", "load"},
-    "run_classifier": {"modeling", "optimization", "tokenization", "create_model", "InputExample"},
-    "run_classifier_with_tfhub": {"optimization", "run_classifier", "tokenization"},
-    "run_pretraining": {"modeling", "optimization", "gather_indexes", "_decode_record"},
-    "run_squad": {"modeling", "optimization", "tokenization", "RawResult", "_compute_softmax"},
+    "run_classifier": {"modeling", "optimization", "tokenization", "create_model", "FLAGS"},
+    "run_classifier_with_tfhub": {"optimization", "run_classifier", "create_model", "FLAGS"},
+    "run_pretraining": {"modeling", "optimization", "gather_indexes", "flags", "FLAGS"},
+    "run_squad": {"modeling", "optimization", "validate_flags_or_throw", "RawResult", "FLAGS"},
 }
 
 

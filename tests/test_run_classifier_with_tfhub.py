@@ -1,3 +1,4 @@
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -228,3 +229,39 @@ def test_model_fn_has_the_weights_of_the_module(module):
     assert weights["output_weights"].shape == (3, CONFIG.hidden_size)
     for name, _ in tf.train.list_variables(str(module / "variables/variables")):
         np.testing.assert_array_equal(weights[name], reader.get_tensor(name))
+
+
+@pytest.mark.parametrize("is_graph", [False, True])
+def test_create_model_has_the_encoder_of_the_module(module, is_graph):
+    """As `hub.Module` gave it, under a head that begins at random."""
+    examples = {
+        "input_ids": np.array([[2, 4, 7, 3], [2, 6, 3, 0]], np.int32),
+        "input_mask": np.array([[1, 1, 1, 1], [1, 1, 1, 0]], np.int32),
+        "segment_ids": np.zeros((2, 4), np.int32),
+    }
+    bert = modeling.BertModel(CONFIG)
+    bert.build(None)
+    reader = tf.train.load_checkpoint(str(module / "variables/variables"))
+    for variable in bert.weights:
+        variable.assign(reader.get_tensor(variable.path))
+    pooled = bert(examples)["pooled_output"].numpy()
+    create = run_classifier_with_tfhub.create_model
+    if is_graph:
+        v1 = tf.compat.v1
+        with tf.Graph().as_default(), v1.Session() as session:
+            inputs = [tf.constant(each) for each in examples.values()]
+            loss, _, logits, _ = create(False, *inputs, tf.constant([0, 2]), 3, str(module))
+            session.run(v1.global_variables_initializer())
+            variables = {each.name: each for each in v1.trainable_variables()}
+            assert sum(name.startswith("module/bert/") for name in variables) == len(bert.weights)
+            head = [variables[f"output_{each}:0"] for each in ("weights", "bias")]
+            loss, logits, weights, bias = session.run([loss, logits, *head])
+    else:
+        inputs = modeling.encoder_inputs()
+        _, _, logits, _ = create(False, *inputs.values(), None, 3, str(module))
+        model = keras.Model(inputs, logits)
+        weights, bias = (each.numpy() for each in model.weights[-2:])
+        logits = model(examples).numpy()
+        loss = -tf.nn.log_softmax(logits).numpy()[[0, 1], [0, 2]].mean()
+    np.testing.assert_allclose(logits, pooled @ weights.T + bias, atol=1e-5)
+    assert loss == pytest.approx(-tf.nn.log_softmax(logits).numpy()[[0, 1], [0, 2]].mean())

@@ -1,3 +1,4 @@
+import contextlib
 import json
 import random
 import re
@@ -11,6 +12,7 @@ import tensorflow as tf
 from conftest import GOLDEN, LARGE_GOLDEN, read_report, run_python, write_model_files
 from script_runs import finish_beside_killed
 
+import modeling
 import predict
 import run_squad
 import tokenization
@@ -398,6 +400,28 @@ def test_what_cannot_work_is_refused(make_settings, tmp_path, changes, message):
         run_squad.run(make_settings(**changes))
     if "num_train_epochs" not in changes:
         assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"do_train": False}, "At least one of `--do_train`"),
+        ({"train_file": None}, "`--do_train` needs `--train_file`"),
+        ({"do_predict": True, "predict_file": None}, "`--do_predict` needs `--predict_file`"),
+        ({"max_seq_length": 17}, "`--max_seq_length` must be at most 16"),
+        ({"max_query_length": 13}, "`max_seq_length` must be greater than 16"),
+        ({"init_checkpoint": "cased_L-12_H-768_A-12/bert_model.ckpt"}, "do_lower_case"),
+        ({"init_checkpoint": "uncased_L-12_H-768_A-12/bert_model.ckpt"}, None),
+    ],
+)
+def test_flags_are_validated_for_a_program_as_for_the_script(
+    make_settings, tmp_path, changes, message
+):
+    write_task(tmp_path, count=8)
+    config = modeling.BertConfig.from_json_file(str(tmp_path / "config.json"))
+    settings = make_settings(**{"do_train": True, **changes})
+    with pytest.raises(ValueError, match=message) if message else contextlib.nullcontext():
+        run_squad.validate_flags_or_throw(config, settings)
 
 
 def test_a_wrong_answer_is_named_in_one_line(make_settings, tmp_path):

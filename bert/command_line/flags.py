@@ -241,9 +241,14 @@ def read_settings(kind: type[SettingsType]) -> SettingsType:
     """Returns the values of the flags of `kind`; what is absent has the default of its field.
 
     Raises:
-      ValueError: where a path is given that is empty.
+      ValueError: where a path is given that is empty, or the flags are not defined.
     """
     fields = dataclasses.fields(kind)  # type: ignore[arg-type]
+    if missing := [field.name for field in fields if field.name not in flags.FLAGS]:
+        raise ValueError(
+            f"The flags must be defined before they are read. `--{missing[0]}` is not: call "
+            "`define_flags()` of the script, then `FLAGS(sys.argv)`."
+        )
     values = {field.name: getattr(flags.FLAGS, field.name) for field in fields}
     for field in fields:
         is_path = field.default is REQUIRED or field.name.endswith(_PATHS)

@@ -131,6 +131,18 @@ def create_model(  # noqa: PLR0913, PLR0917 (the original's arguments)
     bert = modeling.BertModel(
         bert_config, is_training, input_ids, input_mask, segment_ids, use_one_hot_embeddings
     )
+    return classify(bert, bert_config, is_training, input_ids, labels, num_labels)
+
+
+def classify(
+    bert: modeling.BertModel,
+    bert_config: modeling.BertConfig,
+    is_training: bool,
+    input_ids: Tensor,
+    labels: Tensor | None,
+    num_labels: int,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Returns what `create_model` does, of an encoder that has been called on the inputs."""
     dropout_prob = HEAD_DROPOUT_PROB if is_training else 0.0
     logits = graph.call_layer(
         lambda: OutputLayer(bert_config, num_labels, dropout_prob, name="classifier"),

@@ -1,0 +1,48 @@
+"""The model of the original's run_classifier_with_tfhub.py, with the weights of a module."""
+
+from typing import Any
+
+from bert.command_line import quiet_import  # isort: skip  # noqa: F401
+
+import tensorflow as tf
+
+import modeling
+from bert.original import classifier, graph
+from bert.weights import tf_hub
+
+Tensor = Any
+
+
+def create_model(
+    is_training: bool,
+    input_ids: Tensor,
+    input_mask: Tensor,
+    segment_ids: Tensor,
+    labels: Tensor | None,
+    num_labels: int,
+    bert_hub_module_handle: str,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Returns what `run_classifier.create_model` does, with the encoder of a module.
+
+    In a graph of `tf.compat.v1`, the encoder's variables are in the scope `module`, and their
+    initializers give the weights of the module.
+
+    Raises:
+      ValueError: where the folder is no such module.
+    """
+    module = tf_hub.Module(bert_hub_module_handle)
+    inputs = (module.config, is_training, input_ids, input_mask, segment_ids)
+    if graph.in_graph():
+        module.stored.check_fit(module.config)
+        with tf.compat.v1.variable_scope(None, "module") as scope:
+            bert = modeling.BertModel(*inputs, scope="bert")
+        names = {each: f"{scope.name}/{each}" for each in module.stored.shapes}
+        created = {each.name.removesuffix(":0"): each for each in scope.global_variables()}
+        tf.compat.v1.train.init_from_checkpoint(
+            module.stored.prefix,
+            {each: created[name] for each, name in names.items() if name in created},
+        )
+    else:
+        bert = modeling.BertModel(*inputs)
+        module.stored.assign(bert.weights)
+    return classifier.classify(bert, module.config, is_training, input_ids, labels, num_labels)
