@@ -4,7 +4,10 @@ import pytest
 
 import extract_features
 import predict
+from bert.batch import pipeline
+from bert.batch.features import FeatureWork
 from bert.batch.pipeline import key_of
+from bert.batch.settings import ExtractedSettings
 
 # Of these, files count by what they hold, and the others change nothing of what is made.
 WITHOUT_DIFFERENCE = {
@@ -26,3 +29,16 @@ def test_every_flag_counts_but_those_that_make_no_difference(script):
     assert changed == fields.keys() - WITHOUT_DIFFERENCE
     assert {"columns", "separator"} & changed and "batch_size" in changed
     assert key_of(given, 2) != key_of(given, 1)
+
+
+@pytest.mark.parametrize("num_chunks", [1, 2, 3, 7, 8, 9, 23, 24, 25])
+def test_files_of_a_pipeline_have_all_texts_and_are_few(monkeypatch, num_chunks):
+    monkeypatch.setattr(pipeline, "_FILES", 4)
+    # Chunks of different sizes; the last one ends with the last text.
+    starts = [number * number for number in range(num_chunks + 1)]
+    settings = ExtractedSettings(input_file="text.txt", output_file="out", init_checkpoint="model")
+    work = FeatureWork.plan(settings, starts, "folder")
+    assert (work.bounds[0], work.bounds[-1]) == (0, starts[-1])
+    assert work.bounds == sorted({*work.bounds} & {*starts})
+    assert work.num_lines == starts[-1]
+    assert min(num_chunks, 4) <= work.num_files <= 7

@@ -63,8 +63,9 @@ def test_the_separator_of_a_file_changes_nothing(tmp_path):
     (tmp_path / "train.csv").unlink()
     # As Excel writes it where numbers have a comma.
     excel = '\ufefftext;label\r\n"a; b";x\r\n"c\n d";y\r\n'
-    assert open_folder(tmp_path, {"train.csv": excel}, separator=";").train() == expected
-    (tmp_path / "train.csv").unlink()
+    for name in ("train.csv", "train.tsv"):
+        assert open_folder(tmp_path, {name: excel}, separator=";").train() == expected
+        (tmp_path / name).unlink()
     tabs = 'text\tlabel\na; b\tx\n"c\n d"\ty\n'
     assert open_folder(tmp_path, {"train.csv": tabs}, separator="tab").train() == expected
     # Quotes are text in a .tsv, whether tabs are spoken of or not.

@@ -184,9 +184,17 @@ def test_whole_words_are_masked_whole_or_not_at_all(a, limit, seed):
     _, positions, _ = data.create_masked_lm_predictions(
         packed, 1.0, limit, ["x"], random.Random(seed), do_whole_word_mask=True
     )
-    for position, token in enumerate(packed):
-        if token.startswith("##") and position > 1:
-            assert (position in positions) == (position - 1 in positions)
+    words = []
+    for position, token in enumerate(packed[1:-1], start=1):
+        if token.startswith("##") and words:
+            words[-1].append(position)
+        else:
+            words.append([position])
+    left_out = [word for word in words if not set(word) & set(positions)]
+    assert all(set(word) <= set(positions) for word in words if word not in left_out)
+    # Masked are as many as possible: a word is left out only where it does not fit.
+    room = min(limit, len(packed)) - len(positions)
+    assert all(len(word) > room for word in left_out)
 
 
 def test_the_flag_for_whole_words_reaches_the_records(settings, tokenizer):
@@ -403,6 +411,29 @@ def test_ids_beyond_16_bits_are_kept():
     table.append(instance)
     assert table[0] == instance
     assert table.features(0, 1)["input_ids"].tolist() == [[70001, 70000, 65535, 70000, 65535, 0]]
+
+
+def test_instances_do_not_depend_on_the_numbers_of_the_ids(settings, tokenizer):
+    """Random words are drawn from a vocabulary with unused ids as from one without."""
+    spread = {token: 7 * number for token, number in tokenizer.vocab.items()}
+    tokenizers = tokenizer, tokenization.FullTokenizer.from_vocab(spread)
+    made = [
+        data.create_training_instances(
+            [settings().input_file], each, 32, 40, 0.1, 0.3, 9, random.Random(5)
+        )
+        for each in tokenizers
+    ]
+    assert made[0] == made[1]
+
+
+def test_tokens_cut_off_beyond_what_the_table_holds_count_as_the_most(tmp_path, tokenizer):
+    (tmp_path / "long.txt").write_text("cat " * 70_000 + "\nThe sea.\n")
+    numbers = (32, 1, 0.0, 0.15, 5, random.Random(1))
+    [drawn, *_] = data.create_training_instances([str(tmp_path / "long.txt")], tokenizer, *numbers)
+    assert drawn.num_truncated == 65_535
+    table = InstanceTable(tokenizer, 32, 5)
+    table.append(dataclasses.replace(drawn, num_truncated=65_536))
+    assert table[0] == drawn
 
 
 def test_instances_of_the_programming_interface_are_written_like_the_scripts(settings, tokenizer):

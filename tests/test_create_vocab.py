@@ -179,6 +179,13 @@ def test_coverage_holds_for_any_words(counts, coverage):
     assert spelled >= coverage * sum(counts.values()) - 1e-6
 
 
+def test_words_as_long_as_the_tokenizer_takes_are_learned_and_longer_ones_are_not(tmp_path):
+    text = f"plain words here\n{'y' * 200} {'z' * 201}\n"
+    entries, _ = create(tmp_path, text, vocab_size=60)
+    assert {"y", "##y"} <= {*entries}
+    assert not any("z" in entry for entry in entries)
+
+
 def test_words_with_rare_characters_and_long_ones_are_unknown(tmp_path, log):
     text = "plain words here\n" * 30 + "ødd\n" + "x" * 201
     entries, summary = create(tmp_path, text, vocab_size=60, coverage=0.98)

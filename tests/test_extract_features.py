@@ -302,9 +302,10 @@ def test_features_that_are_not_finite_name_their_line_and_leave_no_file(
     weights["bert/embeddings/word_embeddings"][WORDS.index("on")] = np.nan
     checkpoint.save_tensors(str(tmp_path / "bert_model.ckpt"), weights)
     (tmp_path / "text.txt").write_text("sat\nthe cat\nsat on\n")
-    for form in ("jsonl", "npz"):
+    monkeypatch.setattr(encoding, "CHUNK_LINES", 1)
+    for form, shard in (("jsonl", ""), ("npz", "2/2")):
         with pytest.raises(ArithmeticError, match="line 3 of"):
-            extract_features.run(settings(format=form))
+            extract_features.run(settings(format=form, shard=shard))
     assert not [path.name for path in tmp_path.iterdir() if path.name.startswith("out")]
 
 

@@ -13,6 +13,7 @@ from bert.files.outputs import check_open_files, check_outputs, make_folder, nam
         (["out", "./out"], r"must name each file once\. Received '.*out' again"),
         (["out", None], r"must name files\. Received an empty name among"),
         (["in"], r"must not name an input file\. Received '.*in'"),
+        (["link"], r"must not name an input file\. Received '.*link'"),
         (["nowhere/out"], r"must name files that can be written\. .*No such file or directory"),
         (["in/out"], r"must name files that can be written\. .*Not a directory"),
         (["folder"], r"must name files that can be written\. .*folder' is not a regular file"),
@@ -22,10 +23,11 @@ from bert.files.outputs import check_open_files, check_outputs, make_folder, nam
 def test_outputs_that_cannot_be_are_refused_and_nothing_remains(tmp_path, outputs, message):
     (tmp_path / "in").touch()
     (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to("in")
     paths = [os.path.join(tmp_path, name) if name else "" for name in outputs]
     with pytest.raises(ValueError, match="^`--out` " + message):
         check_outputs(paths, [str(tmp_path / "in")], "out")
-    assert sorted(os.listdir(tmp_path)) == ["folder", "in"]
+    assert sorted(os.listdir(tmp_path)) == ["folder", "in", "link"]
 
 
 def test_an_input_elsewhere_is_not_written_either():

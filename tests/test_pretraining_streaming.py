@@ -15,6 +15,7 @@ import tokenization
 from bert.files.paths import index_path
 from bert.files.records import decode_index
 from bert.tasks.pretraining import corpus, streaming
+from bert.tasks.pretraining.spill import SEED, SeedFiles
 
 VOCAB = GOLDEN / "vocab.txt"
 WORDS = [word for word in VOCAB.read_text().split("\n") if word.isalpha()]
@@ -255,7 +256,19 @@ def test_a_document_draws_the_same_whatever_the_others_hold(make, tmp_path):
     assert pairs == pairs_of_the_first(2)
 
 
-def test_what_is_said_is_what_is_written(make, tmp_path, log):
+def test_instances_leave_the_disk_as_they_are_read(tmp_path):
+    """Else drawn instances and records would take their place on the disk at the same time."""
+    files = SeedFiles(str(tmp_path), 3)
+    keys = np.linspace(0, 2**63, 6).astype(np.uint64) * np.uint64(2) - np.uint64(1)
+    keys[0] = 0
+    files.add(np.array([(key, 0, 0, 0, 0, False, 0) for key in keys], SEED))
+    left = [len(list(tmp_path.iterdir())) for _ in files]
+    assert (left, list(tmp_path.iterdir())) == ([3, 2, 1], [])
+
+
+def test_what_is_said_is_what_is_written(make, tmp_path, log, monkeypatch):
+    # The records are made in many pieces; the first instances of the first one are shown.
+    monkeypatch.setattr(streaming, "_TOKENS", 100)
     (tmp_path / "a.txt").write_bytes(b"The cat.\nA \xff man.\n")
     (tmp_path / "b.txt").write_bytes(b"The sea.\n\nThe man.\nA day.\n\n")
     files = ",".join(str(tmp_path / f"{name}.txt") for name in "ab")

@@ -30,9 +30,13 @@ def test_evaluation_does_not_depend_on_the_batch_size(tiny_config, make_batches)
         assert each == pytest.approx(results[0], abs=1e-5)
 
 
-def test_evaluation_divides_one_sum_by_one_weight(tiny_config, make_batches):
+@pytest.mark.parametrize("bias_of_padding", [0.0, 9.0])
+def test_evaluation_divides_one_sum_by_one_weight(tiny_config, make_batches, bias_of_padding):
     examples = make_examples(tiny_config, 9)
     model = pretraining_heads.pretraining_model(tiny_config)
+    # A model that predicts [PAD] is right at all positions that are padding, which count for none.
+    bias = model.get_layer("cls").predictions.output_bias
+    bias.assign([bias_of_padding] + [0.0] * (tiny_config.vocab_size - 1))
     results = evaluate(model, pretraining_heads.metrics, make_batches(4, None, 9), 100)
     outputs = model({name: examples[name] for name in model.input})
     logits = np.asarray(outputs["masked_lm_logits"], np.float64)
