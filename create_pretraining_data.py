@@ -9,6 +9,7 @@ in its order.
 """
 
 import dataclasses
+import functools
 import os
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,12 +27,11 @@ from bert.command_line.console import Progress, run_script
 from bert.command_line.flags import REQUIRED, changed_flags, flag
 from bert.command_line.lines import show_lines
 from bert.command_line.settings import LOWERS, PATTERNS, OutputSettings, VocabularySettings
-from bert.files import huggingface
+from bert.files import fingerprints, huggingface
 from bert.files.casing import warn_of_casing
 from bert.files.machine import size_text
 from bert.files.outputs import check_open_files, check_outputs, name_shards
 from bert.files.paths import read_file
-from bert.files.records import has_feature
 from bert.files.tables import describe_files, find_texts
 from bert.original import instances as original_instances
 from bert.tasks.pretraining import making, pipeline, streaming
@@ -350,14 +350,14 @@ def run(settings: Settings) -> InstanceTable | InstanceCounts | None:
     check_beam(settings)
     memory = streaming.find_memory(settings)
     input_files = find_texts(settings.input_file)
-    output_files = _check_output(settings, input_files)
-    tokenizer = _open_tokenizer(settings)
     _check_flags(settings)
-    check_vocabulary(tokenizer.vocab)
+    tokenizer = _check_tokenizer(settings)
+    output_files = _check_output(settings, input_files, tokenizer)
+    made_with = _describe(settings, tokenizer, input_files, len(output_files))
     logging.info("*** Reading from input files ***")
     for input_file in input_files:
         logging.info("  %s", input_file)
-    files = (input_files, tokenizer, output_files)
+    files = (input_files, tokenizer, output_files, made_with)
     if settings.runner is not None:
         _run_pipeline(settings, *files)
         return None
@@ -374,6 +374,7 @@ def _hold(
     input_files: Sequence[str],
     tokenizer: tokenization.FullTokenizer,
     output_files: Sequence[str],
+    made_with: Mapping[str, Any],
 ) -> InstanceTable:
     """Makes the records of the original, with all of them in memory."""
     draws = _draws(settings)
@@ -393,7 +394,7 @@ def _hold(
         settings.max_seq_length,
         settings.max_predictions_per_seq,
         output_files,
-        made_with=_describe(settings, tokenizer),
+        made_with=made_with,
     )
     # Here rather than before: the first records, which writing logs, would hide it.
     describe_instances(InstanceCounts.of(instances, draws), draws)
@@ -406,9 +407,10 @@ def _stream(
     input_files: Sequence[str],
     tokenizer: tokenization.FullTokenizer,
     output_files: Sequence[str],
+    made_with: Mapping[str, Any],
 ) -> InstanceCounts:
     """Makes records of another order and other draws, with all of them on disk."""
-    arguments = (_draws(settings), output_files, _describe(settings, tokenizer))
+    arguments = (_draws(settings), output_files, made_with)
     counts = streaming.make_records(
         input_files, tokenizer, *arguments, num_workers=settings.num_workers, memory=memory
     )
@@ -421,9 +423,9 @@ def _run_pipeline(
     input_files: Sequence[str],
     tokenizer: tokenization.FullTokenizer,
     output_files: Sequence[str],
+    made_with: Mapping[str, Any],
 ) -> None:
     """Makes the records of `_stream` as a pipeline of Beam."""
-    made_with = _describe(settings, tokenizer)
     draws = _draws(settings)
     pipeline.make_records(settings, input_files, tokenizer, draws, output_files, made_with)
 
@@ -434,24 +436,34 @@ def check(settings: Settings, checks: Checks) -> None:
     checks("flags", _check_flags, settings, tells=lambda _: told)
     checks("runner", check_beam, settings, tells=lambda _: settings.runner or "none")
     files = checks("text", find_texts, settings.input_file, tells=describe_files)
-    output_files = checks("output files", _check_output, settings, files, tells=_tell_outputs)
+    tokenizer = checks("vocabulary", _check_tokenizer, settings, tells=_tell_vocabulary)
+    output_files = checks(
+        "output files", _check_output, settings, files, tokenizer, tells=_tell_outputs
+    )
     if settings.streaming:
         checks("disk", _tell_disk, settings, files, output_files)
-    tokenizer = checks("vocabulary", _check_tokenizer, settings, tells=_tell_vocabulary)
     checks("memory", _tell_memory, settings, files, tokenizer)
 
 
-def _check_output(settings: Settings, input_files: Sequence[str]) -> list[str]:
+def _check_output(
+    settings: Settings, input_files: Sequence[str], tokenizer: tokenization.FullTokenizer
+) -> list[str]:
     output_files = name_shards(settings.output_file, settings.num_shards)
     # A machine of a pipeline has one open at a time.
     if settings.runner is None:
         check_open_files(output_files)
-    # Faithful: records of an earlier run are replaced.
+
+    @functools.cache
+    def made_with() -> dict[str, Any]:
+        return _describe(settings, tokenizer, input_files, len(output_files))
+
+    # Departs: the original replaces whatever is there. Here, the same command replaces its own
+    # records; other ones stay.
     check_outputs(
         output_files,
         [*input_files, settings.vocab_file],
         "output_file",
-        lambda path: settings.overwrite or has_feature(path, "next_sentence_labels"),
+        lambda path: settings.overwrite or making.is_again(path, made_with()),
     )
     return output_files
 
@@ -497,8 +509,13 @@ _NO_PART = (
 )
 
 
-def _describe(settings: Settings, tokenizer: tokenization.FullTokenizer) -> dict[str, Any]:
-    """Returns what the records depend on, the text apart."""
+def _describe(
+    settings: Settings,
+    tokenizer: tokenization.FullTokenizer,
+    input_files: Sequence[str],
+    num_files: int,
+) -> dict[str, Any]:
+    """Returns what the records of each output file depend on, for its index."""
     flags = {name: value for name, value in vars(settings).items() if name not in _NO_PART}
     # The records are the same.
     flags["streaming"] |= settings.runner is not None
@@ -506,7 +523,9 @@ def _describe(settings: Settings, tokenizer: tokenization.FullTokenizer) -> dict
     if huggingface.is_tokenizer(settings.vocab_file):
         vocabulary = huggingface.vocab_text(tokenizer.vocab)
     cutting = cutting_of(options_of(tokenizer), settings.do_lower_case)
-    return making.describe(flags, vocabulary, max(tokenizer.vocab.values()) + 1, cutting)
+    made_with = making.describe(flags, vocabulary, max(tokenizer.vocab.values()) + 1, cutting)
+    text = fingerprints.of_whole_files(input_files)
+    return {**made_with, making.TEXT: text, making.NUM_FILES: num_files}
 
 
 def _draws(settings: Settings) -> Draws:

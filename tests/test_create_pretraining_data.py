@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 import create_pretraining_data as data
 import tokenization
 from bert.command_line.checks import GOOD, WARNED, Checks
+from bert.files import durable
 from bert.files.paths import index_path
-from bert.files.records import decode_index
+from bert.files.records import Index, decode_index, encode_index
 from bert.tasks.pretraining import corpus as corpora
 from bert.tasks.pretraining import masking
 from bert.tasks.pretraining.instances import BATCH, InstanceTable
@@ -200,7 +201,7 @@ def test_whole_words_are_masked_whole_or_not_at_all(a, limit, seed):
 def test_the_flag_for_whole_words_reaches_the_records(settings, tokenizer):
     def cut_words(**changes):
         """Returns how many words are masked in part, and how many pieces are masked."""
-        made = settings(dupe_factor=40, masked_lm_prob=0.3, **changes)
+        made = settings(dupe_factor=40, masked_lm_prob=0.3, overwrite=True, **changes)
         data.run(made)
         cut = masked = 0
         for record in read_records(made.output_file):
@@ -503,7 +504,7 @@ def test_an_instance_that_does_not_fit_is_refused(
     assert not any(tmp_path.iterdir())
 
 
-def test_the_index_tells_all_that_the_records_depend_on_but_the_text(settings, tokenizer):
+def test_the_index_tells_all_that_the_records_depend_on(settings, tokenizer):
     made = settings()
     data.run(made)
     with open(index_path(made.output_file), "rb") as file:
@@ -513,7 +514,8 @@ def test_the_index_tells_all_that_the_records_depend_on_but_the_text(settings, t
     flags = {field.name for field in dataclasses.fields(made)}
     no_part = {"input_file", "output_file", "vocab_file", "overwrite", "check"}
     no_part |= {"num_shards", "num_workers", "memory_gb", "runner", "beam_options"}
-    assert index.made_with.keys() == flags - no_part | {"vocab_size", "vocabulary"}
+    others = {"vocab_size", "vocabulary", "text", "num_files"}
+    assert index.made_with.keys() == flags - no_part | others
     assert index.made_with["max_seq_length"] == made.max_seq_length
     assert index.made_with["vocab_size"] == len(tokenizer.vocab)
     elsewhere = settings(output_file=made.output_file + ".2")
@@ -642,7 +644,7 @@ def test_required_flags_are_named():
 def test_do_lower_means_do_lower_case(settings, tmp_path):
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\n")
     for flag, known in (("--do_lower=False", False), ("--nodo_lower", False), ("--do_lower", True)):
-        made = settings(vocab_file=str(tmp_path / "vocab.txt"))
+        made = settings(vocab_file=str(tmp_path / "vocab.txt"), overwrite=True)
         given = [each for each in flags_of(made) if not each.startswith("--do_lower_case")]
         run_python("create_pretraining_data.py", *given, flag)
         ids = [i for record in read_records(made.output_file) for i in record["input_ids"]]
@@ -791,20 +793,98 @@ def test_a_carriage_return_at_the_end_of_a_file_ends_no_document(settings, tmp_p
     assert corpus.ids[corpus.documents[1][0]] == tokenizer.vocab[the]
 
 
-def test_records_are_replaced_and_other_files_are_not(settings, tmp_path):
-    """Old commands, which run again and again, go on doing so."""
-    made = settings(dupe_factor=1)
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+@pytest.mark.parametrize("how", [{}, {"streaming": True, "num_shards": 2}])
+def test_records_are_replaced_by_the_same_command_and_by_no_other(settings, tmp_path, how):
+    data.run(settings(**how))
+    before = contents(tmp_path)
+    data.run(settings(**how))
+    (tmp_path / "moved.txt").write_text(CORPUS)
+    (tmp_path / "moved.vocab").write_bytes(Path(VOCAB).read_bytes())
+    same = {"input_file": str(tmp_path / "moved.txt"), "vocab_file": str(tmp_path / "moved.vocab")}
+    data.run(settings(**how, **same, num_workers=2))
+    (tmp_path / "other.txt").write_text(CORPUS.replace("cat", "dog"))
+    (tmp_path / "other.vocab").write_text(Path(VOCAB).read_text() + "another\n")
+    before |= contents(tmp_path)
+    for changes, difference in (
+        ({"random_seed": 1}, "`random_seed` is 12345, not 1"),
+        ({"dupe_factor": 4}, "`dupe_factor` is 3, not 4"),
+        ({"do_whole_word_mask": True}, "`do_whole_word_mask` is False, not True"),
+        ({"streaming": not how}, f"`streaming` is {bool(how)}, not {not how}"),
+        ({"input_file": str(tmp_path / "other.txt")}, "the text is another one"),
+        ({"vocab_file": str(tmp_path / "other.vocab")}, "the vocabulary is another one"),
+        ({"num_shards": None, "output_file": before_names(how, tmp_path)}, "`num_files` is"),
+    ):
+        with pytest.raises(ValueError, match=f"of the same text and flags.*{difference}"):
+            data.run(settings(**{**how, **changes}))
+        assert contents(tmp_path) == before
+    data.run(settings(**how, random_seed=1, overwrite=True))
+    assert contents(tmp_path).keys() == before.keys()
+    assert contents(tmp_path) != before
+    data.run(settings(**how, overwrite=True))
+    assert contents(tmp_path) == before
+
+
+def before_names(how, folder):
+    """Returns an output, of one file more or less, that holds records of `how`."""
+    return f"{folder}/out.tfrecord-00000-of-00002" if how else f"{folder}/out.tfrecord,{folder}/b"
+
+
+def test_records_of_which_nothing_says_what_they_are_made_of_stay(settings, tmp_path):
+    made = settings()
     data.run(made)
-    once = Path(made.output_file).read_bytes()
-    data.run(settings(dupe_factor=2))
-    assert Path(made.output_file).read_bytes() != once
+    index = Path(index_path(made.output_file))
+    known = decode_index(index.read_bytes())
+    older = {name: known.made_with[name] for name in known.made_with.keys() - {"text"}}
+    for content in (
+        None,
+        b"",
+        encode_index(Index(known.ends, {})),
+        encode_index(Index(known.ends, older)),
+    ):
+        index.unlink(missing_ok=True)
+        if content is not None:
+            index.write_bytes(content)
+        before = contents(tmp_path)
+        with pytest.raises(ValueError, match="nothing beside it says what it is made of"):
+            data.run(made)
+        assert contents(tmp_path) == before
     write_records(made.output_file, [serialize({"image": np.zeros(3)})])
-    theirs = Path(made.output_file).read_bytes()
     with pytest.raises(ValueError, match=r"`--output_file` must name a new file.*`--overwrite`"):
         data.run(made)
-    assert Path(made.output_file).read_bytes() == theirs
-    data.run(settings(dupe_factor=1, overwrite=True))
-    assert Path(made.output_file).read_bytes() == once
+    data.run(settings(overwrite=True))
+    data.run(made)
+    assert decode_index(index.read_bytes()).made_with == known.made_with
+
+
+@pytest.mark.parametrize("how", [{}, {"streaming": True}])
+def test_a_run_that_was_killed_between_its_files_may_be_run_again(
+    settings, tmp_path, monkeypatch, how
+):
+    asked = settings(num_shards=2, **how)
+    rename = durable.rename
+    data.run(asked)
+    whole = contents(tmp_path)
+    for count in range(4):
+        for path in tmp_path.glob("*out*"):
+            path.unlink()
+        left = iter(range(count))
+
+        def kill(*paths, left=left):
+            if next(left, None) is None:
+                raise KeyboardInterrupt
+            rename(*paths)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(durable, "rename", kill)
+            with pytest.raises(KeyboardInterrupt):
+                data.run(asked)
+        assert len([*tmp_path.glob("*out*")]) == count
+        data.run(asked)
+        assert contents(tmp_path) == whole
 
 
 def test_the_vocabulary_is_never_replaced(settings):

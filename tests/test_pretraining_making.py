@@ -36,6 +36,7 @@ def make(tmp_path):
             "do_lower_case": False,
             "max_seq_length": 12,
             "max_predictions_per_seq": 3,
+            "overwrite": True,
             **changes,
         }
         create_pretraining_data.run(create_pretraining_data.Settings(**values))

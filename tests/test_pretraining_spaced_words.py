@@ -71,6 +71,7 @@ def make(tmp_path):
             "mask_ratios": "100,0,0",
             "words": "spaces",
             "dupe_factor": 3,
+            "overwrite": True,
             **changes,
         }
         data.run(data.Settings(**values))

@@ -1,6 +1,7 @@
 """The laws of records that are made on disk: what they depend on, and what not."""
 
 import gzip
+import os
 import random
 from collections import Counter
 from pathlib import Path
@@ -331,6 +332,32 @@ def test_a_file_that_cannot_be_read_is_named_and_nothing_is_left(make, tmp_path)
     with pytest.raises(ValueError, match="The input files must hold text"):
         make(input_file=str(tmp_path / "blank.txt"))
     assert_nothing_left(tmp_path)
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+@pytest.mark.parametrize("change", ["truncated", "grown", "replaced"])
+def test_text_that_changes_while_it_is_read_is_an_error(
+    make, tmp_path, monkeypatch, streaming, change
+):
+    read, path = corpus.read_chunks, tmp_path / "b.txt"
+    files = f"{tmp_path / 'text.txt'},{path}"
+
+    def read_and_change(*arguments):
+        for chunk in read(*arguments):
+            yield chunk
+            if path.read_text() == "The sea.\n":
+                if change == "truncated":
+                    os.truncate(path, 4)
+                else:
+                    path.write_text("The sea.\nA cat.\n" if change == "grown" else "The cat.\n")
+
+    path.write_text("The sea.\n")
+    os.utime(path, (0, 0))
+    make(input_file=files, streaming=streaming)
+    monkeypatch.setattr(corpus, "read_chunks", read_and_change)
+    with pytest.raises(ValueError, match=r"b\.txt' must stay as it is while it is read\. It had 9"):
+        make(input_file=files, streaming=streaming)
+    assert not (tmp_path / "out").exists()
 
 
 def test_what_a_killed_run_left_is_removed_and_a_folder_of_others_is_not(make, whole, tmp_path):

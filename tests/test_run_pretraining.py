@@ -528,7 +528,7 @@ def test_wrong_input_ends_with_one_line_that_names_it(
 
 def test_shards_of_two_makings_are_not_taken_together(pretraining_run, tmp_path):
     records = Path(pretraining_run().input_file).read_bytes()
-    for name in ("x-00000-of-00002", "x-00001-of-00002", "y-00001-of-00003", "whole", "whole-0"):
+    for name in ("x-00000-of-00002", "x-00001-of-00002", "y-00001-of-00001", "whole", "whole-0"):
         (tmp_path / name).write_bytes(records)
 
     def find(**patterns):
@@ -542,10 +542,50 @@ def test_shards_of_two_makings_are_not_taken_together(pretraining_run, tmp_path)
         find(input_file="[xy]-*")
     with pytest.raises(ValueError, match="`--eval_input_file` must match records of one making"):
         find(input_file="whole", eval_input_file="x-*")
+    for number in range(2):
+        (tmp_path / f"x-0000{number}-of-00003").write_bytes(records)
     find(input_file=f"x-*-of-00002,{tmp_path}/x-*3")
     (tmp_path / "x").write_bytes(records)
     with pytest.raises(ValueError, match=r"matches \['.*/x', '.*/x-\*-of-00002', "):
         find(input_file="x*")
+
+
+def test_shards_that_are_missing_empty_or_there_twice_are_an_error(pretraining_run, tmp_path):
+    content = Path(pretraining_run().input_file).read_bytes()
+    names = [f"s-0000{number}-of-00003" for number in range(3)]
+
+    def refused(patterns, flag="input_file"):
+        given = ",".join(f"{tmp_path}/{pattern}" for pattern in patterns.split(","))
+        with pytest.raises(ValueError, match=f"^`--{flag}` must ") as error:
+            run_pretraining.run(pretraining_run(**{flag: given}))
+        assert not (tmp_path / "output").exists()
+        return str(error.value)
+
+    for missing in names:
+        for name in names:
+            (tmp_path / name).write_bytes(content)
+        (tmp_path / missing).unlink()
+        assert f"missing: ['{tmp_path}/{missing}']" in refused("s-*")
+        assert f"'{tmp_path}/{missing}'" in refused("s-*-of-00003", "eval_input_file")
+        (tmp_path / missing).touch()
+        assert f"'{tmp_path}/{missing}' is empty" in refused("s-*")
+        assert f"'{tmp_path}/{missing}' is empty" in refused(",".join(names))
+        (tmp_path / missing).write_bytes(content)
+    (tmp_path / "link").symlink_to(names[1])
+    for patterns, twice in (
+        (f"s-*,{names[1]}", names[1]),
+        (f"{names[1]},{names[1]}", names[1]),
+        (f"{names[1]},link", "link"),
+    ):
+        assert f"'{tmp_path}/{names[1]}' and '{tmp_path}/{twice}'" in refused(patterns)
+    # Files that are named by themselves are all that is wanted, and a pattern may leave some out.
+    run_pretraining.run(pretraining_run(input_file=f"{tmp_path}/s-0000[12]*", num_train_steps=1))
+    (tmp_path / names[0]).unlink()
+    files = ",".join(f"{tmp_path}/{name}" for name in names[1:])
+    fit.find_making(pretraining_run(input_file=files))
+    # Some count from 1.
+    (tmp_path / names[0].replace("00000", "00003")).write_bytes(content)
+    fit.find_making(pretraining_run(input_file=f"{tmp_path}/s-*"))
 
 
 def test_records_without_an_index_get_one_but_by_a_check(pretraining_run, tmp_path):

@@ -119,12 +119,14 @@ def write_records(
       made_with: How the records are made, for the index that appears beside each; None for no
         index.
     """
-    indexed = paths if made_with is not None else []
-    with replace_files([*paths, *map(index_path, indexed)]) as files:
-        writers = [RecordWriter(file) for file in files[: len(paths)]]
+    indexes = [index_path(path) for path in paths if made_with is not None]
+    # Records never appear before their index, without which the same command would not replace
+    # them: a run that is killed may be started again.
+    with replace_files([*indexes, *paths]) as files:
+        writers = [RecordWriter(file) for file in files[len(indexes) :]]
         yield writers
         if made_with is not None:
-            for writer, file in zip(writers, files[len(paths) :], strict=True):
+            for writer, file in zip(writers, files, strict=False):
                 file.write(writer.encode_index(made_with))
 
 

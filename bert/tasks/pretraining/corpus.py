@@ -9,7 +9,7 @@ import numpy as np
 
 import tokenization
 from bert.command_line.console import Progress
-from bert.files.paths import LineChunk, file_size, read_chunks
+from bert.files.paths import LineChunk, check_unchanged, file_states, read_chunks
 from bert.files.processes import Workers
 from bert.tasks.pretraining import masking
 from bert.tasks.pretraining.pairs import Pair
@@ -120,11 +120,16 @@ def tokenize_files(input_files: Sequence[str], workers: Workers) -> Iterator[Tok
     Args:
       input_files: Their paths.
       workers: Whose state is the tokenizer.
+
+    Raises:
+      ValueError: where a file was written to while it was read.
     """
-    progress = Progress("Reading", sum(map(file_size, input_files)))
+    states = file_states(input_files)
+    progress = Progress("Reading", sum(size for size, _ in states))
     for lines, position in workers.map(_tokenize_chunk, read_chunks(input_files, _BATCH)):
         yield lines
         progress(position)
+    check_unchanged(input_files, states)
 
 
 def tokenize_lines(

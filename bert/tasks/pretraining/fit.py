@@ -3,7 +3,10 @@
 import collections
 import contextlib
 import dataclasses
+import itertools
+import os
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from absl import logging
@@ -12,7 +15,10 @@ from bert.command_line.checks import is_checking
 from bert.command_line.durations import duration_text
 from bert.files import manifest
 from bert.files.outputs import make_folder
-from bert.files.paths import index_path, match_files
+from bert.files.paths import file_size, index_path, is_file, match_files
+from bert.files.places import is_remote
+from bert.files.processes import in_threads
+from bert.files.records import find_making as find_making_of
 from bert.files.records import has_feature
 from bert.tasks.pretraining import making
 from bert.tasks.pretraining.heads import pretraining_features
@@ -29,7 +35,9 @@ from bert.weights.kept import VOCAB_FILE
 from modeling import BertConfig
 
 # How `bert.files.outputs.name_shards` numbers files.
-_SHARD = re.compile(r"(.+)-\d+-of-(\d+)", re.DOTALL)
+_SHARD = re.compile(r"(.+)-(\d+)-of-(\d+)", re.DOTALL)
+# Missing shards that a message names.
+_SHOWN = 3
 
 
 def check_verbs(settings: Settings) -> None:
@@ -89,7 +97,7 @@ def _match_records(patterns: str, flag: str) -> list[str]:
         totals: dict[str, set[str]] = collections.defaultdict(set)
         for path in matched:
             shard = _SHARD.fullmatch(path)
-            totals[shard[1] if shard else path].add(shard[2] if shard else "")
+            totals[shard[1] if shard else path].add(shard[3] if shard else "")
         for name, found in totals.items():
             if len(found) > 1:
                 sets = [f"{name}-*-of-{total}" if total else name for total in sorted(found)]
@@ -98,8 +106,54 @@ def _match_records(patterns: str, flag: str) -> list[str]:
                     "runs with different `--num_shards` leave them. Delete the older ones, or give "
                     f"{sets[-1]!r}."
                 )
+        # A file that is named by itself is what its user wants.
+        if matched != [pattern.strip()]:
+            _check_shards(matched, flag)
         files += matched
+    _check_files(files, flag)
     return files
+
+
+def _check_shards(paths: Sequence[str], flag: str) -> None:
+    """Checks that of all shards that a pattern matches the others are there, too.
+
+    They need not match it: some may be held out.
+    """
+    found: dict[tuple[str, str], set[str]] = collections.defaultdict(set)
+    for path in paths:
+        if shard := _SHARD.fullmatch(path):
+            found[shard[1], shard[3]].add(shard[2])
+    for (name, total), numbers in found.items():
+        # They count from 0, but for those of whoever counts from 1.
+        first = 1 if int(total) in map(int, numbers) else 0
+        width = len(next(iter(numbers)))
+        others = (f"{number:0{width}}" for number in range(first, first + int(total)))
+        lacking = (f"{name}-{each}-of-{total}" for each in others if each not in numbers)
+        if missing := [*itertools.islice(itertools.filterfalse(is_file, lacking), _SHOWN)]:
+            raise ValueError(
+                f"`--{flag}` must match shards of which all are there. Received some of {total}, "
+                f"and these are missing: {missing}. Make the records again, or name the files "
+                "themselves, with commas between."
+            )
+
+
+def _check_files(paths: Sequence[str], flag: str) -> None:
+    """Checks that no file of records comes twice, and that none has lost its records."""
+    seen: dict[str, str] = {}
+    for path, size in zip(paths, in_threads(file_size, paths), strict=True):
+        place = path if is_remote(path) else os.path.realpath(path)
+        if place in seen:
+            raise ValueError(
+                f"`--{flag}` must name each file once. Received {seen[place]!r} and {path!r}, "
+                "which are the same file."
+            )
+        seen[place] = path
+        # An index says where there are more shards than records.
+        if not size and not find_making_of(path):
+            raise ValueError(
+                f"`--{flag}` must hold records in each of its files. {path!r} is empty. Make the "
+                "records again, or leave it out."
+            )
 
 
 def complete(settings: Settings, made: Making) -> Settings:

@@ -12,7 +12,7 @@ from typing import Any
 import tokenization
 from bert.files.paths import index_path
 from bert.files.processes import in_threads
-from bert.files.records import find_making
+from bert.files.records import find_making, has_feature
 from bert.tasks.pretraining.goals import Goal
 from bert.tasks.pretraining.late_masking import LateMasking, Masker
 from bert.text.vocabulary import check_size
@@ -27,6 +27,8 @@ _VOCABULARY = "vocabulary"
 _CASING = "do_lower_case"
 # How words are cut, where that differs from how the original cuts them.
 _CUTTING = "tokenizer"
+# A digest of the text, and the number of files among which its records are dealt.
+TEXT, NUM_FILES = "text", "num_files"
 _LATE = "mask_at_training"
 _NEXT_SENTENCE = "next_sentence"
 # What all files that are read together must have been made with.
@@ -165,6 +167,39 @@ class Making:
         told += ["one segment each"] * bool(self.single)
         told += [f"masked as they are read: {each}" for each in list(self.late.values())[:1]]
         return "; ".join(told)
+
+
+def is_again(path: str, made_with: Mapping[str, Any]) -> bool:
+    """Returns whether records that are to be written are in a file already.
+
+    Args:
+      path: A file; False where it holds no records.
+      made_with: What the index of the new records is to hold.
+
+    Raises:
+      ValueError: where the file holds records of another text or other flags, or of unknown ones.
+    """
+    if not has_feature(path, "next_sentence_labels"):
+        return False
+    there = find_making(path)
+    if there == made_with:
+        return True
+    raise ValueError(
+        "`--output_file` must name new files, or records of the same text and flags. Received "
+        f"{path!r}, of which {_describe_difference(there, made_with)}. Give another name, or "
+        "`--overwrite` to replace it."
+    )
+
+
+def _describe_difference(there: Mapping[str, Any], made_with: Mapping[str, Any]) -> str:
+    if TEXT not in there:
+        return "nothing beside it says what it is made of"
+    names = [name for name in (*made_with, *there) if there.get(name) != made_with.get(name)]
+    told = {TEXT: "the text is another one", _VOCABULARY: "the vocabulary is another one"}
+    return "; ".join(
+        told.get(name, f"`{name}` is {there.get(name)!r}, not {made_with.get(name)!r}")
+        for name in dict.fromkeys(names)
+    )
 
 
 def read(paths: Sequence[str]) -> Making:

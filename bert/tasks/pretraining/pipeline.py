@@ -22,7 +22,9 @@ import tokenization
 from bert.command_line.beam import NAMESPACE, BeamSettings, run_pipeline
 from bert.files.durable import remove, rename, replace_files
 from bert.files.paths import (
+    check_unchanged,
     file_size,
+    file_states,
     index_path,
     is_file,
     is_gzip,
@@ -128,10 +130,12 @@ def make_records(
     clear = functools.partial(_clear, partial, name)
     # Machines work in folders of their own.
     texts = [_whole(path, os.path.abspath) for path in input_files]
+    states = file_states(input_files)
     try:
         counters = run_pipeline(
             settings, lambda root: _build(root, job, texts, partial, made_with), clear
         )
+        check_unchanged(input_files, states)
         _put_in_place(partial, output_files)
     finally:
         clear()

@@ -367,11 +367,12 @@ def _write(
     """Writes shards and their indexes; returns what all instances are like."""
     progress = Progress("Writing", num_instances)
     counts = InstanceCounts()
-    with replace_files([*output_files, *map(index_path, output_files)]) as files:
-        num_shards = len(output_files)
+    num_shards = len(output_files)
+    # The indexes first, as in `write_records`.
+    with replace_files([*map(index_path, output_files), *output_files]) as files:
         piece = next(pieces, None)
         for shard in range(num_shards):
-            writer = RecordWriter(files[shard])
+            writer = RecordWriter(files[num_shards + shard])
             while piece is not None and piece.shard == shard:
                 writer.join(piece.content, piece.sizes)
                 for number, instance in enumerate(piece.shown):
@@ -379,6 +380,6 @@ def _write(
                 counts += piece.counts
                 progress(counts.num_instances)
                 piece = next(pieces, None)
-            files[num_shards + shard].write(writer.encode_index(made_with))
+            files[shard].write(writer.encode_index(made_with))
     logging.info("Wrote %d total instances", counts.num_instances)
     return counts
