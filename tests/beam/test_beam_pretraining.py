@@ -104,7 +104,7 @@ def test_a_bad_file_is_named_and_what_was_there_stays(make, text, tmp_path):
     data.run(before)
     kept = (tmp_path / "out").read_bytes()
     with pytest.raises(ValueError, match=r"to its end\. '.*e\.txt' must be a whole gzip file"):
-        make(text, "DirectRunner", num_shards=None)
+        make(text, "DirectRunner", num_shards=None, overwrite=True)
     assert (tmp_path / "out").read_bytes() == kept
     names = sorted(path.name for path in tmp_path.iterdir() if "out" in path.name)
     assert names == [".out.index", "out"]
@@ -112,6 +112,29 @@ def test_a_bad_file_is_named_and_what_was_there_stays(make, text, tmp_path):
     with pytest.raises(ValueError, match="The input files must hold text"):
         make(tmp_path / "c.txt", "DirectRunner")
     assert sorted(path.name for path in tmp_path.iterdir() if "out" in path.name) == names
+
+
+def test_text_that_changes_and_records_of_another_seed_are_refused(
+    make, text, tmp_path, monkeypatch
+):
+    values = {"output_file": str(tmp_path / "out"), "vocab_file": str(GOLDEN / "vocab.txt")}
+    made = data.Settings(input_file=str(text), runner="DirectRunner", dupe_factor=1, **values)
+    data.run(made)
+    before = (tmp_path / "out").read_bytes()
+    with pytest.raises(ValueError, match="`random_seed` is 12345, not 1"):
+        make(text, "DirectRunner", dupe_factor=1, num_shards=None, random_seed=1)
+    data.run(made)
+    run_pipeline = pipeline.run_pipeline
+
+    def run_and_change(*arguments):
+        counters = run_pipeline(*arguments)
+        (tmp_path / "a.txt").write_text("The sea.\n")
+        return counters
+
+    monkeypatch.setattr(pipeline, "run_pipeline", run_and_change)
+    with pytest.raises(ValueError, match=r"a\.txt' must stay as it is while it is read"):
+        data.run(made)
+    assert (tmp_path / "out").read_bytes() == before
 
 
 def test_shards_appear_all_or_none(make, text, tmp_path, monkeypatch):
