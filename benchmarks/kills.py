@@ -40,6 +40,8 @@ ROOT = Path(__file__).resolve().parents[1]
 SIGNALS = ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1")
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 KILLS_UNTIL_THE_END = 8
+# Seconds: longer than a run takes on a machine with much else to do.
+LONGEST = 900.0
 WORDS = [f"w{number}" for number in range(200)]
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", *WORDS]
 CONFIG = {
@@ -224,11 +226,20 @@ class Run:
 
     def wait_for(self, condition: Callable[[], bool]) -> bool:
         """Returns whether the condition came true while the process lived."""
+        deadline = time.monotonic() + LONGEST
         while self.process.poll() is None:
             if condition():
                 return True
+            if time.monotonic() > deadline:
+                self.process.send_signal(signal.SIGKILL)
+                raise RuntimeError(f"The run hangs:\n{self.log.read_text()[-3000:]}")
             time.sleep(0.0005)
         return False
+
+    def wait(self) -> int:
+        """Returns the exit status."""
+        self.wait_for(lambda: False)
+        return self.process.wait()
 
     def has_said(self, words: str) -> bool:
         """Returns whether the log has these words."""
@@ -236,7 +247,7 @@ class Run:
 
     def finish(self) -> None:
         """Waits for the end, which must be a good one."""
-        if self.process.wait():
+        if self.wait():
             raise RuntimeError(f"The run failed:\n{self.log.read_text()[-3000:]}")
 
 
@@ -274,7 +285,7 @@ class Killer:
         strikes = getattr(self, f"_await_{kind}")(run)
         if strikes:
             run.process.send_signal(self._number)
-        status = run.process.wait()
+        status = run.wait()
         return status or None
 
     def _sleep(self, run: Run, longest: float) -> bool:
@@ -345,7 +356,7 @@ class Trial:
             stopped = self._say(run, kind, status)
         self.counts["trainings"] += 1
         last = Run(command, output)
-        if status := last.process.wait():
+        if status := last.wait():
             self.problems.append(f"{output}: status {status}: {last.log.read_text()[-1500:]}")
             return
         self._look(last, stopped)

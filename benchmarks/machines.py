@@ -39,6 +39,8 @@ LENGTHS = ("--max_seq_length=64", "--max_predictions_per_seq=10")
 LEARNING_RATE = 1e-4
 # The exit status of a worker that has lost another one.
 LOST = 75
+# Seconds: longer than a run takes on a machine with much else to do.
+LONGEST = 900.0
 
 
 def call(*command: str) -> None:
@@ -111,9 +113,12 @@ class Training:
 
     def wait_for(self, path: Path) -> None:
         """Returns when there is a file."""
+        deadline = time.monotonic() + LONGEST
         while not path.exists():
             if any(process.poll() is not None for process in self.processes):
                 sys.exit(f"A worker has ended too soon:\n{self.last_words()}")
+            if time.monotonic() > deadline:
+                sys.exit(f"{path} did not come within {LONGEST:g} s:\n{self.last_words()}")
             time.sleep(0.02)
 
     def wait(self) -> list[int]:

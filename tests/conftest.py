@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from forks import python_for_shells
+from waiting import LONGEST
 
 import modeling
 import run_pretraining
@@ -276,6 +277,7 @@ def run_python(*arguments: str, check: bool = True, **env: str) -> subprocess.Co
         capture_output=True,
         text=True,
         check=False,
+        timeout=LONGEST,
     )
     if check:
         assert result.returncode == 0, result.stderr

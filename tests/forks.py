@@ -20,6 +20,8 @@ import time
 import traceback
 from pathlib import Path
 
+from waiting import LONGEST, wait_until
+
 ROOT = Path(__file__).parents[1]
 
 _context = multiprocessing.get_context("forkserver")
@@ -42,7 +44,8 @@ class Forked:
     def poll(self):
         return self._process.exitcode
 
-    def wait(self, timeout=None):
+    def wait(self, timeout=LONGEST):
+        """Returns the exit status; None where the process has not ended in so many seconds."""
         self._process.join(timeout)
         return self._process.exitcode
 
@@ -59,6 +62,7 @@ def fork_python(*arguments, check=True, **env):
     with tempfile.TemporaryDirectory() as folder:
         process = Forked(arguments, f"{folder}/stdout", f"{folder}/stderr", **env)
         returncode = process.wait()
+        process.kill()
         output, errors = process.stdout.read_text(), process.stderr.read_text()
     if check:
         assert returncode == 0, errors
@@ -114,9 +118,8 @@ def python_for_shells(folder):
     address = str(folder / "socket")
     server = _context.Process(target=_serve, args=(address,))
     server.start()
-    while not os.path.exists(address):
-        assert server.is_alive()
-        time.sleep(0.01)
+    wait_until(lambda: os.path.exists(address) or not server.is_alive(), LONGEST)
+    assert server.is_alive()
     client = folder / "python"
     client.write_text(_PYTHON.format(python=sys.executable, address=address))
     client.chmod(0o755)
@@ -163,7 +166,7 @@ def _run_afresh(arguments, folder, env, streams):
     sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for name in [*sys.modules]:
-        if name.partition(".")[0] in ("bert", "forks"):
+        if name.partition(".")[0] in ("bert", "forks", "waiting"):
             del sys.modules[name]
     others = [path for path in sys.path if path not in (str(ROOT), str(ROOT / "tests"), "")]
     sys.path[:] = [os.path.dirname(os.path.abspath(arguments[0])), *others]

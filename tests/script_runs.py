@@ -3,9 +3,9 @@
 import os
 import re
 import signal
-import time
 
 from forks import Forked
+from waiting import LONGEST, wait_until
 
 
 class ScriptRun:
@@ -16,13 +16,13 @@ class ScriptRun:
         self.log = output.with_suffix(".log")
         self.process = Forked(arguments, os.devnull, self.log, **env)
 
-    def wait_for(self, condition):
+    def wait_for(self, condition, pause=0.0005):
         """Returns whether the condition came true while the process lived."""
-        while self.process.poll() is None:
-            if condition():
-                return True
-            time.sleep(0.0005)
-        return False
+
+        def found():
+            return "ended" if self.process.poll() is not None else condition() and "came"
+
+        return wait_until(found, LONGEST, pause=pause, describe=self.log.read_text) == "came"
 
     def saved(self):
         path = self.output / "checkpoint"
@@ -37,7 +37,8 @@ class ScriptRun:
 
     def wait_for_steps(self):
         """Returns when the first step is done, which is built slowly."""
-        assert self.wait_for(lambda: "Step 1 took" in self.log.read_text()), self.log.read_text()
+        has_begun = self.wait_for(lambda: "Step 1 took" in self.log.read_text(), pause=0.01)
+        assert has_begun, self.log.read_text()
 
     def stopped_at(self, number):
         """Returns the step at which a run that got the signal says that it stopped."""

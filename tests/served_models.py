@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import time
 import urllib.error
 import urllib.request
 from typing import Any, NamedTuple
@@ -142,14 +141,6 @@ def fetch(server, path, body=None, method=None, headers=(), timeout=30):
             status, text, found = error.code, error.read(), error.headers
     is_json = "json" in found.get("Content-Type", "")
     return Answered(status, json.loads(text) if is_json else text.decode(), found)
-
-
-def wait_until(holds, seconds=30.0):
-    """Waits for a condition, but not for ever."""
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, f"It did not hold within {seconds:g} s."
-        time.sleep(0.005)
 
 
 def predict(server, body, **options):

@@ -5,7 +5,6 @@ import resource
 import signal
 import stat
 import threading
-import time
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import tensorflow as tf
 from conftest import run_python
 from power_loss import PowerLoss
 from served_models import save_model
+from waiting import wait_until
 
 import create_vocab
 import predict
@@ -384,8 +384,7 @@ def test_who_waits_long_for_a_folder_says_so(tmp_path, monkeypatch, log):
 
     thread = threading.Thread(target=enter)
     thread.start()
-    while not log.messages:
-        time.sleep(0.01)
+    wait_until(lambda: log.messages)
     assert f"holds a lock on the folder {str(tmp_path)!r} itself" in log.text
     assert not entered.is_set()
     os.close(held)

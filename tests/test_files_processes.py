@@ -3,11 +3,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 from conftest import run_python
 from forks import own_id
+from waiting import wait_until
 
 from bert.files.processes import Workers, in_threads
 
@@ -123,13 +123,11 @@ def test_processes_end_with_the_one_that_started_them_even_if_it_is_killed(tmp_p
     )
     ids = [int(each) for each in run_python("-c", kill, **env).stdout.split()]
     assert ids
-    deadline = time.monotonic() + 30
-    while any(map(_runs, ids)) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    running = list(filter(_runs, ids))
-    for each in running:
-        os.kill(each, signal.SIGKILL)
-    assert running == []
+    try:
+        wait_until(lambda: not any(map(_runs, ids)))
+    finally:
+        for each in filter(_runs, ids):
+            os.kill(each, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -4,10 +4,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 from conftest import ROOT
+from waiting import LONGEST, wait_until
 
 from bert.files import manifest
 from bert.files.paths import index_path
@@ -302,8 +302,8 @@ def test_a_signal_ends_the_command_too_and_nothing_is_noted(tmp_path):
     process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
     try:
         # What it has begun to write.
-        while not list(tmp_path.glob("run/runs/*/out.txt.*.tmp")) and process.poll() is None:
-            time.sleep(0.02)
+        begun = "run/runs/*/out.txt.*.tmp"
+        wait_until(lambda: [*tmp_path.glob(begun)] or process.poll() is not None, LONGEST)
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 128 + signal.SIGTERM
     finally:
@@ -343,10 +343,7 @@ def test_a_command_ends_with_a_parent_that_is_killed(tmp_path):
         assert is_alive(child)
         process.kill()
     # It reads what nobody writes.
-    end = time.monotonic() + 30
-    while is_alive(child) and time.monotonic() < end:
-        time.sleep(0.02)
-    assert not is_alive(child)
+    wait_until(lambda: not is_alive(child))
 
 
 def is_alive(number):

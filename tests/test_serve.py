@@ -8,8 +8,9 @@ import time
 
 import pytest
 from forks import Forked
-from served_models import WORDS, fetch, wait_until
+from served_models import WORDS, fetch
 from test_predict import model_dir
+from waiting import wait_until
 
 import predict
 import serve

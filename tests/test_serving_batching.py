@@ -1,7 +1,7 @@
 import threading
 
 import pytest
-from served_models import wait_until
+from waiting import wait_until
 
 from bert.serving.batching import Batcher, ClosedError, FullError
 

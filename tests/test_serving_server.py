@@ -18,8 +18,8 @@ from served_models import (
     predict,
     rows_of,
     served,
-    wait_until,
 )
+from waiting import wait_until
 
 from bert.serving import server as server_module
 from bert.serving.app import Limits, read_hosts

@@ -18,6 +18,7 @@ import tensorflow as tf
 import test_run_classifier
 from conftest import LENGTH, PREDICTIONS, ROOT, free_ports, make_examples, write_examples
 from forks import Forked
+from waiting import LONGEST, wait_until
 
 import run_classifier
 from bert.workers.meeting import LOST
@@ -223,9 +224,9 @@ STRIKES = [(1, signal.SIGKILL), (0, signal.SIGSTOP), (2, signal.SIGSTOP), (0, si
 
 
 def wait_for_save(folder, step, is_alive):
-    while not (folder / f"model.ckpt-{step}.index").exists():
-        assert is_alive()
-        time.sleep(0.01)
+    path = folder / f"model.ckpt-{step}.index"
+    wait_until(lambda: path.exists() or not is_alive(), LONGEST)
+    assert path.exists()
 
 
 @pytest.mark.slow

@@ -6,11 +6,11 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 
 import pytest
 import tensorflow as tf
 from conftest import ROOT
+from waiting import LONGEST, wait_until
 
 import bert
 from bert.files.manifest import LIST_FILE
@@ -31,7 +31,8 @@ with open(folder / f"starts_{index}", "a") as file:
 start = len((folder / f"starts_{index}").read_text().splitlines())
 print("worker", index, "speaks", flush=True)
 def wait():
-    while True:
+    # Until it is killed; should nobody do so, not for ever.
+    for _ in range(60_000):
         time.sleep(0.01)
 """
 
@@ -136,7 +137,9 @@ if start == 1 and index == 1:
 # The chief, which does not obey, and one more, which is killed once it is ready.
 STUBBORN_CHIEF = """
 if start == 1 and index == 1:
-    while not (folder / "ready").exists():
+    for _ in range(60_000):
+        if (folder / "ready").exists():
+            break
         time.sleep(0.01)
     os.kill(os.getpid(), signal.SIGKILL)
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -259,11 +262,10 @@ run_script(lambda _: run(Settings(workers=2), {command!r}))
     process = subprocess.Popen(
         [sys.executable, "-c", starter], cwd=ROOT, stderr=subprocess.PIPE, text=True
     )
-    while not all((tmp_path / f"ready_{index}").exists() for index in range(2)):
-        assert process.poll() is None
-        time.sleep(0.01)
+    ready = [tmp_path / f"ready_{index}" for index in range(2)]
+    wait_until(lambda: all(each.exists() for each in ready) or process.poll() is not None, LONGEST)
     process.send_signal(number)
-    errors = process.communicate()[1]
+    errors = process.communicate(timeout=LONGEST)[1]
     assert process.returncode == 128 + number
     assert all((tmp_path / f"saved_{index}").exists() for index in range(2))
     assert f"Stopped by {signal.Signals(number).name}." in errors

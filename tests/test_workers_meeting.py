@@ -8,6 +8,7 @@ import time
 
 import pytest
 from conftest import ROOT, free_ports
+from waiting import wait_until
 
 from bert.workers import meeting
 from bert.workers.cluster import Cluster
@@ -34,11 +35,13 @@ def at_once(functions):
         except Exception as error:
             found[place] = error
 
-    threads = [threading.Thread(target=call, args=each) for each in enumerate(functions)]
+    calls = enumerate(functions)
+    threads = [threading.Thread(target=call, args=each, daemon=True) for each in calls]
     for each in threads:
         each.start()
     for each in threads:
-        each.join()
+        each.join(120)
+    assert not any(each.is_alive() for each in threads)
     return found
 
 
@@ -129,16 +132,17 @@ def test_worker_that_comes_late_is_waited_for(workers):
     assert at_once([lambda i=i: come(i) for i in range(3)]) == [[b"0", b"1", b"2"]] * 3
 
 
+def connect(host, port):
+    with contextlib.suppress(ConnectionRefusedError):
+        return socket.create_connection((host, port))
+
+
 def test_who_is_no_worker_is_not_counted(workers):
     def come(index):
         if index == 3:
             host, port = workers[0].split(":")
-            while True:
-                try:
-                    with socket.create_connection((host, int(port))) as stranger:
-                        return stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
-                except ConnectionRefusedError:
-                    time.sleep(0.01)
+            with wait_until(lambda: connect(host, int(port))) as stranger:
+                return stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
         time.sleep(0.2 * (index > 0))
         with contextlib.closing(Meeting(Cluster(workers, index), 20.0)) as met:
             return met.share(b"")
