@@ -1,3 +1,4 @@
+import io
 import json
 import os
 import re
@@ -348,3 +349,16 @@ def test_damaged_files_are_named(tmp_path, tensors, size):
     path.write_bytes(path.read_bytes()[:size])
     with pytest.raises(ValueError, match=r"whole safetensors files.*model.safetensors' cannot"):
         read(folder)
+
+
+def test_the_same_weights_make_the_same_file(tensors):
+    written = set()
+    for _ in range(20):
+        file = io.BytesIO()
+        huggingface.write(file, {**tensors, "global_step": np.int64(7)}, "BertForPreTraining")
+        written.add(file.getvalue())
+    assert len(written) == 1
+    table = safetensors.numpy.load(*written)
+    np.testing.assert_array_equal(
+        table["cls.predictions.bias"], tensors["cls/predictions/output_bias"]
+    )

@@ -4,6 +4,7 @@ What is read here appears under the names of a TF1 checkpoint, so that both kind
 in the same way. Only safetensors files are opened: nothing in them can run.
 """
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, BinaryIO
@@ -272,4 +273,11 @@ def write(file: BinaryIO, tensors: Mapping[str, np.ndarray], architecture: str) 
     metadata = {"format": "pt"}
     if GLOBAL_STEP in tensors:
         metadata[GLOBAL_STEP] = str(int(tensors[GLOBAL_STEP]))
-    file.write(safetensors.numpy.save(dict(sorted(stored.items())), metadata))
+    content = memoryview(safetensors.numpy.save(dict(sorted(stored.items())), metadata))
+    # The library writes the entries of the metadata in a random order, in a header that is padded.
+    end = 8 + int.from_bytes(content[:8], "little")
+    header = {**parse_json(bytes(content[8:end]).decode()), "__metadata__": metadata}
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False)
+    file.write(content[:8])
+    file.write(text.encode().ljust(end - 8))
+    file.write(content[end:])
