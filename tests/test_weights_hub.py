@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from forks import fork_python
 
-from bert.weights import hub
+from bert.weights import checkpoint, hub
 
 ROOT = Path(__file__).parents[1]
 NAME = "google/bert_tiny"
@@ -256,6 +256,20 @@ def test_a_local_path_wins(tmp_path, monkeypatch, made):
         (tmp_path / made).parent.mkdir()
         (tmp_path / made).touch()
     assert not hub.is_name(NAME)
+
+
+def test_what_a_local_folder_lacks_is_not_asked_of_the_hub(tmp_path, monkeypatch):
+    (tmp_path / "runs/my_classifier").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    # It would end in the attempt to fetch it.
+    monkeypatch.setattr(hub, "fetch", None)
+    for path in ("runs/my_clasifier", "./my_clasifier", "runs/my/clasifier", "mine/of/1"):
+        with pytest.raises(ValueError, match=rf"must name a checkpoint.*Received '{path}'"):
+            checkpoint.Stored.open(path)
+    with pytest.raises(ValueError, match=r"\['my_classifier'\].*give 'runs/my_clasifier@main'"):
+        checkpoint.Stored.open("runs/my_clasifier")
+    assert hub.is_name("runs/my_clasifier@main")
+    assert hub.is_name("google/bert_tiny")
 
 
 @pytest.mark.parametrize("made", ["bert-base-uncased", "bert-base-uncased.index"])

@@ -21,7 +21,7 @@ from absl import logging
 
 from bert.files import durable, manifest
 from bert.files.durable import write_text
-from bert.files.paths import WILDCARDS, file_size, paths_from
+from bert.files.paths import WILDCARDS, describe_folder, file_size, paths_from
 from bert.files.places import is_remote
 from bert.files.weight_names import (
     SUFFIXES,
@@ -283,10 +283,14 @@ def _find_prefix(path: str, flag: str) -> str:
         return found
     if hub.is_name(path):
         return _only_checkpoint(hub.fetch(path, flag), flag)
+    # With a revision, it is a name whatever folders there are.
+    name = f"{path}@main"
+    hint = f" For the model on the hub, give {name!r}." if hub.is_name(name) else ""
     raise ValueError(
         f"`--{flag}` must name a checkpoint: its prefix, such as '.../bert_model.ckpt', its "
         f"'.index' file, or its folder; or a model of the Hugging Face hub, such as "
-        f"'google-bert/bert-base-uncased'. Received {path!r}; there is no {path + '.index'!r}."
+        f"'google-bert/bert-base-uncased'. Received {path!r}; there is no {path + '.index'!r} in "
+        f"{describe_folder(os.path.dirname(path) or os.curdir)}.{hint}"
     )
 
 

@@ -51,9 +51,12 @@ _LOCAL = re.compile(r"\.(?:ckpt(?:-\d+)?|index|meta|safetensors|bin|h5)$")
 def is_name(path: str) -> bool:
     """Returns whether `path` may be a name on the hub, `owner/model` or `owner/model@revision`.
 
-    What is there as a local path is none. Of google-bert's, the owner may be left out.
+    A local path is none. Without a revision, nor is `runs/my_model` where there is a folder `runs`.
+    Of google-bert's, the owner may be left out.
     """
     if is_remote(path) or not _NAME.fullmatch(_with_owner(path)) or _LOCAL.search(path):
+        return False
+    if "@" not in path and os.path.isdir(os.path.dirname(path)):
         return False
     return not any(map(os.path.exists, (path, f"{path}.index")))
 
