@@ -168,7 +168,7 @@ def test_a_wrong_flag_is_answered_with_what_to_type(defined, log, arguments, lin
 @pytest.mark.parametrize(
     ("name", "flag", "said"),
     [
-        ("run_pretraining", "overwrite_output_dir", "Only scripts that fine-tune delete what"),
+        ("serve", "overwrite_output_dir", "Only scripts that train delete what"),
         ("create_pretraining_data", "overwrite_output_dir", "Here: `--overwrite`."),
         ("run_pretraining", "no_nsp", "Here: `--objective=masked_lm`."),
         ("create_pretraining_data", "no_nsp", "Here: `--nonext_sentence`."),

@@ -880,6 +880,7 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
             0.0, weights, time_budget="0.0001s", num_train_steps=100000, num_warmup_steps=10000
         ),
         "max_eval_steps": Case(2, result, do_eval=True),
+        "overwrite_output_dir": Case(True, told("^(Resuming from|No checkpoint)"), run_before={}),
     },
     "fill_mask": {
         "check": CHECK,

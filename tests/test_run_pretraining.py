@@ -300,6 +300,53 @@ def test_finished_run_trains_no_further(pretraining_run, tmp_path, log):
     assert after == before
 
 
+def test_what_has_ended_is_replaced_by_no_other_training_unless_that_is_asked_for(
+    pretraining_run, tmp_path
+):
+    folder = tmp_path / "output"
+    run_pretraining.run(pretraining_run(do_eval=True))
+    for path in (folder / "checkpoint", *folder.glob("model.ckpt-*")):
+        path.unlink()
+    (folder / "notes.txt").write_text("mine")
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    with pytest.raises(ValueError, match=r"--seed is 12345 there and 7 now.*overwrite_output_dir"):
+        run_pretraining.run(pretraining_run(seed=7))
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+    # All that the run wrote goes, before the first step, and nothing else.
+    config = change(
+        modeling.BertConfig.from_json_file(str(tmp_path / "bert_config.json")), hidden_size=16
+    )
+    (tmp_path / "bert_config.json").write_text(config.to_json_string())
+    changes = {"seed": 7, "num_train_steps": 2}
+    run_pretraining.run(pretraining_run(**changes, overwrite_output_dir=True))
+    left = {path.name for path in folder.iterdir()}
+    assert "notes.txt" in left and not left & {"eval_results.txt", "eval_results.json", "eval"}
+    assert (folder / "bert_config.json").read_text() == config.to_json_string()
+    shapes = dict(tf.train.list_variables(str(folder / "model.ckpt-2")))
+    assert shapes["bert/embeddings/LayerNorm/beta"] == [16]
+    # Without the flag it goes on.
+    assert run_pretraining.run(pretraining_run(**changes, do_eval=True))["loss"] > 0
+
+
+def test_an_evaluation_uses_the_checkpoint_that_is_named(pretraining_run, tmp_path):
+    settings = pretraining_run(keep_checkpoint_max=0, save_checkpoints_steps=1)
+    run_pretraining.run(settings)
+    folder = tmp_path / "output"
+
+    def score(init=None):
+        given = {"do_train": False, "do_eval": True, "init_checkpoint": init and str(init)}
+        return run_pretraining.run(pretraining_run(**given))["loss"]
+
+    losses = [score(folder / f"model.ckpt-{step}") for step in range(1, 5)]
+    assert len({*losses}) == 4 and score() == losses[-1] == score(folder)
+    results = read_results(folder)
+    assert results["global_step"] == 4
+    # The training began at random: what it is not made of is not passed over.
+    shutil.copytree(folder, tmp_path / "other")
+    with pytest.raises(ValueError, match=r"must name weights in `--output_dir`"):
+        score(tmp_path / "other/model.ckpt-4")
+
+
 def test_accumulated_gradients_give_the_same_result(pretraining_run, tmp_path, still_config):
     (tmp_path / "bert_config.json").write_text(still_config.to_json_string())
     results = []

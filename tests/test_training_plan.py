@@ -177,6 +177,88 @@ def test_who_is_killed_before_a_checkpoint_goes_on_from_no_other_training(tmp_pa
     assert not begin(seed=2).begins_anew
 
 
+def delete_checkpoints(out, *, with_list=True):
+    for path in (*out.glob("model.ckpt-*"), *[out / "checkpoint"] * with_list):
+        path.unlink()
+
+
+def test_finished_weights_whose_checkpoints_were_deleted_answer_the_same_command(
+    command, tmp_path, log
+):
+    out = tmp_path / "out"
+    delete_checkpoints(out)
+    weights = (out / "bert_model.ckpt.data-00000-of-00001").read_bytes()
+    before = json.loads((out / "eval_results.json").read_text())
+    scores = run_classifier.run(command(do_eval=True))
+    assert any(message.startswith("Nothing to train") for message in log.messages)
+    assert (out / "bert_model.ckpt.data-00000-of-00001").read_bytes() == weights
+    assert json.loads((out / "eval_results.json").read_text()) == before
+    assert scores["loss"] == before["loss"]
+
+
+@pytest.mark.parametrize("has_weights", [True, False])
+@pytest.mark.parametrize("change", ["learning_rate", "example", "unknown", "resume"])
+def test_what_has_ended_is_replaced_by_no_other_training(command, tmp_path, change, has_weights):
+    out = tmp_path / "out"
+    delete_checkpoints(out)
+    changes = {"learning_rate": 0.5} if change in ("learning_rate", "resume") else {}
+    changes |= {"resume_with_changes": True} if change == "resume" else {}
+    if change == "example":
+        drop_an_example(tmp_path)
+    if change == "unknown":
+        (out / "run.json").unlink()
+    if not has_weights:
+        for path in out.glob("bert_model.ckpt*"):
+            path.unlink()
+    before = content_of(out)
+    if change == "unknown" and not has_weights:
+        # Nothing is there that tells of a training.
+        run_classifier.run(command(**changes))
+        return
+    with pytest.raises(ValueError, match=r"must hold the same training.*`--overwrite_output_dir`"):
+        run_classifier.run(command(**changes))
+    assert content_of(out) == before
+    if has_weights and change == "example":
+        run_classifier.run(command(**changes, overwrite_output_dir=True))
+        assert not (out / "eval_results.json").exists()
+        assert (out / "model.ckpt-0.index").exists()
+
+
+def test_a_folder_trains_anew_what_ended_there_and_was_deleted(command, tmp_path):
+    out = tmp_path / "out"
+    delete_checkpoints(out)
+    for path in out.glob("bert_model.ckpt*"):
+        path.unlink()
+    run_classifier.run(command())
+    assert (out / "model.ckpt-0.index").exists() and (out / "bert_model.ckpt.index").exists()
+
+
+def test_weights_of_the_folder_are_used_as_they_are_named(command, tmp_path):
+    out = tmp_path / "out"
+
+    def score(init=None):
+        return run_classifier.run(
+            command(do_train=False, do_eval=True, init_checkpoint=init and str(tmp_path / init))
+        )["loss"]
+
+    # One that is neither of the folder nor what it was trained from is not passed over.
+    before = content_of(out)
+    with pytest.raises(
+        ValueError, match=r"`--init_checkpoint` must name weights in `--output_dir`"
+    ):
+        score("init_2.ckpt")
+    assert content_of(out) == before
+    last = score()
+    assert score("init_1.ckpt") == score("out") == score("out/model.ckpt-2") == last
+    first = score("out/model.ckpt-0")
+    assert first != last
+    assert json.loads((out / "eval_results.json").read_text())["global_step"] == 0
+    # Of a folder that does not tell what it was trained from, its own weights are.
+    (out / "run.json").unlink()
+    assert score("init_2.ckpt") == last
+    assert score("out/model.ckpt-0") == first
+
+
 def test_overwriting_leaves_the_users_files_and_none_of_the_runs(command, tmp_path):
     out = tmp_path / "out"
     mine = {"predictions.csv", "predictions_of_my_boss.xlsx", "run_1/a", "eval/b", "notes.partial"}

@@ -273,6 +273,35 @@ def test_a_training_beside_the_runs_keeps_its_weights(make_settings, searched, a
     assert repeats.may_keep_best(overwriting)
 
 
+def test_a_training_by_itself_does_not_replace_the_best_of_several(searched, tmp_path):
+    folder, make, summary = searched
+    out = tmp_path / "out"
+    shutil.copytree(folder / "out", out)
+    before = content(out)
+    best = summary["best"]["learning_rate"]
+    with pytest.raises(ValueError, match=r"must hold the same training.*--learning_rate is"):
+        run_classifier.run(make(learning_rate=best + 0.5, output_dir=str(out)))
+    assert content(out) == before
+    # What the best one is may be asked for; what it is made of is what is there.
+    run_classifier.run(make(learning_rate=best, output_dir=str(out)))
+    name = "bert_model.ckpt.data-00000-of-00001"
+    assert content(out)[name] == before[name]
+    settings = make(learning_rate=0.5, num_train_epochs=1.0, output_dir=str(out))
+    run_classifier.run(dataclasses.replace(settings, overwrite_output_dir=True))
+    assert not {"runs.json", "runs.txt", FOLDERS[0] + "/run.json"} & {*content(out)}
+
+
+def test_several_runs_leave_the_weights_of_one_training_beside_them(make_settings, alone, tmp_path):
+    out = tmp_path / "out"
+    shutil.copytree(alone, out)
+    for path in (out / "checkpoint", *out.glob("model.ckpt-*")):
+        path.unlink()
+    before = (out / "bert_model.ckpt.index").read_bytes()
+    summary = run_classifier.run(make_settings(num_runs=2, num_train_epochs=1.0))
+    assert (out / "bert_model.ckpt.index").read_bytes() == before
+    assert (out / summary["best"]["folder"] / "bert_model.ckpt.index").exists()
+
+
 def test_overwriting_deletes_what_runs_have_left_and_nothing_else(searched, monkeypatch, tmp_path):
     folder, make, _ = searched
     out = tmp_path / "out"

@@ -48,7 +48,7 @@ _EVALUATION = _same("do_eval", "do_predict")
 _EVAL_STEPS = _same("save_checkpoints_steps=", remark="Checkpoints and evaluations come together.")
 _EXACT = "On a CPU, the same command gives the same bytes; on a GPU, the order of some sums varies."
 _COMPILED = "What gains from XLA is compiled with it by itself; no flag changes that."
-_OLD = "Only scripts that fine-tune delete what earlier runs have made; else, give another path."
+_OLD = "Only scripts that train delete what earlier runs have made; else, give another path."
 _WINDOWS = (
     "Only run_squad.py reads a long text in windows that begin so many tokens apart. Elsewhere, "
     "raise --max_seq_length, for most models up to 512, or make several rows of a text: "

@@ -15,6 +15,7 @@ CHECKPOINT_FORMS = (
 )
 LOWERS = "Lowercase the text and strip accents: true for uncased models, false for cased ones."
 MAX_TOKENS = "Maximum tokens per sequence, including [CLS] and [SEP]"
+OVERWRITE = "Delete what an earlier run left in --output_dir, and start over."
 PATTERNS = "comma-separated paths or patterns"
 PRECISION = "Numeric precision of the network's computations."
 SEPARATORS = "one character, such as ';', or tab, comma, semicolon or space"
@@ -110,7 +111,8 @@ class TrainingSettings(ModelSettings):
     init_checkpoint: str | None = flag(
         None,
         f"Checkpoint to start from: {CHECKPOINT_FORMS}. Not used if --output_dir already holds a "
-        "checkpoint of this run: leave it out if it is no longer there.",
+        "checkpoint of this run: leave it out if it is no longer there. Without --do_train, one in "
+        "--output_dir is used as named.",
         group="model",
     )
     output_dir: str = flag(REQUIRED, "Folder for checkpoints, logs and results.", group="output")
@@ -279,9 +281,7 @@ class FineTuningSettings(VocabularySettings, TrainingSettings):
         "Pad every batch to --max_seq_length instead of to its longest sequence: same results, "
         "but slower.",
     )
-    overwrite_output_dir: bool = flag(
-        False, "Delete what an earlier run left in --output_dir, and start over.", group="output"
-    )
+    overwrite_output_dir: bool = flag(False, OVERWRITE, group="output")
 
     def __post_init__(self) -> None:
         for name, values in read_grid(self).items():

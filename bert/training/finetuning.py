@@ -27,7 +27,7 @@ from bert.reports.sections import Section
 from bert.training import exports, fit, loop, strategies, tuning
 from bert.training.evaluation import EarlyStopping, Predictor
 from bert.training.hints import tell_whether_learned
-from bert.training.plan import Plan, check_apart, describe_weights, make_plan
+from bert.training.plan import Plan, check_apart, describe_weights, find_weights, make_plan
 from bert.training.report import write_report
 from bert.training.shown import show_examples
 from bert.training.task import Arrays, ExampleFile, Inputs, Part, Task
@@ -267,7 +267,7 @@ def _use_model(
     is_chief = strategies.is_chief(tf.distribute.get_strategy())
     asked = [each for each in inputs if each.part.split != "train"]
     predictions = _Predictions(task, model)
-    if plan:
+    if plan and not plan.has_ended:
         step = _train(settings, plan, task, inputs, predictions)
     else:
         step = tuning.load(settings, source, model)
@@ -397,8 +397,10 @@ def check_same(settings: Settings, source: ModelFolder, task: Mapping[str, Any])
     folder = ModelFolder(settings.output_dir)
     if not _overwrites(settings):
         folder.check_kept(source.config, source.vocabulary, task)
+    if settings.do_train or not settings.init_checkpoint:
+        return
     labels = task.get("task", {}).get("labels")
-    if labels and settings.init_checkpoint and not settings.do_train and not folder.find_weights():
+    if not find_weights(settings, source.stored) and labels:
         source.check_labels(labels)
 
 

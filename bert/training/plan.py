@@ -5,7 +5,7 @@ Everything is checked before anything in its folder is touched.
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from absl import logging
@@ -14,6 +14,7 @@ from bert.command_line.flags import training_flags
 from bert.command_line.settings import TrainingSettings
 from bert.files import fingerprints, manifest
 from bert.files.paths import paths_from
+from bert.files.places import is_remote
 from bert.files.weight_names import step_of
 from bert.weights import checkpoint, provenance
 from bert.weights.checkpoint import Stored
@@ -28,12 +29,15 @@ class Plan:
       made_of: By name; another value of any makes another model.
       init: The weights to begin with; None for random ones.
       begins_anew: Whether checkpoints in the folder are those of another training.
+      has_ended: Whether the folder has this training's finished weights and no checkpoint any more,
+        so that nothing is left to train.
     """
 
     num_train_steps: int | None
     made_of: Mapping[str, Any]
     init: Stored | None
     begins_anew: bool = False
+    has_ended: bool = False
 
     @property
     def last_step(self) -> int:
@@ -96,24 +100,93 @@ def make_plan(
         return Plan(num_train_steps, made_of, init, begins_anew=True)
     folder = settings.output_dir
     latest = checkpoint.Checkpoints(folder).latest()
-    if latest is None:
-        return Plan(num_train_steps, made_of, init, begins_anew=True)
     differences = provenance.differences(folder, made_of)
+    if latest is None:
+        return _plan_without_checkpoint(folder, differences, Plan(num_train_steps, made_of, init))
     if differences and step_of(latest) == 0:
         logging.info("Nothing is trained yet in %s, so training begins anew there.", folder)
         return Plan(num_train_steps, made_of, init, begins_anew=True)
     if differences and not settings.resume_with_changes:
-        overwrite = hasattr(settings, "overwrite_output_dir")
         raise ValueError(
-            f"`--output_dir` must hold the same training, if any. Of the one in {folder!r}, "
-            f"{'; '.join(differences)}. Go on with what it was made of; or give another "
-            "`--output_dir`"
-            f"{', or `--overwrite_output_dir` to delete what is there' if overwrite else ''}; or "
+            f"{_describe_other(folder, differences)} Go on with what it was made of; or give "
+            "another `--output_dir`, or `--overwrite_output_dir` to delete what is there; or "
             "`--resume_with_changes` to go on from its last checkpoint all the same."
         )
     if differences:
         logging.warning("Going on with changes: %s.", "; ".join(differences))
     return Plan(num_train_steps, made_of, init)
+
+
+def _plan_without_checkpoint(folder: str, differences: Sequence[str], plan: Plan) -> Plan:
+    """Returns the plan for a folder without checkpoints, whose finished weights are not replaced.
+
+    Raises:
+      ValueError: where a training has ended there that is another one, or an unknown one.
+    """
+    run, has_weights = provenance.read(folder), checkpoint.find_trained(folder) is not None
+    if not has_weights and not run.get("ended"):
+        return dataclasses.replace(plan, begins_anew=True)
+    # Another kind of training has other data; a folder without `run.json` does not say which.
+    unknown = [
+        f"{name} is not known"
+        for name, value in plan.made_of.items()
+        if isinstance(value, Mapping) and name not in run.get("made_of", {})
+    ]
+    if differences := [*differences, *unknown]:
+        raise ValueError(
+            f"{_describe_other(folder, differences)} It has ended, and has no checkpoint to go on "
+            "from. Give another `--output_dir`, or `--overwrite_output_dir` to delete what is "
+            "there and start over."
+        )
+    if has_weights:
+        logging.warning("Nothing to train: the training in %s has ended.", folder)
+    return dataclasses.replace(plan, begins_anew=not has_weights, has_ended=has_weights)
+
+
+def _describe_other(folder: str, differences: Sequence[str]) -> str:
+    return (
+        f"`--output_dir` must hold the same training, if any. Of the one in {folder!r}, "
+        f"{'; '.join(differences)}."
+    )
+
+
+def find_weights(settings: TrainingSettings, init: Stored | None) -> Stored | None:
+    """Returns the weights in `--output_dir` that a run without training uses, if there are any.
+
+    Args:
+      settings: The settings of the script.
+      init: The weights that `--init_checkpoint` names. Where they are in that folder, they are
+        used; else they must be what its weights were trained from.
+
+    Raises:
+      ValueError: where they are other weights.
+    """
+    folder = settings.output_dir
+    trained = checkpoint.find_trained(folder)
+    if trained is None or init is None:
+        return None if trained is None else Stored(trained, "output_dir")
+    # Departs: the original uses the latest checkpoint of the folder, whatever is named.
+    differences = provenance.differences(folder, {"--init_checkpoint": describe_weights(init)})
+    is_unknown = not provenance.read(folder)
+    is_within = _is_within(folder, init.folder) and not init.is_huggingface
+    if is_within and (differences or is_unknown):
+        return Stored(init.prefix, "output_dir")
+    if differences and not settings.resume_with_changes:
+        raise ValueError(
+            "`--init_checkpoint` must name weights in `--output_dir`, or what they were trained "
+            f"from. Of those in {folder!r}, {differences[0]}. Leave `--init_checkpoint` out to use "
+            "them, or give another `--output_dir`."
+        )
+    return Stored(trained, "output_dir")
+
+
+def _is_within(folder: str, path: str) -> bool:
+    """Returns whether a path is a folder or one within it."""
+    if is_remote(folder) or is_remote(path):
+        folder, path = folder.rstrip("/"), path.rstrip("/")
+    else:
+        folder, path = os.path.realpath(folder), os.path.realpath(path)
+    return f"{path}/".startswith(f"{folder}/")
 
 
 def describe_weights(init: Stored | None) -> dict[str, str] | None:

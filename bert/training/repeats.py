@@ -269,13 +269,15 @@ def may_keep_best(settings: Settings) -> bool:
 
     There is none beside other weights: those that somebody put there, or of a training there.
     """
-    folder = settings.output_dir
+    folder, overwrites = settings.output_dir, settings.overwrite_output_dir
     owned = manifest.read_names(folder)
+    is_of_one = not overwrites and _is_of_one(folder)
     others = [
         name
         for name in checkpoint.weight_files(folder)
         if name not in owned
-        or (checkpoint.step_of(name) is not None and not settings.overwrite_output_dir)
+        or is_of_one
+        or (checkpoint.step_of(name) is not None and not overwrites)
     ]
     if others:
         logging.warning(
@@ -284,6 +286,16 @@ def may_keep_best(settings: Settings) -> bool:
             others[0],
         )
     return not others
+
+
+def _is_of_one(folder: str) -> bool:
+    """Returns whether a training by itself has left what is in a folder, and not several runs."""
+    flags = provenance.read(folder).get("ran_with", {}).get("flags")
+    if flags is None:
+        return False
+    return flags.get("--num_runs", 1) == 1 and not any(
+        isinstance(value, list) and len(value) > 1 for value in flags.values()
+    )
 
 
 def keep_model(source: str, folder: str) -> None:

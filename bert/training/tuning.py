@@ -10,12 +10,12 @@ from absl import logging
 import optimization
 from bert.command_line.console import deferred_stop
 from bert.command_line.settings import FineTuningSettings
-from bert.files.weight_names import WEIGHTS
+from bert.files.weight_names import WEIGHTS, step_of
 from bert.training import loop, strategies
 from bert.training.batches import Batches
 from bert.training.evaluation import EarlyStopping
-from bert.training.plan import Plan
-from bert.weights import checkpoint, saving
+from bert.training.plan import Plan, find_weights
+from bert.weights import checkpoint, provenance, saving
 from bert.weights.folder import ModelFolder
 
 
@@ -195,15 +195,19 @@ def _keep_weights(
 def load(settings: FineTuningSettings, source: ModelFolder, model: keras.Model) -> int:
     """Sets the model's weights without training, and returns the step that they are from.
 
-    They come from `--output_dir`, or else from `--init_checkpoint`, which must hold the head, too.
+    They come from `--output_dir`, as `find_weights` finds them; or else from `--init_checkpoint`,
+    which must hold the head, too.
     """
-    folder = ModelFolder(settings.output_dir)
-    if folder.find_weights() is None:
+    named = source.stored if settings.init_checkpoint else None
+    trained = find_weights(settings, named)
+    if trained is None:
         source.stored.assign(model.weights, with_head=True)
         return 0
-    trained = folder.stored
+    is_named = named is not None and named.prefix == trained.prefix
+    if not is_named:
+        provenance.check_trained(settings.output_dir, step_of(trained.prefix), "output_dir")
     weights = {variable.path: variable for variable in model.weights}
     step = checkpoint.Checkpoints(settings.output_dir).restore(weights, trained.prefix)
-    unread = "; --init_checkpoint is not read" if settings.init_checkpoint else ""
+    unread = "; --init_checkpoint is not read" if named and not is_named else ""
     logging.info("The weights are those of step %d in %s%s.", step, trained.prefix, unread)
     return step

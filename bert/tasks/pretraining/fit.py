@@ -326,6 +326,8 @@ def _check_masked(path: str) -> None:
 
 def check_same(settings: Settings, config: BertConfig, made: Making) -> None:
     """Checks that what is in `--output_dir` belongs to a model of this shape and vocabulary."""
+    if settings.overwrites:
+        return
     there = ModelFolder(settings.output_dir)
     there.check_kept(config)
     own = VOCAB_FILE in manifest.read_names(settings.output_dir)
@@ -341,5 +343,5 @@ def make_output(settings: Settings) -> ModelFolder:
     filled = ModelFolder(settings.output_dir)
     make_folder(settings.output_dir)
     if settings.do_train:
-        filled.check_fillable(overwrites=False)
+        filled.check_fillable(overwrites=settings.overwrites)
     return filled

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from bert.command_line.durations import read_duration
 from bert.command_line.flags import REQUIRED, flag
-from bert.command_line.settings import PATTERNS, TrainingSettings
+from bert.command_line.settings import OVERWRITE, PATTERNS, TrainingSettings
 from bert.tasks.pretraining import making
 from bert.tasks.pretraining.goals import BERT, GOALS
 
@@ -110,6 +110,12 @@ class Settings(TrainingSettings):
         low=1,
         group="training",
     )
+    overwrite_output_dir: bool = flag(False, OVERWRITE, group="output")
+
+    @property
+    def overwrites(self) -> bool:
+        """Whether what an earlier run left in `--output_dir` is deleted."""
+        return self.overwrite_output_dir and self.do_train
 
     @property
     def seconds(self) -> float | None:

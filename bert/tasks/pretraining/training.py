@@ -28,11 +28,12 @@ from bert.training.batches import Batches
 from bert.training.clock import TrainingClock
 from bert.training.evaluation import evaluate, save_results, save_scores
 from bert.training.fit import check_length
-from bert.training.plan import Plan, make_plan
+from bert.training.plan import Plan, find_weights, make_plan
 from bert.training.report import write_report
 from bert.weights import checkpoint, model_card, provenance
 from bert.weights.checkpoint import Stored
 from bert.weights.folder import ModelFolder
+from bert.weights.kept import kept_files
 from bert.weights.projector import projector_files
 from modeling import BertConfig
 
@@ -74,6 +75,9 @@ def run(settings: Settings) -> dict[str, float]:
         loop.log_set_up(model, strategy, settings)
         if train_batches is not None and plan is not None:
             options = {**folder.tokenizer_options, **made.cutting}
+            if settings.overwrites and writes:
+                # They may be what this training has read.
+                manifest.clear(filled.path, but=kept_files(config, made.vocabulary))
             keep = functools.partial(_keep, filled, config, made, options)
             step = _train(settings, keep, model, train_batches, plan)
         else:
@@ -175,7 +179,7 @@ def plan_of(settings: Settings, init: Stored | None, made: Making) -> Plan:
     # However it is typed.
     data["--time_budget"] = settings.seconds and duration_text(settings.seconds)
     data["--warmup_proportion"] = settings.warmup_proportion
-    return make_plan(settings, settings.num_train_steps, init, data)
+    return make_plan(settings, settings.num_train_steps, init, data, overwrites=settings.overwrites)
 
 
 def _describe(settings: Settings) -> dict[str, str]:
@@ -245,6 +249,10 @@ def restore(settings: Settings, model: keras.Model, init: Stored | None) -> int:
     """
     weights = {variable.path: variable for variable in model.weights}
     checkpoints = checkpoint.Checkpoints(settings.output_dir)
+    trained = find_weights(settings, init)
+    if trained and init and trained.prefix == init.prefix:
+        _check_learned(settings, settings.output_dir)
+        return checkpoints.restore(weights, trained.prefix)
     if latest := checkpoints.latest():
         step = step_of(latest)
         provenance.check_trained(settings.output_dir, step, "output_dir")
