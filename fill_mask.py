@@ -26,6 +26,7 @@ from bert.command_line.settings import (
     OutputSettings,
     VocabularySettings,
 )
+from bert.command_line.visible import visible
 from bert.files.outputs import check_outputs, open_output
 from bert.files.paths import match_file
 from bert.files.tables import clean_line, stdin_lines, text_lines
@@ -223,11 +224,11 @@ def _describe(score: "Score") -> str:
 
 
 def _guesses_as_text(text: "Text", masks: Sequence[Sequence["Guess"]]) -> str:
-    lines = [text.text]
+    lines = [visible(text.text)]
     for number, guesses in enumerate(masks, start=1):
         if len(masks) > 1:
             lines.append(f"[MASK] {number}")
-        lines += [f"{guess.probability:8.4f}  {guess.token}" for guess in guesses]
+        lines += [f"{guess.probability:8.4f}  {visible(guess.token)}" for guess in guesses]
     return "\n".join([*lines, ""])
 
 
@@ -237,7 +238,7 @@ def _guesses_as_json(text: "Text", masks: Sequence[Sequence["Guess"]]) -> str:
 
 
 def _score_as_text(text: "Text", score: "Score") -> str:
-    return f"{_describe(score)}  {text.text}"
+    return f"{_describe(score)}  {visible(text.text)}"
 
 
 def _score_as_json(text: "Text", score: "Score") -> str:
@@ -246,7 +247,7 @@ def _score_as_json(text: "Text", score: "Score") -> str:
 
 
 def _chance_as_text(text: "Text", chance: float) -> str:
-    return f"{chance:8.4f}  {text.text}"
+    return f"{chance:8.4f}  {visible(text.text)}"
 
 
 def _chance_as_json(text: "Text", chance: float) -> str:

@@ -35,6 +35,7 @@ from bert.command_line.settings import (
     TextSettings,
     VocabularySettings,
 )
+from bert.command_line.visible import visible
 from bert.files.outputs import check_outputs, open_output
 from bert.files.tables import clean_line, describe_files, find_texts, stdin_lines
 from bert.files.texts import Texts
@@ -321,10 +322,11 @@ def _shown(settings: Settings, query: str) -> str:
 
 def _as_text(query: str, found: Sequence["Neighbour"]) -> str:
     lines = [
-        f"{each.cosine:8.4f}  {each.text}" + (f"  ({each.id})" if each.id is not None else "")
+        f"{each.cosine:8.4f}  {visible(each.text)}"
+        + (f"  ({visible(each.id)})" if each.id is not None else "")
         for each in found
     ]
-    return "\n".join([query, *lines, ""])
+    return "\n".join([visible(query), *lines, ""])
 
 
 def _as_json(query: str, found: Sequence["Neighbour"]) -> str:

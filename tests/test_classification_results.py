@@ -172,3 +172,12 @@ def test_a_report_leaves_out_a_matrix_that_is_too_wide():
     result = classification_results.score_choice(labels, one_hot([0, 1], 13), np.array([0, 2]))
     report = classification_results.format_scores(labels, result)
     assert "Confusion" not in report and report.splitlines()[-1].startswith("12 ")
+
+
+def test_a_label_is_shown_in_its_line_whatever_it_is():
+    hostile, spelled = "a\x1b[2J\n\u2028b", r"a\x1b[2J\n\u2028b"
+    reports = []
+    for label in (hostile, "x" * len(spelled)):
+        result = classification_results.score_choice(("no", label), one_hot(GUESSED, 2), TRUE)
+        reports.append(classification_results.format_scores(("no", label), result))
+    assert reports[0].replace(spelled, "x" * len(spelled)) == reports[1]

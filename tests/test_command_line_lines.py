@@ -1,4 +1,5 @@
 import io
+import json
 import logging as standard_logging
 import os
 import re
@@ -10,6 +11,7 @@ from absl import flags, logging
 
 from bert.command_line import lines
 from bert.command_line.console import Progress, time
+from bert.command_line.visible import visible
 from bert.files.outputs import open_output
 
 
@@ -31,6 +33,7 @@ def clear(monkeypatch):
         monkeypatch.setattr(sys, "stderr", stream)
         monkeypatch.setattr(root, "handlers", [])
         monkeypatch.setattr(logger, "handlers", [])
+        monkeypatch.setattr(standard_logging.getLogger("tensorflow"), "propagate", True)
         monkeypatch.setattr(flags.FLAGS["verbosity"], "using_default_value", True)
 
     verbosity = logging.get_verbosity()
@@ -207,3 +210,60 @@ def test_libraries_are_heard_when_something_is_wrong(stream, clear):
     said = [line[9:] for line in stream.getvalue().splitlines()]
     assert said == ["Error: Assets written", "Error: HTTP Request", "Error: Sharding"]
     standard_logging.root.setLevel("WARNING")
+
+
+# What would move the cursor, begin a line that nobody logged, or turn what stands around it.
+FORGED = "good\x1b[2J\n12:00:00 Error: forged\x9b1A\r\u2028a\u202eb"
+
+
+@pytest.mark.parametrize("argument", [FORGED, ValueError(FORGED), [FORGED]])
+def test_what_users_wrote_is_neither_obeyed_by_a_terminal_nor_a_line_of_its_own(
+    stream, terminal, show, argument
+):
+    for each in (stream, terminal):
+        show(each)
+        logging.info("A label: %s, %d of them", argument, 2)
+        logging.info("%r is kept.", argument)
+        said = each.getvalue().removesuffix("\n")
+        assert "A label: " in said
+        assert "\\n12:00:00 Error: forged\\x9b1A" in said
+        # A text that is shown as Python writes it is spelled once.
+        assert f"{argument!r} is kept." in said
+        assert said.count("\n") == 1
+        assert [char for char in said if not char.isprintable()] == ["\n"]
+
+
+def test_lines_of_a_message_and_of_a_trace_stay(stream, show):
+    show(stream)
+    try:
+        raise ValueError("a\x1b[2J")
+    except ValueError:
+        logging.exception("One.\n\tTwo.")
+    said = stream.getvalue()
+    assert said[9:].startswith("Error: One.\n\tTwo.\nTraceback")
+    assert said.endswith("ValueError: a\\x1b[2J\n")
+
+
+def test_lines_as_json_are_objects(stream, clear):
+    clear(stream)
+    lines.write_json_lines()
+    logging.get_absl_logger().setLevel("INFO")
+    logging.warning("A label: %s", FORGED)
+    logging.info("%d", 1, extra={"fields": {"path": FORGED, "status": 200}})
+    first, second = map(json.loads, stream.getvalue().splitlines())
+    assert first["level"] == "warning"
+    assert first["message"] == f"A label: {visible(FORGED)}"
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", first["time"])
+    assert (second["path"], second["status"]) == (FORGED, 200)
+
+
+def test_answers_on_a_terminal_are_not_obeyed_and_elsewhere_are_as_they_are(monkeypatch):
+    content = "a\tb\x1b[2J\u009b1A é\n".encode()
+    for is_terminal, shown in ((False, content), (True, "a\tb\\x1b[2J\\x9b1A é\n".encode())):
+        stdout = io.BytesIO()
+        monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(stdout))
+        sys.stdout.isatty = lambda is_terminal=is_terminal: is_terminal
+        with open_output("-") as output:
+            output.write(content)
+            output.flush()
+        assert stdout.getvalue() == shown

@@ -224,3 +224,18 @@ def test_the_model_is_no_place_for_answers(settings, tmp_path, name):
     with pytest.raises(ValueError, match="`--output_file` must not name an input file"):
         fill_mask.run(made, [TEXT])
     assert (folder / name).read_bytes() == content
+
+
+@pytest.mark.parametrize("what", ["fill", "score", "next_sentence"])
+def test_a_text_is_shown_in_a_line_that_no_terminal_obeys(settings, tmp_path, what):
+    text = "the\x1b[2J\nold man ||| who heard it?"
+    if what == "fill":
+        text += " [MASK]"
+        changes = {"top_k": 2}
+    else:
+        changes = {what: True}
+    fill_mask.run(settings(format="text", **changes), [text])
+    shown = (tmp_path / "out").read_text()
+    assert r"the\x1b[2J\nold man" in shown
+    assert "\x1b" not in shown
+    assert len(shown.split("\n")) == (5 if what == "fill" else 2)

@@ -215,3 +215,21 @@ def test_output_can_be_read(ask, capsysbinary, monkeypatch):
 def test_what_cannot_be_looked_for_is_refused(ask, changes, message):
     with pytest.raises(ValueError, match=message):
         ask(**changes)
+
+
+def test_what_is_found_is_shown_in_a_line_that_no_terminal_obeys(ask, tmp_path):
+    text = "the\x1b[2J\nold house"
+    (tmp_path / "t.csv").write_text(f'text,name\n"{text}","a\nb"\nhe told it,c\n')
+    with pytest.raises(json.JSONDecodeError):
+        ask(
+            format="text",
+            input_file=str(tmp_path / "t.csv"),
+            text_column="text",
+            id_column="name",
+            query=text,
+        )
+    query, first, second, blank = (tmp_path / "out").read_text().removesuffix("\n").split("\n")
+    assert query == r"the\x1b[2J\nold house"
+    assert first == r"  1.0000  the\x1b[2J\nold house  (a\nb)"
+    assert second.endswith("  he told it  (c)")
+    assert blank == ""

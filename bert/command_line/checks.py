@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from absl import logging
 
 from bert.command_line.console import explain
+from bert.command_line.visible import visible
 
 SettingsType = TypeVar("SettingsType")
 
@@ -139,7 +140,7 @@ class Checks:
 
     def add(self, mark: str, name: str, text: str) -> None:
         """Shows a line."""
-        line = Line(mark, name, " ".join(text.split()))
+        line = Line(mark, name, visible(" ".join(text.split())))
         self.lines.append(line)
         try:
             line.mark.encode(sys.stdout.encoding or "utf-8")

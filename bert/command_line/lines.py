@@ -1,6 +1,8 @@
 """The lines that a script writes to standard error, and on a terminal the bars below them."""
 
 import contextlib
+import copy
+import json
 import logging as standard_logging
 import os
 import sys
@@ -9,6 +11,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from absl import flags, logging
+
+from bert.command_line.visible import as_argument, visible_lines
 
 # Of others that write lines while they work, which tell a user nothing.
 _LIBRARIES = ("keras", "tensorflow")
@@ -33,11 +37,16 @@ class LineHandler(standard_logging.StreamHandler[Any]):
     """Writes what is logged: on a terminal as it is, elsewhere behind the time of the day.
 
     Warnings and errors are told by their first word, on a terminal also by their colour.
+
+    Args:
+      as_json: Whether each line is a JSON object, with the fields of what is logged as
+        `extra={"fields": ...}`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, as_json: bool = False) -> None:
         super().__init__()
-        self.bars = _Bars() if is_terminal() else None
+        self._as_json = as_json
+        self.bars = _Bars() if is_terminal() and not as_json else None
 
     def emit(self, record: standard_logging.LogRecord) -> None:
         """Writes a line, whatever it says."""
@@ -55,6 +64,8 @@ class LineHandler(standard_logging.StreamHandler[Any]):
 
     def format(self, record: standard_logging.LogRecord) -> str:
         """Returns the line."""
+        if self._as_json:
+            return _as_json(record)
         now = time.strftime("%H:%M:%S", time.localtime(record.created))
         return f"{now} {_text_and_colour(record)[0]}".rstrip()
 
@@ -62,10 +73,29 @@ class LineHandler(standard_logging.StreamHandler[Any]):
 def _text_and_colour(record: standard_logging.LogRecord) -> tuple[str, str]:
     level = record.levelno
     prefix, colour = next((each[1:] for each in _PREFIXES if level >= each[0]), ("", ""))
-    text = prefix + record.getMessage()
+    return prefix + _text(record), colour
+
+
+def _text(record: standard_logging.LogRecord) -> str:
+    """Returns what a record says; what it says of users' texts is in no line of its own."""
+    arguments = record.args
+    if isinstance(arguments, tuple):
+        record = copy.copy(record)
+        record.args = tuple(map(as_argument, arguments))
+    text = record.getMessage()
     if record.exc_info:
         text += "\n" + standard_logging.Formatter().formatException(record.exc_info)
-    return text, colour
+    return visible_lines(text)
+
+
+def _as_json(record: standard_logging.LogRecord) -> str:
+    now = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+    line = {
+        "time": f"{now}.{int(record.msecs):03}Z",
+        "level": record.levelname.lower(),
+        "message": _text(record),
+    }
+    return json.dumps({**line, **getattr(record, "fields", {})})
 
 
 def _is_chatter(record: standard_logging.LogRecord) -> bool:
@@ -86,6 +116,16 @@ def write_lines() -> None:
     if _line_handler() is None:
         root.addHandler(LineHandler())
     _silence_tensorflow()
+
+
+def write_json_lines() -> None:
+    """Makes a script write all that is logged as JSON, an object a line."""
+    write_lines()
+    root = standard_logging.root
+    for handler in [*root.handlers]:
+        if isinstance(handler, LineHandler):
+            root.removeHandler(handler)
+    root.addHandler(LineHandler(as_json=True))
 
 
 def show_lines() -> None:

@@ -4,10 +4,11 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 from bert.command_line.checks import is_checking
 from bert.command_line.lines import no_bars
+from bert.command_line.visible import visible_lines
 from bert.files.durable import discard, make_folders, open_beside, replace_files, sync
 from bert.files.machine import allow_open_files
 from bert.files.paths import file_size, file_system, is_file, is_folder, list_folder
@@ -130,13 +131,29 @@ def _model_of(path: str) -> str | None:
     return os.path.join(folder, name if name in names else names[0]) if names else None
 
 
+class _Terminal:
+    """Writes to a terminal what it does not obey."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self.flush = stream.flush
+        self._stream = stream
+
+    def write(self, content: bytes) -> int:
+        shown = visible_lines(content.decode("utf-8", "replace"))
+        self._stream.write(shown.encode("utf-8", "replace"))
+        return len(content)
+
+
 @contextlib.contextmanager
 def open_output(path: str) -> Iterator[BinaryIO]:
     """Opens `--output_file`: standard output for -, else a file that appears when it is whole."""
     if path == "-":
         # A bar would be drawn between the answers.
-        with no_bars() if sys.stdout.isatty() else contextlib.nullcontext():
+        if not sys.stdout.isatty():
             yield sys.stdout.buffer
+            return
+        with no_bars():
+            yield cast(BinaryIO, _Terminal(sys.stdout.buffer))
         return
     with replace_files([path]) as (file,):
         yield file

@@ -39,6 +39,7 @@ from absl import flags, logging
 from bert.command_line import flags as common_flags
 from bert.command_line.console import deferred_stop, run_script, stop_signal
 from bert.command_line.flags import REQUIRED, flag
+from bert.command_line.visible import visible
 from bert.files.manifest import LIST_FILE
 from bert.files.paths import file_system, os_errors
 from bert.files.places import is_remote
@@ -413,7 +414,7 @@ def _attempt(
 def _show_end(index: int, path: str) -> None:
     lines = Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
     for line in lines[-_LINES_SHOWN:]:
-        print(f"worker {index} | {line}", file=sys.stderr, flush=True)
+        print(f"worker {index} | {visible(line)}", file=sys.stderr, flush=True)
 
 
 def tell(index: int, status: int, is_hung: bool, restarts: tuple[int, int] | None) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from scipy.special import log_softmax
 
+from bert.command_line.visible import visible
 from bert.files.tables import write_tsv
 from bert.tasks.classification.examples import InputExample, Label, Task
 
@@ -337,6 +338,7 @@ def score_regression(predicted: np.ndarray, true: np.ndarray) -> dict[str, Any]:
 
 def format_scores(labels: Sequence[str], scores: Mapping[str, Any]) -> str:
     """Returns scores as a table of several lines."""
+    labels = [visible(label) for label in labels]
     numbers = {name: value for name, value in scores.items() if isinstance(value, float)}
     # Told by a sentence of its own, for it is of one of the scores.
     numbers.pop("baseline", None)
@@ -346,7 +348,7 @@ def format_scores(labels: Sequence[str], scores: Mapping[str, Any]) -> str:
         lines += ["", " " * width + "".join(f"{name:>11}" for name in _PER_CLASS)]
         for label, row in scores["per_class"].items():
             cells = "".join(f"{row[name]:11.4f}" for name in _PER_CLASS[:-1])
-            lines.append(f"{label:{width}}{cells}{row['support']:11}")
+            lines.append(f"{visible(label):{width}}{cells}{row['support']:11}")
     if "confusion_matrix" in scores and len(labels) <= _MATRIX_LABELS:
         matrix = scores["confusion_matrix"]
         cell = 2 + max(width, *[len(str(number)) for row in matrix for number in row])
