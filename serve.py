@@ -20,6 +20,7 @@ from bert.command_line.checks import Checks, start
 from bert.command_line.console import run_script
 from bert.command_line.flags import REQUIRED, flag
 from bert.command_line.frozen_weights import assume_frozen_weights
+from bert.command_line.lines import write_json_lines
 from bert.weights.told import FROM_ELSEWHERE, AskedSettings
 
 if TYPE_CHECKING:
@@ -75,11 +76,26 @@ class Settings(AskedSettings):
         "Maximum requests that may be read or answered at a time; further ones get status 503.",
         low=1,
     )
+    max_connections: int = flag(
+        4096,
+        "Maximum open connections. A further one takes the place of the one that has been idle "
+        "longest, or gets status 503.",
+        low=1,
+    )
     read_timeout: float = flag(
-        10.0, "Seconds within which a client must send its request.", low=0.001
+        10.0,
+        "Seconds within which a client must send the head of its request, and again its body.",
+        low=0.001,
     )
     request_timeout: float = flag(
         30.0, "Seconds within which a request must be answered, including waiting.", low=0.001
+    )
+
+    log_format: str = flag(
+        "text",
+        "`json` logs each line as a JSON object, and a line for each request: client, method, "
+        "path, status and seconds, but nothing of its texts.",
+        choices=("text", "json"),
     )
 
 
@@ -140,11 +156,13 @@ def _serve(settings: Settings, bound: socket.socket) -> "Server":
             max_request_bytes=settings.max_request_bytes,
             max_inputs=settings.max_inputs,
             max_requests=settings.max_requests,
+            max_connections=settings.max_connections,
             read_seconds=settings.read_timeout,
             request_seconds=settings.request_timeout,
         ),
         # It is found by the name by which it was told to listen.
         allowed_hosts=[settings.host.lower(), *read_hosts(settings.allowed_hosts or "")],
+        logs_requests=settings.log_format == "json",
         max_batch_size=settings.max_batch_size,
         max_waiting=settings.max_waiting,
         wait_seconds=settings.batch_wait_ms / 1000,
@@ -218,7 +236,10 @@ def _load(settings: Settings) -> "Served":
 
 def main(_: list[str]) -> None:
     """Runs the script on its flags."""
-    start(common_flags.read_settings(Settings), run, check)
+    settings = common_flags.read_settings(Settings)
+    if settings.log_format == "json":
+        write_json_lines()
+    start(settings, run, check)
 
 
 if __name__ == "__main__":

@@ -567,8 +567,9 @@ def ask_server(script: Any, settings: Any, _: Path) -> Any:
         script.open_server(settings) as server,
         socket.create_connection((server.host, server.port)) as half,
     ):
-        page = served_models.fetch(server, "/").body
-        name = re.search('"name":"([^"]+)"', page)[1]
+        page = str(served_models.fetch(server, "/").body)
+        found = re.search('"name":"([^"]+)"', page)
+        name = found[1] if found else "none"
         address = f"/v1/models/{name}:predict"
         head = f"POST {address} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n"
         half.sendall(head.encode())
@@ -1094,6 +1095,8 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "max_inputs": Case(4, answered(3)),
         "max_waiting": Case(4, error, fails=True),
         "max_requests": Case(1, answered(4)),
+        "max_connections": Case(1, answered(2)),
+        "log_format": Case("json", told("POST /v1/models/")),
         "read_timeout": Case(0.1, answered(5)),
         "request_timeout": Case(0.001, answered(4), batch_wait_ms=10.0),
         "precision": Case("mixed_bfloat16", answered(3)),

@@ -21,6 +21,7 @@ from served_models import (
 )
 from waiting import wait_until
 
+from bert.serving import connections
 from bert.serving import server as server_module
 from bert.serving.app import Limits, read_hosts
 from bert.serving.served import DEFAULT, Served, Signature
@@ -158,7 +159,7 @@ def slow():
 def quick():
     made = Slow()
     made.may.set()
-    limits = Limits(max_request_bytes=1000, max_inputs=3)
+    limits = Limits(max_request_bytes=1000, max_inputs=3, read_seconds=0.5)
     with served(made.served, limits, allowed_hosts=["mine.example"]) as server:
         yield server
 
@@ -314,9 +315,13 @@ HEAD = f"POST {PREDICT} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n".en
         ),
         (
             [HEAD, b"Content-Encoding: gzip\r\nContent-Length: 4\r\n\r\nabcd"],
-            400,
-            "must be whole, and in the encoding of its head",
+            415,
+            "without a Content-Encoding. Received 'gzip'.",
         ),
+        # Nothing looks for what could unpack it.
+        ([HEAD, b"Content-Encoding: br\r\nContent-Length: 4\r\n\r\nabcd"], 415, "Received 'br'."),
+        ([HEAD, b"Content-Length: 9\r\n\r\n{"], 408, "The body must be sent within 0.5 s."),
+        ([HEAD[:60]], 408, "The head of a request must be sent within 0.5 s."),
         ([HEAD, b"Transfer-Encoding: chunked\r\n\r\nzz\r\n"], 400, ""),
         ([b"not HTTP at all\r\n\r\n"], 400, ""),
         ([b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n"], 400, ""),
@@ -332,12 +337,110 @@ def test_what_is_no_whole_request_is_refused(quick, parts, status, message, log)
     assert log.messages == []
 
 
-def test_who_sends_too_slowly_is_told_so(slow, log):
-    with served(slow.served, Limits(read_seconds=0.1)) as server:
-        received = talk(server, HEAD, b'Content-Length: 99\r\n\r\n{"inst')
-    assert received.startswith("HTTP/1.1 408 ")
-    assert "must be sent within 0.1 s" in received
-    assert log.messages == []
+def test_a_head_must_come_in_time_but_a_client_may_be_idle_between_requests(quick):
+    def hear(connection, seconds):
+        """Returns what comes, b"" where the connection is closed and None where nothing does."""
+        connection.settimeout(seconds)
+        try:
+            return connection.recv(65536)
+        except TimeoutError:
+            return None
+
+    with (
+        socket.create_connection((quick.host, quick.port)) as silent,
+        socket.create_connection((quick.host, quick.port)) as dripping,
+        socket.create_connection((quick.host, quick.port)) as idle,
+    ):
+        whole = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        idle.sendall(whole)
+        assert hear(idle, 5).endswith(b"ok\n")
+        # No further byte begins the time anew.
+        dripping.sendall(whole[:-2] + b"X: ")
+        for _ in range(100):
+            dripping.sendall(b"x")
+            if (heard := hear(dripping, 0.1)) is not None:
+                break
+        assert heard.startswith(b"HTTP/1.1 408 ")
+        assert hear(silent, 5) == b""
+        assert hear(idle, 0.1) is None
+        # Of a later request, it counts from the first byte.
+        idle.sendall(whole[:20])
+        assert hear(idle, 0.1) is None
+        idle.sendall(whole[20:])
+        assert hear(idle, 5).endswith(b"ok\n")
+        idle.sendall(whole[:20])
+        assert hear(idle, 5).startswith(b"HTTP/1.1 408 ")
+
+
+def test_idle_connections_make_room_for_those_who_ask(slow, monkeypatch):
+    monkeypatch.setattr(connections, "_YOUNG_SECONDS", 0.0)
+    with served(slow.served, Limits(max_connections=3)) as server, slow:
+        answers = []
+        thread = ask_in_thread(server, answers)
+        assert slow.begun.wait(5)
+        silent = [socket.create_connection((server.host, server.port)) for _ in range(9)]
+        # Those that were idle longest are closed, and what is under way is not.
+        for each in silent[:-2]:
+            each.settimeout(5)
+            assert each.recv(1) == b""
+        assert fetch(server, "/healthz").status == 200
+        slow.may.set()
+        thread.join(10)
+        assert [each.status for each in answers] == [200]
+        for each in silent:
+            each.close()
+
+
+def test_no_more_connections_than_allowed_are_served(slow):
+    with served(slow.served, Limits(max_connections=2)) as server, slow:
+        answers = []
+        threads = [ask_in_thread(server, answers) for _ in range(2)]
+        wait_until(lambda: server._batcher.num_waiting == 2, 10)
+        told = fetch(server, "/healthz")
+        assert (told.status, told.headers["Retry-After"]) == (503, "1")
+        assert told.body == {"error": "At most 2 connections must be open. Ask later."}
+        slow.may.set()
+        for each in threads:
+            each.join(10)
+        assert [each.status for each in answers] == [200] * 2
+        wait_until(lambda: fetch(server, "/healthz").status == 200)
+        assert 'bert_requests_total{status="503",what="other"}' in fetch(server, "/metrics").body
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "headers", "status"),
+    [
+        ("POST", PREDICT, {"Site": "cross-site", "Mode": "no-cors", "Dest": "empty"}, 403),
+        ("POST", PREDICT, {"Site": "cross-site", "Mode": "navigate", "Dest": "document"}, 403),
+        ("GET", "/metrics", {"Site": "cross-site"}, 403),
+        ("GET", "/", {"Site": "cross-site", "Mode": "navigate", "Dest": "iframe"}, 403),
+        # A link to the page.
+        ("GET", "/", {"Site": "cross-site", "Mode": "navigate", "Dest": "document"}, 200),
+        ("POST", PREDICT, {"Site": "same-origin", "Mode": "cors", "Dest": "empty"}, 200),
+        ("POST", PREDICT, {"Site": "none"}, 200),
+    ],
+)
+def test_pages_of_other_sites_are_not_answered(quick, method, path, headers, status):
+    body = {"instances": ["a"]} if method == "POST" else None
+    headers = {f"Sec-Fetch-{name}": value for name, value in headers.items()}
+    told = fetch(quick, path, body, method, headers)
+    assert told.status == status
+    assert status == 200 or "Sec-Fetch-Site: cross-site" in told.body["error"]
+
+
+def test_requests_are_logged_without_their_texts(slow, log):
+    slow.may.set()
+    with served(slow.served, logs_requests=True) as server:
+        predict(server, {"instances": ["a secret"]})
+        fetch(server, "/v1/models/" + "x" * 999 + "%0aforged")
+    fields = [record.fields for record in log.records if hasattr(record, "fields")]
+    assert [each["status"] for each in fields] == [200, 404]
+    assert fields[0]["client"] == "127.0.0.1"
+    assert (fields[0]["method"], fields[0]["path"]) == ("POST", PREDICT)
+    assert fields[0]["request_bytes"] == len('{"instances": ["a secret"]}')
+    assert 0 <= fields[0]["seconds"] < 60
+    assert len(fields[1]["path"]) < 100
+    assert "secret" not in log.text
 
 
 def test_who_hangs_up_harms_nobody(quick, log):

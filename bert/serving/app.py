@@ -2,9 +2,9 @@
 
 Errors are `{"error": "..."}`, one line that says what must hold and what was received: 400 for what
 the sender can mend, 403 for who asks by a name that the server does not have, 404 and 405 for
-addresses and methods that are none, 408 for who sends too slowly, 413 for too much at once, 429
-where too much waits already, 503 while there are too many requests, the server ends or nothing
-answers any more, 504 for what takes too long.
+addresses and methods that are none, 408 for who sends too slowly, 413 for too much at once, 415 for
+a body that is packed, 429 where too much waits already, 503 while there are too many requests or
+connections, the server ends or nothing answers any more, 504 for what takes too long.
 """
 
 import asyncio
@@ -56,13 +56,15 @@ class Limits:
       max_request_bytes: Of a body.
       max_inputs: Rows of a request, or endings in all of them.
       max_requests: Requests that are being read or answered at a time.
-      read_seconds: How long the sending of a request may take.
+      max_connections: Connections that are open at a time.
+      read_seconds: How long the head of a request may take to arrive, and its body likewise.
       request_seconds: How long an answer may take, waiting included.
     """
 
     max_request_bytes: int = 1 << 20
     max_inputs: int = 128
     max_requests: int = 256
+    max_connections: int = 4096
     read_seconds: float = 10.0
     request_seconds: float = 30.0
 
@@ -124,6 +126,7 @@ class Application:
       limits: Those of requests.
       counts: Of requests.
       names: Those by which the server may be asked, beside localhost and numbers; None for any.
+      logs_requests: Whether a line is logged for each request.
 
     Attributes:
       is_ending: Whether no more requests are wished for.
@@ -136,7 +139,9 @@ class Application:
         limits: Limits,
         counts: metrics.Metrics,
         names: Collection[str] | None = None,
+        logs_requests: bool = False,
     ) -> None:
+        self._logs_requests = logs_requests
         self._served = served
         self._batcher = batcher
         self._limits = limits
@@ -163,8 +168,19 @@ class Application:
         response.headers.update(_HEADERS)
         if self.is_ending:
             response.force_close()
-        self._counts.count_request(what, response.status, time.monotonic() - begun)
+        seconds = time.monotonic() - begun
+        self._counts.count_request(what, response.status, seconds)
+        if self._logs_requests:
+            _log_request(request, response, seconds)
         return response
+
+    def count_refused(self, status: int) -> None:
+        """Counts a connection that was refused before it had a request."""
+        self._counts.count_request("other", status, 0.0)
+        if self._logs_requests:
+            logging.info(
+                "A connection was refused: %d.", status, extra={"fields": {"status": status}}
+            )
 
     async def _answer(
         self, request: web.BaseRequest, what: str, match: re.Match[str] | None
@@ -173,8 +189,14 @@ class Application:
         if self._names is not None and not _is_own(host, self._names):
             raise RefusedError(
                 403,
-                "A server of this machine alone must be asked as localhost, by a number or as one "
-                f"of `--allowed_hosts`. Received {_shown(host)}.",
+                "A server of this machine alone must be asked as localhost, by a number or by one "
+                f"of the names that it was given. Received {_shown(host)}.",
+            )
+        if _is_of_another_site(request):
+            raise RefusedError(
+                403,
+                "A browser must ask from a page of this server. Received a request of a page of "
+                "another site (Sec-Fetch-Site: cross-site).",
             )
         if what == "other":
             raise RefusedError(404, f"{_shown(request.path)} must be one of {self._addresses()}.")
@@ -223,6 +245,13 @@ class Application:
             raise RefusedError(
                 503, f"At most {limits.max_requests} requests must be under way. Ask later.", _AGAIN
             )
+        if (encoding := request.headers.get("Content-Encoding", "identity")).lower() != "identity":
+            raise RefusedError(
+                415,
+                f"The body must be sent as it is, without a Content-Encoding. Received "
+                f"{_shown(encoding)}.",
+                {"Accept-Encoding": "identity"},
+            )
         body = await self._read(request)
         try:
             question = rest.read_question(body, self._served, limits.max_inputs)
@@ -242,9 +271,7 @@ class Application:
         except asyncio.TimeoutError as error:
             raise RefusedError(408, f"The body must be sent within {seconds:g} s.") from error
         except (web.RequestPayloadError, ConnectionError) as error:
-            raise RefusedError(
-                400, "The body must be whole, and in the encoding of its head."
-            ) from error
+            raise RefusedError(400, "The body must be whole.") from error
 
     async def _ask(self, question: rest.Question) -> list[Any]:
         seconds = self._limits.request_seconds
@@ -289,6 +316,18 @@ def _is_own(host: str, names: Collection[str]) -> bool:
         return False
 
 
+def _is_of_another_site(request: web.BaseRequest) -> bool:
+    """Returns whether a page of another site sent the request, which is no link that was followed.
+
+    That page could not read the answer, but could keep the model busy.
+    """
+    site, mode, shown_as = (
+        request.headers.get(f"Sec-Fetch-{name}", "").lower() for name in ("Site", "Mode", "Dest")
+    )
+    is_link = request.method in ("GET", "HEAD") and (mode, shown_as) == ("navigate", "document")
+    return site == "cross-site" and not is_link
+
+
 def _host_name(host: str) -> str | None:
     """Returns what a Host has before its port, in small letters; None where it is none."""
     try:
@@ -308,6 +347,23 @@ def _as_json(
 ) -> web.Response:
     body = json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     return web.Response(body=body, status=status, headers=headers, content_type="application/json")
+
+
+def _log_request(request: web.BaseRequest, response: web.StreamResponse, seconds: float) -> None:
+    """Logs who asked for what and how it was answered, but nothing of a text."""
+    client = request.remote or ""
+    method, path = request.method[:_SHOWN], request.path[:_SHOWN]
+    fields = {
+        "client": client,
+        "method": method,
+        "path": path,
+        "status": response.status,
+        "seconds": round(seconds, 6),
+        "request_bytes": request.content_length,
+        "response_bytes": response.content_length,
+    }
+    shown = (client, method, path, response.status, seconds)
+    logging.info("%s %s %s: %d, %.3f s", *shown, extra={"fields": fields})
 
 
 def _line(text: str) -> str:

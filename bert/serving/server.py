@@ -8,18 +8,21 @@ import threading
 from collections.abc import Collection, Coroutine
 from typing import Any
 
+from absl import logging
 from aiohttp import web
 
 from bert.serving.app import Application, Limits
 from bert.serving.batching import Batcher
+from bert.serving.connections import Connections, fit_open_files
 from bert.serving.metrics import Metrics
 from bert.serving.served import Served
 
 # Connections that wait to be taken.
 _BACKLOG = 1024
-# An idle connection is closed after so long, and one whose request has no whole head yet. Proxies
-# keep theirs for a minute.
+# A connection is closed after so long without a further request. Proxies keep theirs for a minute.
 _IDLE_SECONDS = 75.0
+# Failures that no request is told of are logged so often.
+_SECONDS_BETWEEN_FAILURES = 10
 # How long requests that are on their way are still taken where the server is to end.
 _ENDING_SECONDS = 0.5
 # How long what a refused request still sends is read, so that its sender can read why.
@@ -74,6 +77,7 @@ class Server:
       bound: As `bind` gives it.
       limits: Those of requests.
       allowed_hosts: Names by which a server at a loopback address may be asked, beside localhost.
+      logs_requests: Whether a line is logged for each request.
       **batching: For `Batcher`.
 
     Attributes:
@@ -87,6 +91,7 @@ class Server:
         bound: socket.socket,
         limits: Limits,
         allowed_hosts: Collection[str] = (),
+        logs_requests: bool = False,
         **batching: Any,
     ) -> None:
         self.host, self.port = bound.getsockname()[:2]
@@ -94,7 +99,7 @@ class Server:
         names = allowed_hosts if _is_loopback(self.host) else None
         counts = Metrics(lambda: self._batcher.num_waiting)
         self._batcher = Batcher(served.answer, tell=counts.count_batch, **batching)
-        self._application = Application(served, self._batcher, limits, counts, names)
+        self._application = Application(served, self._batcher, limits, counts, names, logs_requests)
         self._socket = bound
         self._limits = limits
         self._closed = threading.Event()
@@ -137,7 +142,7 @@ class Server:
 
     async def _start(self) -> web.AppRunner:
         application = web.Application(client_max_size=self._limits.max_request_bytes)
-        application.router.add_route("*", r"/{path:[\s\S]*}", self._application.answer)
+        application.router.add_route("*", r"/{path:[\s\S]*}", self._answer)
         # What is wrong with a request is told to its sender alone.
         silent = standard_logging.getLogger("bert.serving.http")
         silent.setLevel(standard_logging.CRITICAL)
@@ -149,18 +154,46 @@ class Server:
             handler_cancellation=True,
             keepalive_timeout=_IDLE_SECONDS,
             lingering_time=_LINGERING_SECONDS,
+            # Nothing is unpacked before it is known how large it becomes; see `Application`.
+            auto_decompress=False,
             shutdown_timeout=self._limits.read_seconds + self._limits.request_seconds + 1,
         )
         await runner.setup()
+        assert runner.server
+        limit = fit_open_files(self._limits.max_connections)
+        if limit < self._limits.max_connections:
+            logging.warning("The limit of open files leaves room for %d connections.", limit)
+        self._connections = Connections(
+            runner.server, limit, self._limits.read_seconds, self._application.count_refused
+        )
+        self._loop.set_exception_handler(_log_failure)
         try:
-            await web.SockSite(runner, self._socket, backlog=_BACKLOG).start()
+            self._listener = await self._loop.create_server(
+                self._connections, sock=self._socket, backlog=_BACKLOG
+            )
         except OSError as error:
             # Two may be bound to a port, of which the first one that listens has it.
             await runner.cleanup()
             raise _not_free(self.host, self.port, error) from error
         return runner
 
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        with self._connections.busy(request.transport):
+            return await self._application.answer(request)
+
     async def _end(self) -> None:
         self._application.is_ending = True
         await asyncio.sleep(_ENDING_SECONDS)
+        self._listener.close()
         await self._runner.cleanup()
+
+
+def _log_failure(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Logs what went wrong beside a request, such as too many open files, but not without end."""
+    logging.log_every_n_seconds(
+        logging.WARNING,
+        "%s: %s",
+        _SECONDS_BETWEEN_FAILURES,
+        context["message"],
+        context.get("exception"),
+    )
