@@ -1,4 +1,5 @@
 import json
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -135,7 +136,7 @@ def test_answers_are_those_of_the_definition(seed):
     ]
 
 
-def test_a_paragraph_that_is_one_word_is_looked_through_once():
+def test_a_paragraph_that_is_one_word_is_looked_through_once(monkeypatch):
     """Else the time would grow with the square of its length."""
     count = 400
     example = SquadExample("q", "", ["[" * count])
@@ -145,10 +146,14 @@ def test_a_paragraph_that_is_one_word_is_looked_through_once():
     ]
     rng = np.random.RandomState(0)
     rows = [(rng.randn(9).astype("f"), rng.randn(9).astype("f")) for _ in windows]
-    squad_answers.align.cache_clear()
+    looked, look = [], squad_answers._num_characters
+    monkeypatch.setattr(
+        squad_answers, "_num_characters", lambda text: looked.append(text) or look(text)
+    )
     prediction = squad_answers.decode_windows(example, windows, rows, Decoding())
     assert {entry.text for entry in prediction.nbest} == {"[" * n for n in range(1, 9)}
-    assert squad_answers.align.cache_info().misses == 8
+    # For each answer, at the words as they are and as the tokenizer leaves them.
+    assert len(looked) == 2 * 8
 
 
 def test_no_more_than_the_n_best_are_listed():
@@ -407,3 +412,17 @@ def test_the_golden_answers_stand_where_they_are_said_to():
         for entry in prediction.nbest:
             begin, end = entry.span.in_context(example)
             assert " ".join(example.context[begin:end].split()) == entry.text
+
+
+def test_of_texts_that_were_answered_about_no_more_is_kept_than_64_mb():
+    tracemalloc.start()
+    try:
+        for number in range(100):
+            text = f"{number}{'a' * 1_000_000} b"
+            assert squad_answers.align("b", text, True) == (len(text) - 1, len(text))
+            assert squad_questions.word_starts(text)[1] == len(text) - 1
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    # The last text itself, and the entries.
+    assert kept < (64 << 20) + 3_000_000

@@ -1,6 +1,7 @@
 import codecs
 import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,19 @@ def test_words_are_what_stands_between_four_spaces_and_the_narrow_one(text):
     assert [text[start : start + len(word)] for start, word in zip(starts, words, strict=True)] == (
         words
     )
+
+
+def test_a_word_of_a_file_is_one_object_and_python_keeps_none(tmp_path):
+    paragraphs = [
+        {"context": context, "qas": [question(str(number), start=0)]}
+        for number, context in enumerate(["a \u5317word b", "\u5317word c"])
+    ]
+    (tmp_path / "own.json").write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
+    one, other = squad_questions.read_squad_examples(str(tmp_path / "own.json"), is_training=False)
+    assert one.doc_tokens[1] is other.doc_tokens[0]
+    word = "".join(["\u5317", "word"])
+    # Else it would be the one that was interned before.
+    assert sys.intern(word) is word is not one.doc_tokens[1]
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ import tokenization
 from bert.command_line.console import Progress
 from bert.files.durable import replace_files
 from bert.tasks.squad import questions as squad_questions
+from bert.tasks.squad.remembered import remembered
 from bert.tasks.squad.window_table import WindowTable
 
 # Departs: the original crashes where no span can be the answer. This says that there is none; it is
@@ -378,7 +379,7 @@ def _entry_json(entry: Entry) -> dict[str, str | float]:
 
 
 # Of a paragraph without spaces, each of very many spans is looked for in all of it.
-@functools.lru_cache(maxsize=1024)
+@remembered
 def align(
     pred_text: str,
     orig_text: str,
@@ -434,7 +435,7 @@ def _place(text: str, number: int) -> int:
     return place
 
 
-@functools.lru_cache(maxsize=64)
+@remembered
 def _split(text: str, *options: Any) -> str:
     return " ".join(_basic_tokenizer(*options).tokenize(text))
 

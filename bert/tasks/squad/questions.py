@@ -4,11 +4,10 @@ What is kept of a file, and what is skipped in training, is what the original's
 `read_squad_examples` keeps and skips; where that one crashes, see `ReadingSummary`.
 """
 
+import array
 import dataclasses
-import functools
 import json
 import re
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -16,6 +15,7 @@ from absl import logging
 
 from bert.files.json_text import parse_json
 from bert.files.paths import read_file
+from bert.tasks.squad.remembered import remembered
 
 # Original: run_squad.py, is_whitespace. Other spaces, such as U+00A0, belong to words.
 _WORD = re.compile("[^ \t\r\n\u202f]+")
@@ -203,6 +203,7 @@ class _Reader:
         self._is_training = is_training
         self._version_2_with_negative = version_2_with_negative
         self._ids: set[str] = set()
+        self._words: dict[str, str] = {}
         self.summary = ReadingSummary()
 
     def read_article(self, article: Any) -> list[SquadExample]:
@@ -219,7 +220,7 @@ class _Reader:
         context = _field(paragraph, "context", str, "text")
         questions = _field(paragraph, "qas", list, "a list")
         split = _splitter(context)
-        words = split_words(context)
+        words = split_words(context, self._words)
         self.summary.num_paragraphs += 1
         self.summary.num_blank_contexts += not words
         examples = []
@@ -328,16 +329,22 @@ def _splitter(context: str) -> Callable[[str], list[str]]:
     return _WORD.findall if _OTHER_SPACES.search(context) else str.split
 
 
-def split_words(context: str) -> list[str]:
-    """Returns the paragraph's words."""
-    # The same word is one object throughout, which saves most of the memory.
-    return list(map(sys.intern, _splitter(context)(context)))
+def split_words(context: str, known: dict[str, str] | None = None) -> list[str]:
+    """Returns the paragraph's words.
+
+    Args:
+      context: The paragraph.
+      known: Words of other paragraphs, each by itself. The same word is one object throughout,
+        which saves most of the memory.
+    """
+    known = {} if known is None else known
+    return [known.setdefault(word, word) for word in _splitter(context)(context)]
 
 
-@functools.lru_cache(maxsize=16)
-def word_starts(context: str) -> list[int]:
+@remembered
+def word_starts(context: str) -> "array.array[int]":
     """Returns the offset in characters of each of the paragraph's words."""
-    return [match.start() for match in _WORD.finditer(context)]
+    return array.array("i", (match.start() for match in _WORD.finditer(context)))
 
 
 def _locate(

@@ -188,7 +188,8 @@ class QuestionAnswering:
 
     def parse(self, rows: Sequence[Row]) -> list[SquadExample]:
         # The questions about a paragraph share its words.
-        words = {row["context"]: split_words(row["context"]) for row in rows}
+        known: dict[str, str] = {}
+        words = {row["context"]: split_words(row["context"], known) for row in rows}
         return [
             SquadExample(
                 str(number), row["question"], words[row["context"]], context=row["context"]
