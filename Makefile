@@ -55,6 +55,9 @@ endif
 .PHONY: FORCE
 FORCE:
 
+# What was compiled is kept, or every process that a test starts would compile the project again.
+test test-exhaustive: export PYTHONDONTWRITEBYTECODE :=
+
 test: $(installed)
 	python -m ruff check .
 	python -m ruff format --check .

@@ -14,6 +14,7 @@ import sklearn.base
 import tensorflow as tf
 from absl import flags
 from conftest import ROOT, exhaustive, run_python
+from waiting import LONGEST, wait_until
 
 from bert.command_line.console import (
     Progress,
@@ -442,8 +443,8 @@ def test_a_signal_while_tensorflow_is_imported_leaves_no_trace():
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
     )
-    while "libtensorflow" not in Path(f"/proc/{process.pid}/maps").read_text(encoding="utf-8"):
-        assert process.poll() is None
+    maps = Path(f"/proc/{process.pid}/maps")
+    wait_until(lambda: "libtensorflow" in maps.read_text(encoding="utf-8"), LONGEST, pause=0.001)
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGINT

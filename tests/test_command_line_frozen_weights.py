@@ -1,6 +1,7 @@
 import os
 
 import pytest
+from conftest import exhaustive
 from forks import fork_python
 from served_models import make_model, save_model
 
@@ -42,7 +43,9 @@ for name, kind in kinds.items():
 """
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-5), ("bfloat16", 0.03)])
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [*exhaustive(("float32", 1e-5)), ("bfloat16", 0.03)]
+)
 def test_kept_weights_give_what_the_model_gives(dtype, tolerance):
     code = MODELS.format(dtype=dtype, tolerance=tolerance)
     found = fork_python("-c", code, **{VARIABLE: "1"})
@@ -78,7 +81,7 @@ console.run_script(main)
     ("model", "flags", "promised"),
     [
         ("folder", ["--precision=bfloat16"], "1"),
-        ("folder", [], "None"),
+        *exhaustive(("folder", [], "None")),
         ("float32", [], "None"),
         ("bfloat16", [], "1"),
     ],

@@ -6,7 +6,8 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import GOLDEN, ROOT, change, exhaustive, make_examples, model_inputs, run_python
+from conftest import GOLDEN, ROOT, change, exhaustive, make_examples, model_inputs
+from forks import fork_python
 from test_weights_huggingface import CONFIG, stored_in, write
 from test_weights_huggingface import tensors as tensors  # noqa: PLC0414 (a fixture)
 
@@ -443,7 +444,7 @@ def test_a_result_that_computes_something_else_is_not_kept(tmp_path, still_confi
 
 
 def test_the_command_line_converts(tmp_path):
-    result = run_python(
+    result = fork_python(
         "convert_checkpoint.py",
         f"--input={GOLDEN / 'bert_model.ckpt.index'}",
         f"--output={tmp_path / 'hf'}",

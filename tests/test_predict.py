@@ -9,7 +9,8 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import change, exhaustive, run_python
+from conftest import change, exhaustive
+from forks import fork_python
 
 import predict
 import tokenization
@@ -209,7 +210,7 @@ def test_the_answers_of_a_killed_run_are_gone_on_with(settings, tmp_path):
         "predict.run(predict.Settings(model_dir=sys.argv[1], input_file=sys.argv[2],\n"
         "    output_file=sys.argv[3], batch_size=2))\n"
     )
-    run_python("-c", code, made.model_dir, made.input_file, made.output_file, check=False)
+    fork_python("-c", code, made.model_dir, made.input_file, made.output_file, check=False)
     [kept] = tmp_path.glob("*.unfinished")
     assert [each["text_a"] for each in read(kept)] == TEXTS[:32]
     assert predict.run(made) == len(TEXTS)

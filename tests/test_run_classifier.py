@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import keras
@@ -550,7 +549,7 @@ def test_what_cannot_work_is_refused_before_anything_is_written(
 
 def test_an_error_is_one_line_and_status_1(make_settings, tmp_path):
     write_tsv(tmp_path / "train.tsv", [("red", "yes"), ("blue",)])
-    result = run_python(
+    result = fork_python(
         "run_classifier.py",
         "--task_name=custom",
         f"--data_dir={tmp_path}",
@@ -716,9 +715,9 @@ def test_wrong_input_is_named_and_leaves_no_file(trained, tmp_path, name, conten
     assert not (tmp_path / "answers.jsonl").exists()
 
 
-def test_standard_input_is_answered_line_by_line(trained):
+def test_standard_input_is_answered_line_by_line(trained, python):
     result = subprocess.run(
-        [sys.executable, "predict.py", f"--model_dir={trained}", "--batch_size=1"],
+        [python / "python", "predict.py", f"--model_dir={trained}", "--batch_size=1"],
         cwd=ROOT,
         input="red a\nblue\n",
         capture_output=True,

@@ -3,7 +3,6 @@ import json
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import keras
@@ -367,6 +366,7 @@ def test_a_file_without_tags_is_predicted_and_not_scored(make_settings, tmp_path
     assert len(found[0]) == sum(map(len, sentences))
 
 
+@pytest.mark.exhaustive
 def test_a_stopped_training_goes_on_to_the_same_weights(make_settings, tmp_path):
     write_task(tmp_path, count=32)
     settings = make_settings(
@@ -552,14 +552,14 @@ def test_long_sentences_are_split_and_predicted_whole(make_settings, tmp_path, t
     ]
 
 
-def test_prediction_needs_nothing_but_the_folder(trained, tmp_path):
+def test_prediction_needs_nothing_but_the_folder(trained, tmp_path, python):
     moved = trained.rename(tmp_path / "moved")
     for path in moved.iterdir():
         kept = ("task.json", "vocab.txt", "bert_config.json", "bert_model.ckpt")
         if path.is_file() and not path.name.startswith(kept):
             path.unlink()
     result = subprocess.run(
-        [sys.executable, "predict.py", f"--model_dir={moved}"],
+        [python / "python", "predict.py", f"--model_dir={moved}"],
         cwd=ROOT,
         input="Ada Lind saw Rome.\n\n",
         capture_output=True,
@@ -699,7 +699,7 @@ def test_an_error_is_one_line_and_status_1(make_settings, tmp_path):
     arguments = ["run_ner.py", f"--data_dir={tmp_path}", "--do_train", "--max_seq_length=9"]
     for name in ("vocab_file", "bert_config_file", "output_dir"):
         arguments.append(f"--{name}={getattr(make_settings(), name)}")
-    result = run_python(*arguments, check=False)
+    result = fork_python(*arguments, check=False)
     assert result.returncode == 1
     assert "train.txt:2" in result.stderr
     assert "Traceback" not in result.stderr

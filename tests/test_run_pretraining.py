@@ -20,7 +20,6 @@ from conftest import (
     free_ports,
     make_examples,
     read_report,
-    run_python,
     serialize,
     split_examples,
     write_examples,
@@ -93,7 +92,7 @@ def golden_settings(tmp_path, golden, **changes):
     )
 
 
-@pytest.mark.parametrize("eval_batch_size", [8, 5])
+@pytest.mark.parametrize("eval_batch_size", [8, *exhaustive(5)])
 def test_evaluation_equals_the_original(tmp_path, golden, eval_batch_size):
     settings = golden_settings(tmp_path, golden, eval_batch_size=eval_batch_size)
     results = run_pretraining.run(settings)
@@ -161,6 +160,7 @@ def test_training_then_evaluation_alone(pretraining_run, tmp_path, log):
     assert log.text.count("Evaluation reads --input_file") == 1
 
 
+@pytest.mark.exhaustive
 def test_training_lowers_the_loss(pretraining_run):
     before = run_pretraining.run(pretraining_run(do_eval=True, num_train_steps=1))
     changes = {"num_train_steps": 200, "train_batch_size": 20, "resume_with_changes": True}
@@ -199,7 +199,9 @@ def test_held_out_records_are_evaluated(pretraining_run, tmp_path, tiny_config):
     assert results[0] != results[2]
 
 
-@pytest.mark.parametrize(("num_warmup_steps", "is_told"), [(1, False), (2, True), (10000, True)])
+@pytest.mark.parametrize(
+    ("num_warmup_steps", "is_told"), [(1, False), (2, True), *exhaustive((10000, True))]
+)
 def test_a_warm_up_without_end_is_told(pretraining_run, log, num_warmup_steps, is_told):
     run_pretraining.run(pretraining_run(num_train_steps=2, num_warmup_steps=num_warmup_steps))
     message = f"never reaches --learning_rate: --num_warmup_steps={num_warmup_steps} are not fewer"
@@ -347,6 +349,7 @@ def test_an_evaluation_uses_the_checkpoint_that_is_named(pretraining_run, tmp_pa
         score(tmp_path / "other/model.ckpt-4")
 
 
+@pytest.mark.exhaustive
 def test_accumulated_gradients_give_the_same_result(pretraining_run, tmp_path, still_config):
     (tmp_path / "bert_config.json").write_text(still_config.to_json_string())
     results = []
@@ -661,7 +664,7 @@ def script(folder, *flags, **more):
 
 def test_script_reports_an_error_in_one_line(pretraining_run, tmp_path):
     pretraining_run()
-    result = run_python(*script(tmp_path, "--do_train", input_file="nowhere"), check=False)
+    result = fork_python(*script(tmp_path, "--do_train", input_file="nowhere"), check=False)
     assert result.returncode == 1
     [error] = [line for line in result.stderr.splitlines() if " Error: " in line]
     message = "Error: `--input_file` must name existing files. 'nowhere' matches none."
@@ -815,7 +818,7 @@ def test_run_stopped_by_a_signal_ends_bit_for_bit_the_same(tmp_path, pretraining
             tmp_path,
             "--do_train",
             output_dir=output,
-            num_train_steps=800,
+            num_train_steps=400,
             num_warmup_steps=20,
             save_checkpoints_steps=100000,
         )
@@ -825,7 +828,7 @@ def test_run_stopped_by_a_signal_ends_bit_for_bit_the_same(tmp_path, pretraining
         cut.wait_for_steps()
         cut.process.send_signal(number)
         step = cut.stopped_at(number)
-        assert 1 <= step < 800
+        assert 1 <= step < 400
         assert read_checkpoint(cut.output / f"model.ckpt-{step}")["global_step"] == step
         again = ScriptRun(arguments_for(cut.output), cut.output)
         for run in (again, whole):
@@ -834,7 +837,7 @@ def test_run_stopped_by_a_signal_ends_bit_for_bit_the_same(tmp_path, pretraining
         for run in (whole, cut):
             run.kill()
     assert f"Resuming from step {step} in" in again.log.read_text()
-    assert_same(*(read_checkpoint(run.output / "model.ckpt-800") for run in (cut, whole)))
+    assert_same(*(read_checkpoint(run.output / "model.ckpt-400") for run in (cut, whole)))
     assert not [path for path in cut.output.iterdir() if LEFTOVER.search(path.name)]
 
 

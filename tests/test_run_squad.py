@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import GOLDEN, LARGE_GOLDEN, read_report, run_python, write_model_files
+from forks import fork_python
 from script_runs import finish_beside_killed
 
 import modeling
@@ -285,6 +286,7 @@ def test_training_examples_are_shuffled_as_the_original_does(make_settings, tmp_
     assert (tmp_path / "out/train.tf_record").read_bytes() == expected.read_bytes()
 
 
+@pytest.mark.exhaustive
 def test_padding_does_not_change_training(make_settings, tmp_path):
     write_task(tmp_path, count=16)
     weights = []
@@ -430,7 +432,7 @@ def test_a_wrong_answer_is_named_in_one_line(make_settings, tmp_path):
     content["data"][0]["paragraphs"][5]["qas"][0]["answers"][0]["answer_start"] = 9999
     (tmp_path / "train.json").write_text(json.dumps(content))
     settings = make_settings()
-    result = run_python(
+    result = fork_python(
         "run_squad.py",
         "--do_train",
         "--max_seq_length=16",
