@@ -260,6 +260,29 @@ def test_several_run_at_once_each_behind_what_it_needs(tmp_path, monkeypatch):
     assert len(runner.ledger.entries) == 5
 
 
+def test_the_times_of_jobs_at_once_add_up_to_the_time_that_passed(tmp_path):
+    class Lasting(Ended):
+        """A process that ends when it has been looked at some times."""
+
+        def poll(self):
+            self.status -= 1
+            return 0 if self.status <= 0 else None
+
+    def start(command, log, num_threads):
+        leave_scores(command, log, num_threads)
+        return Lasting(5)
+
+    began = time.monotonic()
+    runner = runner_of(tmp_path, [scored(name) for name in "abcd"], start, num_workers=4)
+    run(runner)
+    seconds = time.monotonic() - began
+    noted = [each.seconds for each in runner.ledger.entries.values()]
+    assert len(noted) == 4
+    # Each is rounded to hundredths.
+    assert sum(noted) <= seconds + 4 * 0.005
+    assert min(noted) > 0
+
+
 @pytest.mark.parametrize(("num_workers", "expected"), [(1, "abcdefxy"), (2, "abcxdeyf")])
 def test_what_would_run_alone_in_the_end_begins_before_its_turn(tmp_path, num_workers, expected):
     short = [dataclasses.replace(scored(name), gflop=1e4) for name in "abcdef"]

@@ -89,10 +89,30 @@ def test_every_epoch_reads_every_record_once(count, batch_size, block, seed, dat
     epochs = data.draw(st.integers(1, 4))
     steps = -(-epochs * count // batch_size)
     numbers = np.concatenate([batches.numbers(step) for step in range(steps)])
-    assert len(numbers) == steps * batch_size
+    passes = np.concatenate([batches.epochs(step) for step in range(steps)])
+    assert len(numbers) == len(passes) == steps * batch_size
+    assert [*passes] == sorted(passes)
     for epoch in range(epochs):
-        seen = numbers[epoch * count : (epoch + 1) * count]
-        assert sorted(seen) == list(range(count))
+        assert sorted(numbers[passes == epoch]) == list(range(count))
+
+
+@given(
+    count=st.integers(1, 40),
+    batch_size=st.integers(1, 5),
+    seed=st.none() | st.integers(0, 9),
+    parts=st.lists(
+        st.integers(1, 3).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n - 1)))
+    ),
+)
+def test_a_part_of_a_part_has_its_own_batches_of_the_whole(count, batch_size, seed, parts):
+    batches = part = Batches(_Numbers(count), {}, batch_size, seed)
+    steps = [*range(batches.num_batches)]
+    for num_parts, index in parts:
+        part, steps = part.every(num_parts, index), steps[index::num_parts]
+    assert part.num_batches == len(steps)
+    for own, step in enumerate(steps):
+        assert [*part.numbers(own)] == [*batches.numbers(step)]
+        assert [*part.epochs(own)] == [*batches.epochs(step)]
 
 
 @given(
@@ -271,6 +291,19 @@ def test_folder_is_not_a_file_of_records(tmp_path):
     (tmp_path / "folder").mkdir()
     with pytest.raises(ValueError, match="`--input_file` must name existing files"):
         match_files(f"{tmp_path}/fold*", "input_file")
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2], [1, 0, 2], [1, 2, 0]])
+def test_the_first_record_of_each_file_is_checked_wherever_an_empty_file_is(
+    tmp_path, file, features, examples, order
+):
+    empty = write_records(tmp_path / "empty", [])
+    change = replace("input_ids", np.array([1]))
+    wrong = write_records(tmp_path / "wrong", [change(split_examples(examples)[0])])
+    files = [(empty, file, wrong)[index] for index in order]
+    Records([each for each in files if each != wrong]).check_first(features)
+    with pytest.raises(ValueError, match=r"Record 0 of .*wrong': `input_ids` must have"):
+        Records(files).check_first(features)
 
 
 def test_files_without_any_record_are_refused(tmp_path):

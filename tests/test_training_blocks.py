@@ -78,3 +78,25 @@ def test_each_worker_reads_a_part_of_the_blocks(num_workers):
             assert reader(numbers) == [b"%d" % number for number in numbers]
         read = sum(end - start for start, end in records.ranges)
         assert read < 1.7 * count / num_workers
+
+
+def test_blocks_of_windows_that_are_over_are_let_go():
+    block, count, alive = 4, 4 * WINDOW_BLOCKS * 10, set()
+
+    class Record(bytes):
+        """A record that says how long it is in memory."""
+
+        def __init__(self, _):
+            alive.add(id(self))
+
+        def __del__(self):
+            alive.remove(id(self))
+
+    def read(numbers):
+        return [Record(b"%d" % number) for number in numbers]
+
+    reader = BlockReader(read, count, block)
+    batches = Batches(_Numbers(count), {}, 8, 7, shuffle_block=block)
+    for step in range(count // 8):
+        assert reader(batches.numbers(step)) == [b"%d" % each for each in batches.numbers(step)]
+        assert len(alive) <= 2 * WINDOW_BLOCKS * block

@@ -1,6 +1,7 @@
 import itertools
 import json
 import re
+import signal
 import types
 
 import numpy as np
@@ -18,6 +19,8 @@ from bert.training.clock import TrainingClock
 from bert.training.progress import ProgressLog
 from bert.weights import checkpoint
 
+# Seconds that a test may take: one that never ends, because its budget is never spent, fails.
+DEADLINE = 60
 RATE, BUDGET, WARMUP = 0.01, 10.0, 0.3
 # What a step takes, and what is not to count: building of the graph, saving, and evaluating.
 STEP, BUILD, SAVE, EVALUATE = 0.75, 60.0, 500.0, 7000.0
@@ -60,6 +63,20 @@ class SlowBatches:
             yield batch
 
 
+@pytest.fixture(autouse=True)
+def deadline():
+    """Fails a test whose training run does not end."""
+
+    def fail(*_):
+        raise TimeoutError(f"still training after {DEADLINE} s")
+
+    before = signal.signal(signal.SIGALRM, fail)
+    signal.alarm(DEADLINE)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
 def begin(config, day, budget=BUDGET, warmup=WARMUP, kind=loop.Trainer):
     model = pretraining_heads.pretraining_model(config)
     clock = TrainingClock(budget, day.now)
@@ -74,6 +91,7 @@ def train(trainer, batches, folder, day, stop_at=None):
     rates = {}
 
     def observe(step, results):
+        assert step <= 20, "the budget is spent and training goes on"
         day.seconds += EVALUATE
         rates[step] = results["learning_rate"]
         return step == stop_at
@@ -187,6 +205,33 @@ def test_the_time_until_it_is_kept_counts_with_the_next_step():
         clock.take()
     # Each look takes a second: of three, the one from keeping a step to the next does not count.
     assert clock.spent == 3 * 2
+
+
+def test_the_first_step_of_a_resumed_run_counts_as_long_as_the_last_one_before_it():
+    day = Day()
+    first, resumed = TrainingClock(100.0, day.now), TrainingClock(100.0, day.now)
+    first.go()
+    for seconds in (60.0, 1.0, 2.0, 4.0):
+        day.seconds += seconds
+        first.take()
+    assert first.spent == 7.0
+    for name, variable in resumed.state().items():
+        variable.assign(first.state()[name])
+    resumed.go()
+    day.seconds += 60.0
+    resumed.take()
+    assert resumed.spent == 11.0
+
+
+def test_a_budget_is_over_when_all_of_it_is_spent():
+    day = Day()
+    clock = TrainingClock(2.0, day.now)
+    clock.go()
+    ends = []
+    for _ in range(3):
+        day.seconds += 1.0
+        ends.append((clock.take(), clock.share))
+    assert ends == [(False, 0.0), (False, 0.5), (True, 1.0)]
 
 
 def test_a_spent_budget_trains_no_further(whole, tiny_config, tmp_path, log):

@@ -1,6 +1,8 @@
 import dataclasses
+import os
 
 import pytest
+import tensorflow as tf
 from conftest import change
 from hypothesis import given
 from hypothesis import strategies as st
@@ -130,6 +132,19 @@ def test_needs_are_told_and_warned_of_where_there_is_less(tmp_path, tiny_config,
     _, _, warning = tell(many, tiny_config, log, num_train_steps=10**12)
     assert warning.startswith("The checkpoints to come take about")
     assert "Lower --keep_checkpoint_max" in warning and str(tmp_path) in warning
+
+
+@pytest.mark.parametrize("sizes", [(1, 81_559), (81_559, 1)])
+def test_the_smallest_gpu_must_hold_a_batch(tmp_path, tiny_config, log, monkeypatch, sizes):
+    """A batch of 28 MB fits into one of two GPUs."""
+    command = tmp_path / "nvidia-smi"
+    command.write_text("#!/bin/sh\nprintf '{}\\n{}\\n'".format(*sizes))
+    command.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [kind] * 2)
+    told, warning, _ = tell(make_settings(tmp_path), tiny_config, log, num_replicas=2)
+    assert told.endswith(", of 1.05 MB on each GPU.")
+    assert "and 1.05 MB are on each GPU" in warning
 
 
 @pytest.mark.parametrize(
