@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 from conftest import ROOT
@@ -307,6 +308,7 @@ def test_what_would_run_alone_in_the_end_begins_before_its_turn(tmp_path, num_wo
 
 STOPPED = """
 import sys
+import time
 sys.path[:0] = [{tests!r}, {root!r}]
 from pathlib import Path
 from absl import app

@@ -148,13 +148,42 @@ def run_alone(tmp_path, flags):
     assert process.wait() == 0, process.stderr.read_text()
 
 
+# Says at the end which device each of its sockets that listen is bound to.
+LISTENING = """
+import atexit, os, socket, sys
+from bert.command_line.console import run_script
+import run_pretraining
+
+def show():
+    for number in os.listdir("/proc/self/fd"):
+        try:
+            each = socket.socket(fileno=int(number))
+        except OSError:
+            continue
+        if each.family in (socket.AF_INET, socket.AF_INET6):
+            if each.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                device = each.getsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, 16)
+                print("Listens at", device.decode().strip(chr(0)), file=sys.stderr)
+        each.detach()
+
+atexit.register(show)
+run_pretraining.define_flags()
+run_script(run_pretraining.main)
+"""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [2, pytest.param(3, marks=pytest.mark.exhaustive)])
 def test_workers_equal_one_process_and_the_chief_alone_writes(tmp_path, flags, start, count):
     # Each has a disk of its own.
-    workers = start([flags(f"disk_{index}") for index in range(count)])
+    scripts = {index: ["-c", LISTENING] for index in range(count)}
+    workers = start([flags(f"disk_{index}") for index in range(count)], scripts=scripts)
     run_alone(tmp_path, flags)
     assert set(workers.wait().values()) == {0}, workers.log(0)
+    for index in range(count):
+        # TensorFlow's, too, can be reached from this machine alone.
+        listens = [line for line in workers.log(index).splitlines() if "Listens at" in line]
+        assert listens and {*listens} == {"Listens at lo"}
     assert_equal_to_rounding(tmp_path / "disk_0", tmp_path / "alone")
     names = {path.name for path in (tmp_path / "alone").iterdir() if "tfevents" not in path.name}
     assert names <= {path.name for path in (tmp_path / "disk_0").iterdir()}

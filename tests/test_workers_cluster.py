@@ -116,6 +116,28 @@ def test_lists_of_nodes_that_are_none_are_refused(text):
         expand(text)
 
 
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"BERT_WORKERS": "node[1-99999999999]", "BERT_WORKER": "0"},
+        {"BERT_WORKERS": "r[1-9999]n[1-9999]g[1-9999]", "BERT_WORKER": "0"},
+        {"BERT_WORKERS": ",".join(["n[1-9999]"] * 9), "BERT_WORKER": "0"},
+        slurm(SLURM_STEP_NODELIST="gpu[0-99999999999]"),
+        slurm(SLURM_STEP_TASKS_PER_NODE="1(x99999999999)"),
+    ],
+)
+def test_lists_of_more_workers_than_ever_train_together_are_refused_at_once(environment):
+    with pytest.raises(ValueError, match="must be at most 16384 workers"):
+        find_cluster(environment)
+
+
+def test_workers_of_a_machine_have_loopback_addresses():
+    for workers in [("localhost:1", "localhost:2"), ("127.0.0.1:1", "127.0.0.2:1"), ("::1:1",)]:
+        assert Cluster(workers, 0).is_local
+    for other in ("host1:1", "10.0.0.1:1", "0.0.0.0:1", "localhost.example.com:1", "::2:1"):
+        assert not Cluster(("localhost:1", other), 0).is_local
+
+
 def test_what_tensorflow_reads_is_found_again():
     cluster = Cluster(WORKERS, 2)
     assert find_cluster({"TF_CONFIG": cluster.tf_config()}) == cluster
@@ -140,6 +162,9 @@ def test_what_tensorflow_reads_is_found_again():
         ({**LIST, "BERT_WORKER": "3"}, "from 0 to 2, for there are 3. Received 3"),
         ({"BERT_WORKERS": "a[1-2", "BERT_WORKER": "0"}, r"BERT_WORKERS: It must be a list"),
         ({"BERT_WORKERS": "a:0", "BERT_WORKER": "0"}, "Received 'a:0'"),
+        # One worker alone, if a space did not count.
+        ({"BERT_WORKERS": "a:1 b:2", "BERT_WORKER": "0"}, "Received 'a:1 b:2'"),
+        ({"TF_CONFIG": "[" * 100_000}, "TF_CONFIG: It must be JSON such as"),
         (slurm(SLURM_NTASKS="5"), "give the 5 tasks of SLURM_NTASKS to the 3 nodes"),
         (slurm(SLURM_STEP_NODELIST="a,b"), "give the 4 tasks of SLURM_NTASKS to the 2 nodes"),
         (slurm(SLURM_STEP_TASKS_PER_NODE="1;2"), "such as 2"),

@@ -25,6 +25,7 @@ WORKER = """
 import json, os, signal, sys, time
 from pathlib import Path
 config = json.loads(os.environ["TF_CONFIG"])
+config["token"] = os.environ["BERT_WORKERS_TOKEN"]
 index, folder = config["task"]["index"], Path(sys.argv[1])
 with open(folder / f"starts_{index}", "a") as file:
     file.write(json.dumps(config) + "\\n")
@@ -66,6 +67,8 @@ def test_workers_are_told_of_one_another(tmp_path, run, capfd):
     addresses = json.loads(clusters)["worker"]
     assert len({*addresses}) == 3
     assert all(re.fullmatch(r"localhost:\d+", each) for each in addresses)
+    [token] = {each[0]["token"] for each in told}
+    assert len(token) >= 32
     # What the others say is not shown.
     assert capfd.readouterr().out == f"worker 0 speaks\n{max(1, usable_cores() // 3)}\n"
 
@@ -80,6 +83,8 @@ if start == 1:
 """
     assert run(code) == 0
     assert [len(starts(tmp_path, index)) for index in range(3)] == [2] * 3
+    # A worker of before cannot meet those that are started now.
+    assert len({each["token"] for each in starts(tmp_path)}) == 2
     assert log.messages == [
         "Worker 1 was killed by SIGKILL. All are started again, to go on from the last checkpoint "
         "(1 of 3)."

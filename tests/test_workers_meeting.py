@@ -1,6 +1,8 @@
 import contextlib
+import json
 import os
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -10,7 +12,7 @@ import pytest
 from conftest import ROOT, free_ports
 from waiting import wait_until
 
-from bert.workers import meeting
+from bert.workers import link, meeting
 from bert.workers.cluster import Cluster
 from bert.workers.meeting import LostWorkerError, Meeting
 from bert.workers.pace import READS, TAKES, Pace
@@ -26,7 +28,10 @@ def workers():
 
 
 def at_once(functions):
-    """Returns what each function returns or raises, called in threads of their own."""
+    """Returns what each function returns or raises, called in threads of their own.
+
+    A thread that does not end fails the test.
+    """
     found = [None] * len(functions)
 
     def call(place, function):
@@ -45,11 +50,12 @@ def at_once(functions):
     return found
 
 
-def meet(workers, do, count=3, seconds=20.0):
+def meet(workers, do, count=3, seconds=20.0, tokens=("",) * 3):
     """Returns what `do` gives for each of the workers that come, the others staying away."""
 
     def come(index):
-        with contextlib.closing(Meeting(Cluster(workers, index), seconds)) as met:
+        cluster, token = Cluster(workers, index), tokens[index]
+        with contextlib.closing(Meeting(cluster, seconds, token=token)) as met:
             found = do(met)
             # None leaves while others are at it.
             with contextlib.suppress(LostWorkerError):
@@ -132,22 +138,215 @@ def test_worker_that_comes_late_is_waited_for(workers):
     assert at_once([lambda i=i: come(i) for i in range(3)]) == [[b"0", b"1", b"2"]] * 3
 
 
-def connect(host, port):
-    with contextlib.suppress(ConnectionRefusedError):
-        return socket.create_connection((host, port))
+def connect(address):
+    """Returns a connection to a chief, which may not listen yet."""
+    host, _, port = address.rpartition(":")
+
+    def connection():
+        with contextlib.suppress(ConnectionRefusedError):
+            return socket.create_connection((host, int(port)))
+
+    return wait_until(connection)
 
 
-def test_who_is_no_worker_is_not_counted(workers):
+def message(kind, content=b"", length=None):
+    return struct.pack("!cQ", kind, len(content) if length is None else length) + content
+
+
+def greeting(workers, index=1, token=""):
+    content = json.dumps({"index": index, "workers": [*workers]}).encode()
+    return message(b"H", link.prove(token, b"H", content) + content)
+
+
+@pytest.fixture
+def strangers():
+    """Returns a list of connections that are open until the test ends."""
+    with contextlib.ExitStack() as stack:
+        opened = []
+        stack.callback(lambda: [each.close() for each in opened])
+        yield opened
+
+
+STRANGERS = {
+    "a browser": b"GET / HTTP/1.1\r\n\r\n",
+    "nothing": b"",
+    "half a header": b"H\0\0",
+    "half a greeting": message(b"H", b"{", 100),
+    "a greeting of a terabyte": message(b"H", b"{", 1 << 40),
+    "another message": message(b"P", b"x"),
+    "no proof": message(b"H", b"{}"),
+    "another token": greeting(("a:1",), token="guessed"),
+    "no JSON": message(b"H", link.prove("secret", b"H", b"[" * 200_000) + b"[" * 200_000),
+    "no such worker": greeting(("a:1",) * 3, 7, "secret"),
+    "the chief": greeting(("a:1",) * 3, 0, "secret"),
+    "no number": greeting(("a:1",) * 3, 1e999, "secret"),
+}
+
+
+@pytest.mark.parametrize("what", STRANGERS)
+def test_workers_meet_whatever_a_stranger_says_and_however_long_it_stays(
+    workers, strangers, log, what
+):
+    """The strangers are more than could be heard one behind the other in 10 s."""
+
     def come(index):
-        if index == 3:
-            host, port = workers[0].split(":")
-            with wait_until(lambda: connect(host, int(port))) as stranger:
-                return stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
-        time.sleep(0.2 * (index > 0))
-        with contextlib.closing(Meeting(Cluster(workers, index), 20.0)) as met:
-            return met.share(b"")
+        time.sleep(0.3 * (index > 0))
+        with contextlib.closing(Meeting(Cluster(workers, index), 10.0, token="secret")) as met:
+            return met.share(b"%d" % index)
 
-    assert at_once([lambda i=i: come(i) for i in range(4)]) == [[b""] * 3] * 3 + [None]
+    def intrude():
+        for _ in range(20):
+            strangers.append(connect(workers[0]))
+            strangers[-1].sendall(STRANGERS[what])
+
+    met = at_once([intrude, *(lambda i=i: come(i) for i in range(3))])
+    assert met == [None, *[[b"0", b"1", b"2"]] * 3]
+    warnings = [line for line in log.messages if "BERT_WORKERS_TOKEN" in line]
+    # Of greetings without the token, one line is enough, however many there are.
+    assert len(warnings) == (what in ("no proof", "another token"))
+    assert all("at 127.0.0.1 has another" in line for line in warnings)
+
+
+def test_a_stranger_that_drips_does_not_hold_the_chief_past_its_limit(workers, strangers):
+    def drip():
+        strangers.append(connect(workers[0]))
+        with contextlib.suppress(OSError):
+            for byte in greeting(workers) * 10:
+                strangers[0].sendall(bytes([byte]))
+                time.sleep(0.02)
+
+    chief, _ = at_once([lambda: Meeting(Cluster(workers, 0), 1.0), drip])
+    assert isinstance(chief, LostWorkerError)
+    assert "must come within 1 s" in str(chief)
+
+
+def test_a_worker_comes_through_a_crowd_that_says_nothing(workers, strangers, monkeypatch):
+    monkeypatch.setattr(meeting, "_MOST_GUESTS", 5)
+    monkeypatch.setattr(meeting, "_SECONDS_TO_GREET", 60.0)
+
+    def come(index):
+        time.sleep(0.5 * index)
+        with contextlib.closing(Meeting(Cluster(workers, index), 10.0)) as met:
+            return met.share(b"%d" % index)
+
+    def crowd():
+        strangers.extend(connect(workers[0]) for _ in range(50))
+
+    met = at_once([crowd, *(lambda i=i: come(i) for i in range(3))])
+    assert met == [None, *[[b"0", b"1", b"2"]] * 3]
+
+
+def test_worker_with_another_token_ends_at_once_and_is_not_counted(workers):
+    def come(index, token):
+        return Meeting(Cluster(workers, index), 1.0, token=token)
+
+    chief, good, bad = at_once([lambda i=i: come(i, "x" if i == 2 else "secret") for i in range(3)])
+    assert isinstance(bad, ValueError)
+    assert str(bad).startswith("All workers must have the same BERT_WORKERS_TOKEN")
+    assert {type(chief), type(good)} == {LostWorkerError}
+    assert f"Not there: worker 2 at {workers[2]}." in str(chief)
+
+
+def test_workers_with_a_token_believe_no_chief_without_it(workers):
+    with socket.create_server(("localhost", int(workers[0].split(":")[1]))) as server:
+
+        def pretend():
+            # Two tries in a second are two connections at least.
+            for _ in range(2):
+                with server.accept()[0] as connection:
+                    connection.recv(1 << 16)
+                    connection.sendall(message(b"B", bytes(link.PROOF_BYTES)) + message(b"H"))
+                    connection.recv(1)
+            server.close()
+
+        _, found = at_once([pretend, lambda: Meeting(Cluster(workers, 1), 1.0, token="secret")])
+    assert isinstance(found, LostWorkerError)
+    assert f"Not there: worker 0 (the chief) at {workers[0]}." in str(found)
+
+
+def test_worker_that_has_died_and_started_again_is_taken_while_others_are_awaited(workers):
+    def come(index):
+        if index == 1:
+            with connect(workers[0]) as first:
+                first.sendall(greeting(workers))
+                # The chief has answered, so that it counts.
+                assert first.recv(1) == b"B"
+        time.sleep(0.5 * (index == 2))
+        with contextlib.closing(Meeting(Cluster(workers, index), 20.0)) as met:
+            return met.share(b"%d" % index)
+
+    assert at_once([lambda i=i: come(i) for i in range(3)]) == [[b"0", b"1", b"2"]] * 3
+
+
+def test_worker_that_has_greeted_may_be_silent_for_longer_than_a_greeting_takes(
+    workers, monkeypatch
+):
+    monkeypatch.setattr(meeting, "_SECONDS_TO_GREET", 0.3)
+
+    def work():
+        with connect(workers[0]) as chief:
+            chief.sendall(greeting(workers[:2]))
+            time.sleep(1.0)
+            chief.sendall(message(b"P", b"1"))
+            while chief.recv(1 << 16):
+                pass
+
+    def come():
+        with contextlib.closing(Meeting(Cluster(workers[:2], 0), 20.0)) as met:
+            return met.share(b"0")
+
+    assert at_once([work, come]) == [None, [b"0", b"1"]]
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_whoever_asks_after_a_loss_is_told_of_it_each_time(workers, victim):
+    def come(index):
+        found = []
+        with contextlib.closing(Meeting(Cluster(workers[:2], index), 20.0)) as met:
+            for _ in range(3 * (index != victim)):
+                with pytest.raises(LostWorkerError) as caught:
+                    met.share(b"")
+                found.append(str(caught.value))
+        return found
+
+    told = at_once([lambda i=i: come(i) for i in range(2)])[1 - victim]
+    assert len(told) == 3 and len({*told}) == 1
+    assert "is gone" in told[0]
+
+
+@pytest.mark.parametrize("local", [True, False])
+def test_workers_of_one_machine_meet_where_no_other_can_reach_them(workers, local):
+    """127.0.0.2 is another interface than 127.0.0.1 to who listens, and needs no network."""
+    port = int(workers[0].split(":")[1])
+    other = Cluster((workers[0], workers[1] if local else "elsewhere.example:1"), 0)
+
+    def knock():
+        connect(workers[0]).close()
+        try:
+            socket.create_connection(("127.0.0.2", port)).close()
+        except ConnectionRefusedError:
+            return "closed"
+        return "open"
+
+    _, found = at_once([lambda: Meeting(other, 1.0), knock])
+    assert found == ("closed" if local else "open")
+
+
+def test_what_listens_at_all_interfaces_is_hidden_from_other_machines():
+    """As `ss` shows it, and as connections from this machine go on to work."""
+    with socket.create_server(("", 0)) as server, socket.create_server(("", 0)) as other:
+        assert link.hide_from_other_machines(server.getsockname()[1])
+        devices = [
+            each.getsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, 16)
+            for each in (server, other)
+        ]
+        assert [each.strip(b"\0") for each in devices] == [b"lo", b""]
+        with socket.create_connection(("localhost", server.getsockname()[1])) as near:
+            far, _ = server.accept()
+            with far:
+                near.sendall(b"x")
+                assert far.recv(1) == b"x"
+    assert not link.hide_from_other_machines(1)
 
 
 def test_two_of_one_number_and_other_lists_are_refused(workers):
@@ -249,18 +448,60 @@ def test_what_one_fails_of_is_told_to_the_others(workers):
     assert str(other).startswith(expected)
 
 
-def test_after_half_a_message_nothing_more_is_sent():
+def connected():
+    """Returns the two ends of a connection."""
     with socket.create_server(("localhost", 0)) as server:
         near = socket.create_connection(server.getsockname())
-        far, _ = server.accept()
-    link, other = meeting._Link(near, 0.1), meeting._Link(far, 5.0)
-    with contextlib.closing(link), contextlib.closing(other):
+        return near, server.accept()[0]
+
+
+def test_after_half_a_message_nothing_more_is_sent():
+    near, far = connected()
+    mine, other = link.Link(near, 0.1), link.Link(far, 5.0)
+    with contextlib.closing(mine), contextlib.closing(other):
         with pytest.raises(TimeoutError):
-            link.send(b"P", bytes(1 << 25))
+            mine.send(b"P", bytes(1 << 25))
         [received] = at_once([other.receive])
         assert isinstance(received, ConnectionResetError)
         with pytest.raises(OSError, match="pipe"):
-            link.send(b"B")
+            mine.send(b"B")
+
+
+def receive(send, seconds):
+    """Returns what a link receives or raises while a function sends on a bare connection."""
+    near, far = connected()
+    with near, contextlib.closing(link.Link(far, seconds)) as mine:
+        sender = threading.Thread(target=send, args=(near,), daemon=True)
+        sender.start()
+        [found] = at_once([mine.receive])
+    sender.join(20)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("kind", "most"), [(b"H", 1 << 20), (b"B", 64), (b"P", 1 << 32), (b"L", 1 << 16)]
+)
+def test_a_message_has_a_largest_size(kind, most):
+    def send(near):
+        near.sendall(message(kind, b"", most + 1))
+
+    found = receive(send, 20.0)
+    assert str(found) == "what comes is of no worker"
+    if most < 1 << 32:
+        content = bytes(most)
+        assert receive(lambda near: near.sendall(message(kind, content)), 20.0) == (kind, content)
+
+
+def test_a_message_that_drips_has_an_end():
+    def send(near):
+        with contextlib.suppress(OSError):
+            for _ in range(1000):
+                near.sendall(b"P")
+                time.sleep(0.05)
+
+    header = message(b"P", b"", 1 << 10)
+    found = receive(lambda near: (near.sendall(header), send(near)), 0.3)
+    assert str(found) == "its message takes too long"
 
 
 def test_symptom_without_a_loss_stays_what_it_is(workers, monkeypatch):

@@ -16,6 +16,7 @@ from bert.command_line.settings import TrainingSettings
 from bert.training import surroundings
 from bert.training.devices import tell_gpus
 from bert.workers.cluster import Cluster, find_cluster
+from bert.workers.link import TOKEN, hide_from_other_machines
 from bert.workers.meeting import LOST, Meeting, seconds_to_come
 from bert.workers.pace import LIMIT, SECONDS_OF_A_STEP, SECONDS_TO_END, Pace, seconds_of
 
@@ -60,10 +61,16 @@ def _join() -> tuple[tf.distribute.Strategy, Meeting]:
         who = cluster.name(cluster.index)
         logging.info("This is %s; %d must come within %g s.", who, count, seconds)
     pace = Pace(seconds_of(os.environ, LIMIT, SECONDS_OF_A_STEP))
-    meeting = Meeting(cluster, seconds, pace)
+    meeting = Meeting(cluster, seconds, pace, os.environ.get(TOKEN, ""))
     if found:
         os.environ["TF_CONFIG"] = cluster.tf_config()
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    if count > 1 and cluster.is_local and not hide_from_other_machines(cluster.port):
+        logging.warning(
+            "Other machines can reach TensorFlow at port %d of this one, and it answers anybody: "
+            "use a network that you trust.",
+            cluster.port,
+        )
     meeting.wake = functools.partial(_abort, pace=pace)
     return strategy, meeting
 

@@ -10,10 +10,14 @@ Any of these, the first that there is:
 The first worker is the chief, which alone writes files.
 """
 
+import contextlib
 import dataclasses
+import ipaddress
 import itertools
 import json
+import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -24,6 +28,9 @@ Environment = Mapping[str, str]
 # Under SLURM, jobs that share a machine must not share ports: each has as many as may be workers
 # of it there, below those that systems give to outgoing connections.
 _FIRST_PORT, _END_PORT, _PORTS_OF_A_JOB = 10000, 32000, 64
+
+# The most workers that a list may stand for.
+_MOST_WORKERS = 1 << 14
 
 _REMEDY = (
     "On one machine, `bert launch --workers=2` starts all workers; on several, set BERT_WORKERS "
@@ -50,7 +57,7 @@ class Cluster:
                 "Workers must be addresses such as host1:2222. Received "
                 f"{wrong[0] if wrong else ''!r}."
             )
-        twice = [each for each in self.workers if self.workers.count(each) > 1]
+        twice = [each for each, count in Counter(self.workers).items() if count > 1]
         if twice:
             raise ValueError(f"Each worker must have an address of its own. {twice[0]!r} is twice.")
         if not 0 <= self.index < len(self.workers):
@@ -62,6 +69,16 @@ class Cluster:
     def name(self, index: int) -> str:
         """Returns what messages call a worker."""
         return f"worker {index}{' (the chief)' * (index == 0)} at {self.workers[index]}"
+
+    @property
+    def port(self) -> int:
+        """The port of this worker."""
+        return int(self.workers[self.index].rpartition(":")[2])
+
+    @property
+    def is_local(self) -> bool:
+        """Whether all workers have loopback addresses, so that they are on this machine."""
+        return all(_is_loopback(each.rpartition(":")[0].strip("[]")) for each in self.workers)
 
     def tf_config(self) -> str:
         """Returns what TensorFlow reads from TF_CONFIG."""
@@ -125,8 +142,14 @@ def expand(text: str) -> list[str]:
             raise ValueError(f"It must be a list such as host[1-3,7],other. Received {text!r}.")
         choices = [[piece] for piece in pieces]
         choices[1::2] = [[*_numbers(piece, text)] for piece in pieces[1::2]]
+        _check_count(len(names) + math.prod(map(len, choices)), text)
         names += map("".join, itertools.product(*choices))
     return names
+
+
+def _check_count(count: int, text: str) -> None:
+    if count > _MOST_WORKERS:
+        raise ValueError(f"There must be at most {_MOST_WORKERS} workers. Received {text!r}.")
 
 
 def _split_outside_brackets(text: str) -> list[str]:
@@ -138,6 +161,7 @@ def _numbers(ranges: str, text: str) -> Iterator[str]:
         match = re.fullmatch(r"(\d+)(?:-(\d+))?", each.strip())
         if not match or int(match[2] or match[1]) < int(match[1]):
             raise ValueError(f"Brackets must hold numbers such as [1-3,7]. Received {text!r}.")
+        _check_count(int(match[2] or match[1]) + 1 - int(match[1]), text)
         for number in range(int(match[1]), int(match[2] or match[1]) + 1):
             yield f"{number:0{len(match[1])}}"
 
@@ -146,7 +170,13 @@ def _is_address(text: Any) -> bool:
     if not isinstance(text, str):
         return False
     host, _, port = text.rpartition(":")
-    return bool(host) and "/" not in host and port.isdecimal() and 0 < int(port) < 1 << 16
+    return bool(re.fullmatch(r"[^\s/]+", host)) and port.isdecimal() and 0 < int(port) < 1 << 16
+
+
+def _is_loopback(host: str) -> bool:
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return host == "localhost"
 
 
 def _integer(environment: Environment, name: str) -> int:
@@ -170,7 +200,7 @@ def _of_tf_config(environment: Environment) -> Cluster:
         workers = {job: [*addresses] for job, addresses in lists.items()}
         # An evaluator, or what keeps parameters, trains with nobody.
         before = len(workers.get("chief", [])) if kind == "worker" else 0
-    except (ValueError, TypeError, KeyError, OverflowError) as error:
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         raise ValueError(f"It must be JSON such as {example}. Received {text!r}.") from error
     if kind not in workers or not 0 <= index < len(workers[kind]):
         raise ValueError(
@@ -222,6 +252,7 @@ def _tasks_per_node(text: str) -> Sequence[int]:
         match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part)
         if not match:
             raise ValueError(f"Tasks per node must be such as 2(x3),1. Received {text!r}.")
+        _check_count(len(numbers) + int(match[2] or 1), text)
         numbers += [int(match[1])] * int(match[2] or 1)
     return numbers
 

@@ -23,6 +23,7 @@ import difflib
 import itertools
 import os
 import random
+import secrets
 import shutil
 import signal
 import socket
@@ -45,6 +46,7 @@ from bert.files.paths import file_system, os_errors
 from bert.files.places import is_remote
 from bert.files.processes import usable_cores
 from bert.workers.cluster import Cluster
+from bert.workers.link import TOKEN
 from bert.workers.meeting import LOST
 from bert.workers.pace import SAVE_LIMIT, SECONDS_TO_SAVE, seconds_of
 
@@ -222,6 +224,7 @@ class _Workers:
         seconds_to_save: float,
     ) -> None:
         workers = tuple(f"localhost:{port}" for port in free_ports(len(environments)))
+        token = secrets.token_hex()
         self._processes: list[subprocess.Popen[bytes]] = []
         for index, environment in enumerate(environments):
             log = logs[index - 1] if index else None
@@ -229,7 +232,7 @@ class _Workers:
             self._processes.append(
                 subprocess.Popen(
                     command,
-                    env={**environment, "TF_CONFIG": cluster.tf_config()},
+                    env={**environment, "TF_CONFIG": cluster.tf_config(), TOKEN: token},
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log and subprocess.STDOUT,

@@ -5,22 +5,40 @@ have come, and connections outlive the socket that took them, so that no port is
 Each then tells the chief every second that it lives. A worker that is killed is missed at once, for
 its system closes the connection; one that is stopped, or cut off, after some silence.
 
-Messages are blocks of bytes behind their kind and their length. There is no secret among them and
-nobody is asked who it is, as TensorFlow itself does not: it is for networks that can be trusted.
+Where all are on this machine, the chief listens at the loopback interface alone. Each greeting
+carries a proof that its sender knows the secret of these workers; who has none shares the empty
+one with everybody.
 """
 
 import contextlib
+import hmac
 import json
 import queue
-import select
+import secrets
 import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from absl import logging
+
 from bert.workers.cluster import Cluster
+from bert.workers.link import (
+    ALL,
+    BEAT,
+    HELLO,
+    LOSS,
+    PART,
+    PROOF_BYTES,
+    REFUSED,
+    TOKEN,
+    Link,
+    pack,
+    prove,
+    unpack,
+)
 from bert.workers.pace import Pace, seconds_of
 
 # The exit status of a worker that has lost another one: all may be started again.
@@ -37,14 +55,16 @@ _SECONDS_TO_NAME = 20.0
 _SECONDS_BETWEEN_BEATS = 1.0
 _SECONDS_BETWEEN_TRIES = 0.2
 _SECONDS_TO_GREET = 5.0
+_SECONDS_BETWEEN_LOOKS = 0.05
+# How many may have connected without a greeting. Where another one comes, the first has to go: a
+# worker greets at once.
+_MOST_GUESTS = 100
+# The longest reason that the others hear, in characters.
+_LONGEST_REASON = 1000
 
 _REMEDY = "The same command goes on from the last checkpoint."
 
-_HEADER = struct.Struct("!cQ")
 _MARK = struct.Struct("!Q")
-# A worker says who it is, and the chief that it has heard; that it lives, and where it is; its part
-# of what is shared; the parts of all; that one is lost.
-_HELLO, _BEAT, _PART, _ALL, _LOST = b"H", b"B", b"P", b"A", b"L"
 
 
 def seconds_to_come(environment: Mapping[str, str]) -> float:
@@ -66,75 +86,6 @@ class LostWorkerError(ConnectionError):
     exit_status = LOST
 
 
-class _Link:
-    """A connection, on which any thread sends whole messages.
-
-    Attributes:
-      heard: When something last came.
-    """
-
-    def __init__(self, connection: socket.socket, timeout: float) -> None:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection.settimeout(timeout)
-        self._socket = connection
-        self._turn = threading.Lock()
-        self.heard = time.monotonic()
-
-    def send(self, kind: bytes, content: bytes = b"") -> None:
-        """Sends a message.
-
-        Raises:
-          OSError: where it cannot be sent; then nothing can be, for a part of it may have been.
-        """
-        with self._turn:
-            try:
-                self._socket.sendall(_HEADER.pack(kind, len(content)) + content)
-            except OSError:
-                # What has come is still read, such as why the other one has left.
-                with contextlib.suppress(OSError):
-                    self._socket.shutdown(socket.SHUT_RDWR)
-                raise
-
-    def receive(self) -> tuple[bytes, bytes]:
-        """Returns the kind and the content of the next message.
-
-        Raises:
-          OSError: where nothing comes in time, or no message, or no more.
-        """
-        kind, length = _HEADER.unpack(self._read(_HEADER.size))
-        if kind not in (_HELLO, _BEAT, _PART, _ALL, _LOST):
-            raise OSError("what comes is of no worker")
-        return kind, self._read(length)
-
-    def _read(self, length: int) -> bytes:
-        parts = bytearray()
-        while len(parts) < length:
-            part = self._socket.recv(min(length - len(parts), 1 << 20))
-            if not part:
-                raise ConnectionResetError("its connection has ended")
-            parts += part
-            self.heard = time.monotonic()
-        return bytes(parts)
-
-    def limit(self, seconds: float) -> None:
-        """Sets the time in which something must come."""
-        self._socket.settimeout(seconds)
-
-    def is_closed(self) -> bool:
-        """Returns whether the other end is, where nothing more is to be read."""
-        try:
-            readable = select.select([self._socket], [], [], 0)[0]
-            return bool(readable) and not self._socket.recv(1, socket.MSG_PEEK)
-        except OSError:
-            return True
-
-    def close(self) -> None:
-        """Closes it, for who listens, too."""
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
-
-
 class Meeting:
     """All workers of a cluster, from when they have met.
 
@@ -142,6 +93,7 @@ class Meeting:
       cluster: Who they are.
       seconds: How long to wait for them.
       pace: How far they are, where it is not to be the usual one.
+      token: The secret of all workers.
 
     Attributes:
       cluster: As given.
@@ -150,11 +102,16 @@ class Meeting:
 
     Raises:
       LostWorkerError: where one has not come, naming it.
-      ValueError: where others were told of other workers, or nothing can listen at the port.
+      ValueError: where others were told of other workers or another token, or nothing can listen
+        at the port.
     """
 
     def __init__(
-        self, cluster: Cluster, seconds: float = SECONDS_TO_COME, pace: Pace | None = None
+        self,
+        cluster: Cluster,
+        seconds: float = SECONDS_TO_COME,
+        pace: Pace | None = None,
+        token: str = "",
     ) -> None:
         self.cluster = cluster
         self.pace = pace or Pace()
@@ -164,11 +121,11 @@ class Meeting:
         self._turn = threading.Lock()
         # Of the chief, a link to each other worker; of another, that to the chief.
         if len(cluster.workers) == 1:
-            self._links: dict[int, _Link] = {}
+            self._links: dict[int, Link] = {}
         elif cluster.index == 0:
-            self._links = _Reception(cluster, seconds).links
+            self._links = _Reception(cluster, seconds, token).links
         else:
-            self._links = {0: _visit(cluster, seconds)}
+            self._links = {0: _visit(cluster, seconds, token)}
         self._inbox: dict[int, queue.Queue[bytes | None]] = {i: queue.Queue() for i in self._links}
         for index in self._links:
             threading.Thread(target=self._listen, args=(index,), daemon=True).start()
@@ -186,12 +143,12 @@ class Meeting:
         if self.cluster.index:
             self._check()
             # Where the chief is gone, it is missed by who listens.
-            self._tell(_PART, content)
-            return _unpack(self._take(0))
+            self._tell(PART, content)
+            return unpack(self._take(0))
         parts = [content, *(self._take(index) for index in sorted(self._links))]
         # One that has all may leave before another one has: to that one, it is not lost.
         with self._turn:
-            self._tell(_ALL, _pack(parts))
+            self._tell(ALL, pack(parts))
         return parts
 
     def agree(self, values: Mapping[str, Any]) -> None:
@@ -259,8 +216,9 @@ class Meeting:
             time.sleep(_SECONDS_BETWEEN_TRIES)
 
     def _tell_failure(self, error: Exception) -> None:
-        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
-        self._tell(_LOST, f"{self._name(self.cluster.index)} has failed: {reason}.".encode())
+        reason = (str(error).splitlines() or [type(error).__name__])[0][:_LONGEST_REASON]
+        reason = reason.rstrip(".")
+        self._tell(LOSS, f"{self._name(self.cluster.index)} has failed: {reason}.".encode())
 
     def _name(self, index: int) -> str:
         name = self.cluster.name(index)
@@ -285,11 +243,12 @@ class Meeting:
         try:
             while True:
                 kind, content = link.receive()
-                if kind == _LOST:
-                    self._lose(content.decode())
-                elif kind == _BEAT:
+                if kind == LOSS:
+                    self._lose(content.decode(errors="replace"))
+                elif kind == BEAT:
                     # One of an older version says no more than that it lives.
-                    self.pace.heard(index, *(_MARK.unpack(content) if content else (0,)))
+                    is_mark = len(content) == _MARK.size
+                    self.pace.heard(index, *(_MARK.unpack(content) if is_mark else (0,)))
                 else:
                     self._inbox[index].put(content)
         except TimeoutError:
@@ -305,7 +264,7 @@ class Meeting:
                 return
             if self.cluster.index == 0:
                 # Before it ends itself, which they would take for the loss.
-                self._tell(_LOST, text.encode())
+                self._tell(LOSS, text.encode())
             self._lost = text
         for each in self._inbox.values():
             each.put(None)
@@ -322,7 +281,7 @@ class Meeting:
         while not self._lost:
             mark = self.pace.mark
             self.pace.heard(self.cluster.index, mark)
-            self._tell(_BEAT, _MARK.pack(mark))
+            self._tell(BEAT, _MARK.pack(mark))
             # The others know of themselves and of the chief alone.
             if self.cluster.index == 0 and (late := self.pace.late()):
                 self._lose(late.told([*map(self._name, range(len(self.cluster.workers)))]))
@@ -336,33 +295,64 @@ class _Reception:
       links: To each other worker.
     """
 
-    def __init__(self, cluster: Cluster, seconds: float) -> None:
-        self._cluster = cluster
-        self.links: dict[int, _Link] = {}
-        end = time.monotonic() + seconds
+    def __init__(self, cluster: Cluster, seconds: float, token: str) -> None:
+        self._cluster, self._token = cluster, token
+        self.links: dict[int, Link] = {}
+        self._guests: list[Link] = []
+        self._greetings: queue.Queue[tuple[Link, bytes]] = queue.Queue()
+        self._refused: set[str] = set()
         try:
             with _open(cluster) as listening:
-                while len(self.links) < len(cluster.workers) - 1:
-                    listening.settimeout(max(end - time.monotonic(), 0.001))
-                    self._welcome(listening.accept()[0])
+                self._receive(listening, time.monotonic() + seconds)
         except TimeoutError:
             missing = {*range(1, len(cluster.workers))} - {*self.links}
             self._send_away(LostWorkerError(_not_come(cluster, missing, seconds)))
+        finally:
+            for guest in self._guests:
+                guest.close()
         for link in self.links.values():
             link.limit(SECONDS_OF_SILENCE)
             # Who is gone again is missed by who listens.
             with contextlib.suppress(OSError):
-                link.send(_HELLO)
+                link.send(HELLO)
 
-    def _welcome(self, connection: socket.socket) -> None:
-        link = _Link(connection, _SECONDS_TO_GREET)
+    def _receive(self, listening: socket.socket, end: float) -> None:
+        listening.settimeout(_SECONDS_BETWEEN_LOOKS)
+        while len(self.links) < len(self._cluster.workers) - 1:
+            if time.monotonic() > end:
+                raise TimeoutError
+            with contextlib.suppress(OSError):
+                self._admit(Link(listening.accept()[0], _SECONDS_TO_GREET))
+            while not self._greetings.empty():
+                self._welcome(*self._greetings.get())
+
+    def _admit(self, guest: Link) -> None:
+        """Waits for a greeting in a thread of its own, so that nobody holds up the others."""
+        self._guests.append(guest)
+        if len(self._guests) > _MOST_GUESTS:
+            self._guests.pop(0).close()
+        threading.Thread(target=self._hear, args=(guest,), daemon=True).start()
+
+    def _hear(self, guest: Link) -> None:
+        kind, content = b"", b""
+        with contextlib.suppress(OSError):
+            kind, content = guest.receive()
+        self._greetings.put((guest, content if kind == HELLO else b""))
+
+    def _welcome(self, link: Link, greeting: bytes) -> None:
+        if link in self._guests:
+            self._guests.remove(link)
+        proof, content = greeting[:PROOF_BYTES], greeting[PROOF_BYTES:]
         try:
-            kind, content = link.receive()
-            told = json.loads(content) if kind == _HELLO else {}
+            if not hmac.compare_digest(proof, prove(self._token, HELLO, content)):
+                self._refuse(link, is_greeting=bool(greeting))
+            told = json.loads(content)
             index, workers = int(told["index"]), told["workers"]
+            if not 0 < index < len(self._cluster.workers):
+                raise ValueError
             # It may stay longer than its predecessor, which has died while others were awaited.
-            link.send(_BEAT)
-        except (OSError, ValueError, TypeError, KeyError):
+            link.send(BEAT, prove(self._token, BEAT, content))
+        except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
             # Anybody may connect.
             link.close()
             return
@@ -371,30 +361,52 @@ class _Reception:
             self._send_away(
                 ValueError(
                     "All workers must be told of the same workers, in the same order. Worker "
-                    f"{index} was told of {workers}, the chief of {[*self._cluster.workers]}."
+                    f"{index} was told of {_short(workers)}, the chief of "
+                    f"{_short([*self._cluster.workers])}."
                 )
             )
-        if index in self.links and not self.links[index].is_closed():
-            self.links[-1] = link
-            self._send_away(
-                ValueError(
-                    f"Each worker must have a number of its own. Two say that they are {index}."
+        if before := self.links.get(index):
+            if not before.is_closed():
+                self.links[-1] = link
+                self._send_away(
+                    ValueError(
+                        f"Each worker must have a number of its own. Two say that they are {index}."
+                    )
                 )
-            )
+            before.close()
         self.links[index] = link
+
+    def _refuse(self, link: Link, *, is_greeting: bool) -> None:
+        """Raises `ValueError`; says why to whoever has greeted with another token."""
+        if is_greeting and (host := link.peer()) not in self._refused:
+            self._refused.add(host)
+            logging.warning(
+                "A process at %s has another %s than the chief, or none. It is refused, and the "
+                "workers are still awaited.",
+                host,
+                TOKEN,
+            )
+        if is_greeting:
+            text = f"All workers must have the same {TOKEN}, and the same version of the project."
+            link.send(REFUSED, f"{text} That of the chief is another one.".encode())
+        raise ValueError
 
     def _send_away(self, error: Exception) -> None:
         for link in self.links.values():
             with contextlib.suppress(OSError):
-                link.send(_LOST, str(error).encode())
+                link.send(LOSS, str(error).encode())
             link.close()
         raise error
 
 
 def _open(cluster: Cluster) -> socket.socket:
     """Returns the socket of the chief, at the port that TensorFlow will have."""
-    port = int(cluster.workers[0].rpartition(":")[2])
+    host, _, digits = cluster.workers[0].rpartition(":")
+    port = int(digits)
     try:
+        if cluster.is_local:
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            return socket.create_server((host.strip("[]"), port), family=family)
         if socket.has_dualstack_ipv6():
             return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
         return socket.create_server(("", port))
@@ -405,20 +417,20 @@ def _open(cluster: Cluster) -> socket.socket:
         ) from error
 
 
-def _visit(cluster: Cluster, seconds: float) -> _Link:
+def _visit(cluster: Cluster, seconds: float, token: str) -> Link:
     """Returns the link to the chief, once all have come."""
     end = time.monotonic() + seconds
     reason: object = "no answer"
     while (left := end - time.monotonic()) > 0:
         try:
-            link = _greet(cluster, left)
+            link = _greet(cluster, left, token)
         except OSError as error:
             reason = error.strerror or error
             time.sleep(_SECONDS_BETWEEN_TRIES)
             continue
         try:
             link.limit(seconds + _SECONDS_TO_GREET)
-            _await(link, _HELLO)
+            _await(link, HELLO)
         except OSError as error:
             link.close()
             raise LostWorkerError(str(error)) from error
@@ -427,28 +439,34 @@ def _visit(cluster: Cluster, seconds: float) -> _Link:
     raise LostWorkerError(f"{_not_come(cluster, [0], seconds)} ({reason})")
 
 
-def _greet(cluster: Cluster, seconds: float) -> _Link:
+def _greet(cluster: Cluster, seconds: float, token: str) -> Link:
     """Returns a link to the chief, which has answered."""
     host, _, port = cluster.workers[0].rpartition(":")
     address = (host.strip("[]"), int(port))
-    link = _Link(socket.create_connection(address, timeout=seconds), _SECONDS_TO_GREET)
+    link = Link(socket.create_connection(address, timeout=seconds), _SECONDS_TO_GREET)
     try:
-        hello = {"index": cluster.index, "workers": cluster.workers}
-        link.send(_HELLO, json.dumps(hello).encode())
+        # The nonce makes the answer one to this greeting.
+        hello = {"index": cluster.index, "workers": cluster.workers, "nonce": secrets.token_hex()}
+        content = json.dumps(hello).encode()
+        link.send(HELLO, prove(token, HELLO, content) + content)
         # Whoever else listens there does not answer so: the chief before, or nobody's.
-        _await(link, _BEAT)
-    except OSError:
+        if not hmac.compare_digest(_await(link, BEAT), prove(token, BEAT, content)):
+            raise OSError(f"what answers is no chief with this {TOKEN}")
+    except (OSError, ValueError):
         link.close()
         raise
     return link
 
 
-def _await(link: _Link, awaited: bytes) -> None:
+def _await(link: Link, awaited: bytes) -> bytes:
     kind, content = link.receive()
-    if kind == _LOST:
-        raise LostWorkerError(content.decode())
+    if kind == LOSS:
+        raise LostWorkerError(content.decode(errors="replace"))
+    if kind == REFUSED:
+        raise ValueError(content.decode(errors="replace"))
     if kind != awaited:
         raise OSError("what answers is no chief")
+    return content
 
 
 def _not_come(cluster: Cluster, missing: Iterable[int], seconds: float) -> str:
@@ -478,17 +496,3 @@ def _compared(value: Any) -> Any:
 def _short(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def _pack(parts: Sequence[bytes]) -> bytes:
-    lengths = struct.pack(f"!{len(parts)}Q", *map(len, parts))
-    return b"".join([struct.pack("!Q", len(parts)), lengths, *parts])
-
-
-def _unpack(content: bytes) -> list[bytes]:
-    [count] = struct.unpack_from("!Q", content)
-    parts, place = [], 8 * (count + 1)
-    for length in struct.unpack_from(f"!{count}Q", content, 8):
-        parts.append(content[place : place + length])
-        place += length
-    return parts
