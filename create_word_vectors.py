@@ -8,7 +8,8 @@ r"""Learns word vectors from text, a baseline for BERT: skip-gram with negative 
 Source: Mikolov et al., 2013, Distributed Representations of Words and Phrases and their
 Compositionality. The output is in word2vec's text format, which other programs read, too. The input
 is that of create_pretraining_data.py: a blank line ends a document, and other line breaks have no
-meaning. Text is split into words as predict.py does it for run_ner.py's models. Needs gensim, an
+meaning. Text is split into words as predict.py does it for run_ner.py's models, or at spaces alone
+with --words=spaces, for Chinese text that is segmented into words. Needs gensim, an
 extra of the package: pip install gensim. A copy of the text, cut into words, is kept in the folder
 for temporary files ($TMPDIR) while the vectors are learned.
 """
@@ -26,6 +27,9 @@ from bert.files.outputs import check_outputs
 from bert.files.tables import describe_files, find_texts
 from bert.files.word_vectors import WordVectors, write_word_vectors
 
+# What `--words` may be; create_pretraining_data.py has spaces, too.
+TOKENS, SPACES = "tokens", "spaces"
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings(OutputSettings):
@@ -33,6 +37,13 @@ class Settings(OutputSettings):
 
     input_file: str = flag(REQUIRED, f"Text files, plain or gzip: {PATTERNS}.")
     output_file: str = flag(REQUIRED, "File to write the vectors to.", group="output")
+    words: str = flag(
+        TOKENS,
+        "What counts as a word. tokens: what predict.py takes for words, each Chinese character "
+        "alone; spaces: everything between two spaces, as for Chinese text that is segmented into "
+        "words.",
+        choices=(TOKENS, SPACES),
+    )
     vector_size: int = flag(100, "Number of values in each vector.", low=1)
     window: int = flag(
         5,
@@ -84,7 +95,7 @@ def run(settings: Settings) -> WordVectors:
         skip_gram.Options(
             **{f.name: getattr(settings, f.name) for f in dataclasses.fields(skip_gram.Options)}
         ),
-        word_spans,
+        skip_gram.spaced_spans if settings.words == SPACES else word_spans,
     )
     with replace_files([settings.output_file]) as (file,):
         write_word_vectors(file, learned)

@@ -101,6 +101,19 @@ def test_words_are_as_they_are_written_unless_they_are_lower_cased(learn, tmp_pa
     assert found.words == ["rome", "isn't", "u.s."]
 
 
+def test_words_between_spaces_have_vectors_of_their_own(learn, tmp_path):
+    text = "青蛙 在 水 里 。 the U.S. isn't-it \u3000 水 里\n" * 5
+    learn(text, words="spaces")
+    found = read_word_vectors(str(tmp_path / "vectors.txt"))
+    assert {*found.words} == {"青蛙", "在", "水", "里", "。", "the", "U.S.", "isn't-it"}
+    given = {"word_vectors": str(tmp_path / "vectors.txt"), "word": "青蛙", "top_k": 9}
+    neighbours.run(neighbours.Settings(**given, output_file=str(tmp_path / "found")))
+    assert "水" in (tmp_path / "found").read_text()
+    learn(text)
+    found = read_word_vectors(str(tmp_path / "vectors.txt"))
+    assert {"青", "蛙"} <= {*found.words} and "青蛙" not in found.words
+
+
 def test_what_cannot_be_learned_is_refused_and_what_is_there_stays(learn, tmp_path, monkeypatch):
     vectors = learn("a b c " * 5)
     with pytest.raises(ValueError, match=r"None of the 15 words .* occurs 6 times"):

@@ -140,6 +140,17 @@ def test_pieces_that_stand_for_a_word_are_told(ask, log):
     assert "'housecat' is no word of the vocabulary; the mean of ['" in log.text
 
 
+def test_pieces_that_stand_for_a_word_are_no_neighbours_of_it(ask):
+    (answer,) = ask(input_file=None, word="housecat", top_k=5)
+    assert "house" not in names(answer)
+    assert len(names(answer)) == 5
+    (whole,) = ask(input_file=None, word="house")
+    assert "house" not in names(whole)
+    # What is a piece of one word may be near to another one.
+    others = [names(each) for each in ask(input_file=None, word="cat,old,the", top_k=400)]
+    assert all("house" in each for each in others)
+
+
 def test_a_word_in_its_context_is_found_where_it_stands(ask):
     (answer,) = ask(word="house", context="The house was old", top_k=3)
     assert answer["query"] == "house: The house was old"

@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import numpy as np
 from absl import logging
@@ -47,15 +47,15 @@ class Space:
       ids: What their table calls them, if anything.
       index: Their vectors, in the same order.
       vector: Returns that of something else, [1, W].
-      place: Returns the number of the thing that something else is, if it is one: a word would be
-        its own nearest neighbour.
+      places: Returns the numbers of the things that something else is or is made of: a word would
+        be its own nearest neighbour, and so would its pieces.
     """
 
     texts: Sequence[str]
     ids: Sequence[str | None]
     index: Index
     vector: Callable[[str], np.ndarray]
-    place: Callable[[str], int | None] = lambda _: None
+    places: Callable[[str], Collection[int]] = lambda _: ()
 
     def nearest(self, query: str, top_k: int) -> list[Neighbour]:
         """Returns the nearest things but itself, nearest first.
@@ -64,12 +64,12 @@ class Space:
           query: As `vector` takes it.
           top_k: How many.
         """
-        itself = self.place(query)
-        scores, numbers = self.index.nearest(self.vector(query), top_k + (itself is not None))
+        own = self.places(query)
+        scores, numbers = self.index.nearest(self.vector(query), top_k + len(own))
         found = [
             Neighbour(float(score), self.texts[number], self.ids[number])
             for score, number in zip(scores[0], numbers[0], strict=True)
-            if number != itself
+            if number not in own
         ]
         return found[:top_k]
 
@@ -206,12 +206,11 @@ def table_space(stored: Stored, tokenizer: tokenization.FullTokenizer, *, center
             )
         return table[found].mean(axis=0, keepdims=True)
 
-    def place(word: str) -> int | None:
-        first, *others = find(word)
-        return None if others else places.get(first)
+    def own(word: str) -> set[int]:
+        return {places[row] for row in find(word) if row in places}
 
     words = [tokenizer.inv_vocab[row] for row in rows]
-    return Space(words, [None] * len(words), Index(table[rows], center=center), vector, place)
+    return Space(words, [None] * len(words), Index(table[rows], center=center), vector, own)
 
 
 def check_words(vectors: WordVectors, words: Sequence[str]) -> None:
@@ -257,7 +256,7 @@ def vectors_space(vectors: WordVectors, *, center: bool) -> Space:
         [None] * len(words),
         Index(vectors.values[rows], center=center),
         lambda word: vectors.values[[find(word)]],
-        lambda word: places.get(find(word)),
+        lambda word: {places[row] for row in [find(word)] if row in places},
     )
 
 

@@ -6,6 +6,7 @@ Source: Mikolov et al., Distributed Representations of Words and Phrases and the
 import collections
 import dataclasses
 import logging as standard_logging
+import re
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -38,6 +39,11 @@ class Options:
     do_lower_case: bool
     seed: int
     num_workers: int
+
+
+def spaced_spans(text: str) -> list[tuple[int, int]]:
+    """Returns the spans of everything between two spaces."""
+    return [match.span() for match in re.finditer(r"\S+", text)]
 
 
 def check_installed() -> None:
