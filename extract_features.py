@@ -16,11 +16,11 @@ writes one vector for each row of a table, as a single matrix.
 import array
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from absl import logging
 
-from bert.batch.pipeline import check_machines, folder_of, key_of, made_files
+from bert.batch.pipeline import check_machines, describe_part, folder_of, key_of, made_files
 from bert.batch.settings import ExtractedSettings, only
 from bert.command_line import flags as common_flags
 from bert.command_line.beam import BeamSettings
@@ -35,6 +35,7 @@ from bert.files import fingerprints
 from bert.files.durable import replace_files
 from bert.files.joining import join
 from bert.files.outputs import check_outputs
+from bert.files.parts import write_description
 from bert.files.paths import is_file
 from bert.files.tables import describe_files, find_texts
 from bert.files.texts import Texts
@@ -90,10 +91,20 @@ def run(settings: Settings) -> None:
     lengths = features.survey(lines, config)
     if not lengths and not settings.part:
         raise _nothing_to_read(lines)
+    described = _describe_part(settings, texts, folder)
     folder.stored.assign(extractor.model.weights)
     with replace_files([settings.output_file]) as [file]:
         features.write(file, extractor, lines, lengths, settings, shows=True)
+    if part := settings.part:
+        write_description(settings.output_file, part.number, part.count, described)
     logging.info("Wrote features of %d lines to %s.", len(lengths), settings.output_file)
+
+
+def _describe_part(settings: Settings, texts: Texts, folder: "ModelFolder") -> dict[str, Any]:
+    """Returns what a part has in common with the others; {} where all of the work is done."""
+    if not settings.part:
+        return {}
+    return describe_part(settings, settings.written_format(), texts.files, folder.files)
 
 
 def _find_starts(

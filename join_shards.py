@@ -3,9 +3,12 @@ r"""Joins the outputs of --shard into the file that a single run would write, by
     python join_shards.py --input_file='vectors-*.npy' --output_file=vectors.npy
 
 Reads lines (JSON, CSV, TSV), NumPy's .npy and .npz, and Parquet. Memory use does not grow with the
-files, except for Parquet. A number missing among the file names is an error. Missing parts at the
-end, or a missing part 0, are noticed only if --num_parts or the names, such as part-1-of-4, give
-the number of parts.
+files, except for Parquet. The hidden file beside each part, .<name>.part, says of which output it
+is a part: parts of different outputs, missing, changed or in another order are an error.
+
+    python join_shards.py --input_file=a.jsonl,b.jsonl --output_file=c.jsonl --unverified
+
+joins files without it as they are.
 """
 
 import dataclasses
@@ -22,6 +25,7 @@ from bert.files import parquet
 from bert.files.durable import replace_files
 from bert.files.joining import ARRAYS, join, order_parts
 from bert.files.outputs import check_outputs
+from bert.files.parts import check_parts
 from bert.files.paths import index_path, is_file, match_files
 from bert.files.tables import describe_files
 
@@ -37,6 +41,11 @@ class Settings(OutputSettings):
     )
     num_parts: int | None = flag(
         None, "Number of parts that must exist. Default: as many as are found.", low=1
+    )
+    unverified: bool = flag(
+        False,
+        "Join files as they are, without the descriptions beside them that say what they are parts "
+        "of. A number missing among their names is still an error.",
     )
     output_file: str = flag(
         REQUIRED,
@@ -98,6 +107,8 @@ def _find_parts(settings: Settings) -> list[str]:
             )
     if form == "parquet":
         parquet.check_installed(settings.output_file)
+    if not settings.unverified:
+        check_parts(paths, settings.output_file)
     return paths
 
 

@@ -24,7 +24,7 @@ from typing import IO, TYPE_CHECKING, Any, BinaryIO
 from absl import logging
 
 from bert.batch.answers import Answer, Answerer, Form
-from bert.batch.pipeline import check_machines, folder_of, key_of, made_files
+from bert.batch.pipeline import check_machines, describe_part, folder_of, key_of, made_files
 from bert.batch.settings import AnsweredSettings, only
 from bert.command_line import flags as common_flags
 from bert.command_line.beam import BeamSettings
@@ -40,6 +40,7 @@ from bert.files.answers import JsonLines, Names, ParquetLines, Table, flat_names
 from bert.files.inputs import Input, Inputs, kind_of, names_of
 from bert.files.kept_lines import KeptLines, keep_lines
 from bert.files.outputs import check_outputs, check_replaced, open_output
+from bert.files.parts import write_description
 from bert.files.paths import is_file, match_file
 from bert.files.places import is_remote
 
@@ -103,12 +104,25 @@ def run(settings: Settings) -> int:
     if settings.runner:
         num_answers, problems = _write_those_of_machines(settings, answers, made_of)
     else:
+        described = _describe_part(settings, made_of)
         with _open(settings, made_of, form) as output:
             num_answers, problems = _write(settings, output, rows, answers, span)
             if not num_answers and span is None:
                 raise _nothing_to_answer(settings)
+        if (part := settings.part) and described:
+            write_description(settings.output_file, part.number, part.count, described)
     _report(settings, num_answers, problems)
     return num_answers
+
+
+def _describe_part(settings: Settings, made_of: Sequence[str]) -> dict[str, Any]:
+    """Returns what a part has in common with the others; {} where there is none in a file."""
+    if not settings.part or settings.output_file == "-":
+        return {}
+    form = _ending(settings.output_file).removeprefix(".") or "jsonl"
+    # Only a table has a column for errors, with one value of the flag.
+    others = {} if form == "jsonl" else {"on_error": settings.on_error}
+    return {**describe_part(settings, form, [settings.input_file], made_of), **others}
 
 
 def _chunk_size(settings: Settings) -> int:

@@ -1,4 +1,7 @@
 import os
+import re
+import shutil
+from pathlib import Path
 
 import pytest
 from conftest import exhaustive
@@ -10,6 +13,8 @@ from bert.batch.answering import AnswerWork
 from bert.batch.settings import AnsweredSettings
 from bert.command_line.shards import Shard, ShardSettings
 from bert.files.answers import JsonLines, Names
+from bert.files.paths import part_path
+from bert.weights import checkpoint
 
 
 @pytest.mark.parametrize(
@@ -92,6 +97,129 @@ def test_a_part_without_a_chunk_is_empty_and_says_so(world, log):  # noqa: F811
     made = world("pairs")
     assert made.run("empty.csv", shard="9/9") == b""
     assert f"Part 9/9 is empty: {COUNT} inputs, 32 at a time." in log.messages
+
+
+def join_into(output, *paths, **given):
+    """Joins files; returns the bytes of the output, or why there is none."""
+    names = ",".join(map(str, paths))
+    asked = {"input_file": names, "output_file": str(output), "overwrite": True, **given}
+    output.unlink(missing_ok=True)
+    told = ""
+    try:
+        join_shards.run(join_shards.Settings(**asked))
+    except ValueError as error:
+        told = str(error)
+    assert output.exists() == (not told) and "\n" not in told
+    return told or output.read_bytes()
+
+
+@pytest.fixture
+def two_parts(world, tmp_path):  # noqa: F811
+    """A model, and a function that makes the parts of its answers in a folder of this test."""
+    made = world("pairs")
+
+    def make(name, count=2, ending="csv", **given):
+        paths = [tmp_path / f"{name}{number}.{ending}" for number in range(1, count + 1)]
+        for number, path in enumerate(paths, start=1):
+            made.run(path, shard=f"{number}/{count}", overwrite=True, **given)
+        return paths
+
+    return made, make
+
+
+def test_parts_of_one_output_are_joined_and_no_other_files(two_parts, tmp_path):
+    made, make = two_parts
+    a, b = make("a")
+    whole = made.run(tmp_path / "whole.csv")
+    out = tmp_path / "out.csv"
+    (tmp_path / "moved").mkdir()
+    for path in (a, b):
+        for each in (path, Path(part_path(str(path)))):
+            shutil.copy(each, tmp_path / "moved" / each.name)
+    assert join_into(out, a, b) == whole
+    assert join_into(out, tmp_path / "moved" / "a*.csv") == whole
+    # Neither paths nor what only concerns the run itself make another output.
+    copied = Path(shutil.copytree(made.given["model_dir"], tmp_path / "model"))
+    text = shutil.copy(made.given["input_file"], tmp_path / "text.jsonl")
+    [c, _] = make("c", model_dir=str(copied), input_file=str(text))
+    assert join_into(out, c, b) == whole
+
+    one_of_three = make("d", 3)
+    input_file = tmp_path / "other.jsonl"
+    input_file.write_bytes(Path(made.given["input_file"]).read_bytes() + b"\n")
+    [_, other_input] = make("e", input_file=str(input_file))
+    weights = checkpoint.Stored.open(str(copied / "bert_model.ckpt")).read()
+    weights["output_bias"] += 1
+    checkpoint.save_tensors(str(copied / "bert_model.ckpt"), weights)
+    [_, other_model] = make("f", model_dir=str(copied))
+    [_, other_flag] = make("g", batch_size=1)
+    [_, other_column] = make("h", on_error="skip")
+    json_lines = make("i", ending="jsonl")
+    for paths, message in (
+        ([a], "All 2 parts must be there. Of .*, 2/2 is missing"),
+        ([b], "1/2 is missing"),
+        ([b, a], "must be in their order, each once.* 2/2, 1/2"),
+        ([a, c], "2/2 is missing"),
+        ([a, c, b], "must be in their order, each once.* 1/2, 1/2, 2/2"),
+        ([a, one_of_three[1]], "of two: of 2 parts and of 3"),
+        ([one_of_three[0], one_of_three[2]], "2/3 is missing"),
+        ([a, other_input], "of two: the input is another one"),
+        ([a, other_model], "of two: the model is another one"),
+        ([a, other_flag], "of two: `batch_size` is 2 and 1"),
+        ([a, other_column], "of two: `on_error` is stop and skip"),
+        ([a, json_lines[1]], "of two: .*`form` is csv and jsonl"),
+        ([tmp_path / "whole.csv", b], "There must be '.*whole.csv.part' beside"),
+    ):
+        assert re.search(message, str(join_into(out, *paths))), (paths, message)
+    for name in ("out.jsonl", "out.tsv", "out", "out.csv.gz"):
+        assert "which is 'csv'" in str(join_into(tmp_path / name, a, b))
+    assert join_into(tmp_path / "out.csv", *json_lines).endswith("which is 'jsonl'.")
+    # As they are.
+    assert join_into(out, b, a, unverified=True) == b.read_bytes() + a.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda content: content[: len(content) // 2], "must be as it was written. It had"),
+        (lambda content: b"", "and has 0 now"),
+        (lambda content: content.replace(b"0", b"1", 1), "and holds others now"),
+        (lambda content: content + b"\n", "must be as it was written"),
+    ],
+)
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_part_that_is_not_as_it_was_written_is_named(two_parts, tmp_path, spoil, message, number):
+    _, make = two_parts
+    paths = make("a")
+    content = paths[number].read_bytes()
+    paths[number].write_bytes(spoil(content))
+    assert paths[number].read_bytes() != content
+    told = str(join_into(tmp_path / "out.csv", *paths))
+    assert message in told and paths[number].name in told
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(b"", b"{}", b"[]", b"7", b"\xff", b"[" * 100_000, b'{"form": 2}', b'{"form": 1}'),
+        *(
+            b'{"form": 1, "number": %s, "count": %s, "made_of": %s, "size": 1, "digest": ""}' % each
+            for each in (
+                (b"3", b"2", b"{}"),
+                (b'"1"', b"2", b"{}"),
+                (b"1", b"1e999", b"[]"),
+                (b"1", b"1", b"[]"),
+                (b"1", b"99999999999999", b"{}"),
+            )
+        ),
+    ],
+)
+def test_a_description_of_anybody_ends_in_a_line(tmp_path, content):
+    (tmp_path / "a.csv").write_text("a\n")
+    Path(part_path(str(tmp_path / "a.csv"))).write_bytes(content)
+    told = str(join_into(tmp_path / "out.csv", tmp_path / "a.csv"))
+    assert "\n" not in told
+    assert ".a.csv.part' must be as" in told or "All 99999999999999 parts must be there" in told
 
 
 @pytest.mark.parametrize(

@@ -543,7 +543,8 @@ def features_world(folder: Path) -> dict[str, Any]:
 def parts_world(folder: Path) -> dict[str, Any]:
     for number in (1, 2):
         (folder / f"part-{number}.txt").write_text(f"{number}\n")
-    return {"input_file": str(folder / "part-*.txt"), "output_file": str(folder / "out")}
+    files = {"input_file": str(folder / "part-*.txt"), "output_file": str(folder / "out")}
+    return {**files, "unverified": True}
 
 
 def neighbours_world(folder: Path) -> dict[str, Any]:
@@ -938,6 +939,7 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "overwrite": OVERWRITE,
         "input_file": Case(file_in("other.txt"), content("out")),
         "output_file": Case(elsewhere, lambda o: (o.folder / "elsewhere").exists()),
+        "words": Case("spaces", content("out")),
         "vector_size": Case(7, content("out")),
         "window": Case(1, content("out")),
         "negative": Case(2, content("out")),
@@ -1141,6 +1143,7 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "overwrite": OVERWRITE,
         "input_file": Case(file_in("part-2.txt"), content("out")),
         "num_parts": Case(3, error, fails=True),
+        "unverified": Case(False, error, fails=True),
         "output_file": Case(elsewhere, lambda o: (o.folder / "elsewhere").exists()),
     },
     "neighbours": {

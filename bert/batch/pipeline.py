@@ -111,9 +111,34 @@ def key_of(settings: Any, *made_of: Any) -> str:
       settings: Those of the script: every flag counts but those that make no difference.
       made_of: Fingerprints of the model and the like.
     """
-    flags = dataclasses.asdict(settings).items()
-    made_with = [(name, value) for name, value in flags if name not in _WITHOUT_DIFFERENCE]
+    made_with = list(flags_of(settings).items())
     return fingerprints.of_bytes(repr((made_with, made_of)).encode())[:KEY_LENGTH]
+
+
+def flags_of(settings: Any) -> dict[str, Any]:
+    """Returns the flags that make a difference to the output, by name."""
+    flags = dataclasses.asdict(settings).items()
+    return {name: value for name, value in flags if name not in _WITHOUT_DIFFERENCE}
+
+
+def describe_part(
+    settings: Any, form: str, inputs: Sequence[str], model_files: Sequence[str]
+) -> dict[str, Any]:
+    """Returns what a part has in common with the others of its output, for its description.
+
+    Args:
+      settings: Those of the script, with `shard`.
+      form: Of the output, such as "csv".
+      inputs: The files that are read.
+      model_files: Those of the model.
+    """
+    flags = {name: value for name, value in flags_of(settings).items() if name != "shard"}
+    return {
+        **flags,
+        "form": form,
+        "input": fingerprints.of_whole_files(inputs),
+        "model": fingerprints.of_files([*filter(is_file, model_files)]),
+    }
 
 
 def check_machines(settings: Any) -> None:

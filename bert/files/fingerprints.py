@@ -11,6 +11,8 @@ from bert.files.paths import file_size, open_file, os_errors
 _WHOLE_BYTES = 1 << 26
 _BLOCKS = 64
 _BLOCK_BYTES = 1 << 16
+# Characters of a value in a message.
+_LENGTH_SHOWN = 80
 
 
 def of_files(paths: Sequence[str]) -> str:
@@ -47,6 +49,31 @@ def _read(path: str) -> bytes:
             file.seek((size - _BLOCK_BYTES) * block // (_BLOCKS - 1))
             parts.append(file.read(_BLOCK_BYTES))
     return b"".join(parts)
+
+
+def describe_differences(
+    one: Mapping[str, Any], other: Mapping[str, Any], words: Mapping[str, str], joined_by: str
+) -> str:
+    """Returns which values of two descriptions differ, on one line.
+
+    Args:
+      one: Values by name; a name that is absent has the value None.
+      other: The same for what it is compared with.
+      words: What to say of some names instead of both values, such as digests.
+      joined_by: Stands between both values.
+    """
+    names = [name for name in dict.fromkeys([*one, *other]) if one.get(name) != other.get(name)]
+    return "; ".join(
+        words.get(name)
+        or f"`{_shorten(name)}` is {_shorten(one.get(name))}{joined_by}{_shorten(other.get(name))}"
+        for name in names
+    )
+
+
+def _shorten(value: Any) -> str:
+    """Returns a name as it is, and anything else as Python writes it, cut where it is long."""
+    text = value if isinstance(value, str) and value.isidentifier() else repr(value)
+    return text if len(text) <= _LENGTH_SHOWN else f"{text[:_LENGTH_SHOWN]}…"
 
 
 def of_arrays(arrays: Mapping[str, Any]) -> str:

@@ -93,8 +93,8 @@ def _match(pattern: str) -> list[str]:
     gfile = file_system()
     with os_errors(pattern):
         matched = [path for path in gfile.glob(pattern) if not gfile.isdir(path)]
-    indexes = set(map(index_path, matched))
-    return [path for path in matched if path not in indexes]
+    beside = {*map(index_path, matched), *map(part_path, matched)}
+    return [path for path in matched if path not in beside]
 
 
 def index_path(path: str) -> str:
@@ -105,6 +105,12 @@ def index_path(path: str) -> str:
     """
     folder, name = os.path.split(path)
     return os.path.join(folder, f".{name}.index")
+
+
+def part_path(path: str) -> str:
+    """Returns where the description of a part of an output is, hidden as an index is."""
+    folder, name = os.path.split(path)
+    return os.path.join(folder, f".{name}.part")
 
 
 def open_file(path: str, mode: str = "rb") -> BinaryIO:
