@@ -197,3 +197,47 @@ def test_an_index_of_earlier_versions_gives_the_lengths_it_knows(make):
     )
     made = making.read([path])
     assert (made.vocabulary, made.length("max_seq_length", None)) == (None, 12)
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("vocabulary", [7, None, [], {}, "\ud800", "x\n" * 99]),
+        ("vocab_size", ["29", 2.5, -1, 0, None, True, [29]]),
+        ("do_lower_case", ["x", 1, None, {}]),
+        ("tokenizer", [[], "x", 7, None]),
+        ("max_seq_length", ["12", -5, 0, 1.5, None, 10**30, [12]]),
+        ("max_predictions_per_seq", ["3", 0, None, 10**30, {}]),
+        ("mask_at_training", [1, "yes", None]),
+        ("next_sentence", [0, "no"]),
+        ("random_seed", ["x", 1.5, None]),
+        ("masked_lm_prob", ["x", -1, 2, None, float("nan"), float("inf"), True]),
+        ("do_whole_word_mask", [1, "x"]),
+        ("mask_ratios", [7, "x", "1,2,3", ["80"], ""]),
+        ("words", [7, None]),
+    ],
+)
+def test_an_index_of_anybody_ends_in_a_line(make, train, tmp_path, name, values):
+    """Its checksum is right, and it fits the records."""
+    path = make(mask_at_training=True)
+    index = files_records.read_index(path)
+    place = Path(index_path(path))
+    for value in values:
+        made_with = {**index.made_with, name: value}
+        place.write_bytes(files_records.encode_index(files_records.Index(index.ends, made_with)))
+        with pytest.raises(ValueError, match="must be") as caught:
+            train(path)
+        assert "\n" not in str(caught.value)
+        assert path in str(caught.value).replace("/.train.tfrecord.index", "/train.tfrecord")
+
+
+@pytest.mark.parametrize("lacking", ["masked_lm_prob", "vocabulary", "random_seed"])
+def test_records_without_masks_need_to_be_told_how_to_mask_them(make, train, tmp_path, lacking):
+    path = make(mask_at_training=True)
+    index = files_records.read_index(path)
+    made_with = {name: value for name, value in index.made_with.items() if name != lacking}
+    index = files_records.Index(index.ends, made_with)
+    Path(index_path(path)).write_bytes(files_records.encode_index(index))
+    with pytest.raises(ValueError, match=f"masked as they are read need.*{lacking}"):
+        train(path)
+    assert not (tmp_path / "output").exists()

@@ -19,6 +19,7 @@ import numpy as np
 from absl import logging
 
 from bert.files.durable import replace_files
+from bert.files.json_text import parse_json
 from bert.files.paths import file_size, index_path, is_file, open_file, os_errors, read_file
 
 # A record in its file is its length (8 bytes), a checksum of that (4), the record, a checksum of it
@@ -171,11 +172,17 @@ def decode_index(content: bytes) -> Index:
     if len(content) < 4 or zlib.crc32(content[:-4]) != struct.unpack("<I", content[-4:])[0]:
         raise ValueError("its checksum must be that of its content.")
     head, _, ends = content[:-4].partition(b"\n")
-    values = json.loads(head)
-    if values["form"] != _INDEX_FORM:
-        raise ValueError(f"its form must be {_INDEX_FORM}. Received {values['form']!r}.")
-    index = Index(np.frombuffer(ends, "<i8"), values["made_with"])
-    if np.any(np.diff(index.ends, prepend=0) < RECORD_HEADER + RECORD_FOOTER):
+    values = parse_json(head)
+    form = values.get("form") if isinstance(values, dict) else None
+    if form != _INDEX_FORM:
+        raise ValueError(f"its form must be {_INDEX_FORM}. Received {form!r}.")
+    index = Index(np.frombuffer(ends, "<i8"), values.get("made_with"))
+    if not isinstance(index.made_with, dict):
+        raise ValueError("it must say how the records were made.")
+    # The sign first: else a difference could be beyond 64 bits.
+    if np.any(index.ends < 0) or np.any(
+        np.diff(index.ends, prepend=0) < RECORD_HEADER + RECORD_FOOTER
+    ):
         raise ValueError("its records must be one behind the other.")
     return index
 

@@ -48,11 +48,12 @@ def check_numbers(values: Any) -> None:
       ValueError: naming what cannot.
     """
     for name, bounds in RANGES.items():
-        _check_range(name, getattr(values, name), *bounds)
+        check_range(name, getattr(values, name), *bounds)
     parse_ratios(values.mask_ratios)
 
 
-def _check_range(name: str, value: float, low: float, high: float = math.inf) -> None:
+def check_range(name: str, value: float, low: float, high: float = math.inf) -> None:
+    """Raises `ValueError` where a number is out of range."""
     if not low <= value <= high:
         most = f" and at most {high}" if high < math.inf else ""
         raise ValueError(f"`{name}` must be at least {low}{most}. Received {value}.")

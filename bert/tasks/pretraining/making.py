@@ -6,15 +6,19 @@ So that what is trained on them, and its folder, has their vocabulary, casing an
 import dataclasses
 import functools
 import io
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tokenization
+from bert.files import fingerprints
 from bert.files.paths import index_path
 from bert.files.processes import in_threads
 from bert.files.records import find_making, has_feature
+from bert.tasks.pretraining.draws import RANGES, check_range
 from bert.tasks.pretraining.goals import Goal
 from bert.tasks.pretraining.late_masking import LateMasking, Masker
+from bert.tasks.pretraining.masking import RATIOS, parse_ratios
 from bert.text.vocabulary import check_size
 
 # What the original takes where nothing is said.
@@ -31,6 +35,17 @@ _CUTTING = "tokenizer"
 TEXT, NUM_FILES = "text", "num_files"
 _LATE = "mask_at_training"
 _NEXT_SENTENCE = "next_sentence"
+# Of which types the values are; those of numbers have ranges, too.
+_KINDS: Mapping[str, type] = {
+    **{_VOCABULARY: str, "mask_ratios": str, "words": str, _CUTTING: dict},
+    **dict.fromkeys((_CASING, _LATE, _NEXT_SENTENCE, "do_whole_word_mask"), bool),
+    **dict.fromkeys(("vocab_size", "random_seed", *LENGTHS), int),
+}
+# What masks records as they are read.
+_NEEDED = (
+    *(_VOCABULARY, "max_predictions_per_seq", "masked_lm_prob", "do_whole_word_mask"),
+    "random_seed",
+)
 # What all files that are read together must have been made with.
 _SHARED = (_VOCABULARY, "vocab_size", _CASING, _CUTTING, *LENGTHS)
 
@@ -194,12 +209,8 @@ def is_again(path: str, made_with: Mapping[str, Any]) -> bool:
 def _describe_difference(there: Mapping[str, Any], made_with: Mapping[str, Any]) -> str:
     if TEXT not in there:
         return "nothing beside it says what it is made of"
-    names = [name for name in (*made_with, *there) if there.get(name) != made_with.get(name)]
-    told = {TEXT: "the text is another one", _VOCABULARY: "the vocabulary is another one"}
-    return "; ".join(
-        told.get(name, f"`{name}` is {there.get(name)!r}, not {made_with.get(name)!r}")
-        for name in dict.fromkeys(names)
-    )
+    words = {TEXT: "the text is another one", _VOCABULARY: "the vocabulary is another one"}
+    return fingerprints.describe_differences(there, made_with, words, ", not ")
 
 
 def read(paths: Sequence[str]) -> Making:
@@ -216,6 +227,7 @@ def read(paths: Sequence[str]) -> Making:
     files = list(dict.fromkeys(paths))
     for path, values in zip(files, in_threads(find_making, files), strict=True):
         other = Making(values, path)
+        _check_values(other)
         if values.get(_LATE):
             late[path] = LateMasking.of(values)
         if values.get(_NEXT_SENTENCE) is False:
@@ -225,6 +237,45 @@ def read(paths: Sequence[str]) -> Making:
         elif known is not None and other.values:
             _check_alike(known, other)
     return dataclasses.replace(known or Making({}, paths[0]), late=late, single=single)
+
+
+def _check_values(made: Making) -> None:
+    """Checks that what an index says of its records can be of records at all.
+
+    Raises:
+      ValueError: where somebody else has written it.
+    """
+    values = made.values
+    wrong = [name for name, kind in _KINDS.items() if type(values.get(name, kind())) is not kind]
+    # JSON has no word for a whole number among others.
+    wrong += [name for name in RANGES if type(values.get(name, 1)) not in {int, float}]
+    problem = f"what it says of {wrong} is of another kind." if wrong else ""
+    try:
+        if values and not wrong:
+            problem = _find_problem(made)
+    except ValueError as error:
+        problem = str(error)
+    if problem:
+        raise ValueError(
+            f"{index_path(made.path)!r} must be as create_pretraining_data.py wrote it: {problem} "
+            f"Delete it to read {made.path!r} without, or make the records again."
+        )
+
+
+def _find_problem(made: Making) -> str:
+    """Returns what cannot be, "" where all can."""
+    values = made.values
+    for name, bounds in RANGES.items():
+        check_range(name, values.get(name, bounds[0]), *bounds)
+    for name in LENGTHS:
+        # Beyond, there are no tensors.
+        check_range(name, values.get(name, 1), 1, 2**31 - 1)
+    parse_ratios(values.get("mask_ratios", RATIOS))
+    if missing := [name for name in _NEEDED if values.get(_LATE) and name not in values]:
+        return f"Records that are masked as they are read need {missing}."
+    if _VOCABULARY in values and max(made.vocab.values()) >= values.get("vocab_size", math.inf):
+        return "The vocabulary has more tokens than `vocab_size`."
+    return ""
 
 
 def _check_alike(one: Making, other: Making) -> None:
