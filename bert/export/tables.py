@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import tensorflow as tf
 
+from bert.text.characters import CJK_RANGES
+
 # In a table: the character stays.
 _ITSELF = -1
 
@@ -45,13 +47,18 @@ class CharacterTable(tf.Module):
 
 @functools.cache
 def _blocks() -> list[Sequence[int]]:
-    """Returns the code points to look at in each block: one will do where none is assigned."""
+    """Returns the code points to look at in each block: one will do where all are alike."""
     blocks = [range(start, start + _BLOCK) for start in range(0, _CODES, _BLOCK)]
-    empty = {"Cn", "Co", "Cs"}
-    return [
-        block[:1] if empty.issuperset(unicodedata.category(chr(code)) for code in block) else block
-        for block in blocks
-    ]
+    return [block[:1] if _are_alike(block) else block for block in blocks]
+
+
+def _are_alike(block: Sequence[int]) -> bool:
+    """Returns whether a block has no characters, or Chinese ones alone that stay as they are."""
+    text = "".join(map(chr, block))
+    categories = set(map(unicodedata.category, text))
+    is_chinese = any(low <= block[0] and block[-1] <= high for low, high in CJK_RANGES)
+    is_stable = is_chinese and unicodedata.normalize("NFD", text) == text
+    return categories <= {"Cn", "Co", "Cs"} or (is_stable and categories == {"Lo"})
 
 
 def tabulate(replace: Callable[[str], Sequence[int]]) -> tuple[np.ndarray, ...]:
