@@ -238,11 +238,7 @@ def _open_known(settings: Settings, name: str, files: Mapping[str, str]) -> Data
 
 def main(_: list[str]) -> None:
     """Runs the script on its flags."""
-    from bert.command_line.quiet_import import keras
-
-    settings = common_flags.read_settings(Settings)
-    keras.utils.set_random_seed(settings.seed)
-    start(settings, run, check)
+    start(common_flags.read_settings(Settings), run, check)
 
 
 # What people import from the original's run_classifier.py.

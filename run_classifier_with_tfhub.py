@@ -153,8 +153,6 @@ def model_fn_builder(
 
 def main(_: list[str]) -> None:
     """Runs the script on its flags."""
-    from bert.command_line.quiet_import import keras
-
     settings = common_flags.read_settings(run_classifier.Settings)
     given = {name for name in (*_GIVEN, "do_lower") if flags.FLAGS[name].present}
     for name in _GIVEN:
@@ -162,7 +160,6 @@ def main(_: list[str]) -> None:
             logging.warning(
                 "--%s only counts where --bert_hub_module_handle does not tell it.", name
             )
-    keras.utils.set_random_seed(settings.seed)
     handle = common_flags.read_settings(Settings).bert_hub_module_handle
     casing = settings.do_lower_case if given & {"do_lower_case", "do_lower"} else None
     start(

@@ -13,13 +13,11 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from absl import flags
-
 import tokenization
 from bert.command_line import flags as common_flags
 from bert.command_line.checks import FAILED, Checks, start
 from bert.command_line.console import run_script
-from bert.command_line.flags import flag
+from bert.command_line.flags import flag, several
 from bert.command_line.settings import LOWERS, MAX_TOKENS, DistilledSettings
 from bert.files.scratch import model_folder
 from bert.files.split import find_split
@@ -45,6 +43,8 @@ _DEFAULTS: Mapping[str, Any] = {
     "lstm_size": 768,
 }
 _AS_TRAINED = "Default: as the model in --output_dir was trained, or else"
+# That of all scripts that fine-tune.
+_LEARNING_RATE = 5e-5
 # What a BiLSTM that begins at random wants; the paper names no rate.
 _LSTM_LEARNING_RATE = 1e-3
 
@@ -59,6 +59,16 @@ class Settings(DistilledSettings):
         f"{LOWERS} Default: as the model's folder says, or else false.",
         alias="do_lower",
         group="model",
+    )
+    learning_rate: float = several(
+        flag(
+            None,
+            f"Peak learning rate. Default: {_LEARNING_RATE:g}, or {_LSTM_LEARNING_RATE:g} with "
+            "--feature_based.",
+            low=0.0,
+            shapes_training=True,
+            group="training",
+        )
     )
     max_seq_length: int = flag(
         128,
@@ -112,8 +122,7 @@ class Settings(DistilledSettings):
     )
     feature_based: bool | None = flag(
         None,
-        "Train a BiLSTM on BERT's layers instead of BERT itself, with a --learning_rate of "
-        f"{_LSTM_LEARNING_RATE} unless one is given. {_AS_TRAINED} false.",
+        f"Train a BiLSTM on BERT's layers instead of BERT itself. {_AS_TRAINED} false.",
         group="model",
     )
     feature_layers: str | None = flag(
@@ -143,6 +152,12 @@ class Settings(DistilledSettings):
         "--output_dir.",
         group="model",
     )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.learning_rate is None:
+            rate = _LSTM_LEARNING_RATE if self.feature_based else _LEARNING_RATE
+            object.__setattr__(self, "learning_rate", rate)
 
 
 def define_flags() -> None:
@@ -384,13 +399,7 @@ def _read_sentences(
 
 def main(_: list[str]) -> None:
     """Runs the script on its flags."""
-    from bert.command_line.quiet_import import keras
-
-    if flags.FLAGS.feature_based:
-        flags.FLAGS.set_default("learning_rate", _LSTM_LEARNING_RATE)
-    settings = common_flags.read_settings(Settings)
-    keras.utils.set_random_seed(settings.seed)
-    start(settings, run, check)
+    start(common_flags.read_settings(Settings), run, check)
 
 
 if __name__ == "__main__":

@@ -38,11 +38,7 @@ def check(settings: Settings, checks: Checks) -> None:
 
 def main(_: list[str]) -> None:
     """Runs the script on its flags."""
-    from bert.command_line.quiet_import import keras
-
-    settings = common_flags.read_settings(Settings)
-    keras.utils.set_random_seed(settings.seed)
-    start(settings, run, check)
+    start(common_flags.read_settings(Settings), run, check)
 
 
 # What people import from the original's run_pretraining.py.

@@ -1,5 +1,6 @@
 from bert.command_line import quiet_import  # isort: skip  # noqa: F401
 
+import contextlib
 import functools
 import gc
 import importlib.util
@@ -10,7 +11,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -258,6 +260,19 @@ def spread(model: keras.Layer, seed: int = 3) -> None:
     for variable in model.weights:
         near_one = 1.0 if variable.path.endswith("gamma") else 0.0
         variable.assign(near_one + 0.5 * rng.standard_normal(variable.shape))
+
+
+@contextlib.contextmanager
+def eagerly(is_eager: bool = True) -> Iterator[None]:
+    """Runs functions as they are written, without a graph of them."""
+    tf.config.run_functions_eagerly(is_eager)
+    try:
+        with warnings.catch_warnings():
+            # TensorFlow says that it does not hold for tf.data.
+            warnings.filterwarnings("ignore", "Even though the `tf.config.experimental_run")
+            yield
+    finally:
+        tf.config.run_functions_eagerly(False)
 
 
 def to_numpy(outputs: Mapping[str, Any]) -> dict[str, Any]:

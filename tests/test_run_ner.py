@@ -14,6 +14,7 @@ from forks import fork_python
 
 import predict
 import run_ner
+from bert.command_line.flags import changed_flags
 from bert.loaded import load
 from bert.tasks.tagging import entities as tagging_entities
 from bert.tasks.tagging import sentences as tagging_sentences
@@ -703,6 +704,21 @@ def test_an_error_is_one_line_and_status_1(make_settings, tmp_path):
     assert result.returncode == 1
     assert "train.txt:2" in result.stderr
     assert "Traceback" not in result.stderr
+
+
+def test_training_on_features_has_a_learning_rate_of_its_own_unless_one_is_given():
+    rates = [
+        run_ner.Settings(output_dir="out", **given).learning_rate
+        for given in (
+            {},
+            {"feature_based": True},
+            {"feature_based": True, "learning_rate": 5e-5},
+            {"feature_based": False, "learning_rate": (1e-3, 2e-3)},
+        )
+    ]
+    assert rates == [5e-5, 1e-3, 5e-5, (1e-3, 2e-3)]
+    settings = run_ner.Settings(output_dir="out")
+    assert changed_flags(settings) == ["--output_dir=out"]
 
 
 def test_models_are_cased_by_default():

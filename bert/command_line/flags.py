@@ -279,9 +279,18 @@ def training_flags(settings: Any) -> dict[str, Any]:
     }
 
 
+def _default_of(kind: type, name: str) -> Any:
+    """Returns the default of a field; where a class overrides it with None, the base class's."""
+    defaults = [fields[name].default for _, fields in _fields_by_class(kind) if name in fields]
+    return next((default for default in defaults if default is not None), None)
+
+
 def changed_flags(settings: Any) -> list[str]:
     """Returns the flags whose values are not their defaults, as they are typed."""
-    fields = {field.name: field.default for field in dataclasses.fields(settings)}
+    fields = {
+        field.name: _default_of(type(settings), field.name)
+        for field in dataclasses.fields(settings)
+    }
     values = {name: getattr(settings, name) for name in fields}
     return [
         f"--{'' if value else 'no'}{name}"

@@ -29,6 +29,7 @@ from bert.training.evaluation import EarlyStopping, Predictor
 from bert.training.hints import tell_whether_learned
 from bert.training.plan import Plan, check_apart, describe_weights, find_weights, make_plan
 from bert.training.report import write_report
+from bert.training.seeds import seeded
 from bert.training.shown import show_examples
 from bert.training.task import Arrays, ExampleFile, Inputs, Part, Task
 from bert.weights import checkpoint, model_card, tokenizers
@@ -95,6 +96,7 @@ def check_verbs(settings: Settings) -> None:
         raise ValueError(f"`--{wrong[0]}`{several} needs `--do_train` and `--{scoring}`.")
 
 
+@seeded
 def run_once(
     settings: SettingsType,
     source: ModelFolder,

@@ -6,6 +6,7 @@ learning rate, batch size and number of epochs suit a task is tried out (paper, 
 
 import contextlib
 import dataclasses
+import gc
 import itertools
 import json
 import math
@@ -14,7 +15,6 @@ import statistics
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
-import keras
 import tensorflow as tf
 from absl import logging
 
@@ -32,6 +32,7 @@ from bert.training.finetuning import OpenTask
 from bert.training.keeper import NonFiniteLossError
 from bert.training.plan import check_apart
 from bert.training.report import make_runs_tables, write_runs_report
+from bert.training.seeds import seeded
 from bert.training.surroundings import flags_of
 from bert.training.task import Inputs, Task
 from bert.weights import checkpoint, provenance, saving
@@ -103,6 +104,7 @@ def _point_text(point: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {_value_text(value)}" for name, value in point.items())
 
 
+@seeded
 def run(settings: SettingsType, open_task: OpenTask[SettingsType]) -> dict[str, Any]:
     """Does what `finetuning.run` does, once or several times, as the settings say.
 
@@ -179,8 +181,8 @@ class _Several(Generic[SettingsType]):
             if is_chief and number > 1:
                 manifest.claim_folder(self._settings.output_dir, each.folder)
             _log_run(number, len(self._runs), each)
-            keras.utils.clear_session()
-            keras.utils.set_random_seed(each.settings.seed)
+            # The model of the run before: Keras' own way also resets the caller's random numbers.
+            gc.collect()
             ready = self._check_others if number == 1 else None
             scores: Mapping[str, Any] = {}
             try:
@@ -255,7 +257,7 @@ class _Several(Generic[SettingsType]):
         if best.strategy == "multi_worker":
             changes["strategy"] = "one_device"
         settings = dataclasses.replace(best, output_dir=folder, **changes)
-        keras.utils.clear_session()
+        gc.collect()
         return finetuning.run_once(settings, self._source, self._open_task, shown=tables)[-1]
 
 

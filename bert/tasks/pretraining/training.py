@@ -30,6 +30,7 @@ from bert.training.evaluation import evaluate, save_results, save_scores
 from bert.training.fit import check_length
 from bert.training.plan import Plan, find_weights, make_plan
 from bert.training.report import write_report
+from bert.training.seeds import seeded
 from bert.weights import checkpoint, model_card, provenance
 from bert.weights.checkpoint import Stored
 from bert.weights.folder import ModelFolder
@@ -40,6 +41,7 @@ from modeling import BertConfig
 KIND = "pre-training"
 
 
+@seeded
 def run(settings: Settings) -> dict[str, float]:
     """Trains and evaluates as the settings say; returns what `eval_results.txt` holds, if anything.
 

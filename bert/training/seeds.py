@@ -1,0 +1,43 @@
+"""The random numbers of a training run, which depend on its `--seed` and on nothing else."""
+
+import contextlib
+import functools
+import random
+from collections.abc import Callable, Iterator
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from bert.command_line.settings import TrainingSettings
+
+Parameters = ParamSpec("Parameters")
+SettingsType = TypeVar("SettingsType", bound=TrainingSettings)
+Result = TypeVar("Result")
+
+
+@contextlib.contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    state = random.getstate()
+    random.seed(seed)
+    try:
+        yield
+    finally:
+        random.setstate(state)
+
+
+def seeded(
+    run: Callable[Concatenate[SettingsType, Parameters], Result],
+) -> Callable[Concatenate[SettingsType, Parameters], Result]:
+    """Returns a function that draws from the `seed` of its settings, and restores the state.
+
+    Initial weights are drawn from Python's generator, which gives Keras' initializers their seeds;
+    no other global generator is used. Data order and dropout masks have generators of their own.
+
+    Args:
+      run: Takes the settings first.
+    """
+
+    @functools.wraps(run)
+    def seeded_run(settings: SettingsType, *args: Any, **kwargs: Any) -> Result:
+        with _seeded(settings.seed):
+            return run(settings, *args, **kwargs)
+
+    return seeded_run

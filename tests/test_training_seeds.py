@@ -1,0 +1,92 @@
+"""A call from Python does what the command does, and leaves the caller's random state alone."""
+
+import importlib
+import random
+import re
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import test_run_classifier_with_tfhub
+from conftest import eagerly
+from forks import fork_python
+from test_every_flag import WORLDS, with_dropout
+
+from bert.command_line.flags import changed_flags
+
+_COMMAND = """
+import runpy, sys, warnings
+import tensorflow as tf
+warnings.filterwarnings("ignore", "Even though the `tf.config.experimental_run")
+tf.config.run_functions_eagerly(True)
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+_ALL = {"do_eval": True, "do_predict": True}
+# Of a script's world: what else is given.
+CASES = [
+    ("run_classifier", {**_ALL, "num_runs": 2, "add_bilstm": True}),
+    ("run_classifier_with_tfhub", {}),
+    ("run_pretraining", {"do_eval": True}),
+    ("run_squad", {"do_predict": True}),
+    ("run_swag", {"do_eval": True}),
+    ("run_ner", {**_ALL, "feature_based": True, "feature_layers": "last", "lstm_size": 4}),
+]
+
+
+def draw():
+    """Returns what each global generator gives next."""
+    return [
+        random.random(),
+        float(np.random.uniform()),
+        float(keras.random.uniform(())),
+        float(tf.random.uniform(())),
+    ]
+
+
+def move_output(folder, name):
+    """Returns the bytes that a run has left, by file, and makes room for another."""
+    (folder / "out").rename(folder / name)
+    files = {}
+    for path in sorted((folder / name).rglob("*")):
+        if path.is_file() and "tfevents" not in path.name:
+            # The names of the files for TensorBoard have the time in them.
+            files[str(path.relative_to(folder / name))] = re.sub(
+                rb"events\.out\.tfevents[^\"]*", b"", path.read_bytes()
+            )
+    return files
+
+
+@pytest.mark.parametrize(("script", "given"), CASES)
+def test_two_calls_and_the_command_leave_the_same_files(tmp_path, script, given):
+    module = importlib.import_module(script)
+    world = WORLDS[script](tmp_path)
+    if script == "run_classifier_with_tfhub":
+        settings = test_run_classifier_with_tfhub.make_settings(tmp_path)
+        others = world.values()
+    else:
+        others = ()
+        values = {**world, **given, "bert_config_file": with_dropout(tmp_path)}
+        settings = module.Settings(**values)
+
+    def call(seed):
+        keras.utils.set_random_seed(seed)
+        _, expected = draw(), draw()
+        keras.utils.set_random_seed(seed)
+        draw()
+        with eagerly():
+            module.run(settings, *others)
+        assert draw() == expected
+
+    call(3)
+    first = move_output(tmp_path, "first")
+    call(4)
+    second = move_output(tmp_path, "second")
+    flags = [f"--{name}={value}" for name, value in world.items()] * bool(others)
+    fork_python("-c", _COMMAND, f"{script}.py", *flags, *changed_flags(settings))
+    command = move_output(tmp_path, "command")
+    assert first.keys() == second.keys() == command.keys()
+    assert {"run.json", "task.json", "bert_model.ckpt.index"} & first.keys()
+    assert [name for name in first if first[name] != second[name]] == []
+    assert [name for name in first if first[name] != command[name]] == []
