@@ -13,6 +13,7 @@ import functools
 import importlib
 import json
 import logging
+import os
 import re
 import shutil
 import socket
@@ -30,7 +31,7 @@ import test_run_classifier_with_tfhub
 import test_run_ner
 import test_run_squad
 import test_run_swag
-from conftest import GOLDEN, free_ports, make_examples, write_examples, write_model_files
+from conftest import GOLDEN, eagerly, free_ports, make_examples, write_examples, write_model_files
 
 import bert
 import modeling
@@ -54,6 +55,8 @@ class Outcome:
     error: str
     messages: list[str]
     work: list[Any]
+    examples: list[str]
+    num_layer_calls: int
 
     @property
     def out(self) -> Path:
@@ -66,9 +69,12 @@ See = Callable[[Outcome], Any]
 class Case:
     """A value to which a field is changed, or a function of a run's folder that gives it."""
 
-    def __init__(self, value: Any, see: See, *, fails: bool = False, **given: Any) -> None:
+    def __init__(
+        self, value: Any, see: See, *, fails: bool = False, is_slow: bool = False, **given: Any
+    ) -> None:
         self.value = value
         self.see = see
+        self.is_slow = is_slow
         # Whether the run with the value, or the one without, ends with an error.
         self.fails = fails
         self.given = given
@@ -107,6 +113,20 @@ def result(outcome: Outcome) -> str:
 
 def work(outcome: Outcome) -> list[Any]:
     return outcome.work
+
+
+def order_of_examples(outcome: Outcome) -> list[str]:
+    return outcome.examples
+
+
+def layer_calls(outcome: Outcome) -> int:
+    return outcome.num_layer_calls
+
+
+def shapes_of_predictions(outcome: Outcome) -> list[str]:
+    """The shapes of the batches of two."""
+    shapes = [dict(batch)["input_ids"] for batch in outcome.work]
+    return [shape for shape in shapes if shape.startswith("(2, ")]
 
 
 def content(name: str) -> See:
@@ -230,7 +250,7 @@ def classifier_world(folder: Path) -> dict[str, Any]:
 
 def teacher(folder: Path) -> str:
     """Returns the folder of a classifier of the same labels."""
-    shutil.copytree(trained_models() / "model/out", folder / "teacher")
+    shutil.copytree(trained_by("run_classifier"), folder / "teacher")
     return str(folder / "teacher")
 
 
@@ -244,15 +264,49 @@ def tagger(folder: Path) -> str:
 
 def same_examples(folder: Path) -> str:
     (folder / "same").mkdir()
-    rows = "".join("red a b c\tyes\nred a b c\tno\n" for _ in range(10))
-    (folder / "same/train.tsv").write_text(f"text\tlabel\n{rows}")
+    (folder / "same/train.tsv").write_text("text\tlabel\n" + 20 * "red a b c\tyes\n")
     return str(folder / "same")
+
+
+def all_weights(script: str) -> Callable[[Path], str]:
+    """Returns what gives the weights of a model of the script, those of its head included."""
+    return lambda _: str(trained_by(script))
+
+
+@functools.cache
+def trained_by(script: str) -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="bert-test-"))
+    atexit.register(shutil.rmtree, folder)
+    return run(script, folder, {}, {}).out
+
+
+def seed_cases(script: str, **same: Any) -> tuple[Case, ...]:
+    """Returns a case for each thing that a seed decides, seen where the others do not count.
+
+    Args:
+      script: The script.
+      **same: Settings of examples that are all the same, so that their order is.
+    """
+    initial_weights = Case(5, weights, learning_rate=0.0)
+    order = Case(5, order_of_examples)
+    masks = Case(
+        5, weights, init_checkpoint=all_weights(script), bert_config_file=with_dropout, **same
+    )
+    return initial_weights, order, masks
 
 
 def theirs(folder: Path) -> str:
     """Returns the path of a file that is no output of a script."""
     (folder / "theirs").write_text("mine")
     return str(folder / "theirs")
+
+
+def with_their_exports(folder: Path) -> str:
+    """Returns an output folder with folders, where exports go, that no script has written."""
+    for name in ("saved_model", "saved_model_bfloat16", "tflite"):
+        (folder / "out" / name).mkdir(parents=True)
+        (folder / "out" / name / "theirs").write_text("mine")
+    return str(folder / "out")
 
 
 CHECK = Case(True, lambda o: o.out.exists())
@@ -353,6 +407,20 @@ def short_questions(folder: Path) -> str:
     ]
     test_run_squad.write_squad(folder / "short.json", paragraphs)
     return str(folder / "short.json")
+
+
+def unlike_questions(folder: Path) -> str:
+    """Returns questions whose windows are long and short by turns: sorted, two are of a length."""
+    question = {"question": "Which?", "answers": [{"text": "red", "answer_start": 0}]}
+    paragraphs = [
+        {
+            "context": "red a" if number % 2 else "red a b c d e f",
+            "qas": [question | {"id": str(number)}],
+        }
+        for number in range(8)
+    ]
+    test_run_squad.write_squad(folder / "unlike.json", paragraphs)
+    return str(folder / "unlike.json")
 
 
 def swag_world(folder: Path) -> dict[str, Any]:
@@ -709,7 +777,6 @@ def trained_models() -> Path:
     for name, column in (("model", "label"), ("other_model", "kind")):
         (folder / name).mkdir()
         values = {**classifier_world(folder / name), "label_column": column}
-        keras.utils.set_random_seed(7)
         script.run(script.Settings(**values))
     return folder
 
@@ -773,9 +840,9 @@ TRAINING = {
     "log_every_steps": Case(2, steps_told),
     # The masks of dropout depend on the number of parts.
     "gradient_accumulation_steps": Case(2, weights, bert_config_file=with_dropout),
-    # The weights are the same bit for bit.
-    "gradient_checkpointing": Case(True, memory_told),
-    "precision": Case("mixed_bfloat16", weights),
+    # The weights are the same bit for bit; layers are called once more to compute them again.
+    "gradient_checkpointing": (Case(True, memory_told), Case(True, layer_calls)),
+    "precision": (Case("mixed_bfloat16", weights), Case("auto", told("^Precision: "))),
     "strategy": Case("mirrored", told("^Devices: .* used by MirroredStrategy")),
     "all_reduce_precision": Case("bfloat16", told("bfloat16 has no effect on one device")),
     "resume_with_changes": Case(True, error, fails=True, run_before={"seed": 3}),
@@ -788,20 +855,26 @@ TRAINING = {
 
 FINE_TUNING = {
     **TRAINING,
-    "seed": (
-        Case(5, weights),
-        # All examples are the same, so that their order is.
-        Case(5, weights, bert_config_file=with_dropout, data_dir=same_examples),
-    ),
+    "seed": seed_cases("run_classifier", data_dir=same_examples, labels="no,yes"),
     "vocab_file": Case(other_vocabulary, TRAIN_RECORDS),
     "do_lower_case": Case(False, TRAIN_RECORDS),
     "max_seq_length": Case(10, TRAIN_RECORDS),
     "do_predict": Case(True, names),
-    "do_export": Case(True, names),
-    "export_format": Case("tflite", names, do_export=True),
-    "export_precision": Case("bfloat16", names, do_export=True),
+    "do_export": (
+        Case(True, error, fails=True, output_dir=with_their_exports),
+        Case(True, names, is_slow=True),
+    ),
+    "export_format": (
+        Case("tflite", error, fails=True, do_export=True, output_dir=with_their_exports),
+        Case("tflite", names, is_slow=True, do_export=True),
+    ),
+    "export_precision": (
+        Case("bfloat16", error, fails=True, do_export=True, output_dir=with_their_exports),
+        Case("bfloat16", names, is_slow=True, do_export=True),
+    ),
+    # tests/test_training_exports.py shows what is refused.
     "max_score_loss": Case(
-        0.5, content("out/saved_model/parity.json"), do_export=True, do_eval=True
+        0.5, content("out/saved_model/parity.json"), is_slow=True, do_export=True, do_eval=True
     ),
     "predict_batch_size": Case(3, work, do_predict=True),
     "num_train_epochs": Case(2.0, checkpoints),
@@ -862,10 +935,7 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
     },
     "run_pretraining": {
         **TRAINING,
-        "seed": (
-            Case(5, weights),
-            Case(5, weights, bert_config_file=with_dropout, input_file=file_in("same.tfrecord")),
-        ),
+        "seed": seed_cases("run_pretraining", input_file=file_in("same.tfrecord")),
         "max_seq_length": Case(11, error, fails=True),
         "max_predictions_per_seq": Case(2, error, fails=True),
         "input_file": Case(file_in("other.tfrecord"), weights),
@@ -1004,7 +1074,13 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
             version_2_with_negative=True,
             null_score_diff_threshold=-1000.0,
         ),
-        "bucket_predictions": Case(True, work, predict_file=short_questions, do_predict=True),
+        "bucket_predictions": Case(
+            True,
+            shapes_of_predictions,
+            predict_file=unlike_questions,
+            do_predict=True,
+            predict_batch_size=2,
+        ),
     },
     "run_swag": {
         **file_cases("train.jsonl", "val"),
@@ -1256,20 +1332,31 @@ RUN: Mapping[str, Callable[[Any, Any, Path], Any]] = {
 }
 
 
+# Scripts whose training steps run without a graph, which takes longer to build than all the rest.
+_EAGER = ("run_classifier", "run_pretraining", "run_squad")
+
+
 @contextlib.contextmanager
-def watch(messages: list[str], work: list[Any]) -> Iterator[None]:
-    """Collects what is logged and the sizes of the batches and of the groups that do the work."""
+def watch(
+    messages: list[str], work: list[Any], examples: list[str], calls: list[None]
+) -> Iterator[None]:
+    """Collects what is logged, the sizes of what does the work, its examples, and layers' calls."""
 
     class Collector(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             messages.append(record.getMessage())
 
     iterate, run_model, start = Batches.iterate, LoadedModel._run, Workers.__init__
-    pad = tasks_features.pad_sequences
+    pad, call = tasks_features.pad_sequences, keras.layers.Layer.__call__
+
+    def watched_call(self: keras.layers.Layer, *arguments: Any, **named: Any) -> Any:
+        calls.append(None)
+        return call(self, *arguments, **named)
 
     def watched_batches(self: Batches, *arguments: Any) -> Iterator[Any]:
         for batch in iterate(self, *arguments):
             work.append([(name, str(values.shape)) for name, values in batch.items()])
+            examples.append(str(batch.get("input_ids")))
             yield batch
 
     def watched_model(self: LoadedModel, *arguments: Any) -> Iterator[Any]:
@@ -1294,6 +1381,9 @@ def watch(messages: list[str], work: list[Any]) -> Iterator[None]:
         patch.setattr(Batches, "iterate", watched_batches)
         patch.setattr(LoadedModel, "_run", watched_model)
         patch.setattr(Workers, "__init__", watched_start)
+        patch.setattr(keras.layers.Layer, "__call__", watched_call)
+        # What a power loss leaves is not seen here, and waiting for the disk takes longer.
+        patch.setattr(os, "fsync", lambda _: None)
         for module in (tasks_features, masked_model):
             patch.setattr(module, "pad_sequences", watched_padding)
         yield
@@ -1319,12 +1409,14 @@ def run(name: str, folder: Path, given: Mapping[str, Any], change: Mapping[str, 
     result, error = None, ""
     messages: list[str] = []
     work: list[Any] = []
+    examples: list[str] = []
+    calls: list[None] = []
     for each in runs:
         settings = script.Settings(**each)
-        keras.utils.set_random_seed(7)
-        messages.clear()
-        work.clear()
-        with watch(messages, work):
+        for collected in (messages, work, examples, calls):
+            collected.clear()
+        is_eager = name in _EAGER and not each.get("do_export")
+        with watch(messages, work, examples, calls), eagerly(is_eager):
             try:
                 if getattr(settings, "check", False):
                     start(settings, script.run, script.check)
@@ -1338,6 +1430,8 @@ def run(name: str, folder: Path, given: Mapping[str, Any], change: Mapping[str, 
         error=error.replace(str(folder), ""),
         messages=[message.replace(str(folder), "") for message in messages],
         work=work,
+        examples=examples,
+        num_layer_calls=len(calls),
     )
 
 
@@ -1347,10 +1441,12 @@ def outcomes(tmp_path_factory):
 
     found: dict[str, Outcome] = {}
 
-    def find(name, given):
-        key = repr((name, given))
+    def find(name, given, change):
+        # What is run before is run without the change.
+        parts = (given, change) if "run_before" in given else ({**given, **change},)
+        key = repr((name, [sorted(part.items()) for part in parts]))
         if key not in found:
-            found[key] = run(name, tmp_path_factory.mktemp(name), dict(given), {})
+            found[key] = run(name, tmp_path_factory.mktemp(name), given, change)
         return found[key]
 
     return find
@@ -1389,11 +1485,8 @@ _MANY = (
     "neighbours",
     "predict",
     "reproduce_paper",
-    "run_classifier",
     "run_classifier_with_tfhub",
     "run_ner",
-    "run_pretraining",
-    "run_squad",
     "run_swag",
     "serve",
 )
@@ -1409,7 +1502,7 @@ CASES = [
         field,
         case,
         id=f"{script}-{field}-{number}" if number else f"{script}-{field}",
-        marks=_marks(script),
+        marks=pytest.mark.exhaustive if case.is_slow else _marks(script),
     )
     for script in bert.SCRIPTS
     for field, cases in {
@@ -1421,9 +1514,9 @@ CASES = [
 
 
 @pytest.mark.parametrize(("script", "field", "case"), CASES)
-def test_every_field_changes_something_that_can_be_seen(outcomes, tmp_path, script, field, case):
-    one = outcomes(script, tuple(case.given.items()))
-    other = run(script, tmp_path, case.given, {field: case.value})
+def test_every_field_changes_something_that_can_be_seen(outcomes, script, field, case):
+    one = outcomes(script, case.given, {})
+    other = outcomes(script, case.given, {field: case.value})
     if case.fails:
         assert one.error or other.error
     else:
@@ -1437,7 +1530,7 @@ def test_every_field_changes_something_that_can_be_seen(outcomes, tmp_path, scri
 )
 def test_the_same_settings_show_the_same(outcomes, tmp_path, script):
     """Without this, the test above would be passed by what differs from run to run."""
-    one, other = outcomes(script, ()), run(script, tmp_path, {}, {})
+    one, other = outcomes(script, {}, {}), run(script, tmp_path, {}, {})
     cases = [param.values[2] for param in CASES if param.values[0] == script]
     for case in cases:
         if not case.given:

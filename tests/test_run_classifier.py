@@ -14,6 +14,7 @@ from conftest import (
     GOLDEN,
     LARGE_GOLDEN,
     ROOT,
+    eagerly,
     exhaustive,
     mostly_portable,
     read_report,
@@ -250,6 +251,30 @@ def test_a_task_of_ones_own_is_learned_and_predicted(make_settings, tmp_path, lo
     run_classifier.run(make_settings(do_predict=True))
     assert (out / "predictions.tsv").read_bytes() == before
     assert (out / "report.html").read_bytes() == page
+
+
+def test_predictions_are_of_the_last_weights_of_several_evaluations(make_settings, tmp_path):
+    write_task(tmp_path, lambda color: color, count=24)
+    verbs = {"do_train": True, "do_eval": True}
+    steps = {"num_train_epochs": 1.0, "save_checkpoints_steps": 1, "learning_rate": 0.05}
+    with eagerly():
+        run_classifier.run(make_settings(**verbs, **steps))
+        names = ("eval_results.txt", "eval_results.json", "dev_predictions.tsv")
+        found = [(tmp_path / "out" / name).read_bytes() for name in names]
+        run_classifier.run(make_settings(do_eval=True))
+    assert [(tmp_path / "out" / name).read_bytes() for name in names] == found
+
+
+def test_a_training_that_stops_early_goes_on_with_the_same_dev_set_alone(make_settings, tmp_path):
+    write_task(tmp_path, lambda color: color, count=8)
+    settings = make_settings(
+        do_train=True, do_eval=True, num_train_epochs=1.0, early_stopping_patience=1
+    )
+    with eagerly():
+        run_classifier.run(settings)
+        (tmp_path / "dev.tsv").write_bytes((tmp_path / "train.tsv").read_bytes())
+        with pytest.raises(ValueError, match=r"the dev set is .* there and .* now"):
+            run_classifier.run(settings)
 
 
 def test_weights_of_a_fine_tuned_model_keep_the_order_of_their_labels(make_settings, tmp_path):

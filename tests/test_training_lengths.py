@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert.training.lengths import (
+    by_length,
     cut_by_size,
     group_by_length,
     pad_sequences,
@@ -50,6 +51,17 @@ def test_padding_is_zeros_after_the_ids(lengths, max_seq_length):
         np.testing.assert_array_equal(batch[name], padded)
     np.testing.assert_array_equal(batch["input_mask"], batch["segment_ids"])
     assert {values.dtype for values in batch.values()} == {np.dtype(np.int32)}
+
+
+@given(st.lists(st.integers(1, 32), min_size=1), st.integers(1, 7))
+def test_batches_by_length_have_few_shapes_and_lose_no_token(lengths, batch_size):
+    ids = (np.arange(32) < np.array(lengths)[:, None]) * np.arange(1, 33)
+    arrays = {"input_ids": ids, "input_mask": np.minimum(ids, 1)}
+    for numbers, batch in by_length(arrays, ["input_ids"], batch_size):
+        longest = max(lengths[number] for number in numbers)
+        assert batch["input_ids"].shape[1] == -(-longest // 8) * 8
+        padded = np.pad(batch["input_ids"], [(0, 0), (0, 32 - batch["input_ids"].shape[1])])
+        np.testing.assert_array_equal(padded, ids[numbers])
 
 
 def test_long_rows_go_through_a_model_in_smaller_batches():
