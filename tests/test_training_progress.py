@@ -2,6 +2,7 @@ import time
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from bert.training.progress import ProgressLog, steps_between_points
 
@@ -25,6 +26,29 @@ def test_skipped_steps_are_counted_and_in_no_mean(tmp_path, log):
     assert "gradient_norm 5  skipped_steps 1  " in lines[1]
     assert "gradient_norm nan  skipped_steps 2  " in lines[2]
     assert "skipped" not in lines[0]
+
+
+def test_the_speed_of_an_interval_that_seems_to_take_no_time_is_the_one_before(
+    tmp_path, monkeypatch, log
+):
+    """The results of the last two steps are read together, as after a step left unread."""
+    now = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    progress = ProgressLog(str(tmp_path), first_step=0, num_train_steps=11, batch_size=8, every=5)
+    for step in range(1, 12):
+        now += 1.0 if step < 11 else 0.001
+        progress(step, {"loss": 1.0, "learning_rate": 0.5})
+    lines = [message for message in log.messages if "/11" in message]
+    assert [line.split("  ")[0] for line in lines] == ["Step 5/11", "Step 10/11", "Step 11/11"]
+    assert all("  8 examples/s" in line for line in lines)
+    [events] = tmp_path.glob("events.out.tfevents.*")
+    speeds = [
+        float(tf.make_ndarray(value.tensor))
+        for event in tf.compat.v1.train.summary_iterator(str(events))
+        for value in event.summary.value
+        if value.tag == "examples_per_second"
+    ]
+    assert speeds == [8.0, 8.0, 8.0]
 
 
 def test_a_slow_training_tells_every_ten_seconds(tmp_path, monkeypatch, log):

@@ -57,6 +57,7 @@ class ProgressLog:
         self._first_step = self._last_step = first_step
         self._started = time.monotonic()
         self._last_speed = 0.0
+        self._usual_seconds = 0.0
         self._results: list[Mapping[str, float]] = []
         self._point = self._next_point()
         total = clock.budget if clock else num_train_steps or 0
@@ -114,18 +115,27 @@ class ProgressLog:
         values = dict(self._last_means)
         self._progress.write(self._tell(step, values) + self._progress.left(self._done(step)))
         if step > self._last_step:
-            values["examples_per_second"] = self._speed(step)
+            values["examples_per_second"] = self._last_speed
+            self._usual_seconds = max(self._usual_seconds, self._seconds())
         self._restart(step)
         write_summaries(self._writer, step, values)
 
-    def _speed(self, step: int) -> float:
-        return self.batch_size * (step - self._last_step) / (time.monotonic() - self._started)
+    def _seconds(self) -> float:
+        return time.monotonic() - self._started
+
+    def _measure_speed(self, step: int) -> None:
+        """Measures the speed since the last point, unless the interval is too short for it.
+
+        Results of the last steps may be read together, so that they seem to take no time.
+        """
+        seconds = self._seconds()
+        if step > self._last_step and seconds > self._usual_seconds / 10:
+            self._last_speed = self.batch_size * (step - self._last_step) / seconds
 
     def _tell(self, step: int, values: Mapping[str, float]) -> str:
         said = [f"Step {step}{self._reach()}"]
         said += [f"{name} {value:.4g}" for name, value in values.items()]
-        if step > self._last_step:
-            self._last_speed = self._speed(step)
+        self._measure_speed(step)
         if self._last_speed:
             said.append(f"{self._last_speed:,.0f} examples/s")
         return "  ".join(said)
