@@ -152,8 +152,6 @@ demo: $(installed)
 
 # Half of the time goes to short sequences, of which there are more in it.
 half = $(shell awk -v minutes='$(MINUTES)' 'BEGIN { printf "%.9g", 30 * minutes }')s
-# Processors that cannot multiply in bfloat16 are slower with it.
-hour_precision = $(shell grep -qE 'avx512_bf16|amx_bf16' /proc/cpuinfo 2>/dev/null && echo mixed_bfloat16 || echo float32)
 
 hour_made_of = $(strip TEXT=$(TEXT) $(if $(HELD_OUT),HELD_OUT=$(HELD_OUT)))
 
@@ -183,7 +181,7 @@ define hour_training
 	  --max_eval_steps=1000 \
 	  --learning_rate=$(3) \
 	  --time_budget=$(half) \
-	  --precision=$(or $(PRECISION),$(hour_precision)) \
+	  --precision=$(or $(PRECISION),auto) \
 	  --save_checkpoints_steps=250 \
 	  --keep_checkpoint_max=1
 endef

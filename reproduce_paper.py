@@ -76,7 +76,7 @@ class Settings(CheckSettings):
     precision: str | None = flag(
         None,
         f"{PRECISION} Default: that of the runs in the ledger; in a new one, mixed_bfloat16 if the "
-        "processor has it, else float32. Runs of another precision count as other runs.",
+        "processor is faster in it, else float32. Runs of another precision count as other runs.",
         choices=PRECISIONS,
         group="devices",
     )

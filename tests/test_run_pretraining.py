@@ -843,16 +843,22 @@ def test_run_stopped_by_a_signal_ends_bit_for_bit_the_same(tmp_path, pretraining
 
 @pytest.mark.slow
 def test_workers_stop_together_where_a_signal_reaches_one(tmp_path, pretraining_run):
+    """They also train in the precision in which the chief has begun."""
     pretraining_run()
+    began = {0: "mixed_bfloat16", 1: "float32"}
     workers = [f"localhost:{port}" for port in free_ports(2)]
     runs = []
     for index in range(2):
         # Each has a disk of its own; the second one's is never written to.
         output = tmp_path / f"worker_{index}"
+        output.mkdir()
+        made_of = {"made_of": {"--precision": began[index]}}
+        (output / "run.json").write_text(json.dumps(made_of))
         arguments = script(
             tmp_path,
             "--do_train",
             "--strategy=multi_worker",
+            "--precision=auto",
             output_dir=output,
             num_train_steps=6000,
             save_checkpoints_steps=100000,
@@ -870,6 +876,7 @@ def test_workers_stop_together_where_a_signal_reaches_one(tmp_path, pretraining_
     stored = read_checkpoint(runs[0].output / f"model.ckpt-{steps[0]}")
     assert stored["global_step"] == steps[0]
     assert not list(runs[1].output.glob("model.ckpt*"))
+    assert all("computing in mixed_bfloat16" in run.log.read_text() for run in runs)
 
 
 @pytest.mark.slow

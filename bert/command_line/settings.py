@@ -22,6 +22,8 @@ SEPARATORS = "one character, such as ';', or tab, comma, semicolon or space"
 WHOLE_FILE = "File to write, which appears only when it is complete"
 
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
+# Of what trains.
+AUTO = "auto"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -156,8 +158,9 @@ class TrainingSettings(ModelSettings):
     precision: str = flag(
         "float32",
         f"{PRECISION} Weights, losses and the optimizer stay float32; mixed_float16 uses loss "
-        "scaling.",
-        choices=PRECISIONS,
+        "scaling. auto: float32 or mixed_bfloat16, whichever this machine computes faster; a "
+        "resumed training keeps its precision.",
+        choices=(*PRECISIONS, AUTO),
         shapes_training=True,
         group="devices",
     )

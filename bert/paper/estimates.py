@@ -34,6 +34,8 @@ _REFERENCE = 220.0
 # Of a precision for which a processor has no instructions, too.
 _FLOAT32_SLOWNESS = 1.7
 _FAST = "mixed_bfloat16"
+# The widths of the models of most jobs.
+_WIDTHS = (128, 512)
 # A kind of which so much has been measured is known; before, the guess counts, too.
 _KNOWN_SECONDS = 60.0
 
@@ -58,7 +60,7 @@ class Machine:
       name: Of the processor, and how many cores of it.
       gflops: Billions of operations a second of matrix products, as measured.
       precision: As `--precision` of the scripts.
-      has_bfloat16: Whether the processor multiplies numbers of bfloat16 as they are.
+      has_bfloat16: Whether the processor may be faster in bfloat16.
     """
 
     name: str
@@ -81,14 +83,19 @@ def measure_machine(precision: str | None) -> Machine:
     """Returns this machine, measured for half a second.
 
     Args:
-      precision: What is asked for; None for bfloat16 where the processor has it.
+      precision: What is asked for; None for bfloat16 where the processor is faster in it.
     """
     text = _read("/proc/cpuinfo")
     models = re.findall(r"^model name\s*:\s*(.+)$", text, flags=re.MULTILINE)
     cores = usable_cores()
     name = f"{models[0].strip() if models else 'a processor'}, {cores} cores"
     has_bfloat16 = "avx512_bf16" in text or "amx_bf16" in text
-    chosen = precision or (_FAST if has_bfloat16 else "float32")
+    if precision is None and has_bfloat16:
+        from bert.training.precision import measure  # noqa: PLC0415 (it takes seconds to import)
+
+        precision = measure(*_WIDTHS)
+        has_bfloat16 = precision == _FAST
+    chosen = precision or "float32"
     return Machine(name, cores * _measure_gflops(), chosen, has_bfloat16)
 
 

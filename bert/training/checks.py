@@ -17,14 +17,15 @@ from absl import logging
 
 from bert.command_line.checks import FAILED, UNCHECKED, Checks, Messages
 from bert.command_line.console import clock as time_of
-from bert.command_line.settings import TrainingSettings
+from bert.command_line.settings import AUTO, TrainingSettings
 from bert.files import manifest
-from bert.training import finetuning, fit, loop, strategies, tuning
+from bert.training import finetuning, fit, loop, precision, strategies, tuning
 from bert.training.batches import Batches
 from bert.training.clock import is_last
 from bert.training.finetuning import OpenTask, Settings
 from bert.training.memory import tell_disk, tell_training_memory
 from bert.training.plan import Plan, make_plan
+from bert.training.precision import SettingsType
 from bert.training.repeats import OneOfSeveral, list_runs, may_keep_best
 from bert.training.task import ExampleFile, Inputs, Part, Task
 from bert.weights.checks import check_model, check_vocabulary
@@ -69,6 +70,8 @@ def check_fine_tuning(
     strategy, num_replicas = check_devices(checks, settings)
     source, config = check_model(checks, settings)
     tokenizer = check_vocabulary(checks, settings, source, config)
+    folders = [each.settings.output_dir for each in list_runs(settings)]
+    settings = check_precision(checks, settings, folders)
     runs = list_runs(settings)
     if len(runs) > 1:
         runs = _check_runs(checks, settings, runs)
@@ -108,6 +111,17 @@ def _check_runs(
     text = f"{len(runs)} in all, {len(runs) - len(left)} of them ended; then the best is used"
     checks("runs", may_keep_best, settings, tells=lambda _: text)
     return left or [*runs]
+
+
+def check_precision(
+    checks: Checks, settings: SettingsType, folders: Sequence[str] = ()
+) -> SettingsType:
+    """Shows what `--precision=auto` stands for, and returns the settings with that."""
+    if settings.precision != AUTO:
+        return settings
+    chosen = checks("precision", precision.choose, settings, folders)
+    chosen = "float32" if chosen is FAILED else chosen
+    return dataclasses.replace(settings, precision=chosen)
 
 
 def check_devices(checks: Checks, settings: TrainingSettings) -> tuple[Any, Any]:

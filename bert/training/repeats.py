@@ -27,7 +27,7 @@ from bert.files.outputs import make_folder
 from bert.files.paths import is_file, read_file
 from bert.files.weight_names import SUFFIXES, WEIGHTS
 from bert.reports.sections import Table
-from bert.training import exports, finetuning, fit, strategies, tuning
+from bert.training import exports, finetuning, fit, precision, strategies, tuning
 from bert.training.finetuning import OpenTask
 from bert.training.keeper import NonFiniteLossError
 from bert.training.plan import check_apart
@@ -123,6 +123,8 @@ def run(settings: SettingsType, open_task: OpenTask[SettingsType]) -> dict[str, 
       ValueError: before the expensive part, where settings, files and model do not fit.
     """
     finetuning.check_verbs(settings)
+    folders = [each.settings.output_dir for each in list_runs(settings)]
+    settings = precision.resolve(settings, folders)
     runs = list_runs(settings)
     if len(runs) == 1:
         return finetuning.run(runs[0].settings, open_task)

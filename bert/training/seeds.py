@@ -14,7 +14,8 @@ Result = TypeVar("Result")
 
 
 @contextlib.contextmanager
-def _seeded(seed: int) -> Iterator[None]:
+def seeded_with(seed: int) -> Iterator[None]:
+    """Draws from a seed within a block, and restores the state of Python's generator."""
     state = random.getstate()
     random.seed(seed)
     try:
@@ -37,7 +38,7 @@ def seeded(
 
     @functools.wraps(run)
     def seeded_run(settings: SettingsType, *args: Any, **kwargs: Any) -> Result:
-        with _seeded(settings.seed):
+        with seeded_with(settings.seed):
             return run(settings, *args, **kwargs)
 
     return seeded_run

@@ -145,6 +145,12 @@ def agree(strategy: tf.distribute.Strategy, values: Mapping[str, Any]) -> None:
         meeting.agree(values)
 
 
+def of_chief(strategy: tf.distribute.Strategy, value: str) -> str:
+    """Returns the chief's value, which it sends to the other workers, where there are any."""
+    meeting = _meeting_of(strategy)
+    return meeting.share(value.encode())[0].decode() if meeting else value
+
+
 def pace_of(strategy: tf.distribute.Strategy) -> Pace:
     """Returns what says to the other workers, where there are any, how far this one is."""
     meeting = _meeting_of(strategy)

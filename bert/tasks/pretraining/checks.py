@@ -24,6 +24,7 @@ def check_pretraining(checks: Checks, settings: Settings) -> None:
     strategy, num_replicas = training_checks.check_devices(checks, settings)
     made = checks("made with", fit.find_making, settings, tells=Making.tell)
     settings = fit.complete(settings, Making({}, "") if made is FAILED else made)
+    settings = training_checks.check_precision(checks, settings)
     source, config = check_model(checks, settings)
     objective = OBJECTIVES[settings.objective]
     config = checks("objective", objective.fit, config, tells=lambda _: objective.name)

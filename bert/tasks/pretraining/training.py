@@ -23,7 +23,7 @@ from bert.tasks.pretraining.goals import find_learned
 from bert.tasks.pretraining.making import Making
 from bert.tasks.pretraining.objectives import OBJECTIVES
 from bert.tasks.pretraining.settings import Settings
-from bert.training import loop, strategies
+from bert.training import loop, precision, strategies
 from bert.training.batches import Batches
 from bert.training.clock import TrainingClock
 from bert.training.evaluation import evaluate, save_results, save_scores
@@ -53,7 +53,7 @@ def run(settings: Settings) -> dict[str, float]:
     # Of several workers, one that cannot go on is missed by the others from here on.
     strategy = strategies.strategy_of(settings)
     made = fit.find_making(settings)
-    settings = fit.complete(settings, made)
+    settings = precision.resolve(fit.complete(settings, made))
     folder = ModelFolder.of(settings)
     objective = OBJECTIVES[settings.objective]
     config = objective.fit(folder.config)

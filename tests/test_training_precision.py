@@ -1,0 +1,54 @@
+"""`--precision=auto` is one of two precisions, which a training keeps."""
+
+import json
+
+from conftest import eagerly
+from test_run_classifier import settings_in, write_task
+from test_training_checks import check
+
+import run_classifier
+import run_pretraining
+from bert.training.precision import measure, measure_times
+
+
+def precision_in(folder):
+    stored = json.loads((folder / "run.json").read_text())
+    flags = stored["ran_with"]["flags"]
+    assert flags["--precision"] == stored["ran_with"]["precision"]
+    assert stored["made_of"]["--precision"] == flags["--precision"]
+    return flags["--precision"]
+
+
+def test_auto_is_the_faster_precision_and_its_measuring_changes_nothing_else(
+    pretraining_run, tmp_path, tiny_config
+):
+    settings = pretraining_run(precision="auto", num_train_steps=1)
+    faster = measure(tiny_config.hidden_size, tiny_config.intermediate_size)
+    assert faster in ("float32", "mixed_bfloat16")
+    [line] = [line for line in check(run_pretraining, settings) if line.name == "precision"]
+    assert faster in line.text
+    measure_times.cache_clear()
+    with eagerly():
+        run_pretraining.run(settings)
+        chosen = precision_in(tmp_path / "output")
+        same = {"precision": chosen, "output_dir": str(tmp_path / "same")}
+        run_pretraining.run(pretraining_run(num_train_steps=1, **same))
+    files = [f"{name}/model.ckpt-1.data-00000-of-00001" for name in ("output", "same")]
+    assert len({(tmp_path / file).read_bytes() for file in files}) == 1
+
+
+def test_a_training_keeps_the_precision_in_which_it_began(pretraining_run, tmp_path):
+    """One that is never chosen."""
+    with eagerly():
+        run_pretraining.run(pretraining_run(precision="mixed_float16", num_train_steps=1))
+        run_pretraining.run(pretraining_run(precision="auto", num_train_steps=1))
+        assert precision_in(tmp_path / "output") == "mixed_float16"
+        # Of several runs that are killed, the first has begun.
+        write_task(tmp_path, lambda color: color, count=8)
+        make = settings_in(tmp_path)
+        verbs = {"do_train": True, "do_eval": True, "num_train_epochs": 1.0}
+        first = str(tmp_path / "out/run_1")
+        run_classifier.run(make(**verbs, precision="mixed_float16", output_dir=first))
+        run_classifier.run(make(**verbs, precision="auto", num_runs=2, resume_with_changes=True))
+    for name in ("run_1", "run_2"):
+        assert precision_in(tmp_path / "out" / name) == "mixed_float16"
