@@ -141,6 +141,8 @@ def test_where_nothing_is_trained_yet_it_begins_anew(command, tmp_path, log):
     out = tmp_path / "out"
     for path in (out / "checkpoint", *out.glob("model.ckpt-2.*"), *out.glob("bert_model.ckpt*")):
         path.unlink()
+    run = json.loads((out / "run.json").read_text())
+    (out / "run.json").write_text(json.dumps({**run, "ended": False}))
     run_classifier.run(command(init_checkpoint=str(tmp_path / "init_2.ckpt"), learning_rate=0.0))
     assert "training begins anew there" in log.text
     stored = checkpoint.Stored.open(str(out)).read(["bert/embeddings/word_embeddings"])
@@ -178,15 +180,17 @@ def test_who_is_killed_before_a_checkpoint_goes_on_from_no_other_training(tmp_pa
 
 
 def delete_checkpoints(out, *, with_list=True):
+    """As whoever saves disk space does, the file that lists them included or not."""
     for path in (*out.glob("model.ckpt-*"), *[out / "checkpoint"] * with_list):
         path.unlink()
 
 
+@pytest.mark.parametrize("with_list", [True, False])
 def test_finished_weights_whose_checkpoints_were_deleted_answer_the_same_command(
-    command, tmp_path, log
+    command, tmp_path, log, with_list
 ):
     out = tmp_path / "out"
-    delete_checkpoints(out)
+    delete_checkpoints(out, with_list=with_list)
     weights = (out / "bert_model.ckpt.data-00000-of-00001").read_bytes()
     before = json.loads((out / "eval_results.json").read_text())
     scores = run_classifier.run(command(do_eval=True))
@@ -200,7 +204,7 @@ def test_finished_weights_whose_checkpoints_were_deleted_answer_the_same_command
 @pytest.mark.parametrize("change", ["learning_rate", "example", "unknown", "resume"])
 def test_what_has_ended_is_replaced_by_no_other_training(command, tmp_path, change, has_weights):
     out = tmp_path / "out"
-    delete_checkpoints(out)
+    delete_checkpoints(out, with_list=has_weights or change == "unknown")
     changes = {"learning_rate": 0.5} if change in ("learning_rate", "resume") else {}
     changes |= {"resume_with_changes": True} if change == "resume" else {}
     if change == "example":

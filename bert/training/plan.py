@@ -15,9 +15,9 @@ from bert.command_line.settings import TrainingSettings
 from bert.files import fingerprints, manifest
 from bert.files.paths import paths_from
 from bert.files.places import is_remote
-from bert.files.weight_names import step_of
+from bert.files.weight_names import WEIGHTS, step_of
 from bert.weights import checkpoint, provenance
-from bert.weights.checkpoint import Stored
+from bert.weights.checkpoint import Stored, weight_files
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,7 +99,7 @@ def make_plan(
     if overwrites:
         return Plan(num_train_steps, made_of, init, begins_anew=True)
     folder = settings.output_dir
-    latest = checkpoint.Checkpoints(folder).latest()
+    latest = None if _were_deleted(folder) else checkpoint.Checkpoints(folder).latest()
     differences = provenance.differences(folder, made_of)
     if latest is None:
         return _plan_without_checkpoint(folder, differences, Plan(num_train_steps, made_of, init))
@@ -117,13 +117,22 @@ def make_plan(
     return Plan(num_train_steps, made_of, init)
 
 
+def _were_deleted(folder: str) -> bool:
+    """Returns whether the checkpoints of a training that has ended are gone, if listed still.
+
+    Of the first one, of step 0, nothing goes on.
+    """
+    has_ended = bool(provenance.read(folder).get("ended"))
+    return has_ended and not any(map(step_of, weight_files(folder)))
+
+
 def _plan_without_checkpoint(folder: str, differences: Sequence[str], plan: Plan) -> Plan:
     """Returns the plan for a folder without checkpoints, whose finished weights are not replaced.
 
     Raises:
       ValueError: where a training has ended there that is another one, or an unknown one.
     """
-    run, has_weights = provenance.read(folder), checkpoint.find_trained(folder) is not None
+    run, has_weights = provenance.read(folder), f"{WEIGHTS}.index" in weight_files(folder)
     if not has_weights and not run.get("ended"):
         return dataclasses.replace(plan, begins_anew=True)
     # Another kind of training has other data; a folder without `run.json` does not say which.
