@@ -134,7 +134,7 @@ def open_task(
     from bert.weights.variables import require_segments
 
     stored = ModelFolder.read_asked(settings)
-    dev_split = find_split(settings, stored)
+    dev_split = find_split(settings, stored or ModelFolder.read_resumed(settings))
     data_set = _open_data_set(settings, stored, dev_split)
     if data_set.task.is_pair:
         require_segments(config, "a pair of texts")

@@ -232,13 +232,15 @@ def open_task(
     from bert.tasks.tagging.task import Features, FeatureTagging, Tagging
     from bert.tasks.tagging.windows import Task, make_task
     from bert.training.bilstm import check_export, find_bilstm
+    from bert.weights.folder import ModelFolder
 
     stored = _read_stored_task(settings)
     settings, given = _complete(settings, stored), settings
     _check_features(settings, given, config)
     assert settings.scheme and settings.unit
     _check_schemes(settings)
-    files = _open_files(settings, settings.unit, stored or {})
+    of_split = stored or ModelFolder.read_resumed(settings)
+    files = _open_files(settings, settings.unit, of_split)
     sentences = _read_sentences(settings, files, needs_labels=stored is None)
     if stored is None:
         is_bmes = given.scheme is None and files.found["train"] == "bmes"

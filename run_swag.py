@@ -90,7 +90,9 @@ def open_task(
         settings.data_dir,
         {split: path for split, path in paths.items() if path},
         settings.separator,
-        find_split(settings, ModelFolder.read_asked(settings)),
+        find_split(
+            settings, ModelFolder.read_asked(settings) or ModelFolder.read_resumed(settings)
+        ),
         find_bilstm(settings, config),
     )
 

@@ -1,9 +1,15 @@
 import collections
+import json
 import random
+import shutil
 
 import pytest
+from conftest import GOLDEN
+from hypothesis import given
+from hypothesis import strategies as st
 
 import run_classifier
+from bert.files import manifest
 from bert.files.split import DevSplit, find_split, split_fields, stored_split
 
 # Three labels of very different frequency.
@@ -50,6 +56,129 @@ def test_a_label_that_occurs_once_is_trained_on():
     assert train[0] == ("text 0", "rare")
 
 
+def check_shares(labels, texts, fraction, seed):
+    """Checks the law: each label has its share, to within its most examples of the same text."""
+    train, dev = divide(texts, labels, fraction, seed)
+    assert sorted([*train, *dev]) == sorted(zip(texts, labels, strict=True))
+    held = collections.Counter(label for _, label in dev)
+    most: dict[str, int] = {}
+    for (label, _), count in collections.Counter(zip(labels, texts, strict=True)).items():
+        most[label] = max(most.get(label, 0), count)
+    for label, count in collections.Counter(labels).items():
+        assert abs(held[label] - fraction * count) <= most[label], label
+        assert held[label] < count, label
+
+
+def test_a_frequent_text_does_not_take_the_place_of_its_label():
+    """The case of the first rule's worst, 2 : 98 for one seed."""
+    for text_of in ("x", "y"):
+        labels = ["x"] * 500 + ["y"] * 500
+        texts = [f"text {number}" for number in range(1000)]
+        first = labels.index(text_of)
+        texts[first : first + 100] = ["frequent"] * 100
+        for seed in range(200):
+            check_shares(labels, texts, 0.1, seed)
+            _, dev = divide(texts, labels, 0.1, seed)
+            assert collections.Counter(label for _, label in dev) == {"x": 50, "y": 50}
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abcd"), st.integers(1, 12)), min_size=2, max_size=25),
+    st.floats(0.05, 0.95),
+    st.integers(0, 50),
+)
+def test_each_label_has_its_share(groups, fraction, seed):
+    rows = [(f"{n} {label}", label) for n, (label, size) in enumerate(groups) for _ in range(size)]
+    texts, labels = zip(*rows, strict=True)
+    try:
+        check_shares(labels, texts, fraction, seed)
+    except ValueError:
+        # No label has a text that may be held out, or none that comes near its share.
+        assert all(fraction * labels.count(each) <= 12 for each in labels)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 6)), min_size=2), st.integers(0, 9)
+)
+def test_a_text_of_several_labels_is_on_one_side_and_each_label_is_trained_on(rows, seed):
+    texts, labels = [str(number) for _, number in rows], [label for label, _ in rows]
+    try:
+        train, dev = divide(texts, labels, 0.4, seed)
+    except ValueError:
+        return
+    assert not {text for text, _ in train} & {text for text, _ in dev}
+    assert {label for _, label in train} == {*labels}
+
+
+@pytest.fixture
+def first_rule(tmp_path, monkeypatch):
+    """A folder of models of before, and a function that makes settings for one of them."""
+    shutil.copytree(GOLDEN / "dev_split", tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+
+    def make(output_dir, **changes):
+        return run_classifier.Settings(
+            **{
+                "task_name": "custom",
+                "train_file": "train.csv",
+                "bert_config_file": "bert_config.json",
+                "vocab_file": "vocab.txt",
+                "output_dir": output_dir,
+                "do_eval": True,
+                "dev_fraction": 0.2,
+                "seed": 29,
+                "max_seq_length": 8,
+                "train_batch_size": 4,
+                "learning_rate": 0.01,
+                "save_checkpoints_steps": 5,
+                "num_train_epochs": 4.0,
+                **changes,
+            }
+        )
+
+    return tmp_path, make
+
+
+def held_out(folder):
+    """Returns the ids and the labels of the dev set."""
+    lines = (folder / "dev_predictions.tsv").read_text().splitlines()[1:]
+    return [line.split("\t")[0] for line in lines], [line.split("\t")[-1] for line in lines]
+
+
+def test_models_trained_by_the_first_rule_keep_it(first_rule):
+    """A finished one is evaluated on, and an interrupted one ends with, what was held out then."""
+    folder, make = first_rule
+    before = held_out(folder / "finished")
+    stored = (folder / "finished/task.json").read_text()
+    scores = json.loads((folder / "finished/eval_results.json").read_text())
+    assert run_classifier.run(make("finished"))["loss"] == pytest.approx(scores["loss"], rel=1e-5)
+    assert run_classifier.run(make("interrupted", do_train=True))["accuracy"] == scores["accuracy"]
+    for name in ("finished", "interrupted"):
+        assert held_out(folder / name) == before
+        assert (folder / name / "task.json").read_text() == stored
+    # What begins, or begins anew, goes by the second rule, and says so.
+    for changes in (
+        {"output_dir": "new"},
+        {"output_dir": "finished", "overwrite_output_dir": True},
+    ):
+        run_classifier.run(make(**changes, do_train=True, num_train_epochs=0.5))
+        kept = json.loads((folder / changes["output_dir"] / "task.json").read_text())["dev_split"]
+        assert kept["rule"] == 2
+        _, labels = held_out(folder / changes["output_dir"])
+        assert collections.Counter(labels) == {"left": 6, "right": 7}
+
+
+def test_a_search_that_goes_on_has_one_rule(first_rule):
+    """Its old runs keep the first one, so that new ones are scored on the same examples."""
+    folder, make = first_rule
+    out = folder / "out"
+    shutil.copytree(folder / "finished", out / "learning_rate_0.01-run_1")
+    manifest.claim_folder(str(out), "learning_rate_0.01-run_1")
+    run_classifier.run(make("out", do_train=True, learning_rate=(0.005, 0.01)))
+    names = ("learning_rate_0.005-run_1", "learning_rate_0.01-run_1", ".")
+    assert [held_out(out / name) for name in names] == [held_out(folder / "finished")] * 3
+
+
 @pytest.mark.parametrize("fraction", [0.0, 0.9])
 def test_no_side_may_be_empty(fraction):
     with pytest.raises(ValueError, match=r"'my.csv' has 1, with 1 different texts\. Give a"):
@@ -80,7 +209,15 @@ def test_a_dev_set_is_split_off_only_where_there_is_no_other():
     assert find(train_file="a.csv", data_dir="folder") is None
     # What was split off when it was trained counts, whatever the flags are now.
     kept = {"dev_split": {"fraction": 0.3, "seed": 4}}
-    assert find(kept, train_file="a.csv", seed=9) == DevSplit(0.3, 4)
+    assert find(kept, train_file="a.csv", seed=9) == DevSplit(0.3, 4, rule=1)
+    kept["dev_split"]["rule"] = 2
+    assert find(kept, train_file="a.csv") == DevSplit(0.3, 4, rule=2)
+    # A training that goes on has the flags, and the rule that it began with.
+    assert find(kept, train_file="a.csv", do_train=True) == DevSplit(0.1, 12345, rule=2)
+    del kept["dev_split"]["rule"]
+    assert find(kept, train_file="a.csv", do_train=True) == DevSplit(0.1, 12345, rule=1)
+    with pytest.raises(ValueError, match="a newer version of this project"):
+        stored_split({"dev_split": {**kept["dev_split"], "rule": 3}})
     with pytest.raises(ValueError, match="no dev set was split off when the model was"):
         find(train_file="a.csv")
 

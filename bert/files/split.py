@@ -14,6 +14,9 @@ from bert.files.paths import is_file
 
 # Its key in `task.json`.
 _KEY = "dev_split"
+# How examples are chosen. The first rule, of folders that name none, ended a label's draw at the
+# first text that was too frequent to fit, so that labels could be far from their shares.
+_FIRST_RULE, _RULE = 1, 2
 
 Example = TypeVar("Example")
 
@@ -27,11 +30,13 @@ class DevSplit:
       seed: Another one gives another part.
       sha256: The fingerprint of the training file, of another of which other examples would be
         chosen; None where it is not known.
+      rule: How examples are chosen; a folder keeps the one that it was trained with.
     """
 
     fraction: float
     seed: int
     sha256: str | None = None
+    rule: int = _RULE
 
     def divide(
         self,
@@ -48,6 +53,9 @@ class DevSplit:
           keys: The texts of each; those of the same texts stay together, wherever case, spaces and
             the order of the texts alone differ.
           strata: What of each is to be as frequent in the one part as in the other, such as labels.
+            Of each stratum, the dev set has `fraction` to within the most examples of it that have
+            the same texts, and one example at least is trained on. (Where the same texts are of
+            several strata, they count for the rarest.)
 
         Raises:
           ValueError: where a part would be empty.
@@ -78,6 +86,14 @@ class DevSplit:
         groups: dict[str, list[int]] = collections.defaultdict(list)
         for place, key in enumerate(keys):
             groups[key].append(place)
+        groups = {key: groups[key] for key in sorted(groups, key=self._number)}
+        if self.rule == _FIRST_RULE:
+            return self._choose_by_first_rule(groups, strata)
+        return _Draw(self.fraction, groups, [str(stratum) for stratum in strata])()
+
+    def _choose_by_first_rule(
+        self, groups: Mapping[str, list[int]], strata: Sequence[Hashable]
+    ) -> set[int]:
         by_stratum: dict[str, list[str]] = collections.defaultdict(list)
         for key, places in groups.items():
             by_stratum[str(strata[places[0]])].append(key)
@@ -87,7 +103,7 @@ class DevSplit:
         for _, members in sorted(by_stratum.items(), key=lambda item: (len(item[1]), item[0])):
             wanted += self.fraction * sum(len(groups[key]) for key in members)
             # One stays to train on.
-            for key in sorted(members, key=self._number)[1:]:
+            for key in members[1:]:
                 if len(chosen) + len(groups[key]) / 2 > wanted:
                     break
                 chosen.update(groups[key])
@@ -95,6 +111,82 @@ class DevSplit:
 
     def _number(self, key: str) -> bytes:
         return hashlib.sha256(f"{self.seed}:{key}".encode("utf-8", "backslashreplace")).digest()
+
+
+class _Draw:
+    """The choice of examples of each stratum by the second rule.
+
+    Args:
+      fraction: About what part of the examples is chosen.
+      groups: The places of the examples that have the same texts, in the order of the draw.
+      strata: That of each example.
+    """
+
+    def __init__(
+        self, fraction: float, groups: Mapping[str, list[int]], strata: Sequence[str]
+    ) -> None:
+        self._fraction = fraction
+        self._groups = groups
+        # For each group, how many of its examples are of which stratum.
+        self._sizes = {
+            key: collections.Counter(strata[place] for place in places)
+            for key, places in groups.items()
+        }
+        self._counts = collections.Counter(strata)
+        self._chosen: set[int] = set()
+        self._held: collections.Counter[str] = collections.Counter()
+
+    def __call__(self) -> set[int]:
+        """Returns the places of the chosen examples."""
+        trained_on = self._reserve()
+        by_stratum: dict[str, list[str]] = collections.defaultdict(list)
+        for key, sizes in self._sizes.items():
+            by_stratum[min(sizes, key=self._rarity)].append(key)
+        passed = 0
+        for stratum in sorted(by_stratum, key=self._rarity):
+            members = by_stratum[stratum]
+            # What one stratum is too small for, the next one gives, as far as its share lets it.
+            missing = self._fraction * passed - len(self._chosen)
+            most = max(self._sizes[key][stratum] for key in members) / 2
+            share = self._fraction * self._counts[stratum]
+            free = [key for key in members if key not in trained_on]
+            self._fill(stratum, free, share + min(max(missing, -most), most))
+            passed += sum(len(self._groups[key]) for key in members)
+        return self._chosen
+
+    def _rarity(self, stratum: str) -> tuple[int, str]:
+        return self._counts[stratum], stratum
+
+    def _reserve(self) -> set[str]:
+        """Returns groups to train on, the first ones that together have all strata."""
+        first: dict[str, str] = {}
+        for key, sizes in self._sizes.items():
+            for stratum in sizes:
+                first.setdefault(stratum, key)
+        reserved: set[str] = set()
+        covered: set[str] = set()
+        for stratum in sorted(self._counts, key=self._rarity):
+            if stratum not in covered:
+                reserved.add(first[stratum])
+                covered |= self._sizes[first[stratum]].keys()
+        return reserved
+
+    def _fill(self, stratum: str, keys: Sequence[str], wanted: float) -> None:
+        """Chooses the groups that fit, and the smallest one that does not where that is nearer."""
+        too_large = []
+        for key in keys:
+            if self._held[stratum] + self._sizes[key][stratum] <= wanted:
+                self._take(key)
+            else:
+                too_large.append(key)
+        if too_large:
+            smallest = min(too_large, key=lambda key: self._sizes[key][stratum])
+            if self._held[stratum] + self._sizes[smallest][stratum] / 2 <= wanted:
+                self._take(smallest)
+
+    def _take(self, key: str) -> None:
+        self._chosen.update(self._groups[key])
+        self._held.update(self._sizes[key])
 
 
 def _plain(texts: Sequence[str]) -> str:
@@ -106,8 +198,8 @@ def find_split(settings: FileSettings, stored: Mapping[str, Any]) -> DevSplit | 
 
     Args:
       settings: Those of the script.
-      stored: The `task.json` of the model that is asked, or {}: one that is evaluated later is so
-        on what was split off when it was trained.
+      stored: The `task.json` of the model that is evaluated later, on what was split off when it
+        was trained, or in whose folder a training goes on, by the rule that it began with; or {}.
 
     Raises:
       ValueError: where nothing was, or of another file.
@@ -117,7 +209,8 @@ def find_split(settings: FileSettings, stored: Mapping[str, Any]) -> DevSplit | 
     sha256 = of_files([settings.train_file]) if is_file(settings.train_file) else None
     if settings.do_train:
         seed = settings.seed if settings.split_seed is None else settings.split_seed
-        return DevSplit(settings.dev_fraction, seed, sha256)
+        kept = stored_split(stored)
+        return DevSplit(settings.dev_fraction, seed, sha256, kept.rule if kept else _RULE)
     if kept := stored_split(stored):
         # Of a folder without a fingerprint, and of a file that is not there, this tells nothing.
         if None in (kept.sha256, sha256) or kept.sha256 == sha256:
@@ -149,6 +242,8 @@ def split_fields(dev_split: DevSplit | None) -> dict[str, Any]:
     if dev_split is None:
         return {}
     fields = dataclasses.asdict(dev_split)
+    if dev_split.rule == _FIRST_RULE:
+        del fields["rule"]
     return {_KEY: {name: value for name, value in fields.items() if value is not None}}
 
 
@@ -159,6 +254,13 @@ def stored_split(stored: Mapping[str, Any]) -> DevSplit | None:
         return None
     try:
         sha256 = kept.get("sha256")
-        return DevSplit(float(kept["fraction"]), int(kept["seed"]), sha256 and str(sha256))
+        rule = kept.get("rule", _FIRST_RULE)
+        split = DevSplit(float(kept["fraction"]), int(kept["seed"]), sha256 and str(sha256), rule)
     except (AttributeError, KeyError, TypeError, ValueError):
         raise ValueError(f"`{_KEY}` must have a fraction and a seed. It is {kept!r:.80}.") from None
+    if rule not in (_FIRST_RULE, _RULE):
+        raise ValueError(
+            f"`rule` of `{_KEY}` must be at most {_RULE}. It is {rule!r}: a newer version of this "
+            "project has trained the model, and may evaluate it."
+        )
+    return split

@@ -6,6 +6,7 @@ It is the original's, one of transformers, or one that a run of this project fil
 import functools
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -40,6 +41,10 @@ _NAMES = {
     "bert_config_file": (CONFIG_FILE, huggingface_files.CONFIG_FILE),
     "vocab_file": (VOCAB_FILE, TOKENIZER_FILE),
 }
+
+
+# The folder of one of several runs.
+_RUN = re.compile(r"([^/]+-)?run_\d+")
 
 
 class ModelFolder:
@@ -132,6 +137,24 @@ class ModelFolder:
         if settings.do_train:
             return {}
         return cls(settings.output_dir).task or cls.named_by(settings).task
+
+    @classmethod
+    def read_resumed(cls, settings: Any) -> dict[str, Any]:
+        """Returns the `task.json` of the folder in which a script goes on training, or {}.
+
+        One of several runs without one yet goes on with what others there have.
+        """
+        if not settings.do_train or settings.overwrite_output_dir:
+            return {}
+        if task := cls(settings.output_dir).task:
+            return task
+        folder, name = os.path.split(settings.output_dir.rstrip("/"))
+        if not _RUN.fullmatch(name):
+            return {}
+        names = [os.path.split(each) for each in manifest.read_names(folder)]
+        others = [run for run, last in names if last == manifest.LIST_FILE and _RUN.fullmatch(run)]
+        tasks = (cls(os.path.join(folder, run)).task for run in others)
+        return next(filter(None, tasks), {})
 
     def find(self, flag: str) -> str | None:
         """Returns the path of a file, given or in the folder, if there is one.
