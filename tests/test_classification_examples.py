@@ -276,6 +276,12 @@ def test_the_baseline_is_told_with_its_metric():
         scores = score(task, np.random.rand(10, 2), label_ids)
         scores["baseline"] = baseline(task, label_ids)
         assert describe_baseline(task, scores) == told
+    task = make_task("regression")
+    scores = score(task, np.random.rand(4, 1), np.array([[2.0], [1.0], [3.0], [4.0]]))
+    told = (
+        "Always answering the mean would reach pearson 0.0000, mse 1.2500, mae 1.0000, r2 0.0000."
+    )
+    assert describe_baseline(task, {**scores, "baseline": 0.0}) == told
 
 
 def test_the_baseline_is_the_best_constant_answer():

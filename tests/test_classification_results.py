@@ -127,6 +127,14 @@ def test_scores_of_numbers_are_those_computed_by_hand():
     assert result["pearson"] == pytest.approx(13 / np.sqrt(50 * 5))
     # Ranks differ by 1 twice: 1 - 6 * 2 / (4 * 15)
     assert result["spearman"] == pytest.approx(0.8)
+    # The mean of the labels is wrong by 0.5, 1.5, 0.5 and 1.5.
+    assert result["mae"] == (1 + 1 + 0 + 6) / 4
+    assert result["r2"] == pytest.approx(1 - 38 / 5)
+    assert result["baseline_scores"] == {"mse": 5 / 4, "mae": 1.0, "r2": 0.0}
+    assert result["standard_deviations"] == {
+        "predictions": pytest.approx((50 / 4) ** 0.5),
+        "labels": pytest.approx((5 / 4) ** 0.5),
+    }
 
 
 @pytest.mark.parametrize(
@@ -163,7 +171,8 @@ def test_a_report_is_a_table():
     )
     numbers = classification_results.score_regression(np.array([1.0, 2.0]), np.array([1.0, 2.0]))
     assert classification_results.format_scores((), numbers) == (
-        "loss       0.0000\nmse        0.0000\npearson    1.0000\nspearman   1.0000"
+        "loss       0.0000\nmae        0.0000\nmse        0.0000\n"
+        "pearson    1.0000\nr2         1.0000\nspearman   1.0000"
     )
 
 

@@ -376,6 +376,11 @@ def test_a_number_is_predicted(make_settings, tmp_path):
         )
     )  # fmt: skip
     assert scores["pearson"] > 0.95
+    assert scores["r2"] > 0.8 and scores["mse"] < 0.2 * scores["baseline_scores"]["mse"]
+    errors = read_report(tmp_path / "out")["sections"]["Errors on the dev set"]
+    assert [row[0] for row in errors["rows"]] == ["mean squared error", "mean absolute error", "R²"]
+    expected = [scores["mse"], scores["baseline_scores"]["mse"]]
+    assert errors["rows"][0][1:] == pytest.approx(expected, rel=1e-5)
     results = (tmp_path / "out/eval_results.txt").read_text()
     assert re.findall(r"^\w+", results, flags=re.MULTILINE) == [
         "eval_loss", "eval_pearson", "eval_spearman", "global_step", "loss",

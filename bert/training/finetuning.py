@@ -283,7 +283,7 @@ def _use_model(
         task.write(settings.output_dir, step, each, predicted, scores)
         sections += task.report(each, predicted, scores)
         if plan and each.part == Part("dev"):
-            tell_whether_learned(settings, task, step, scores)
+            tell_whether_learned(settings, task, step, scores, source.config.hidden_size)
     return step, results, sections
 
 

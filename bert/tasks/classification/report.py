@@ -38,6 +38,7 @@ _MAX_POINTS = 3_000
 # Answers shown of an example, besides the right one.
 _ANSWERS = 4
 _COLUMNS = {"precision": "precision", "recall": "recall", "f1": "F1", "support": "examples"}
+_ERRORS = {"mse": "mean squared error", "mae": "mean absolute error", "r2": "R²"}
 _CLICK = "A click on a number shows its examples."
 
 
@@ -61,7 +62,9 @@ def make_sections(
     """
     logits = np.asarray(logits, np.float64)
     if task.task_type == "regression":
-        return _regression(part, examples, np.asarray(label_ids)[:, 0], logits[:, 0])
+        numbers = np.asarray(label_ids)[:, 0], logits[:, 0]
+        points, shown = _regression(part, examples, *numbers)
+        return [points, _beside_the_mean(part, scores), shown]
     right = np.asarray(label_ids)
     if task.task_type == "multi_label":
         losses = (np.logaddexp(0, logits) - logits * right).mean(axis=1)
@@ -152,6 +155,14 @@ def _texts(example: InputExample) -> list[Block]:
     if example.text_b is None:
         return [Text(shorten(example.text_a))]
     return [Text(shorten(example.text_a), "A"), Text(shorten(example.text_b), "B")]
+
+
+def _beside_the_mean(part: str, scores: Mapping[str, Any]) -> Table:
+    """Returns a table of the errors, and of those of always answering the mean."""
+    rows: list[list[Cell]] = [
+        [_ERRORS[name], scores[name], value] for name, value in scores["baseline_scores"].items()
+    ]
+    return Table(f"Errors on the {part} set", ["", "the model", "always the mean"], rows)
 
 
 def _regression(

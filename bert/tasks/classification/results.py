@@ -95,6 +95,9 @@ def describe_baseline(task: Task, scores: Mapping[str, Any]) -> str:
       scores: Those of a model, with `baseline`.
     """
     reached = f"{task.metric} {scores['baseline']:.4f}"
+    if task.task_type == "regression":
+        others = (f"{name} {value:.4f}" for name, value in scores["baseline_scores"].items())
+        return f"Always answering the mean would reach {reached}, {', '.join(others)}."
     if task.task_type != "classification" or task.metric == "accuracy":
         return f"Always giving the same answer would reach {reached}."
     counts = [row["support"] for row in scores["per_class"].values()]
@@ -321,11 +324,20 @@ def score_multi_label(
 
 
 def score_regression(predicted: np.ndarray, true: np.ndarray) -> dict[str, Any]:
-    """Returns the scores of numbers [B]: `loss`, which is `mse`, `pearson` and `spearman`."""
+    """Returns the scores of numbers [B].
+
+    Returns:
+      `loss`, which is `mse`; `pearson`; `spearman`; `mae`; `r2`; `baseline_scores`, what always
+      answering the mean gives of those that depend on the size of the numbers; and
+      `standard_deviations`.
+    """
     from scipy import stats  # noqa: PLC0415
 
-    error = float(np.square(predicted - true).mean())
-    scores = {"loss": error, "pearson": 0.0, "spearman": 0.0, "mse": error}
+    errors = _errors(predicted, true)
+    scores: dict[str, Any] = {"loss": errors["mse"], "pearson": 0.0, "spearman": 0.0, **errors}
+    scores["baseline_scores"] = _errors(np.full(len(true), true.mean()), true)
+    deviations = {"predictions": float(predicted.std()), "labels": float(true.std())}
+    scores["standard_deviations"] = deviations
     if len(true) > 1:
         for name, function in (("pearson", stats.pearsonr), ("spearman", stats.spearmanr)):
             with warnings.catch_warnings():
@@ -334,6 +346,14 @@ def score_regression(predicted: np.ndarray, true: np.ndarray) -> dict[str, Any]:
             # NaN where one side is constant.
             scores[name] = value if math.isfinite(value) else 0.0
     return scores
+
+
+def _errors(predicted: np.ndarray, true: np.ndarray) -> dict[str, float]:
+    """Returns the mean squared and absolute errors, and what part of the variance is explained."""
+    errors = predicted - true
+    mse, variance = float(np.square(errors).mean()), float(true.var())
+    r2 = 1 - mse / variance if variance else 0.0
+    return {"mse": mse, "mae": float(np.abs(errors).mean()), "r2": r2}
 
 
 def format_scores(labels: Sequence[str], scores: Mapping[str, Any]) -> str:
