@@ -16,7 +16,7 @@ import run_classifier
 from bert.command_line.exports import Export, read_exports
 from bert.portable.folder import open_runtime
 from bert.tasks import heads
-from bert.training.exports import Parity
+from bert.training.exports import Parity, check_refused
 
 FEATURES = {
     "input_ids": [[2, 4, 8, 9, 3, 0], [2, 7, 3, 0, 0, 0]],
@@ -256,3 +256,35 @@ def test_scores_that_are_no_number_are_lost():
     assert parity.is_refused
     assert not dataclasses.replace(parity, score=0.5).is_refused
     assert not dataclasses.replace(parity, score=None).is_refused
+    counted = dataclasses.replace(parity, counts_examples=True)
+    assert counted.is_refused and "examples" not in counted.describe_loss()
+
+
+@pytest.mark.parametrize(
+    ("lost", "examples", "allowed", "is_refused", "said"),
+    [
+        (1, 80, 0.01, False, "1 of 80 examples, where 1 would be allowed"),
+        (2, 80, 0.01, True, "2 of 80 examples, where 1 would be allowed"),
+        (2, 200, 0.01, False, "2 of 200 examples, where 2 would be allowed"),
+        (3, 200, 0.01, True, "3 of 200 examples, where 2 would be allowed"),
+        (1, 80, 0.0, True, "1 of 80 examples, where none is allowed"),
+        (0, 80, 0.0, False, "0 of 80"),
+        (-4, 80, 0.01, False, "-4 of 80"),
+    ],
+)
+def test_a_score_that_counts_examples_may_lose_one(lost, examples, allowed, is_refused, said):
+    score = 0.75 - lost / examples
+    parity = Parity(
+        Export("onnx", "int8"), "accuracy", examples, score, 0.75, 0.1, 9, allowed, True
+    )
+    assert parity.is_refused == is_refused
+    assert said in parity.describe_loss()
+    assert ("examples lost" in parity.describe()) == (lost > 0)
+    assert "counts_examples" not in parity.to_dict()
+    if is_refused:
+        with pytest.raises(ValueError, match=said):
+            check_refused([parity])
+    # Of a score that is a part of nothing, the threshold alone counts.
+    assert dataclasses.replace(parity, counts_examples=False).is_refused == (
+        lost / examples > allowed + 1e-6
+    )

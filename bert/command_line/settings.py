@@ -228,7 +228,7 @@ class FineTuningSettings(VocabularySettings, TrainingSettings):
     max_score_loss: float = flag(
         0.01,
         "Refuse an export whose dev-set score is lower than that of the float32 model by more "
-        "than this.",
+        "than this; of accuracy, by more than one example, too, unless this is 0.",
         low=0.0,
         group="output",
     )

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import json
+import math
 import os
 import statistics
 import time
@@ -53,6 +54,8 @@ class Parity:
       largest_difference: The largest of probabilities; of what is no probability, of the score.
       bytes: The size of all files of the export.
       max_score_loss: What is allowed.
+      counts_examples: Whether the score is the part of the examples that are right, of which one
+        may be lost where any loss is allowed: a single one of few examples is no measure.
     """
 
     export: Export
@@ -63,6 +66,7 @@ class Parity:
     largest_difference: float | None
     bytes: int
     max_score_loss: float
+    counts_examples: bool = False
 
     @property
     def score_loss(self) -> float | None:
@@ -76,12 +80,40 @@ class Parity:
         """Whether more is lost than is allowed; a score that is no number is lost."""
         if self.score_loss is None:
             return False
+        if self.num_lost is not None:
+            return self.num_lost > self.num_allowed
         return not self.score_loss <= self.max_score_loss + _ROUNDING
+
+    @property
+    def num_lost(self) -> int | None:
+        """How many examples fewer are right, where the score counts them."""
+        if not self.counts_examples or self.score_loss is None or math.isnan(self.score_loss):
+            return None
+        return round(self.score_loss * self.examples)
+
+    @property
+    def num_allowed(self) -> int:
+        """How many examples may be lost, where the score counts them."""
+        if not self.max_score_loss:
+            return 0
+        return max(math.floor((self.max_score_loss + _ROUNDING) * self.examples), 1)
+
+    def describe_loss(self) -> str:
+        """Returns what an export loses, for messages."""
+        text = (
+            f"{self.score_loss:.4g} of {self.metric} ({self.score:.4f}, float32 "
+            f"{self.float32_score:.4f})"
+        )
+        if self.num_lost is None:
+            return text
+        allowed = "none is" if not self.num_allowed else f"{self.num_allowed} would be"
+        return f"{text}, {self.num_lost} of {self.examples} examples, where {allowed} allowed"
 
     def to_dict(self) -> dict[str, Any]:
         """Returns what `parity.json` holds."""
         fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         export = fields.pop("export")
+        del fields["counts_examples"]
         named = {"format": export.format, "precision": export.precision}
         return {**named, **fields, "score_loss": self.score_loss}
 
@@ -95,6 +127,8 @@ class Parity:
             )
         if self.score is not None:
             text += f", {self.metric} {self.score:.4f} (float32 {self.float32_score:.4f})"
+        if self.num_lost and self.num_lost > 0:
+            text += f", {self.num_lost} of {self.examples} examples lost"
         return text
 
 
@@ -177,7 +211,13 @@ class Exporter:
             }
         allowed = self._settings.max_score_loss
         count = len(inputs.examples) if inputs else 0
-        return Parity(export, metric, count, **found, bytes=size, max_score_loss=allowed)
+        return Parity(
+            *(export, metric, count),
+            **found,
+            bytes=size,
+            max_score_loss=allowed,
+            counts_examples=self._task.counts_examples,
+        )
 
     @functools.cached_property
     def _float32_score(self) -> float | None:
@@ -265,11 +305,7 @@ def check_refused(parities: Sequence[Parity]) -> None:
     """
     refused = [each for each in parities if each.is_refused]
     if refused:
-        losses = "; ".join(
-            f"{each.export.name} loses {each.score_loss:.4g} of {each.metric} ({each.score:.4f}, "
-            f"float32 {each.float32_score:.4f})"
-            for each in refused
-        )
+        losses = "; ".join(f"{each.export.name} loses {each.describe_loss()}" for each in refused)
         raise ValueError(
             f"`--max_score_loss` must be at least what an export loses on the dev set. Received "
             f"{refused[0].max_score_loss:g}, but {losses}. It is not written; all else is. Give "

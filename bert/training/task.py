@@ -129,6 +129,11 @@ class Task(Protocol):
         ...
 
     @property
+    def counts_examples(self) -> bool:
+        """Whether that score is the part of the examples that are answered right."""
+        ...
+
+    @property
     def guess(self) -> str:
         """What the baseline is of, such as "always giving the same answer"."""
         ...

@@ -109,6 +109,10 @@ class Classification:
         return self.task.metric
 
     @property
+    def counts_examples(self) -> bool:
+        return self.task.metric == "accuracy"
+
+    @property
     def guess(self) -> str:
         kinds = {"regression": "the mean", "multi_label": "the same labels"}
         return f"always giving {kinds.get(self.task.task_type, 'the same answer')}"

@@ -130,6 +130,7 @@ class QuestionAnswering:
 
     kind = "question_answering"
     metric = "f1"
+    counts_examples = False
     guess = "never answering"
     fields = ("question", "context")
 

@@ -62,6 +62,7 @@ class MultipleChoice:
 
     kind = "multiple_choice"
     metric = "accuracy"
+    counts_examples = True
     guess = "always giving the same number"
     fields = ("context", "endings")
     answer_names = ("label", "ending", "probabilities")

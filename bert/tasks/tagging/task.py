@@ -128,6 +128,10 @@ class Tagging:
         return "accuracy" if self.task.is_plain else "f1"
 
     @property
+    def counts_examples(self) -> bool:
+        return False
+
+    @property
     def guess(self) -> str:
         guesses_tag = self.task.is_plain or self.task.cuts_words
         return "always giving the most frequent tag" if guesses_tag else "tagging every word as O"
