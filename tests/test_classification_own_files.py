@@ -2,6 +2,7 @@ import csv
 import gzip
 import json
 
+import numpy as np
 import pytest
 
 from bert.files.split import DevSplit
@@ -243,6 +244,13 @@ def test_regression_takes_numbers_and_no_labels(tmp_path):
     assert data_set.task.labels == () and data_set.task.metric == "spearman"
     examples = [*data_set.train(), *data_set.dev()[""], *data_set.test()[""]]
     assert [example.label for example in examples] == [1.0, -25.0, 3.0, 0.5, None, 4.0]
+    # What is none in single precision, or only to Python.
+    for number in ("1e39", "-1e300", "inf", "nan", "1_000", "1,5"):
+        data_set = open_folder(tmp_path, {"train.tsv": [("a", number)]}, task_type="regression")
+        with pytest.raises(ValueError, match="must be a finite number"):
+            data_set.train()
+    largest = open_folder(tmp_path, {"train.tsv": [("a", "3.4e38")]}, task_type="regression")
+    assert np.isfinite(np.float32(largest.train()[0].label))
 
 
 def test_quotes_around_texts_in_tsv_are_noticed(tmp_path, log):
@@ -402,9 +410,8 @@ WRONG = [
         "train",
         {"train.csv": "text,label\ra,x\rb,y\r"},
         {},
-        "{folder}/train.csv:1: the header must have the column 'label', the `label_column`. "
-        "Received ['text', 'label\\ra', 'x\\rb', 'y']. Columns are separated by commas here. If "
-        "the file has no header, give columns as numbers from 0.",
+        "'{folder}/train.csv' must have lines that end with LF, or CR and LF. They end with CR "
+        "alone, as in Excel's CSV for old Macs: convert it, as with `tr '\\r' '\\n'`.",
     ),
     (
         "train",
@@ -625,3 +632,22 @@ def test_labels_that_are_likely_one_or_none_are_told(tmp_path, log):
     log.clear()
     open_folder(tmp_path, {"train.jsonl": rows[:1] + rows[-1:]})
     assert "of the labels" not in log.text
+
+
+@pytest.mark.parametrize("other", ["x\0", "x\u200b", "\ufeffx", "\uff58"])
+def test_labels_that_look_the_same_are_told(tmp_path, log, other):
+    rows = [{"text": "a", "label": label} for label in ("x", other, "y")]
+    labels = open_folder(tmp_path, {"train.jsonl": rows}).task.labels
+    assert len(labels) == 3
+    assert f"{sorted(['x', other])} differ only in how they are written" in log.text
+
+
+def test_labels_that_are_joined_otherwise_are_told(tmp_path, log):
+    rows = [("a", "x;y"), ("b", "x"), ("c", "y"), ("d", "p/q")]
+    open_folder(tmp_path, {"train.tsv": rows}, task_type="multi_label").task  # noqa: B018
+    [told] = [message for message in log.messages if "is made of others" in message]
+    assert "'x;y'" in told and "--label_separator=';'" in told
+    log.clear()
+    options = {"task_type": "multi_label", "label_separator": ";"}
+    assert open_folder(tmp_path, {"train.tsv": rows}, **options).task.labels == ("p/q", "x", "y")
+    assert "is made of others" not in log.text

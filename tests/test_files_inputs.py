@@ -39,3 +39,20 @@ def test_columns_of_the_same_name_are_all_there(tmp_path):
     [row] = inputs.rows
     assert inputs.names == ["text_a", "x", "x_3", "x_2", "x_4"]
     assert list(row.cells.values()) == ["red", "1", "2", "3", "4"]
+    # Which of two is the text, nobody knows.
+    path.write_text("text_a,text_a\nred,blue\n")
+    with pytest.raises(ValueError, match=r"x\.csv:1: the header must have 'text_a' once"):
+        read_inputs(str(path), None, Columns(fields=("text_a",)))
+
+
+@pytest.mark.parametrize("name", ["x.csv", "x.tsv", "x.jsonl", "x.txt"])
+def test_lines_that_end_as_on_old_macs_are_no_single_text(tmp_path, name):
+    path = tmp_path / name
+    path.write_bytes(b"a\rred\rblue\r")
+    with pytest.raises(ValueError, match="must have lines that end with LF"):
+        list(read_inputs(str(path), None, Columns(fields=("a",))).rows)
+    # Within lines, and before their ends, carriage returns are as they were.
+    for content in (b"red\r", b"red\r\n", b"re\rd\n", b"red"):
+        (tmp_path / "y.txt").write_bytes(content)
+        inputs = read_inputs(str(tmp_path / "y.txt"), None, Columns(fields=("a",)))
+        assert [each.row["a"].replace("\r", "") for each in inputs.rows] == ["red"]

@@ -198,6 +198,19 @@ def test_json_that_python_refuses_is_named_with_its_line(tmp_path):
             read(tmp_path / "t.jsonl", "{}\n" + content)
 
 
+def test_half_of_a_pair_of_surrogates_is_no_text(tmp_path):
+    assert read(tmp_path / "t.jsonl", r'{"a": "\ud83d\ude00"}') == [(1, {"a": "\U0001f600"})]
+    for content in (r'{"a": "\ud83d"}', r'{"a": ["x", {"\udc00": 1}]}'):
+        with pytest.raises(ValueError, match=r"t\.jsonl:2: text must be Unicode"):
+            read(tmp_path / "t.jsonl", "{}\n" + content)
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_lines_that_end_as_on_old_macs_are_named(tmp_path, name):
+    with pytest.raises(ValueError, match="must have lines that end with LF"):
+        read(tmp_path / f"t.{name}", "a\rb\rc")
+
+
 def test_a_row_with_too_few_columns_is_named_with_both_numbers():
     with pytest.raises(ValueError, match=r"^t.tsv:7: has 1 column, needs 3. Received \['a b'\]\.$"):
         check_width("t.tsv", Row(7, ["a b"]), 3)

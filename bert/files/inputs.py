@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import itertools
-import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,6 +17,8 @@ from bert.files.tables import (
     ESCAPED,
     BadRow,
     Row,
+    check_line_end,
+    check_unicode,
     decode_line,
     find_separator,
     format_of,
@@ -151,6 +152,7 @@ def _lines(path: str) -> Numbered:
         return
     size = max(file_size(path), 1)
     for number, (line, count) in enumerate(read_lines(path), start=1):
+        check_line_end(path, number, line)
         yield number, count / size, line
 
 
@@ -187,20 +189,10 @@ class Rows(Iterator[Input]):
         place = f"{self._path}:{number}"
         try:
             cells, row = self._parse(place, _text(self._path, number, line))
-            _check_unicode(place, cells)
+            check_unicode(place, cells)
         except ValueError as error:
             return Input(number, done, None, None, str(error))
         return Input(number, done, cells, row)
-
-
-def _check_unicode(place: str, cells: Mapping[str, Any]) -> None:
-    try:
-        json.dumps(cells, ensure_ascii=False).encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(
-            f"{place}: text must be Unicode. Received {error.object[error.start : error.end]!r}, "
-            "which is half of a pair of surrogates."
-        ) from None
 
 
 def _line_parser(fields: tuple[str, ...]) -> Parser:
@@ -349,6 +341,11 @@ def _locate(
     """Returns the names in the header, None where there is none, and the places of the fields."""
     header = [cell.strip() for cell in first]
     if names := columns.find(header):
+        if again := [name for name in names if header.count(name) > 1]:
+            raise ValueError(
+                f"{path}:1: the header must have {again[0]!r} once, for the text is in that "
+                f"column. Received {header}."
+            )
         return _unique(header), [header.index(name) for name in names]
     likeliest = columns.choices[0]
     if all(re.fullmatch("[0-9]+", name) for name in likeliest):

@@ -8,7 +8,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from absl import logging
@@ -64,9 +64,38 @@ def text_lines(path: str) -> Iterator[tuple[int, str]]:
     """
     number = 0
     for number, (line, _) in enumerate(read_lines(path), start=1):
+        check_line_end(path, number, line)
         yield number, decode_line(path, number, line)
     if not number:
         raise ValueError(f"{path!r} must hold rows. Received an empty file.")
+
+
+def check_line_end(path: str, number: int, line: bytes) -> None:
+    """Checks that a file that is one line to its end has not lines that end as on old Macs.
+
+    Raises:
+      ValueError: where it has: all of it would be a single text.
+    """
+    if number == 1 and not line.endswith(b"\n") and b"\r" in line.rstrip(b"\r"):
+        raise ValueError(
+            f"{path!r} must have lines that end with LF, or CR and LF. They end with CR alone, as "
+            "in Excel's CSV for old Macs: convert it, as with `tr '\\r' '\\n'`."
+        )
+
+
+def check_unicode(place: str, cells: Mapping[str, Any]) -> None:
+    """Checks that values can be written as UTF-8.
+
+    Raises:
+      ValueError: where there is half of a pair of surrogates, which JSON can name.
+    """
+    try:
+        json.dumps(cells, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"{place}: text must be Unicode. Received {error.object[error.start : error.end]!r}, "
+            "which is half of a pair of surrogates."
+        ) from None
 
 
 def stdin_lines() -> Iterator[tuple[int, str]]:
@@ -357,6 +386,8 @@ def json_rows(path: str) -> Iterator[JsonRow]:
                 f'{path}:{number}: must be a JSON object, such as {{"text": "..."}}. '
                 f"Received {_shorten(line)}."
             )
+        if "\\u" in line:
+            check_unicode(f"{path}:{number}", value)
         yield JsonRow(number, value)
     _warn_of_blank(path, blank)
 

@@ -6,9 +6,9 @@ file.
 
 import collections
 import functools
-import math
 import os
 import re
+import unicodedata
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
@@ -33,6 +33,9 @@ _HEADER_WORDS = re.compile(
 # So many labels, with less than two examples each, are more likely texts or numbers.
 _SUSPICIOUS_LABELS = 20
 _LABELS_SHOWN = 20
+# The largest number of single precision.
+_LARGEST = 3.4028234e38
+_LABEL_SEPARATORS = (",", ";", "|", "/")
 # What programs write where there is no value.
 _MISSING = {"nan", "none", "null", "n/a", "na", "<na>", "nat"}
 
@@ -308,6 +311,8 @@ def _find_labels(file: File, options: Options) -> list[str]:
         )
     logging.info("Labels found in %s: %s", file.path, _show(labels))
     _warn_of_alike(file, labels)
+    if options.task_type == "multi_label":
+        _warn_of_joined(file, labels, options.label_separator)
     return labels
 
 
@@ -316,7 +321,7 @@ def _warn_of_alike(file: File, labels: Sequence[str]) -> None:
     groups: dict[Any, list[str]] = {}
     for label in labels:
         number = _parse_number(label)
-        groups.setdefault(label.casefold() if number is None else number, []).append(label)
+        groups.setdefault(_plain(label) if number is None else number, []).append(label)
     alike = [each for each in groups.values() if len(each) > 1]
     missing = [label for label in labels if label.casefold() in _MISSING]
     for found, what in ((alike, "differ only in how they are written"), (missing, "may be none")):
@@ -327,6 +332,27 @@ def _warn_of_alike(file: File, labels: Sequence[str]) -> None:
                 file.path,
                 ", ".join(map(str, found[:_LABELS_SHOWN])),
                 what,
+            )
+
+
+def _plain(label: str) -> str:
+    """Returns what a reader sees of a label: no case, no way of composing, nothing invisible."""
+    text = unicodedata.normalize("NFKC", label).casefold()
+    return "".join(each for each in text if unicodedata.category(each)[0] != "C")
+
+
+def _warn_of_joined(file: File, labels: Sequence[str], separator: str) -> None:
+    """Warns of labels that are others with another separator between them."""
+    for other in _LABEL_SEPARATORS:
+        joined = [label for label in labels if other in label]
+        parts = {part.strip() for label in joined for part in label.split(other)}
+        if joined and other != separator and parts <= {*labels, ""}:
+            logging.warning(
+                "%s: the label %r is made of others. If there are several in a cell, give "
+                "--label_separator=%r.",
+                file.path,
+                joined[0],
+                other,
             )
 
 
@@ -395,11 +421,15 @@ def _parse_label(value: Any, options: Options) -> Label | None:
 def _parse_number(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
+    # Python takes 1_000 for a number, which no other program writes for one.
+    if isinstance(value, str) and "_" in value:
+        return None
     try:
         number = float(value)
     except (ValueError, OverflowError):
         return None
-    return number if math.isfinite(number) else None
+    # NaN and infinity, and what is infinite in the precision of the labels, are none.
+    return number if abs(number) <= _LARGEST else None
 
 
 def _parse_name(value: Any) -> str | None:
