@@ -54,6 +54,9 @@ def test_the_same_texts_stay_together_whatever_their_case_spaces_and_order():
 def test_a_label_that_occurs_once_is_trained_on():
     train, _ = divide(labels=["rare", *["a"] * 199], fraction=0.5)
     assert train[0] == ("text 0", "rare")
+    # What many rare labels are too small for is not all taken from another one.
+    labels = [f"rare {number}" for number in range(100)] + ["a"] * 100
+    check_shares(labels, TEXTS, 0.1, 1)
 
 
 def check_shares(labels, texts, fraction, seed):

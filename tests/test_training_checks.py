@@ -187,6 +187,11 @@ def test_check_passes_what_runs_and_tells_its_steps(make_settings, tmp_path):
     other = make_settings(do_train=True, do_eval=True, num_train_epochs=1.0, learning_rate=0.1)
     assert mark_of(check(run_classifier, other), "steps") == WRONG
     assert content(tmp_path) == before
+    for path in (tmp_path / "out").glob("model.ckpt-*"):
+        path.unlink()
+    texts = {line.name: line.text for line in check(run_classifier, settings)}
+    assert "has ended: nothing to train" in texts["time"]
+    assert mark_of(check(run_classifier, other), "steps") == WRONG
 
 
 def test_a_folder_in_which_another_trains_is_shown(make_settings, tmp_path):

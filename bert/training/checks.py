@@ -312,6 +312,8 @@ def _try(
 ) -> str:
     """Begins the first training and takes a few steps; returns how long it, and all, will take."""
     settings, plan = runs[0].settings, plans[0]
+    if plan.has_ended:
+        return "the training there has ended: nothing to train"
     inputs = _training_part(parts).inputs
     size = rows_to_try(settings, config, strategy.num_replicas_in_sync, _count_rows(parts))
     few = _few(task, inputs, _STEPS * size)
