@@ -1,6 +1,7 @@
 import json
 import os
 import re
+import shutil
 
 import keras
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 import tensorflow as tf
 from conftest import GOLDEN, ROOT, change, exhaustive, make_examples, model_inputs
 from forks import fork_python
+from test_weights_checkpoint import save_by_tf1
 from test_weights_huggingface import CONFIG, stored_in, write
 from test_weights_huggingface import tensors as tensors  # noqa: PLC0414 (a fixture)
 
@@ -481,3 +483,15 @@ def test_outputs_that_are_no_numbers_are_never_verified(tmp_path, still_config, 
     with pytest.raises(ArithmeticError, match="outputs differ by nan"):
         convert(source, tmp_path / "out", "huggingface", do_lower_case=False)
     assert not (tmp_path / "out").exists() or not list((tmp_path / "out").iterdir())
+
+
+def test_the_first_format_of_tensorflow_is_converted_and_loaded(tmp_path, still_config, tensors):
+    source = save(tmp_path / "second", tensors, still_config)
+    first = shutil.copytree(source, tmp_path / "first", ignore=shutil.ignore_patterns("*.ckpt.*"))
+    version = tf.compat.v1.train.SaverDef.V1
+    save_by_tf1(str(first / "bert_model.ckpt"), tensors, version)
+    assert not list(first.glob("*.index"))
+    convert(first / "bert_model.ckpt", tmp_path / "out", "huggingface", do_lower_case=False)
+    assert_same_bytes(read(tmp_path / "out"), read(source))
+    one, other = (load(folder, do_lower_case=False) for folder in (first, source))
+    np.testing.assert_array_equal(*(each.encode(["1 2 3"]) for each in (one, other)))

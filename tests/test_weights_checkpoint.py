@@ -17,13 +17,14 @@ from power_loss import PowerLoss
 import modeling
 import optimization
 import run_pretraining
-from bert.files import manifest
+from bert.files import fingerprints, manifest
 from bert.files.durable import write_text
 from bert.files.outputs import make_folder
 from bert.files.weight_names import SUFFIXES
 from bert.tasks.heads import classifier_model, span_model
 from bert.tasks.pretraining import heads as pretraining_heads
 from bert.training import loop
+from bert.training.plan import describe_weights
 from bert.weights import checkpoint, saving
 from bert.weights.variables import all_variables, encoder_shapes
 
@@ -64,7 +65,7 @@ def zero(variables):
         variable.assign(np.zeros(variable.shape))
 
 
-def save_by_tf1(prefix, tensors):
+def save_by_tf1(prefix, tensors, write_version=tf.compat.v1.train.SaverDef.V2):
     """Writes the tensors as the original did, by tf.train.Saver in a graph."""
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         variables = [
@@ -72,7 +73,7 @@ def save_by_tf1(prefix, tensors):
             for name, value in tensors.items()
         ]
         session.run(tf.compat.v1.global_variables_initializer())
-        tf.compat.v1.train.Saver(variables).save(session, prefix)
+        tf.compat.v1.train.Saver(variables, write_version=write_version).save(session, prefix)
 
 
 def load_by_tf1(prefix, shapes_and_types):
@@ -199,6 +200,62 @@ def test_init_checkpoint_takes_every_form(tmp_path, golden_variables, form):
     checkpoint.Stored.open(path).assign(golden_variables)
     stored = read_tensors(str(GOLDEN / "bert_model.ckpt"))
     assert_same({v.path: v.numpy() for v in golden_variables}, stored)
+
+
+@pytest.fixture(scope="module")
+def version_1(tmp_path_factory):
+    """A folder with the golden weights in the first format, a single file."""
+    folder = tmp_path_factory.mktemp("version_1")
+    tensors = read_tensors(str(GOLDEN / "bert_model.ckpt"))
+    version = tf.compat.v1.train.SaverDef.V1
+    save_by_tf1(str(folder / "bert_model.ckpt"), {**tensors, "global_step": 9}, version)
+    assert {path.name for path in folder.iterdir()} == {
+        *("bert_model.ckpt", "bert_model.ckpt.meta", "checkpoint")
+    }
+    return folder
+
+
+@pytest.mark.parametrize(
+    "form", ["bert_model.ckpt", "bert_model.ckpt.meta", "a[1]*/bert_model.ckpt", "listed", "alone"]
+)
+def test_the_first_format_of_tensorflow_is_read(tmp_path, golden_variables, version_1, form):
+    folder = tmp_path / (os.path.dirname(form) or "folder")
+    shutil.copytree(version_1, folder)
+    if form == "alone":
+        (folder / "checkpoint").unlink()
+    path = folder / (os.path.basename(form) if "." in form else "")
+    stored = checkpoint.Stored.open(str(path))
+    assert stored.prefix == str(folder / "bert_model.ckpt")
+    stored.assign(golden_variables)
+    tensors = read_tensors(str(GOLDEN / "bert_model.ckpt"))
+    assert_same({v.path: v.numpy() for v in golden_variables}, tensors)
+    assert stored.prefix not in stored.parts
+    digest = fingerprints.of_files([str(version_1 / "bert_model.ckpt")])
+    assert describe_weights(stored) == {"path": path.name, "sha256": digest}
+
+
+@pytest.mark.parametrize("where", [0, 0.001, 0.3, 0.9, 0.999, None])
+def test_damage_to_the_first_format_is_told(tmp_path, version_1, where):
+    data = bytearray((version_1 / "bert_model.ckpt").read_bytes())
+    if where is None:
+        del data[len(data) // 2 :]
+    else:
+        data[int(where * len(data))] ^= 0x55
+    path = tmp_path / "bert_model.ckpt"
+    path.write_bytes(data)
+    with pytest.raises(checkpoint.UnsoundError, match="must name a whole checkpoint"):
+        checkpoint.Stored.open(str(path)).read()
+
+
+def test_several_of_the_first_format_are_named(tmp_path, version_1):
+    for name in ("model.ckpt-1", "model.ckpt-2"):
+        shutil.copy(version_1 / "bert_model.ckpt", tmp_path / name)
+    with pytest.raises(ValueError, match=r"must name one .*'model.ckpt-1', 'model.ckpt-2'"):
+        checkpoint.Stored.open(str(tmp_path))
+    assert sorted(checkpoint.weight_files(str(tmp_path))) == ["model.ckpt-1", "model.ckpt-2"]
+    # Safetensors come first, and so does the second format.
+    (tmp_path / "model.safetensors").touch()
+    assert checkpoint.Stored.open(str(tmp_path)).is_huggingface
 
 
 def test_folder_with_a_checkpoint_file_means_its_latest(tmp_path, trainer):

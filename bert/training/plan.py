@@ -202,8 +202,7 @@ def describe_weights(init: Stored | None) -> dict[str, str] | None:
     """Returns what `run.json` keeps of weights that a training is made of: name and digest."""
     if init is None:
         return None
-    # An index holds checksums of all tensors.
-    files = [f"{init.prefix}.index"]
+    files = [init.index]
     if init.is_huggingface:
         # There may be several.
         beside = paths_from(os.path.join(init.folder, ""))

@@ -32,7 +32,7 @@ from bert.files.weight_names import (
     prefix_of,
     step_of,
 )
-from bert.weights import hub, huggingface, provenance
+from bert.weights import hub, huggingface, provenance, version1
 from bert.weights.saving import (
     UnsoundError,
     find_not_finite,
@@ -111,13 +111,15 @@ class Stored:
 
     def _readable_prefix(self) -> str:
         """Returns the prefix, or where TensorFlow took it for a pattern, one through a link."""
-        if is_remote(self.prefix) or not WILDCARDS & set(self.folder):
+        is_file = self.index == self.prefix
+        source = self.prefix if is_file else self.folder
+        if is_remote(self.prefix) or not WILDCARDS & set(source):
             return self.prefix
         place = tempfile.TemporaryDirectory(prefix="bert-link-")
         weakref.finalize(self, place.cleanup)
-        link = os.path.join(place.name, "folder")
-        os.symlink(os.path.abspath(self.folder), link)
-        return os.path.join(link, os.path.basename(self.prefix))
+        link = os.path.join(place.name, "link")
+        os.symlink(os.path.abspath(source), link)
+        return link if is_file else os.path.join(link, os.path.basename(self.prefix))
 
     def _broken(self, error: Exception | str) -> UnsoundError:
         return UnsoundError(
@@ -152,6 +154,13 @@ class Stored:
         return tensors
 
     @property
+    def index(self) -> str:
+        """The path of the index, which has the checksums of all tensors, or of the only file."""
+        path = f"{self.prefix}.index"
+        is_single = self.is_huggingface or version1.is_checkpoint(self.prefix)
+        return self.prefix if is_single else path
+
+    @property
     def parts(self) -> list[str]:
         """The files of the weights, but one that has the name of the prefix."""
         if self.is_huggingface:
@@ -164,6 +173,10 @@ class Stored:
         Raises:
           UnsoundError: where they are not.
         """
+        if self.index == self.prefix:
+            # To open it is to find its end.
+            assert self.shapes
+            return
         needed = sum(
             math.prod(self.shapes[name]) * kind.size
             for name, kind in self._reader.get_variable_to_dtype_map().items()
@@ -279,6 +292,8 @@ def _find_prefix(path: str, flag: str) -> str:
         return path
     if tf.io.gfile.isdir(path):
         return _only_checkpoint(path, flag)
+    if version1.is_checkpoint(path):
+        return path
     if found := huggingface.find(path, flag):
         return found
     if hub.is_name(path):
@@ -295,7 +310,8 @@ def _find_prefix(path: str, flag: str) -> str:
 
 
 def _only_checkpoint(folder: str, flag: str) -> str:
-    found = [name for name in paths_from(os.path.join(folder, "")) if is_index(name)]
+    indices = [name for name in paths_from(os.path.join(folder, "")) if is_index(name)]
+    found = indices or version1.find(folder)
     try:
         trained = find_trained(folder)
     except ValueError as error:
@@ -309,7 +325,7 @@ def _only_checkpoint(folder: str, flag: str) -> str:
     if trained:
         provenance.check_trained(folder, step_of(trained), flag)
         return trained
-    if not found and (weights_file := huggingface.find(folder, flag)):
+    if not indices and (weights_file := huggingface.find(folder, flag)):
         return weights_file
     if len(found) != 1:
         raise ValueError(
@@ -322,7 +338,8 @@ def _only_checkpoint(folder: str, flag: str) -> str:
 def weight_files(folder: str) -> list[str]:
     """Returns the names of the files in a folder that are the heads of weights."""
     names = (os.path.basename(path) for path in paths_from(os.path.join(folder, "")))
-    return [name for name in names if is_index(name) or is_safetensors(name)]
+    tables = map(os.path.basename, version1.find(folder))
+    return [*(name for name in names if is_index(name) or is_safetensors(name)), *tables]
 
 
 def find_trained(folder: str) -> str | None:

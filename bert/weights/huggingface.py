@@ -23,6 +23,7 @@ from bert.files.weight_names import (
     SAFETENSORS_INDEX_FILE,
     is_safetensors,
 )
+from bert.weights import version1
 from bert.weights.variables import Table, find_variables
 
 GLOBAL_STEP = "global_step"
@@ -76,7 +77,8 @@ def find(path: str, flag: str) -> str | None:
                 f"`--{flag}` must name a checkpoint or a safetensors file. {other!r} holds weights "
                 "of Keras: `convert_checkpoint.py --format=tf` makes a checkpoint of them."
             )
-        if reason := _REFUSED.get(os.path.splitext(other)[1]):
+        reason = _REFUSED.get(os.path.splitext(other)[1])
+        if reason and not version1.is_checkpoint(other):
             raise ValueError(
                 f"`--{flag}` must name weights in a safetensors file. {other!r} {reason}. To have "
                 f"{SAFETENSORS_FILE}, let somebody who trusts the file load it with transformers, "
