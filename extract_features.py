@@ -76,11 +76,12 @@ def run(settings: Settings) -> None:
     check_machines(settings)
     folder = ModelFolder.of(settings)
     config = folder.config
+    settings = settings.followed(folder.text_vectors)
     _find_layers(settings, config)
     _check_weights(folder, config)
     texts = _find_texts(settings)
     _check_output(settings, texts.files, folder)
-    lines = features.Lines.of(texts, folder.load_tokenizer(), settings.max_seq_length)
+    lines = features.Lines.of(texts, folder.load_tokenizer(), settings.tokens_at_most())
     tell_gpus()
     extractor = features.make_extractor(settings, config)
     if settings.runner:
@@ -167,7 +168,7 @@ def check(settings: Settings, checks: Checks) -> None:
     folder, config = check_model(checks, settings)
     check_vocabulary(checks, settings, folder, config)
     told = settings.written_layers()
-    checks("layers", _find_layers, settings, config, tells=lambda _: told)
+    checks("layers", _check_layers, settings, folder, config, tells=lambda _: told)
     fits = "of the shape that the configuration asks for"
     checks("weights", _check_weights, folder, config, tells=lambda _: fits)
     checks("runner", check_machines, settings, tells=lambda _: settings.runner or "none")
@@ -206,16 +207,20 @@ def _check_output(settings: Settings, files: Sequence[str], folder: "ModelFolder
     )
 
 
+def _check_layers(settings: Settings, folder: "ModelFolder", config: "modeling.BertConfig") -> None:
+    _find_layers(settings.followed(folder.text_vectors), config)
+
+
 def _find_layers(settings: Settings, config: "modeling.BertConfig") -> list[int | str]:
     """Returns the layers to write, the settings checked against the model."""
     check_encoder(config)
     layers = parse_layers(settings.written_layers(), config, flag="layers")
     limit = config.max_position_embeddings
-    if not 3 <= settings.max_seq_length <= limit:
+    if not 3 <= settings.tokens_at_most() <= limit:
         raise ValueError(
             f"`--max_seq_length` must be at least 3 and at most {limit}, the "
             "`max_position_embeddings` in --bert_config_file. Received "
-            f"{settings.max_seq_length}."
+            f"{settings.tokens_at_most()}."
         )
     form = settings.written_format()
     widths = {width(layer, config) for layer in layers}

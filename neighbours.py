@@ -27,7 +27,9 @@ from bert.command_line.checks import Checks, start
 from bert.command_line.console import run_script
 from bert.command_line.flags import flag
 from bert.command_line.settings import (
+    AS_IN_FOLDER,
     CHECKPOINT_FORMS,
+    DEFAULT_LENGTH,
     PATTERNS,
     WHOLE_FILE,
     ModelSettings,
@@ -93,10 +95,10 @@ class Settings(
         f"{', '.join(COMBINATIONS)}.",
         group="model",
     )
-    pooling: str = flag(
-        "mean",
+    pooling: str | None = flag(
+        None,
         "How to make the vector of a sentence: the mean or maximum over its tokens, or the vector "
-        "of [CLS].",
+        f"of [CLS]. Default: mean, or {AS_IN_FOLDER}.",
         choices=("mean", "max", "cls"),
         group="model",
     )
@@ -106,9 +108,10 @@ class Settings(
         "cosines then spread and the neighbors change, not always for the better.",
         group="model",
     )
-    max_seq_length: int = flag(
-        128,
-        "Maximum tokens per text, including [CLS] and [SEP]; longer texts are truncated.",
+    max_seq_length: int | None = flag(
+        None,
+        "Maximum tokens per text, including [CLS] and [SEP]; longer texts are truncated. "
+        f"Default: {DEFAULT_LENGTH}, or {AS_IN_FOLDER}.",
         low=3,
     )
     batch_size: int = flag(32, "Texts per batch.", low=1, group="devices")
@@ -148,6 +151,7 @@ def run(settings: Settings) -> int:
     files = _find_input(settings)
     folder = None if settings.word_vectors else ModelFolder.of(settings)
     if folder:
+        settings = _follow(settings, folder, files)
         _check_model(settings, folder)
         tell_gpus()
     _check_output(settings, files, folder)
@@ -186,7 +190,7 @@ def check(settings: Settings, checks: Checks) -> None:
         return
     folder, config = check_model(checks, settings)
     check_vocabulary(checks, settings, folder, config)
-    checks("weights", _check_model, settings, folder, tells=lambda _: "fit the configuration")
+    checks("weights", _check_all, settings, folder, files, tells=lambda _: "fit the configuration")
     checks("output file", _check_output, settings, files, folder, tells=lambda _: output)
 
 
@@ -255,6 +259,29 @@ def _is_archive(files: Sequence[str]) -> bool:
     return any(path.endswith(_ARCHIVE) for path in files)
 
 
+def _follow(settings: Settings, folder: "ModelFolder", files: Sequence[str]) -> Settings:
+    """Returns the settings with what the folder of the model says where no flag does."""
+    vectors = folder.text_vectors if files else None
+    given: dict[str, Any] = {"max_seq_length": settings.max_seq_length}
+    # An archive has a pooling of its own, and words have none.
+    if settings.word is None and not _is_archive(files):
+        given["pooling"] = settings.pooling
+    filled = vectors.fill(given, "--") if vectors else {}
+    if vectors:
+        vectors.log(filled)
+        if "pooling" in given:
+            vectors.warn()
+    usual = {
+        "max_seq_length": settings.max_seq_length or DEFAULT_LENGTH,
+        "pooling": settings.pooling or "mean",
+    }
+    return dataclasses.replace(settings, **{**usual, **filled})
+
+
+def _check_all(settings: Settings, folder: "ModelFolder", files: Sequence[str]) -> None:
+    _check_model(_follow(settings, folder, files), folder)
+
+
 def _check_model(settings: Settings, folder: "ModelFolder") -> None:
     folder.stored.check_fit(folder.config)
     if folder.config.is_word_vectors and _is_word_alone(settings):
@@ -263,7 +290,7 @@ def _check_model(settings: Settings, folder: "ModelFolder") -> None:
     check_encoder(folder.config)
     parse_layers(settings.layer, folder.config, flag="layer")
     limit = folder.config.max_position_embeddings
-    if not 3 <= settings.max_seq_length <= limit:
+    if not 3 <= (settings.max_seq_length or DEFAULT_LENGTH) <= limit:
         raise ValueError(
             f"`--max_seq_length` must be at least 3 and at most {limit}, the "
             f"`max_position_embeddings` of the model. Received {settings.max_seq_length}."
@@ -292,7 +319,9 @@ def _open_space(settings: Settings, files: Sequence[str], folder: "ModelFolder |
     texts = Texts.of(settings, files)
     if settings.word:
         return neighbours.context_space(encoder, texts, settings.word, settings.layer, **sizes)
-    return neighbours.sentence_space(encoder, texts, settings.layer, settings.pooling, **sizes)
+    return neighbours.sentence_space(
+        encoder, texts, settings.layer, settings.pooling or "mean", **sizes
+    )
 
 
 def _read_vectors(settings: Settings) -> WordVectors:

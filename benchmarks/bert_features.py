@@ -45,7 +45,7 @@ def main() -> None:
 
     def extracted() -> Iterator[Features]:
         texts = Texts([settings.input_file], "lines")
-        lines = features.Lines.of(texts, tokenizer, settings.max_seq_length)
+        lines = features.Lines.of(texts, tokenizer, settings.tokens_at_most())
         features.survey(lines, config)
         return features.extract(extractor, lines, settings)
 

@@ -19,6 +19,7 @@ from bert.command_line.exports import MODEL_FILES
 from bert.exported import ExportedModel, is_export
 from bert.files.huggingface import FINE_TUNED
 from bert.files.paths import find_file
+from bert.files.sentence_transformers import TextVectors
 from bert.files.weight_names import SAFETENSORS_FILE, SAFETENSORS_INDEX_FILE
 from bert.kinds import KINDS, Told, check_untold, find_architecture, read_task
 from bert.portable.folder import find_format
@@ -52,6 +53,7 @@ class Encoding:
     tokenizer: tokenization.FullTokenizer
     batch_size: int
     max_seq_length: int | None
+    text_vectors: TextVectors | None = None
 
     @functools.cached_property
     def _encoder(self) -> TextEncoder:
@@ -64,16 +66,18 @@ class Encoding:
         self,
         texts: Sequence[Text],
         layer: int | str = "last",
-        pooling: str = "mean",
+        pooling: str | None = None,
         *,
-        normalize: bool = False,
+        normalize: bool | None = None,
         max_seq_length: int | None = None,
         between: Callable[[], None] = lambda: None,
     ) -> np.ndarray:
         """Returns a vector for each text, float32 [N, W], in their order.
 
-        extract_features.py writes the same to the last bit, if asked for the same lengths and
-        batches. In other batches, and beside other texts, they differ by rounding.
+        What is not given is as the folder of a sentence-transformers model says, or else the mean
+        over tokens of texts of any length. extract_features.py writes the same to the last bit, if
+        given the same lengths and batches. In other batches, and beside other texts, vectors differ
+        by rounding.
 
         Args:
           texts: The texts.
@@ -82,17 +86,21 @@ class Encoding:
           pooling: "mean" or "max" over tokens, [CLS] and [SEP] included, or "cls".
           normalize: Whether to scale each vector to length 1.
           max_seq_length: Tokens at most, [CLS] and [SEP] included; None for what was told where the
-            model was loaded, or else all that it takes. What is longer is cut.
+            model was loaded, what its folder says, or else all that it takes. What is longer is
+            cut.
           between: Called behind each batch; what it raises ends the work.
 
         Raises:
           ValueError: where there is no such layer or pooling, or these are no texts.
         """
+        given: dict[str, Any] = {"pooling": pooling, "normalize": normalize}
+        if self.text_vectors:
+            given |= self.text_vectors.fill(given)
         return self._encoder.encode(
             texts,
             layer,
-            pooling,
-            normalize=normalize,
+            given["pooling"] or "mean",
+            normalize=bool(given["normalize"]),
             max_seq_length=self._length(max_seq_length),
             between=between,
         )
@@ -111,7 +119,9 @@ class Encoding:
         return self._encoder.inputs(texts, self._length(max_seq_length))
 
     def _length(self, given: int | None) -> int | None:
-        return self.max_seq_length if given is None else given
+        vectors = self.text_vectors
+        lengths = (given, self.max_seq_length, vectors.max_seq_length if vectors else None)
+        return next((length for length in lengths if length is not None), None)
 
 
 class LoadedModel(Encoding):
@@ -240,6 +250,7 @@ class PretrainedModel(Encoding):
         max_seq_length: int | None = None,
     ) -> None:
         self.config = folder.config
+        self.text_vectors = folder.text_vectors
         self.max_seq_length = max_seq_length
         if max_seq_length is not None:
             _check_length(max_seq_length, self.config)
@@ -426,6 +437,10 @@ def open_model(
         )
         # Not against the name of a released model.
         tokenization.validate_case_matches_checkpoint(True, folder.stored.path)
+    if vectors := folder.text_vectors:
+        names = ("pooling", "normalize", "max_seq_length")
+        vectors.log({} if vectors.unknown else vectors.fill(dict.fromkeys(names)))
+        vectors.warn()
     return PretrainedModel(folder, batch_size, precision, others.max_seq_length)
 
 
@@ -537,4 +552,6 @@ def open_fine_tuned(
         raise ValueError(f"{path!r} must be as a training has left it: {error}") from error
     model = task.whole_model(task.make_model(precision))
     weights.assign(model.weights, with_head=True)
-    return LoadedModel(task, model, batch_size, told.max_seq_length)
+    loaded = LoadedModel(task, model, batch_size, told.max_seq_length)
+    loaded.text_vectors = folder.text_vectors
+    return loaded

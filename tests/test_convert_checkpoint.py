@@ -487,6 +487,8 @@ def test_outputs_that_are_no_numbers_are_never_verified(tmp_path, still_config, 
 
 def test_the_first_format_of_tensorflow_is_converted_and_loaded(tmp_path, still_config, tensors):
     source = save(tmp_path / "second", tensors, still_config)
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *map(str, range(24))]
+    (source / "vocab.txt").write_text("\n".join(tokens))
     first = shutil.copytree(source, tmp_path / "first", ignore=shutil.ignore_patterns("*.ckpt.*"))
     version = tf.compat.v1.train.SaverDef.V1
     save_by_tf1(str(first / "bert_model.ckpt"), tensors, version)

@@ -26,6 +26,10 @@ FILES = {
     "task.json": b"{}",
     "model.safetensors": bytes(range(256)) * 9,
     "model-00001-of-00002.safetensors": b"part",
+    "modules.json": b"[]",
+    "1_Pooling/config.json": b"{}",
+    "sentence_bert_config.json": b"{}",
+    "config_sentence_transformers.json": b"{}",
     "pytorch_model.bin": b"a pickle",
     "tf_model.h5": b"",
     "onnx/model.onnx": b"",
@@ -137,7 +141,10 @@ def test_only_what_a_model_needs_is_fetched_and_its_bytes_are_the_hubs(ask, serv
     names = {"config.json", "vocab.txt", "tokenizer_config.json"}
     names |= {"added_tokens.json", "special_tokens_map.json", "task.json"}
     names |= {"model.safetensors", "model-00001-of-00002.safetensors"}
-    assert {path.name for path in folder.iterdir()} == names
+    names |= {"modules.json", "1_Pooling/config.json", "sentence_bert_config.json"}
+    names |= {"config_sentence_transformers.json"}
+    found = [path for path in folder.rglob("*") if path.is_file()]
+    assert {str(path.relative_to(folder)) for path in found} == names
     for name in names:
         assert (folder / name).read_bytes() == FILES[name]
     assert not any("pytorch_model.bin" in request for request in server.requests)

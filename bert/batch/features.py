@@ -148,7 +148,7 @@ def extract(
         extractor,
         lines,
         batch_size=settings.batch_size,
-        max_seq_length=settings.max_seq_length,
+        max_seq_length=settings.tokens_at_most(),
     )
     for chunk in chunks:
         for line, values in chunk:
@@ -320,5 +320,5 @@ def _open_once(
     extractor = make_extractor(settings, folder.config)
     folder.stored.assign(extractor.model.weights)
     tokenizer = folder.load_tokenizer()
-    lines = Lines.of(_open_texts(settings), tokenizer, settings.max_seq_length)
+    lines = Lines.of(_open_texts(settings), tokenizer, settings.tokens_at_most())
     return extractor, lines, folder.config

@@ -1,17 +1,20 @@
 """The flags of scripts that put inputs of files through a model: answers, and features."""
 
 import dataclasses
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from bert.command_line.flags import REQUIRED, WITHOUT_EFFECT, flag
 from bert.command_line.settings import (
+    AS_IN_FOLDER,
     CHECKPOINT_FORMS,
+    DEFAULT_LENGTH,
     PATTERNS,
     SEPARATORS,
     ModelSettings,
     TextSettings,
     VocabularySettings,
 )
+from bert.files.sentence_transformers import TextVectors
 from bert.files.tables import FORMATS
 from bert.tasks.layers import COMBINATIONS
 from bert.weights.told import AskedSettings
@@ -89,14 +92,14 @@ class ExtractedSettings(TextSettings, ModelSettings, VocabularySettings):
         None,
         "What to write for each line. none: the values of every token; cls: those of [CLS]; mean, "
         "max: the mean or maximum over the line's tokens, including [CLS] and [SEP]. Default: "
-        "none, or mean for npy.",
+        f"none; for npy mean, or {AS_IN_FOLDER}.",
         choices=("none", "cls", "mean", "max"),
         group="output",
     )
-    normalize: bool = flag(
-        False,
+    normalize: bool | None = flag(
+        None,
         "Scale the vector of each line to length 1, so that the dot product of two vectors is "
-        "their cosine.",
+        f"their cosine. Default: no, or {AS_IN_FOLDER}.",
         group="output",
     )
     format: str | None = flag(
@@ -110,9 +113,10 @@ class ExtractedSettings(TextSettings, ModelSettings, VocabularySettings):
         choices=("jsonl", "npz", "npy"),
         group="output",
     )
-    max_seq_length: int = flag(
-        128,
-        "Maximum tokens per line, including [CLS] and [SEP]; longer lines are truncated.",
+    max_seq_length: int | None = flag(
+        None,
+        "Maximum tokens per line, including [CLS] and [SEP]; longer lines are truncated. "
+        f"Default: {DEFAULT_LENGTH}, or {AS_IN_FOLDER}.",
         low=3,
     )
     batch_size: int = flag(32, "Lines per batch.", low=1, group="devices")
@@ -127,6 +131,32 @@ class ExtractedSettings(TextSettings, ModelSettings, VocabularySettings):
     def written_pooling(self) -> str:
         """Returns what is written for each line."""
         return self.pooling or ("mean" if self.written_format() == "npy" else "none")
+
+    def followed(self, vectors: TextVectors | None) -> Self:
+        """Returns these settings with what the folder of the model says where no flag does.
+
+        Raises:
+          ValueError: as `TextVectors.fill`.
+        """
+        given: dict[str, Any] = {"max_seq_length": self.max_seq_length}
+        if self.pooling is None and self.written_format() == "npy":
+            given["pooling"] = None
+        if self.written_pooling() != "none":
+            given["normalize"] = self.normalize
+        filled = vectors.fill(given, "--") if vectors else {}
+        if vectors:
+            vectors.log(filled)
+            if "normalize" in given:
+                vectors.warn()
+        usual = {
+            "max_seq_length": self.tokens_at_most(),
+            "normalize": bool(self.normalize),
+        }
+        return dataclasses.replace(self, **{**usual, **filled})
+
+    def tokens_at_most(self) -> int:
+        """Returns how long a line may be."""
+        return self.max_seq_length or DEFAULT_LENGTH
 
     def written_layers(self) -> str:
         """Returns the layers to write, as the flag gives them."""

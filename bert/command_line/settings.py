@@ -9,10 +9,13 @@ from bert.command_line.flags import REQUIRED, check_several, flag, read_grid, se
 
 # What the help of several flags has in common.
 BESIDE = " Default: the one next to the checkpoint."
+# Tokens of a text at most (original: extract_features.py).
+DEFAULT_LENGTH = 128
 CHECKPOINT_FORMS = (
     "its prefix (.../bert_model.ckpt), .index file or folder; a Hugging Face folder; or the name "
     "of a model on the Hugging Face hub, owner/model"
 )
+AS_IN_FOLDER = "as the folder of a sentence-transformers model says"
 LOWERS = "Lowercase the text and strip accents: true for uncased models, false for cased ones."
 MAX_TOKENS = "Maximum tokens per sequence, including [CLS] and [SEP]"
 OVERWRITE = "Delete what an earlier run left in --output_dir, and start over."

@@ -36,6 +36,7 @@ _WEIGHTS = re.compile(r"saved_model\.pb|[^.].*\.(index|data-\d{5}-of-\d{5}|safet
 _BESIDE = re.compile(
     r".+\.meta|.+\.index\.json|checkpoint|vocab\.txt|(bert_)?config\.json|task\.json"
     r"|tokenizer(_config)?\.json|special_tokens_map\.json|added_tokens\.json"
+    r"|modules\.json|sentence_bert_config\.json|config_sentence_transformers\.json"
 )
 
 

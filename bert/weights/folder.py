@@ -13,7 +13,7 @@ from typing import Any
 from absl import logging
 
 import tokenization
-from bert.files import fingerprints, manifest
+from bert.files import fingerprints, manifest, sentence_transformers
 from bert.files import huggingface as huggingface_files
 from bert.files.casing import warn_of_casing
 from bert.files.durable import replace_files
@@ -167,7 +167,7 @@ class ModelFolder:
     @property
     def files(self) -> list[str]:
         """The files of the model that a script reads, weights included."""
-        names = (TASK_FILE, *tokenizers.FILES)
+        names = (TASK_FILE, *tokenizers.FILES, *sentence_transformers.FILES)
         files = [self.find(flag) for flag in _NAMES]
         files += [find_file(self.path, [name]) for name in names]
         return [*filter(None, files), self.stored.prefix, *self.stored.parts]
@@ -368,6 +368,15 @@ class ModelFolder:
             "makes such a folder of a fine-tuned Hugging Face model; fill_mask.py and "
             "extract_features.py ask models that are only pre-trained."
         )
+
+    @functools.cached_property
+    def text_vectors(self) -> sentence_transformers.TextVectors | None:
+        """How sentence-transformers makes vectors of texts; None where nothing here says it.
+
+        Raises:
+          ValueError: where its files are malformed.
+        """
+        return sentence_transformers.read(self.path, self.config.max_position_embeddings)
 
     @property
     def labels(self) -> list[str] | None:

@@ -12,6 +12,7 @@ import re
 from absl import logging
 
 from bert.command_line.checks import is_checking
+from bert.files import sentence_transformers
 from bert.files.places import is_remote
 from bert.files.weight_names import SAFETENSORS_FILE, SAFETENSORS_INDEX_FILE, TASK_FILE
 
@@ -23,6 +24,7 @@ FILES = (
     "tokenizer_config.json",
     "added_tokens.json",
     "special_tokens_map.json",
+    *sentence_transformers.FILES,
     # Of models that convert_checkpoint.py has written.
     TASK_FILE,
     SAFETENSORS_FILE,

@@ -1,0 +1,175 @@
+"""How sentence-transformers makes vectors of texts with a model, as the model's folder says.
+
+`modules.json` lists what is applied in turn: BERT, a pooling, which `1_Pooling/config.json`
+describes, and perhaps a scaling to length 1. `sentence_bert_config.json` has the longest input.
+"""
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from absl import logging
+
+from bert.files.huggingface import TOKENIZER_CONFIG_FILE, read_json
+from bert.files.json_text import parse_json
+from bert.files.paths import is_file, read_file
+
+MODULES_FILE = "modules.json"
+LENGTH_FILE = "sentence_bert_config.json"
+PROMPTS_FILE = "config_sentence_transformers.json"
+# As its folder is called in every model that sentence-transformers has saved.
+POOLING_FILE = "1_Pooling/config.json"
+FILES = (MODULES_FILE, POOLING_FILE, LENGTH_FILE, PROMPTS_FILE)
+
+# The modules that are followed; a dropout does nothing outside of training.
+_KINDS = ("Transformer", "Pooling", "Normalize", "Dropout")
+_POOLINGS = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_max_tokens": "max",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class TextVectors:
+    """How the vector of a text is made.
+
+    Attributes:
+      path: The file that says so.
+      pooling: "cls", "mean" or "max"; something else only where it is `unknown`.
+      normalize: Whether vectors are scaled to length 1.
+      max_seq_length: Tokens of a text at most, [CLS] and [SEP] included.
+      unknown: What sentence-transformers computes and this project does not.
+      notes: What sentence-transformers does to texts and this project does not.
+    """
+
+    path: str
+    pooling: str
+    normalize: bool
+    max_seq_length: int
+    unknown: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    def fill(self, given: Mapping[str, Any], dashes: str = "") -> dict[str, Any]:
+        """Returns the values, as the files say them, of what is given as None.
+
+        Args:
+          given: Some of `pooling`, `normalize` and `max_seq_length`, by name.
+          dashes: What a flag of these names begins with, for the message.
+
+        Raises:
+          ValueError: where `pooling` is among them, and the vectors cannot be made here.
+        """
+        missing = [name for name, value in given.items() if value is None]
+        if "pooling" in missing and self.unknown:
+            raise ValueError(
+                f"`{dashes}pooling` must be given for this model. {self.path!r} asks for "
+                f"{' and '.join(self.unknown)}, which this project does not compute. With mean, "
+                "max or cls, vectors are made without it, and are not those of "
+                "sentence-transformers."
+            )
+        return {name: getattr(self, name) for name in missing}
+
+    def log(self, filled: Mapping[str, Any]) -> None:
+        """Logs which values were taken from the files."""
+        if filled:
+            values = ", ".join(f"{name} {value}" for name, value in filled.items())
+            logging.info("As %s says: %s. Flags and arguments override it.", self.path, values)
+
+    def warn(self) -> None:
+        """Warns of what the files ask for that is not done."""
+        if left_out := [*self.unknown, *self.notes]:
+            logging.warning("%s asks for %s, which is left out.", self.path, " and ".join(left_out))
+
+
+def read(folder: str, limit: int) -> TextVectors | None:
+    """Returns what the files in the folder of a model say, None where it has no `modules.json`.
+
+    Args:
+      folder: That of the model.
+      limit: Tokens that the model takes at most.
+
+    Raises:
+      ValueError: where a file is not as sentence-transformers writes it.
+    """
+    path = os.path.join(folder, MODULES_FILE)
+    if not is_file(path):
+        return None
+    modules = _read_modules(path)
+    unknown = [f"the module {kind!r}" for kind, _ in modules if kind not in _KINDS]
+    places = [place for kind, place in modules if kind == "Pooling"]
+    modes = [
+        mode
+        for place in places
+        for mode in _modes(_read_object(os.path.join(folder, place, "config.json")))
+    ]
+    if len(modes) != 1 or modes[0] not in _POOLINGS.values():
+        unknown.append(f"a pooling of {modes}" if places else "no module 'Pooling'")
+    return TextVectors(
+        path,
+        pooling=modes[0] if modes else "none",
+        normalize=any(kind == "Normalize" for kind, _ in modules),
+        max_seq_length=_length(folder, limit),
+        unknown=tuple(unknown),
+        notes=tuple(_notes(folder)),
+    )
+
+
+def _read_object(path: str) -> dict[str, Any]:
+    return read_json(path) if is_file(path) else {}
+
+
+def _read_modules(path: str) -> list[tuple[str, str]]:
+    """Returns the kind of each module, and its place in the folder."""
+    try:
+        listed = parse_json(read_file(path))
+    except ValueError as error:
+        raise ValueError(f"{path!r} must be JSON: {error}.") from error
+    if not isinstance(listed, list) or not all(map(_is_module, listed)):
+        raise ValueError(
+            f"{path!r} must list modules, each with the texts `type` and `path`, as "
+            f"sentence-transformers writes it. Received {listed!r:.80}."
+        )
+    return [(each["type"].rpartition(".")[2], each["path"]) for each in listed]
+
+
+def _is_module(value: Any) -> bool:
+    keys = ("type", "path")
+    return isinstance(value, dict) and all(isinstance(value.get(key), str) for key in keys)
+
+
+def _modes(config: Mapping[str, Any]) -> Sequence[str]:
+    """Returns the names of the poolings, whose vectors are put side by side if they are several."""
+    if given := config.get("pooling_mode"):
+        return [str(each) for each in (given if isinstance(given, list) else [given])]
+    # Where nothing is said of it, the mean is taken.
+    config = {"pooling_mode_mean_tokens": True, **config}
+    chosen = [key for key, value in config.items() if key.startswith("pooling_mode_") and value]
+    return [_POOLINGS.get(key, key.removeprefix("pooling_mode_")) for key in chosen]
+
+
+def _length(folder: str, limit: int) -> int:
+    """Returns how many tokens of a text count: as said, or else as the tokenizer says."""
+    path = os.path.join(folder, LENGTH_FILE)
+    length = _read_object(path).get("max_seq_length")
+    if length is None:
+        path = os.path.join(folder, TOKENIZER_CONFIG_FILE)
+        # That is 1e30 of a tokenizer without one.
+        length = _read_object(path).get("model_max_length") or limit
+    if isinstance(length, bool) or not isinstance(length, int | float) or length < 3:
+        raise ValueError(f"The length in {path!r} must be at least 3. It is {length!r}.")
+    return int(min(length, limit))
+
+
+def _notes(folder: str) -> list[str]:
+    notes = []
+    tokenizer = _read_object(os.path.join(folder, TOKENIZER_CONFIG_FILE))
+    lowers = _read_object(os.path.join(folder, LENGTH_FILE)).get("do_lower_case")
+    if lowers and tokenizer.get("do_lower_case") is False:
+        notes.append("texts in lower case")
+    settings = _read_object(os.path.join(folder, PROMPTS_FILE))
+    prompts = settings.get("prompts")
+    if isinstance(prompts, dict) and (prompt := prompts.get(settings.get("default_prompt_name"))):
+        notes.append(f"{prompt!r} before each text")
+    return notes
