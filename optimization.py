@@ -179,6 +179,36 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
                 updates += self._updates_in_graph(tf.convert_to_tensor(gradient), variable, rate)
         return tf.group(*updates, name=name)
 
+    def compute_gradients(
+        self, loss: Tensor, var_list: Sequence[Any] | None = None
+    ) -> list[tuple[Tensor | None, Any]]:
+        """Returns pairs of a gradient and its variable, in a graph of `tf.compat.v1`.
+
+        Args:
+          loss: A scalar of the graph.
+          var_list: The variables; None for all that are trainable.
+
+        Raises:
+          ValueError: where no graph is built.
+        """
+        if not _in_graph():
+            raise ValueError(
+                "`loss` must be a tensor in a graph of `tf.compat.v1`. Elsewhere, take gradients "
+                "with tf.GradientTape, and give them to `apply_gradients`."
+            )
+        variables = tf.compat.v1.trainable_variables() if var_list is None else [*var_list]
+        return [*zip(_dense(tf.gradients(loss, variables)), variables, strict=True)]
+
+    def minimize(
+        self,
+        loss: Tensor,
+        global_step: Tensor | None = None,
+        var_list: Sequence[Any] | None = None,
+        name: str | None = None,
+    ) -> Any:
+        """Returns the operation that updates the variables of a graph, by `apply_gradients`."""
+        return self.apply_gradients(self.compute_gradients(loss, var_list), global_step, name)
+
     def _updates_in_graph(
         self, gradient: Tensor, variable: tf.Variable, learning_rate: Tensor
     ) -> list[Any]:

@@ -261,6 +261,28 @@ def test_optimizer_reaches_its_goal():
     assert names_of(v1.global_variables()) == ["w", "global_step", "w/adam_m", "w/adam_v"]
 
 
+@pytest.mark.usefixtures("graph")
+def test_optimizer_minimizes_as_any_of_tensorflow_1():
+    """Original: a tf.train.Optimizer, whose `minimize` computes the gradients and applies them."""
+    chosen, other = (v1.get_variable(name, initializer=[1.0]) for name in ("chosen", "other"))
+    loss = tf.reduce_sum(tf.square(chosen) * other)
+    optimizer = optimization.AdamWeightDecayOptimizer(0.1)
+    pairs = optimizer.compute_gradients(loss)
+    train_op = optimizer.minimize(loss, var_list=[chosen])
+    with start_session() as session:
+        gradients = session.run([gradient for gradient, _ in pairs])
+        session.run(train_op)
+        np.testing.assert_allclose(gradients, [[2.0], [1.0]])
+        # m / √v of a first step.
+        np.testing.assert_allclose(session.run(chosen), [1 - 0.1 * 0.1 / 0.001**0.5], rtol=1e-5)
+        assert session.run(other) == [1.0]
+
+
+def test_optimizer_minimizes_nothing_that_is_eager():
+    with pytest.raises(ValueError, match="`loss` must be a tensor in a graph"):
+        optimization.AdamWeightDecayOptimizer(0.1).minimize(tf.constant(1.0))
+
+
 VALUES = {"table": [[0.3, -0.4], [0.2, 0.9], [5.0, 6.0]], "dense/bias": [3.0, 0.5], "unused": [1.0]}
 FACTORS = (0.1, 1e3, 0.1, 0.1, 7.0, 0.1)
 
