@@ -23,9 +23,10 @@ from bert.command_line.flags import REQUIRED, flag
 from bert.command_line.lines import show_lines
 from bert.command_line.settings import BESIDE, CHECKPOINT_FORMS
 from bert.files import huggingface as huggingface_files
+from bert.files import sentence_transformers
 from bert.files.durable import rename, sync, sync_tree
 from bert.files.outputs import make_folder
-from bert.files.paths import read_file
+from bert.files.paths import find_file, read_file
 from bert.files.places import is_remote
 from bert.files.weight_names import KERAS_ENDING, KERAS_FILE, SAFETENSORS_FILE, WEIGHTS
 from bert.weights.told import NoAnswerSettings
@@ -246,16 +247,25 @@ def run(settings: Settings) -> Report:
         path = os.path.join(staging, name)
         report = _write(settings, source, architecture, path)
         for text_name, text in texts.items():
+            os.makedirs(os.path.dirname(os.path.join(staging, text_name)), exist_ok=True)
             with open(os.path.join(staging, text_name), "wb") as file:
                 file.write(text)
         sync_tree(staging)
         # A checkpoint's index comes last: without it, there is no checkpoint.
-        for each in sorted(os.listdir(staging), key=lambda n: (n.startswith(name), n[::-1])):
-            rename(os.path.join(staging, each), os.path.join(folder, each))
-            sync(folder)
+        written = [os.path.relpath(each, staging) for each in _files_in(staging)]
+        for each in sorted(written, key=lambda n: (n.startswith(name), n[::-1])):
+            path = os.path.join(folder, each)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            rename(os.path.join(staging, each), path)
+            for changed in dict.fromkeys((os.path.dirname(path), folder)):
+                sync(changed)
     report.log()
     logging.info("Wrote %s.", os.path.join(folder, name))
     return report
+
+
+def _files_in(folder: str) -> list[str]:
+    return [os.path.join(place, name) for place, _, names in os.walk(folder) for name in names]
 
 
 def check(settings: Settings, checks: Checks) -> None:
@@ -329,6 +339,10 @@ def _texts(settings: Settings, source: "ModelFolder", architecture: str) -> dict
     task = _find_task(settings, source, architecture)
     casing, options = source.do_lower_case, _tokenizer_options(source)
     texts = kept_files(source.config, vocabulary, task or None, casing, options)
+    # How vectors of texts are made stays as it is.
+    for each in sentence_transformers.FILES:
+        if path := find_file(source.path, [each]):
+            texts[each] = read_file(path)
     if settings.format == "huggingface":
         del texts[CONFIG_FILE]
         values = _huggingface_config(source, architecture)

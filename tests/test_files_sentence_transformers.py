@@ -7,6 +7,7 @@ import pytest
 from conftest import change, spread
 
 import bert
+import convert_checkpoint
 import extract_features
 import modeling
 import neighbours
@@ -126,14 +127,15 @@ def test_what_is_given_overrides_the_folder(model_dir):
     expected = encode(model_dir, **given)
     near = cosines(model_dir, pooling="mean", max_seq_length=16)
     write_modules(model_dir, "cls", ("Transformer", "Pooling", "Normalize"), **length(4))
-    followed = encode(model_dir)
+    model = bert.load(model_dir, do_lower_case=True)
     for name, value in given.items():
         rest = {key: each for key, each in given.items() if key != name}
-        for make in (encode, extract):
-            assert np.abs(make(model_dir, **rest) - expected).max() > 1e-3, name
-            assert np.abs(make(model_dir, **{name: value}) - followed).max() > 1e-3, name
-    for make in (encode, extract):
-        np.testing.assert_allclose(make(model_dir, **given), expected, rtol=0, atol=1e-5)
+        assert np.abs(model.encode(TEXTS, **rest) - expected).max() > 1e-3, name
+        one = model.encode(TEXTS, **{name: value})
+        assert np.abs(one - model.encode(TEXTS)).max() > 1e-3, name
+        np.testing.assert_allclose(extract(model_dir, **{name: value}), one, rtol=0, atol=1e-5)
+    for found in (model.encode(TEXTS, **given), extract(model_dir, **given)):
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
     found = cosines(model_dir, pooling="mean", max_seq_length=16)
     np.testing.assert_allclose(found, near, rtol=0, atol=1e-5)
     model = bert.load(model_dir, do_lower_case=True, max_seq_length=16)
@@ -212,6 +214,19 @@ def test_what_is_done_to_texts_there_is_named(model_dir, log, files, is_uncased,
     (model_dir / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": is_uncased}))
     bert.load(model_dir)
     assert any(named in message for message in log.messages)
+
+
+def test_a_converted_model_makes_the_same_vectors(model_dir, tmp_path):
+    write_modules(model_dir, "cls", ("Transformer", "Pooling", "Normalize"), **length(4))
+    convert_checkpoint.run(
+        convert_checkpoint.Settings(
+            input=str(model_dir),
+            output=str(tmp_path / "converted"),
+            format="huggingface",
+            do_lower_case=True,
+        )
+    )
+    np.testing.assert_array_equal(encode(tmp_path / "converted"), encode(model_dir))
 
 
 @pytest.mark.parametrize("mode", ["cls", "mean", ["max"]])
