@@ -66,6 +66,11 @@ class Settings(AskedSettings):
     )
     max_request_bytes: int = flag(1 << 20, "Maximum bytes per request.", low=1)
     max_inputs: int = flag(128, "Maximum inputs per request.", low=1)
+    max_characters: int | None = flag(
+        None,
+        "Maximum characters of each text; a longer one gets status 400. Default: any number.",
+        low=1,
+    )
     max_waiting: int = flag(
         1024,
         "Maximum inputs that may wait or be answered at a time; further ones get status 429.",
@@ -155,6 +160,7 @@ def _serve(settings: Settings, bound: socket.socket) -> "Server":
         Limits(
             max_request_bytes=settings.max_request_bytes,
             max_inputs=settings.max_inputs,
+            max_characters=settings.max_characters,
             max_requests=settings.max_requests,
             max_connections=settings.max_connections,
             read_seconds=settings.read_timeout,

@@ -1171,6 +1171,7 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "batch_wait_ms": Case(60_000.0, answered(4), request_timeout=1.0),
         "max_request_bytes": Case(60, answered(3)),
         "max_inputs": Case(4, answered(3)),
+        "max_characters": Case(4, answered(3)),
         "max_waiting": Case(4, error, fails=True),
         "max_requests": Case(1, answered(4)),
         "max_connections": Case(1, answered(2)),

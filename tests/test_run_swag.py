@@ -334,7 +334,7 @@ def test_a_model_of_one_segment_type_is_refused(make_settings, tmp_path):
     write_task(tmp_path)
     path = tmp_path / "config.json"
     path.write_text(path.read_text().replace('"type_vocab_size": 2', '"type_vocab_size": 1'))
-    with pytest.raises(ValueError, match="`type_vocab_size` in --bert_config_file must be"):
+    with pytest.raises(ValueError, match="`type_vocab_size` of the model must be"):
         run_swag.run(make_settings(do_train=True))
 
 

@@ -1,4 +1,5 @@
 import threading
+import time
 
 import pytest
 from waiting import wait_until
@@ -7,7 +8,12 @@ from bert.serving.batching import Batcher, ClosedError, FullError
 
 
 class Worker:
-    """Answers numbers by their doubles, when it may; refuses those below 0, and fails at 13."""
+    """Answers numbers by their doubles, when it may; refuses those below 0, and fails at 13.
+
+    What asks for the signature `held` waits on.
+    """
+
+    held = None
 
     def __init__(self):
         self.batches = []
@@ -17,9 +23,10 @@ class Worker:
 
     def __call__(self, signature, rows, check):
         self.batches.append((signature, list(rows)))
-        while not self.may.wait(0.002):
+        while not self.may.wait(0.002) or self.held == signature:
             self.checks += 1
             check()
+            time.sleep(0.001)
         if bad := [row for row in rows if row < 0]:
             raise ValueError(f"{bad[0]} is below 0")
         if 13 in rows:
@@ -36,6 +43,7 @@ def worker():
 def batcher(worker):
     made = Batcher(worker, max_batch_size=4, max_waiting=20, max_batch_characters=50)
     yield made
+    worker.held = None
     worker.may.set()
     made.close()
 
@@ -60,13 +68,24 @@ def test_what_waits_goes_together_in_order_by_signature_and_size(worker, batcher
     assert worker.batches[1:] == expected
 
 
-def test_a_long_text_keeps_nobody_waiting_who_is_in_no_batch_with_it(worker, batcher):
-    hold(worker, batcher)
-    for size in (10, 30, 11, 60, 1):
-        last = batcher.submit("a", [size], size)
+def test_a_long_text_keeps_nobody_waiting_but_other_long_ones(worker, batcher):
+    worker.may.clear()
+    for size in (60, 70, 51):
+        last = batcher.submit("long", [size], size)
+    wait_until(lambda: worker.batches == [("long", [60])], 5)
+    held = batcher.submit("a", [0])
+    wait_until(lambda: len(worker.batches) == 2, 5)
+    short = [batcher.submit("a", [size], size) for size in (10, 30, 11, 1, 50)]
+    # The long text is still under way, though what is short may go on.
+    worker.held = "long"
     worker.may.set()
-    last.result(5)
-    assert [rows for _, rows in worker.batches[1:]] == [[10, 30], [11], [60], [1]]
+    assert [each.result(5) for each in (held, *short)] == [[0], [20], [60], [22], [2], [100]]
+    assert not last.done()
+    worker.held = None
+    assert last.result(5) == [102]
+    of = {name: [rows for each, rows in worker.batches if each == name] for name in ("a", "long")}
+    assert of == {"a": [[0], [10, 30], [11, 1], [50]], "long": [[60], [70], [51]]}
+    wait_until(lambda: batcher.num_waiting == 0, 5)
 
 
 def test_who_is_refused_or_fails_does_not_harm_the_others(worker, batcher, log):

@@ -77,6 +77,15 @@ def test_characters_are_counted():
     assert (question.num_characters, question.num_inputs) == (12, 4)
 
 
+def test_a_text_may_have_as_many_characters_as_are_allowed():
+    row = {"context": "abc", "endings": ["d", "efgh"]}
+    body = json.dumps({"instances": [row]}).encode()
+    for limit in (None, 4):
+        assert rest.read_question(body, CHOICE, 4, limit).rows == [row]
+    with pytest.raises(ValueError, match=r"Input 0, .* at most 3 characters as 'endings'.*4"):
+        rest.read_question(body, CHOICE, 4, 3)
+
+
 DEEP = b'{"instances": ' + b"[" * 200_000
 BAD = [
     (SINGLE, b"", "must be JSON in UTF-8. Received 0 bytes: it is empty"),

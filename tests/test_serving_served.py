@@ -5,6 +5,8 @@ import re
 import pytest
 import tensorflow as tf
 from conftest import GOLDEN, ROOT, exhaustive
+from hypothesis import example, given
+from hypothesis import strategies as st
 from served_models import (
     TASKS,
     approximately,
@@ -16,13 +18,25 @@ from served_models import (
 )
 
 import bert
+import tokenization
 from bert.exported import ExportedModel
 from bert.loaded import PretrainedModel
 from bert.serving.batching import AbandonedError
-from bert.serving.served import DEFAULT, find_name, find_version, serve
+from bert.serving.served import DEFAULT, find_name, find_version, serve, shorten
+from bert.text.added_tokens import AddedToken
 from bert.weights import checkpoint
 from bert.weights.checkpoint import Stored
 from bert.weights.folder import ModelFolder
+
+VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"a[]b,e", "un", "##aff", "##able", "##a"]
+VOCAB += ["\u4e00", "\u03c3", "\u03c2", "##\u03c3", "##\u03c2", "##b", "##e", "\u0130", "##'", "'"]
+TOKENIZERS = [
+    tokenization.FullTokenizer.from_vocab(
+        {word: number for number, word in enumerate(VOCAB)}, lower, added_tokens=added
+    )
+    for lower in (True, False)
+    for added in ((), (AddedToken("[E 1]"),), (AddedToken("[E 1]", normalized=False),))
+]
 
 
 @pytest.mark.parametrize(
@@ -170,3 +184,49 @@ def test_exported_signatures_take_rows_and_columns_as_the_page_on_serving_has_th
     page = (ROOT / "docs/serving.md").read_text(encoding="utf-8")
     assert [each for each in answers if f"`{each}`" not in page] == []
     assert [each for each in model.fields if f'"{each}": ' not in page] == []
+
+
+# Runs of what is split in ways of its own: signs, words, what is dropped, letters of several forms,
+# an added token with a space in it.
+RUNS = ["[", "a", "ab ", " ", "\u4e00", "e\u0301", "\u0301", "\x00", "\u03a3", "\u03a3'", "\u0130",
+        "[E 1]", "[E", " 1]", "\uac00", "unaffable, ", "\u200d"]  # fmt: skip
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(RUNS), st.sampled_from([1, 2, 7, 300, 3000])), max_size=6),
+    st.integers(1, 40),
+    st.sampled_from(TOKENIZERS),
+)
+@example([("a\u03a3", 1), ("'", 30_000), ("a", 1)], 2, TOKENIZERS[0])
+@example([(" ", 20_000), ("[", 200_000)], 1, TOKENIZERS[0])
+def test_of_a_shortened_text_the_model_reads_the_same_tokens(runs, num_tokens, tokenizer):
+    text = "".join(run * count for run, count in runs)
+    part = shorten(text, tokenizer, num_tokens)
+    assert text.startswith(part)
+    assert tokenizer.tokenize(part)[:num_tokens] == tokenizer.tokenize(text)[:num_tokens]
+    if text.isascii() and "[E 1]" not in text and len(tokenizer.tokenize(text)) > 9000:
+        assert len(part) < len(text)
+
+
+@pytest.mark.parametrize("name", ["labels", "pairs", "answers", "choices", "encode"])
+def test_a_long_text_is_answered_as_by_predict_of_its_beginning(name, monkeypatch):
+    model = make_model("labels" if name == "encode" else name)
+    offered = serve(model, "m", 1)
+    signature = "encode" if name == "encode" else DEFAULT
+    long = "red [" * 20_000
+    row = dict.fromkeys(offered.signatures[signature].required, long)
+    if name == "answers":
+        row["context"] = "a red b"
+    if name == "choices":
+        row["endings"] = [f"{long}{number}" for number in range(3)]
+    expected = model.encode([long]).tolist() if name == "encode" else model.predict([row])
+    # What the model is given.
+    seen, method = [], "encode" if name == "encode" else "predict"
+    whole = getattr(model, method)
+    monkeypatch.setattr(
+        model, method, lambda texts, **how: seen.append(texts) or whole(texts, **how), raising=False
+    )
+    (answer,) = offered.answer(signature, [row], lambda: None)
+    expected = {"vector": expected[0]} if name == "encode" else expected[0]
+    assert answer == approximately(expected)
+    assert 0 < len(repr(seen)) < 50_000 < len(long)

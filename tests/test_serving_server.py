@@ -42,6 +42,12 @@ def test_answers_are_those_of_predict(name):
         assert told == {
             field: approximately([each[field] for each in expected]) for field in expected[0]
         }
+        # What the model, or the server, refuses is said in the words of requests, not of flags.
+        for change in ({}, dict.fromkeys(rows[0], " "), {"endings": ["a"]}, {"endings": ["a", ""]}):
+            for body in ({"instances": [{**rows[0], **change}]}, {"instances": [change]}):
+                told = predict(server, body)
+                assert told.status == 200 or "--" not in told.body["error"]
+        told = predict(server, {"inputs": columns}).body["outputs"]
         described = described_outputs(server, DEFAULT)
         assert described.keys() == told.keys()
         for field, values in told.items():
@@ -115,6 +121,10 @@ def test_a_pre_trained_model_fills_masks_rates_texts_and_encodes():
         told = predict(server, {"instances": ["the [MASK]", "the end"]})
         assert told.status == 400
         assert re.match(r"Text 1, counted from 0, must have \[MASK\]", told.body["error"])
+        assert "--" not in told.body["error"]
+        # However much of a text is in the message.
+        told = predict(server, {"instances": ["the end " * 30]})
+        assert (told.status, len(told.body["error"]) < 1000) == (400, True)
 
 
 class Slow:
@@ -230,6 +240,7 @@ def test_a_server_of_this_machine_is_not_asked_by_names_of_others(quick, host, s
     assert told.status == status
     if status == 403:
         assert f"Received {host!r}" in told.body["error"]
+        assert "--" not in told.body["error"]
 
 
 def test_names_of_hosts_are_read_without_their_ports():

@@ -154,7 +154,7 @@ def test_pairs_need_two_types_of_segments(tmp_path, kind):
     settings = make_settings(kind, tmp_path, **changes)
     config = tmp_path / "config.json"
     config.write_text(config.read_text().replace('"type_vocab_size": 2', '"type_vocab_size": 1'))
-    with pytest.raises(ValueError, match="`type_vocab_size` in --bert_config_file must be"):
+    with pytest.raises(ValueError, match="`type_vocab_size` of the model must be"):
         RUNNERS[kind][0].run(settings)
     assert not (tmp_path / "out").exists()
 

@@ -55,6 +55,7 @@ class Limits:
     Attributes:
       max_request_bytes: Of a body.
       max_inputs: Rows of a request, or endings in all of them.
+      max_characters: Of each text; None for any number.
       max_requests: Requests that are being read or answered at a time.
       max_connections: Connections that are open at a time.
       read_seconds: How long the head of a request may take to arrive, and its body likewise.
@@ -63,6 +64,7 @@ class Limits:
 
     max_request_bytes: int = 1 << 20
     max_inputs: int = 128
+    max_characters: int | None = None
     max_requests: int = 256
     max_connections: int = 4096
     read_seconds: float = 10.0
@@ -254,7 +256,9 @@ class Application:
             )
         body = await self._read(request)
         try:
-            question = rest.read_question(body, self._served, limits.max_inputs)
+            question = rest.read_question(
+                body, self._served, limits.max_inputs, limits.max_characters
+            )
         except ValueError as error:
             raise RefusedError(400, str(error)) from error
         return question.tell(await self._ask(question))
@@ -290,7 +294,7 @@ class Application:
             reason = f"The answer must take at most {seconds:g} s. Ask for less at once, or later."
             raise RefusedError(504, reason) from error
         except ValueError as error:
-            raise RefusedError(400, _line(str(error))) from error
+            raise RefusedError(400, _line(str(error)[: 10 * _SHOWN])) from error
         except Exception as error:
             # The batch has logged it.
             raise RefusedError(500, _FAILED) from error

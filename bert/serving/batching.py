@@ -1,4 +1,7 @@
-"""What waits for a model is answered in batches, by one thread, in the order of its coming."""
+"""Requests that wait for a model are answered in batches, in the order of their coming.
+
+One thread answers the short ones, another the long ones, which so hold up nobody but each other.
+"""
 
 import collections
 import dataclasses
@@ -44,8 +47,7 @@ class Batcher:
       answer: What answers. `ValueError` refuses the rows: whoever sent others of their batch does
         not notice.
       max_batch_size: Inputs of a batch. A request of more is a batch of its own.
-      max_batch_characters: Characters of a batch, likewise, so that nobody waits for a long text
-        of somebody else's who came later.
+      max_batch_characters: Characters of a batch, likewise. A request of more is a long one.
       wait_seconds: How long the first request of a batch may wait for others, while there is
         nothing else to do.
       max_waiting: Inputs that wait or are being answered, at most.
@@ -68,12 +70,20 @@ class Batcher:
         self._max_waiting = max_waiting
         self._wait_seconds = wait_seconds
         self._tell = tell
-        self._requests: collections.deque[_Request] = collections.deque()
+        # The short ones and the long ones.
+        self._queues: tuple[collections.deque[_Request], ...] = (
+            collections.deque(),
+            collections.deque(),
+        )
         self._changed = threading.Condition()
         self._num_waiting = 0
         self._is_closed = False
-        self._thread = threading.Thread(target=self._work, name="batches", daemon=True)
-        self._thread.start()
+        self._threads = [
+            threading.Thread(target=self._work, args=(queue,), name="batches", daemon=True)
+            for queue in self._queues
+        ]
+        for thread in self._threads:
+            thread.start()
 
     @property
     def num_waiting(self) -> int:
@@ -82,7 +92,7 @@ class Batcher:
 
     def is_alive(self) -> bool:
         """Returns whether requests are answered."""
-        return self._thread.is_alive() and not self._is_closed
+        return all(each.is_alive() for each in self._threads) and not self._is_closed
 
     def submit(
         self, signature: str, rows: Sequence[Any], size: int = 0, num_inputs: int | None = None
@@ -107,19 +117,20 @@ class Batcher:
             if self._num_waiting + num_inputs > self._max_waiting:
                 raise FullError
             self._num_waiting += num_inputs
-            self._requests.append(request)
-            self._changed.notify()
+            self._queues[size > self._max_batch_characters].append(request)
+            self._changed.notify_all()
         return request.answers
 
     def close(self) -> None:
         """Answers what waits, and ends."""
         with self._changed:
             self._is_closed = True
-            self._changed.notify()
-        self._thread.join()
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join()
 
-    def _work(self) -> None:
-        while batch := self._take():
+    def _work(self, queue: collections.deque[_Request]) -> None:
+        while batch := self._take(queue):
             begun = time.monotonic()
             asked = [each for each in batch if not each.answers.done()]
             if asked:
@@ -128,33 +139,33 @@ class Batcher:
             with self._changed:
                 self._num_waiting -= sum(each.num_inputs for each in batch)
 
-    def _take(self) -> list[_Request]:
+    def _take(self, queue: collections.deque[_Request]) -> list[_Request]:
         """Returns the requests of the next batch, none where there will be no more."""
         with self._changed:
-            while not self._requests and not self._is_closed:
+            while not queue and not self._is_closed:
                 self._changed.wait()
-            if not self._requests:
+            if not queue:
                 return []
-            until = self._requests[0].came + self._wait_seconds
+            until = queue[0].came + self._wait_seconds
             while not self._is_closed and self._num_waiting < self._max_batch_size:
                 left = until - time.monotonic()
                 if left <= 0:
                     break
                 self._changed.wait(left)
-            return self._cut()
+            return self._cut(queue)
 
-    def _cut(self) -> list[_Request]:
+    def _cut(self, queue: collections.deque[_Request]) -> list[_Request]:
         """Takes the first request and those behind it that fit into a batch with it."""
-        batch = [self._requests.popleft()]
+        batch = [queue.popleft()]
         num_inputs, size = batch[0].num_inputs, batch[0].size
-        while self._requests:
-            each = self._requests[0]
+        while queue:
+            each = queue[0]
             num_inputs, size = num_inputs + each.num_inputs, size + each.size
             if each.signature != batch[0].signature:
                 break
             if num_inputs > self._max_batch_size or size > self._max_batch_characters:
                 break
-            batch.append(self._requests.popleft())
+            batch.append(queue.popleft())
         return batch
 
     def _serve(self, batch: Sequence[_Request]) -> None:

@@ -52,13 +52,16 @@ def _parts(text: str | Sequence[str]) -> Sequence[str]:
     return [text] if isinstance(text, str) else text
 
 
-def read_question(body: bytes, served: Served, max_inputs: int) -> Question:
+def read_question(
+    body: bytes, served: Served, max_inputs: int, max_characters: int | None = None
+) -> Question:
     """Returns what a body asks.
 
     Args:
       body: JSON.
       served: Whose signatures may be asked.
       max_inputs: How many rows it may have, or endings in all rows.
+      max_characters: How many each text may have; None for any number.
 
     Raises:
       ValueError: where it is not as it must be.
@@ -85,6 +88,8 @@ def read_question(body: bytes, served: Served, max_inputs: int) -> Question:
     rows = _turn(asked["inputs"], signature) if has_columns else asked["instances"]
     _check_count(rows, "inputs" if has_columns else "instances", max_inputs)
     read = [_read_row(row, number, signature) for number, row in enumerate(rows)]
+    if max_characters is not None:
+        _check_characters(read, max_characters)
     question = Question(name, read, has_columns)
     if question.num_inputs > max_inputs:
         raise ValueError(
@@ -180,6 +185,16 @@ def _check_text(value: Any, place: str, name: str, is_list: bool) -> None:
             f"{place} must have Unicode text as {name!r}. Received half a character, "
             f"\\u{ord(error.object[error.start]):04x}."
         ) from None
+
+
+def _check_characters(rows: Sequence[Row], limit: int) -> None:
+    for number, row in enumerate(rows):
+        for name, value in row.items():
+            if (longest := max(map(len, _parts(value)), default=0)) > limit:
+                raise ValueError(
+                    f"Input {number}, counted from 0, must have at most {limit} characters as "
+                    f"{name!r}. Received {longest}."
+                )
 
 
 def status(served: Served) -> dict[str, Any]:

@@ -234,6 +234,6 @@ def require_segments(config: BertConfig, what: str) -> None:
     """
     if config.type_vocab_size < 2:
         raise ValueError(
-            f"`type_vocab_size` in --bert_config_file must be at least 2, for {what}. Received "
+            f"`type_vocab_size` of the model must be at least 2, for {what}. Received "
             f"{config.type_vocab_size}."
         )

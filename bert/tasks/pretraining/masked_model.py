@@ -276,8 +276,8 @@ class MaskedModel:
         """Checks that a text can be filled."""
         if not text.masks():
             raise ValueError(
-                f"{text.place} must have {MASK} where a token is asked for; `--score` rates texts "
-                f"without. Received {text.text!r}."
+                f"{text.place} must have {MASK} where a token is asked for; texts without can be "
+                f"scored. Received {text.text!r}."
             )
 
     def check_whole(self, text: Text) -> None:
