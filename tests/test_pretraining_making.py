@@ -205,7 +205,7 @@ def test_an_index_of_earlier_versions_gives_the_lengths_it_knows(make):
         ("vocabulary", [7, None, [], {}, "\ud800", "x\n" * 99]),
         ("vocab_size", ["29", 2.5, -1, 0, None, True, [29]]),
         ("do_lower_case", ["x", 1, None, {}]),
-        ("tokenizer", [[], "x", 7, None]),
+        ("tokenizer", [[], "x", 7, None, {"strip_accents": 1}, {"x": True}]),
         ("max_seq_length", ["12", -5, 0, 1.5, None, 10**30, [12]]),
         ("max_predictions_per_seq", ["3", 0, None, 10**30, {}]),
         ("mask_at_training", [1, "yes", None]),

@@ -123,13 +123,16 @@ def _check_shards(paths: Sequence[str], flag: str) -> None:
     for path in paths:
         if shard := _SHARD.fullmatch(path):
             found[shard[1], shard[3]].add(shard[2])
-    for (name, total), numbers in found.items():
+    for (name, total), texts in found.items():
+        numbers = {*map(int, texts)}
         # They count from 0, but for those of whoever counts from 1.
-        first = 1 if int(total) in map(int, numbers) else 0
-        width = len(next(iter(numbers)))
-        others = (f"{number:0{width}}" for number in range(first, first + int(total)))
-        lacking = (f"{name}-{each}-of-{total}" for each in others if each not in numbers)
-        if missing := [*itertools.islice(itertools.filterfalse(is_file, lacking), _SHOWN)]:
+        first = 1 if int(total) in numbers else 0
+        others = (each for each in range(first, first + int(total)) if each not in numbers)
+        # Numbers have as many digits as the others, or as they need.
+        names = ((f"{each:0{len(min(texts))}}", str(each)) for each in others)
+        paths_of = ([f"{name}-{text}-of-{total}" for text in each] for each in names)
+        lacking = (each[0] for each in paths_of if not any(map(is_file, each)))
+        if missing := [*itertools.islice(lacking, _SHOWN)]:
             raise ValueError(
                 f"`--{flag}` must match shards of which all are there. Received some of {total}, "
                 f"and these are missing: {missing}. Make the records again, or name the files "

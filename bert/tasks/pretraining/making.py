@@ -41,6 +41,8 @@ _KINDS: Mapping[str, type] = {
     **dict.fromkeys((_CASING, _LATE, _NEXT_SENTENCE, "do_whole_word_mask"), bool),
     **dict.fromkeys(("vocab_size", "random_seed", *LENGTHS), int),
 }
+# What `tokenizers.cutting_of` returns.
+_CUTTINGS = frozenset({"strip_accents", "tokenize_chinese_chars"})
 # What masks records as they are read.
 _NEEDED = (
     *(_VOCABULARY, "max_predictions_per_seq", "masked_lm_prob", "do_whole_word_mask"),
@@ -227,7 +229,9 @@ def read(paths: Sequence[str]) -> Making:
     files = list(dict.fromkeys(paths))
     for path, values in zip(files, in_threads(find_making, files), strict=True):
         other = Making(values, path)
-        _check_values(other)
+        # Hardly ever twice: the vocabulary takes a while for each of a thousand shards.
+        if known is None or values != known.values:
+            _check_values(other)
         if values.get(_LATE):
             late[path] = LateMasking.of(values)
         if values.get(_NEXT_SENTENCE) is False:
@@ -273,6 +277,8 @@ def _find_problem(made: Making) -> str:
     parse_ratios(values.get("mask_ratios", RATIOS))
     if missing := [name for name in _NEEDED if values.get(_LATE) and name not in values]:
         return f"Records that are masked as they are read need {missing}."
+    if made.cutting.keys() - _CUTTINGS or not all(type(v) is bool for v in made.cutting.values()):
+        return f"What it says of the tokenizer must be of {sorted(_CUTTINGS)}, each true or false."
     if _VOCABULARY in values and max(made.vocab.values()) >= values.get("vocab_size", math.inf):
         return "The vocabulary has more tokens than `vocab_size`."
     return ""
