@@ -306,6 +306,26 @@ def test_ports_are_free_and_of_no_outgoing_connection(tmp_path):
     assert all(10000 <= port < 15000 for port in found)
 
 
+def test_a_port_that_is_taken_at_any_interface_is_not_free(monkeypatch):
+    [free] = launch.free_ports(1)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.2", 0))
+        ports = [taken.getsockname()[1], free]
+        monkeypatch.setattr("random.sample", lambda *_: ports)
+        assert launch.free_ports(1) == [free]
+
+
+def test_more_workers_than_any_machine_has_use_for_are_refused_at_once(tmp_path):
+    command = [sys.executable, "-m", "bert", "launch", "--workers=5000", "run_ner"]
+    env = {**os.environ, "TMPDIR": str(tmp_path)}
+    ended = subprocess.run(
+        command, check=False, cwd=ROOT, env=env, capture_output=True, text=True, timeout=60
+    )
+    assert ended.returncode == 1
+    assert "`--workers` must be" in ended.stderr and "1024" in ended.stderr
+    assert not [*tmp_path.iterdir()]
+
+
 def test_what_earlier_runs_have_left_is_seen_elsewhere_too():
     command = ["run_pretraining", "--output_dir=ram://test_workers_launch"]
     assert launch._own_files(command) is None
@@ -384,6 +404,9 @@ def test_flag_file_that_is_not_there_is_told_in_a_line(tmp_path):
     line = rf"^Flags must be as `--help` .* No such file or directory: '{tmp_path}/none'\.$"
     with pytest.raises(ValueError, match=line):
         make_command(["run_ner", f"--flagfile={tmp_path}/none"])
+    (tmp_path / "binary").write_bytes(b"--do_train\n\xff")
+    with pytest.raises(ValueError, match=r"^Flags must be as `--help` .* codec can't decode"):
+        make_command(["run_ner", f"--flagfile={tmp_path}/binary"])
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,9 @@ TRAINING = (
     "run_ner",
 )
 
+# More than any machine has use for, and fewer than there are ports.
+_MOST_WORKERS = 1024
+
 # What is shown of a worker that fails.
 _LINES_SHOWN = 20
 # Seconds that the others have to end by themselves, each with a line that says why, and then to
@@ -74,7 +77,7 @@ class Settings:
 
     GROUP = "devices"
 
-    workers: int = flag(REQUIRED, "Number of processes to start.", low=1)
+    workers: int = flag(REQUIRED, "Number of processes to start.", low=1, high=_MOST_WORKERS)
     max_restarts: int = flag(
         3, "How often to restart all processes after one has died or hung.", low=0
     )
@@ -140,7 +143,7 @@ def _take(command: Sequence[str], define: Callable[..., Any], name: str) -> tupl
     define(name, None, "", flag_values=values)
     try:
         rest = values(command, known_only=True)
-    except flags.Error as error:
+    except (flags.Error, UnicodeDecodeError) as error:
         line = str(error).removeprefix("ERROR:: ").rstrip(".")
         raise ValueError(f"Flags must be as `--help` of the script shows them. {line}.") from error
     return values[name].value, rest
@@ -162,7 +165,8 @@ def free_ports(count: int, ephemeral: str = "/proc/sys/net/ipv4/ip_local_port_ra
     ports: list[int] = []
     for port in candidates:
         with contextlib.suppress(OSError), socket.socket() as tried:
-            tried.bind(("localhost", port))
+            # At all interfaces, as TensorFlow will.
+            tried.bind(("", port))
             ports.append(port)
         if len(ports) == count:
             return ports

@@ -22,7 +22,7 @@ _HEADER = struct.Struct("!cQ")
 # of what is shared; the parts of all; that one is lost; that the chief refuses who is no worker.
 HELLO, BEAT, PART, ALL, LOSS, REFUSED = b"H", b"B", b"P", b"A", b"L", b"R"
 # The most bytes of each kind. A part is what a batch of an evaluation gives.
-_LARGEST = {HELLO: 1 << 20, BEAT: 64, PART: 1 << 32, ALL: 1 << 36, LOSS: 1 << 16, REFUSED: 1 << 16}
+_LARGEST = {HELLO: 1 << 20, BEAT: 64, PART: 1 << 32, ALL: 1 << 36, LOSS: 1 << 16, REFUSED: 0}
 # The least speed of a message.
 _BYTES_PER_SECOND = 100_000
 

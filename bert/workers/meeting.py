@@ -387,8 +387,7 @@ class _Reception:
                 TOKEN,
             )
         if is_greeting:
-            text = f"All workers must have the same {TOKEN}, and the same version of the project."
-            link.send(REFUSED, f"{text} That of the chief is another one.".encode())
+            link.send(REFUSED)
         raise ValueError
 
     def _send_away(self, error: Exception) -> None:
@@ -463,7 +462,10 @@ def _await(link: Link, awaited: bytes) -> bytes:
     if kind == LOSS:
         raise LostWorkerError(content.decode(errors="replace"))
     if kind == REFUSED:
-        raise ValueError(content.decode(errors="replace"))
+        raise ValueError(
+            f"All workers must have the same {TOKEN}, and the same version of the project. That of "
+            "the chief is another one."
+        )
     if kind != awaited:
         raise OSError("what answers is no chief")
     return content
