@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -16,7 +17,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import test_run_classifier
-from conftest import LENGTH, PREDICTIONS, ROOT, free_ports, make_examples, write_examples
+from conftest import (
+    LENGTH,
+    PREDICTIONS,
+    ROOT,
+    free_ports,
+    make_examples,
+    write_examples,
+)
 from forks import Forked
 from waiting import LONGEST, wait_until
 
@@ -76,6 +84,9 @@ class Workers:
             TF_CONFIG=json.dumps(config),
             **self._env,
         )
+
+    def port(self, index):
+        return int(self._addresses[index].rpartition(":")[2])
 
     def name(self, index):
         chief = " (the chief)" if index == 0 else ""
@@ -229,9 +240,14 @@ def test_workers_that_differ_end_before_anything_is_written(
 
 @pytest.mark.slow
 def test_worker_that_never_comes_is_named(tmp_path, flags, start):
+    """Worker 2 comes, but another program has its port."""
     workers = start([flags("shared")] * 3, absent=[2], BERT_WORKER_TIMEOUT="4")
-    assert workers.wait() == {0: LOST, 1: LOST}
-    assert all(f"Not there: w{workers.name(2)}. " in line for line in workers.last_lines().values())
+    with socket.create_server(("", workers.port(2))):
+        workers.start(2)
+        assert workers.wait() == {0: LOST, 1: LOST, 2: 1}
+    *lines, last = workers.last_lines().values()
+    assert all(f"Not there: w{workers.name(2)}. " in line for line in lines)
+    assert f"This worker must be able to listen at port {workers.port(2)}. Address already" in last
     assert not (tmp_path / "shared").exists()
 
 

@@ -16,7 +16,7 @@ from bert.command_line.settings import TrainingSettings
 from bert.training import surroundings
 from bert.training.devices import tell_gpus
 from bert.workers.cluster import Cluster, find_cluster
-from bert.workers.link import TOKEN, hide_from_other_machines
+from bert.workers.link import TOKEN, check_port, hide_from_other_machines
 from bert.workers.meeting import LOST, Meeting, seconds_to_come
 from bert.workers.pace import LIMIT, SECONDS_OF_A_STEP, SECONDS_TO_END, Pace, seconds_of
 
@@ -60,6 +60,7 @@ def _join() -> tuple[tf.distribute.Strategy, Meeting]:
     if count > 1:
         who = cluster.name(cluster.index)
         logging.info("This is %s; %d must come within %g s.", who, count, seconds)
+        check_port(cluster.port)
     pace = Pace(seconds_of(os.environ, LIMIT, SECONDS_OF_A_STEP))
     meeting = Meeting(cluster, seconds, pace, os.environ.get(TOKEN, ""))
     if found:

@@ -131,6 +131,23 @@ def unpack(content: bytes) -> list[bytes]:
     return parts
 
 
+def check_port(port: int) -> None:
+    """Checks that TensorFlow will be able to listen at the port of this worker.
+
+    Raises:
+      ValueError: where another program does.
+    """
+    with socket.socket() as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind(("", port))
+        except OSError as error:
+            raise ValueError(
+                f"This worker must be able to listen at port {port}. {error.strerror}. Free it, or "
+                "give another port to all workers."
+            ) from error
+
+
 def hide_from_other_machines(port: int) -> bool:
     """Makes the sockets of this process that listen at a port hear the loopback device alone.
 
