@@ -100,9 +100,10 @@ def find_architecture(folder: ModelFolder, given: str | None = None) -> str:
     """
     shapes = folder.stored.shapes
     heads = [*shapes.keys() - find_untrained(folder.stored.folder, shapes)]
-    named = (folder.huggingface_config.get("architectures") or [None])[0]
+    listed = folder.huggingface_config.get("architectures")
+    named = listed[0] if isinstance(listed, list) and listed else None
     architecture = given or FINE_TUNED.get(folder.task.get("kind", ""))
-    if architecture is None and named in ARCHITECTURES:
+    if architecture is None and isinstance(named, str) and named in ARCHITECTURES:
         architecture = named
     if architecture is None:
         architecture = huggingface.architecture_of(heads)

@@ -309,6 +309,10 @@ def other(**changes):
     return spoil
 
 
+def added(**values):
+    return {"content": "<e>", **values}
+
+
 TASK = {"name": "x", "task_type": "classification", "labels": ["yes", "no"], "is_pair": False}
 
 
@@ -335,6 +339,27 @@ TASK = {"name": "x", "task_type": "classification", "labels": ["yes", "no"], "is
             "`version_2_with_negative` must be",
         ),
         ("task.json", other(kind="tagging"), "A task must have the keys"),
+        (
+            "task.json",
+            other(files={"vocab.txt": {"bytes": "9", "sha256": "x"}}),
+            "must have `bytes`",
+        ),
+        (
+            "task.json",
+            other(tokenizer=[1]),
+            r"`tokenizer` in .*json' must be an object.*\[1\]",
+        ),
+        ("task.json", other(tokenizer={"strip_accents": "no"}), "`strip_accents` must be true or"),
+        ("task.json", other(tokenizer={"added_tokens": 3}), "`added_tokens` must be a list of obj"),
+        ("task.json", other(tokenizer={"added_tokens": ["<e>"]}), "`added_tokens` must be a list"),
+        (
+            "task.json",
+            other(tokenizer={"added_tokens": [{"id": 5}]}),
+            "must have text as `content`",
+        ),
+        ("task.json", other(tokenizer={"added_tokens": [added(id=-1)]}), "from 0. Received -1"),
+        ("task.json", other(tokenizer={"added_tokens": [added(id="5")]}), "from 0. Received '5'"),
+        ("task.json", other(tokenizer={"added_tokens": [added(id=2**31)]}), "`--vocab_file`"),
         ("bert_config.json", deep, "bert_config.json' must be the file that the model was"),
         ("bert_config.json", lambda path: path.write_text("[1]"), "must be the file that the mod"),
     ],

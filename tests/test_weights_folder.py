@@ -238,6 +238,7 @@ def test_added_tokens_keep_their_numbers(words, folder):
     [
         {"strip_accents": "no"},
         {"added_tokens_decoder": {"x": E1}},
+        {"added_tokens_decoder": {"-1": E1}},
         {"added_tokens_decoder": {"5": "<e1>"}},
         {"added_tokens_decoder": [E1]},
         {"added_tokens_decoder": {"5": {}}},

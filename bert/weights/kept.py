@@ -8,7 +8,7 @@ from bert.command_line import quiet_import  # isort: skip  # noqa: F401
 from bert.files import fingerprints
 from bert.files import huggingface as huggingface_files
 from bert.files.weight_names import TASK_FILE
-from bert.weights.tokenizers import TOKENIZER
+from bert.weights.tokenizers import TOKENIZER, check_stored_options
 from modeling import BertConfig
 
 CONFIG_FILE = "bert_config.json"
@@ -63,12 +63,14 @@ def check_task(stored: Mapping[str, Any], path: str) -> None:
     Raises:
       ValueError: where it has another one.
     """
-    objects = dict.fromkeys(("task", TOKENIZER, KEPT), (dict, "an object"))
+    objects = dict.fromkeys(("task", KEPT), (dict, "an object"))
     for key, (kind, noun) in {"kind": (str, "text"), **objects}.items():
         if not isinstance(stored.get(key, kind()), kind):
             raise ValueError(f"`{key}` in {path!r} must be {noun}. It is {stored[key]!r:.80}.")
+    check_stored_options(stored.get(TOKENIZER, {}), path)
     for name, kept in stored.get(KEPT, {}).items():
-        if not isinstance(kept, dict) or kept.keys() < {"bytes", "sha256"}:
+        values = kept if isinstance(kept, dict) else {}
+        if [type(values.get(key)) for key in ("bytes", "sha256")] != [int, str]:
             raise ValueError(
                 f"`{KEPT}` in {path!r} must have `bytes` and `sha256` of each file. Of "
                 f"{name!r}, it has {kept!r:.80}."

@@ -39,6 +39,7 @@ def read_options(folder: str, read_object: Callable[[str], dict[str, Any]]) -> d
         files = {name: read_object(name) for name in (*FILES, huggingface_files.CONFIG_FILE)}
         other = huggingface_files.find_other_tokenizer(files)
         options = huggingface_files.read_tokenizer_options(files)
+        check_options(options)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(
             f"The tokenizer's files in {folder!r} must be those of transformers. Received "
@@ -52,6 +53,43 @@ def read_options(folder: str, read_object: Callable[[str], dict[str, Any]]) -> d
             "Where that is not so, correct it there."
         )
     return options
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Checks the options of a tokenizer that a file holds.
+
+    Args:
+      options: As `read_options` returns them.
+
+    Raises:
+      ValueError: where one is of the wrong type, or the id of an added token is no row of a table.
+    """
+    for name in ("strip_accents", "tokenize_chinese_chars"):
+        if not isinstance(options.get(name), bool | None):
+            raise ValueError(f"`{name}` must be true or false. Received {options[name]!r:.80}.")
+    added = options.get("added_tokens", [])
+    if not isinstance(added, list) or not all(isinstance(token, dict) for token in added):
+        raise ValueError(f"`added_tokens` must be a list of objects. Received {added!r:.80}.")
+    for token in added:
+        tokenization.AddedToken.from_dict(token)
+        number = token.get("id", 0)
+        if type(number) is not int or number < 0:
+            raise ValueError(
+                f"The `id` of the added token {token['content']!r:.80} must be a whole number from "
+                f"0. Received {number!r:.80}."
+            )
+
+
+def check_stored_options(options: Any, path: str) -> None:
+    """Checks the options in a `task.json`, as `check_options`."""
+    try:
+        if not isinstance(options, dict):
+            raise ValueError(f"It is {options!r:.80}.")
+        check_options(options)
+    except ValueError as error:
+        raise ValueError(
+            f"`{TOKENIZER}` in {path!r} must be an object as a training writes it. {error}"
+        ) from error
 
 
 def cutting_of(options: Mapping[str, Any], do_lower_case: bool) -> dict[str, bool]:
@@ -74,8 +112,10 @@ def read_cutting(vocab_file: str, do_lower_case: bool) -> dict[str, bool]:
         return huggingface_files.read_json(path) if is_file(path) else {}
 
     kept = read_object(TASK_FILE).get(TOKENIZER)
-    options = read_options(folder, read_object) if kept is None else kept
-    return cutting_of(options, do_lower_case)
+    if kept is None:
+        return cutting_of(read_options(folder, read_object), do_lower_case)
+    check_stored_options(kept, os.path.join(folder, TASK_FILE))
+    return cutting_of(kept, do_lower_case)
 
 
 def read_casing(
