@@ -1,5 +1,6 @@
 """An exported SavedModel that answers as the model that it is made of, asked by its signature."""
 
+import contextlib
 import dataclasses
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,7 +11,9 @@ from bert.command_line import quiet_import  # isort: skip  # noqa: F401
 import numpy as np
 import tensorflow as tf
 
+from bert.command_line.checks import is_checking
 from bert.command_line.frozen_weights import assume_frozen_weights
+from bert.export.operations import read_graph
 from bert.files.paths import find_file, paths_from
 from bert.files.weight_names import SAVED_MODEL_FILE
 from bert.tasks.swag import examples as swag_examples
@@ -18,6 +21,7 @@ from bert.tasks.tagging import entities as tagging_entities
 from bert.tasks.tagging.predictions import as_word
 from bert.tasks.tagging.windows import Task as TaggingTask
 from bert.training.task import LISTS, Row, num_sequences, read_rows
+from bert.weights.checkpoint import weight_files
 
 # Where logarithms of probabilities of labels that exclude each other, and of those that do not, are
 # the same.
@@ -25,12 +29,21 @@ _ROUNDING = 1e-6
 # The smallest probability that is told.
 _LEAST = float(np.finfo(np.float32).tiny)
 
+# What TensorFlow raises for files that are damaged or do not belong together.
+_DAMAGES = (
+    *(AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError),
+    tf.errors.OpError,
+)
+
 Answers = list[dict[str, Any]]
 
 
 def is_export(path: str) -> bool:
-    """Returns whether a folder is that of a SavedModel."""
-    return find_file(path, [SAVED_MODEL_FILE]) is not None
+    """Returns whether a folder is that of a SavedModel, and has no weights beside it.
+
+    Weights are preferred: reading them runs nothing.
+    """
+    return find_file(path, [SAVED_MODEL_FILE]) is not None and not weight_files(path)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +66,9 @@ class Export:
 class ExportedModel:
     """A SavedModel of a fine-tuned model, as `--do_export` writes it.
 
+    With `--check`, its file is read and its graph is not run, so that only its inputs and its kind
+    are known.
+
     Args:
       path: Its folder.
       batch_size: Sequences that go through the model together, where an input is not more.
@@ -69,28 +85,37 @@ class ExportedModel:
 
     def __init__(self, path: str, batch_size: int = 32, flag: str = "model") -> None:
         self._batch_size = batch_size
-        self._model = _load(path, flag)
-        serve = self._model.signatures.get("serving_default")
-        found = [] if serve is None else sorted(serve.structured_input_signature[1])
-        given = [] if serve is None else sorted(serve.structured_outputs)
+        serve = read_graph(path, flag).signature_def["serving_default"]
+        found, given = sorted(serve.inputs), sorted(serve.outputs)
         kinds = [each for each in _KINDS if {*each[0]} == {*found} and each[1] in given]
         if not kinds:
             raise ValueError(
                 f"`--{flag}` must be a SavedModel that `--do_export` has written. That in {path!r} "
                 f"takes {found} and gives {given}."
             )
-        self._serve = serve
-        # A graph computes in the type of its weights.
-        for dtype in {each.dtype for each in serve.variables}:
-            assume_frozen_weights(dtype.name)
         [(self.fields, _, self.kind, self._decode)] = kinds
         self.task = self
         self.columns: Mapping[str, Any] = {}
+        self.derive = swag_examples.derive if self.kind == "multiple_choice" else None
+        self.answer_names: tuple[str, ...] = ()
+        if is_checking():
+            with _telling_damage(path, flag):
+                _read_weights(path)
+            return
+        self._model = _load(path, flag)
+        with _telling_damage(path, flag):
+            self._describe()
+
+    def _describe(self) -> None:
+        """Runs the graph once, for what only its outputs say."""
+        self._serve = self._model.signatures["serving_default"]
+        # A graph computes in the type of its weights.
+        for dtype in {each.dtype for each in self._serve.variables}:
+            assume_frozen_weights(dtype.name)
         self.labels = self._tell("labels")
         self.tells_words = self.kind == "tagging" and _tells_words(
             self.labels, self._tell("scheme")
         )
-        self.derive = swag_examples.derive if self.kind == "multiple_choice" else None
         example = {name: ["a", "b"] if name in LISTS else "a" for name in self.fields}
         outputs = self._ask([example])
         self.is_multi_label = self.kind == "classification" and _is_multi_label(outputs)
@@ -157,13 +182,33 @@ def _cut(rows: Sequence[Row], limit: int) -> Iterator[list[Row]]:
         yield batch
 
 
-def _load(path: str, flag: str) -> Any:
+@contextlib.contextmanager
+def _telling_damage(path: str, flag: str) -> Iterator[None]:
+    """Names the SavedModel where its files are damaged or belong to different ones."""
     try:
-        return tf.saved_model.load(path)
-    except RuntimeError as error:
-        if "Op type not registered" not in str(error):
-            raise
-        unknown = str(error).partition(" in binary")[0]
+        yield
+    except _DAMAGES as error:
+        first_line = str(error).strip().partition("\n")[0]
+        raise ValueError(
+            f"`--{flag}` must be a complete SavedModel that `--do_export` has written. {path!r} "
+            f"cannot be used: {type(error).__name__}: {first_line:.200}"
+        ) from error
+
+
+def _read_weights(path: str) -> None:
+    reader = tf.train.load_checkpoint(os.path.join(path, "variables", "variables"))
+    for name in reader.get_variable_to_shape_map():
+        reader.get_tensor(name)
+
+
+def _load(path: str, flag: str) -> Any:
+    with _telling_damage(path, flag):
+        try:
+            return tf.saved_model.load(path)
+        except RuntimeError as error:
+            if "Op type not registered" not in str(error):
+                raise
+            unknown = str(error).partition(" in binary")[0]
     # Exports had a tokenizer of TensorFlow Text once.
     try:
         import tensorflow_text  # type: ignore  # noqa: F401, PLC0415
@@ -173,7 +218,8 @@ def _load(path: str, flag: str) -> Any:
             f"{unknown}. Older exports need those of TensorFlow Text: `pip install "
             "tensorflow-text`; or export the model again."
         ) from None
-    return tf.saved_model.load(path)
+    with _telling_damage(path, flag):
+        return tf.saved_model.load(path)
 
 
 def _tells_words(labels: Sequence[str], scheme: Sequence[str]) -> bool:

@@ -40,7 +40,7 @@ from bert.training.task import (
     read_rows,
     stored_field,
 )
-from bert.weights import checkpoint, huggingface
+from bert.weights import huggingface
 from bert.weights.folder import ModelFolder
 from bert.weights.kept import TASK_FILE
 from bert.weights.told import check_untold_export
@@ -359,7 +359,7 @@ def load(  # noqa: PLR0913 (what a folder may not say)
     Args:
       model: The `--output_dir` of a script; a checkpoint of the original with its configuration and
         its vocabulary; a Hugging Face folder; the name of a BERT on the hub, owner/model; or a
-        SavedModel of `--do_export`, of which nothing can be told.
+        SavedModel of `--do_export` without weights beside it, of which nothing can be told.
       batch_size: Sequences that go through the model together, at most.
       precision: Name of a dtype policy: "float32", "mixed_bfloat16" or "mixed_float16"; or
         "bfloat16", which keeps the weights in that type, too: the fastest where there are
@@ -415,9 +415,7 @@ def open_model(
       precision: Likewise.
       **told: What else `load` takes, which the folder may not say.
     """
-    # Where more is told, weights that lie beside a graph are what answers.
-    is_told = precision != "float32" or any(value is not None for value in told.values())
-    if is_export(model) and not (is_told and checkpoint.weight_files(model)):
+    if is_export(model):
         check_untold_export(model, {**told, "precision": precision})
         return ExportedModel(model, batch_size, flag)
     others = Told(**{field.name: told.pop(field.name, None) for field in dataclasses.fields(Told)})

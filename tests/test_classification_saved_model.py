@@ -12,6 +12,7 @@ from conftest import GOLDEN, exhaustive
 import modeling
 import tokenization
 from bert.export import saved_model
+from bert.export.operations import read_graph
 from bert.exported import _is_multi_label
 from bert.tasks.classification.saved_model import _decode, export_classifier
 
@@ -94,6 +95,7 @@ def call_elsewhere(folder, requests, tmp_path, python=None):
     answers, projects_own, foreign_operations = json.loads(result.stdout.splitlines()[-1])
     assert projects_own == []
     assert foreign_operations == []
+    assert read_graph(str(folder), "model").signature_def.keys() >= {"serving_default"}
     return answers
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import change, exhaustive
+from served_models import save_model
 from tensorflow.core.protobuf import saved_model_pb2
 
 import bert
@@ -14,7 +15,7 @@ import convert_checkpoint
 import predict
 import tokenization
 from bert.files import parquet
-from bert.kinds import Told, read_task
+from bert.kinds import Told, find_architecture, read_task
 from bert.tasks.classification.examples import Task
 from bert.tasks.classification.task import Classification
 from bert.tasks.squad.answers import Decoding
@@ -402,16 +403,28 @@ def test_labels_that_do_not_exclude_each_other_are_told_by_their_numbers(
 def test_an_export_with_operations_of_others_says_what_to_install(tmp_path, monkeypatch):
     module, path = tf.Module(), tmp_path / "saved_model.pb"
     text = tf.TensorSpec([None], tf.string, name="text")
-    module.serve = tf.function(tf.strings.lower, input_signature=[text], autograph=False)
+
+    def serve(text):
+        return {"num_entities": tf.strings.strip(text)}
+
+    module.serve = tf.function(serve, input_signature=[text], autograph=False)
     tf.saved_model.save(module, str(tmp_path), {"serving_default": module.serve})
     saved = saved_model_pb2.SavedModel.FromString(path.read_bytes())
     (graph,) = (each.graph_def for each in saved.meta_graphs)
     for node in (node for each in graph.library.function for node in each.node_def):
-        node.op = node.op.replace("StringLower", "SplitIntoPieces")
+        node.op = node.op.replace("StringStrip", "FastWordpieceTokenizeWithOffsets")
     path.write_bytes(saved.SerializeToString())
     monkeypatch.setitem(sys.modules, "tensorflow_text", None)
-    with pytest.raises(ValueError, match=r"'SplitIntoPieces'\. .*`pip install tensorflow-text`"):
+    with pytest.raises(ValueError, match=r"TokenizeWithOffsets'\. .*`pip install tensorflow-text`"):
         bert.load(str(tmp_path))
+
+
+@pytest.mark.parametrize("listed", [{"a": 1}, [[1]], [3], "BertModel", [], None])
+def test_what_does_not_name_an_architecture_is_passed_over(tmp_path, listed):
+    folder = save_model("labels", tmp_path / "model")
+    (tmp_path / "model/config.json").write_text(json.dumps({"architectures": listed}))
+    (tmp_path / "model/task.json").unlink()
+    assert find_architecture(ModelFolder.open(folder)) == "BertForSequenceClassification"
 
 
 def round_all(value):
@@ -423,11 +436,11 @@ def round_all(value):
 
 
 @pytest.mark.parametrize(
-    ("name", "found"), [("text_a", r"\['text_a'\] and gives \['lower'\]"), ("x", r"takes \['x'\]")]
+    ("name", "found"), [("text_a", r"\['text_a'\] and gives \['strip'\]"), ("x", r"takes \['x'\]")]
 )
 def test_a_saved_model_of_another_program_is_refused(tmp_path, name, found):
     module, text = tf.Module(), tf.TensorSpec([None], tf.string, name=name)
-    module.serve = tf.function(lambda each: {"lower": tf.strings.lower(each)}, [text])
+    module.serve = tf.function(lambda each: {"strip": tf.strings.strip(each)}, [text])
     tf.saved_model.save(module, str(tmp_path), {"serving_default": module.serve})
     with pytest.raises(ValueError, match=rf"must be a SavedModel that `--do_export`.*{found}"):
         bert.load(str(tmp_path))

@@ -1,0 +1,106 @@
+"""What the graphs of this project's SavedModels hold, so that others are refused before they load.
+
+A SavedModel is a program: it may read, write and delete files while it is loaded and when it runs.
+Its file `saved_model.pb` says so beforehand and is read here without running anything.
+"""
+
+import os
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any
+
+from bert.command_line import quiet_import  # isort: skip  # noqa: F401
+
+from google.protobuf.message import DecodeError
+from tensorflow.core.protobuf import saved_model_pb2
+
+from bert.files.paths import read_file
+from bert.files.weight_names import SAVED_MODEL_FILE
+
+# Operations of all exports, older ones included.
+_ALLOWED = frozenset(
+    """
+    AddV2 All Any ArgMax Assert AssignVariableOp BatchMatMulV2 BiasAdd BitwiseAnd BitwiseOr
+    BroadcastTo Cast ConcatV2 Const Cumsum DenseBincount DisableCopyOnRead Equal Erfc ExpandDims
+    FastWordpieceTokenizeWithOffsets Fill FloorDiv FloorMod FusedBatchNormV3 GatherNd GatherV2
+    Greater GreaterEqual HashTableV2 Identity If Less LessEqual LogicalAnd LogicalNot LogicalOr
+    LookupTableFindV2 LookupTableImportV2 LowerBound MatMul Max Maximum Mean Minimum Mul Neg
+    NoOp NotEqual OneHot OnesLike Pack Pad PadV2 PartitionedCall Placeholder Pow Prod
+    RaggedGather RaggedRange RaggedTensorFromVariant RaggedTensorToTensor RaggedTensorToVariant
+    Range ReadVariableOp RealDiv Relu Reshape ReverseV2 Rsqrt ScatterNd Select SelectV2 Shape
+    Sigmoid Size Softmax Split SquaredDifference Squeeze StatefulPartitionedCall StatelessIf
+    StatelessWhile StaticRegexFullMatch StaticRegexReplace StopGradient StridedSlice StringJoin
+    StringLength StringSplitV2 StringStrip Sub Substr Sum Tanh TensorListFromTensor
+    TensorListGetItem TensorListReserve TensorListSetItem TensorListStack TensorScatterUpdate
+    Tile TopKV2 Transpose UnicodeDecode UnicodeEncode UnicodeTranscode Unique Unpack
+    UnsortedSegmentJoin UnsortedSegmentMax UnsortedSegmentMin UnsortedSegmentSum UpperBound
+    VarHandleOp Where While ZerosLike
+""".split()  # noqa: SIM905 (a list has one name a line)
+)
+
+# `tf.saved_model.save` adds functions of these, which save and restore the variables for programs
+# of TensorFlow 1; `tf.saved_model.load` calls none of them.
+_OF_SAVING = frozenset(("MergeV2Checkpoints", "RestoreV2", "SaveV2", "ShardedFilename"))
+
+
+def read_graph(folder: str, flag: str) -> Any:
+    """Returns the graph of a SavedModel, a `MetaGraphDef`, that does what exports do and no more.
+
+    Args:
+      folder: The folder of the SavedModel.
+      flag: The flag that gave it, for messages.
+
+    Raises:
+      ValueError: where the file is damaged, or the graph holds what no export holds.
+    """
+    path = os.path.join(folder, SAVED_MODEL_FILE)
+    try:
+        graphs = saved_model_pb2.SavedModel.FromString(read_file(path)).meta_graphs
+    except DecodeError as error:
+        raise ValueError(
+            f"`--{flag}` must be a complete SavedModel. {path!r} cannot be read: {error}."
+        ) from error
+    if len(graphs) != 1 or not graphs[0].HasField("object_graph_def"):
+        foreign = ["graphs in the form of TensorFlow 1"] if graphs else ["no graph"]
+    else:
+        foreign = sorted(set(_find_foreign(graphs[0])))
+    if foreign:
+        more = f" and {len(foreign) - 8} more" if len(foreign) > 8 else ""
+        raise ValueError(
+            f"`--{flag}` must be a SavedModel that `--do_export` has written, since a SavedModel "
+            f"is a program. {path!r} has what no export has: {', '.join(foreign[:8])}{more}. "
+            "Nothing of it was run. If you trust it, call `tf.saved_model.load` yourself."
+        )
+    return graphs[0]
+
+
+def _find_foreign(graph: Any) -> Iterator[str]:
+    """Yields the names of operations that exports do not have, or not where they can be called."""
+    functions = {each.signature.name: each for each in graph.graph_def.library.function}
+    called = _find_called(graph, functions)
+    yield from _foreign(graph.graph_def.node, _ALLOWED.union(functions))
+    for name, function in functions.items():
+        own = functions.keys() if name in called else _OF_SAVING.union(functions)
+        yield from _foreign(function.node_def, _ALLOWED.union(own))
+
+
+def _foreign(nodes: Iterable[Any], known: Collection[str]) -> list[str]:
+    return [each.op for each in nodes if each.op not in known]
+
+
+def _find_called(graph: Any, functions: Any) -> set[str]:
+    """Returns the names of the functions that can be called in loading a model and by it."""
+    # By `api_implements`, TensorFlow may call a function in place of another.
+    waiting = [
+        *graph.object_graph_def.concrete_functions,
+        *(name for name, each in functions.items() if "api_implements" in each.attr),
+    ]
+    called: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        if name in functions and name not in called:
+            called.add(name)
+            for node in functions[name].node_def:
+                waiting.append(node.op)
+                for value in node.attr.values():
+                    waiting += [each.name for each in (value.func, *value.list.func)]
+    return called
