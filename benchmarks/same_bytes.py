@@ -32,10 +32,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 DEADLINE = 900.0
 
-# Each process writes its own: the files of TensorBoard and a SavedModel's random identifier.
+# Each process writes its own: the files of TensorBoard and a SavedModel's random identifier, whose
+# length counts in the bytes that parity.json states.
 IGNORED = re.compile(r"tfevents|^fingerprint\.pb$|\.lock$|\.log$")
-# What names them, and the commit in run.json.
-VOLATILE = re.compile(rb'events\.out\.tfevents[\w.]+|(?<="commit": )"[^"]*"')
+# What names or counts them, and the commit in run.json.
+VOLATILE = re.compile(rb'events\.out\.tfevents[\w.]+|(?<="commit": )"[^"]*"|(?<="bytes": )\d+')
 
 Runner = Callable[["Checkout"], None]
 
