@@ -125,7 +125,8 @@ def layer_calls(outcome: Outcome) -> int:
 
 def shapes_of_predictions(outcome: Outcome) -> list[str]:
     """The shapes of the batches of two."""
-    shapes = [dict(batch)["input_ids"] for batch in outcome.work]
+    batches = [dict(item) for item in outcome.work if isinstance(item, list)]
+    shapes = [batch["input_ids"] for batch in batches]
     return [shape for shape in shapes if shape.startswith("(2, ")]
 
 
