@@ -538,11 +538,11 @@ def test_who_hangs_up_is_not_worked_for(slow):
 def test_a_server_that_cannot_answer_any_more_says_so(slow):
     before = set(threading.enumerate())
     with served(slow.served) as server:
+        batches = [each for each in {*threading.enumerate()} - before if each.name == "batches"]
         assert fetch(server, "/healthz").status == 200
         connection = http.client.HTTPConnection(server.host, server.port)
         connection.request("POST", PREDICT, json.dumps({"instances": ["exit"]}))
         assert slow.begun.wait(5)
-        batches = [each for each in {*threading.enumerate()} - before if each.name == "batches"]
         wait_until(lambda: not all(each.is_alive() for each in batches))
         for path in ("/healthz", "/readyz"):
             told = fetch(server, path)
