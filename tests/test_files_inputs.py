@@ -52,7 +52,7 @@ def test_lines_that_end_as_on_old_macs_are_no_single_text(tmp_path, name):
     with pytest.raises(ValueError, match="must have lines that end with LF"):
         list(read_inputs(str(path), None, Columns(fields=("a",))).rows)
     # Within lines, and before their ends, carriage returns are as they were.
-    for content in (b"red\r", b"red\r\n", b"re\rd\n", b"red"):
+    for content in (b"red\r", b"red\r\n", b"re\rd\n", b"re\rd", b"red"):
         (tmp_path / "y.txt").write_bytes(content)
         inputs = read_inputs(str(tmp_path / "y.txt"), None, Columns(fields=("a",)))
         assert [each.row["a"].replace("\r", "") for each in inputs.rows] == ["red"]

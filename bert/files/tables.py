@@ -76,7 +76,9 @@ def check_line_end(path: str, number: int, line: bytes) -> None:
     Raises:
       ValueError: where it has: all of it would be a single text.
     """
-    if number == 1 and not line.endswith(b"\n") and b"\r" in line.rstrip(b"\r"):
+    # A single carriage return may stand within a text.
+    is_one_line = number == 1 and not line.endswith(b"\n")
+    if is_one_line and line.count(b"\r") > 1 and b"\r" in line.rstrip(b"\r"):
         raise ValueError(
             f"{path!r} must have lines that end with LF, or CR and LF. They end with CR alone, as "
             "in Excel's CSV for old Macs: convert it, as with `tr '\\r' '\\n'`."
