@@ -129,7 +129,7 @@ def join_named(folder, names, pattern="part-*", **given):
         (["part-2"], {"num_parts": 2}, "must name 2 parts.* Received 1"),
         (["part-1-of-3", "part-2-of-3"], {}, "3 is missing"),
         (["part-2-of-3"], {}, "There must be 3 parts"),
-        (["part-1-of-2", "part-2-of-3"], {}, r"must be of one whole.*\[2, 3\]"),
+        (["part-1-of-2", "part-2-of-3"], {}, r"must belong to the same output.*\[2, 3\]"),
         (["part-1", "part-2", "part-2-old"], {}, "must differ in one number"),
         (["part-1-1", "part-1-2", "part-2-1"], {}, "must differ in one number"),
         (["part-1", "part-2"], {"pattern": "part-*,part-1"}, "must name each part once"),

@@ -1,4 +1,4 @@
-"""Text of users as it is printed: a terminal obeys none of it, and it begins no line of its own."""
+"""Escapes control characters and line breaks in users' text before it is printed."""
 
 import os
 import re

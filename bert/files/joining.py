@@ -45,7 +45,8 @@ def order_parts(paths: Sequence[str], num_parts: int | None = None) -> list[str]
     counts = {int(found[1]) for path in paths if (found := _COUNT.search(os.path.basename(path)))}
     if len(counts) > 1:
         raise ValueError(
-            f"Parts must be of one whole. Those that are found are of {sorted(counts)}: {ordered}."
+            "Parts must belong to the same output. Those that are found are of "
+            f"{sorted(counts)}: {ordered}."
         )
     numbers = _numbers([split[path] for path in ordered])
     if numbers is not None:

@@ -1,4 +1,4 @@
-"""The description beside each part of an output: of which whole it is, and which part of it.
+"""Describes each part of a sharded output: its number, their number, and what it was made from.
 
 The part itself holds nothing of it, so that parts joined are the bytes of a single run.
 """
@@ -67,7 +67,7 @@ def check_parts(paths: Sequence[str], output_file: str) -> None:
     for path, part in zip(paths, parts, strict=True):
         if part.made_of != parts[0].made_of or part.count != parts[0].count:
             raise ValueError(
-                f"Parts must be of one whole. {paths[0]!r} and {path!r} are of two: "
+                f"Parts must belong to the same output. {paths[0]!r} and {path!r} differ: "
                 f"{_describe_difference(parts[0], part)}. Make one of them again."
             )
     _check_numbers([part.number for part in parts], parts[0].count, paths)

@@ -120,7 +120,7 @@ def make_plan(
 def _were_deleted(folder: str) -> bool:
     """Returns whether the checkpoints of a training that has ended are gone, if listed still.
 
-    Of the first one, of step 0, nothing goes on.
+    The checkpoint of step 0 does not count: no training resumes from it.
     """
     has_ended = bool(provenance.read(folder).get("ended"))
     return has_ended and not any(map(step_of, weight_files(folder)))

@@ -134,9 +134,9 @@ def _check_shards(paths: Sequence[str], flag: str) -> None:
         lacking = (each[0] for each in paths_of if not any(map(is_file, each)))
         if missing := [*itertools.islice(lacking, _SHOWN)]:
             raise ValueError(
-                f"`--{flag}` must match shards of which all are there. Received some of {total}, "
-                f"and these are missing: {missing}. Make the records again, or name the files "
-                "themselves, with commas between."
+                f"`--{flag}` must match a complete set of shards. {total} are expected; these are "
+                f"missing: {missing}. Make the records again, or name the files themselves, with "
+                "commas between."
             )
 
 
