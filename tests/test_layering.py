@@ -214,7 +214,7 @@ print(json.dumps(report))
 
 def test_importing_defines_no_flag_opens_no_file_and_touches_no_device():
     result = subprocess.run(
-        [sys.executable, "-c", IMPORT_AND_REPORT, *MODULES],
+        [sys.executable, "-B", "-c", IMPORT_AND_REPORT, *MODULES],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -519,7 +519,7 @@ WRONG = {
     ),
     "output without its checkpoints": (
         trained(lambda f: [path.unlink() for path in (f / "output").glob("*.index")]),
-        "`--output_dir` must hold a whole checkpoint.*but none is there",
+        "`--output_dir` must hold the same training.*has no checkpoint to go on from",
     ),
     "output is a file": (write("output", b""), "output"),
     "output within a file": (
