@@ -56,9 +56,18 @@ class Checkout:
 
     def run(self, name: str, *flags: str) -> None:
         """Runs a script to its end, which must be a success."""
-        if status := self.start(name, *flags).wait(DEADLINE):
+        if status := finish(self.start(name, *flags)):
             log = (self.folder / f"{name}.log").read_text(errors="replace")
             raise SystemExit(f"{self.root}: {name} {flags} ended with {status}:\n{log[-3000:]}")
+
+
+def finish(process: "subprocess.Popen[bytes]") -> int:
+    """Returns the exit status of a process, which is killed at the deadline."""
+    try:
+        return process.wait(DEADLINE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait()
 
 
 def _script(name: str, *flags: str) -> Runner:
@@ -106,10 +115,11 @@ def resume(checkout: Checkout) -> None:
     deadline = time.monotonic() + DEADLINE
     while not (checkout.folder / "resumed" / "model.ckpt-40.index").exists():
         if process.poll() is not None or time.monotonic() > deadline:
-            raise SystemExit(f"{checkout.root}: pre-training ended before its first save.")
+            process.kill()
+            raise SystemExit(f"{checkout.root}: pre-training saved nothing, or ended before.")
         time.sleep(0.005)
     process.kill()
-    process.wait(DEADLINE)
+    finish(process)
     checkout.run("run_pretraining", *flags)
 
 
@@ -130,7 +140,7 @@ def serve(checkout: Checkout) -> None:
         )
     finally:
         process.send_signal(signal.SIGTERM)
-        process.wait(DEADLINE)
+        finish(process)
 
 
 def _fetch(url: str, body: bytes | None = None) -> bytes:

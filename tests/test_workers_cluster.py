@@ -132,7 +132,12 @@ def test_lists_of_more_workers_than_ever_train_together_are_refused_at_once(envi
 
 
 def test_workers_of_a_machine_have_loopback_addresses():
-    for workers in [("localhost:1", "localhost:2"), ("127.0.0.1:1", "127.0.0.2:1"), ("::1:1",)]:
+    for workers in [
+        ("[::ffff:127.0.0.1]:2222",),
+        ("localhost:1", "localhost:2"),
+        ("127.0.0.1:1", "127.0.0.2:1"),
+        ("::1:1",),
+    ]:
         assert Cluster(workers, 0).is_local
     for other in ("host1:1", "10.0.0.1:1", "0.0.0.0:1", "localhost.example.com:1", "::2:1"):
         assert not Cluster(("localhost:1", other), 0).is_local

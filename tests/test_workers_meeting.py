@@ -259,7 +259,7 @@ def test_workers_with_a_token_believe_no_chief_without_it(workers):
                     connection.recv(1)
             server.close()
 
-        _, found = at_once([pretend, lambda: Meeting(Cluster(workers, 1), 1.0, token="secret")])
+        _, found = at_once([pretend, lambda: Meeting(Cluster(workers, 1), 5.0, token="secret")])
     assert isinstance(found, LostWorkerError)
     assert f"Not there: worker 0 (the chief) at {workers[0]}." in str(found)
 

@@ -1,7 +1,6 @@
 """A server that listens, and ends without losing a request."""
 
 import asyncio
-import ipaddress
 import logging as standard_logging
 import socket
 import threading
@@ -16,6 +15,7 @@ from bert.serving.batching import Batcher
 from bert.serving.connections import Connections, fit_open_files
 from bert.serving.metrics import Metrics
 from bert.serving.served import Served
+from bert.workers.cluster import is_loopback
 
 # Connections that wait to be taken.
 _BACKLOG = 1024
@@ -63,12 +63,6 @@ def _not_free(host: str, port: int, error: Exception) -> ValueError:
     )
 
 
-def _is_loopback(host: str) -> bool:
-    address = ipaddress.ip_address(host)
-    # Python takes no 127.0.0.1 within an address of IPv6 for one.
-    return (getattr(address, "ipv4_mapped", None) or address).is_loopback
-
-
 class Server:
     """Serves a model from a thread of its own; `with` ends it.
 
@@ -96,7 +90,7 @@ class Server:
     ) -> None:
         self.host, self.port = bound.getsockname()[:2]
         # Others than this machine name it as they like.
-        names = allowed_hosts if _is_loopback(self.host) else None
+        names = allowed_hosts if is_loopback(self.host) else None
         counts = Metrics(lambda: self._batcher.num_waiting)
         self._batcher = Batcher(served.answer, tell=counts.count_batch, **batching)
         self._application = Application(served, self._batcher, limits, counts, names, logs_requests)

@@ -78,7 +78,7 @@ class Cluster:
     @property
     def is_local(self) -> bool:
         """Whether all workers have loopback addresses, so that they are on this machine."""
-        return all(_is_loopback(each.rpartition(":")[0].strip("[]")) for each in self.workers)
+        return all(is_loopback(each.rpartition(":")[0].strip("[]")) for each in self.workers)
 
     def tf_config(self) -> str:
         """Returns what TensorFlow reads from TF_CONFIG."""
@@ -173,9 +173,12 @@ def _is_address(text: Any) -> bool:
     return bool(re.fullmatch(r"[^\s/]+", host)) and port.isdecimal() and 0 < int(port) < 1 << 16
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Returns whether a host, by number or name, is this machine's loopback interface."""
     with contextlib.suppress(ValueError):
-        return ipaddress.ip_address(host).is_loopback
+        address = ipaddress.ip_address(host)
+        # Python takes no 127.0.0.1 within an address of IPv6 for one.
+        return (getattr(address, "ipv4_mapped", None) or address).is_loopback
     return host == "localhost"
 
 
