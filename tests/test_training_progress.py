@@ -51,6 +51,36 @@ def test_the_speed_of_an_interval_that_seems_to_take_no_time_is_the_one_before(
     assert speeds == [8.0, 8.0, 8.0]
 
 
+@pytest.mark.parametrize(
+    ("intervals", "speed"),
+    [
+        # Steps and seconds. What takes long once, such as an evaluation, is not the usual.
+        ([(5, 1.0), (5, 16.0), (5, 1.0), (5, 1.0)], "40"),
+        ([(5, 16.0), (5, 1.0), (5, 1.0)], "40"),
+        ([(5, 1.0), (5, 160.0), (5, 1.0), (5, 160.0), (5, 1.0)], "40"),
+        # One step is compared with one step.
+        ([(20, 20.0), (20, 20.0), (1, 0.5)], "16"),
+        ([(20, 20.0), (20, 20.0), (1, 0.05)], "8"),
+    ],
+)
+def test_a_speed_is_the_last_one_of_which_a_step_takes_a_tenth_of_the_usual_time_at_least(
+    tmp_path, monkeypatch, log, intervals, speed
+):
+    now = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    every, _ = intervals[0]
+    last = every + sum(steps for steps, _ in intervals)
+    progress = ProgressLog(
+        str(tmp_path), first_step=every - 1, num_train_steps=last, batch_size=8, every=every
+    )
+    seconds = [1.0, *(taken / steps for steps, taken in intervals for _ in range(steps))]
+    for step, taken in enumerate(seconds, start=every):
+        now += taken
+        progress(step, {"loss": 1.0, "learning_rate": 0.5})
+    assert log.messages[-1].startswith(f"Step {last}/{last}  ")
+    assert log.messages[-1].endswith(f"  {speed} examples/s")
+
+
 def test_a_slow_training_tells_every_ten_seconds(tmp_path, monkeypatch, log):
     """A step takes 4 seconds; the first one's time, 60 seconds, counts for nothing."""
     now = 1000.0

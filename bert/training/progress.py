@@ -1,7 +1,9 @@
 """How far a training is, as lines and as curves for TensorBoard."""
 
 import os
+import statistics
 import time
+from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
@@ -57,7 +59,8 @@ class ProgressLog:
         self._first_step = self._last_step = first_step
         self._started = time.monotonic()
         self._last_speed = 0.0
-        self._usual_seconds = 0.0
+        # Per step, of the last intervals.
+        self._seconds: deque[float] = deque(maxlen=_POINTS)
         self._results: list[Mapping[str, float]] = []
         self._point = self._next_point()
         total = clock.budget if clock else num_train_steps or 0
@@ -116,21 +119,23 @@ class ProgressLog:
         self._progress.write(self._tell(step, values) + self._progress.left(self._done(step)))
         if step > self._last_step:
             values["examples_per_second"] = self._last_speed
-            self._usual_seconds = max(self._usual_seconds, self._seconds())
+            self._seconds.append(self._seconds_per_step(step))
         self._restart(step)
         write_summaries(self._writer, step, values)
 
-    def _seconds(self) -> float:
-        return time.monotonic() - self._started
+    def _seconds_per_step(self, step: int) -> float:
+        return (time.monotonic() - self._started) / (step - self._last_step)
 
     def _measure_speed(self, step: int) -> None:
-        """Measures the speed since the last point, unless the interval is too short for it.
+        """Measures the speed since the last point, unless its steps seem to take no time.
 
-        Results of the last steps may be read together, so that they seem to take no time.
+        Results of the last steps may be read together. The median of the intervals is the usual
+        time, since an evaluation within an interval takes its time, too.
         """
-        seconds = self._seconds()
-        if step > self._last_step and seconds > self._usual_seconds / 10:
-            self._last_speed = self.batch_size * (step - self._last_step) / seconds
+        if step > self._last_step:
+            seconds = self._seconds_per_step(step)
+            if seconds > statistics.median_low(self._seconds or [0.0]) / 10:
+                self._last_speed = self.batch_size / seconds
 
     def _tell(self, step: int, values: Mapping[str, float]) -> str:
         said = [f"Step {step}{self._reach()}"]
