@@ -1,13 +1,16 @@
 """`--precision=auto` is one of two precisions, which a training keeps."""
 
 import json
+import time
 
+import pytest
 from conftest import eagerly
 from test_run_classifier import settings_in, write_task
 from test_training_checks import check
 
 import run_classifier
 import run_pretraining
+from bert.training import precision
 from bert.training.precision import measure, measure_times
 
 
@@ -35,6 +38,31 @@ def test_auto_is_the_faster_precision_and_its_measuring_changes_nothing_else(
         run_pretraining.run(pretraining_run(num_train_steps=1, **same))
     files = [f"{name}/model.ckpt-1.data-00000-of-00001" for name in ("output", "same")]
     assert len({(tmp_path / file).read_bytes() for file in files}) == 1
+
+
+@pytest.mark.parametrize(
+    ("seconds", "chosen"), [(0.89, "mixed_bfloat16"), (0.91, "float32"), (2.0, "float32")]
+)
+def test_auto_is_bfloat16_where_it_takes_a_tenth_less_time_than_float32(
+    monkeypatch, seconds, chosen
+):
+    """The call that compiles and a slow one after it count for nothing."""
+    now = 1000.0
+
+    def make_step(dtype, _):
+        times = iter([{"float32": 1.0, "mixed_bfloat16": 9.0}[dtype], 3.0])
+        usual = {"float32": 1.0, "mixed_bfloat16": seconds}[dtype]
+
+        def step():
+            nonlocal now
+            now += next(times, usual)
+
+        return step
+
+    monkeypatch.setattr(time, "perf_counter", lambda: now)
+    monkeypatch.setattr(precision, "_make_step", make_step)
+    monkeypatch.setattr(precision, "measure_times", measure_times.__wrapped__)
+    assert measure(64, 256) == chosen
 
 
 def test_a_training_keeps_the_precision_in_which_it_began(pretraining_run, tmp_path):
