@@ -27,8 +27,9 @@ from bert.command_line.console import Progress, run_script
 from bert.command_line.flags import REQUIRED, changed_flags, flag
 from bert.command_line.lines import show_lines
 from bert.command_line.settings import LOWERS, PATTERNS, OutputSettings, VocabularySettings
-from bert.files import fingerprints, huggingface
+from bert.files import huggingface
 from bert.files.casing import warn_of_casing
+from bert.files.fingerprints import WatchedFiles
 from bert.files.machine import size_text
 from bert.files.outputs import check_open_files, check_outputs, name_shards
 from bert.files.paths import read_file
@@ -349,7 +350,7 @@ def run(settings: Settings) -> InstanceTable | InstanceCounts | None:
     logging.info("Flags: %s; the others are as by default.", " ".join(changed_flags(settings)))
     check_beam(settings)
     memory = streaming.find_memory(settings)
-    input_files = find_texts(settings.input_file)
+    input_files = _find_texts(settings)
     _check_flags(settings)
     tokenizer = _check_tokenizer(settings)
     output_files = _check_output(settings, input_files, tokenizer)
@@ -435,7 +436,7 @@ def check(settings: Settings, checks: Checks) -> None:
     told = ", ".join(f"--{name}={getattr(settings, name)}" for name in _TOLD)
     checks("flags", _check_flags, settings, tells=lambda _: told)
     checks("runner", check_beam, settings, tells=lambda _: settings.runner or "none")
-    files = checks("text", find_texts, settings.input_file, tells=describe_files)
+    files = checks("text", _find_texts, settings, tells=describe_files)
     tokenizer = checks("vocabulary", _check_tokenizer, settings, tells=_tell_vocabulary)
     output_files = checks(
         "output files", _check_output, settings, files, tokenizer, tells=_tell_outputs
@@ -445,8 +446,12 @@ def check(settings: Settings, checks: Checks) -> None:
     checks("memory", _tell_memory, settings, files, tokenizer)
 
 
+def _find_texts(settings: Settings) -> WatchedFiles:
+    return WatchedFiles(find_texts(settings.input_file))
+
+
 def _check_output(
-    settings: Settings, input_files: Sequence[str], tokenizer: tokenization.FullTokenizer
+    settings: Settings, input_files: WatchedFiles, tokenizer: tokenization.FullTokenizer
 ) -> list[str]:
     output_files = name_shards(settings.output_file, settings.num_shards)
     # A machine of a pipeline has one open at a time.
@@ -512,7 +517,7 @@ _NO_PART = (
 def _describe(
     settings: Settings,
     tokenizer: tokenization.FullTokenizer,
-    input_files: Sequence[str],
+    input_files: WatchedFiles,
     num_files: int,
 ) -> dict[str, Any]:
     """Returns what the records of each output file depend on, for its index."""
@@ -524,8 +529,7 @@ def _describe(
         vocabulary = huggingface.vocab_text(tokenizer.vocab)
     cutting = cutting_of(options_of(tokenizer), settings.do_lower_case)
     made_with = making.describe(flags, vocabulary, max(tokenizer.vocab.values()) + 1, cutting)
-    text = fingerprints.of_whole_files(input_files)
-    return {**made_with, making.TEXT: text, making.NUM_FILES: num_files}
+    return {**made_with, making.TEXT: input_files.digest, making.NUM_FILES: num_files}
 
 
 def _draws(settings: Settings) -> Draws:

@@ -1,6 +1,7 @@
 """The laws of records that are made on disk: what they depend on, and what not."""
 
 import gzip
+import io
 import os
 import random
 from collections import Counter
@@ -13,6 +14,7 @@ from test_create_pretraining_data import read_records, warnings_of
 
 import create_pretraining_data as data
 import tokenization
+from bert.files import fingerprints
 from bert.files.paths import index_path
 from bert.files.records import decode_index
 from bert.tasks.pretraining import corpus, streaming
@@ -358,6 +360,52 @@ def test_text_that_changes_while_it_is_read_is_an_error(
     with pytest.raises(ValueError, match=r"b\.txt' must stay as it is while it is read\. It had 9"):
         make(input_file=files, streaming=streaming)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+def test_text_that_is_touched_while_it_is_read_gives_its_records(
+    make, tmp_path, monkeypatch, log, streaming
+):
+    whole, read = make(streaming=streaming), corpus.read_chunks
+
+    def read_and_touch(*arguments):
+        yield from read(*arguments)
+        os.utime(tmp_path / "text.txt", (0, 0))
+
+    monkeypatch.setattr(corpus, "read_chunks", read_and_touch)
+    assert make(streaming=streaming) == whole
+    [_] = [m for m in log.messages if "text.txt was touched while it was read" in m]
+    # Where no digest was taken of the text, nothing says that it is the same.
+    os.utime(tmp_path / "text.txt", (1, 1))
+    with pytest.raises(ValueError, match=r"text\.txt' must stay .* and was written to since\."):
+        corpus.read_corpus([str(tmp_path / "text.txt")], tokenization.FullTokenizer(str(VOCAB)))
+
+
+def test_text_that_grows_while_its_digest_is_taken_is_an_error(make, tmp_path, monkeypatch):
+    path, read = tmp_path / "text.txt", fingerprints.open_file
+
+    def read_and_grow(name):
+        with read(name) as file:
+            content = file.read()
+        with path.open("a") as file:
+            file.write("The sea.\n")
+        return io.BytesIO(content)
+
+    monkeypatch.setattr(fingerprints, "open_file", read_and_grow)
+    with pytest.raises(ValueError, match=r"text\.txt' must stay as it is while it is read"):
+        make()
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_digest_of_a_text_is_taken_once_whether_or_not_records_are_there(
+    make, tmp_path, monkeypatch
+):
+    make(output_file=str(tmp_path / "made"))
+    opened, read = [], fingerprints.open_file
+    monkeypatch.setattr(fingerprints, "open_file", lambda path: opened.append(path) or read(path))
+    for name in ("made", "out"):
+        make(output_file=str(tmp_path / name))
+    assert opened == [str(tmp_path / "text.txt")] * 2
 
 
 def test_what_a_killed_run_left_is_removed_and_a_folder_of_others_is_not(make, whole, tmp_path):

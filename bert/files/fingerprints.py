@@ -1,10 +1,14 @@
 """Fingerprints of what a run is made of, to tell whether it is the same again."""
 
+import functools
 import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bert.files.paths import file_size, open_file, os_errors
+from absl import logging
+
+from bert.files.paths import file_size, file_states, open_file, os_errors
+from bert.files.processes import in_threads
 
 # Of larger files, so many blocks at even distances are read. Trainings keep such digests: another
 # rule would refuse to go on with those that have begun.
@@ -28,14 +32,66 @@ def of_files(paths: Sequence[str]) -> str:
 
 def of_whole_files(paths: Sequence[str]) -> str:
     """Returns a digest of every byte of files, in their order; it takes as long as reading them."""
-    digests = []
-    for path in paths:
-        with os_errors(path), open_file(path) as file:
-            digest = hashlib.sha256()
-            while block := file.read(_BLOCK_BYTES):
-                digest.update(block)
-        digests.append(digest.hexdigest())
-    return of_bytes(" ".join(digests).encode())
+    return of_bytes(" ".join(in_threads(_of_whole_file, paths)).encode())
+
+
+def _of_whole_file(path: str) -> str:
+    with os_errors(path), open_file(path) as file:
+        digest = hashlib.sha256()
+        while block := file.read(_BLOCK_BYTES):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+class WatchedFiles(list[str]):
+    """Paths of files that must hold the same bytes from now on until they are read.
+
+    Attributes:
+      states: The size and the time of the last change of each file before it was read.
+    """
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        super().__init__(paths)
+        self.states = file_states(paths)
+        self._digests: list[str] = []
+
+    @classmethod
+    def of(cls, paths: Sequence[str]) -> "WatchedFiles":
+        """Returns `paths` itself where these files are watched already."""
+        return paths if isinstance(paths, cls) else cls(paths)
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """The `of_whole_files` of the files, which are read once for it."""
+        self._digests = [*in_threads(_of_whole_file, self)]
+        self.check()
+        return of_bytes(" ".join(self._digests).encode())
+
+    def check(self) -> None:
+        """Checks that the files are as they were.
+
+        Of a file of which only the time has changed, the digest decides where it is known.
+
+        Raises:
+          ValueError: where a file was written to, and names it.
+        """
+        for number, (path, before, now) in enumerate(
+            zip(self, self.states, file_states(self), strict=True)
+        ):
+            if before == now:
+                continue
+            change = "was written to since"
+            if before[0] != now[0]:
+                change = f"has {now[0]} now"
+            elif self._digests:
+                if _of_whole_file(path) == self._digests[number]:
+                    logging.info("%s was touched while it was read. It holds the same.", path)
+                    continue
+                change = "holds others now"
+            raise ValueError(
+                f"{path!r} must stay as it is while it is read. It had {before[0]} bytes, and "
+                f"{change}. Run the command again when it is complete."
+            )
 
 
 def _read(path: str) -> bytes:

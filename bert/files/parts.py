@@ -1,4 +1,4 @@
-"""Describes each part of a sharded output: its number, their number, and what it was made from.
+"""Describes each part of a sharded output: its number, the total, and what it was made from.
 
 The part itself holds nothing of it, so that parts joined are the bytes of a single run.
 """

@@ -150,20 +150,6 @@ def file_states(paths: Sequence[str]) -> list[tuple[int, int]]:
     ]
 
 
-def check_unchanged(paths: Sequence[str], states: Sequence[tuple[int, int]]) -> None:
-    """Checks that files are as they were when `file_states` was called, before they were read.
-
-    Raises:
-      ValueError: where one was written to, and names it.
-    """
-    for path, before, now in zip(paths, states, file_states(paths), strict=True):
-        if before != now:
-            raise ValueError(
-                f"{path!r} must stay as it is while it is read. It had {before[0]} bytes, and was "
-                f"written to since: it has {now[0]}. Run the command again when it is complete."
-            )
-
-
 def is_gzip(path: str) -> bool:
     """Returns whether a file begins like one of gzip, whatever its name."""
     with os_errors(path), open_file(path) as file:

@@ -9,7 +9,8 @@ import numpy as np
 
 import tokenization
 from bert.command_line.console import Progress
-from bert.files.paths import LineChunk, check_unchanged, file_states, read_chunks
+from bert.files.fingerprints import WatchedFiles
+from bert.files.paths import LineChunk, read_chunks
 from bert.files.processes import Workers
 from bert.tasks.pretraining import masking
 from bert.tasks.pretraining.pairs import Pair
@@ -124,12 +125,12 @@ def tokenize_files(input_files: Sequence[str], workers: Workers) -> Iterator[Tok
     Raises:
       ValueError: where a file was written to while it was read.
     """
-    states = file_states(input_files)
-    progress = Progress("Reading", sum(size for size, _ in states))
+    files = WatchedFiles.of(input_files)
+    progress = Progress("Reading", sum(size for size, _ in files.states))
     for lines, position in workers.map(_tokenize_chunk, read_chunks(input_files, _BATCH)):
         yield lines
         progress(position)
-    check_unchanged(input_files, states)
+    files.check()
 
 
 def tokenize_lines(

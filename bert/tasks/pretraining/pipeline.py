@@ -21,10 +21,9 @@ import numpy as np
 import tokenization
 from bert.command_line.beam import NAMESPACE, BeamSettings, run_pipeline
 from bert.files.durable import remove, rename, replace_files
+from bert.files.fingerprints import WatchedFiles
 from bert.files.paths import (
-    check_unchanged,
     file_size,
-    file_states,
     index_path,
     is_file,
     is_gzip,
@@ -130,12 +129,12 @@ def make_records(
     clear = functools.partial(_clear, partial, name)
     # Machines work in folders of their own.
     texts = [_whole(path, os.path.abspath) for path in input_files]
-    states = file_states(input_files)
+    watched = WatchedFiles.of(input_files)
     try:
         counters = run_pipeline(
             settings, lambda root: _build(root, job, texts, partial, made_with), clear
         )
-        check_unchanged(input_files, states)
+        watched.check()
         _put_in_place(partial, output_files)
     finally:
         clear()
