@@ -413,6 +413,82 @@ def test_idle_connections_make_room_for_those_who_ask(slow, monkeypatch):
             each.close()
 
 
+class Large(Slow):
+    """Answers at once, by more than the buffers of a connection hold."""
+
+    def __call__(self, rows, check):
+        return [{"words": ["x" * 12_000_000]} for _ in rows]
+
+
+@contextlib.contextmanager
+def large_answer(server):
+    """Asks for a large answer, and yields a connection that has read one byte of it."""
+    body = b'{"instances": ["a"]}'
+    head = f"POST {PREDICT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.settimeout(30)
+        connection.connect((server.host, server.port))
+        connection.sendall(head.encode() + body)
+        assert connection.recv(1) == b"H"
+        yield connection
+
+
+def is_cut(connection):
+    """Returns whether a connection ends before the large answer does."""
+    size = 0
+    with contextlib.suppress(ConnectionError):
+        while size < 12_000_000 and (part := connection.recv(1 << 20)):
+            size += len(part)
+    return size < 12_000_000
+
+
+def test_who_does_not_read_makes_room_like_who_is_idle(monkeypatch):
+    monkeypatch.setattr(connections, "_YOUNG_SECONDS", 0.0)
+    with (
+        served(Large().served, Limits(max_connections=2)) as server,
+        contextlib.ExitStack() as all_,
+    ):
+        unread = [all_.enter_context(large_answer(server)) for _ in range(4)]
+        assert [is_cut(each) for each in unread] == [True, True, False, False]
+
+
+def test_who_does_not_read_is_cut_off_in_time_and_who_reads_is_not(monkeypatch):
+    monkeypatch.setattr(connections, "_STALLED_SECONDS", 2.0)
+    with served(Large().served) as server, large_answer(server) as reader:
+        assert not is_cut(reader)
+        with large_answer(server) as unread:
+            wait_until(lambda: len(server._runner.server.connections) == 1, 30)
+            assert is_cut(unread)
+        reader.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        reader.settimeout(30)
+        rest = b""
+        while not rest.endswith(b"ok\n"):
+            part = reader.recv(65536)
+            assert part
+            rest += part
+
+
+def test_the_rest_of_a_refused_body_is_no_beginning_of_a_head(slow, monkeypatch):
+    monkeypatch.setattr(server_module, "_LINGERING_SECONDS", 30.0)
+    with (
+        served(slow.served, Limits(read_seconds=0.3)) as server,
+        socket.create_connection((server.host, server.port), timeout=30) as connection,
+    ):
+        head = b"POST /nowhere HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n"
+        connection.sendall(head + b"abc")
+        assert connection.recv(65536).startswith(b"HTTP/1.1 404 ")
+        for part in (b"def", b"ghi"):
+            connection.sendall(part)
+        # Longer than a head may take.
+        time.sleep(0.8)
+        connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert connection.recv(65536).startswith(b"HTTP/1.1 200 ")
+        # Of the next head, the time counts.
+        connection.sendall(b"GET /he")
+        assert connection.recv(65536).startswith(b"HTTP/1.1 408 ")
+
+
 def test_no_more_connections_than_allowed_are_served(slow):
     with served(slow.served, Limits(max_connections=2)) as server, slow:
         answers = []

@@ -11,6 +11,9 @@ import http
 import json
 from collections.abc import Callable, Iterator
 
+import aiohttp
+from aiohttp import web
+
 from bert.files.machine import allow_open_files
 
 # Files that are open beside connections: libraries, the weights, the log.
@@ -22,6 +25,8 @@ _YOUNG_SECONDS = 1.0
 # many beyond the limit may be read at a time.
 _LINGERING_SECONDS = 1.0
 _MAX_LINGERING = 64
+# How long a client may leave so much of an answer unread that no more is written.
+_STALLED_SECONDS = 75.0
 
 
 def fit_open_files(num_connections: int) -> int:
@@ -69,13 +74,14 @@ class Connections:
         return self._limit
 
     @contextlib.contextmanager
-    def busy(self, transport: asyncio.BaseTransport | None) -> Iterator[None]:
+    def busy(self, request: web.BaseRequest) -> Iterator[None]:
         """Marks the connection as one with a request under way, which nothing closes."""
+        transport = request.transport
         connection = transport.get_protocol() if transport else None  # type: ignore[attr-defined]
         if not isinstance(connection, _Connection):
             yield
             return
-        connection.begin()
+        connection.begin(request)
         self.forget(connection)
         try:
             yield
@@ -98,7 +104,8 @@ class Connections:
                 if now - since < _YOUNG_SECONDS:
                     break
                 self.remove(connection)
-                connection.close()
+                # A close would wait until the client has read its answer, which it may never do.
+                connection.abort()
                 return True
         return False
 
@@ -127,12 +134,16 @@ class _Connection(asyncio.Protocol):
         self._inner: asyncio.Protocol | None = None
         self._transport: asyncio.Transport | None = None
         self._deadline: asyncio.TimerHandle | None = None
+        self._stalled: asyncio.TimerHandle | None = None
+        # That of the last request, which may be answered before all of it has arrived.
+        self._body: aiohttp.StreamReader | None = None
         self._has_part = False
         self._num_requests = 0
         self._is_refused = False
         self.has_had_requests = False
 
-    def begin(self) -> None:
+    def begin(self, request: web.BaseRequest) -> None:
+        self._body = request.content
         self._num_requests += 1
         self.has_had_requests = True
         self._has_part = False
@@ -146,6 +157,10 @@ class _Connection(asyncio.Protocol):
     def close(self) -> None:
         if self._transport:
             self._transport.close()
+
+    def abort(self) -> None:
+        if self._transport:
+            self._transport.abort()
 
     def _watch(self) -> None:
         if self._deadline is None:
@@ -186,7 +201,7 @@ class _Connection(asyncio.Protocol):
 
     def _end_lingering(self) -> None:
         self._connections.num_lingering -= 1
-        self.close()
+        self.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -202,7 +217,7 @@ class _Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._inner is None or self._is_refused:
             return
-        if not self._num_requests:
+        if not self._num_requests and (self._body is None or self._body.is_eof()):
             self._has_part = True
             self._watch()
         self._inner.data_received(data)
@@ -211,15 +226,22 @@ class _Connection(asyncio.Protocol):
         return self._inner.eof_received() if self._inner else None
 
     def pause_writing(self) -> None:
+        self._stalled = asyncio.get_running_loop().call_later(_STALLED_SECONDS, self.abort)
         if self._inner:
             self._inner.pause_writing()
 
     def resume_writing(self) -> None:
+        self._end_stall()
         if self._inner:
             self._inner.resume_writing()
 
+    def _end_stall(self) -> None:
+        if self._stalled:
+            self._stalled.cancel()
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_watching()
+        self._end_stall()
         self._connections.remove(self)
         if self._inner:
             self._inner.connection_lost(exc)

@@ -172,7 +172,7 @@ class Server:
         return runner
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
-        with self._connections.busy(request.transport):
+        with self._connections.busy(request):
             return await self._application.answer(request)
 
     async def _end(self) -> None:
