@@ -1,5 +1,6 @@
 import pytest
 
+from bert.paper import estimates
 from bert.paper.estimates import (
     Clock,
     Machine,
@@ -12,6 +13,7 @@ from bert.paper.estimates import (
 )
 from bert.paper.jobs import Job
 from bert.paper.recipe import LADDER
+from bert.training import precision
 
 MACHINE = Machine("a processor, 2 cores", 220.0, "mixed_bfloat16")
 
@@ -134,3 +136,25 @@ def test_this_machine_is_measured_and_takes_the_precision_that_is_asked_for():
     assert machine.precision == "float32"
     assert machine.gflops > 0.1
     assert "core" in machine.name
+
+
+@pytest.fixture
+def with_bfloat16(monkeypatch):
+    monkeypatch.setattr(estimates, "_read", lambda _: "model name : fast\nflags : avx512_bf16\n")
+    monkeypatch.setattr(precision, "_make_step", None)
+    estimates._measure_precision.cache_clear()
+
+
+def test_precisions_are_measured_in_a_process_that_leaves_no_threads_here(with_bfloat16):
+    machine = measure_machine(None)
+    assert machine.precision in ("float32", "mixed_bfloat16")
+    assert machine.has_bfloat16 == (machine.precision == "mixed_bfloat16")
+
+
+def test_precisions_that_cannot_be_measured_are_refused_with_what_went_wrong(
+    with_bfloat16, monkeypatch, tmp_path
+):
+    (tmp_path / "tensorflow.py").write_text("raise ImportError('libcuda is too old')\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(ValueError, match=r"measured.*`--precision=.*libcuda is too old"):
+        measure_machine(None)

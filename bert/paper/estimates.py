@@ -1,12 +1,16 @@
 """What a plan will cost in minutes, and the largest plan that a budget allows."""
 
 import dataclasses
+import functools
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+from absl import logging
 
 from bert.command_line.durations import read_duration
 from bert.files.processes import usable_cores
@@ -34,8 +38,8 @@ _REFERENCE = 220.0
 # Of a precision for which a processor has no instructions, too.
 _FLOAT32_SLOWNESS = 1.7
 _FAST = "mixed_bfloat16"
-# The widths of the models of most jobs.
-_WIDTHS = (128, 512)
+# Of a layer with the widths of the models of most jobs.
+_MEASURE = "from bert.training.precision import measure; print(measure(128, 512))"
 # A kind of which so much has been measured is known; before, the guess counts, too.
 _KNOWN_SECONDS = 60.0
 
@@ -91,12 +95,34 @@ def measure_machine(precision: str | None) -> Machine:
     name = f"{models[0].strip() if models else 'a processor'}, {cores} cores"
     has_bfloat16 = "avx512_bf16" in text or "amx_bf16" in text
     if precision is None and has_bfloat16:
-        from bert.training.precision import measure  # noqa: PLC0415 (it takes seconds to import)
-
-        precision = measure(*_WIDTHS)
+        precision = _measure_precision()
         has_bfloat16 = precision == _FAST
     chosen = precision or "float32"
     return Machine(name, cores * _measure_gflops(), chosen, has_bfloat16)
+
+
+@functools.cache
+def _measure_precision() -> str:
+    """Returns the precision in which a process of its own trains faster.
+
+    TensorFlow would leave threads in this process, which forks, and take all memory of a GPU.
+
+    Raises:
+      ValueError: where that process fails.
+    """
+    # Its folder, since `-c` imports from the one where this process was started.
+    root = Path(__file__).parents[2]
+    command = [sys.executable, "-c", _MEASURE]
+    said = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    if said.returncode:
+        [*_, line] = ["nothing", *said.stderr.strip().splitlines()]
+        raise ValueError(
+            "The faster precision could not be measured, which `--precision=float32` makes "
+            f"unnecessary. Its process ended with status {said.returncode} and said last: {line}"
+        )
+    precision = said.stdout.split()[-1]
+    logging.info("Precision: %s, as measured.", precision)
+    return precision
 
 
 def _read(path: str) -> str:
