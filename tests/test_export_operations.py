@@ -126,6 +126,46 @@ def save_when_run(folder, source, target):
     save(folder, serve)
 
 
+class Saving(tf.saved_model.experimental.TrackableResource):
+    """Saves when it is loaded."""
+
+    def __init__(self, target):
+        super().__init__()
+        self.target = target
+
+    def _create_resource(self):
+        return tf.raw_ops.HashTableV2(key_dtype=tf.string, value_dtype=tf.int32)
+
+    def _initialize(self):
+        tf.raw_ops.SaveV2(
+            prefix=self.target, tensor_names=["x"], shape_and_slices=[""], tensors=[1]
+        )
+
+
+def save_when_loaded(folder, source, target):
+    """Names what saves as TensorFlow names what it saves by, and only where it is called."""
+    save(folder, answer, Saving(target))
+    saved = read(folder)
+    [graph] = saved.meta_graphs
+    [function] = (
+        each
+        for each in graph.graph_def.library.function
+        if "SaveV2" in {node.op for node in each.node_def} and "initializer" in each.signature.name
+    )
+    before, after = function.signature.name, "__inference__traced_restore_1"
+    function.signature.name = after
+    # The map says what a function gives.
+    function.signature.ClearField("output_arg")
+    function.ret.clear()
+    del graph.object_graph_def.concrete_functions[before]
+    for node in graph.object_graph_def.nodes:
+        names = {*node.function.concrete_functions}
+        if before in names | {node.bare_concrete_function.concrete_function_name}:
+            node.bare_concrete_function.Clear()
+            node.bare_concrete_function.concrete_function_name = after
+    write(folder, saved)
+
+
 def write_by_tensorflow_1(folder, source, target):
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         text = tf.compat.v1.placeholder(tf.string, [None])
@@ -142,6 +182,7 @@ def write_by_tensorflow_1(folder, source, target):
         (copy_when_loaded, "ReadFile, WriteFile"),
         (copy_when_run, "ReadFile, WriteFile"),
         (save_when_run, "SaveV2"),
+        (save_when_loaded, "RestoreV2, SaveV2"),
         (write_by_tensorflow_1, "graphs in the form of TensorFlow 1"),
     ],
 )
@@ -169,6 +210,67 @@ def test_a_program_is_refused_before_it_runs(tmp_path, make, found):
         [text] = wrong_texts(check(script, script.Settings(**settings, **port)))
         assert re.search(message, text)
     assert sorted(os.listdir(tmp_path)) == before
+
+
+def call_from_function(graph, name):
+    node = graph.graph_def.library.function[0].node_def.add(op="PartitionedCall")
+    node.attr["f"].func.name = name
+
+
+def call_within_attribute(graph, name):
+    node = graph.graph_def.library.function[0].node_def.add(op="PartitionedCall")
+    node.attr["f"].func.attr["g"].func.name = name
+
+
+def call_by_implementation(graph, name):
+    for function in graph.graph_def.library.function:
+        if function.signature.name == name:
+            function.attr["api_implements"].s = b"x"
+
+
+def call_second(graph, name):
+    """Has two functions of the name, of which the last one saves nothing."""
+    graph.graph_def.library.function.add().signature.name = name
+
+
+CALLS = {
+    "map": lambda graph, name: graph.object_graph_def.concrete_functions[name].bound_inputs.append(
+        0
+    ),
+    "function": lambda graph, name: (
+        graph.object_graph_def.nodes.add().function.concrete_functions.append(name)
+    ),
+    "bare_concrete_function": lambda graph, name: setattr(
+        graph.object_graph_def.nodes.add().bare_concrete_function, "concrete_function_name", name
+    ),
+    "captured_tensor": lambda graph, name: setattr(
+        graph.object_graph_def.nodes.add().captured_tensor, "concrete_function", name
+    ),
+    "gradient": lambda graph, name: graph.graph_def.library.gradient.add(gradient_func=name),
+    "registered_gradient": lambda graph, name: graph.graph_def.library.registered_gradients.add(
+        gradient_func=name
+    ),
+    "call": call_from_function,
+    "attribute": call_within_attribute,
+    "implementation": call_by_implementation,
+    "second": call_second,
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+@pytest.mark.parametrize("operation", ["SaveV2", "RestoreV2"])
+def test_what_saves_an_export_may_be_called_nowhere(tmp_path, operation, call):
+    saved = saved_model_pb2.SavedModel.FromString(gzip.decompress(EXPORTS[0].read_bytes()))
+    [graph] = saved.meta_graphs
+    [name] = (
+        each.signature.name
+        for each in graph.graph_def.library.function
+        if operation in {node.op for node in each.node_def}
+    )
+    call(graph, name)
+    write(tmp_path, saved)
+    with pytest.raises(ValueError, match=rf"no export has: .*{operation}.*\. Nothing of it"):
+        read_graph(str(tmp_path), "model")
 
 
 def test_check_of_an_export_runs_no_graph(tmp_path, exported, monkeypatch):

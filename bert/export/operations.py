@@ -5,6 +5,7 @@ Its file `saved_model.pb` says so beforehand and is read here without running an
 """
 
 import os
+import re
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
@@ -37,9 +38,10 @@ _ALLOWED = frozenset(
 """.split()  # noqa: SIM905 (a list has one name a line)
 )
 
-# `tf.saved_model.save` adds functions of these, which save and restore the variables for programs
-# of TensorFlow 1; `tf.saved_model.load` calls none of them.
+# `tf.saved_model.save` adds two functions of these, which save and restore the variables for
+# programs of TensorFlow 1; `tf.saved_model.load` calls neither of them.
 _OF_SAVING = frozenset(("MergeV2Checkpoints", "RestoreV2", "SaveV2", "ShardedFilename"))
+_SAVING = re.compile("__inference_(_?traced_(?:save|restore))_[0-9]+")
 
 
 def read_graph(folder: str, flag: str) -> Any:
@@ -75,32 +77,25 @@ def read_graph(folder: str, flag: str) -> Any:
 
 def _find_foreign(graph: Any) -> Iterator[str]:
     """Yields the names of operations that exports do not have, or not where they can be called."""
-    functions = {each.signature.name: each for each in graph.graph_def.library.function}
-    called = _find_called(graph, functions)
-    yield from _foreign(graph.graph_def.node, _ALLOWED.union(functions))
-    for name, function in functions.items():
-        own = functions.keys() if name in called else _OF_SAVING.union(functions)
-        yield from _foreign(function.node_def, _ALLOWED.union(own))
+    library = graph.graph_def.library
+    known = _ALLOWED.union(each.signature.name for each in library.function)
+    yield from _foreign(graph.graph_def.node, known)
+    # What loading can call is named in these, whatever the field.
+    named = graph.object_graph_def.SerializeToString() + library.SerializeToString()
+    for function in library.function:
+        own = _OF_SAVING if _is_never_called(function, named) else ()
+        yield from _foreign(function.node_def, known.union(own))
 
 
 def _foreign(nodes: Iterable[Any], known: Collection[str]) -> list[str]:
     return [each.op for each in nodes if each.op not in known]
 
 
-def _find_called(graph: Any, functions: Any) -> set[str]:
-    """Returns the names of the functions that can be called in loading a model and by it."""
-    # By `api_implements`, TensorFlow may call a function in place of another.
-    waiting = [
-        *graph.object_graph_def.concrete_functions,
-        *(name for name, each in functions.items() if "api_implements" in each.attr),
-    ]
-    called: set[str] = set()
-    while waiting:
-        name = waiting.pop()
-        if name in functions and name not in called:
-            called.add(name)
-            for node in functions[name].node_def:
-                waiting.append(node.op)
-                for value in node.attr.values():
-                    waiting += [each.name for each in (value.func, *value.list.func)]
-    return called
+def _is_never_called(function: Any, named: bytes) -> bool:
+    """Returns whether a function only saves or restores variables, and nothing else names it."""
+    found = _SAVING.fullmatch(function.signature.name)
+    # By `api_implements`, TensorFlow may call a function in place of another. What it renames has
+    # the middle of the name still.
+    if not found or "api_implements" in function.attr:
+        return False
+    return named.count(found[1].encode()) == 1
