@@ -73,7 +73,8 @@ class Settings(AskedSettings):
     )
     max_waiting: int = flag(
         1024,
-        "Maximum inputs that may wait or be answered at a time; further ones get status 429.",
+        "Maximum inputs that may wait or be answered at a time; further ones get status 429. "
+        "Requests of more than 100,000 characters may take half of it, or a single one all of it.",
         low=1,
     )
     max_requests: int = flag(

@@ -125,6 +125,27 @@ def test_too_much_is_refused_and_counted_until_it_is_answered(worker, batcher):
     assert batcher.submit("a", [1] * 20).result(5) == [2] * 20
 
 
+def test_long_requests_leave_half_of_the_room_to_short_ones(worker, batcher):
+    worker.may.clear()
+    # The first may have more than half, as nothing long waits.
+    long = batcher.submit("long", [0] * 12, 60)
+    with pytest.raises(FullError):
+        batcher.submit("long", [0], 60)
+    short = batcher.submit("a", [1] * 8)
+    worker.may.set()
+    assert (long.result(5), short.result(5)) == ([0] * 12, [2] * 8)
+    wait_until(lambda: not batcher.num_waiting, 5)
+    worker.may.clear()
+    asked = [batcher.submit("long", [0] * 5, 60) for _ in range(2)]
+    with pytest.raises(FullError):
+        batcher.submit("long", [0], 60)
+    asked.append(batcher.submit("a", [1] * 10))
+    with pytest.raises(FullError):
+        batcher.submit("a", [1])
+    worker.may.set()
+    assert [each.result(5) for each in asked] == [[0] * 5, [0] * 5, [2] * 10]
+
+
 def test_a_row_may_count_as_several_inputs(worker, batcher):
     held = hold(worker, batcher)
     waiting = [batcher.submit("a", [row], 0, row) for row in (3, 1, 7)]

@@ -50,7 +50,8 @@ class Batcher:
       max_batch_characters: Characters of a batch, likewise. A request of more is a long one.
       wait_seconds: How long the first request of a batch may wait for others, while there is
         nothing else to do.
-      max_waiting: Inputs that wait or are being answered, at most.
+      max_waiting: Inputs that wait or are being answered, at most. Those of long requests are at
+        most half as many, or those of a single one.
       tell: Is told of each batch: how many inputs it had, and how many seconds it took.
     """
 
@@ -76,11 +77,12 @@ class Batcher:
             collections.deque(),
         )
         self._changed = threading.Condition()
-        self._num_waiting = 0
+        # Of the short ones and the long ones.
+        self._num_waiting = [0, 0]
         self._is_closed = False
         self._threads = [
-            threading.Thread(target=self._work, args=(queue,), name="batches", daemon=True)
-            for queue in self._queues
+            threading.Thread(target=self._work, args=(is_long,), name="batches", daemon=True)
+            for is_long in (False, True)
         ]
         for thread in self._threads:
             thread.start()
@@ -88,7 +90,7 @@ class Batcher:
     @property
     def num_waiting(self) -> int:
         """Inputs that wait or are being answered."""
-        return self._num_waiting
+        return sum(self._num_waiting)
 
     def is_alive(self) -> bool:
         """Returns whether requests are answered."""
@@ -114,10 +116,14 @@ class Batcher:
         with self._changed:
             if self._is_closed:
                 raise ClosedError
-            if self._num_waiting + num_inputs > self._max_waiting:
+            is_long = size > self._max_batch_characters
+            num_long = is_long and self._num_waiting[True]
+            if self.num_waiting + num_inputs > self._max_waiting:
                 raise FullError
-            self._num_waiting += num_inputs
-            self._queues[size > self._max_batch_characters].append(request)
+            if num_long and num_long + num_inputs > self._max_waiting // 2:
+                raise FullError
+            self._num_waiting[is_long] += num_inputs
+            self._queues[is_long].append(request)
             self._changed.notify_all()
         return request.answers
 
@@ -129,15 +135,15 @@ class Batcher:
         for thread in self._threads:
             thread.join()
 
-    def _work(self, queue: collections.deque[_Request]) -> None:
-        while batch := self._take(queue):
+    def _work(self, is_long: bool) -> None:
+        while batch := self._take(self._queues[is_long]):
             begun = time.monotonic()
             asked = [each for each in batch if not each.answers.done()]
             if asked:
                 self._serve(asked)
                 self._tell(sum(each.num_inputs for each in asked), time.monotonic() - begun)
             with self._changed:
-                self._num_waiting -= sum(each.num_inputs for each in batch)
+                self._num_waiting[is_long] -= sum(each.num_inputs for each in batch)
 
     def _take(self, queue: collections.deque[_Request]) -> list[_Request]:
         """Returns the requests of the next batch, none where there will be no more."""
@@ -147,7 +153,7 @@ class Batcher:
             if not queue:
                 return []
             until = queue[0].came + self._wait_seconds
-            while not self._is_closed and self._num_waiting < self._max_batch_size:
+            while not self._is_closed and self.num_waiting < self._max_batch_size:
                 left = until - time.monotonic()
                 if left <= 0:
                     break
