@@ -10,8 +10,9 @@ OUT ?= my_hour
 MINUTES ?= 60
 HELD_OUT ?=
 HOUR_CONFIG ?= sample/hour_config.json
-# Each takes up to 3.5 GB of memory.
-TEST_PROCESSES ?= 2
+# Each takes up to 3.5 GB of memory. Where there is room for it, a third one works while others wait.
+TEST_PROCESSES ?= $(shell awk '/^MemAvailable/ { many = $$2 > 14e6 } END { print many ? 3 : 2 }' \
+  /proc/meminfo 2>/dev/null || echo 2)
 
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
