@@ -717,8 +717,26 @@ def test_training_on_features_has_a_learning_rate_of_its_own_unless_one_is_given
         )
     ]
     assert rates == [5e-5, 1e-3, 5e-5, (1e-3, 2e-3)]
-    settings = run_ner.Settings(output_dir="out")
-    assert changed_flags(settings) == ["--output_dir=out"]
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ({}, []),
+        ({"learning_rate": 5e-5}, []),
+        ({"learning_rate": 1e-3}, ["--learning_rate=0.001"]),
+        ({"feature_based": True}, ["--learning_rate=0.001", "--feature_based"]),
+        (
+            {"feature_based": True, "learning_rate": 5e-5},
+            ["--learning_rate=5e-05", "--feature_based"],
+        ),
+    ],
+)
+def test_the_flags_that_are_shown_train_at_the_same_rate(given, shown):
+    assert {*changed_flags(run_ner.Settings(output_dir="out", **given))} == {
+        *shown,
+        "--output_dir=out",
+    }
 
 
 def test_models_are_cased_by_default():

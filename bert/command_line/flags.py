@@ -279,23 +279,27 @@ def training_flags(settings: Any) -> dict[str, Any]:
     }
 
 
-def _default_of(kind: type, name: str) -> Any:
-    """Returns the default of a field; where a class overrides it with None, the base class's."""
-    defaults = [fields[name].default for _, fields in _fields_by_class(kind) if name in fields]
-    return next((default for default in defaults if default is not None), None)
+def _is_default(settings: Any, name: str, value: Any) -> bool:
+    """Returns whether a value is what its flag need not be given for.
+
+    Where a class overrides the base class's default with None, that one is the default, if it is
+    what the class completes None to beside these other flags.
+    """
+    fields = [each[name] for _, each in _fields_by_class(type(settings)) if name in each]
+    if value != next((field.default for field in fields if field.default is not None), None):
+        return False
+    return fields[0].default is not None or value == getattr(
+        dataclasses.replace(settings, **{name: None}), name
+    )
 
 
 def changed_flags(settings: Any) -> list[str]:
     """Returns the flags whose values are not their defaults, as they are typed."""
-    fields = {
-        field.name: _default_of(type(settings), field.name)
-        for field in dataclasses.fields(settings)
-    }
-    values = {name: getattr(settings, name) for name in fields}
+    values = {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings)}
     return [
         f"--{'' if value else 'no'}{name}"
         if isinstance(value, bool)
         else f"--{name}={shlex.quote(str(value))}"
         for name, value in values.items()
-        if value not in (fields[name], None)
+        if value is not None and not _is_default(settings, name, value)
     ]
