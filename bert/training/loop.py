@@ -123,11 +123,11 @@ class Trainer:
         self.is_stop_agreed = False
         self.num_unread = 0
         self.clock: TrainingClock | None = None
-        # The shares of several replicas are no tensors, so they have no such signature.
-        one = signature is not None and self.strategy.num_replicas_in_sync == 1
+        # Shares of several replicas are no tensors, and workers say beside a batch whether to stop.
+        others = self._has_several_workers or self.strategy.num_replicas_in_sync > 1
         self._step_function = tf.function(
             self._distributed_step,
-            input_signature=[signature] if one else None,
+            input_signature=None if others or signature is None else [signature],
             reduce_retracing=True,
             autograph=False,
         )
