@@ -228,12 +228,13 @@ def test_what_has_ended_is_replaced_by_no_other_training(command, tmp_path, chan
         assert (out / "model.ckpt-0.index").exists()
 
 
-def test_a_folder_trains_anew_what_ended_there_and_was_deleted(command, tmp_path):
+@pytest.mark.parametrize("strategy", ["one_device", "multi_worker"])
+def test_a_folder_trains_anew_what_ended_there_and_was_deleted(command, tmp_path, strategy):
     out = tmp_path / "out"
-    delete_checkpoints(out)
+    delete_checkpoints(out, with_list=False)
     for path in out.glob("bert_model.ckpt*"):
         path.unlink()
-    run_classifier.run(command())
+    run_classifier.run(command(strategy=strategy))
     assert (out / "model.ckpt-0.index").exists() and (out / "bert_model.ckpt.index").exists()
 
 

@@ -216,7 +216,9 @@ def _made_of(
     """Returns by name what all workers must have alike, where there are several."""
     if settings.strategy != "multi_worker":
         return {}
-    trained = checkpoint.find_trained(settings.output_dir)
+    # Of another training, files may be listed that were deleted.
+    begins_anew = plan is not None and plan.begins_anew
+    trained = None if begins_anew else checkpoint.find_trained(settings.output_dir)
     data = {f"the {_part_name(each)}": _describe(each.arrays) for each in made}
     return {
         "the configuration": source.config.to_dict(),

@@ -195,7 +195,9 @@ def _made_of(
     """Returns by name what all workers must have alike, where there are several."""
     if settings.strategy != "multi_worker":
         return {}
-    latest = checkpoint.Checkpoints(settings.output_dir).latest()
+    # Of another training, files may be listed that were deleted.
+    begins_anew = plan is not None and plan.begins_anew
+    latest = None if begins_anew else checkpoint.Checkpoints(settings.output_dir).latest()
     patterns = {"input_file": settings.input_file, "eval_input_file": settings.eval_input_file}
     return {
         "the configuration": config.to_dict(),
