@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import errno
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -34,6 +35,9 @@ _DAMAGES = (
     *(AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError),
     tf.errors.OpError,
 )
+# What the machine refuses is none.
+_REFUSALS = (tf.errors.PermissionDeniedError, tf.errors.ResourceExhaustedError)
+_REFUSED = (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 Answers = list[dict[str, Any]]
 
@@ -188,11 +192,23 @@ def _telling_damage(path: str, flag: str) -> Iterator[None]:
     try:
         yield
     except _DAMAGES as error:
+        if _is_refusal(error):
+            raise
         first_line = str(error).strip().partition("\n")[0]
         raise ValueError(
             f"`--{flag}` must be a complete SavedModel that `--do_export` has written. {path!r} "
             f"cannot be used: {type(error).__name__}: {first_line:.200}"
         ) from error
+
+
+def _is_refusal(error: BaseException) -> bool:
+    """Returns whether an error is of the machine, such as too little memory, and not of files."""
+    # What reads weights has errors of no class, which only their text tells apart.
+    return (
+        isinstance(error, _REFUSALS)
+        or bool(getattr(error, "errno", None))
+        or any(os.strerror(number) in str(error) for number in _REFUSED)
+    )
 
 
 def _read_weights(path: str) -> None:

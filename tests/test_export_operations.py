@@ -1,5 +1,6 @@
 """What a SavedModel may hold for `bert.load`, predict.py and serve.py to load it."""
 
+import errno
 import gzip
 import os
 import re
@@ -380,3 +381,37 @@ def test_a_damaged_export_is_named_in_a_line(tmp_path, exported, spoil, message)
         bert.load(str(folder))
     assert str(folder) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+REFUSED = "/a/variables.index; {}"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor with shape[9,9]"),
+        tf.errors.PermissionDeniedError(None, None, "403 Forbidden"),
+        # As what reads the weights tells it.
+        *(
+            tf.errors.OpError(None, None, REFUSED.format(os.strerror(number)), tf.errors.UNKNOWN)
+            for number in (errno.EACCES, errno.EMFILE)
+        ),
+        *(
+            OSError(number, os.strerror(number), "/a")
+            for number in (errno.EACCES, errno.EMFILE, errno.EIO)
+        ),
+    ],
+    ids=lambda error: f"{type(error).__name__}-{str(error)[-12:]}",
+)
+def test_what_the_machine_refuses_is_no_damage_of_an_export(exported, monkeypatch, error):
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(tf.saved_model, "load", fail)
+    monkeypatch.setattr(tf.train, "load_checkpoint", fail)
+    with pytest.raises(type(error)) as caught:
+        bert.load(str(exported))
+    assert caught.value is error
+    with checking(), pytest.raises(type(error)) as caught:
+        bert.load(str(exported))
+    assert caught.value is error
