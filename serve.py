@@ -21,7 +21,8 @@ from bert.command_line.console import run_script
 from bert.command_line.flags import REQUIRED, flag
 from bert.command_line.frozen_weights import assume_frozen_weights
 from bert.command_line.lines import write_json_lines
-from bert.weights.told import FROM_ELSEWHERE, AskedSettings
+from bert.command_line.settings import AS_IN_FOLDER
+from bert.weights.told import FROM_ELSEWHERE, AskedSettings, check_untold_export
 
 if TYPE_CHECKING:
     from bert.serving.served import Served
@@ -55,6 +56,13 @@ class Settings(AskedSettings):
     port: int = flag(8501, "Port to listen on; 0 for any free port.", low=0, high=65535)
     top_k: int = flag(
         5, "Number of tokens that a pre-trained model returns for each [MASK].", low=1
+    )
+    pooling: str | None = flag(
+        None,
+        "How to make the vector of a text, for the signature `encode`: the mean or maximum over "
+        f"its tokens, or the vector of [CLS]. Default: mean, or {AS_IN_FOLDER}.",
+        choices=("mean", "max", "cls"),
+        group="model",
     )
     max_batch_size: int = flag(32, "Maximum inputs per batch.", low=1, group="devices")
     batch_wait_ms: float = flag(
@@ -225,10 +233,13 @@ def _describe(bound: socket.socket) -> str:
 
 
 def _load(settings: Settings) -> "Served":
+    from bert.exported import is_export
     from bert.loaded import open_model
     from bert.serving.served import find_name, find_version, serve
 
     path, version = find_version(settings.model_dir)
+    if is_export(path):
+        check_untold_export(path, {"pooling": settings.pooling})
     assume_frozen_weights(settings.precision)
     model = open_model(
         path,
@@ -238,7 +249,7 @@ def _load(settings: Settings) -> "Served":
         **settings.given,
     )
     name = settings.model_name or find_name(settings.model_dir)
-    return serve(model, name, version, settings.top_k)
+    return serve(model, name, version, settings.top_k, settings.pooling)
 
 
 def main(_: list[str]) -> None:

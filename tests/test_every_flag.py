@@ -572,6 +572,17 @@ def another_activation(folder: Path) -> str:
     return write_config(folder, "other.json", hidden_act="relu")
 
 
+def encoder_alone(folder: Path) -> str:
+    """Returns the folder of the original's small model without the heads of pre-training."""
+    tensors = checkpoint.Stored.open(str(GOLDEN / "bert_model.ckpt")).read()
+    encoder = {name: value for name, value in tensors.items() if name.startswith("bert/")}
+    (folder / "encoder").mkdir()
+    for name in ("vocab.txt", "bert_config.json"):
+        (folder / "encoder" / name).write_bytes((GOLDEN / name).read_bytes())
+    checkpoint.save_tensors(str(folder / "encoder/bert_model.ckpt"), encoder)
+    return str(folder / "encoder")
+
+
 def other_golden(folder: Path) -> str:
     """Returns the prefix of the original's small model with all weights halved."""
     tensors = checkpoint.Stored.open(str(GOLDEN / "bert_model.ckpt")).read()
@@ -1168,6 +1179,7 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "allowed_hosts": Case("ask.example", answered(6)),
         "port": Case(PORT, lambda o: o.result[1] == PORT),
         "top_k": Case(2, answered(3), model_dir=str(GOLDEN), do_lower_case=True),
+        "pooling": Case("max", answered(3), model_dir=encoder_alone, do_lower_case=True),
         "max_batch_size": Case(1, work),
         "batch_wait_ms": Case(60_000.0, answered(4), request_timeout=1.0),
         "max_request_bytes": Case(60, answered(3)),

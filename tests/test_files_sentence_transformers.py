@@ -5,12 +5,14 @@ import json
 import numpy as np
 import pytest
 from conftest import change, spread
+from served_models import fetch
 
 import bert
 import convert_checkpoint
 import extract_features
 import modeling
 import neighbours
+import serve
 from bert.command_line.checks import WRONG, Checks
 from bert.files import sentence_transformers
 from bert.weights import checkpoint
@@ -65,6 +67,17 @@ def length(value):
 
 def encode(folder, **given):
     return bert.load(folder, do_lower_case=True).encode(TEXTS, **given)
+
+
+def serve_settings(folder, **given):
+    return serve.Settings(model_dir=str(folder), port=0, do_lower_case=True, **given)
+
+
+def ask(folder, **given):
+    """Returns the vectors of a server."""
+    with serve.open_server(serve_settings(folder, **given)) as server:
+        told = fetch(server, "/v1/models/model:predict", {"inputs": TEXTS})
+    return told.body["outputs"]["vector"]
 
 
 def extract(folder, **given):
@@ -184,13 +197,18 @@ def test_what_is_not_computed_here_is_named(tmp_path, pooling, kinds, named):
 def test_a_model_with_another_module_is_refused_until_a_pooling_is_given(model_dir, log):
     expected = encode(model_dir, pooling="max")
     write_modules(model_dir, "mean", ("Transformer", "Pooling", "Dense"))
-    for make, flag in ((encode, "`pooling`"), (extract, "`--pooling`"), (cosines, "`--pooling`")):
+    scripts = [(make, "`--pooling`") for make in (extract, cosines, ask)]
+    for make, flag in ((encode, "`pooling`"), *scripts):
         with pytest.raises(ValueError, match=f"{flag} must be given for this model.*'Dense'"):
             make(model_dir)
         log.clear()
         make(model_dir, pooling="max")
         assert any("left out" in message for message in log.messages)
     np.testing.assert_array_equal(encode(model_dir, pooling="max"), expected)
+    np.testing.assert_allclose(ask(model_dir, pooling="max"), expected, rtol=1e-5, atol=1e-6)
+    checks = Checks()
+    serve.check(serve_settings(model_dir), checks)
+    assert checks.num_wrong == 1
     checks = Checks()
     settings = extract_features.Settings(
         input_file=str(model_dir.parent / "texts.txt"),

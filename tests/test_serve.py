@@ -99,6 +99,10 @@ def test_nothing_is_told_of_an_exported_model(script, tmp_path):
     settings |= {"precision": "float32", "max_seq_length": 64}
     with pytest.raises(ValueError, match="`--max_seq_length` must not be given for an exported"):
         script.run(script.Settings(**settings))
+    if script is serve:
+        del settings["max_seq_length"]
+        with pytest.raises(ValueError, match="`--pooling` must not be given for an exported model"):
+            serve.run(serve.Settings(**settings, pooling="mean"))
 
 
 @pytest.mark.parametrize("name", ["a/b", "a:b", "/", "a:"])

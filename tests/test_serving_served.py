@@ -20,6 +20,7 @@ from served_models import (
 import bert
 import tokenization
 from bert.exported import ExportedModel
+from bert.files.sentence_transformers import TextVectors
 from bert.loaded import PretrainedModel
 from bert.serving.batching import AbandonedError
 from bert.serving.served import DEFAULT, find_name, find_version, serve, shorten
@@ -97,6 +98,16 @@ def test_an_encoder_alone_gives_vectors(tmp_path):
     offered.warm_up()
     (answer,) = offered.answer(DEFAULT, [{"text_a": "the", "text_b": "end"}], lambda: None)
     assert answer == {"vector": model.encode([("the", "end")])[0].tolist()}
+
+
+def test_vectors_that_cannot_be_made_are_not_offered_beside_answers(log):
+    model = load_pretrained()
+    model.text_vectors = TextVectors("a/modules.json", "mean", False, 16, ("the module 'D'",), ())
+    assert sorted(serve(model, "m", 1).signatures) == ["score", DEFAULT]
+    assert any("`--pooling` must be given" in message for message in log.messages)
+    offered = serve(model, "m", 1, pooling="max")
+    (answer,) = offered.answer("encode", [{"text_a": "the end"}], lambda: None)
+    assert answer["vector"] == model.encode(["the end"], pooling="max")[0].tolist()
 
 
 @pytest.mark.parametrize("name", ["pairs", *exhaustive("answers")])

@@ -8,6 +8,8 @@ from typing import Any
 
 from bert.command_line import quiet_import  # isort: skip  # noqa: F401
 
+from absl import logging
+
 from bert.exported import ExportedModel
 from bert.files.paths import list_folder
 from bert.files.weight_names import is_of_model
@@ -90,7 +92,9 @@ class Served:
         self.answer(DEFAULT, [self.example], lambda: None)
 
 
-def serve(model: Model, name: str, version: int, top_k: int = 5) -> Served:
+def serve(
+    model: Model, name: str, version: int, top_k: int = 5, pooling: str | None = None
+) -> Served:
     """Returns a model as it is served.
 
     Args:
@@ -98,11 +102,16 @@ def serve(model: Model, name: str, version: int, top_k: int = 5) -> Served:
       name: In addresses.
       version: Likewise.
       top_k: How many tokens a pre-trained model tells of each [MASK].
+      pooling: As for `Encoding.encode`.
+
+    Raises:
+      ValueError: where an encoder alone needs a pooling, and none is given.
     """
-    signatures = _encoding(model) if isinstance(model, Encoding) else {}
+    signatures = _encoding(model, pooling) if isinstance(model, Encoding) else {}
     if isinstance(model, PretrainedModel):
         signatures |= _masked(model, top_k)
-        signatures.setdefault(DEFAULT, signatures["encode"])
+        if DEFAULT not in signatures:
+            signatures[DEFAULT] = signatures["encode"]
         kind = "fill_mask" if "score" in signatures else "encoder"
         return Served(name, version, kind, signatures, {"text_a": "a [MASK]"})
     names = model.task.answer_names
@@ -176,14 +185,23 @@ def shorten(text: str, tokenizer: FullTokenizer, num_tokens: int) -> str:
     return text
 
 
-def _encoding(model: Encoding) -> dict[str, Signature]:
+def _encoding(model: Encoding, pooling: str | None) -> dict[str, Signature]:
+    """Returns what makes vectors, nothing where it cannot, but other answers can be given."""
+    try:
+        if model.text_vectors:
+            model.text_vectors.fill({"pooling": pooling}, "--")
+    except ValueError as error:
+        if isinstance(model, PretrainedModel) and not model.fills_masks:
+            raise
+        logging.warning("The signature `encode` is not offered: %s", error)
+        return {}
     bert = find_encoder(model.model)
     most = model.max_seq_length or (bert.config.max_position_embeddings if bert else None)
     shortened = _shortener(model, dict.fromkeys(_TEXTS, most) if most else {})
 
     def encode(rows: Sequence[Row], check: Check) -> list[dict[str, Any]]:
         texts = [_text(shortened(row)) for row in rows]
-        vectors = model.encode(texts, between=check)
+        vectors = model.encode(texts, pooling=pooling, between=check)
         return [{"vector": row} for row in vectors.tolist()]
 
     return {"encode": Signature(_TEXTS, encode, ("vector",), optional=_TEXTS[1:])}
