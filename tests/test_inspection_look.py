@@ -238,8 +238,8 @@ def test_lines_tell_no_shares_of_attention_where_there_is_none(inspection):
 
 
 def test_nothing_that_cannot_be_seen_reaches_the_terminal(pretrained):
-    reading = read(pretrained, ("a\x1b[31m\u202eb\ud800", ""))
+    reading = read(pretrained, ("a\x1b[31m\u202eb\ud800\u200d\xa0", ""))
     text = format_inspection(look(pretrained, reading))
-    assert not set(text) & {"\x1b", "\u202e", "\ud800"}
-    assert r"a\x1b[31m\u202eb\ud800" in text
+    assert not set(text) & {"\x1b", "\u202e", "\ud800", "\u200d", "\xa0"}
+    assert r"a\x1b[31m\u202eb\ud800\u200d\xa0" in text
     assert "? the vocabulary lacks the word" in text

@@ -8,7 +8,7 @@ import numpy as np
 from bert.files.durable import replace_files
 from bert.files.paths import open_file
 from bert.inspection.look import GOALS, Inspection, find_goals
-from bert.inspection.printed import layer_names, visible
+from bert.inspection.printed import layer_names, spelled
 from bert.reports.page import fill_page, read_part
 from bert.reports.sections import to_json
 
@@ -35,7 +35,7 @@ def format_page(inspection: Inspection) -> str:
     # In the look of the reports.
     style = read_part("page.css") + parts["css"]
     title = " ||| ".join(filter(None, inspection.reading.texts))
-    return fill_page(parts["html"], style, parts["js"], visible(title), make_content(inspection))
+    return fill_page(parts["html"], style, parts["js"], spelled(title), make_content(inspection))
 
 
 def make_content(inspection: Inspection) -> dict[str, Any]:
@@ -44,7 +44,7 @@ def make_content(inspection: Inspection) -> dict[str, Any]:
     attention = np.rint(inspection.attention * 1000).astype(int)
     layers, heads, length, _ = attention.shape
     words = [
-        {**dataclasses.asdict(word), "typed": visible(word.typed), "cleaned": visible(word.cleaned)}
+        {**dataclasses.asdict(word), "typed": spelled(word.typed), "cleaned": spelled(word.cleaned)}
         for word in reading.words
     ]
     masks = [
@@ -55,7 +55,7 @@ def make_content(inspection: Inspection) -> dict[str, Any]:
         for position, found in inspection.masks.items()
     ]
     told = {
-        "texts": [visible(text) for text in reading.texts if text],
+        "texts": [spelled(text) for text in reading.texts if text],
         "facts": inspection.facts,
         "words": words,
         "tokens": reading.tokens,

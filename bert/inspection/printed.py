@@ -15,13 +15,13 @@ _CHANGED, _UNKNOWN = "≠", "?"
 def format_inspection(inspection: Inspection) -> str:
     """Returns an inspection in lines."""
     reading = inspection.reading
-    lines = [visible(" ||| ".join(filter(None, reading.texts))), ""]
+    lines = [spelled(" ||| ".join(filter(None, reading.texts))), ""]
     lines += [*_pieces(reading), ""]
     if inspection.is_next is not None:
         lines += [f"{inspection.is_next:.4f}  is the probability that the second follows.", ""]
     if inspection.answer is not None:
         answer = json.dumps(inspection.answer, ensure_ascii=False, indent=1)
-        lines += ["The answer", *map(visible, answer.splitlines()), ""]
+        lines += ["The answer", *map(spelled, answer.splitlines()), ""]
     for position, layers in inspection.masks.items():
         lines += [f"[MASK] at {position}, layer by layer", *_guesses(layers), ""]
     if inspection.attention.size:
@@ -72,8 +72,12 @@ def layer_names(num_layers: int) -> list[str]:
     return ["embeddings", *(f"layer {number}" for number in range(num_layers))]
 
 
-def visible(text: str) -> str:
-    """Returns a text in which what cannot be seen, such as what turns lines, is spelled."""
+def spelled(text: str) -> str:
+    """Returns a text with an escape for every character that cannot be seen.
+
+    Joiners within words and unusual spaces are among them, which `visible` of `bert.command_line`
+    leaves: an inspection must show them.
+    """
     return "".join(
         each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
     )
@@ -81,7 +85,7 @@ def visible(text: str) -> str:
 
 def _table(rows: Sequence[Sequence[str]], numbers: Collection[int] = ()) -> Iterator[str]:
     """Yields rows with their cells below each other; those of numbers end together."""
-    shown = [[visible(cell) for cell in row] for row in rows]
+    shown = [[spelled(cell) for cell in row] for row in rows]
     widths = [max(map(cell_len, column)) for column in zip(*shown, strict=True)]
     for row in shown:
         cells = []
