@@ -16,6 +16,7 @@ for temporary files ($TMPDIR) while the vectors are learned.
 
 import dataclasses
 
+import tokenization
 from bert.command_line import flags as common_flags
 from bert.command_line.checks import Checks, start
 from bert.command_line.console import run_script
@@ -86,6 +87,9 @@ def run(settings: Settings) -> WordVectors:
     from bert.tasks import skip_gram
     from bert.tasks.tagging.words import word_spans
 
+    def cut_words(text: str) -> list[str]:
+        return [text[start:end] for start, end in word_spans(text)]
+
     show_lines()
     skip_gram.check_installed()
     input_files = find_texts(settings.input_file)
@@ -95,7 +99,7 @@ def run(settings: Settings) -> WordVectors:
         skip_gram.Options(
             **{f.name: getattr(settings, f.name) for f in dataclasses.fields(skip_gram.Options)}
         ),
-        skip_gram.spaced_spans if settings.words == SPACES else word_spans,
+        tokenization.split_at_spaces if settings.words == SPACES else cut_words,
     )
     with replace_files([settings.output_file]) as (file,):
         write_word_vectors(file, learned)

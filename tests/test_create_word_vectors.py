@@ -102,7 +102,8 @@ def test_words_are_as_they_are_written_unless_they_are_lower_cased(learn, tmp_pa
 
 
 def test_words_between_spaces_have_vectors_of_their_own(learn, tmp_path):
-    text = "青蛙 在 水 里 。 the U.S. isn't-it \u3000 水 里\n" * 5
+    # Control characters part no words, as for create_pretraining_data.py.
+    text = "青蛙 在 水 里 。 th\x1ce U.S. isn't-it \u3000 水 里\n" * 5
     learn(text, words="spaces")
     found = read_word_vectors(str(tmp_path / "vectors.txt"))
     assert {*found.words} == {"青蛙", "在", "水", "里", "。", "the", "U.S.", "isn't-it"}

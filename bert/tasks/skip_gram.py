@@ -6,7 +6,6 @@ Source: Mikolov et al., Distributed Representations of Words and Phrases and the
 import collections
 import dataclasses
 import logging as standard_logging
-import re
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -20,8 +19,8 @@ from bert.files.paths import file_size
 from bert.files.texts import decoded_lines, warn_of_damaged
 from bert.files.word_vectors import WordVectors
 
-# From a text to where each of its words begins and ends.
-Cut = Callable[[str], Sequence[tuple[int, int]]]
+# From a text to its words.
+Cut = Callable[[str], Sequence[str]]
 
 # Words that gensim takes at a time; it would drop what goes beyond.
 _MOST_WORDS = 10_000
@@ -39,11 +38,6 @@ class Options:
     do_lower_case: bool
     seed: int
     num_workers: int
-
-
-def spaced_spans(text: str) -> list[tuple[int, int]]:
-    """Returns the spans of everything between two spaces."""
-    return [match.span() for match in re.finditer(r"\S+", text)]
 
 
 def check_installed() -> None:
@@ -169,7 +163,7 @@ def _documents(input_files: Sequence[str], cut: Cut, do_lower_case: bool) -> Ite
         words: list[str] = []
         for line, position in decoded_lines(path, damaged):
             text = line.lower() if do_lower_case else line
-            words += [text[start:end] for start, end in cut(text)]
+            words += cut(text)
             if words and not text.strip():
                 yield words
                 words = []
