@@ -247,6 +247,25 @@ def test_damage_to_the_first_format_is_told(tmp_path, version_1, where):
         checkpoint.Stored.open(str(path)).read()
 
 
+# A sound table of the first format that lists no variables.
+EMPTY = bytes.fromhex(
+    "000000000000000100000000bb116558000000000100000000c0f2a1b0000102ff000b00000000010000000081a8"
+    "c41a10081d0e" + "00" * 36 + "57fb808b247547db"
+)
+
+
+def test_a_list_goes_on_past_a_file_of_the_first_format_without_variables(tmp_path, version_1):
+    (tmp_path / "model.ckpt-2").write_bytes(EMPTY)
+    listed = tmp_path / "checkpoint"
+    listed.write_text('model_checkpoint_path: "model.ckpt-2"\n')
+    assert checkpoint.Stored.open(str(tmp_path / "model.ckpt-2")).shapes == {}
+    with pytest.raises(ValueError, match=r"must hold a whole checkpoint .* model\.ckpt-2"):
+        checkpoint.Checkpoints(str(tmp_path)).latest()
+    shutil.copy(version_1 / "bert_model.ckpt", tmp_path / "model.ckpt-1")
+    listed.write_text(listed.read_text() + 'all_model_checkpoint_paths: "model.ckpt-1"\n')
+    assert checkpoint.Checkpoints(str(tmp_path)).latest() == str(tmp_path / "model.ckpt-1")
+
+
 def test_several_of_the_first_format_are_named(tmp_path, version_1):
     for name in ("model.ckpt-1", "model.ckpt-2"):
         shutil.copy(version_1 / "bert_model.ckpt", tmp_path / name)

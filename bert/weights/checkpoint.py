@@ -175,7 +175,8 @@ class Stored:
         """
         if self.index == self.prefix:
             # To open it is to find its end.
-            assert self.shapes
+            if not self.shapes:
+                raise self._broken("it has no variables")
             return
         needed = sum(
             math.prod(self.shapes[name]) * kind.size
