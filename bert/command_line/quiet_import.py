@@ -6,6 +6,7 @@ brings all messages back.
 
 import gc
 import os
+import random
 import sys
 
 from bert.command_line.console import deferred_stop, is_script
@@ -30,12 +31,15 @@ if _hides:
     _nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(_nowhere, 2)
     os.close(_nowhere)
+# TensorFlow draws from the caller's generator while it is imported.
+_random_state = random.getstate()
 try:
     # An exception in the middle of the import might be swallowed.
     with deferred_stop():
         import keras
         import tensorflow  # noqa: F401
 finally:
+    random.setstate(_random_state)
     if _hides:
         os.dup2(_stderr, 2)
         os.close(_stderr)
