@@ -39,6 +39,7 @@ from bert.command_line.settings import (
 )
 from bert.command_line.visible import visible
 from bert.files.outputs import check_outputs, open_output
+from bert.files.sentence_transformers import follow
 from bert.files.tables import clean_line, describe_files, find_texts, stdin_lines
 from bert.files.texts import Texts
 from bert.files.word_vectors import WordVectors, read_word_vectors
@@ -266,16 +267,12 @@ def _follow(settings: Settings, folder: "ModelFolder", files: Sequence[str]) -> 
     # An archive has a pooling of its own, and words have none.
     if settings.word is None and not _is_archive(files):
         given["pooling"] = settings.pooling
-    filled = vectors.fill(given, "--") if vectors else {}
-    if vectors:
-        vectors.log(filled)
-        if "pooling" in given:
-            vectors.warn()
     usual = {
         "max_seq_length": settings.max_seq_length or DEFAULT_LENGTH,
         "pooling": settings.pooling or "mean",
     }
-    return dataclasses.replace(settings, **{**usual, **filled})
+    values = follow(vectors, given, usual, warns="pooling" in given)
+    return dataclasses.replace(settings, **values)
 
 
 def _check_all(settings: Settings, folder: "ModelFolder", files: Sequence[str]) -> None:

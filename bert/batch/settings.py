@@ -14,7 +14,7 @@ from bert.command_line.settings import (
     TextSettings,
     VocabularySettings,
 )
-from bert.files.sentence_transformers import TextVectors
+from bert.files.sentence_transformers import TextVectors, follow
 from bert.files.tables import FORMATS
 from bert.tasks.layers import COMBINATIONS
 from bert.weights.told import AskedSettings
@@ -143,16 +143,9 @@ class ExtractedSettings(TextSettings, ModelSettings, VocabularySettings):
             given["pooling"] = None
         if self.written_pooling() != "none":
             given["normalize"] = self.normalize
-        filled = vectors.fill(given, "--") if vectors else {}
-        if vectors:
-            vectors.log(filled)
-            if "normalize" in given:
-                vectors.warn()
-        usual = {
-            "max_seq_length": self.tokens_at_most(),
-            "normalize": bool(self.normalize),
-        }
-        return dataclasses.replace(self, **{**usual, **filled})
+        usual = {"max_seq_length": self.tokens_at_most(), "normalize": bool(self.normalize)}
+        values = follow(vectors, given, usual, warns="normalize" in given)
+        return dataclasses.replace(self, **values)
 
     def tokens_at_most(self) -> int:
         """Returns how long a line may be."""

@@ -179,6 +179,13 @@ def claim_folder(folder: str, name: str) -> str:
     return path
 
 
+def resolve(folder: str, path: str) -> tuple[str, str]:
+    """Returns a folder, with a slash behind it, and a path, both without links, to be compared."""
+    if is_remote(folder) or is_remote(path):
+        return folder.rstrip("/") + "/", path.rstrip("/")
+    return os.path.realpath(folder) + "/", os.path.realpath(path)
+
+
 def is_own(folder: str, path: str) -> bool:
     """Returns whether runs in a folder have claimed what `path` names in it.
 
@@ -186,10 +193,7 @@ def is_own(folder: str, path: str) -> bool:
       folder: That of the runs.
       path: A file, the prefix of a checkpoint, or a folder.
     """
-    if is_remote(folder) or is_remote(path):
-        folder, path = folder.rstrip("/") + "/", path.rstrip("/")
-    else:
-        folder, path = os.path.realpath(folder) + "/", os.path.realpath(path)
+    folder, path = resolve(folder, path)
     if f"{path}/" == folder:
         return bool(read_names(folder))
     if not path.startswith(folder):

@@ -83,6 +83,29 @@ class TextVectors:
             logging.warning("%s asks for %s, which is left out.", self.path, " and ".join(left_out))
 
 
+def follow(
+    vectors: TextVectors | None, given: Mapping[str, Any], usual: Mapping[str, Any], *, warns: bool
+) -> dict[str, Any]:
+    """Returns the values of flags: the usual ones, or what the files say where none is given.
+
+    Args:
+      vectors: What the files in the model's folder say; None where there are none.
+      given: The values of the flags that the files may fill, None where not given.
+      usual: The values without such files.
+      warns: Whether to warn of what the files ask for and is not done.
+
+    Raises:
+      ValueError: as `TextVectors.fill`.
+    """
+    if vectors is None:
+        return {**usual}
+    filled = vectors.fill(given, "--")
+    vectors.log(filled)
+    if warns:
+        vectors.warn()
+    return {**usual, **filled}
+
+
 def read(folder: str, limit: int) -> TextVectors | None:
     """Returns what the files in the folder of a model say, None where it has no `modules.json`.
 

@@ -14,7 +14,6 @@ from bert.command_line.flags import training_flags
 from bert.command_line.settings import TrainingSettings
 from bert.files import fingerprints, manifest
 from bert.files.paths import paths_from
-from bert.files.places import is_remote
 from bert.files.weight_names import WEIGHTS, step_of
 from bert.weights import checkpoint, provenance
 from bert.weights.checkpoint import Stored, weight_files
@@ -177,7 +176,8 @@ def find_weights(settings: TrainingSettings, init: Stored | None) -> Stored | No
     # Departs: the original uses the latest checkpoint of the folder, whatever is named.
     differences = provenance.differences(folder, {"--init_checkpoint": describe_weights(init)})
     is_unknown = not provenance.read(folder)
-    is_within = _is_within(folder, init.folder) and not init.is_huggingface
+    output, place = manifest.resolve(folder, init.folder)
+    is_within = f"{place}/".startswith(output) and not init.is_huggingface
     if is_within and (differences or is_unknown):
         return Stored(init.prefix, "output_dir")
     if differences and not settings.resume_with_changes:
@@ -187,15 +187,6 @@ def find_weights(settings: TrainingSettings, init: Stored | None) -> Stored | No
             "them, or give another `--output_dir`."
         )
     return Stored(trained, "output_dir")
-
-
-def _is_within(folder: str, path: str) -> bool:
-    """Returns whether a path is a folder or one within it."""
-    if is_remote(folder) or is_remote(path):
-        folder, path = folder.rstrip("/"), path.rstrip("/")
-    else:
-        folder, path = os.path.realpath(folder), os.path.realpath(path)
-    return f"{path}/".startswith(f"{folder}/")
 
 
 def describe_weights(init: Stored | None) -> dict[str, str] | None:
