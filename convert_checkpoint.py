@@ -28,6 +28,7 @@ from bert.files.durable import rename, sync, sync_tree
 from bert.files.outputs import make_folder
 from bert.files.paths import find_file, read_file
 from bert.files.places import is_remote
+from bert.files.process import import_tensorflow
 from bert.files.weight_names import KERAS_ENDING, KERAS_FILE, SAFETENSORS_FILE, WEIGHTS
 from bert.weights.told import NoAnswerSettings
 
@@ -153,10 +154,12 @@ def make_model(
       config: The shape of the encoder.
       num_labels: Outputs of a classifier or tagger.
     """
-    from bert.command_line.quiet_import import keras  # isort: skip
+    import_tensorflow()
+    import keras
+
     import modeling
-    from bert.tasks.heads import choice_model, classifier_model, span_model, tagging_model
-    from bert.tasks.pretraining.heads import pretraining_model
+    from bert.network.heads import choice_model, classifier_model, span_model, tagging_model
+    from bert.pretraining.heads import pretraining_model
 
     if architecture == "BertModel":
         inputs = modeling.encoder_inputs()
@@ -234,7 +237,8 @@ def run(settings: Settings) -> Report:
         cannot be written.
       ArithmeticError: where the result does not compute what the original does.
     """
-    from bert.kinds import find_architecture
+    import_tensorflow()
+    from bert.models.kinds import find_architecture
 
     show_lines()
     _split_output(settings)
@@ -270,7 +274,8 @@ def _files_in(folder: str) -> list[str]:
 
 def check(settings: Settings, checks: Checks) -> None:
     """Checks what `run` needs."""
-    from bert.kinds import find_architecture
+    import_tensorflow()
+    from bert.models.kinds import find_architecture
 
     place = checks("output", _split_output, settings, tells=lambda place: place[0])
     source = checks("input", open_folder, settings, tells=lambda each: each.stored.prefix)
@@ -386,7 +391,7 @@ def _tokenizer_options(source: "ModelFolder") -> dict[str, Any]:
 
 
 def _huggingface_config(source: "ModelFolder", architecture: str) -> dict[str, Any]:
-    from bert.kinds import labels_of
+    from bert.models.kinds import labels_of
 
     has_labels = source.labels or "output_weights" in source.stored.shapes
     return huggingface_files.from_bert(
@@ -399,7 +404,7 @@ def _huggingface_config(source: "ModelFolder", architecture: str) -> dict[str, A
 
 def _find_task(settings: Settings, source: "ModelFolder", architecture: str) -> dict[str, Any]:
     """Returns the `task.json` of the result, or {} where the files tell too little."""
-    from bert.kinds import Told, check_untold, make_task, tell_decoding
+    from bert.models.kinds import Told, check_untold, make_task, tell_decoding
 
     told = Told(
         is_pair=settings.is_pair,
@@ -422,8 +427,8 @@ def _find_task(settings: Settings, source: "ModelFolder", architecture: str) -> 
 
 def _write(settings: Settings, source: "ModelFolder", architecture: str, path: str) -> Report:
     """Writes the weights to `path`, verifies them, and returns what to report."""
-    from bert.kinds import num_labels
-    from bert.tasks.pretraining.goals import find_untrained
+    from bert.models.kinds import num_labels
+    from bert.pretraining.goals import find_untrained
     from bert.weights import checkpoint, huggingface
 
     names = sorted(source.stored.shapes)
@@ -467,7 +472,7 @@ def verify(
     Raises:
       ArithmeticError: where that is too far.
     """
-    from bert.kinds import num_labels
+    from bert.models.kinds import num_labels
     from bert.weights import checkpoint
     from bert.weights.comparison import find_difference
 

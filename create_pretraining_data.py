@@ -20,39 +20,41 @@ from absl import flags, logging
 
 import tokenization
 from bert.command_line import flags as common_flags
-from bert.command_line.beam import BeamSettings, check_beam
 from bert.command_line.checks import Checks, start
-from bert.command_line.collector import at_rest
-from bert.command_line.console import Progress, run_script
+from bert.command_line.console import run_script
 from bert.command_line.flags import REQUIRED, changed_flags, flag
 from bert.command_line.lines import show_lines
 from bert.command_line.settings import LOWERS, PATTERNS, OutputSettings, VocabularySettings
 from bert.files import huggingface
-from bert.files.casing import warn_of_casing
+from bert.files.collector import at_rest
 from bert.files.fingerprints import WatchedFiles
 from bert.files.machine import size_text
 from bert.files.outputs import check_open_files, check_outputs, name_shards
 from bert.files.paths import read_file
+from bert.files.progress import Progress
 from bert.files.tables import describe_files, find_texts
 from bert.original import instances as original_instances
-from bert.tasks.pretraining import making, pipeline, streaming
-from bert.tasks.pretraining.corpus import kinds_of, read_corpus
-from bert.tasks.pretraining.draws import RANGES, Draws, check_numbers, check_vocabulary
-from bert.tasks.pretraining.instances import (
+from bert.pretraining import making, streaming
+from bert.pretraining.corpus import kinds_of, read_corpus
+from bert.pretraining.draws import RANGES, Draws, check_numbers, check_vocabulary
+from bert.pretraining.instances import (
     BATCH,
     Drawn,
     InstanceTable,
     TrainingInstance,
     write_instances,
 )
-from bert.tasks.pretraining.masking import RATIOS, create_masked_lm_predictions
-from bert.tasks.pretraining.pairs import Bounds, draw_pairs, finish_pair, truncate
-from bert.tasks.pretraining.spaced_words import PIECES, SPACES, SpacedTokenizer
-from bert.tasks.pretraining.statistics import (
+from bert.pretraining.masking import RATIOS, create_masked_lm_predictions
+from bert.pretraining.pairs import Bounds, draw_pairs, finish_pair, truncate
+from bert.pretraining.spaced_words import PIECES, SPACES, SpacedTokenizer
+from bert.pretraining.statistics import (
     InstanceCounts,
     describe_corpus,
     describe_instances,
 )
+from bert.scale import record_pipeline as pipeline
+from bert.scale.beam import BeamSettings, check_beam
+from bert.text.casing import warn_of_casing
 from bert.weights.tokenizers import cutting_of, options_of, read_cutting
 
 # What people import from the original's create_pretraining_data.py.

@@ -21,7 +21,7 @@ from bert.files.outputs import check_outputs
 from bert.files.paths import file_size
 from bert.files.processes import usable_cores
 from bert.files.tables import describe_files, find_texts
-from bert.tasks.pretraining.vocabulary import (
+from bert.pretraining.vocabulary import (
     BYTES_PER_PROCESS,
     LONGEST_WORD,
     UNUSED_IN_FRONT,

@@ -84,7 +84,7 @@ def run(settings: Settings) -> WordVectors:
       ValueError: where gensim is missing, the output may not be written, or no word is as frequent
         as is asked for.
     """
-    from bert.tasks import skip_gram
+    from bert.pretraining import skip_gram
     from bert.tasks.tagging.words import word_spans
 
     def cut_words(text: str) -> list[str]:
@@ -108,7 +108,7 @@ def run(settings: Settings) -> WordVectors:
 
 def check(settings: Settings, checks: Checks) -> None:
     """Checks what `run` needs."""
-    from bert.tasks import skip_gram
+    from bert.pretraining import skip_gram
 
     checks("gensim", skip_gram.check_installed, tells=lambda _: "is installed")
     files = checks("text", find_texts, settings.input_file, tells=describe_files)

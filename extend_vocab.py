@@ -31,6 +31,7 @@ from bert.command_line.settings import CHECKPOINT_FORMS, ModelSettings, Vocabula
 from bert.files.huggingface import vocab_text
 from bert.files.outputs import check_outputs, make_folder
 from bert.files.paths import is_file, read_lines
+from bert.files.process import import_tensorflow
 from bert.files.tables import decode_line
 from bert.files.weight_names import WEIGHTS
 from bert.weights.tokenizers import cutting_of
@@ -83,6 +84,7 @@ def run(settings: Settings) -> dict[str, int]:
     Raises:
       ValueError: where words cannot be added, or files do not fit each other; nothing is written.
     """
+    import_tensorflow()
     from bert.weights.folder import ModelFolder
 
     folder = ModelFolder.of(settings)
@@ -109,6 +111,7 @@ def run(settings: Settings) -> dict[str, int]:
 
 def check(settings: Settings, checks: Checks) -> None:
     """Checks what `run` needs."""
+    import_tensorflow()
     from bert.weights.checks import check_model
     from bert.weights.folder import ModelFolder
 
@@ -278,7 +281,7 @@ def _extended_tensors(
     size: int,
 ) -> dict[str, np.ndarray]:
     """Returns the weights of the checkpoint, those with a row for each entry extended."""
-    from bert.tasks.pretraining.goals import find_untrained
+    from bert.pretraining.goals import find_untrained
     from bert.weights.checkpoint import is_slot
 
     shapes = stored.shapes

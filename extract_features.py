@@ -20,31 +20,32 @@ from typing import TYPE_CHECKING, Any
 
 from absl import logging
 
-from bert.batch.pipeline import check_machines, describe_part, folder_of, key_of, made_files
-from bert.batch.settings import ExtractedSettings, only
 from bert.command_line import flags as common_flags
-from bert.command_line.beam import BeamSettings
 from bert.command_line.checks import Checks, start
 from bert.command_line.console import run_script
 from bert.command_line.flags import changed_flags
 from bert.command_line.lines import show_lines
 from bert.command_line.names import serve
 from bert.command_line.settings import OutputSettings
-from bert.command_line.shards import Shard, ShardSettings
 from bert.files import fingerprints
 from bert.files.durable import replace_files
-from bert.files.joining import join
 from bert.files.outputs import check_outputs
-from bert.files.parts import write_description
 from bert.files.paths import is_file
+from bert.files.process import import_tensorflow
 from bert.files.tables import describe_files, find_texts
 from bert.files.texts import Texts
 from bert.files.vectors import is_features
+from bert.scale.batches import check_machines, describe_part, folder_of, key_of, made_files
+from bert.scale.beam import BeamSettings
+from bert.scale.joining import join
+from bert.scale.parts import write_description
+from bert.scale.settings import ExtractedSettings, only
+from bert.scale.shards import Shard, ShardSettings
 from bert.tasks.layers import check_encoder, parse_layers, width
 
 if TYPE_CHECKING:
     import modeling
-    from bert.batch.features import Lines
+    from bert.scale.features import Lines
     from bert.tasks.features import Extractor
     from bert.weights.folder import ModelFolder
 
@@ -66,8 +67,8 @@ def run(settings: Settings) -> None:
     Raises:
       ValueError: before the expensive part, where the settings, the text and the model do not fit.
     """
-    from bert.batch import features
-    from bert.command_line import quiet_import  # noqa: F401
+    import_tensorflow()
+    from bert.scale import features
     from bert.training.devices import tell_gpus
     from bert.weights.folder import ModelFolder
 
@@ -116,8 +117,8 @@ def _find_starts(
     Raises:
       ValueError: where there is no line, or a pair that the model cannot take.
     """
-    from bert.batch.features import survey
-    from bert.tasks import encoding
+    from bert.models import encoding
+    from bert.scale.features import survey
 
     if extractor.pooling == "none":
         # With which line a chunk ends depends on how many tokens those in it have.
@@ -148,7 +149,7 @@ def _write_those_of_machines(
     settings: Settings, folder: "ModelFolder", lines: "Lines", extractor: "Extractor"
 ) -> None:
     """Writes what a pipeline makes of the lines."""
-    from bert.batch.features import FeatureWork
+    from bert.scale.features import FeatureWork
 
     # Wholly, for no line that is found there is compared with its text again.
     model = [*filter(is_file, folder.files)]
@@ -163,6 +164,7 @@ def _write_those_of_machines(
 
 def check(settings: Settings, checks: Checks) -> None:
     """Checks what `run` needs."""
+    import_tensorflow()
     from bert.weights.checks import check_model, check_vocabulary
 
     folder, config = check_model(checks, settings)

@@ -26,13 +26,14 @@ from bert.command_line.settings import (
     OutputSettings,
     VocabularySettings,
 )
-from bert.command_line.visible import visible
 from bert.files.outputs import check_outputs, open_output
 from bert.files.paths import match_file
+from bert.files.process import import_tensorflow
 from bert.files.tables import clean_line, stdin_lines, text_lines
+from bert.files.visible import visible
 
 if TYPE_CHECKING:
-    from bert.tasks.pretraining.masked_model import Guess, MaskedModel, Score, Text
+    from bert.models.masked_model import Guess, MaskedModel, Score, Text
     from bert.weights.folder import ModelFolder
 
 
@@ -92,8 +93,8 @@ def run(settings: Settings, texts: Sequence[str] = ()) -> int:
     Raises:
       ValueError: where the settings, the texts and the model do not fit.
     """
-    from bert.command_line import quiet_import  # noqa: F401
-    from bert.tasks.pretraining import masked_model
+    import_tensorflow()
+    from bert.models import masked_model
     from bert.training.devices import tell_gpus
     from bert.training.lengths import cut_by_size
 
@@ -146,8 +147,8 @@ def _check_lines(settings: Settings, path: str, model: "MaskedModel") -> None:
 
 def check(settings: Settings, checks: Checks, texts: Sequence[str] = ()) -> None:
     """Checks what `run` needs."""
-    from bert.command_line import quiet_import  # noqa: F401
-    from bert.tasks.pretraining import masked_model
+    import_tensorflow()
+    from bert.models import masked_model
 
     path = checks("text", _find_input, settings, texts, tells=str)
     folder = checks("checkpoint", _open_folder, settings, tells=lambda each: each.stored.prefix)
@@ -208,7 +209,7 @@ def _read_lines(path: str, *, tells_blank: bool = True) -> Iterator[tuple[str, s
 
 
 def _total(scores: Sequence["Score"]) -> "Score":
-    from bert.tasks.pretraining.masked_model import Score
+    from bert.models.masked_model import Score
 
     return Score(
         sum(score.pseudo_log_likelihood for score in scores),

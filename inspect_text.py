@@ -22,12 +22,13 @@ from bert.command_line.console import run_script
 from bert.command_line.flags import REQUIRED, flag
 from bert.command_line.settings import CHECKPOINT_FORMS, OutputSettings
 from bert.files.outputs import check_outputs
+from bert.files.process import import_tensorflow
 from bert.files.tables import stdin_lines
 from bert.weights.told import AskedSettings
 
 if TYPE_CHECKING:
     from bert.inspection.look import Inspection, Reading
-    from bert.loaded import LoadedModel, PretrainedModel
+    from bert.models.loaded import LoadedModel, PretrainedModel
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -76,7 +77,7 @@ def run(settings: Settings, texts: Sequence[str]) -> "Inspection":
     Raises:
       ValueError: where the settings, the text and the model do not fit.
     """
-    from bert.command_line import quiet_import  # noqa: F401
+    import_tensorflow()
     from bert.inspection.look import look
     from bert.inspection.page import write_inspection
     from bert.inspection.printed import format_inspection
@@ -133,7 +134,7 @@ def _check_output(settings: Settings) -> None:
 
 
 def _open(settings: Settings) -> "LoadedModel | PretrainedModel":
-    from bert.command_line import quiet_import  # noqa: F401
+    import_tensorflow()
     from bert.inspection.look import open_inspected
 
     return open_inspected(settings.model_dir, settings.precision, **settings.given)

@@ -23,11 +23,11 @@ from bert.command_line.flags import REQUIRED, flag
 from bert.command_line.settings import PATTERNS, OutputSettings
 from bert.files import parquet
 from bert.files.durable import replace_files
-from bert.files.joining import ARRAYS, join, order_parts
 from bert.files.outputs import check_outputs
-from bert.files.parts import check_parts
 from bert.files.paths import index_path, is_file, match_files
 from bert.files.tables import describe_files
+from bert.scale.joining import ARRAYS, join, order_parts
+from bert.scale.parts import check_parts
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -37,16 +37,17 @@ from bert.command_line.settings import (
     TextSettings,
     VocabularySettings,
 )
-from bert.command_line.visible import visible
 from bert.files.outputs import check_outputs, open_output
+from bert.files.process import import_tensorflow
 from bert.files.sentence_transformers import follow
 from bert.files.tables import clean_line, describe_files, find_texts, stdin_lines
 from bert.files.texts import Texts
+from bert.files.visible import visible
 from bert.files.word_vectors import WordVectors, read_word_vectors
 from bert.tasks.layers import COMBINATIONS, check_encoder, parse_layers
 
 if TYPE_CHECKING:
-    from bert.tasks.neighbours import Neighbour, Space
+    from bert.models.neighbours import Neighbour, Space
     from bert.weights.folder import ModelFolder
 
 _ARCHIVE = ".npz"
@@ -145,7 +146,7 @@ def run(settings: Settings) -> int:
     Raises:
       ValueError: where the settings, the texts and the model do not fit.
     """
-    from bert.command_line import quiet_import  # noqa: F401
+    import_tensorflow()
     from bert.training.devices import tell_gpus
     from bert.weights.folder import ModelFolder
 
@@ -180,7 +181,7 @@ def _answers(settings: Settings, space: "Space") -> Iterable[tuple[str, Sequence
 
 def check(settings: Settings, checks: Checks) -> None:
     """Checks what `run` needs."""
-    from bert.command_line import quiet_import  # noqa: F401
+    import_tensorflow()
     from bert.weights.checks import check_model, check_vocabulary
 
     files = checks("text", _find_input, settings, tells=_describe)
@@ -301,8 +302,8 @@ def _check_output(settings: Settings, files: Sequence[str], folder: "ModelFolder
 
 
 def _open_space(settings: Settings, files: Sequence[str], folder: "ModelFolder | None") -> "Space":
-    from bert.tasks import neighbours
-    from bert.tasks.encoding import TextEncoder
+    from bert.models import neighbours
+    from bert.models.encoding import TextEncoder
 
     center = settings.center
     if folder is None:
@@ -323,7 +324,7 @@ def _open_space(settings: Settings, files: Sequence[str], folder: "ModelFolder |
 
 def _read_vectors(settings: Settings) -> WordVectors:
     """Returns the vectors, among which are those of the words to look for."""
-    from bert.tasks.neighbours import check_words
+    from bert.models.neighbours import check_words
 
     assert settings.word_vectors
     vectors = read_word_vectors(settings.word_vectors)

@@ -23,30 +23,32 @@ from typing import IO, TYPE_CHECKING, Any, BinaryIO
 
 from absl import logging
 
-from bert.batch.answers import Answer, Answerer, Form
-from bert.batch.pipeline import check_machines, describe_part, folder_of, key_of, made_files
-from bert.batch.settings import AnsweredSettings, only
 from bert.command_line import flags as common_flags
-from bert.command_line.beam import BeamSettings
 from bert.command_line.checks import FAILED, Checks, start
-from bert.command_line.console import Progress, run_script
+from bert.command_line.console import run_script
 from bert.command_line.flags import flag
 from bert.command_line.frozen_weights import assume_frozen_weights
 from bert.command_line.names import serve
 from bert.command_line.settings import WHOLE_FILE, OutputSettings
-from bert.command_line.shards import ShardSettings
 from bert.files import fingerprints, parquet
 from bert.files.answers import JsonLines, Names, ParquetLines, Table, flat_names
 from bert.files.inputs import Input, Inputs, kind_of, names_of
 from bert.files.kept_lines import KeptLines, keep_lines
 from bert.files.outputs import check_outputs, check_replaced, open_output
-from bert.files.parts import write_description
 from bert.files.paths import is_file, match_file
 from bert.files.places import is_remote
+from bert.files.process import import_tensorflow
+from bert.files.progress import Progress
+from bert.scale.answers import Answer, Answerer, Form
+from bert.scale.batches import check_machines, describe_part, folder_of, key_of, made_files
+from bert.scale.beam import BeamSettings
+from bert.scale.parts import write_description
+from bert.scale.settings import AnsweredSettings, only
+from bert.scale.shards import ShardSettings
 
 if TYPE_CHECKING:
-    from bert.exported import Export, ExportedModel
-    from bert.loaded import LoadedModel
+    from bert.models.exported import Export, ExportedModel
+    from bert.models.loaded import LoadedModel
     from bert.weights.folder import ModelFolder
 
     Model = LoadedModel | ExportedModel
@@ -88,6 +90,7 @@ def run(settings: Settings) -> int:
     Raises:
       ValueError: where the folder, a flag or an input is not what it must be.
     """
+    import_tensorflow()
     from bert.training.devices import tell_gpus
 
     settings = _find_input(settings)
@@ -198,7 +201,8 @@ def _write_those_of_machines(
     settings: Settings, answers: Answerer, made_of: Sequence[str]
 ) -> tuple[int, list[str]]:
     """Writes what a pipeline answers, and returns the number and what problems there were."""
-    from bert.batch.answering import AnswerWork, read_back
+    import_tensorflow()
+    from bert.scale.answering import AnswerWork, read_back
 
     num_inputs = _read_inputs(settings, answers.model).rows.count()
     if not num_inputs:
@@ -249,13 +253,15 @@ def check(settings: Settings, checks: Checks) -> None:
 
 def _open_folder(settings: Settings) -> "ModelFolder | Export":
     """Returns the folder of the model, which is known to decide something."""
-    from bert.batch.models import open_folder
+    import_tensorflow()
+    from bert.scale.models import open_folder
 
     return open_folder(settings)
 
 
 def _load(settings: Settings, folder: "ModelFolder | Export") -> "Model":
-    from bert.batch.models import load
+    import_tensorflow()
+    from bert.scale.models import load
 
     assume_frozen_weights(settings.precision)
     return load(settings, folder)
@@ -400,7 +406,8 @@ def _report(settings: Settings, num_answers: int, problems: Sequence[str]) -> No
 
 
 def _read_inputs(settings: Settings, model: "Model") -> Inputs:
-    from bert.batch.models import read
+    import_tensorflow()
+    from bert.scale.models import read
 
     return read(settings, model)
 
@@ -414,7 +421,7 @@ if not TYPE_CHECKING:
     __getattr__, __dir__, __all__ = serve(
         globals(),
         {
-            "bert.loaded": ("LoadedModel", "load_fine_tuned as load"),
+            "bert.models.loaded": ("LoadedModel", "load_fine_tuned as load"),
         },
     )
 

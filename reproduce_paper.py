@@ -17,9 +17,9 @@ from bert.command_line.console import run_script
 from bert.command_line.flags import REQUIRED, flag
 from bert.command_line.lines import show_lines
 from bert.command_line.settings import PRECISION, PRECISIONS, CheckSettings
-from bert.paper import reproduction
-from bert.paper.plan import KEYS
-from bert.paper.recipe import LADDER
+from paper import reproduction
+from paper.plan import KEYS
+from paper.recipe import LADDER
 
 # With those behind it, of which numpy takes no more.
 _MOST_SEED = 2**32 - max(max(recipe.seeds, recipe.top_seeds) for recipe in LADDER)

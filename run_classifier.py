@@ -23,6 +23,7 @@ from bert.command_line.console import run_script
 from bert.command_line.flags import flag
 from bert.command_line.names import serve
 from bert.command_line.settings import SEPARATORS, DistilledSettings
+from bert.files.process import import_tensorflow
 from bert.files.split import DevSplit, find_split
 from bert.tasks.classification import glue, own_files
 from bert.tasks.classification.examples import METRICS, DataSet
@@ -107,19 +108,21 @@ def run(settings: Settings) -> dict[str, Any]:
 
     Returns:
       The scores of the dev set, with `loss` and `baseline`, and those of the test set, where it has
-      labels, as `test_f1` and so on; with several runs, what `bert.training.repeats.run` gives.
+      labels, as `test_f1` and so on; with several runs, what `bert.runs.repeats.run` gives.
 
     Raises:
       ValueError: before the expensive part, where settings, files and model do not fit.
     """
-    from bert.training import repeats
+    import_tensorflow()
+    from bert.runs import repeats
 
     return repeats.run(settings, open_task)
 
 
 def check(settings: Settings, checks: Checks) -> None:
     """Checks what `run` needs."""
-    from bert.training.checks import check_fine_tuning
+    import_tensorflow()
+    from bert.runs.checks import check_fine_tuning
 
     check_fine_tuning(checks, settings, open_task)
 
@@ -128,8 +131,9 @@ def open_task(
     settings: Settings, config: "modeling.BertConfig", tokenizer: tokenization.FullTokenizer
 ) -> "Classification":
     """Returns the task that the settings name, for a model of this shape."""
+    import_tensorflow()
+    from bert.tasks.bilstm import find_bilstm
     from bert.tasks.classification.task import Classification
-    from bert.training.bilstm import find_bilstm
     from bert.weights.folder import ModelFolder
     from bert.weights.variables import require_segments
 
@@ -156,10 +160,10 @@ def open_task(
 
 def _open_teacher(settings: Settings, task: "Classification") -> "Teacher | None":
     """Returns what is learned from another model, if there is one."""
+    from bert.models.teachers import open_teacher
     from bert.tasks import distillation
     from bert.tasks.classification.task import Classification
     from bert.tasks.classification.teacher import Teacher, order_of_labels
-    from bert.teachers import open_teacher
 
     opened = open_teacher(settings, task, task.config)
     if opened is None:

@@ -20,6 +20,7 @@ from bert.command_line.checks import FAILED, Checks, start
 from bert.command_line.console import run_script
 from bert.command_line.flags import REQUIRED, flag
 from bert.command_line.names import serve
+from bert.files.process import import_tensorflow
 from bert.files.scratch import model_folder
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ def _complete(
     settings: run_classifier.Settings, handle: str, do_lower_case: bool | None, folder: str
 ) -> run_classifier.Settings:
     """Returns the settings with the module's files; `folder` is for those that it lacks."""
+    import_tensorflow()
     from bert.weights import tf_hub
     from bert.weights.folder import ModelFolder
     from bert.weights.kept import CONFIG_FILE
@@ -117,6 +119,7 @@ def create_tokenizer_from_hub_module(bert_hub_module_handle: str) -> tokenizatio
     Raises:
       ValueError: where the folder is no such module.
     """
+    import_tensorflow()
     from bert.weights import tf_hub
 
     return tf_hub.Module(bert_hub_module_handle).load_tokenizer()
@@ -135,6 +138,7 @@ def model_fn_builder(
     Raises:
       ValueError: where the folder is no such module.
     """
+    import_tensorflow()
     from bert.original.classifier import model_fn_builder
     from bert.weights import tf_hub
 

@@ -19,6 +19,7 @@ from bert.command_line.checks import FAILED, Checks, start
 from bert.command_line.console import run_script
 from bert.command_line.flags import flag, several
 from bert.command_line.settings import LOWERS, MAX_TOKENS, DistilledSettings
+from bert.files.process import import_tensorflow
 from bert.files.scratch import model_folder
 from bert.files.split import find_split
 from bert.tasks.layers import FEATURE_LAYERS, check_layers
@@ -170,12 +171,13 @@ def run(settings: Settings) -> dict[str, Any]:
 
     Returns:
       The scores of the dev set, with `loss` and `baseline`, and those of the test set, where it has
-      tags, as `test_f1` and so on; with several runs, what `bert.training.repeats.run` gives.
+      tags, as `test_f1` and so on; with several runs, what `bert.runs.repeats.run` gives.
 
     Raises:
       ValueError: before the expensive part, where settings, files and model do not fit.
     """
-    from bert.training import repeats
+    import_tensorflow()
+    from bert.runs import repeats
 
     is_several = settings.num_runs > 1 or common_flags.read_grid(settings)
     if is_several and settings.feature_based and settings.features_dir is None:
@@ -186,7 +188,8 @@ def run(settings: Settings) -> dict[str, Any]:
 
 def check(settings: Settings, checks: Checks) -> None:
     """Checks what `run` needs."""
-    from bert.training.checks import check_fine_tuning
+    import_tensorflow()
+    from bert.runs.checks import check_fine_tuning
 
     with model_folder() as folder:
         if settings.word_vectors:
@@ -229,9 +232,10 @@ def open_task(
 
     What is not given is as the model in `--output_dir` was trained.
     """
+    import_tensorflow()
+    from bert.tasks.bilstm import check_export, find_bilstm
     from bert.tasks.tagging.task import Features, FeatureTagging, Tagging
     from bert.tasks.tagging.windows import Task, make_task
-    from bert.training.bilstm import check_export, find_bilstm
     from bert.weights.folder import ModelFolder
 
     stored = _read_stored_task(settings)
@@ -283,12 +287,12 @@ def open_task(
 
 def _open_teacher(settings: Settings, task: "Tagging") -> "Teacher | None":
     """Returns what is learned from another model, if there is one."""
+    from bert.models.teachers import open_teacher
     from bert.tasks import distillation
     from bert.tasks.tagging.predictions import word_logits
     from bert.tasks.tagging.task import Tagging
     from bert.tasks.tagging.teacher import Teacher, order_of_labels
-    from bert.teachers import open_teacher
-    from bert.training.task import collect_padded
+    from bert.tasks.task import collect_padded
 
     opened = open_teacher(settings, task, task.config)
     if opened is None:

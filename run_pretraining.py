@@ -13,7 +13,8 @@ from bert.command_line import flags as common_flags
 from bert.command_line.checks import Checks, start
 from bert.command_line.console import run_script
 from bert.command_line.names import serve
-from bert.tasks.pretraining.settings import Settings
+from bert.files.process import import_tensorflow
+from bert.pretraining.settings import Settings
 
 
 def define_flags() -> None:
@@ -23,15 +24,16 @@ def define_flags() -> None:
 
 def run(settings: Settings) -> dict[str, float]:
     """Does what `training.run` of `bert/tasks/pretraining` does."""
-    from bert.command_line import quiet_import  # noqa: F401
-    from bert.tasks.pretraining import training
+    import_tensorflow()
+    from bert.runs import pretraining as training
 
     return training.run(settings)
 
 
 def check(settings: Settings, checks: Checks) -> None:
     """Checks what `run` needs."""
-    from bert.tasks.pretraining.checks import check_pretraining
+    import_tensorflow()
+    from bert.runs.pretraining_checks import check_pretraining
 
     check_pretraining(checks, settings)
 
@@ -58,7 +60,7 @@ if not TYPE_CHECKING:
                 "input_fn_builder",
                 "decode_record as _decode_record",
             ),
-            "bert.tasks.pretraining.heads": ("OBJECTIVE",),
+            "bert.pretraining.heads": ("OBJECTIVE",),
         },
     )
 

@@ -19,6 +19,7 @@ from bert.command_line.flags import flag
 from bert.command_line.names import serve
 from bert.command_line.settings import MAX_TOKENS, FineTuningSettings
 from bert.files.paths import open_file
+from bert.files.process import import_tensorflow
 from bert.tasks.squad import windows as squad_windows
 from bert.tasks.squad.answers import Decoding
 
@@ -92,13 +93,14 @@ def run(settings: Settings) -> dict[str, Any]:
 
     Returns:
       The official scores of the predictions; with several runs, what
-      `bert.training.repeats.run` gives; empty where nothing is predicted or the file has no
+      `bert.runs.repeats.run` gives; empty where nothing is predicted or the file has no
       answers.
 
     Raises:
       ValueError: before the expensive part, where settings, files and model do not fit.
     """
-    from bert.training import repeats
+    import_tensorflow()
+    from bert.runs import repeats
 
     _check_settings(settings)
     results = repeats.run(settings, open_task)
@@ -144,7 +146,8 @@ def validate_flags_or_throw(
     Raises:
       ValueError: where they do not fit.
     """
-    from bert.training import finetuning, fit
+    from bert.runs import finetuning
+    from bert.training import fit
 
     settings = settings or common_flags.read_settings(Settings)
     casing, init_checkpoint = settings.do_lower_case, settings.init_checkpoint
@@ -156,7 +159,8 @@ def validate_flags_or_throw(
 
 def check(settings: Settings, checks: Checks) -> None:
     """Checks what `run` needs."""
-    from bert.training.checks import check_fine_tuning
+    import_tensorflow()
+    from bert.runs.checks import check_fine_tuning
 
     files = checks("files", _check_settings, settings, tells=lambda _: "can be read")
     check_fine_tuning(checks, settings, FAILED if files is FAILED else open_task)
@@ -166,8 +170,9 @@ def open_task(
     settings: Settings, config: "modeling.BertConfig", tokenizer: tokenization.FullTokenizer
 ) -> "QuestionAnswering":
     """Returns the task that the settings name, for a model of this shape."""
+    import_tensorflow()
+    from bert.tasks.bilstm import find_bilstm
     from bert.tasks.squad.task import QuestionAnswering
-    from bert.training.bilstm import find_bilstm
     from bert.weights.variables import require_segments
 
     require_segments(config, "a question and its paragraph")

@@ -17,6 +17,7 @@ from bert.command_line.checks import Checks, start
 from bert.command_line.console import run_script
 from bert.command_line.flags import flag
 from bert.command_line.settings import SEPARATORS, FileSettings
+from bert.files.process import import_tensorflow
 from bert.files.split import find_split
 
 if TYPE_CHECKING:
@@ -55,19 +56,21 @@ def run(settings: Settings) -> dict[str, Any]:
 
     Returns:
       `accuracy`, `loss` and `baseline` on the val set, and where the test set has labels
-      `test_accuracy` and `test_loss`; with several runs, what `bert.training.repeats.run` gives.
+      `test_accuracy` and `test_loss`; with several runs, what `bert.runs.repeats.run` gives.
 
     Raises:
       ValueError: before the expensive part, where settings, files and model do not fit.
     """
-    from bert.training import repeats
+    import_tensorflow()
+    from bert.runs import repeats
 
     return repeats.run(settings, open_task)
 
 
 def check(settings: Settings, checks: Checks) -> None:
     """Checks what `run` needs."""
-    from bert.training.checks import check_fine_tuning
+    import_tensorflow()
+    from bert.runs.checks import check_fine_tuning
 
     check_fine_tuning(checks, settings, open_task)
 
@@ -76,8 +79,9 @@ def open_task(
     settings: Settings, config: "modeling.BertConfig", tokenizer: tokenization.FullTokenizer
 ) -> "MultipleChoice":
     """Returns the task that the settings name, for a model of this shape."""
+    import_tensorflow()
+    from bert.tasks.bilstm import find_bilstm
     from bert.tasks.swag.task import MultipleChoice
-    from bert.training.bilstm import find_bilstm
     from bert.weights.folder import ModelFolder
     from bert.weights.variables import require_segments
 

@@ -22,6 +22,7 @@ from bert.command_line.flags import REQUIRED, flag
 from bert.command_line.frozen_weights import assume_frozen_weights
 from bert.command_line.lines import write_json_lines
 from bert.command_line.settings import AS_IN_FOLDER
+from bert.files.process import import_tensorflow
 from bert.weights.told import FROM_ELSEWHERE, AskedSettings, check_untold_export
 
 if TYPE_CHECKING:
@@ -156,6 +157,7 @@ def open_server(settings: Settings) -> "Server":
 
 
 def _serve(settings: Settings, bound: socket.socket) -> "Server":
+    import_tensorflow()
     from bert.serving.app import Limits, read_hosts
     from bert.serving.server import Server
     from bert.training.devices import tell_gpus
@@ -196,6 +198,7 @@ def _serve(settings: Settings, bound: socket.socket) -> "Server":
 
 def _check_installed() -> None:
     try:
+        import_tensorflow()
         import aiohttp  # noqa: F401
         import prometheus_client  # noqa: F401
     except ImportError as error:
@@ -206,6 +209,7 @@ def _check_installed() -> None:
 
 
 def _check_name(settings: Settings) -> None:
+    import_tensorflow()
     from bert.serving.app import check_name, read_hosts
 
     if settings.model_name:
@@ -222,6 +226,7 @@ def _check_limits(settings: Settings) -> None:
 
 
 def _bind(settings: Settings) -> socket.socket:
+    import_tensorflow()
     from bert.serving.server import bind
 
     return bind(settings.host, settings.port)
@@ -233,8 +238,9 @@ def _describe(bound: socket.socket) -> str:
 
 
 def _load(settings: Settings) -> "Served":
-    from bert.exported import is_export
-    from bert.loaded import open_model
+    import_tensorflow()
+    from bert.models.exported import is_export
+    from bert.models.loaded import open_model
     from bert.serving.served import find_name, find_version, serve
 
     path, version = find_version(settings.model_dir)

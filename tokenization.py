@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, TypeVar
 
-from bert.files.casing import validate_case_matches_checkpoint  # noqa: F401  # as in the original
 from bert.text.added_tokens import AddedToken, Finder
+from bert.text.casing import validate_case_matches_checkpoint  # noqa: F401  # as in the original
 from bert.text.characters import CJK_RANGES, tables
 from bert.text.characters import is_control as _is_control
 from bert.text.characters import is_punctuation as _is_punctuation

@@ -2,18 +2,16 @@
 
 from collections.abc import Iterator
 
-from bert.command_line import quiet_import  # isort: skip  # noqa: F401
-
 import keras
 import worker
 
 import extract_features
 import modeling
 import tokenization
-from bert.batch import features
 from bert.files import vectors as files_vectors
 from bert.files.texts import Texts
 from bert.files.vectors import Features
+from bert.scale import features
 from bert.tasks.features import Extractor
 
 LAYERS = [-1, -2, -3, -4]

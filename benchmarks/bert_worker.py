@@ -1,7 +1,5 @@
 """Takes this project's own pre-training steps for pretraining_step.py; started by it."""
 
-from bert.command_line import quiet_import  # isort: skip  # noqa: F401
-
 import keras
 import numpy as np
 import tensorflow as tf
@@ -9,7 +7,7 @@ import worker
 
 import modeling
 import optimization
-from bert.tasks.pretraining import heads as pretraining_heads
+from bert.pretraining import heads as pretraining_heads
 from bert.training import loop
 
 PRECISIONS = {"float32": "float32", "bfloat16": "mixed_bfloat16"}

@@ -1,7 +1,5 @@
 """Takes two steps of fine-tuning BERT-Base for memory.py, and prints the peak of its memory."""
 
-from bert.command_line import quiet_import  # isort: skip  # noqa: F401
-
 from pathlib import Path
 
 import tensorflow as tf
@@ -9,7 +7,7 @@ import worker
 
 import modeling
 import optimization
-from bert.tasks import heads
+from bert.network import heads
 from bert.training import loop
 
 VOCAB_SIZE = 30522

@@ -26,7 +26,7 @@ PORTABLE = {"our_onnx": "onnx", "our_tflite": "tflite"}
 
 def open_loaded(folder: str, precision: str) -> Any:
     """Returns what `bert.load` does for a classifier's folder of transformers."""
-    from bert.loaded import load
+    from bert.models.loaded import load
 
     return load(
         folder,
@@ -45,7 +45,7 @@ def make_saved_model(model: str, output: str, precision: str) -> None:
 
 def make_portable(model: str, output: str, form: str, precision: str) -> None:
     """Writes an export for another runtime of a classifier's folder of transformers."""
-    from bert.portable import folder
+    from bert.export import portable as folder
 
     shutil.rmtree(output, ignore_errors=True)
     folder.write(output, form, precision, open_loaded(model, "float32").model, {})
@@ -53,7 +53,7 @@ def make_portable(model: str, output: str, form: str, precision: str) -> None:
 
 def open_portable(model: str, form: str) -> dict[str, Predict]:
     """Returns by form of input what predicts with an export for another runtime."""
-    from bert.portable import folder
+    from bert.export import portable as folder
 
     runtime = folder.open_runtime(model, form)
     return {"ids": lambda inputs: runtime(inputs)["logits"]}

@@ -23,6 +23,8 @@ from pathlib import Path
 
 import numpy as np
 
+from bert.files.process import import_tensorflow
+
 ROOT = Path(__file__).resolve().parents[1]
 
 RECORD_BYTES = 50
@@ -64,7 +66,7 @@ def memory(name: str) -> int:
 
 def measure(paths: list[str], shuffle_block: int) -> dict[str, float]:
     """Returns what one start took, by column."""
-    from bert.command_line import quiet_import  # noqa: F401, PLC0415
+    import_tensorflow()
     from bert.files import fingerprints  # noqa: PLC0415
     from bert.training.batches import Batches, Records  # noqa: PLC0415
     from bert.training.blocks import BlockReader  # noqa: PLC0415

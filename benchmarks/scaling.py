@@ -49,7 +49,7 @@ def settings_of(shape: str, sent: str, accumulation: int, steps: int) -> dict[st
 def run(setting: dict[str, Any], count: int) -> dict[str, float]:
     """Returns the figures of so many processes that train together."""
     sys.path.insert(0, str(ROOT))
-    from bert.workers.launch import free_ports  # noqa: PLC0415
+    from bert.scale.launch import free_ports  # noqa: PLC0415
 
     workers = [f"localhost:{port}" for port in free_ports(count)]
     processes = []

@@ -6,7 +6,7 @@ original in a folder `bert` or for the package bert-tensorflow:
     from bert import run_classifier, tokenization
     from bert.modeling import BertModel
 
-`bert.load` is `load` of `bert.loaded`. Each is loaded when it is first asked for, so that
+`bert.load` is `load` of `bert.models.loaded`. Each is loaded when it is first asked for, so that
 `import bert` takes no time.
 """
 
@@ -18,6 +18,8 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from bert.files.process import import_tensorflow
 
 LIBRARY = ("modeling", "optimization", "tokenization")
 
@@ -93,7 +95,8 @@ def __getattr__(name: str) -> Any:
     if name in LIBRARY or name in SCRIPTS:
         return _load(name)
     if name == "load":
-        return importlib.import_module("bert.loaded").load
+        import_tensorflow()
+        return importlib.import_module("bert.models.loaded").load
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -1,5 +1,3 @@
-from bert.command_line import quiet_import  # isort: skip  # noqa: F401
-
 import contextlib
 import functools
 import gc
@@ -26,9 +24,9 @@ from waiting import LONGEST
 
 import modeling
 import run_pretraining
-from bert.tasks.pretraining import heads as pretraining_heads
+from bert.pretraining import heads as pretraining_heads
 from bert.training.batches import Batches, Records
-from bert.workers.pace import Pace
+from bert.training.pace import Pace
 
 # No test depends on how fast the machine is.
 hypothesis.settings.register_profile("project", deadline=None)

@@ -25,7 +25,7 @@ from waiting import LONGEST, wait_until
 ROOT = Path(__file__).parents[1]
 
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["bert.command_line.quiet_import", "tensorflow", "keras"])
+_context.set_forkserver_preload(["tensorflow", "keras"])
 
 
 class Forked:

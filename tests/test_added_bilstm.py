@@ -18,8 +18,8 @@ import modeling
 import run_classifier
 import run_ner
 import run_swag
-from bert.loaded import load
-from bert.tasks import heads
+from bert.models.loaded import load
+from bert.network import heads
 from bert.weights import checkpoint
 from tokenization import FullTokenizer
 

@@ -9,11 +9,11 @@ from sharded import COUNT, world  # noqa: F401
 
 import join_shards
 import predict
-from bert.batch.answering import AnswerWork
-from bert.batch.settings import AnsweredSettings
-from bert.command_line.shards import Shard, ShardSettings
 from bert.files.answers import JsonLines, Names
 from bert.files.paths import part_path
+from bert.scale.answering import AnswerWork
+from bert.scale.settings import AnsweredSettings
+from bert.scale.shards import Shard, ShardSettings
 from bert.weights import checkpoint
 
 

@@ -4,10 +4,10 @@ import pytest
 
 import extract_features
 import predict
-from bert.batch import pipeline
-from bert.batch.features import FeatureWork
-from bert.batch.pipeline import key_of
-from bert.batch.settings import ExtractedSettings
+from bert.scale import batches as pipeline
+from bert.scale.batches import key_of
+from bert.scale.features import FeatureWork
+from bert.scale.settings import ExtractedSettings
 
 # Of these, files count by what they hold, and the others change nothing of what is made.
 WITHOUT_DIFFERENCE = {

@@ -11,7 +11,7 @@ from conftest import LENGTH, batches_in, change, spread, to_numpy
 import modeling
 import run_pretraining
 from bert.files import huggingface as huggingface_files
-from bert.tasks.pretraining import objectives
+from bert.pretraining import objectives
 from bert.training.memory import estimate_memory
 from bert.weights.variables import count_parameters, encoder_shapes
 

@@ -13,7 +13,7 @@ import modeling
 import tokenization
 from bert.export import saved_model
 from bert.export.operations import read_graph
-from bert.exported import _is_multi_label
+from bert.models.exported import _is_multi_label
 from bert.tasks.classification.saved_model import _decode, export_classifier
 
 VOCAB_FILE = str(GOLDEN / "vocab.txt")

@@ -1,7 +1,7 @@
 import pytest
 
-from bert.command_line import beam
-from bert.command_line.beam import BeamSettings
+from bert.scale import beam
+from bert.scale.beam import BeamSettings
 
 
 def test_nothing_is_needed_where_no_pipeline_is_run():

@@ -16,16 +16,10 @@ from absl import flags
 from conftest import ROOT, exhaustive, run_python
 from waiting import LONGEST, wait_until
 
-from bert.command_line.console import (
-    Progress,
-    Stop,
-    clock,
-    deferred_stop,
-    explain,
-    is_script,
-    time,
-    watched_signals,
-)
+from bert.command_line.console import explain, time
+from bert.files.process import is_script
+from bert.files.progress import Progress, clock
+from bert.files.signals import Stop, deferred_stop, watched_signals
 
 
 def test_progress_is_logged_with_the_time_to_go(monkeypatch, log):
@@ -119,7 +113,8 @@ for number in range(10**9):
 }
 START = """
 import os, sys, time
-from bert.command_line.console import deferred_stop, run_script
+from bert.files.signals import deferred_stop
+from bert.command_line.console import run_script
 from bert.files.durable import replace_files
 
 def say(text):
@@ -464,7 +459,7 @@ left = Left()
 
 def main(_):
     assert "keras" not in sys.modules
-    from bert.command_line import quiet_import
+    import_tensorflow()
     assert "sklearn" not in sys.modules
     assert gc.get_freeze_count() > 100_000 and gc.isenabled()
     import sklearn
@@ -481,7 +476,7 @@ run_script(main)
 
 @pytest.mark.parametrize("status", [3, *exhaustive(None)])
 def test_a_script_with_tensorflow_ends_without_clearing_it_away(status):
-    """And imports it without what Keras would import for others; see `quiet_import`."""
+    """And imports it without what Keras would import for others; see `import_tensorflow`."""
     result = run_python("-c", ENDS.format(status=status), check=False)
     assert (result.returncode, result.stdout.split()) == (status or 0, ["done", "end"])
     assert result.stderr == ""

@@ -6,15 +6,15 @@ from forks import fork_python
 from served_models import make_model, save_model
 
 from bert.command_line.frozen_weights import VARIABLE, assume_frozen_weights
-from bert.training.task import at_precision
+from bert.tasks.task import at_precision
 
 # Each model runs in one graph for batches of all sizes, whose weights are kept from the first one.
 MODELS = """
 import keras, numpy as np, tensorflow as tf
 import modeling
 from bert.tasks import heads
-from bert.tasks.pretraining.heads import pretraining_model
-from bert.training.inference import infer
+from bert.pretraining.heads import pretraining_model
+from bert.network.inference import infer
 
 config = modeling.BertConfig(
     vocab_size=29, hidden_size=8, num_hidden_layers=2, num_attention_heads=4,

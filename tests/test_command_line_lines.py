@@ -10,9 +10,10 @@ import pytest
 from absl import flags, logging
 
 from bert.command_line import lines
-from bert.command_line.console import Progress, time
-from bert.command_line.visible import visible
+from bert.command_line.console import time
 from bert.files.outputs import open_output
+from bert.files.progress import Progress
+from bert.files.visible import visible
 
 
 class Terminal(io.StringIO):

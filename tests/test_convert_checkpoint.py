@@ -15,8 +15,8 @@ from test_weights_huggingface import tensors as tensors  # noqa: PLC0414 (a fixt
 
 import convert_checkpoint
 import modeling
-from bert.loaded import load
-from bert.tasks.heads import classifier_model, tagging_model
+from bert.models.loaded import load
+from bert.network.heads import classifier_model, tagging_model
 from bert.weights import checkpoint, huggingface, saving
 from bert.weights.variables import all_variables
 

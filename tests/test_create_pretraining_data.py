@@ -21,9 +21,9 @@ from bert.command_line.checks import GOOD, WARNED, Checks
 from bert.files import durable
 from bert.files.paths import index_path
 from bert.files.records import Index, decode_index, encode_index
-from bert.tasks.pretraining import corpus as corpora
-from bert.tasks.pretraining import masking
-from bert.tasks.pretraining.instances import BATCH, InstanceTable
+from bert.pretraining import corpus as corpora
+from bert.pretraining import masking
+from bert.pretraining.instances import BATCH, InstanceTable
 
 VOCAB = str(GOLDEN / "vocab.txt")
 LARGE_VOCAB = ROOT.parent / "shared" / "data" / "vocab" / "bert-base-uncased-vocab.txt"

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import create_vocab
 import tokenization
-from bert.tasks.pretraining import vocabulary
-from bert.tasks.pretraining.vocabulary import (
+from bert.pretraining import vocabulary
+from bert.pretraining.vocabulary import (
     SPECIAL_TOKENS,
     choose_alphabet,
     count_words,

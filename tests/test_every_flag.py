@@ -39,9 +39,9 @@ from bert.command_line.checks import start
 from bert.command_line.settings import EvaluatedSettings, FineTuningSettings
 from bert.files.processes import Workers
 from bert.files.records import decode_index
-from bert.loaded import LoadedModel
+from bert.models import masked_model
+from bert.models.loaded import LoadedModel
 from bert.tasks import features as tasks_features
-from bert.tasks.pretraining import masked_model
 from bert.training.batches import Batches
 from bert.weights import checkpoint
 

@@ -8,7 +8,7 @@ from power_loss import PowerLoss
 
 import tokenization
 from bert.export import saved_model
-from bert.tasks import heads
+from bert.network import heads
 
 
 class Doubler(tf.Module):

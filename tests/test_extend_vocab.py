@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 import extend_vocab
 import modeling
 import tokenization
-from bert.tasks.pretraining import heads as pretraining_heads
-from bert.tasks.pretraining import masked_model
+from bert.models import masked_model
+from bert.pretraining import heads as pretraining_heads
 from bert.weights import checkpoint
 from bert.weights.folder import ModelFolder
 

@@ -10,7 +10,7 @@ import bert
 import extract_features
 import join_shards
 import modeling
-from bert.tasks import encoding
+from bert.models import encoding
 from bert.tasks.features import Extractor
 from bert.weights import checkpoint, saving
 from bert.weights.variables import encoder_shapes

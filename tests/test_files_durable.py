@@ -18,7 +18,6 @@ from waiting import wait_until
 import create_vocab
 import predict
 import split_sentences
-from bert.command_line.console import Stop, watched_signals
 from bert.files import durable
 from bert.files.durable import (
     NoLocksError,
@@ -32,6 +31,7 @@ from bert.files.durable import (
 from bert.files.outputs import check_outputs
 from bert.files.paths import file_size, match_files, read_lines
 from bert.files.records import write_records
+from bert.files.signals import Stop, watched_signals
 
 RAM = "ram://test_files_durable"
 

@@ -6,8 +6,8 @@ import pytest
 
 import join_shards
 from bert.files import parquet
-from bert.files.joining import join
 from bert.files.vectors import text_array, write_npz
+from bert.scale.joining import join
 
 
 def write_archive(path, values, texts=(), layers=("-1",)):

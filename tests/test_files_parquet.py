@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 
 from bert.files.durable import replace_files
-from bert.files.joining import join
 from bert.files.parquet import check_columns, describe_parquet, read_parquet, write_parquet
+from bert.scale.joining import join
 
 pyarrow = pytest.importorskip("pyarrow")
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from bert.files import vectors
 from bert.files.durable import replace_files
-from bert.files.joining import join
 from bert.files.vectors import json_rows, read_npz, write_jsonl, write_npy, write_npz
+from bert.scale.joining import join
 
 floats = st.floats(width=32, allow_nan=False, allow_infinity=False, allow_subnormal=False)
 # Many of which have few digits, or lie half-way between two roundings.

@@ -12,7 +12,7 @@ import bert
 import fill_mask
 import modeling
 from bert.command_line.checks import WRONG, Checks
-from bert.tasks.pretraining import masked_model
+from bert.models import masked_model
 from bert.weights import checkpoint
 from bert.weights.folder import ModelFolder
 

@@ -10,7 +10,7 @@ import modeling
 from bert.inspection import look as looking
 from bert.inspection.look import GOALS, find_goals, look, open_inspected, read
 from bert.inspection.printed import format_inspection
-from bert.tasks.encoding import find_encoder
+from bert.models.encoding import find_encoder
 from bert.weights import checkpoint
 from bert.weights.folder import ModelFolder
 

@@ -15,7 +15,7 @@ import convert_checkpoint
 import predict
 import tokenization
 from bert.files import parquet
-from bert.kinds import Told, find_architecture, read_task
+from bert.models.kinds import Told, find_architecture, read_task
 from bert.tasks.classification.examples import Task
 from bert.tasks.classification.task import Classification
 from bert.tasks.squad.answers import Decoding

@@ -16,10 +16,10 @@ import optimization
 import predict
 import run_classifier
 import tokenization
-from bert.loaded import LoadedModel, PretrainedModel
+from bert.models.encoding import TextEncoder, group_words
+from bert.models.loaded import LoadedModel, PretrainedModel
 from bert.tasks.classification.examples import Task
 from bert.tasks.classification.task import Classification
-from bert.tasks.encoding import TextEncoder, group_words
 from bert.weights import checkpoint
 from bert.weights.checkpoint import Stored
 from bert.weights.folder import ModelFolder

@@ -19,7 +19,7 @@ from conftest import (
 from forks import fork_python
 
 import modeling
-from bert.tasks.pretraining import heads as pretraining_heads
+from bert.pretraining import heads as pretraining_heads
 
 RELEASED = LARGE_GOLDEN.parent / "data/weights/chinese_L-12_H-768_A-12-meta-only"
 
@@ -877,7 +877,7 @@ import sys
 import keras
 import numpy as np
 import modeling
-from bert.tasks.pretraining import heads
+from bert.pretraining import heads
 folder = sys.argv[1]
 inputs = dict(np.load(f"{folder}/inputs.npz"))
 for name in ("pretraining", "user"):

@@ -16,9 +16,9 @@ import modeling
 import optimization
 import run_classifier
 import tokenization
+from bert.network.heads import classifier_model
 from bert.original import classifier as original_classifier
 from bert.tasks.classification.examples import Task, make_features
-from bert.tasks.heads import classifier_model
 from bert.training.keeper import NonFiniteLossError
 
 # As in the original's run_classifier.py.

@@ -9,7 +9,7 @@ from conftest import GOLDEN, change, golden_batch, golden_model, make_examples, 
 import modeling
 import optimization
 import run_pretraining
-from bert.tasks.pretraining import heads as pretraining_heads
+from bert.pretraining import heads as pretraining_heads
 
 v1 = tf.compat.v1
 # Names of the features, and whether they have a column for each masked token.

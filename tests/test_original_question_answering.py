@@ -9,7 +9,7 @@ from conftest import GOLDEN, make_examples
 import modeling
 import run_squad
 import tokenization
-from bert.tasks.heads import span_model
+from bert.network.heads import span_model
 from bert.training.keeper import NonFiniteLossError
 
 v1 = tf.compat.v1

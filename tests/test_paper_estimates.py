@@ -1,7 +1,8 @@
 import pytest
 
-from bert.paper import estimates
-from bert.paper.estimates import (
+from bert.runs import precision
+from paper import estimates
+from paper.estimates import (
     Clock,
     Machine,
     choose,
@@ -11,9 +12,8 @@ from bert.paper.estimates import (
     parse_budget,
     total,
 )
-from bert.paper.jobs import Job
-from bert.paper.recipe import LADDER
-from bert.training import precision
+from paper.jobs import Job
+from paper.recipe import LADDER
 
 MACHINE = Machine("a processor, 2 cores", 220.0, "mixed_bfloat16")
 

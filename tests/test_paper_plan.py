@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from bert.paper import inputs
-from bert.paper.jobs import Job, digest_all, folder_of
-from bert.paper.plan import KEYS, make_plan, read_sources
-from bert.paper.recipe import LADDER, LONG, SHORT, Recipe, Size
+from paper import inputs
+from paper.jobs import Job, digest_all, folder_of
+from paper.plan import KEYS, make_plan, read_sources
+from paper.recipe import LADDER, LONG, SHORT, Recipe, Size
 
 SAMPLE = dict.fromkeys(("text_dir", "glue_dir", "conll_dir", "squad_dir"))
 RECIPE = LADDER[0]

@@ -12,13 +12,13 @@ from waiting import LONGEST, wait_until
 
 from bert.files import manifest
 from bert.files.paths import index_path
-from bert.paper.estimates import Clock, Machine
-from bert.paper.jobs import Job, digest_all
-from bert.paper.ledger import Entry, Ledger
-from bert.paper.plan import Plan
-from bert.paper.recipe import LADDER
-from bert.paper.running import Runner, start_process
-from bert.paper.tables import Cell, Column, Row, Table
+from paper.estimates import Clock, Machine
+from paper.jobs import Job, digest_all
+from paper.ledger import Entry, Ledger
+from paper.plan import Plan
+from paper.recipe import LADDER
+from paper.running import Runner, start_process
+from paper.tables import Cell, Column, Row, Table
 
 MACHINE = Machine("a processor, 2 cores", 200.0, "float32")
 TEXT = "The first is here. The second is there.\n\n" * 9
@@ -233,7 +233,7 @@ class Slow(Ended):
 
 
 def test_several_run_at_once_each_behind_what_it_needs(tmp_path, monkeypatch):
-    monkeypatch.setattr("bert.paper.running._SECONDS_BETWEEN_LOOKS", 0.001)
+    monkeypatch.setattr("paper.running._SECONDS_BETWEEN_LOOKS", 0.001)
     jobs = [scored("a"), scored("b", "a"), scored("c"), scored("d"), scored("e", "b", "c")]
     order, running = [], {}
 
@@ -349,7 +349,7 @@ def test_a_command_is_of_this_project_whatever_lies_in_the_folder(tmp_path, monk
 KILLED = """
 import sys, time
 sys.path.insert(0, {root!r})
-from bert.paper.running import start_process
+from paper.running import start_process
 with open({log!r}, "wb") as log:
     flags = ["--input_file={fifo}", "--output_file={fifo}.out"]
     print(start_process(["split_sentences", *flags], log, 1).pid, flush=True)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert.paper.tables import (
+from paper.tables import (
     AGREES,
     DIFFERS,
     NOISE,
@@ -25,7 +25,7 @@ from bert.paper.tables import (
     pooled_deviation,
     score_of,
 )
-from bert.paper.texts import overall
+from paper.texts import overall
 
 ACCURACY = Column("accuracy", "accuracy")
 PERPLEXITY = Column("perplexity", "perplexity", is_better_high=False)

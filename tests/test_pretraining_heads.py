@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from conftest import change
 
-from bert.tasks.pretraining import heads as pretraining_heads
+from bert.pretraining import heads as pretraining_heads
 
 ACTIVATIONS = {
     "linear": lambda x: x,

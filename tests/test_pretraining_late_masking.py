@@ -16,9 +16,9 @@ import create_pretraining_data
 import run_pretraining
 from bert.command_line.checks import start
 from bert.files.paths import index_path
-from bert.tasks.pretraining import fit, making, objectives
-from bert.tasks.pretraining.late_masking import LateMasking, Masker
-from bert.tasks.pretraining.masked_batches import MaskedBatches
+from bert.pretraining import fit, making, objectives
+from bert.pretraining.late_masking import LateMasking, Masker
+from bert.pretraining.masked_batches import MaskedBatches
 from bert.training import strategies
 from bert.weights import checkpoint
 

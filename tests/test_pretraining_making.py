@@ -12,7 +12,7 @@ import run_pretraining
 from bert.files import manifest
 from bert.files import records as files_records
 from bert.files.paths import index_path
-from bert.tasks.pretraining import making
+from bert.pretraining import making
 from bert.weights.folder import ModelFolder
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghij", "##a", "##ö", "Ä"]

@@ -3,8 +3,8 @@ import pytest
 from conftest import change
 
 import tokenization
-from bert.tasks.pretraining import masked_model
-from bert.tasks.pretraining.masked_model import MaskedModel
+from bert.models import masked_model
+from bert.models.masked_model import MaskedModel
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "sat", "on", "mat", "##s", "."]
 TEXTS = ["the cat sat", "cats ||| the mat .", "on", "the cat sat on the mats .", "cat [UNK]"]

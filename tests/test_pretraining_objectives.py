@@ -16,7 +16,7 @@ import extract_features
 import modeling
 import run_pretraining
 from bert.files import huggingface as huggingface_files
-from bert.tasks.pretraining import objectives
+from bert.pretraining import objectives
 
 MASKED_LM = objectives.OBJECTIVES["masked_lm"]
 LEFT_TO_RIGHT = objectives.OBJECTIVES["left_to_right"]

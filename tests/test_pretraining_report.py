@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 from conftest import PREDICTIONS, make_examples, model_inputs
 
+from bert.pretraining import heads as pretraining_heads
+from bert.pretraining.guesses import guess
+from bert.pretraining.report import make_sections
 from bert.reports.sections import Mark
-from bert.tasks.pretraining import heads as pretraining_heads
-from bert.tasks.pretraining.guesses import guess
-from bert.tasks.pretraining.report import make_sections
 
 TOKENS = dict(enumerate(["[PAD]", "[CLS]", "[SEP]", "[MASK]", "play", "##ing", "cats", "sat", "."]))
 IDS = {token: number for number, token in TOKENS.items()}

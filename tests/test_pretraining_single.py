@@ -15,10 +15,10 @@ from test_pretraining_streaming import make, write_text  # noqa: F401 (a fixture
 import create_pretraining_data as data
 import run_pretraining
 import tokenization
-from bert.tasks.pretraining import streaming
-from bert.tasks.pretraining.draws import Draws
-from bert.tasks.pretraining.pairs import cut_document
-from bert.tasks.pretraining.spill import SEED
+from bert.pretraining import streaming
+from bert.pretraining.draws import Draws
+from bert.pretraining.pairs import cut_document
+from bert.pretraining.spill import SEED
 
 VOCAB = str(GOLDEN / "vocab.txt")
 SINGLE = {"next_sentence": False, "max_seq_length": 24, "max_predictions_per_seq": 4}

@@ -12,12 +12,12 @@ from test_create_pretraining_data import read_records
 
 import create_pretraining_data as data
 import tokenization
-from bert.tasks.pretraining import making, masked_batches
-from bert.tasks.pretraining.corpus import read_corpus
-from bert.tasks.pretraining.heads import pretraining_features
-from bert.tasks.pretraining.late_masking import Masker
-from bert.tasks.pretraining.masking import FIRST, FOLLOWING
-from bert.tasks.pretraining.spaced_words import SpacedTokenizer
+from bert.pretraining import making, masked_batches
+from bert.pretraining.corpus import read_corpus
+from bert.pretraining.heads import pretraining_features
+from bert.pretraining.late_masking import Masker
+from bert.pretraining.masking import FIRST, FOLLOWING
+from bert.pretraining.spaced_words import SpacedTokenizer
 from bert.training.batches import Records
 
 # Words of two characters, none of which is in another word.

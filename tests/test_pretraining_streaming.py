@@ -17,8 +17,8 @@ import tokenization
 from bert.files import fingerprints
 from bert.files.paths import index_path
 from bert.files.records import decode_index
-from bert.tasks.pretraining import corpus, streaming
-from bert.tasks.pretraining.spill import SEED, SeedFiles
+from bert.pretraining import corpus, streaming
+from bert.pretraining.spill import SEED, SeedFiles
 
 VOCAB = GOLDEN / "vocab.txt"
 WORDS = [word for word in VOCAB.read_text().split("\n") if word.isalpha()]

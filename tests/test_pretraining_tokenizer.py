@@ -11,7 +11,7 @@ import extend_vocab
 import modeling
 import run_pretraining
 from bert.files.records import find_making
-from bert.tasks.pretraining.heads import pretraining_model
+from bert.pretraining.heads import pretraining_model
 from bert.weights import checkpoint
 from bert.weights.folder import ModelFolder
 

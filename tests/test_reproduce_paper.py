@@ -13,12 +13,12 @@ from forks import Forked
 import reproduce_paper
 from bert.command_line.checks import start
 from bert.files import manifest
-from bert.paper import reproduction
-from bert.paper.estimates import measure_machine
-from bert.paper.ledger import Entry
-from bert.paper.plan import KEYS
-from bert.paper.recipe import LADDER
-from bert.paper.running import Failure
+from paper import reproduction
+from paper.estimates import measure_machine
+from paper.ledger import Entry
+from paper.plan import KEYS
+from paper.recipe import LADDER
+from paper.running import Failure
 
 
 def settings_in(folder, **given):

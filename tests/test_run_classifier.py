@@ -26,10 +26,10 @@ from forks import fork_python
 import predict
 import run_classifier
 import tokenization
-from bert.loaded import load
+from bert.models.loaded import load
 from bert.tasks.classification import glue
 from bert.tasks.classification.examples import InputExample, Task
-from bert.training.task import Inputs, Part
+from bert.tasks.task import Inputs, Part
 from bert.weights.folder import ModelFolder
 
 # Flag, default (original: run_classifier.py).

@@ -32,11 +32,11 @@ from script_runs import ScriptRun, finish_beside_killed
 import modeling
 import run_pretraining
 from bert.command_line.checks import checking
-from bert.command_line.console import Stop, watched_signals
 from bert.files import records as files_records
 from bert.files.paths import index_path
-from bert.tasks.pretraining import fit
-from bert.tasks.pretraining.outcome import tell_whether_learned
+from bert.files.signals import Stop, watched_signals
+from bert.pretraining import fit
+from bert.pretraining.outcome import tell_whether_learned
 from bert.weights import checkpoint
 
 KEYS = [

@@ -17,7 +17,7 @@ import modeling
 import predict
 import run_squad
 import tokenization
-from bert.loaded import load
+from bert.models.loaded import load
 from bert.original import squad as original_squad
 from bert.tasks.squad import questions as squad_questions
 from bert.tasks.squad import windows as squad_windows

@@ -13,7 +13,7 @@ import modeling
 import predict
 import run_swag
 import tokenization
-from bert.loaded import load
+from bert.models.loaded import load
 from bert.tasks.swag import examples as swag_examples
 
 # The right ending names what belongs to the animal of the context.

@@ -19,9 +19,9 @@ from served_models import (
 
 import bert
 import tokenization
-from bert.exported import ExportedModel
 from bert.files.sentence_transformers import TextVectors
-from bert.loaded import PretrainedModel
+from bert.models.exported import ExportedModel
+from bert.models.loaded import PretrainedModel
 from bert.serving.batching import AbandonedError
 from bert.serving.served import DEFAULT, find_name, find_version, serve, shorten
 from bert.text.added_tokens import AddedToken

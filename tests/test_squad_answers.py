@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 import modeling
 import tokenization
+from bert.network.heads import span_model
 from bert.original import squad as original_squad
-from bert.tasks.heads import span_model
 from bert.tasks.squad import answers as squad_answers
 from bert.tasks.squad import questions as squad_questions
 from bert.tasks.squad import windows as squad_windows

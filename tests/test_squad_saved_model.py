@@ -12,15 +12,15 @@ from test_run_squad import golden_settings, read_json
 import modeling
 import run_squad
 import tokenization
-from bert.loaded import LoadedModel
-from bert.tasks.heads import span_model
+from bert.models.loaded import LoadedModel
+from bert.network.heads import span_model
+from bert.runs import tuning
 from bert.tasks.squad import answers as squad_answers
 from bert.tasks.squad import questions as squad_questions
 from bert.tasks.squad import saved_model as squad_saved_model
 from bert.tasks.squad.saved_model import export_answerer
 from bert.tasks.squad.task import QuestionAnswering
-from bert.training import tuning
-from bert.training.task import Part
+from bert.tasks.task import Part
 from bert.weights.folder import ModelFolder
 
 DECODINGS = {

@@ -7,7 +7,7 @@ import tokenization
 from bert.tasks.squad.answers import Decoding, Entry, Prediction, write_answers
 from bert.tasks.squad.questions import Answer, SquadExample
 from bert.tasks.squad.task import QuestionAnswering
-from bert.training.task import Inputs, Part
+from bert.tasks.task import Inputs, Part
 
 
 def predict(qas_id, text):

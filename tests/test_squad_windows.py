@@ -14,7 +14,7 @@ from bert.tasks.squad import questions as squad_questions
 from bert.tasks.squad import windows as squad_windows
 from bert.tasks.squad.questions import SquadExample
 from bert.tasks.squad.task import QuestionAnswering
-from bert.training.task import ExampleFile, Part
+from bert.tasks.task import ExampleFile, Part
 
 WORDS = "un able ##able running the leader smith ( ) - , . 1895 1943 john was born in ##ing run"
 VOCAB = {token: i for i, token in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS.split()])}

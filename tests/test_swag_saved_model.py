@@ -10,7 +10,7 @@ from test_export_tokenizer import texts
 
 import modeling
 import tokenization
-from bert.tasks.heads import choice_model
+from bert.network.heads import choice_model
 from bert.tasks.swag import examples as swag_examples
 from bert.tasks.swag.saved_model import export_chooser
 

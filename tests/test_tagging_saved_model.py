@@ -10,8 +10,8 @@ from test_export_tokenizer import batches as any_texts
 
 import modeling
 import tokenization
+from bert.network.heads import tagging_model
 from bert.tasks.features import FeatureTagger
-from bert.tasks.heads import tagging_model
 from bert.tasks.tagging import entities as tagging_entities
 from bert.tasks.tagging import predictions as tagging_predictions
 from bert.tasks.tagging import windows as tagging_windows

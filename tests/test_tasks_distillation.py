@@ -17,9 +17,10 @@ from test_run_classifier import make_rows, settings_in, write_task, write_tsv
 import modeling
 import run_classifier
 import run_ner
-from bert import teachers
-from bert.loaded import load
-from bert.tasks import distillation, heads
+from bert.models import teachers
+from bert.models.loaded import load
+from bert.network import heads
+from bert.tasks import distillation
 from bert.tasks.classification import teacher as classification_teacher
 from bert.tasks.classification.examples import InputExample, Task
 from bert.tasks.tagging import teacher as tagging_teacher

@@ -5,7 +5,7 @@ import tensorflow as tf
 from conftest import GOLDEN, change
 
 import modeling
-from bert.tasks.heads import (
+from bert.network.heads import (
     choice_model,
     choice_objective,
     classification_objective,

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from bert.tasks import similarity
-from bert.tasks.similarity import Index, unit_length
+from bert.models import similarity
+from bert.models.similarity import Index, unit_length
 
 
 @pytest.mark.parametrize("block_values", [1, 40, 1 << 22])

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from bert.files import records as files_records
 from bert.files.paths import match_files
-from bert.tasks.pretraining.heads import pretraining_features
+from bert.pretraining.heads import pretraining_features
 from bert.training.batches import (
     Batches,
     Feature,

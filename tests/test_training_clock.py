@@ -12,8 +12,8 @@ from test_training_loop import TRAIN_SOME_STEPS, assert_same, values_of
 
 import run_pretraining
 from bert.command_line.checks import Checks, checking
-from bert.tasks.pretraining import heads as pretraining_heads
-from bert.tasks.pretraining.settings import STEPS
+from bert.pretraining import heads as pretraining_heads
+from bert.pretraining.settings import STEPS
 from bert.training import loop
 from bert.training.clock import TrainingClock
 from bert.training.progress import ProgressLog

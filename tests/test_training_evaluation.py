@@ -10,14 +10,14 @@ import tensorflow as tf
 from conftest import free_ports, make_examples, model_inputs, note_marks
 
 from bert.command_line import console
-from bert.tasks.pretraining import heads as pretraining_heads
+from bert.pretraining import heads as pretraining_heads
+from bert.tasks.task import collect
 from bert.training import evaluation
+from bert.training.cluster import Cluster
 from bert.training.evaluation import EarlyStopping, Predictor, evaluate, save_results, save_scores
+from bert.training.meeting import LostWorkerError, Meeting
+from bert.training.pace import RESTS, Pace, mark_of
 from bert.training.strategies import Share
-from bert.training.task import collect
-from bert.workers.cluster import Cluster
-from bert.workers.meeting import LostWorkerError, Meeting
-from bert.workers.pace import RESTS, Pace, mark_of
 
 
 def test_evaluation_does_not_depend_on_the_batch_size(tiny_config, make_batches):

@@ -13,10 +13,10 @@ from test_run_classifier import make_rows, settings_in, write_task, write_tsv
 
 import modeling
 import run_classifier
-from bert.command_line.exports import Export, read_exports
-from bert.portable.folder import open_runtime
-from bert.tasks import heads
-from bert.training.exports import Parity, check_refused
+from bert.export.formats import Export, read_exports
+from bert.export.portable import open_runtime
+from bert.network import heads
+from bert.runs.exports import Parity, check_refused
 
 FEATURES = {
     "input_ids": [[2, 4, 8, 9, 3, 0], [2, 7, 3, 0, 0, 0]],
@@ -150,7 +150,7 @@ def fail_for_want_of_space(*_, **__):
 
 def test_weights_are_in_no_graph_that_tf2onnx_takes_apart(monkeypatch):
     tf2onnx = pytest.importorskip("tf2onnx")
-    from bert.portable import onnx  # noqa: PLC0415
+    from bert.export import onnx  # noqa: PLC0415
 
     sizes = []
     load = tf2onnx.tf_loader.from_function
@@ -175,7 +175,7 @@ def test_weights_are_in_no_graph_that_tf2onnx_takes_apart(monkeypatch):
 
 def test_the_order_of_weights_changes_no_file():
     pytest.importorskip("tf2onnx")
-    from bert.portable import onnx  # noqa: PLC0415
+    from bert.export import onnx  # noqa: PLC0415
 
     config = modeling.BertConfig(
         vocab_size=20, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
@@ -191,7 +191,7 @@ def test_the_order_of_weights_changes_no_file():
 @pytest.mark.exhaustive
 def test_equal_models_make_equal_files(tmp_path):
     pytest.importorskip("tf2onnx")
-    from bert.portable import onnx, tflite  # noqa: PLC0415
+    from bert.export import onnx, tflite  # noqa: PLC0415
 
     files = []
     for _ in range(2):

@@ -11,13 +11,14 @@ from conftest import change, exhaustive
 
 from bert.command_line.settings import FineTuningSettings
 from bert.files.outputs import make_folder
-from bert.tasks import heads
-from bert.tasks.heads import classification_objective, classifier_model
-from bert.training import finetuning, fit, loop, tuning
+from bert.network import heads
+from bert.network.heads import classification_objective, classifier_model
+from bert.runs import finetuning, tuning
+from bert.tasks.task import ExampleFile
+from bert.training import fit, loop
 from bert.training.batches import Feature, encoder_features
 from bert.training.evaluation import EarlyStopping
 from bert.training.plan import make_plan
-from bert.training.task import ExampleFile
 from bert.weights import checkpoint
 from bert.weights.folder import ModelFolder
 

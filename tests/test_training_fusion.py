@@ -6,8 +6,9 @@ from conftest import change, make_examples
 
 import modeling
 import optimization
-from bert.tasks.pretraining import heads as pretraining_heads
-from bert.training import fusion, loop
+from bert.network import fusion
+from bert.pretraining import heads as pretraining_heads
+from bert.training import loop
 
 ROWS, WIDTH = 512, 128
 

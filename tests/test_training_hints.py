@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bert.command_line.settings import FineTuningSettings
-from bert.training.hints import tell_whether_learned
+from bert.runs.hints import tell_whether_learned
 from bert.weights import checkpoint
 from run_ner import Settings as NerSettings
 

@@ -5,9 +5,8 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 import modeling
-from bert.tasks import heads
-from bert.training import inference
-from bert.training.inference import infer
+from bert.network import heads, inference
+from bert.network.inference import infer
 
 
 def as_graph(model, run=infer):

@@ -31,14 +31,15 @@ from power_loss import PowerLoss
 import modeling
 import optimization
 import run_pretraining
-from bert.command_line.console import Stop, watched_signals
 from bert.command_line.settings import FineTuningSettings
-from bert.tasks.pretraining import heads as pretraining_heads
-from bert.training import loop, tuning
+from bert.files.signals import Stop, watched_signals
+from bert.pretraining import heads as pretraining_heads
+from bert.runs import tuning
+from bert.training import loop
 from bert.training.keeper import NonFiniteLossError
+from bert.training.pace import READS, RESTS, TAKES, Pace
 from bert.training.train_log import TrainLog
 from bert.weights import checkpoint
-from bert.workers.pace import READS, RESTS, TAKES, Pace
 
 
 def make_trainer(config, *, learning_rate=0.01, steps=100, warmup=0, kind=loop.Trainer, **kwargs):
@@ -369,7 +370,7 @@ PEAKS = """
 import json
 import keras, tensorflow as tf
 import modeling, optimization, run_pretraining
-from bert.tasks.pretraining import heads
+from bert.pretraining import heads
 from bert.training import loop
 def peak():
     lines = open("/proc/self/status").read().splitlines()
@@ -422,7 +423,7 @@ keras.utils.set_random_seed(1)
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
 import modeling, optimization, run_pretraining
-from bert.tasks.pretraining import heads
+from bert.pretraining import heads
 from bert.training import loop, strategies, tuning
 from bert.training.keeper import NonFiniteLossError
 config = modeling.BertConfig.from_json_file(f"{sys.argv[1]}/config.json")

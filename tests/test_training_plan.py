@@ -13,7 +13,7 @@ import modeling
 import run_classifier
 from bert.command_line.settings import TrainingSettings
 from bert.files import manifest
-from bert.loaded import load
+from bert.models.loaded import load
 from bert.training.plan import make_plan
 from bert.weights import checkpoint
 

@@ -10,8 +10,8 @@ from test_training_checks import check
 
 import run_classifier
 import run_pretraining
-from bert.training import precision
-from bert.training.precision import measure, measure_times
+from bert.runs import precision
+from bert.runs.precision import measure, measure_times
 
 
 def precision_in(folder):

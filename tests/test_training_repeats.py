@@ -10,8 +10,8 @@ from test_training_checks import check
 
 import run_classifier
 from bert.command_line.checks import WRONG
-from bert.loaded import load
-from bert.training import repeats
+from bert.models.loaded import load
+from bert.runs import repeats
 from bert.training.evaluation import EarlyStopping
 
 GRID = {"learning_rate": (1e-5, 0.02)}

@@ -6,7 +6,7 @@ from bert.command_line.flags import flag
 from bert.command_line.settings import EvaluatedSettings
 from bert.files.manifest import read_names
 from bert.reports.sections import Table
-from bert.training.report import REPORT, write_report, write_runs_report
+from bert.runs.report import REPORT, write_report, write_runs_report
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 
 import tokenization
+from bert.runs.shown import show_examples
 from bert.tasks.classification.examples import InputExample
-from bert.training.shown import show_examples
-from bert.training.task import Inputs, Part
+from bert.tasks.task import Inputs, Part
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "b"]
 

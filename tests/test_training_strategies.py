@@ -29,7 +29,7 @@ from forks import Forked
 from waiting import LONGEST, wait_until
 
 import run_classifier
-from bert.workers.meeting import LOST
+from bert.training.meeting import LOST
 
 STEPS = 6
 
@@ -301,7 +301,7 @@ def test_worker_that_dies_or_hangs_is_named_and_the_same_command_goes_on(tmp_pat
 DYING = """
 import os, signal, sys
 from bert.command_line.console import run_script
-from bert.tasks.pretraining import training
+from bert.pretraining import training
 import run_pretraining
 
 def die(*_, **__):

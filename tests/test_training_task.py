@@ -18,10 +18,10 @@ import run_ner
 import run_squad
 import run_swag
 import tokenization
-from bert.kinds import KINDS
-from bert.loaded import load
+from bert.models.kinds import KINDS
+from bert.models.loaded import load
+from bert.tasks.task import at_precision, collect, collect_padded, stored_field
 from bert.training.evaluation import Predictor
-from bert.training.task import at_precision, collect, collect_padded, stored_field
 
 RUNNERS = {
     "classification": (run_classifier, test_run_classifier),

@@ -21,8 +21,8 @@ from bert.files import fingerprints, manifest
 from bert.files.durable import write_text
 from bert.files.outputs import make_folder
 from bert.files.weight_names import SUFFIXES
-from bert.tasks.heads import classifier_model, span_model
-from bert.tasks.pretraining import heads as pretraining_heads
+from bert.network.heads import classifier_model, span_model
+from bert.pretraining import heads as pretraining_heads
 from bert.training import loop
 from bert.training.plan import describe_weights
 from bert.weights import checkpoint, saving

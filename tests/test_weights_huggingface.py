@@ -12,8 +12,8 @@ from conftest import change, make_examples, model_inputs
 from test_files_huggingface import CONFIG
 
 import modeling
-from bert.tasks.heads import choice_model, classifier_model, span_model
-from bert.tasks.pretraining import heads as pretraining_heads
+from bert.network.heads import choice_model, classifier_model, span_model
+from bert.pretraining import heads as pretraining_heads
 from bert.weights import checkpoint, huggingface
 from bert.weights.folder import ModelFolder
 

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from bert.workers.cluster import Cluster, expand, find_cluster, slurm_port
+from bert.training.cluster import Cluster, expand, find_cluster, slurm_port
 
 WORKERS = ("host1:2222", "host2:2223", "host3:2222")
 

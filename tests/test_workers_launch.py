@@ -15,10 +15,10 @@ from waiting import LONGEST, wait_until
 import bert
 from bert.files.manifest import LIST_FILE
 from bert.files.processes import usable_cores
-from bert.workers import launch
-from bert.workers.launch import Settings, find_cause, make_command, share_machine, split_arguments
-from bert.workers.meeting import LOST
-from bert.workers.pace import SAVE_LIMIT
+from bert.scale import launch
+from bert.scale.launch import Settings, find_cause, make_command, share_machine, split_arguments
+from bert.training.meeting import LOST
+from bert.training.pace import SAVE_LIMIT
 
 # What a worker of these tests knows of itself; each start of it adds a line to a file of its own.
 WORKER = """
@@ -261,7 +261,7 @@ wait()
     command = [sys.executable, "-c", WORKER + code, str(tmp_path)]
     starter = f"""
 from bert.command_line.console import run_script
-from bert.workers.launch import Settings, run
+from bert.scale.launch import Settings, run
 run_script(lambda _: run(Settings(workers=2), {command!r}))
 """
     process = subprocess.Popen(

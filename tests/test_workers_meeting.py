@@ -12,10 +12,10 @@ import pytest
 from conftest import ROOT, free_ports
 from waiting import wait_until
 
-from bert.workers import link, meeting
-from bert.workers.cluster import Cluster
-from bert.workers.meeting import LostWorkerError, Meeting
-from bert.workers.pace import READS, TAKES, Pace
+from bert.training import link, meeting
+from bert.training.cluster import Cluster
+from bert.training.meeting import LostWorkerError, Meeting
+from bert.training.pace import READS, TAKES, Pace
 
 
 class SymptomError(Exception):
@@ -382,8 +382,8 @@ def test_tensorflow_can_listen_where_workers_have_met(workers):
 # A worker that meets the others and then does as its last argument says.
 WORKER = """
 import os, signal, sys, time
-from bert.workers.cluster import Cluster
-from bert.workers.meeting import Meeting
+from bert.training.cluster import Cluster
+from bert.training.meeting import Meeting
 meeting = Meeting(Cluster(tuple(sys.argv[2].split(",")), int(sys.argv[1])), 20.0)
 os.kill(os.getpid(), signal.Signals[sys.argv[3]])
 time.sleep(60)

@@ -1,6 +1,6 @@
 import pytest
 
-from bert.workers.pace import LIMIT, READS, RESTS, TAKES, Late, Pace, mark_of, seconds_of
+from bert.training.pace import LIMIT, READS, RESTS, TAKES, Late, Pace, mark_of, seconds_of
 
 
 class Clock:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from absl import logging
 
 from bert.command_line.console import explain
-from bert.command_line.visible import visible
+from bert.files.visible import visible
 
 SettingsType = TypeVar("SettingsType")
 

@@ -6,7 +6,7 @@ own. Where weights may change, they would be put into it anew at each call.
 
 import os
 
-from bert.command_line.console import is_script
+from bert.files.process import is_script
 
 VARIABLE = "TF_ONEDNN_ASSUME_FROZEN_WEIGHTS"
 

@@ -7,12 +7,12 @@ import logging as standard_logging
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from absl import flags, logging
 
-from bert.command_line.visible import as_argument, visible_lines
+from bert.files.visible import as_argument, visible_lines
 
 # Of others that write lines while they work, which tell a user nothing.
 _LIBRARIES = ("keras", "tensorflow")
@@ -219,23 +219,9 @@ class Bar:
 def open_bar(what: str, total: float) -> Bar | None:
     """Returns a bar; None where there is none, for what is logged goes to no terminal."""
     handler = _line_handler()
-    if handler is None or handler.bars is None or _num_hiding:
+    if handler is None or handler.bars is None:
         return None
     return Bar(handler.bars, what, total)
-
-
-_num_hiding = 0
-
-
-@contextlib.contextmanager
-def no_bars() -> Iterator[None]:
-    """Keeps bars away while something else is written to the terminal."""
-    global _num_hiding  # noqa: PLW0603
-    _num_hiding += 1
-    try:
-        yield
-    finally:
-        _num_hiding -= 1
 
 
 class _Bars:

@@ -13,6 +13,8 @@ import importlib
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from bert.files.process import import_tensorflow
+
 
 def serve(
     module: Mapping[str, Any], rooms: Mapping[str, Collection[str]]
@@ -33,7 +35,7 @@ def serve(
     def get(name: str) -> Any:
         if name not in owners:
             raise AttributeError(f"module {module['__name__']!r} has no attribute {name!r}")
-        from bert.command_line import quiet_import  # noqa: F401, PLC0415
+        import_tensorflow()
 
         room, attribute = owners[name]
         loaded = importlib.import_module(room)

@@ -4,8 +4,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import ClassVar
 
-from bert.command_line.exports import MODEL_FILES
 from bert.command_line.flags import REQUIRED, check_several, flag, read_grid, several
+from bert.export.formats import MODEL_FILES
 
 # What the help of several flags has in common.
 BESIDE = " Default: the one next to the checkpoint."

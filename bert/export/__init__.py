@@ -1,3 +1,1 @@
 """SavedModels that take text."""
-
-from bert.command_line import quiet_import  # noqa: F401

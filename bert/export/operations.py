@@ -9,8 +9,6 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
-from bert.command_line import quiet_import  # isort: skip  # noqa: F401
-
 from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import saved_model_pb2
 

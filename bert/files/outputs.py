@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO, cast
 
 from bert.command_line.checks import is_checking
-from bert.command_line.lines import no_bars
-from bert.command_line.visible import visible_lines
 from bert.files.durable import discard, make_folders, open_beside, replace_files, sync
 from bert.files.machine import allow_open_files
 from bert.files.paths import file_size, file_system, is_file, is_folder, list_folder
 from bert.files.places import check_folder, check_place, is_remote
+from bert.files.progress import no_bars
+from bert.files.visible import visible_lines
 from bert.files.weight_names import SAVED_MODEL_FILE, is_of_model, is_weights
 
 # Files that may be open beside the outputs, and those that always are.

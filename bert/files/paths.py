@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
 from bert.files.places import is_remote
+from bert.files.process import import_tensorflow
 
 _GZIP = b"\x1f\x8b"
 
@@ -22,7 +23,7 @@ _NAMES_SHOWN = 12
 
 
 def _tensorflow() -> Any:
-    from bert.command_line import quiet_import  # noqa: F401, I001, PLC0415
+    import_tensorflow()
     import tensorflow as tf  # noqa: PLC0415
 
     return tf

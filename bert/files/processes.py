@@ -14,7 +14,7 @@ from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import Connection, wait
 from typing import Any, TypeVar
 
-from bert.command_line.console import STOP_SIGNALS
+from bert.files.signals import STOP_SIGNALS
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

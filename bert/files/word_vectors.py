@@ -9,8 +9,8 @@ from typing import BinaryIO
 import numpy as np
 from absl import logging
 
-from bert.command_line.console import Progress
 from bert.files.paths import file_size, match_file, read_lines
+from bert.files.progress import Progress
 
 # Stands for all words that have no vector, in files of GloVe's and others.
 UNKNOWN = "<unk>"

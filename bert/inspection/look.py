@@ -12,11 +12,11 @@ import numpy as np
 
 import modeling
 import tokenization
-from bert.exported import ExportedModel, is_export
 from bert.inspection.words import Word, read_words
-from bert.loaded import LoadedModel, PretrainedModel, open_model
-from bert.tasks.encoding import find_encoder
-from bert.tasks.pretraining.masked_model import MASK, Guess, MaskedModel
+from bert.models.encoding import find_encoder
+from bert.models.exported import ExportedModel, is_export
+from bert.models.loaded import LoadedModel, PretrainedModel, open_model
+from bert.models.masked_model import MASK, Guess, MaskedModel
 from bert.weights.variables import require_segments
 
 # Weights of attention that a page may hold; it has about two and a half bytes for each.

@@ -15,14 +15,14 @@ import tensorflow as tf
 from keras import ops
 
 import modeling
-from bert.original import graph, input_fn, model_fn
-from bert.original import processors as original_processors
-from bert.tasks.heads import (
+from bert.network.heads import (
     HEAD_DROPOUT_PROB,
     OutputLayer,
     classification_objective,
     classifier_model,
 )
+from bert.original import graph, input_fn, model_fn
+from bert.original import processors as original_processors
 from bert.training import loop
 
 Tensor = Any
@@ -111,7 +111,7 @@ def create_model(  # noqa: PLR0913, PLR0917 (the original's arguments)
     On `keras.Input` tensors, these are outputs for a functional model, whose variables have the
     original's names; in a graph of `tf.compat.v1`, they have variables of its scopes; on other
     tensors, they are those of fresh random weights. The same network as one model is
-    `bert.tasks.heads.classifier_model`.
+    `bert.network.heads.classifier_model`.
 
     Args:
       bert_config: The shape of the encoder.

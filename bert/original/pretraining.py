@@ -17,7 +17,7 @@ from keras import ops
 
 import modeling
 from bert.original import graph, input_fn, model_fn
-from bert.tasks.pretraining import heads as pretraining_heads
+from bert.pretraining import heads as pretraining_heads
 from bert.training import loop
 from bert.training.batches import Feature
 

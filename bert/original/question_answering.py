@@ -11,8 +11,8 @@ import keras
 import tensorflow as tf
 
 import modeling
+from bert.network.heads import OutputLayer, span_model, span_objective
 from bert.original import graph, input_fn, model_fn
-from bert.tasks.heads import OutputLayer, span_model, span_objective
 from bert.training import loop
 
 Tensor = Any
@@ -34,7 +34,7 @@ def create_model(
     On `keras.Input` tensors, these are outputs for a functional model, whose variables have the
     original's names; in a graph of `tf.compat.v1`, they have variables of its scopes; on other
     tensors, they are those of fresh random weights. The same network as one model is
-    `bert.tasks.heads.span_model`. The arguments are as in `run_classifier.create_model`.
+    `bert.network.heads.span_model`. The arguments are as in `run_classifier.create_model`.
     """
     bert = modeling.BertModel(
         bert_config, is_training, input_ids, input_mask, segment_ids, use_one_hot_embeddings

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-from bert.command_line import quiet_import  # isort: skip  # noqa: F401
-
 import tensorflow as tf
 
 import modeling

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bert.serving.served import DEFAULT, Served, Signature
-from bert.training.task import Row, num_sequences
+from bert.tasks.task import Row, num_sequences
 
 _KEYS = ("signature_name", "instances", "inputs")
 _SHOWN = 80

@@ -6,17 +6,15 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from bert.command_line import quiet_import  # isort: skip  # noqa: F401
-
 from absl import logging
 
-from bert.exported import ExportedModel
 from bert.files.paths import list_folder
 from bert.files.weight_names import is_of_model
-from bert.loaded import Encoding, LoadedModel, PretrainedModel
-from bert.tasks.encoding import find_encoder
-from bert.tasks.pretraining.masked_model import Score
-from bert.training.task import LISTS, Row
+from bert.models.encoding import find_encoder
+from bert.models.exported import ExportedModel
+from bert.models.loaded import Encoding, LoadedModel, PretrainedModel
+from bert.models.masked_model import Score
+from bert.tasks.task import LISTS, Row
 from tokenization import FullTokenizer
 
 DEFAULT = "serving_default"

@@ -15,7 +15,7 @@ from bert.serving.batching import Batcher
 from bert.serving.connections import Connections, fit_open_files
 from bert.serving.metrics import Metrics
 from bert.serving.served import Served
-from bert.workers.cluster import is_loopback
+from bert.training.cluster import is_loopback
 
 # Connections that wait to be taken.
 _BACKLOG = 1024

@@ -13,9 +13,9 @@ from keras import ops
 
 import modeling
 from bert.files.inputs import Columns, Input, read_inputs
-from bert.tasks.heads import Batch, Blend, Losses, Weights, layer_name
-from bert.training.inference import infer
-from bert.training.task import Task
+from bert.network.heads import Batch, Blend, Losses, Weights, layer_name
+from bert.network.inference import infer
+from bert.tasks.task import Task
 from bert.weights.tokenizers import options_of
 
 Tensor = Any

@@ -18,8 +18,8 @@ from keras import ops
 
 import modeling
 import tokenization
+from bert.network.inference import infer
 from bert.tasks.layers import WEIGHTED, check_layers, combine
-from bert.training.inference import infer
 from bert.training.lengths import pad_sequences, sort_by_length
 
 Tensor = Any

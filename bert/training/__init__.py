@@ -1,3 +1,1 @@
 """How any of it is trained."""
-
-from bert.command_line import quiet_import  # noqa: F401

@@ -11,14 +11,14 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert.command_line.console import Progress
 from bert.files.durable import write_text
 from bert.files.json_text import finite, parse_json
 from bert.files.manifest import claim, claim_folder
 from bert.files.paths import read_file
+from bert.files.progress import Progress
 from bert.files.weight_names import of_step
+from bert.network.inference import infer
 from bert.reports.curves import EVALUATIONS
-from bert.training.inference import infer
 from bert.training.loop import Batch, Observer
 from bert.training.progress import open_summaries, write_summaries
 from bert.training.strategies import Share, pace_of, together

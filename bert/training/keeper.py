@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from bert.command_line.console import Stop, deferred_stop, stop_signal, take_signals_again
+from bert.files.signals import Stop, deferred_stop, stop_signal, take_signals_again
 from bert.training.train_log import TrainLog
 from bert.weights.checkpoint import Checkpoints, UnsoundError
 

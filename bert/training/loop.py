@@ -17,24 +17,24 @@ from absl import logging
 
 import modeling
 import optimization
-from bert.command_line.console import deferred_stop, stop_signal
 from bert.command_line.flags import changed_flags
 from bert.command_line.settings import TrainingSettings
+from bert.files.signals import deferred_stop, stop_signal
+from bert.network.fusion import fused_chains
+from bert.network.rewriting import without_remapping
 from bert.training import fit, surroundings
 from bert.training.clock import CLOCK_STATE, TrainingClock, is_last
-from bert.training.fusion import fused_chains
 from bert.training.keeper import Keeper
 from bert.training.loss_scale import LossScale
 from bert.training.memory import encoders_of, tell_needs
+from bert.training.pace import READS, RESTS, TAKES
 from bert.training.plan import Plan
 from bert.training.progress import ProgressLog, steps_between_points
 from bert.training.results import Results
-from bert.training.rewriting import without_remapping
 from bert.training.strategies import has_several_workers, is_chief, pace_of, together
 from bert.training.train_log import TrainLog
 from bert.weights import checkpoint, provenance
 from bert.weights.checkpoint import Stored
-from bert.workers.pace import READS, RESTS, TAKES
 
 Tensor = Any
 Batch = Mapping[str, Tensor]

@@ -11,10 +11,10 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert.command_line.console import Progress
-from bert.command_line.durations import duration_text
 from bert.files import manifest
+from bert.files.durations import duration_text
 from bert.files.paths import paths_from
+from bert.files.progress import Progress
 from bert.training.clock import TrainingClock
 
 # Without --log_every_steps: so many lines and points of a curve, or more of a long training.

@@ -11,14 +11,14 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from bert.command_line.console import is_script
 from bert.command_line.settings import TrainingSettings
+from bert.files.process import is_script
 from bert.training import surroundings
+from bert.training.cluster import Cluster, find_cluster
 from bert.training.devices import tell_gpus
-from bert.workers.cluster import Cluster, find_cluster
-from bert.workers.link import TOKEN, check_port, hide_from_other_machines
-from bert.workers.meeting import LOST, Meeting, seconds_to_come
-from bert.workers.pace import LIMIT, SECONDS_OF_A_STEP, SECONDS_TO_END, Pace, seconds_of
+from bert.training.link import TOKEN, check_port, hide_from_other_machines
+from bert.training.meeting import LOST, Meeting, seconds_to_come
+from bert.training.pace import LIMIT, SECONDS_OF_A_STEP, SECONDS_TO_END, Pace, seconds_of
 
 
 def make_strategy(name: str, tpu_name: str | None = None) -> tf.distribute.Strategy:
@@ -27,7 +27,7 @@ def make_strategy(name: str, tpu_name: str | None = None) -> tf.distribute.Strat
     Args:
       name: "mirrored" uses all GPUs of this machine (or all logical CPUs where there is none);
         "multi_worker" those of all machines that the environment tells of, as
-        `bert.workers.cluster` reads it.
+        `bert.training.cluster` reads it.
       tpu_name: Name or address of the TPU.
     """
     if name == "mirrored":

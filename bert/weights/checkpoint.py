@@ -12,8 +12,6 @@ import weakref
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from bert.command_line import quiet_import  # isort: skip  # noqa: F401
-
 import keras
 import numpy as np
 import tensorflow as tf

@@ -1,7 +1,5 @@
 """Whether two models with the same weights compute the same."""
 
-from bert.command_line import quiet_import  # isort: skip  # noqa: F401
-
 import keras
 import numpy as np
 

@@ -15,10 +15,10 @@ from absl import logging
 import tokenization
 from bert.files import fingerprints, manifest, sentence_transformers
 from bert.files import huggingface as huggingface_files
-from bert.files.casing import warn_of_casing
 from bert.files.durable import replace_files
 from bert.files.paths import find_file, is_file, read_file
 from bert.files.weight_names import step_of
+from bert.text.casing import warn_of_casing
 from bert.text.vocabulary import check_same
 from bert.weights import checkpoint, provenance, tokenizers
 from bert.weights.checkpoint import Stored

@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from bert.command_line import quiet_import  # isort: skip  # noqa: F401
-
 from bert.files import fingerprints
 from bert.files import huggingface as huggingface_files
 from bert.files.weight_names import TASK_FILE

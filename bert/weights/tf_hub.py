@@ -13,8 +13,6 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from bert.command_line import quiet_import  # isort: skip  # noqa: F401
-
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2

@@ -89,7 +89,7 @@ class AskedSettings(NoAnswerSettings):
 
     @property
     def given(self) -> dict[str, Any]:
-        """What is told of the model beside its folder, by the names of `bert.loaded.load`."""
+        """What overrides the files of the folder, by the names of `bert.models.loaded.load`."""
         own = {field.name for field in dataclasses.fields(AskedSettings)}
         own -= {"check", "model_dir", "precision"}
         return {name: getattr(self, name) for name in sorted(own)}

@@ -10,8 +10,6 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from bert.command_line import quiet_import  # isort: skip  # noqa: F401
-
 from bert.files.machine import gpu_memory, size_text, total_memory
 from modeling import BertConfig
 

@@ -2,8 +2,6 @@
 
 import os
 
-from bert.command_line import quiet_import  # isort: skip  # noqa: F401
-
 import numpy as np
 
 from bert.files.weight_names import WEIGHTS

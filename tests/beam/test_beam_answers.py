@@ -8,9 +8,9 @@ from beam_modes import PROCESSES
 from sharded import world  # noqa: F401
 
 import predict
-from bert.batch import pipeline
-from bert.batch.answering import AnswerWork
 from bert.files import fingerprints
+from bert.scale import batches as pipeline
+from bert.scale.answering import AnswerWork
 
 # A runner elsewhere, as Flink's and Spark's are spoken to.
 SERVER = {

@@ -9,10 +9,10 @@ from conftest import change
 from test_extract_features import LINES, WORDS, make_settings
 
 import extract_features
-from bert.batch import pipeline
-from bert.batch.features import FeatureWork
 from bert.files import durable
-from bert.tasks import encoding
+from bert.models import encoding
+from bert.scale import batches as pipeline
+from bert.scale.features import FeatureWork
 
 DIRECT = {"runner": "DirectRunner"}
 

@@ -8,7 +8,8 @@ from beam_modes import PROCESSES
 from conftest import GOLDEN
 
 import create_pretraining_data as data
-from bert.tasks.pretraining import corpus, pipeline
+from bert.pretraining import corpus
+from bert.scale import record_pipeline as pipeline
 
 TEXT = GOLDEN / "corpus.txt"
 # A runner elsewhere, as Flink's and Spark's are spoken to.

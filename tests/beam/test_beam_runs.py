@@ -10,8 +10,8 @@ from apache_beam.runners.portability.fn_api_runner import worker_handlers
 from beam_modes import PROCESSES, double, pipeline, refuse, refuse_and_tell
 from conftest import ROOT
 
-from bert.command_line import beam
-from bert.command_line.beam import BeamSettings, run_pipeline
+from bert.scale import beam
+from bert.scale.beam import BeamSettings, run_pipeline
 
 HERE = Path(__file__).parent
 

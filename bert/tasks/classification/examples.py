@@ -15,7 +15,7 @@ import numpy as np
 from absl import logging
 
 import tokenization
-from bert.command_line.console import Progress
+from bert.files.progress import Progress
 
 Label = str | float | tuple[str, ...]
 

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from scipy.special import log_softmax
 
-from bert.command_line.visible import visible
 from bert.files.tables import write_tsv
+from bert.files.visible import visible
 from bert.tasks.classification.examples import InputExample, Label, Task
 
 

@@ -15,7 +15,9 @@ from bert.files.inputs import Input
 from bert.files.manifest import claim
 from bert.files.outputs import make_folder
 from bert.files.split import DevSplit, split_fields, stored_split
+from bert.network.heads import classification_objective, classifier_model
 from bert.reports.sections import Section, labelled
+from bert.tasks.bilstm import bilstm_fields, stored_bilstm
 from bert.tasks.classification import examples as classification_examples
 from bert.tasks.classification import results as classification_results
 from bert.tasks.classification.examples import DataSet, InputExample
@@ -23,12 +25,7 @@ from bert.tasks.classification.report import make_sections
 from bert.tasks.classification.saved_model import export_classifier
 from bert.tasks.classification.teacher import Teacher
 from bert.tasks.distillation import without_layers
-from bert.tasks.heads import classification_objective, classifier_model
-from bert.training.batches import Feature, encoder_features
-from bert.training.bilstm import bilstm_fields, stored_bilstm
-from bert.training.evaluation import save_results, save_scores
-from bert.training.loop import Objective
-from bert.training.task import (
+from bert.tasks.task import (
     ASKED,
     Arrays,
     ExampleFile,
@@ -39,11 +36,14 @@ from bert.training.task import (
     collect,
     stored_field,
 )
+from bert.training.batches import Feature, encoder_features
+from bert.training.evaluation import save_results, save_scores
+from bert.training.loop import Objective
 
 
 @dataclasses.dataclass(frozen=True)
 class Classification:
-    """Keeps the protocol `bert.training.task.Task`; its predictions are logits, float32 [B, C].
+    """Keeps the protocol `bert.tasks.task.Task`; its predictions are logits, float32 [B, C].
 
     Attributes:
       config: The shape of the model.

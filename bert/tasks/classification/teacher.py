@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from bert.network.heads import Blend
 from bert.tasks.classification.examples import InputExample
 from bert.tasks.classification.examples import Task as Decision
 from bert.tasks.distillation import IS_LABELED, TEACHER_LOGITS, Layers, blend
-from bert.tasks.heads import Blend
 from bert.training.batches import Feature
 
 

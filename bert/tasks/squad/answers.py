@@ -16,8 +16,8 @@ import numpy as np
 from absl import logging
 
 import tokenization
-from bert.command_line.console import Progress
 from bert.files.durable import replace_files
+from bert.files.progress import Progress
 from bert.tasks.squad import questions as squad_questions
 from bert.tasks.squad.remembered import remembered
 from bert.tasks.squad.window_table import WindowTable

@@ -15,8 +15,9 @@ import modeling
 import tokenization
 from bert.files.manifest import claim
 from bert.files.processes import usable_cores
+from bert.network.heads import span_model, span_objective
 from bert.reports.sections import Cell, Link, Section, Table
-from bert.tasks.heads import span_model, span_objective
+from bert.tasks.bilstm import bilstm_fields, stored_bilstm
 from bert.tasks.squad import answers as squad_answers
 from bert.tasks.squad import scores as squad_scores
 from bert.tasks.squad import windows as squad_windows
@@ -24,11 +25,7 @@ from bert.tasks.squad.questions import SquadExample, read_squad_examples, split_
 from bert.tasks.squad.report import write_report
 from bert.tasks.squad.saved_model import export_answerer
 from bert.tasks.squad.window_table import WindowTable
-from bert.training.batches import Batches, Feature, Records, encoder_features
-from bert.training.bilstm import bilstm_fields, stored_bilstm
-from bert.training.evaluation import save_scores
-from bert.training.loop import Objective
-from bert.training.task import (
+from bert.tasks.task import (
     ASKED,
     Arrays,
     ExampleFile,
@@ -38,6 +35,9 @@ from bert.training.task import (
     Row,
     stored_field,
 )
+from bert.training.batches import Batches, Feature, Records, encoder_features
+from bert.training.evaluation import save_scores
+from bert.training.loop import Objective
 
 # Faithful: whatever the seed of the run, the examples are shuffled with this one.
 SHUFFLE_SEED = 12345
@@ -102,7 +102,7 @@ class _TableArrays(Mapping[str, np.ndarray]):
 
 @dataclasses.dataclass(frozen=True)
 class QuestionAnswering:
-    """Keeps the protocol `bert.training.task.Task`; its predictions are those of `answers`.
+    """Keeps the protocol `bert.tasks.task.Task`; its predictions are those of `answers`.
 
     Attributes:
       config: The shape of the model.

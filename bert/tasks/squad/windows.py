@@ -14,8 +14,8 @@ import numpy as np
 from absl import logging
 
 import tokenization
-from bert.command_line.console import Progress
 from bert.files.processes import Workers
+from bert.files.progress import Progress
 from bert.files.records import encode_examples, write_records
 from bert.tasks.squad import questions as squad_questions
 from bert.tasks.squad import window_table

@@ -13,16 +13,13 @@ import tokenization
 from bert.files.manifest import claim
 from bert.files.paths import describe_folder, find_file, is_file
 from bert.files.split import DevSplit, split_fields, split_remedy, stored_split
+from bert.network.heads import choice_model, choice_objective
 from bert.reports.sections import Section, labelled
-from bert.tasks.heads import choice_model, choice_objective
+from bert.tasks.bilstm import bilstm_fields, stored_bilstm
 from bert.tasks.swag import examples as swag_examples
 from bert.tasks.swag.report import make_sections
 from bert.tasks.swag.saved_model import export_chooser
-from bert.training.batches import Feature, encoder_features
-from bert.training.bilstm import bilstm_fields, stored_bilstm
-from bert.training.evaluation import save_results, save_scores
-from bert.training.loop import Objective
-from bert.training.task import (
+from bert.tasks.task import (
     ASKED,
     Arrays,
     ExampleFile,
@@ -33,11 +30,14 @@ from bert.training.task import (
     collect,
     stored_field,
 )
+from bert.training.batches import Feature, encoder_features
+from bert.training.evaluation import save_results, save_scores
+from bert.training.loop import Objective
 
 
 @dataclasses.dataclass(frozen=True)
 class MultipleChoice:
-    """Keeps the protocol `bert.training.task.Task`; its predictions are logits, float32 [N, E].
+    """Keeps the protocol `bert.tasks.task.Task`; its predictions are logits, float32 [N, E].
 
     Attributes:
       config: The shape of the model.

@@ -18,9 +18,9 @@ import tensorflow as tf
 from absl import logging
 
 import modeling
-from bert.command_line.console import Progress
 from bert.files.durable import replace_files
 from bert.files.places import is_remote
+from bert.files.progress import Progress
 from bert.files.records import encode_examples
 from bert.tasks.features import feature_shape
 from bert.tasks.tagging import windows as tagging_windows

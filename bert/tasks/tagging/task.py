@@ -17,10 +17,11 @@ from bert.files.inputs import Input
 from bert.files.manifest import claim
 from bert.files.outputs import make_folder
 from bert.files.split import split_fields
+from bert.network.heads import tagging_model, tagging_objective
 from bert.reports.sections import Section
+from bert.tasks.bilstm import bilstm_fields, stored_bilstm
 from bert.tasks.distillation import without_layers
 from bert.tasks.features import FeatureTagger
-from bert.tasks.heads import tagging_model, tagging_objective
 from bert.tasks.tagging import entities as tagging_entities
 from bert.tasks.tagging import plain_tags
 from bert.tasks.tagging import predictions as tagging_predictions
@@ -32,11 +33,7 @@ from bert.tasks.tagging.saved_model import export_tagger
 from bert.tasks.tagging.sentences import Sentence, TaggedFiles
 from bert.tasks.tagging.teacher import Teacher
 from bert.tasks.tagging.words import Span
-from bert.training.batches import Feature, encoder_features
-from bert.training.bilstm import bilstm_fields, stored_bilstm
-from bert.training.evaluation import save_results, save_scores
-from bert.training.loop import Objective
-from bert.training.task import (
+from bert.tasks.task import (
     ASKED,
     Arrays,
     ExampleFile,
@@ -47,6 +44,9 @@ from bert.training.task import (
     collect_padded,
     stored_field,
 )
+from bert.training.batches import Feature, encoder_features
+from bert.training.evaluation import save_results, save_scores
+from bert.training.loop import Objective
 
 # What of the scores goes to `<part>_results.txt`, as far as it is there.
 _SCORES = ("precision", "recall", "f1", "accuracy", "macro_f1", "loss")
@@ -90,7 +90,7 @@ class Features:
 
 @dataclasses.dataclass(frozen=True)
 class Tagging:
-    """Keeps the protocol `bert.training.task.Task`.
+    """Keeps the protocol `bert.tasks.task.Task`.
 
     Attributes:
       config: The shape of the model.

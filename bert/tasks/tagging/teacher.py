@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from keras import ops
 
+from bert.network.heads import Batch, Blend
 from bert.tasks.distillation import IS_LABELED, TEACHER_LOGITS, Layers, Tensor, blend
-from bert.tasks.heads import Batch, Blend
 from bert.tasks.tagging.sentences import Sentence
 from bert.tasks.tagging.windows import NO_WORD, Task
+from bert.tasks.task import Arrays
 from bert.training.batches import Feature
-from bert.training.task import Arrays
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,1 +1,0 @@
-"""Models at work on files of any size, by one process, by several or by a cluster."""

@@ -1,0 +1,99 @@
+"""What the process is, a script's own or another program's, and the import of TensorFlow in it."""
+
+import contextlib
+import gc
+import os
+import random
+import sys
+from collections.abc import Iterator
+
+from bert.files.signals import deferred_stop
+
+_is_script = False
+
+
+def own_process() -> None:
+    """Declares that the process is a script's own, so that there is no program to disturb."""
+    global _is_script  # noqa: PLW0603
+    _is_script = True
+
+
+def is_script() -> bool:
+    """Returns whether the process is a script's own, so that there is no program to disturb."""
+    return _is_script
+
+
+def import_tensorflow() -> None:
+    """Imports TensorFlow and Keras quickly, and without the lines that they print meanwhile.
+
+    TF_CPP_MIN_LOG_LEVEL=0 in the environment brings all messages back.
+    """
+    if "keras" in sys.modules and "tensorflow" in sys.modules:
+        return
+    # An exception in the middle of the import might be swallowed.
+    with deferred_stop(), _same_random_state(), _collector_off(), _without_sklearn(), _hidden():
+        import keras  # noqa: PLC0415
+        import tensorflow  # noqa: F401, PLC0415
+
+        del keras
+    if is_script():
+        # All of it stays until the end, so that it need not be looked through later, either.
+        # Of another program, that might keep what it wants to let go.
+        gc.freeze()
+
+
+@contextlib.contextmanager
+def _same_random_state() -> Iterator[None]:
+    """Restores the caller's generator, from which TensorFlow draws while it is imported."""
+    state = random.getstate()
+    try:
+        yield
+    finally:
+        random.setstate(state)
+
+
+@contextlib.contextmanager
+def _collector_off() -> Iterator[None]:
+    """Switches off the garbage collector, which would search the import again and again in vain."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+
+
+@contextlib.contextmanager
+def _without_sklearn() -> Iterator[None]:
+    """Hides scikit-learn from Keras, which would wrap its classes; scores import it later."""
+    skips = is_script() and "sklearn" not in sys.modules
+    if skips:
+        sys.modules["sklearn"] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        if skips:
+            del sys.modules["sklearn"]
+
+
+@contextlib.contextmanager
+def _hidden() -> Iterator[None]:
+    """Redirects standard error, to which TensorFlow 2.21 writes whatever its log level is."""
+    if os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3") == "0":
+        yield
+        return
+    try:
+        stderr = os.dup(2)
+    except OSError:
+        # A program may have closed it, as daemons do.
+        yield
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    os.close(nowhere)
+    try:
+        yield
+    finally:
+        os.dup2(stderr, 2)
+        os.close(stderr)

@@ -1,0 +1,374 @@
+"""A pre-trained model that tells what may stand at [MASK], and how likely a text is.
+
+The score of a text is its pseudo-log-likelihood: each token is masked in turn, and the logarithms
+of the probabilities that the model then gives to it are added up (Salazar et al., Masked Language
+Model Scoring, section 2).
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+import modeling
+import tokenization
+from bert.files.tables import split_pair
+from bert.network.inference import infer
+from bert.pretraining import heads as pretraining_heads
+from bert.pretraining.goals import PAIR_HEAD, find_untrained
+from bert.training.lengths import pad_sequences, sort_by_length
+from bert.weights.folder import ModelFolder
+
+MASK = "[MASK]"
+HEAD = "cls/predictions/"
+
+# A batch has logits at so many positions at most: 60 MB for the released vocabularies.
+MAX_POSITIONS = 512
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Text:
+    """A text as the model takes it.
+
+    Attributes:
+      text: As it was given.
+      place: Where it was given, for messages.
+      tokens: `[CLS] a [SEP] (b [SEP])`, with `[MASK]` where the text has it.
+      input_ids: Of the tokens.
+      segment_ids: 0 up to the first [SEP], then 1.
+    """
+
+    text: str
+    place: str
+    tokens: Sequence[str]
+    input_ids: Sequence[int]
+    segment_ids: Sequence[int]
+
+    def masks(self) -> list[int]:
+        """Returns the positions of `[MASK]`."""
+        return [position for position, token in enumerate(self.tokens) if token == MASK]
+
+    def is_pair(self) -> bool:
+        """Returns whether there is a second text."""
+        return self.segment_ids[-1] > 0
+
+    def words(self) -> list[int]:
+        """Returns the positions of tokens other than [CLS] and [SEP]."""
+        first_end = self.tokens.index("[SEP]")
+        ends = {0, first_end, len(self.tokens) - 1}
+        return [position for position in range(len(self.tokens)) if position not in ends]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Guess:
+    """A token, and the probability that the model gives to it."""
+
+    token: str
+    probability: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Score:
+    """How likely a text is.
+
+    Attributes:
+      pseudo_log_likelihood: Natural logarithm, a sum over tokens.
+      num_tokens: Tokens, [CLS] and [SEP] left out.
+    """
+
+    pseudo_log_likelihood: float
+    num_tokens: int
+
+    @property
+    def perplexity(self) -> float:
+        """As unsure as between that many equally likely tokens, on average."""
+        return math.exp(-self.pseudo_log_likelihood / self.num_tokens)
+
+
+class MaskedModel:
+    """A pre-trained model with its vocabulary.
+
+    Args:
+      config: The shape of the model.
+      tokenizer: That of the model.
+      batch_size: Sequences to compute at a time.
+      precision: Name of a dtype policy.
+      tells_pairs: Whether it has learned which texts follow others.
+    """
+
+    def __init__(
+        self,
+        config: modeling.BertConfig,
+        tokenizer: tokenization.FullTokenizer,
+        batch_size: int = 32,
+        precision: str = "float32",
+        *,
+        tells_pairs: bool = True,
+    ) -> None:
+        self.config = config
+        self.tells_pairs = tells_pairs
+        self.tokenizer = tokenizer
+        self.batch_size = batch_size
+        self.model = pretraining_heads.pretraining_model(config, dtype=precision)
+        matrix = tf.TensorSpec((None, None), tf.int32)
+        signature = dict.fromkeys(self.model.input, matrix)
+        number = tf.TensorSpec((), tf.int32)
+        self._find_best = tf.function(self._best, [signature, number], autograph=False)
+        self._rate = tf.function(self._log_likelihood, [signature, matrix], autograph=False)
+        self._compare = tf.function(self._follows, [signature], autograph=False)
+
+    def _best(self, batch: dict[str, Any], top_k: Any) -> tuple[Any, Any]:
+        """Returns probabilities and ids of the best tokens at each position, [B, P, top_k]."""
+        logits = infer(self.model, batch)["masked_lm_logits"]
+        return tuple(tf.math.top_k(tf.nn.softmax(logits), top_k))
+
+    def _log_likelihood(self, batch: dict[str, Any], labels: Any) -> Any:
+        """Returns the logarithm of the probability of the label at each position, [B, P]."""
+        logits = infer(self.model, batch)["masked_lm_logits"]
+        return -tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+
+    def _follows(self, batch: dict[str, Any]) -> Any:
+        """Returns the probability that the second text follows the first, [B]."""
+        return tf.nn.softmax(infer(self.model, batch)["next_sentence_logits"])[:, 0]
+
+    def read(self, text: str | tuple[str, str], place: str = "The text") -> Text:
+        """Returns the text as the model takes it.
+
+        Args:
+          text: A text `A` or a pair `A ||| B`; or both texts, of which the second may be empty.
+          place: Where it is from, for messages.
+
+        Raises:
+          ValueError: naming `place`, where the text is empty or too long.
+        """
+        texts = split_pair(text) if isinstance(text, str) else text
+        text = " ||| ".join(each for each in texts if each)
+        a, b = map(self._tokenize, texts)
+        length = len(a) + len(b) + (3 if b else 2)
+        tokens, segment_ids = tokenization.pack(a, b, max_length=length)
+        if not a and not b:
+            raise ValueError(f"{place} must have at least one token. Received {text!r}.")
+        if length > self.config.max_position_embeddings:
+            raise ValueError(
+                f"{place} must have at most {self.config.max_position_embeddings} tokens, [CLS] "
+                f"and [SEP] included: `max_position_embeddings` of the model. It has {length}."
+            )
+        if segment_ids[-1] >= self.config.type_vocab_size:
+            raise ValueError(
+                f"{place} must not be a pair `A ||| B`, for `type_vocab_size` of the model is 1. "
+                f"Received {text!r}."
+            )
+        input_ids = self.tokenizer.convert_tokens_to_ids(tokens)
+        return Text(text, place, tokens, input_ids, segment_ids)
+
+    def _tokenize(self, text: str) -> list[str]:
+        """Returns the word pieces; the tokenizer itself would take `[MASK]` apart."""
+        parts = [self.tokenizer.tokenize(part) for part in text.split(MASK)]
+        return parts[0] + [token for part in parts[1:] for token in (MASK, *part)]
+
+    def fill(
+        self,
+        texts: Sequence[Text],
+        top_k: int = 5,
+        *,
+        between: Callable[[], None] = lambda: None,
+    ) -> list[list[list[Guess]]]:
+        """Returns for each text, for each [MASK] in it, the best tokens.
+
+        Each [MASK] is answered for itself, the others staying masked.
+
+        Args:
+          texts: As `read` gives them.
+          top_k: Tokens for each [MASK].
+          between: Called behind each batch; what it raises ends the work.
+
+        Raises:
+          ValueError: where a text has no [MASK], or no token is asked for.
+        """
+        if top_k < 1:
+            raise ValueError(f"`top_k` must be at least 1. Received {top_k}.")
+        for text in texts:
+            self.check_masked(text)
+        guesses: list[list[list[Guess]]] = [[] for _ in texts]
+        for numbers, batch in self._batches([(text, text.masks()) for text in texts], between):
+            found = self._find_best(batch, min(top_k, self.config.vocab_size))
+            probabilities, ids = (each.numpy().tolist() for each in found)
+            for row, number in enumerate(numbers):
+                guesses[number] = [
+                    self._guesses(probabilities[row][mask], ids[row][mask])
+                    for mask in range(len(texts[number].masks()))
+                ]
+        return guesses
+
+    def fill_by_layer(self, text: Text, top_k: int = 5) -> list[list[list[Guess]]]:
+        """Returns for each [MASK] of a text that has one, for each layer, the best tokens.
+
+        The masked-LM head reads each layer's output as though it was the last one's; the first
+        that it reads are the embeddings, below all layers.
+        """
+        named = {"input_ids": text.input_ids, "segment_ids": text.segment_ids}
+        inputs = {name: np.array([values], np.int32) for name, values in named.items()}
+        encoded = self.model.get_layer("bert")(inputs)
+        outputs = [encoded["embedding_output"], *encoded["encoder_layers"]]
+        masked = tf.stack([tf.gather(each[0], text.masks()) for each in outputs])  # [L + 1, P, H]
+        head = self.model.get_layer("cls").predictions
+        logits = head(masked, encoded["embedding_table"])  # [L + 1, P, V]
+        best = tf.math.top_k(tf.nn.softmax(logits), min(top_k, self.config.vocab_size))
+        layers = zip(best.values.numpy().tolist(), best.indices.numpy().tolist(), strict=True)
+        found = [list(map(self._guesses, *layer)) for layer in layers]
+        return [list(each) for each in zip(*found, strict=True)]
+
+    def _guesses(self, probabilities: Sequence[float], ids: Sequence[int]) -> list[Guess]:
+        names = self.tokenizer.inv_vocab
+        # A table of embeddings may have more rows than the vocabulary has tokens.
+        return [
+            Guess(names.get(index, f"[{index}]"), probability)
+            for index, probability in zip(ids, probabilities, strict=True)
+        ]
+
+    def score(
+        self, texts: Sequence[Text], *, between: Callable[[], None] = lambda: None
+    ) -> list[Score]:
+        """Returns how likely each text is, for which the model reads it once for each token.
+
+        Args:
+          texts: As `read` gives them.
+          between: As for `fill`.
+
+        Raises:
+          ValueError: where a text has a [MASK].
+        """
+        for text in texts:
+            self.check_whole(text)
+        # Each token of each text once.
+        queries = [(text, [position]) for text in texts for position in text.words()]
+        owners = [number for number, text in enumerate(texts) for _ in text.words()]
+        sums = np.zeros(len(texts))
+        for numbers, batch in self._batches(queries, between):
+            positions = batch["masked_lm_positions"]
+            labels = np.take_along_axis(batch["input_ids"], positions, axis=1)
+            masked = batch["input_ids"].copy()
+            np.put_along_axis(masked, positions, self.tokenizer.vocab[MASK], axis=1)
+            rated = self._rate({**batch, "input_ids": masked}, labels).numpy()
+            np.add.at(sums, [owners[number] for number in numbers], rated[:, 0])
+        return [
+            Score(float(total), len(text.words())) for total, text in zip(sums, texts, strict=True)
+        ]
+
+    def next_sentence(self, texts: Sequence[Text]) -> list[float]:
+        """Returns for each pair the probability that its second text follows the first.
+
+        Raises:
+          ValueError: where a text is no pair, or the model has not learned to tell.
+        """
+        for text in texts:
+            self.check_pair(text)
+        found = [0.0] * len(texts)
+        for numbers, batch in self._batches([(text, [0]) for text in texts]):
+            for number, chance in zip(numbers, self._compare(batch).numpy().tolist(), strict=True):
+                found[number] = chance
+        return found
+
+    def check_masked(self, text: Text) -> None:
+        """Checks that a text can be filled."""
+        if not text.masks():
+            raise ValueError(
+                f"{text.place} must have {MASK} where a token is asked for; texts without can be "
+                f"scored. Received {text.text!r}."
+            )
+
+    def check_whole(self, text: Text) -> None:
+        """Checks that a text can be scored."""
+        if text.masks():
+            raise ValueError(
+                f"{text.place} must not have {MASK} to be scored. Received {text.text!r}."
+            )
+
+    def check_pair(self, text: Text) -> None:
+        """Checks that a text is one of which the model can tell whether its sentences follow."""
+        if not self.tells_pairs:
+            raise ValueError(
+                f"The model must have the next-sentence head of pre-training, {PAIR_HEAD}*, to "
+                "tell whether a text follows another. It has none that has learned anything."
+            )
+        if not text.is_pair():
+            raise ValueError(
+                f"{text.place} must be a pair `A ||| B` to tell whether B follows A. Received "
+                f"{text.text!r}."
+            )
+
+    def _batches(
+        self,
+        queries: Sequence[tuple[Text, Sequence[int]]],
+        between: Callable[[], None] = lambda: None,
+    ) -> Iterator[tuple[list[int], dict[str, np.ndarray]]]:
+        """Yields numbers of queries, and what the model reads for them.
+
+        Args:
+          queries: Texts, and the positions to ask for.
+          between: Called behind each batch.
+        """
+        longest = max((len(positions) for _, positions in queries), default=1)
+        batch_size = max(min(self.batch_size, MAX_POSITIONS // longest), 1)
+        for numbers in sort_by_length([len(text.tokens) for text, _ in queries], batch_size):
+            rows = [queries[number] for number in numbers]
+            batch = pad_sequences(
+                [text.input_ids for text, _ in rows],
+                [text.segment_ids for text, _ in rows],
+                self.config.max_position_embeddings,
+            )
+            width = max(len(positions) for _, positions in rows)
+            # Padding asks for [CLS], and is not looked at.
+            padded = [[*positions, *[0] * (width - len(positions))] for _, positions in rows]
+            yield numbers, {**batch, "masked_lm_positions": np.array(padded, np.int32)}
+            between()
+
+
+def check_sides(config: modeling.BertConfig) -> None:
+    """Checks that a model reads the text on both sides of a token.
+
+    Raises:
+      ValueError: where it is a decoder, or one of LSTMs.
+    """
+    if config.is_bilstm:
+        raise ValueError(
+            "The model must read both sides of a [MASK] together. This one reads each by itself: "
+            "`encoder_type` is 'bilstm' in its configuration, from `--objective=bilstm_lm`."
+        )
+    if config.is_decoder:
+        raise ValueError(
+            "The model must read the text on both sides of a [MASK]. This one reads what is before "
+            "it alone: `is_decoder` in its configuration, from `--objective=left_to_right`."
+        )
+
+
+def load(folder: ModelFolder, batch_size: int = 32, precision: str = "float32") -> MaskedModel:
+    """Returns the model in a folder.
+
+    Args:
+      folder: That of a pre-trained model.
+      batch_size: Sequences to compute at a time.
+      precision: Name of a dtype policy.
+
+    Raises:
+      ValueError: where it is not all there, or its parts do not fit.
+    """
+    stored = folder.stored
+    stored.check_fit(folder.config)
+    check_sides(folder.config)
+    tokenizer = folder.load_tokenizer(["[CLS]", "[SEP]", MASK])
+    # A head that nothing has trained is there, too.
+    learned = stored.shapes.keys() - find_untrained(folder.path, stored.shapes)
+    tells_pairs = any(name.startswith(PAIR_HEAD) for name in learned)
+    model = MaskedModel(folder.config, tokenizer, batch_size, precision, tells_pairs=tells_pairs)
+    needed = [each.path for each in model.model.weights if each.path.startswith(HEAD)]
+    if missing := [name for name in needed if name not in stored.shapes]:
+        raise ValueError(
+            f"`--{stored.flag}` must hold the masked-LM head of pre-training, {HEAD}*. "
+            f"{stored.prefix!r} lacks {missing}; was it fine-tuned, or stripped of its heads?"
+        )
+    stored.assign(model.model.weights)
+    return model

@@ -1,0 +1,1 @@
+"""Pre-training: records, masking, objectives (paper, section 3.1)."""

@@ -1,0 +1,264 @@
+"""The text of pre-training, read and tokenized (paper, section 3.1)."""
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import tokenization
+from bert.files.fingerprints import WatchedFiles
+from bert.files.paths import LineChunk, read_chunks
+from bert.files.processes import Workers
+from bert.files.progress import Progress
+from bert.pretraining import masking
+from bert.pretraining.pairs import Pair
+from bert.pretraining.spaced_words import find_kinds
+from bert.text import bulk
+
+_SPECIAL = bytes([masking.SPECIAL])
+
+# What a line may be: a sentence, if it has a token; the end of a document; where a file begins.
+_SENTENCE, _BLANK, _FILE = range(3)
+
+# Bytes of text that are tokenized together: many, so that words come again, but few enough for the
+# processor's cache.
+_BATCH = 1 << 19
+
+
+@dataclasses.dataclass(frozen=True)
+class Corpus:
+    """The documents, as ids of all tokens one after the other.
+
+    Attributes:
+      ids: Of all tokens, int [tokens].
+      kinds: What masking asks of each.
+      documents: For each, where its sentences begin in `ids`, and where the last ends.
+    """
+
+    ids: np.ndarray
+    kinds: bytes
+    documents: list[list[int]]
+
+
+def kinds_of(kinds: bytes, pair: Pair) -> bytes:
+    """Returns the kinds of `[CLS] a [SEP] b [SEP]`, without `b` of `[CLS] a [SEP]`."""
+    a, b = kinds[pair.a_start : pair.a_stop], kinds[pair.b_start : pair.b_stop]
+    first = _SPECIAL + a + _SPECIAL
+    return first + b + _SPECIAL if b else first
+
+
+@dataclasses.dataclass
+class CorpusCounts:
+    """What there is in the files, and what is not as it should be.
+
+    Attributes:
+      num_documents: Those that are not empty.
+      num_sentences: Of all of them.
+      num_tokens: Of all of them.
+      num_unknown: Tokens that are [UNK].
+      num_single: Documents of a single sentence.
+      num_damaged: Lines that are not UTF-8.
+      num_joined: Files that begin within a document.
+      num_following: Tokens that go on with a word.
+    """
+
+    num_documents: int = 0
+    num_sentences: int = 0
+    num_tokens: int = 0
+    num_unknown: int = 0
+    num_single: int = 0
+    num_damaged: int = 0
+    num_joined: int = 0
+    num_following: int = 0
+
+
+class TokenizedLines(NamedTuple):
+    """Some lines of a file.
+
+    Attributes:
+      ids: Of all their tokens, as small as the vocabulary allows.
+      counts: The tokens of each line, int [lines].
+      kinds: What each line is, uint8 [lines].
+      num_damaged: Lines that are not UTF-8.
+    """
+
+    ids: np.ndarray
+    counts: np.ndarray
+    kinds: np.ndarray
+    num_damaged: int
+
+
+def read_corpus(
+    input_files: Sequence[str], tokenizer: tokenization.FullTokenizer, num_workers: int = 1
+) -> tuple[Corpus, CorpusCounts]:
+    """Returns the documents of the files, none of them empty.
+
+    Raises:
+      ValueError: where there is no text.
+    """
+    # Faithful: a document goes on in the next file where no blank line ends it.
+    documents = Documents(tokenizer, end_with_files=False)
+    ids, ends, firsts = [], [np.zeros(1, np.int64)], []
+    with Workers(num_workers, tokenizer) as workers:
+        for lines in tokenize_files(input_files, workers):
+            found = documents.add(lines)
+            ids.append(lines.ids)
+            ends.append(found.ends)
+            firsts.append(found.firsts)
+    counts = documents.finish(input_files)
+    bounds = np.concatenate(ends).tolist()
+    places = pairwise([*np.concatenate(firsts).tolist(), counts.num_sentences])
+    numbers = np.concatenate(ids)
+    kinds = find_kinds(tokenizer)[numbers].tobytes()
+    return Corpus(numbers, kinds, [bounds[first : last + 1] for first, last in places]), counts
+
+
+def tokenize_files(input_files: Sequence[str], workers: Workers) -> Iterator[TokenizedLines]:
+    """Yields the lines of all files in their order, whatever the number of processes.
+
+    Args:
+      input_files: Their paths.
+      workers: Whose state is the tokenizer.
+
+    Raises:
+      ValueError: where a file was written to while it was read.
+    """
+    files = WatchedFiles.of(input_files)
+    progress = Progress("Reading", sum(size for size, _ in files.states))
+    for lines, position in workers.map(_tokenize_chunk, read_chunks(input_files, _BATCH)):
+        yield lines
+        progress(position)
+    files.check()
+
+
+def tokenize_lines(
+    lines: Iterable[bytes], tokenizer: tokenization.FullTokenizer
+) -> Iterator[TokenizedLines]:
+    """Yields the lines of a part of a file, many at once."""
+    batch: list[bytes] = []
+    size = 0
+    for line in lines:
+        batch.append(line)
+        size += len(line)
+        if size >= _BATCH:
+            yield _tokenize_chunk(tokenizer, LineChunk(batch, is_first=False, position=0))[0]
+            batch, size = [], 0
+    if batch:
+        yield _tokenize_chunk(tokenizer, LineChunk(batch, is_first=False, position=0))[0]
+
+
+def _tokenize_chunk(tokenizer: Any, chunk: LineChunk) -> tuple[TokenizedLines, int]:
+    texts, kinds, num_damaged = [], bytearray(), 0
+    if chunk.is_first:
+        texts.append("")
+        kinds.append(_FILE)
+    for line in chunk.lines:
+        try:
+            text = line.decode()
+        except UnicodeDecodeError:
+            num_damaged += 1
+            text = tokenization.convert_to_unicode(line)
+        # Faithful: carriage returns vanish wherever they stand, as tf.gfile had it.
+        text = text.replace("\r", "")
+        stripped = text.strip()
+        texts.append(stripped)
+        kinds.append(_BLANK if text and not stripped else _SENTENCE)
+    ids, counts = _tokenize(tokenizer, texts)
+    ids = ids.astype(ids_dtype(tokenizer.inv_vocab))
+    lines = TokenizedLines(ids, counts, np.frombuffer(kinds, np.uint8), num_damaged)
+    return lines, chunk.position
+
+
+def _tokenize(tokenizer: Any, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the ids of all texts and the number of each, also by a tokenizer of another make."""
+    if hasattr(tokenizer, "tokenize_lines_to_ids"):
+        return tokenizer.tokenize_lines_to_ids(texts)
+    return bulk.join(tokenizer.convert_tokens_to_ids(tokenizer.tokenize(text)) for text in texts)
+
+
+class Found(NamedTuple):
+    """What some lines add to the documents.
+
+    Attributes:
+      ends: Where their sentences end, in tokens from the first of all lines, int64 [sentences].
+      firsts: The numbers of sentences that begin a document, int64.
+    """
+
+    ends: np.ndarray
+    firsts: np.ndarray
+
+
+class Documents:
+    """Finds the documents in lines that are handed in one after the other.
+
+    The sentences of all documents are numbered. Sentence `i` ends where the next one begins, so
+    that the bounds of a document are the end of the sentence before it and those of its own.
+
+    Args:
+      tokenizer: Of which the lines are.
+      end_with_files: Whether a document ends with its file.
+
+    Attributes:
+      counts: What there was in all lines so far; `finish` completes it.
+    """
+
+    def __init__(self, tokenizer: tokenization.FullTokenizer, *, end_with_files: bool) -> None:
+        inv_vocab = tokenizer.inv_vocab
+        self._unknown = [number for number, token in inv_vocab.items() if token == "[UNK]"]
+        self._kinds = find_kinds(tokenizer)
+        self._ending = [_BLANK, _FILE] if end_with_files else [_BLANK]
+        self.counts = CorpusCounts()
+        # Ends of documents so far, how many there were before the last sentence, and the last
+        # sentence that began a document.
+        self._num_ends, self._ends_before, self._first = 0, -1, 0
+
+    def add(self, lines: TokenizedLines) -> Found:
+        """Takes some lines; returns what they add."""
+        counts = self.counts
+        is_sentence = (lines.kinds == _SENTENCE) & (lines.counts > 0)
+        num_ends = self._num_ends + np.cumsum(np.isin(lines.kinds, self._ending))
+        # For each sentence: a document begins with it where one has ended since the last sentence.
+        before = num_ends[is_sentence]
+        begins = np.diff(before, prepend=self._ends_before) > 0
+        firsts = counts.num_sentences + np.flatnonzero(begins)
+        # For each line: that of the last sentence, so that a file begins within a document where
+        # none has ended since.
+        latest = np.maximum.accumulate(np.where(is_sentence, num_ends, self._ends_before))
+        ends = counts.num_tokens + np.cumsum(lines.counts)[is_sentence]
+        counts.num_joined += int(((latest == num_ends) & (lines.kinds == _FILE)).sum())
+        counts.num_single += int((np.diff(firsts, prepend=self._first) == 1).sum())
+        counts.num_damaged += lines.num_damaged
+        counts.num_unknown += int(np.isin(lines.ids, self._unknown).sum())
+        counts.num_following += int((self._kinds[lines.ids] == masking.FOLLOWING).sum())
+        counts.num_documents += len(firsts)
+        counts.num_sentences += len(ends)
+        counts.num_tokens += len(lines.ids)
+        self._num_ends, self._ends_before = int(num_ends[-1]), int(latest[-1])
+        self._first = int(firsts[-1]) if len(firsts) else self._first
+        return Found(ends, firsts)
+
+    def finish(self, input_files: Sequence[str]) -> CorpusCounts:
+        """Returns what there was in all lines.
+
+        Args:
+          input_files: For the message.
+
+        Raises:
+          ValueError: where there is no text.
+        """
+        if not self.counts.num_documents:
+            raise ValueError(f"The input files must hold text. Received {list(input_files)}.")
+        self.complete()
+        return self.counts
+
+    def complete(self) -> None:
+        """Counts the last document."""
+        counts = self.counts
+        counts.num_single += counts.num_sentences - self._first == 1
+
+
+def ids_dtype(numbers: Any) -> np.dtype:
+    """Returns the smallest type of those that hold ids."""
+    return np.dtype(np.uint16 if max(numbers) < 1 << 16 else np.uint32)

@@ -1,0 +1,316 @@
+"""Training instances of pre-training: a small table of them, and records (paper, section 3.1).
+
+How they are made is in create_pretraining_data.py, masking in `masking`.
+"""
+
+import array
+import dataclasses
+import random
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, overload
+
+import numpy as np
+from absl import logging
+
+import tokenization
+from bert.files.progress import Progress
+from bert.files.records import encode_examples, write_records
+from bert.pretraining.corpus import ids_dtype
+from bert.pretraining.masking import GOES_ON, put_masks, words_of
+from bert.pretraining.pairs import Pair
+from bert.pretraining.spaced_words import find_kinds, offset_of
+
+# Instances whose records are encoded together.
+BATCH = 1024
+# Instances that are logged, and that are with --verbosity=1.
+_NUM_SHOWN, MOST_SHOWN = 2, 20
+
+
+@dataclasses.dataclass
+class TrainingInstance:
+    """A pair of segments with some tokens masked.
+
+    Attributes:
+      tokens: `[CLS] a [SEP] b [SEP]`, or without `b`, masked.
+      segment_ids: 0 up to the first [SEP], then 1.
+      masked_lm_positions: In ascending order.
+      masked_lm_labels: The tokens that stood there.
+      is_random_next: Whether `b` is from elsewhere, rather than what follows `a`.
+      num_truncated: Tokens cut off to fit.
+    """
+
+    tokens: Sequence[str]
+    segment_ids: Sequence[int]
+    masked_lm_positions: Sequence[int]
+    masked_lm_labels: Sequence[str]
+    is_random_next: bool
+    num_truncated: int = 0
+
+
+class Drawn(NamedTuple):
+    """An instance as it is drawn from a corpus.
+
+    Attributes:
+      pair: Its segments.
+      positions: Which tokens are masked.
+      words: What comes in the place of each, as `masking.draw_masks` has it.
+    """
+
+    pair: Pair
+    positions: Sequence[int]
+    words: Sequence[int]
+
+
+class InstanceTable(Sequence[TrainingInstance]):
+    """Training instances, kept as rows of numbers: an eighth of the memory of lists of tokens.
+
+    Args:
+      tokenizer: Whose ids they are.
+      max_seq_length: Tokens at most.
+      max_predictions_per_seq: Masked tokens at most; 0 for records that are masked when they are
+        read, and so have nothing of it.
+    """
+
+    # Columns: these counts, then token ids, masked positions and label ids, all padded with 0.
+    LENGTH, FIRST_LENGTH, NUM_MASKED, IS_RANDOM_NEXT, NUM_TRUNCATED, NUM_COUNTS = range(6)
+
+    def __init__(
+        self,
+        tokenizer: tokenization.FullTokenizer,
+        max_seq_length: int,
+        max_predictions_per_seq: int,
+    ) -> None:
+        self._tokenizer = tokenizer
+        ends = np.cumsum(
+            [self.NUM_COUNTS, max_seq_length, max_predictions_per_seq, max_predictions_per_seq]
+        ).tolist()
+        self._tokens, self._positions, self._labels = map(slice, ends[:-1], ends[1:])
+        self._width = ends[-1]
+        self._dtype = ids_dtype((*tokenizer.inv_vocab, max_seq_length))
+        self._largest = (1 << 8 * self._dtype.itemsize) - 1
+        self._row = struct.Struct(f"{self._width}{self._dtype.char}")
+        self._words = words_of(tokenizer.vocab)
+        self._offset = offset_of(tokenizer)
+        self._places = np.arange(max_seq_length)
+        self._numbers = bytearray()
+        self._order = array.array("Q")
+        # By place, those that are not 0 up to some token and 1 from then on.
+        self._other_segments: dict[int, list[int]] = {}
+
+    @property
+    def bytes_per_instance(self) -> int:
+        """What an instance takes of memory, with its place in the order."""
+        return self._row.size + self._order.itemsize
+
+    def append(self, instance: TrainingInstance) -> None:
+        """Adds an instance at the end.
+
+        Raises:
+          ValueError: where it is too long, or has more or fewer of something than it should.
+        """
+        vocab = self._tokenizer.vocab
+        length, num_masked = len(instance.tokens), len(instance.masked_lm_positions)
+        segment_ids = list(instance.segment_ids)
+        self._check_fits(length, len(segment_ids), num_masked, len(instance.masked_lm_labels))
+        first_length = segment_ids.count(0)
+        if segment_ids != _segment_ids(first_length, length):
+            # As who imports this may make them, for a model of more segments.
+            self._other_segments[len(self._order)] = segment_ids
+        padding = [0] * (self._tokens.stop - self._tokens.start - length)
+        absent = [0] * (self._labels.stop - self._labels.start - num_masked)
+        row = [
+            length,
+            first_length,
+            num_masked,
+            int(instance.is_random_next),
+            min(instance.num_truncated, self._largest),
+            *[vocab[token] for token in instance.tokens],
+            *padding,
+            *instance.masked_lm_positions,
+            *absent,
+            *[vocab[token] for token in instance.masked_lm_labels],
+            *absent,
+        ]
+        self._numbers += self._row.pack(*row)
+        self._order.append(len(self._order))
+
+    def _check_fits(self, length: int, num_segments: int, num_masked: int, num_labels: int) -> None:
+        longest = len(self._places)
+        if not 0 < length <= longest or num_segments != length:
+            raise ValueError(
+                f"An instance must have 1 to {longest} tokens, the `max_seq_length`, and as many "
+                f"`segment_ids`. Received {length} and {num_segments}."
+            )
+        most = self._labels.stop - self._labels.start
+        if num_masked > most or num_labels != num_masked:
+            raise ValueError(
+                f"An instance must have at most {most} `masked_lm_positions`, the "
+                "`max_predictions_per_seq`, and as many `masked_lm_labels`. Received "
+                f"{num_masked} and {num_labels}."
+            )
+
+    def extend(self, ids: np.ndarray, drawn: Sequence[Drawn]) -> None:
+        """Adds instances at the end, as they are drawn from a corpus whose ids are given."""
+        pairs = [each.pair for each in drawn]
+        a_start, a_stop, b_start, b_stop, is_random, num_truncated, _ = np.array(pairs).T
+        first_length = a_stop - a_start + 2
+        length = first_length + np.where(b_stop > b_start, b_stop - b_start + 1, 0)
+        tokens = self._join(ids, pairs)  # [T], without padding
+        masks = [(each.positions, each.words) for each in drawn]
+        firsts = np.cumsum(length) - length
+        num_masked, columns, labels = put_masks(tokens, firsts, masks, self._words)
+        rows = np.zeros((len(drawn), self._width), self._dtype)
+        num_truncated = np.minimum(num_truncated, self._largest)
+        counts = (length, first_length, num_masked, is_random, num_truncated)
+        rows[:, : self.NUM_COUNTS] = np.stack(counts, axis=1)
+        is_label = np.arange(self._labels.stop - self._labels.start) < num_masked[:, None]
+        rows[:, self._positions][is_label] = columns
+        rows[:, self._labels][is_label] = labels
+        rows[:, self._tokens][self._places < length[:, None]] = tokens
+        self._numbers += rows.tobytes()
+        self._order.extend(range(len(self._order), len(self._order) + len(drawn)))
+
+    def _join(self, ids: np.ndarray, pairs: Sequence[Pair]) -> np.ndarray:
+        """Returns `[CLS] a [SEP] b [SEP]`, or `[CLS] a [SEP]`, of every pair, in turn."""
+        first, last = (np.array([self._tokenizer.vocab[t]], ids.dtype) for t in ("[CLS]", "[SEP]"))
+        parts: list[np.ndarray] = []
+        for a_start, a_stop, b_start, b_stop, *_ in pairs:
+            parts += (first, ids[a_start:a_stop], last)
+            if b_stop > b_start:
+                parts += (ids[b_start:b_stop], last)
+        return np.concatenate(parts)
+
+    def shuffle(self, rng: random.Random) -> None:
+        """Does what `rng.shuffle` does to a list."""
+        rng.shuffle(self._order)
+
+    def _all_rows(self) -> np.ndarray:
+        return np.frombuffer(self._numbers, self._dtype).reshape(-1, self._width)
+
+    def counts(self) -> np.ndarray:
+        """Returns the counts, in the order of adding, int64 [instances, NUM_COUNTS]."""
+        return self._all_rows()[:, : self.NUM_COUNTS].astype(np.int64)
+
+    def kinds(self, step: int) -> list[bytes]:
+        """Returns the kinds of all tokens of every `step`th instance, as they were added."""
+        rows = self._all_rows()[::step]
+        kinds = find_kinds(self._tokenizer)[rows[:, self._tokens]]
+        lengths = rows[:, self.LENGTH].tolist()
+        return [row[:length].tobytes() for row, length in zip(kinds, lengths, strict=True)]
+
+    def _rows(self, start: int, stop: int) -> np.ndarray:
+        return self._all_rows()[np.frombuffer(self._order, np.uint64)[start:stop]]
+
+    def features(self, start: int, stop: int) -> dict[str, np.ndarray]:
+        """Returns what the records of some instances hold, each [B, values]."""
+        rows = self._rows(start, stop)
+        counts = rows[:, : self.NUM_COUNTS, None].astype(np.int64)  # [B, NUM_COUNTS, 1]
+        inside = self._places < counts[:, self.LENGTH]
+        tokens, labels = rows[:, self._tokens], rows[:, self._labels]
+        goes_on = {}
+        most = labels.shape[1]
+        if self._offset:
+            goes_on = {} if most else {GOES_ON: tokens >= self._offset}
+            tokens, labels = tokens % self._offset, labels % self._offset
+        features = {
+            **goes_on,
+            "input_ids": tokens,
+            "input_mask": inside,
+            "segment_ids": inside & (self._places >= counts[:, self.FIRST_LENGTH]),
+            "next_sentence_labels": counts[:, self.IS_RANDOM_NEXT],
+        }
+        if self._other_segments:
+            features["segment_ids"] = self._with_others(features["segment_ids"], start)
+        if not most:
+            return features
+        masked = np.arange(most) < counts[:, self.NUM_MASKED]
+        return {
+            **features,
+            "masked_lm_positions": rows[:, self._positions],
+            "masked_lm_ids": labels,
+            "masked_lm_weights": masked.astype(np.float32),
+        }
+
+    def _with_others(self, segment_ids: np.ndarray, start: int) -> np.ndarray:
+        """Returns the segments of the instances from `start` on, [B, S], with those that differ."""
+        segment_ids = segment_ids.astype(np.int64)
+        places = self._order[start : start + len(segment_ids)]
+        for row, place in zip(segment_ids, places, strict=True):
+            if place in self._other_segments:
+                others = self._other_segments[place]
+                row[: len(others)] = others
+        return segment_ids
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    @overload
+    def __getitem__(self, index: int) -> TrainingInstance: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[TrainingInstance]: ...
+    def __getitem__(self, index: int | slice) -> TrainingInstance | list[TrainingInstance]:
+        if isinstance(index, slice):
+            return [self[each] for each in range(*index.indices(len(self)))]
+        index = range(len(self))[index]
+        others = self._other_segments.get(self._order[index], [])
+        row = self._rows(index, index + 1)[0].tolist()
+        length, first_length, num_masked, is_random_next, num_truncated = row[: self.NUM_COUNTS]
+        return TrainingInstance(
+            tokens=self._tokenizer.convert_ids_to_tokens(row[self._tokens][:length]),
+            segment_ids=[*others] or _segment_ids(first_length, length),
+            masked_lm_positions=row[self._positions][:num_masked],
+            masked_lm_labels=self._tokenizer.convert_ids_to_tokens(row[self._labels][:num_masked]),
+            is_random_next=bool(is_random_next),
+            num_truncated=num_truncated,
+        )
+
+
+def _segment_ids(first_length: int, length: int) -> list[int]:
+    return [0] * first_length + [1] * (length - first_length)
+
+
+def write_instances(
+    table: InstanceTable, output_files: Sequence[str], made_with: Mapping[str, Any] | None = None
+) -> None:
+    """Writes records to TFRecord files, dealt in turn; these appear when all are whole.
+
+    Args:
+      table: The instances.
+      output_files: Paths of the files.
+      made_with: As `write_records`.
+    """
+    progress = Progress("Writing", len(table))
+    with write_records(output_files, made_with) as writers:
+        for start in range(0, len(table), BATCH):
+            features = table.features(start, start + BATCH)
+            for offset, record in enumerate(encode_examples(features)):
+                index = start + offset
+                writers[index % len(writers)].write(record)
+                if index < MOST_SHOWN:
+                    show(index, table[index])
+            progress(start)
+    logging.info("Wrote %d total instances", len(table))
+
+
+def show(index: int, instance: TrainingInstance) -> None:
+    """Logs an instance as people read it; most of them only with --verbosity=1."""
+    tokens = list(instance.tokens)
+    for position, label in zip(
+        instance.masked_lm_positions, instance.masked_lm_labels, strict=True
+    ):
+        tokens[position] += f"={label}"
+    logging.log(
+        logging.INFO if index < _NUM_SHOWN else logging.DEBUG,
+        "Example %d%s%s: %s",
+        index + 1,
+        ", its hidden tokens behind =" if instance.masked_lm_positions else "",
+        _describe_second(instance),
+        " ".join(tokens),
+    )
+
+
+def _describe_second(instance: TrainingInstance) -> str:
+    if not any(instance.segment_ids):
+        return ""
+    return f", the second part {'random' if instance.is_random_next else 'the next'}"

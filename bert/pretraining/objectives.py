@@ -1,0 +1,188 @@
+"""What a pre-training minimizes for each of its goals, in which model, on which batches."""
+
+import copy
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+import modeling
+from bert.pretraining import heads
+from bert.pretraining.goals import GOALS, Goal
+from bert.pretraining.late_masking import MASKS, Masker
+from bert.pretraining.masked_batches import MaskedBatches, mask_specs
+from bert.training.batches import Batches, Feature, Records
+from bert.training.loop import Batch, Objective
+
+Tensor = Any
+
+_NEXT_SENTENCE = "next_sentence"
+_MASKED = "masked_lm"
+
+
+@dataclasses.dataclass(frozen=True)
+class PretrainingObjective(Goal):
+    """A goal, with the model, the batches and the loss that serve it."""
+
+    def fit(self, config: modeling.BertConfig) -> modeling.BertConfig:
+        """Returns the configuration of the model that learns this.
+
+        Raises:
+          ValueError: where it is that of a decoder, or of LSTMs, and this is for others.
+        """
+        if config.is_decoder and not self.is_decoder:
+            raise ValueError(
+                "`--objective` must be left_to_right for a `--bert_config_file` with `is_decoder`. "
+                f"Received {self.name!r}. Take `is_decoder` out for a model that reads both sides."
+            )
+        if config.is_bilstm and self.encoder_type != config.encoder_type:
+            raise ValueError(
+                "`--objective` must be bilstm_lm for a `--bert_config_file` of the `encoder_type` "
+                f"'bilstm'. Received {self.name!r}. Take `encoder_type` out for a Transformer."
+            )
+        config = copy.copy(config)
+        config.is_decoder = self.is_decoder
+        config.encoder_type = self.encoder_type
+        config.check()
+        return config
+
+    def make_model(self, config: modeling.BertConfig, dtype: Any = None) -> keras.Model:
+        """Returns what `heads.pretraining_model` does; what no loss depends on stays as it is."""
+        model = heads.pretraining_model(config, dtype=dtype)
+        if not self.has_next_sentence:
+            model.get_layer("bert").pooler.trainable = False
+            model.get_layer("cls").seq_relationship.trainable = False
+        return model
+
+    def make_batches(
+        self,
+        records: Records,
+        features: Mapping[str, Feature],
+        batch_size: int,
+        seed: int | None = None,
+        *,
+        shuffle_block: int = 0,
+        masker: Masker | None = None,
+    ) -> Batches:
+        """Returns batches as the model takes them; with a masker, of records without masks."""
+        arguments = (records, features, batch_size, seed)
+        if masker is not None and not self.directions:
+            return MaskedBatches(*arguments, shuffle_block=shuffle_block, masker=masker)
+        kind = {0: Batches, 1: NextTokenBatches, 2: NeighborBatches}[len(self.directions)]
+        return kind(*arguments, shuffle_block=shuffle_block)
+
+    @property
+    def loss(self) -> Objective:
+        """What is minimized, as a training takes it."""
+        return Objective(self._weights, self._losses)
+
+    def metrics(
+        self, outputs: Mapping[str, Tensor], batch: Batch
+    ) -> dict[str, tuple[Tensor, Tensor]]:
+        """Returns (sum, weight) of each metric, as `heads.metrics` does."""
+        return self._own(heads.metrics(outputs, batch))
+
+    def _weights(self, batch: Batch) -> dict[str, Tensor]:
+        return self._own(heads.loss_weights(batch))
+
+    def _losses(
+        self, outputs: Mapping[str, Tensor], batch: Batch, weights: Batch
+    ) -> dict[str, Tensor]:
+        # A head that nothing learns has none among the weights.
+        of_heads = {
+            name: weights.get(self._own_name(name), weight)
+            for name, weight in heads.loss_weights(batch).items()
+        }
+        return self._own(heads.losses(outputs, batch, of_heads))
+
+    def _own(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns those of the values by their names that belong to this objective."""
+        return {
+            self._own_name(name): value
+            for name, value in values.items()
+            if self.has_next_sentence or not name.startswith(_NEXT_SENTENCE)
+        }
+
+    def _own_name(self, name: str) -> str:
+        """Returns what this objective calls a value of the heads."""
+        return name.replace(_MASKED, self.tokens)
+
+
+OBJECTIVES: Mapping[str, PretrainingObjective] = {
+    name: PretrainingObjective(**dataclasses.asdict(goal)) for name, goal in GOALS.items()
+}
+
+
+class NextTokenBatches(Batches):
+    """Batches in which every token but the first is to be predicted from those before it.
+
+    Masks that records have are taken off. The `masked_lm_*` of a batch, [B, S - 1], then name every
+    position, the token that follows, and whether there is one.
+    """
+
+    # Of each token but one.
+    num_predictions = 1
+
+    def parse(self, serialized: Tensor) -> dict[str, Tensor]:
+        """Returns the batch that records hold."""
+        return predict_next(super().parse(serialized))
+
+    @property
+    def signature(self) -> dict[str, tf.TensorSpec]:
+        """The shapes and dtypes of a batch."""
+        specs = super().signature
+        size, length = specs["input_ids"].shape
+        return specs | mask_specs(size, self.num_predictions * (length - 1))
+
+
+class NeighborBatches(NextTokenBatches):
+    """Batches in which every token is to be predicted from those before it and from those behind.
+
+    The `masked_lm_*`, [B, 2·(S - 1)], are those of `NextTokenBatches`, and then every position but
+    the first, the token before it, and whether it is a real one's.
+    """
+
+    num_predictions = 2
+
+    def parse(self, serialized: Tensor) -> dict[str, Tensor]:
+        """Returns the batch that records hold."""
+        return predict_previous(super().parse(serialized))
+
+
+def predict_next(batch: Batch) -> dict[str, Tensor]:
+    """Returns a batch of which every token is to be predicted; see `NextTokenBatches`."""
+    ids = unmask(batch) if MASKS[0] in batch else batch["input_ids"]
+    size, length = tf.shape(ids)[0], ids.shape[1]
+    follows = batch["input_mask"][:, 1:]
+    return {
+        **batch,
+        "input_ids": ids,
+        "masked_lm_positions": tf.tile(tf.range(length - 1)[None], [size, 1]),
+        "masked_lm_ids": ids[:, 1:] * follows,
+        "masked_lm_weights": tf.cast(follows, tf.float32),
+    }
+
+
+def predict_previous(batch: Batch) -> dict[str, Tensor]:
+    """Returns what `predict_next` gives with what `NeighborBatches` adds to it."""
+    ids, positions = batch["input_ids"], batch["masked_lm_positions"]
+    weights = batch["masked_lm_weights"]
+    before = ids[:, :-1] * tf.cast(weights, ids.dtype)
+    return {
+        **batch,
+        "masked_lm_positions": tf.concat([positions, positions + 1], axis=1),
+        "masked_lm_ids": tf.concat([batch["masked_lm_ids"], before], axis=1),
+        "masked_lm_weights": tf.concat([weights, weights], axis=1),
+    }
+
+
+def unmask(batch: Batch) -> Tensor:
+    """Returns the ids as they were before masking, int32 [B, S]."""
+    ids, positions = batch["input_ids"], batch["masked_lm_positions"]
+    seen = tf.gather(ids, positions, batch_dims=1)
+    # What pads the masked ones is no token.
+    hidden = tf.where(batch["masked_lm_weights"] > 0, batch["masked_lm_ids"], seen)
+    rows = tf.broadcast_to(tf.range(tf.shape(ids)[0])[:, None], tf.shape(positions))
+    return tf.tensor_scatter_nd_update(ids, tf.stack([rows, positions], axis=-1), hidden)

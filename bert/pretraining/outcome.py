@@ -1,0 +1,109 @@
+"""What a pre-trained model has learned, in words and on the page of its run."""
+
+import math
+from collections.abc import Mapping
+
+import keras
+import numpy as np
+from absl import logging
+
+from bert.pretraining.goals import GOALS
+from bert.pretraining.guesses import guess
+from bert.pretraining.report import make_sections
+from bert.pretraining.settings import Settings
+from bert.reports.sections import Section
+from bert.training.batches import Batches
+from bert.weights.folder import ModelFolder
+from tokenization import load_vocab
+
+# Records that the page of a run shows; of some, all tokens are predicted.
+LOOKED_AT, DECODED_LOOKED_AT = 200, 20
+# By the directions of a goal, of what the figures are.
+_PREDICTED = {
+    (): "hidden tokens",
+    (1,): "tokens, each behind those before it",
+    (1, -1): "tokens, each once behind those before it and once before those behind it",
+}
+
+
+def look(
+    settings: Settings, source: ModelFolder, model: keras.Model, batches: Batches
+) -> list[Section]:
+    """Returns what the page of the run shows of the first records that were evaluated."""
+    goal = GOALS[settings.objective]
+    most = DECODED_LOOKED_AT if goal.directions else LOOKED_AT
+    most = min(most, settings.max_eval_steps * settings.eval_batch_size)
+    path = ModelFolder(settings.output_dir).find("vocab_file") or source.find("vocab_file")
+    tokens = {number: token for token, number in load_vocab(path).items()} if path else None
+    return make_sections(guess(model, batches, most), tokens, goal)
+
+
+def perplexity_of(settings: Settings, results: Mapping[str, float]) -> float:
+    """Returns between how many equally likely tokens the model is as unsure as, on average."""
+    return math.exp(min(results[GOALS[settings.objective].token_loss], 700))
+
+
+def explain(settings: Settings, results: Mapping[str, float], batches: Batches) -> tuple[int, int]:
+    """Logs what the figures mean, beside what guessing would reach.
+
+    Returns:
+      How often the most frequent predicted token occurs, and how many tokens are predicted.
+    """
+    goal = GOALS[settings.objective]
+    num_steps = min(settings.max_eval_steps, batches.num_batches)
+    tokens, pairs = [], []
+    for batch in batches.iterate(0, num_steps):
+        ids, weights = (np.asarray(batch[f"masked_lm_{name}"]) for name in ("ids", "weights"))
+        tokens.append(ids[weights > 0])
+        pairs.append(np.asarray(batch["next_sentence_labels"])[:, 0])
+    token_counts, pair_counts = (np.bincount(np.concatenate(each)) for each in (tokens, pairs))
+    if token_counts.any():
+        logging.info(
+            "In words: of %s %s, the model's first guess was right for %.1f %%; always "
+            "guessing the most frequent token would be right for %.1f %%.",
+            f"{token_counts.sum():,}",
+            _PREDICTED[goal.directions],
+            100 * results[goal.accuracy],
+            100 * token_counts.max() / token_counts.sum(),
+        )
+        beside = "; about 4 was reported for BERT-Base, fully trained, on held-out text"
+        logging.info(
+            "Its perplexity is %.1f: as unsure as between that many equally likely tokens (1 is "
+            "certainty%s).",
+            perplexity_of(settings, results),
+            "" if goal.directions else beside,
+        )
+    if goal.has_next_sentence:
+        logging.info(
+            "Whether the second segment really followed the first, it told right for %.1f %% of %s "
+            "pairs; always giving the more frequent answer would be right for %.1f %%.",
+            100 * results["next_sentence_accuracy"],
+            f"{pair_counts.sum():,}",
+            100 * pair_counts.max() / pair_counts.sum(),
+        )
+    return int(token_counts.max(initial=0)), int(token_counts.sum())
+
+
+def tell_whether_learned(
+    settings: Settings, accuracy: float, num_frequent: int, num_tokens: int
+) -> None:
+    """Warns where a model guesses as if it knew no more than how frequent each token is.
+
+    Training that begins at random stands there for a while: its first guess is always the same few
+    tokens. Two standard deviations are chance.
+    """
+    share = num_frequent / max(num_tokens, 1)
+    chance = 2.0 * math.sqrt(share * (1.0 - share) / max(num_tokens, 1))
+    if num_tokens and accuracy <= share + chance:
+        logging.warning(
+            "It has learned no more than how frequent tokens are: %.1f %% of its first guesses are "
+            "right, and %.1f %% would be if it always guessed the most frequent one. Go on with "
+            "more %s; it takes thousands of steps from random weights) and --resume_with_changes; "
+            "or, in another --output_dir, try another --learning_rate or start from an "
+            "--init_checkpoint.",
+            100 * accuracy,
+            100 * share,
+            f"--time_budget (after {settings.time_budget}"
+            if settings.time_budget
+            else f"--num_train_steps (after {settings.num_train_steps}",
+        )

@@ -1,0 +1,138 @@
+"""The flags of run_pretraining.py."""
+
+import dataclasses
+from collections.abc import Mapping
+
+from bert.command_line.flags import REQUIRED, flag
+from bert.command_line.settings import OVERWRITE, PATTERNS, TrainingSettings
+from bert.files.durations import read_duration
+from bert.pretraining import making
+from bert.pretraining.goals import BERT, GOALS
+
+# What the original takes where nothing is said.
+STEPS: Mapping[str, int] = {"num_train_steps": 100000, "num_warmup_steps": 10000}
+# Of a time budget, and its seconds at least.
+WARMUP_PROPORTION = 0.1
+SHORTEST_BUDGET = 1e-4
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(TrainingSettings):
+    """The flags of this script, by name."""
+
+    # None until the index beside the records is read.
+    max_seq_length: int = flag(
+        None,
+        "Tokens per sequence in the records. Default: as the index next to them says, or else "
+        f"{making.LENGTHS['max_seq_length']}.",
+        low=1,
+        group="data",
+    )
+    max_predictions_per_seq: int = flag(
+        None,
+        "Maximum masked tokens per sequence in the records. Default: as the index next to them "
+        f"says, or else {making.LENGTHS['max_predictions_per_seq']}.",
+        low=1,
+        group="data",
+    )
+    input_file: str = flag(REQUIRED, f"TFRecord files to train on: {PATTERNS}.")
+    eval_input_file: str | None = flag(
+        None,
+        f"TFRecord files to evaluate on, best of text that training does not see: {PATTERNS}. "
+        "Default: --input_file, as in the original.",
+    )
+    shuffle_block: int = flag(
+        0,
+        "Number of consecutive records to read at once, where single reads are slow, as on "
+        "spinning disks and object stores; about 1000 is plenty. Blocks of this size are shuffled, "
+        "and so are the records within 16 blocks. 0: all records are shuffled, and each is read "
+        "individually.",
+        low=0,
+        shapes_training=True,
+        group="data",
+    )
+    do_eval: bool = flag(False, "Evaluate; with --do_train, after training.", group="steps")
+    objective: str = flag(
+        BERT.name,
+        "Pre-training objective (paper, section 5.1). masked_lm_nsp: masked tokens and whether "
+        "the second segment follows the first, like BERT; masked_lm: masked tokens only; "
+        "left_to_right: each token from those before it, like GPT; bilstm_lm: each token from "
+        "those before it and from those after it, with LSTMs for either direction, like ELMo. All "
+        "read the same records.",
+        choices=tuple(GOALS),
+        shapes_training=True,
+        group="training",
+    )
+    train_batch_size: int = flag(
+        32,
+        "Sequences per training step, across all devices.",
+        low=1,
+        shapes_training=True,
+        group="training",
+    )
+    eval_batch_size: int = flag(
+        8, "Sequences per evaluation step, across all devices.", low=1, group="training"
+    )
+    # Of a training that goes by --time_budget, `fit.complete` makes None of both.
+    num_train_steps: int = flag(
+        STEPS["num_train_steps"],
+        "Total number of training steps, including those of earlier runs in --output_dir; the "
+        "learning rate falls to 0 at the end. With --time_budget: as many as it has time for.",
+        low=1,
+        shapes_training=True,
+        group="training",
+    )
+    num_warmup_steps: int = flag(
+        STEPS["num_warmup_steps"],
+        "Steps over which the learning rate warms up.",
+        low=0,
+        shapes_training=True,
+        group="training",
+    )
+    time_budget: str | None = flag(
+        None,
+        "Total training time, instead of --num_train_steps, such as 90s, 60m, 1.5h or 1h30m, "
+        "including that of earlier runs in --output_dir; the learning rate falls to 0 at the end. "
+        "Startup, graph building, saving and evaluation take additional time.",
+        group="training",
+    )
+    warmup_proportion: float | None = flag(
+        None,
+        "Fraction of --time_budget over which the learning rate warms up. Default: "
+        f"{WARMUP_PROPORTION:g}.",
+        low=0.0,
+        high=1.0,
+        group="training",
+    )
+    max_eval_steps: int = flag(
+        100,
+        "Maximum number of batches to evaluate; each record counts once.",
+        low=1,
+        group="training",
+    )
+    overwrite_output_dir: bool = flag(False, OVERWRITE, group="output")
+
+    @property
+    def overwrites(self) -> bool:
+        """Whether what an earlier run left in `--output_dir` is deleted."""
+        return self.overwrite_output_dir and self.do_train
+
+    @property
+    def seconds(self) -> float | None:
+        """The time to train; None where it is steps that are counted.
+
+        Raises:
+          ValueError: where `time_budget` is no time.
+        """
+        try:
+            return None if self.time_budget is None else read_duration(self.time_budget)
+        except ValueError as error:
+            raise ValueError(f"`--time_budget`: {error}.") from None
+
+    @property
+    def num_predictions(self) -> int:
+        """Tokens of each sequence that are predicted, at most."""
+        directions = GOALS[self.objective].directions
+        if directions:
+            return len(directions) * (self.max_seq_length - 1)
+        return self.max_predictions_per_seq

@@ -1,0 +1,174 @@
+"""Vectors of words by skip-gram with negative sampling, which gensim learns.
+
+Source: Mikolov et al., Distributed Representations of Words and Phrases and their Compositionality.
+"""
+
+import collections
+import dataclasses
+import logging as standard_logging
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, BinaryIO
+
+import numpy as np
+from absl import logging
+
+from bert.files.paths import file_size
+from bert.files.progress import Progress
+from bert.files.texts import decoded_lines, warn_of_damaged
+from bert.files.word_vectors import WordVectors
+
+# From a text to its words.
+Cut = Callable[[str], Sequence[str]]
+
+# Words that gensim takes at a time; it would drop what goes beyond.
+_MOST_WORDS = 10_000
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """How vectors are learned; each field has the name of a flag of create_word_vectors.py."""
+
+    vector_size: int
+    window: int
+    negative: int
+    min_count: int
+    epochs: int
+    do_lower_case: bool
+    seed: int
+    num_workers: int
+
+
+def check_installed() -> None:
+    """Raises `ValueError` where gensim is missing."""
+    _gensim()
+
+
+def _gensim() -> Any:
+    try:
+        import gensim.models.word2vec  # noqa: PLC0415
+    except ImportError:
+        raise ValueError(
+            "The package gensim must be there to learn vectors of words. Install it with `pip "
+            "install gensim`, or with this package as `pip install '.[word-vectors]'`."
+        ) from None
+    # It would tell of each step beside what is told here.
+    standard_logging.getLogger("gensim").setLevel(standard_logging.WARNING)
+    return gensim.models.word2vec
+
+
+def learn(input_files: Sequence[str], options: Options, cut: Cut) -> WordVectors:
+    """Returns the vectors of the words of some text, the most frequent word first.
+
+    Args:
+      input_files: The text. A blank line, or the end of a file, ends a document.
+      options: As above.
+      cut: Finds words.
+
+    Raises:
+      ValueError: where no word is as frequent as is asked for.
+    """
+    word2vec = _gensim()
+    with tempfile.TemporaryFile() as file:
+        corpus = _Corpus(file, input_files, cut, do_lower_case=options.do_lower_case)
+        counts = _frequent(corpus, input_files, options.min_count)
+        model = word2vec.Word2Vec(
+            sg=1,
+            vector_size=options.vector_size,
+            window=options.window,
+            negative=options.negative,
+            min_count=options.min_count,
+            workers=options.num_workers,
+            seed=options.seed,
+            # They are sorted, words as frequent as each other, too, which gensim leaves to chance.
+            sorted_vocab=0,
+            # Python's own differs from one process to the next.
+            hashfxn=_hash,
+        )
+        model.build_vocab_from_freq(counts)
+        if options.num_workers > 1:
+            logging.info("%d threads learn, so that no two runs are the same.", options.num_workers)
+        corpus.progress = Progress("Learning vectors", options.epochs * corpus.counts.total())
+        model.train(corpus, total_examples=corpus.num_lines, epochs=options.epochs)
+    return WordVectors(model.wv.index_to_key, np.asarray(model.wv.vectors, np.float32))
+
+
+def _frequent(corpus: "_Corpus", input_files: Sequence[str], min_count: int) -> dict[str, int]:
+    """Returns how often the words occur that do so often enough, the most frequent one first."""
+    counts = {word: n for word, n in corpus.counts.most_common() if n >= min_count}
+    logging.info(
+        "Read %s words; %s different ones occur %d times or more.",
+        f"{corpus.counts.total():,}",
+        f"{len(counts):,}",
+        min_count,
+    )
+    if not counts:
+        raise ValueError(
+            f"`--min_count` must leave words. None of the {corpus.counts.total():,} words of "
+            f"{list(input_files)} occurs {min_count} times."
+        )
+    return counts
+
+
+def _hash(word: str) -> int:
+    return zlib.crc32(word.encode())
+
+
+class _Corpus:
+    """The words of some text, cut once, which may be read many times.
+
+    Args:
+      file: Open for writing and reading, to keep the words in.
+      input_files: The text.
+      cut: Finds words.
+      do_lower_case: Whether to lower-case it.
+
+    Attributes:
+      counts: How often each word occurs.
+      num_lines: Parts of documents, which are read one by one.
+      progress: What is told how many were read.
+    """
+
+    def __init__(
+        self, file: BinaryIO, input_files: Sequence[str], cut: Cut, *, do_lower_case: bool
+    ) -> None:
+        self.counts: collections.Counter[str] = collections.Counter()
+        self.num_lines = 0
+        self.progress: Progress | None = None
+        self._file = file
+        self._num_read = 0
+        for words in _documents(input_files, cut, do_lower_case):
+            self.counts.update(words)
+            for start in range(0, len(words), _MOST_WORDS):
+                file.write(f"{' '.join(words[start : start + _MOST_WORDS])}\n".encode())
+                self.num_lines += 1
+
+    def __iter__(self) -> Iterator[list[str]]:
+        self._file.seek(0)
+        for line in self._file:
+            words = line.decode().removesuffix("\n").split(" ")
+            yield words
+            if self.progress:
+                self._num_read += len(words)
+                self.progress(self._num_read)
+
+
+def _documents(input_files: Sequence[str], cut: Cut, do_lower_case: bool) -> Iterator[list[str]]:
+    """Yields the words of each document that has any."""
+    progress = Progress("Cutting the text into words", sum(map(file_size, input_files)))
+    done = 0
+    damaged: collections.Counter[str] = collections.Counter()
+    for path in input_files:
+        words: list[str] = []
+        for line, position in decoded_lines(path, damaged):
+            text = line.lower() if do_lower_case else line
+            words += cut(text)
+            if words and not text.strip():
+                yield words
+                words = []
+            progress(done + position)
+        if words:
+            yield words
+        done += file_size(path)
+    warn_of_damaged(damaged)

@@ -1,0 +1,290 @@
+"""Learns a WordPiece vocabulary from text (paper, section 3: "WordPiece embeddings").
+
+Words are those of this project's `BasicTokenizer`, and are counted first. The rest depends on the
+counts alone, not on the order of the text: an alphabet that spells almost every word, then pieces
+joined from it by the trainer of Hugging Face's `tokenizers`, the most frequent pair first, then
+those among them that words are really split into.
+"""
+
+import collections
+import dataclasses
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from absl import logging
+
+import tokenization
+from bert.files.paths import LineChunk, file_size, read_chunks
+from bert.files.processes import Workers
+from bert.files.progress import Progress
+
+SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+# In the released uncased vocabulary, so many slots stand between [PAD] and [UNK].
+UNUSED_IN_FRONT = 99
+# Longer ones are [UNK] whatever the vocabulary holds.
+LONGEST_WORD = tokenization.WordpieceTokenizer({}).max_input_chars_per_word
+
+# Text that is worth another process.
+BYTES_PER_PROCESS = 1 << 23
+
+_CHUNK_BYTES = 1 << 20
+# So many pieces are joined for each that is wanted, and some in any case. Many of them have served
+# to join longer ones only.
+_JOINED_PER_PIECE = 1.25
+_JOINED_IN_ANY_CASE = 100
+# Half of what the trainer can count, since rounding up adds to it.
+_MOST_PAIRS = 1 << 30
+# Words that are handed to the trainer in one string.
+_WORDS_AT_ONCE = 10_000
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Summary:
+    """What a vocabulary makes of the words that it was learned from.
+
+    Attributes:
+      num_entries: Lines of the vocabulary.
+      num_words: Words of the text, repetitions counted.
+      pieces_per_word: The mean, [UNK] counted as one.
+      unknown_rate: Share of the pieces that are [UNK], from 0 to 1.
+    """
+
+    num_entries: int
+    num_words: int
+    pieces_per_word: float
+    unknown_rate: float
+
+
+def count_words(
+    input_files: Sequence[str], do_lower_case: bool, num_processes: int = 1
+) -> collections.Counter[str]:
+    """Returns how often each word occurs in the files; memory grows with different words alone.
+
+    Raises:
+      ValueError: where there is no text.
+    """
+    counts: collections.Counter[str] = collections.Counter()
+    num_damaged = 0
+    progress = Progress("Counting words", sum(map(file_size, input_files)))
+    chunks = read_chunks(input_files, _CHUNK_BYTES)
+    with Workers(num_processes, do_lower_case) as workers:
+        for counted, damaged, position in workers.map(_count_chunk, chunks):
+            counts.update(counted)
+            num_damaged += damaged
+            progress(position)
+    if not counts:
+        raise ValueError(f"The input files must hold text. Received {list(input_files)}.")
+    if num_damaged:
+        logging.warning("%d lines are not UTF-8. What cannot be read was left out.", num_damaged)
+    return counts
+
+
+def _count_chunk(
+    do_lower_case: bool, chunk: LineChunk
+) -> tuple[collections.Counter[str], int, int]:
+    """Returns the words of some lines, the number of lines that are not UTF-8, and the position."""
+    tokenizer = tokenization.BasicTokenizer(do_lower_case)
+    counts = collections.Counter(tokenizer.tokenize(b"".join(chunk.lines)))
+    return counts, sum(map(_is_damaged, chunk.lines)), chunk.position
+
+
+def _is_damaged(line: bytes) -> bool:
+    if line.isascii():
+        return False
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return True
+    return False
+
+
+def learn(
+    counts: Mapping[str, int],
+    *,
+    vocab_size: int,
+    do_lower_case: bool,
+    num_unused: int = 0,
+    coverage: float = 1.0,
+    limit_alphabet: int | None = None,
+    min_frequency: int = 2,
+) -> list[str]:
+    """Returns the entries of a vocabulary: the same ones for the same counts in any order.
+
+    Args:
+      counts: How often each word occurs.
+      vocab_size: How many entries there are to be; fewer where the text gives no more.
+      do_lower_case: As the words were cut.
+      num_unused: Slots [unused0], [unused1] and so on, for words that are added later.
+      coverage: Share of the words that the alphabet must spell, from 0 to 1.
+      limit_alphabet: Characters at most, whatever the coverage.
+      min_frequency: How often two pieces must meet to be joined.
+
+    Raises:
+      ValueError: where `vocab_size` leaves no room for the alphabet.
+    """
+    head = special_entries(num_unused)
+    words = {word: count for word, count in counts.items() if len(word) <= LONGEST_WORD}
+    alphabet = choose_alphabet(words, coverage, limit_alphabet)
+    letters = spell(alphabet, do_lower_case)
+    room = vocab_size - len(head) - len(letters)
+    if room < 0:
+        raise ValueError(
+            f"`vocab_size` must be at least {vocab_size - room}: {len(SPECIAL_TOKENS)} special "
+            f"tokens, {num_unused} of `num_unused` and {len(letters)} for {len(alphabet)} "
+            f"characters, most of them twice, as x and ##x. Received {vocab_size}. Raise it, or "
+            "lower `coverage` or `limit_alphabet`."
+        )
+    spelled = {word: count for word, count in words.items() if alphabet.issuperset(word)}
+    num_joined = int(room * _JOINED_PER_PIECE) + _JOINED_IN_ANY_CASE
+    pieces = _join(spelled, letters, num_joined, min_frequency)
+    return head + letters + _most_used(pieces, letters, room, spelled)
+
+
+def special_entries(num_unused: int) -> list[str]:
+    """Returns the first entries of a vocabulary, ordered as in the released uncased one.
+
+    From 99 slots on, the special tokens have the released ids, too.
+    """
+    unused = [f"[unused{index}]" for index in range(num_unused)]
+    pad, *others = SPECIAL_TOKENS
+    return [pad, *unused[:UNUSED_IN_FRONT], *others, *unused[UNUSED_IN_FRONT:]]
+
+
+def choose_alphabet(
+    counts: Mapping[str, int], coverage: float = 1.0, limit: int | None = None
+) -> set[str]:
+    """Returns the most frequent characters, as few as spell a share `coverage` of the words.
+
+    Args:
+      counts: How often each word occurs.
+      coverage: From 0 to 1; a word counts as often as it occurs.
+      limit: How many characters there are at most.
+    """
+    frequencies: collections.Counter[str] = collections.Counter()
+    for word, count in counts.items():
+        for char in word:
+            frequencies[char] += count
+    ranked = sorted(frequencies, key=lambda char: (-frequencies[char], char))
+    ranks = {char: rank for rank, char in enumerate(ranked)}
+    # A word can be spelled as soon as its rarest character is there.
+    spelled_from = [0] * len(ranked)
+    for word, count in counts.items():
+        spelled_from[max(map(ranks.__getitem__, word))] += count
+    missing = sum(spelled_from)
+    allowed = missing - coverage * missing
+    size = 0
+    while missing > allowed:
+        missing -= spelled_from[size]
+        size += 1
+    return set(ranked[:size] if limit is None else ranked[: min(size, limit)])
+
+
+def spell(alphabet: Iterable[str], do_lower_case: bool) -> list[str]:
+    """Returns the entries for single characters: each, then ##each that may stand within a word."""
+    tokenizer = tokenization.BasicTokenizer(do_lower_case)
+    firsts = sorted(alphabet)
+    inner = [char for char in firsts if len(tokenizer.tokenize(f"a{char}a")) == 1]
+    return firsts + [f"##{char}" for char in inner]
+
+
+def _join(
+    counts: Mapping[str, int], letters: Sequence[str], num_pieces: int, min_frequency: int
+) -> list[str]:
+    """Returns up to so many pieces of several characters, in the order in which they are joined."""
+    # Takes longer than a small text, and what only counts or reads a vocabulary has no need of it.
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers  # noqa: PLC0415
+
+    scale = _scale(counts)
+    counts = {word: -(-count // scale) for word, count in counts.items()}
+    min_frequency = -(-min_frequency // scale)
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=len(letters) + num_pieces,
+        min_frequency=min_frequency,
+        # The trainer numbers ##x as it meets them, which is another order each time, and among
+        # equal pairs the numbers decide. What is special has its number from the start.
+        special_tokens=list(letters),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(_repeat(counts), trainer)
+    numbers = tokenizer.get_vocab(with_added_tokens=False)
+    return sorted(numbers, key=numbers.__getitem__)[len(letters) :]
+
+
+def _scale(counts: Mapping[str, int]) -> int:
+    """Returns by what the counts of very large texts are divided; 1 for all others.
+
+    The trainer adds up in 32 bits how often two letters stand side by side, and would silently
+    never join those that do so more often than that holds.
+    """
+    pairs: collections.Counter[str] = collections.Counter()
+    # The same two letters at the beginning of a word are another pair; together they are more.
+    for word, count in counts.items():
+        for pair in map("".join, itertools.pairwise(word)):
+            pairs[pair] += count
+    return max(pairs.values(), default=0) // _MOST_PAIRS + 1
+
+
+def _repeat(counts: Mapping[str, int]) -> Iterator[str]:
+    """Yields each word as often as it occurs: the trainer wants text, and counts by itself."""
+    progress = Progress("Handing words to the trainer", sum(counts.values()))
+    done = 0
+    waiting: list[str] = []
+    for word, count in counts.items():
+        for start in range(0, count, _WORDS_AT_ONCE):
+            waiting += [word] * min(count - start, _WORDS_AT_ONCE)
+            if len(waiting) >= _WORDS_AT_ONCE:
+                yield " ".join(waiting)
+                done += len(waiting)
+                waiting.clear()
+                progress(done)
+    yield " ".join(waiting)
+
+
+def _most_used(
+    pieces: list[str], letters: Sequence[str], room: int, counts: Mapping[str, int]
+) -> list[str]:
+    """Returns `room` of the pieces, those left out that fewest words are split into.
+
+    What is left out changes how words are split, so the surplus goes in steps, most of it each.
+    """
+    while (surplus := len(pieces) - room) > 0:
+        uses: collections.Counter[str] = collections.Counter()
+        for split, count in _split_words([*letters, *pieces], counts):
+            for piece in split:
+                uses[piece] += count
+        # Of equally used ones, those joined last go first.
+        order = sorted(pieces, key=lambda piece: -uses[piece])
+        dropped = surplus if surplus <= room // 25 else -(-surplus * 3 // 4)
+        kept = set(order[: len(pieces) - dropped])
+        pieces = [piece for piece in pieces if piece in kept]
+    return pieces
+
+
+def _split_words(
+    entries: Iterable[str], counts: Mapping[str, int]
+) -> Iterator[tuple[list[str], int]]:
+    """Yields the pieces of each word by the project's tokenizer, and how often the word occurs."""
+    vocab = {entry: index for index, entry in enumerate(entries)}
+    split_word = tokenization.WordpieceTokenizer(vocab).split_word
+    progress = Progress("Splitting words", len(counts))
+    for number, (word, count) in enumerate(counts.items()):
+        yield split_word(word), count
+        if number % 1000 == 0:
+            progress(number)
+
+
+def measure(entries: Sequence[str], counts: Mapping[str, int]) -> Summary:
+    """Returns what the project's tokenizer makes of the words with these entries."""
+    num_words = num_pieces = num_unknown = 0
+    for pieces, count in _split_words(entries, counts):
+        num_words += count
+        num_pieces += count * len(pieces)
+        num_unknown += count * pieces.count("[UNK]")
+    return Summary(
+        num_entries=len(entries),
+        num_words=num_words,
+        pieces_per_word=num_pieces / num_words,
+        unknown_rate=num_unknown / num_pieces,
+    )

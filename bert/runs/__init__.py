@@ -1,0 +1,1 @@
+"""Runs of training, evaluation, prediction and export around an output folder."""

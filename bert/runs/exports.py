@@ -1,0 +1,345 @@
+"""Exports of a fine-tuned model, each compared with the model itself before it gets its place."""
+
+import contextlib
+import dataclasses
+import functools
+import json
+import math
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from bert.command_line.settings import FineTuningSettings
+from bert.export import portable
+from bert.export.formats import Export, read_exports
+from bert.files import manifest
+from bert.files.durable import replace_folder, write_text
+from bert.files.paths import file_size, file_system
+from bert.reports.sections import Section, Table
+from bert.tasks.task import Arrays, Inputs, Outputs, Task, at_precision
+from bert.training.evaluation import Predictor
+from bert.training.lengths import by_length
+
+# Beside each export, what the comparison has found.
+PARITY = "parity.json"
+
+# Calls of which the median is told.
+_CALLS = 9
+_BATCH_SIZE = 32
+# Scores that differ by less are the same: sums in another order give other last digits.
+_ROUNDING = 1e-6
+
+Runtime = Callable[[Arrays], Mapping[str, np.ndarray]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Parity:
+    """What a comparison of an export with the float32 model has found.
+
+    Attributes:
+      export: What was compared.
+      metric: The score that counts.
+      examples: How many there are in the dev set; 0 where there is none.
+      score: The export's; None where the dev set has no answers.
+      float32_score: The model's.
+      largest_difference: The largest of probabilities; of what is no probability, of the score.
+      bytes: The size of all files of the export.
+      max_score_loss: What is allowed.
+      counts_examples: Whether the score is the part of the examples that are right, of which one
+        may be lost where any loss is allowed: a single one of few examples is no measure.
+    """
+
+    export: Export
+    metric: str
+    examples: int
+    score: float | None
+    float32_score: float | None
+    largest_difference: float | None
+    bytes: int
+    max_score_loss: float
+    counts_examples: bool = False
+
+    @property
+    def score_loss(self) -> float | None:
+        """How much lower the export's score is."""
+        if self.score is None or self.float32_score is None:
+            return None
+        return self.float32_score - self.score
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether more is lost than is allowed; a score that is no number is lost."""
+        if self.score_loss is None:
+            return False
+        if self.num_lost is not None:
+            return self.num_lost > self.num_allowed
+        return not self.score_loss <= self.max_score_loss + _ROUNDING
+
+    @property
+    def num_lost(self) -> int | None:
+        """How many examples fewer are right, where the score counts them."""
+        if not self.counts_examples or self.score_loss is None or math.isnan(self.score_loss):
+            return None
+        return round(self.score_loss * self.examples)
+
+    @property
+    def num_allowed(self) -> int:
+        """How many examples may be lost, where the score counts them."""
+        if not self.max_score_loss:
+            return 0
+        return max(math.floor((self.max_score_loss + _ROUNDING) * self.examples), 1)
+
+    def describe_loss(self) -> str:
+        """Returns what an export loses, for messages."""
+        text = (
+            f"{self.score_loss:.4g} of {self.metric} ({self.score:.4f}, float32 "
+            f"{self.float32_score:.4f})"
+        )
+        if self.num_lost is None:
+            return text
+        allowed = "none is" if not self.num_allowed else f"{self.num_allowed} would be"
+        return f"{text}, {self.num_lost} of {self.examples} examples, where {allowed} allowed"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns what `parity.json` holds."""
+        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        export = fields.pop("export")
+        del fields["counts_examples"]
+        named = {"format": export.format, "precision": export.precision}
+        return {**named, **fields, "score_loss": self.score_loss}
+
+    def describe(self) -> str:
+        """Returns a line for the log."""
+        text = f"{self.bytes / 1e6:.1f} MB"
+        if self.largest_difference is not None:
+            text += (
+                f", probabilities of {self.examples} dev examples differ by "
+                f"{self.largest_difference:.2g} at most"
+            )
+        if self.score is not None:
+            text += f", {self.metric} {self.score:.4f} (float32 {self.float32_score:.4f})"
+        if self.num_lost and self.num_lost > 0:
+            text += f", {self.num_lost} of {self.examples} examples lost"
+        return text
+
+
+class Exporter:
+    """Writes exports of a model.
+
+    Args:
+      settings: Those of the script.
+      task: What the model does.
+      model: That of `Task.make_model`, with its weights.
+      inputs: The dev set, as `Task.make_inputs` gives it; None where none is asked for.
+      beside: By name, what describes the model to those that run it elsewhere.
+    """
+
+    def __init__(
+        self,
+        settings: FineTuningSettings,
+        task: Task,
+        model: keras.Model,
+        inputs: Inputs | None,
+        beside: Mapping[str, bytes],
+    ) -> None:
+        self._settings = settings
+        self._task = task
+        self._model = at_precision(task, task.whole_model(model), "float32")
+        self._beside = beside
+        self._inputs = inputs
+        if inputs is not None:
+            rank = len(next(iter(self._model.input.values())).shape)
+            spec = tf.TensorSpec([None] * rank, tf.int32)
+            self._predict = Predictor(self._model, dict.fromkeys(self._model.input, spec))
+            self._outputs = [*self._run(self._predict)]
+
+    def __call__(self, export: Export) -> Parity:
+        """Writes an export, and puts it in its place unless it is refused."""
+        folder = self._settings.output_dir
+        place = manifest.claim_tree(folder, export.name)
+        with contextlib.suppress(_RefusedError), replace_folder(place) as partial:
+            self._write(partial, export)
+            runtime = _open(partial, export)
+            parity = self._compare(export, runtime, _size(partial))
+            logging.info("Export %s: %s.", export.name, parity.describe())
+            if self._inputs is not None:
+                self._tell_latency(export, runtime)
+            if parity.is_refused:
+                logging.warning(
+                    "It loses more than --max_score_loss=%g, so it is not written.",
+                    parity.max_score_loss,
+                )
+                raise _RefusedError
+            text = json.dumps(parity.to_dict(), indent=2)
+            write_text(os.path.join(partial, PARITY), text + "\n")
+        if not parity.is_refused:
+            manifest.adopt_tree(folder, export.name)
+            logging.info("Wrote %s.", place)
+        return parity
+
+    def _write(self, folder: str, export: Export) -> None:
+        if export.format == "saved_model":
+            model = at_precision(self._task, self._model, export.precision)
+            self._task.export(folder, model)
+        else:
+            portable.write(folder, export.format, export.precision, self._model, self._beside)
+
+    def _run(self, runtime: Runtime) -> Iterator[tuple[np.ndarray, Arrays]]:
+        assert self._inputs is not None
+        arrays = self._inputs.arrays
+        for numbers, batch in by_length(arrays, list(self._model.input), _BATCH_SIZE):
+            yield numbers, runtime(batch)
+
+    def _compare(self, export: Export, runtime: Runtime, size: int) -> Parity:
+        inputs, metric = self._inputs, self._task.metric
+        found: dict[str, Any] = dict.fromkeys(("score", "float32_score", "largest_difference"))
+        if inputs is not None:
+            outputs = [*self._run(runtime)]
+            found = {
+                "score": self._score(outputs),
+                "float32_score": self._float32_score,
+                "largest_difference": self._difference(outputs),
+            }
+        allowed = self._settings.max_score_loss
+        count = len(inputs.examples) if inputs else 0
+        return Parity(
+            *(export, metric, count),
+            **found,
+            bytes=size,
+            max_score_loss=allowed,
+            counts_examples=self._task.counts_examples,
+        )
+
+    @functools.cached_property
+    def _float32_score(self) -> float | None:
+        return self._score(self._outputs)
+
+    def _score(self, outputs: Outputs) -> float | None:
+        assert self._inputs is not None
+        scores = self._task.score(self._inputs, self._task.decode(self._inputs, outputs))
+        return float(scores[self._task.metric]) if scores else None
+
+    def _difference(self, outputs: Sequence[tuple[np.ndarray, Arrays]]) -> float:
+        assert self._inputs is not None
+        largest = 0.0
+        for (numbers, own), (_, other) in zip(self._outputs, outputs, strict=True):
+            rows = {name: each[numbers] for name, each in self._inputs.arrays.items()}
+            one, two = (self._task.probabilities(rows, each) for each in (own, other))
+            # A NaN is the largest of all.
+            largest = float(np.maximum(largest, np.abs(one - two).max(initial=0.0)))
+        return float(f"{largest:.6g}")
+
+    def _tell_latency(self, export: Export, runtime: Runtime) -> None:
+        """Tells how long an example of the middle length takes, which no file holds."""
+        assert self._inputs is not None
+        names = list(self._model.input)
+        arrays = self._inputs.arrays
+        lengths = arrays["input_mask"].sum(axis=-1)
+        middle = np.argsort(lengths.reshape(len(lengths), -1).max(-1))[len(lengths) // 2]
+        [(_, batch)] = by_length({n: each[[middle]] for n, each in arrays.items()}, names, 1)
+        own, other = (_milliseconds(run, batch) for run in (self._predict, runtime))
+        logging.info(
+            "One example of %d tokens takes %s %.1f ms (the model here %.1f ms).",
+            batch["input_mask"].sum(axis=-1).max(),
+            *(export.name, other, own),
+        )
+
+
+class _RefusedError(Exception):
+    """An export loses too much."""
+
+
+def run(
+    settings: FineTuningSettings,
+    task: Task,
+    model: keras.Model,
+    inputs: Inputs | None,
+    beside: Mapping[str, bytes],
+) -> list[Parity]:
+    """Writes all exports that are asked for; arguments as for `Exporter`."""
+    if inputs is None:
+        logging.warning(
+            "What is exported is compared with no data: --do_export together with the evaluation "
+            "of a dev set tells what an export loses."
+        )
+    exporter = Exporter(settings, task, model, inputs, beside)
+    return [exporter(export) for export in read_exports(settings)]
+
+
+def make_sections(parities: Sequence[Parity]) -> list[Section]:
+    """Returns what a page shows of exports."""
+    compared = [each for each in parities if each.examples]
+    if not compared:
+        return []
+    rows = [
+        [
+            each.export.name,
+            each.score,
+            each.float32_score,
+            each.largest_difference,
+            each.bytes / 1e6,
+            "refused" if each.is_refused else "",
+        ]
+        for each in compared
+    ]
+    metric = compared[0].metric.replace("_", " ")
+    columns = ["", metric, "of float32", "largest difference of probabilities", "MB", ""]
+    note = f"Compared with the model in float32, on the {compared[0].examples:,} dev examples."
+    return [Table("Exports", columns, rows, note)]
+
+
+def check_refused(parities: Sequence[Parity]) -> None:
+    """Ends a run of which an export is refused.
+
+    Raises:
+      ValueError: naming what it loses.
+    """
+    refused = [each for each in parities if each.is_refused]
+    if refused:
+        losses = "; ".join(f"{each.export.name} loses {each.describe_loss()}" for each in refused)
+        raise ValueError(
+            f"`--max_score_loss` must be at least what an export loses on the dev set. Received "
+            f"{refused[0].max_score_loss:g}, but {losses}. It is not written; all else is. Give "
+            "another --export_precision, such as float32, or allow the loss."
+        )
+
+
+def _open(folder: str, export: Export) -> Runtime:
+    if export.format != "saved_model":
+        return portable.open_runtime(folder, export.format)
+    loaded = tf.saved_model.load(folder)
+    signature = loaded.signatures["features"]
+
+    def call(inputs: Arrays) -> dict[str, np.ndarray]:
+        # The functions of what is loaded live as long as it does.
+        assert loaded is not None
+        values = {name: tf.constant(each, tf.int32) for name, each in inputs.items()}
+        return {name: each.numpy() for name, each in signature(**values).items()}
+
+    return call
+
+
+def _size(folder: str) -> int:
+    return sum(
+        file_size(os.path.join(inner, name))
+        for inner, _, names in file_system().walk(folder)
+        for name in names
+    )
+
+
+def _milliseconds(run: Runtime, batch: Arrays) -> float:
+    """Returns the median time of a call."""
+    run(batch)
+    times = []
+    for _ in range(_CALLS):
+        begin = time.perf_counter()
+        run(batch)
+        times.append(time.perf_counter() - begin)
+    return statistics.median(times) * 1000

@@ -1,0 +1,119 @@
+"""What `--precision=auto` stands for: the precision in which this machine trains faster."""
+
+import dataclasses
+import functools
+import itertools
+import time
+from collections.abc import Callable, Collection, Sequence
+from typing import TypeVar
+
+import tensorflow as tf
+from absl import logging
+
+import modeling
+from bert.command_line.settings import AUTO, TrainingSettings
+from bert.network.fusion import fused_chains
+from bert.training import strategies
+from bert.training.seeds import seeded_with
+from bert.weights import provenance
+from bert.weights.folder import ModelFolder
+
+SettingsType = TypeVar("SettingsType", bound=TrainingSettings)
+
+FAST = "mixed_bfloat16"
+# In all; each precision has half of it, by turns, and some rounds at least.
+_SECONDS = 0.2
+_LEAST_ROUNDS = 3
+# What is measured, tokens at once: a layer's activations no longer fit in a core's cache.
+_ROWS, _LENGTH = 8, 128
+# So much less time it must take, for what is a little faster is not worth its rounding.
+_LEAST_GAIN = 0.1
+
+
+def resolve(settings: SettingsType, folders: Collection[str] = ()) -> SettingsType:
+    """Returns the settings with the precision to train in, which the chief of all workers chooses.
+
+    Args:
+      settings: Those of the script.
+      folders: Those of the runs, beside `--output_dir`, of which any may have begun.
+    """
+    if settings.precision != AUTO:
+        return settings
+    strategy = strategies.strategy_of(settings)
+    chosen = choose(settings, folders) if strategies.is_chief(strategy) else ""
+    return dataclasses.replace(settings, precision=strategies.of_chief(strategy, chosen))
+
+
+def choose(settings: TrainingSettings, folders: Collection[str] = ()) -> str:
+    """Returns the precision in which a training there has begun, or else the faster one."""
+    if settings.precision != AUTO:
+        return settings.precision
+    begins_anew = settings.do_train and getattr(settings, "overwrite_output_dir", False)
+    for folder in () if begins_anew else (settings.output_dir, *folders):
+        if kept := provenance.read(folder).get("made_of", {}).get("--precision"):
+            logging.info("Precision: %s, in which the training in %s began.", kept, folder)
+            return str(kept)
+    config = ModelFolder.of(settings).config
+    return measure(config.hidden_size, config.intermediate_size)
+
+
+def measure(hidden_size: int, intermediate_size: int) -> str:
+    """Returns the precision in which a layer of these widths is trained faster on this machine.
+
+    Instructions for bfloat16 do not tell: some processors have them and are slower with them.
+    """
+    usual, fast = measure_times(hidden_size, intermediate_size)
+    chosen = FAST if fast < (1 - _LEAST_GAIN) * usual else "float32"
+    logging.info(
+        "Precision: %s. A layer of this width takes %.1f ms in float32, %.1f ms in %s.",
+        *(chosen, 1e3 * usual, 1e3 * fast, FAST),
+    )
+    return chosen
+
+
+@functools.cache
+def measure_times(hidden_size: int, intermediate_size: int) -> tuple[float, float]:
+    """Returns the seconds of such a layer's training in float32 and in bfloat16, measured once."""
+    config = modeling.BertConfig(
+        vocab_size=1,
+        hidden_size=hidden_size,
+        num_hidden_layers=1,
+        # The paper's heads have 64 numbers.
+        num_attention_heads=1 if hidden_size % 64 else hidden_size // 64,
+        intermediate_size=intermediate_size,
+    )
+    with seeded_with(0):
+        usual, fast = _measure([_make_step(each, config) for each in ("float32", FAST)])
+    return usual, fast
+
+
+def _make_step(precision: str, config: modeling.BertConfig) -> Callable[[], None]:
+    """Returns a function that computes a layer's forward and backward pass."""
+    encoder = modeling.Encoder(config, dtype=precision)
+    encoder.build(None)
+    variables = [variable.value for variable in encoder.trainable_variables]
+    inputs = tf.ones([_ROWS * _LENGTH, config.hidden_size], encoder.compute_dtype)
+    input_mask = tf.ones([_ROWS, _LENGTH], tf.int32)
+
+    def step() -> None:
+        with fused_chains(variables), tf.GradientTape() as tape:
+            outputs = encoder(inputs, input_mask)[-1]
+        # Read, since a GPU may still be at it.
+        tape.gradient(outputs, variables)[-1].numpy()
+
+    return step
+
+
+def _measure(steps: Sequence[Callable[[], None]]) -> list[float]:
+    """Returns the seconds of each step, at best."""
+    for step in steps:
+        # The first call compiles.
+        step()
+    rounds: list[list[float]] = []
+    while len(rounds) < _LEAST_ROUNDS or sum(map(sum, rounds)) < _SECONDS:
+        times = [time.perf_counter()]
+        for step in steps:
+            step()
+            times.append(time.perf_counter())
+        rounds.append([after - before for before, after in itertools.pairwise(times)])
+    return [min(each) for each in zip(*rounds, strict=True)]

@@ -1,0 +1,1 @@
+"""Work on several processes or machines: workers, shards, pipelines of Apache Beam."""

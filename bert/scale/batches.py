@@ -1,0 +1,241 @@
+"""Work on the inputs of files as a pipeline of Apache Beam: that of one process, by many machines.
+
+One step reads the inputs and deals them out in whole chunks, which are rounded as in a single
+process. What is made of some consecutive chunks is a file each, in a folder that all machines
+reach; what an earlier run has left there is not made again.
+"""
+
+import abc
+import contextlib
+import dataclasses
+import os
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, TypeVar
+
+from bert.files import durable, fingerprints
+from bert.files.paths import is_file, is_folder
+from bert.files.places import is_remote
+from bert.scale.beam import NAMESPACE, BeamSettings, check_beam, run_pipeline
+
+# So many files at most, give or take a factor of two, for any number of inputs.
+_FILES = 1024
+
+# Digits of a fingerprint in the name of what is not finished.
+KEY_LENGTH = 12
+
+_MODEL_PATHS = ("model_dir", "init_checkpoint", "bert_config_file", "vocab_file")
+# Flags that change nothing of what is made: paths, for the files count; what only this process
+# does; and `on_error`, for what was refused is asked again.
+_WITHOUT_DIFFERENCE = frozenset(
+    [
+        *(*_MODEL_PATHS, "input_file", "output_file"),
+        *("check", "overwrite", "runner", "beam_options", "use_tpu", "on_error"),
+    ]
+)
+# What holds off another run, in the folder of the files.
+_LOCK = "lock"
+
+_Settings = TypeVar("_Settings")
+
+
+@dataclasses.dataclass(frozen=True)
+class Work(abc.ABC):
+    """What machines are told.
+
+    Args:
+      folder: That of the files, whose name tells the model from others.
+    """
+
+    folder: str
+
+    @property
+    @abc.abstractmethod
+    def num_files(self) -> int:
+        """How many files there are when all is done."""
+
+    @abc.abstractmethod
+    def open(self) -> Any:
+        """Returns the model, with what goes with it; a process loads it once."""
+
+    @abc.abstractmethod
+    def read(self, _: Any, done: Collection[int]) -> Iterator[tuple[int, list[Any]]]:
+        """Yields the inputs of each file that is not done, with its number."""
+
+    @abc.abstractmethod
+    def make(self, number: int, inputs: Sequence[Any]) -> None:
+        """Writes a file; again if another machine has done so, for it holds the same."""
+
+    def path(self, number: int) -> str:
+        """Returns that of a file."""
+        return os.path.join(self.folder, f"{number:06}")
+
+    @staticmethod
+    def num_chunks(count: int) -> int:
+        """Returns how many of all chunks a file is made of."""
+        return max(count // _FILES, 1)
+
+    @staticmethod
+    def with_whole_paths(settings: _Settings) -> _Settings:
+        """Returns the settings for processes in other folders."""
+        paths = {name: _whole_path(getattr(settings, name, None)) for name in _MODEL_PATHS}
+        given = settings.input_file  # type: ignore[attr-defined]
+        files = [given] if os.path.exists(given) else [each.strip() for each in given.split(",")]
+        paths["input_file"] = ",".join(
+            path if is_remote(path) else os.path.abspath(path) for path in files
+        )
+        return dataclasses.replace(
+            settings,  # type: ignore[type-var]
+            **{name: path for name, path in paths.items() if path},
+        )
+
+
+def _whole_path(path: str | None) -> str | None:
+    """Returns that of a model from the root on; one may also be named on the hub."""
+    if not path or is_remote(path):
+        return path
+    # A checkpoint is named by what its files begin with.
+    is_here = os.path.exists(path) or os.path.exists(f"{path}.index")
+    return os.path.abspath(path) if is_here else path
+
+
+def folder_of(output_file: str, key: str) -> str:
+    """Returns the folder of what is made for an output until all is there."""
+    folder = f"{output_file}.{key}.parts"
+    return folder if is_remote(folder) else os.path.abspath(folder)
+
+
+def key_of(settings: Any, *made_of: Any) -> str:
+    """Returns what tells things of other making apart, for the names of what is not finished.
+
+    Args:
+      settings: Those of the script: every flag counts but those that make no difference.
+      made_of: Fingerprints of the model and the like.
+    """
+    made_with = list(flags_of(settings).items())
+    return fingerprints.of_bytes(repr((made_with, made_of)).encode())[:KEY_LENGTH]
+
+
+def flags_of(settings: Any) -> dict[str, Any]:
+    """Returns the flags that make a difference to the output, by name."""
+    flags = dataclasses.asdict(settings).items()
+    return {name: value for name, value in flags if name not in _WITHOUT_DIFFERENCE}
+
+
+def describe_part(
+    settings: Any, form: str, inputs: Sequence[str], model_files: Sequence[str]
+) -> dict[str, Any]:
+    """Returns what a part has in common with the others of its output, for its description.
+
+    Args:
+      settings: Those of the script, with `shard`.
+      form: Of the output, such as "csv".
+      inputs: The files that are read.
+      model_files: Those of the model.
+    """
+    flags = {name: value for name, value in flags_of(settings).items() if name != "shard"}
+    return {
+        **flags,
+        "form": form,
+        "input": fingerprints.of_whole_files(inputs),
+        "model": fingerprints.of_files([*filter(is_file, model_files)]),
+    }
+
+
+def check_machines(settings: Any) -> None:
+    """Checks what a pipeline needs of a script's settings, if one is asked for.
+
+    Raises:
+      ValueError: naming the flag.
+    """
+    if settings.runner and settings.shard:
+        raise ValueError(
+            f"`--runner` deals out the work itself, without `--shard`. Received {settings.shard!r}."
+        )
+    check_beam(settings)
+
+
+@contextlib.contextmanager
+def made_files(settings: BeamSettings, work: Work) -> Iterator[list[str]]:
+    """Gives the files of the work in their order, once all are there; none is left behind it.
+
+    Where something fails, what is there stays for the same command.
+
+    Raises:
+      ValueError: where the pipeline cannot be run, or leaves some out.
+    """
+    if not is_folder(work.folder):
+        durable.make_folders(work.folder)
+    paths = [work.path(number) for number in range(work.num_files)]
+    with _locked(work.folder):
+        done = {number for number, path in enumerate(paths) if is_file(path)}
+        if len(done) < len(paths):
+            run_pipeline(settings, lambda pipeline: _build(pipeline, work, done))
+        for path in paths:
+            if not is_file(path):
+                raise ValueError(
+                    f"All machines must write into the folder {work.folder!r}. {path!r} is not "
+                    "there on this one: give an `--output_file` on a file system that all share."
+                )
+        yield paths
+        durable.remove(work.folder)
+
+
+@contextlib.contextmanager
+def _locked(folder: str) -> Iterator[None]:
+    """Keeps other runs from the same files."""
+    if is_remote(folder):
+        yield
+        return
+    try:
+        file = durable.open_locked(os.path.join(folder, _LOCK))
+    except BlockingIOError as error:
+        raise ValueError(
+            f"`--output_file` must be that of one run. Another one is at work in {folder!r}; wait "
+            "for it or stop it."
+        ) from error
+    with file:
+        yield
+
+
+def _build(pipeline: Any, work: Work, done: Collection[int]) -> Any:
+    import apache_beam as beam  # noqa: PLC0415
+    from apache_beam.ml.inference.base import RunInference  # noqa: PLC0415
+
+    return (
+        pipeline
+        | "Start" >> beam.Create([None])
+        | "Read" >> beam.FlatMap(work.read, done)
+        | "Deal out" >> beam.Reshuffle()
+        | "Make" >> RunInference(_handler(work))
+    )
+
+
+def _handler(work: Work) -> Any:
+    """Returns what `RunInference` asks the model by."""
+    from apache_beam.metrics import Metrics  # noqa: PLC0415
+    from apache_beam.ml.inference.base import ModelHandler  # noqa: PLC0415
+
+    class Handler(ModelHandler):
+        def load_model(self) -> Any:
+            work.open()
+            # Beam keeps it, and takes not everything.
+            return self
+
+        def batch_elements_kwargs(self) -> dict[str, int]:
+            # An element is a list of inputs already.
+            return {"min_batch_size": 1, "max_batch_size": 1}
+
+        def get_num_bytes(self, batch: Sequence[Any]) -> int:
+            # Else all would be pickled, to be measured.
+            return sum(len(inputs) for _, inputs in batch)
+
+        def run_inference(
+            self, batch: Sequence[tuple[int, list[Any]]], model: Any, inference_args: Any = None
+        ) -> Iterator[int]:
+            del model, inference_args
+            for number, inputs in batch:
+                work.make(number, inputs)
+                yield number
+                Metrics.counter(NAMESPACE, "inputs").inc(len(inputs))
+
+    return Handler()

@@ -1,0 +1,308 @@
+"""Pipelines of Apache Beam: what runs them, and what is told of their end.
+
+Beam is an extra of the package, `pip install '.[beam]'`. It is loaded where a pipeline is run, and
+nowhere else: of this module, settings and checks need it not.
+"""
+
+import contextlib
+import dataclasses
+import importlib.util
+import logging as standard_logging
+import os
+import re
+import shlex
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from absl import logging
+
+from bert.command_line.flags import flag
+from bert.files.process import is_script
+
+RUNNERS = (
+    *("DirectRunner", "FlinkRunner", "SparkRunner", "DataflowRunner"),
+    *("PortableRunner", "PrismRunner"),
+)
+# Of the counters that are told.
+NAMESPACE = "bert"
+
+_ROOT = str(Path(__file__).resolve().parents[2])
+_MESSAGE_LENGTH = 800
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BeamSettings:
+    """The flags of every script that can do its work as a pipeline."""
+
+    GROUP = "devices"
+
+    runner: str | None = flag(
+        None,
+        "Run as an Apache Beam pipeline: on this machine with DirectRunner, or on a cluster whose "
+        "machines read and write the same paths. The output is the same byte for byte.",
+        choices=RUNNERS,
+    )
+    beam_options: str = flag(
+        "",
+        "Options of Beam and of the runner, written as for Beam's own commands, such as "
+        "'--direct_num_workers=2 --direct_running_mode=multi_processing' or "
+        "'--flink_master=host:8081 --parallelism=8'.",
+    )
+
+
+def check_beam(settings: BeamSettings) -> None:
+    """Checks that there is what runs a pipeline, if one is asked for, and that it is told well.
+
+    Raises:
+      ValueError: where Beam is not installed, or there are no such options.
+    """
+    if settings.runner is None:
+        if settings.beam_options:
+            raise ValueError(
+                f"`--beam_options` needs `--runner`. Received {settings.beam_options!r}; "
+                f"`--runner=DirectRunner` runs on this machine."
+            )
+        return
+    if importlib.util.find_spec("apache_beam") is None:
+        raise ValueError(
+            f"`--runner={settings.runner}` needs the package apache-beam, which is not there. "
+            "Install it with `pip install '.[beam]'` in an environment of its own: it asks for an "
+            "older protobuf."
+        )
+    _options(settings)
+
+
+def _options(settings: BeamSettings) -> Any:
+    """Returns `PipelineOptions`."""
+    try:
+        given = shlex.split(settings.beam_options)
+    except ValueError as error:
+        raise _refusal(settings, str(error)) from None
+    if words := [each for each in given if re.match("--?runner(=|$)", each)]:
+        raise _refusal(settings, f"{words[0]!r} is `--runner`, a flag of its own")
+    with _quiet():
+        # It warns of what it lacks for Google's cloud when it is loaded.
+        from apache_beam.options.pipeline_options import PipelineOptions  # noqa: PLC0415
+
+        # Of several values of an option, the last one counts.
+        quiet = "--default_sdk_harness_log_level=WARNING"
+        options = PipelineOptions([f"--runner={settings.runner}", quiet, *given])
+        with _caught_usage(settings):
+            known = options.get_all_options()
+            everything = options.get_all_options(retain_unknown_options=True)
+    unknown = everything.keys() - known.keys()
+    # That of another runner may be known to its server alone.
+    if unknown and settings.runner == "DirectRunner":
+        raise _refusal(settings, f"unknown: {', '.join(sorted(unknown))}")
+    return options
+
+
+def _refusal(settings: BeamSettings, reason: str) -> ValueError:
+    return ValueError(
+        f"`--beam_options` must be options of Beam. Received {settings.beam_options!r}: {reason}."
+    )
+
+
+@contextlib.contextmanager
+def _caught_usage(settings: BeamSettings) -> Iterator[None]:
+    """Makes a `ValueError` of what argparse prints before it exits."""
+    lines: list[str] = []
+    with contextlib.redirect_stderr(_Lines(lines)):  # type: ignore[type-var]
+        try:
+            yield
+        except SystemExit:
+            said = "".join(lines).strip().rpartition("error: ")[2]
+            raise _refusal(settings, said) from None
+
+
+class _Lines:
+    """What is written, kept."""
+
+    def __init__(self, lines: list[str]) -> None:
+        self.write = lines.append
+
+    def flush(self) -> None:
+        """Does nothing."""
+
+
+def run_pipeline(
+    settings: BeamSettings, build: Callable[[Any], Any], clear: Callable[[], None] | None = None
+) -> dict[str, int]:
+    """Runs a pipeline to its end, and returns the counters of `NAMESPACE` by name.
+
+    Args:
+      settings: What runs it.
+      build: Given the pipeline, adds what it does. What the workers are given must be of modules of
+        `bert`, which they import; a script is not one.
+      clear: Removes what should not remain, where the script ends without an exception.
+
+    Raises:
+      ValueError: where it cannot be run, or ends with an error.
+    """
+    options = _options(settings)
+    with _quiet(), _found_by_workers():
+        import apache_beam  # noqa: PLC0415
+
+        try:
+            runner = _local_runner(options) if settings.runner == "DirectRunner" else None
+            pipeline = apache_beam.Pipeline(runner, options)
+            build(pipeline)
+            with _ended_with_processes(settings, clear):
+                result = pipeline.run()
+                state = result.wait_until_finish()
+        # What runs it is not ours, and raises whatever it likes.
+        except Exception as error:
+            raise _failure(settings, _said(error)) from error
+        if state != "DONE":
+            raise _failure(settings, f"it ended as {state}")
+        counters = _counters(result)
+    if counters:
+        logging.info("Counted: %s.", ", ".join(f"{n} {name}" for name, n in counters.items()))
+    return counters
+
+
+def _local_runner(options: Any) -> Any:
+    """Returns what `DirectRunner` stands for.
+
+    Beam's own of that name would first try to fetch another one, Prism, from the network; and its
+    worker processes would write dozens of lines.
+    """
+    from apache_beam.options.pipeline_options import DirectOptions  # noqa: PLC0415
+    from apache_beam.runners.portability import fn_api_runner  # noqa: PLC0415
+    from apache_beam.transforms.environments import SubprocessSDKEnvironment  # noqa: PLC0415
+
+    direct = options.view_as(DirectOptions)
+    if direct.direct_running_mode != "multi_processing":
+        return fn_api_runner.FnApiRunner()
+    # Else it would start processes of Beam's own.
+    direct.direct_running_mode = "in_memory"
+    _tell_late_processes_to_end()
+    command = shlex.join([sys.executable, "-m", "bert.scale.beam_worker"])
+    # In place of the shell that Beam starts, so that this process is the parent.
+    command = f"exec {command}" if os.name == "posix" else command
+    return fn_api_runner.FnApiRunner(SubprocessSDKEnvironment.from_command_string(command))
+
+
+def _tell_late_processes_to_end() -> None:
+    """Has a process end that connects only when the work is done.
+
+    Beam tells the connected ones alone, and then waits for ever for the other.
+    """
+    from apache_beam.portability import python_urns  # noqa: PLC0415
+    from apache_beam.runners.portability.fn_api_runner import worker_handlers  # noqa: PLC0415
+
+    @worker_handlers.WorkerHandler.register_environment(python_urns.SUBPROCESS_SDK, bytes)
+    class _Process(worker_handlers.SubprocessSdkWorkerHandler):
+        def close(self) -> None:
+            # It waits for the process, as the requests before it do.
+            self.control_conn.push(worker_handlers.BeamFnControlServicer._DONE_MARKER)
+            super().close()
+
+
+@contextlib.contextmanager
+def _ended_with_processes(
+    settings: BeamSettings, clear: Callable[[], None] | None
+) -> Iterator[None]:
+    """Ends the script where a process of the DirectRunner dies: Beam would wait for it for ever."""
+    others = threading.excepthook
+
+    def end(raised: Any) -> None:
+        if not is_script():
+            others(raised)
+        elif "subprocess exited" in str(raised.exc_value):
+            said = f"{raised.exc_value}. Was there memory for it?"
+            logging.error("%s", _failure(settings, said))
+            if clear:
+                clear()
+            # Threads that wait for it would keep Python from its own end.
+            os._exit(1)
+        elif logging.get_verbosity() >= logging.DEBUG:
+            others(raised)
+
+    threading.excepthook = end
+    try:
+        yield
+    finally:
+        threading.excepthook = others
+
+
+def _said(error: Exception) -> str:
+    if type(error).__name__ == "FutureTimeoutError":
+        return "Nothing answers where `--beam_options` says that it is."
+    return str(error) or repr(error)
+
+
+def _counters(result: Any) -> dict[str, int]:
+    try:
+        found = result.metrics().query()["counters"]
+    except NotImplementedError:
+        logging.warning("This runner counts nothing.")
+        return {}
+    counted: dict[str, int] = {}
+    for each in found:
+        if each.key.metric.namespace == NAMESPACE:
+            name = each.key.metric.name
+            # A name is counted in several steps; not all runners know which attempts are final.
+            counted[name] = counted.get(name, 0) + (each.result or 0)
+    return dict(sorted(counted.items()))
+
+
+def _failure(settings: BeamSettings, said: str) -> ValueError:
+    return ValueError(
+        f"`--runner={settings.runner}` must bring the work to its end. {_reason(said)} "
+        "`--verbosity=1` shows where it arose."
+    )
+
+
+def _reason(said: str) -> str:
+    """Returns what a message of Beam's says, without the traces of its workers."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    # The last error of a trace is that of the worker, behind those of what carried it.
+    raised = [match for match in map(_RAISED.match, lines) if match]
+    traced = any(line.startswith("Traceback (most recent call last)") for line in lines)
+    text = raised[-1]["message"] if traced and raised else " ".join(lines)
+    text = re.sub(r" \[while running .*\]$", "", text)
+    shown = text if len(text) <= _MESSAGE_LENGTH else f"{text[:_MESSAGE_LENGTH].rstrip()}…"
+    return shown if shown.endswith((".", "?", "…")) else f"{shown}."
+
+
+# How the last line of a trace begins: `ValueError: …`, `grpc.FutureTimeoutError: …`.
+_RAISED = re.compile(r"(?:\w+\.)*\w*(?:Error|Exception|Interrupt|Exit): (?P<message>.*)")
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Leaves out what Beam logs of its own work; with --verbosity=1, it is heard."""
+    if logging.get_verbosity() >= logging.DEBUG:
+        yield
+        return
+    own = logging.get_absl_logger()
+    loggers = [own, *(standard_logging.getLogger(name) for name in (None, "apache_beam", "grpc"))]
+    levels = [logger.level for logger in loggers]
+    # The project's own may go by the level of the root, to which Beam logs, too.
+    own.setLevel(own.getEffectiveLevel())
+    for logger in loggers[1:]:
+        logger.setLevel(standard_logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+@contextlib.contextmanager
+def _found_by_workers() -> Iterator[None]:
+    """Lets processes that a runner starts on this machine import the project."""
+    before: Mapping[str, str | None] = {"PYTHONPATH": os.environ.get("PYTHONPATH")}
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [_ROOT, before["PYTHONPATH"]]))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

@@ -1,0 +1,475 @@
+r"""Trains with several processes on this machine, and restarts them if one dies.
+
+    bert launch --workers=2 run_pretraining --input_file=train.tfrecord --output_dir=pretrained \
+      --bert_config_file=bert_config.json --do_train --train_batch_size=32
+
+After its own flags, give a script that trains and that script's flags, as you type them without it;
+--strategy=multi_worker is added. Each batch is split among the workers, so its size must be a
+multiple of their number. The result is that of one process, up to rounding.
+
+You see the output of the first worker, the chief, which alone writes files; of another worker, the
+last lines if it fails. If a worker is killed or hangs, all are ended and restarted from the last
+checkpoint. If a script ends with an error message and exit status 1, somebody must fix the cause,
+so nothing is restarted. Ctrl-C and SIGTERM reach all workers, which save their progress; the same
+command resumes from there.
+
+On several machines, start the script itself on each: docs/distributed.md.
+"""
+
+import contextlib
+import ctypes
+import dataclasses
+import difflib
+import itertools
+import os
+import random
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from absl import flags, logging
+
+from bert.command_line import flags as common_flags
+from bert.command_line.console import run_script
+from bert.command_line.flags import REQUIRED, flag
+from bert.files.manifest import LIST_FILE
+from bert.files.paths import file_system, os_errors
+from bert.files.places import is_remote
+from bert.files.processes import usable_cores
+from bert.files.signals import deferred_stop, stop_signal
+from bert.files.visible import visible
+from bert.training.cluster import Cluster
+from bert.training.link import TOKEN
+from bert.training.meeting import LOST
+from bert.training.pace import SAVE_LIMIT, SECONDS_TO_SAVE, seconds_of
+
+# The scripts that have the flag `--strategy`.
+TRAINING = (
+    "run_pretraining",
+    "run_classifier",
+    "run_classifier_with_tfhub",
+    "run_squad",
+    "run_swag",
+    "run_ner",
+)
+
+# More than any machine has use for, and fewer than there are ports.
+_MOST_WORKERS = 1024
+
+# What is shown of a worker that fails.
+_LINES_SHOWN = 20
+# Seconds that the others have to end by themselves, each with a line that says why, and then to
+# obey SIGTERM; the chief, which may be saving, has more.
+_SECONDS_ALONE, _SECONDS_TO_OBEY = 20.0, 10.0
+_SECONDS_BETWEEN_LOOKS = 0.05
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The flags."""
+
+    GROUP = "devices"
+
+    workers: int = flag(REQUIRED, "Number of processes to start.", low=1, high=_MOST_WORKERS)
+    max_restarts: int = flag(
+        3, "How often to restart all processes after one has died or hung.", low=0
+    )
+    worker_logs: str = flag(
+        "",
+        "Folder for the logs of all workers except the chief: worker_1.log and so on. Default: a "
+        "temporary folder that is kept only if they fail.",
+        group="output",
+    )
+
+
+def define_flags() -> None:
+    """Defines the flags."""
+    common_flags.define(Settings)
+
+
+def make_command(arguments: Sequence[str]) -> list[str]:
+    """Returns what each worker runs.
+
+    Args:
+      arguments: A script and its flags.
+
+    Raises:
+      ValueError: where that is no script that trains, or is told to train otherwise.
+    """
+    name = os.path.basename(arguments[0]).removesuffix(".py") if arguments else ""
+    if name not in TRAINING:
+        similar = difflib.get_close_matches(name, TRAINING, n=1)
+        remedy = f"Did you mean {similar[0]!r}?" if similar else f"Give {' or '.join(TRAINING)}."
+        raise ValueError(
+            "`bert launch` must be given a script that trains, behind its own flags. Received "
+            f"{arguments[0] if arguments else ''!r}. {remedy}"
+        )
+    strategy, rest = _take(arguments, flags.DEFINE_string, "strategy")
+    if strategy not in (None, "multi_worker"):
+        raise ValueError(
+            "`bert launch` gives `--strategy=multi_worker` itself. Received "
+            f"`--strategy={strategy}`: leave it out; or leave out `bert launch`, for one process "
+            "alone can use all GPUs of this machine."
+        )
+    # A flag behind texts, of which these scripts have none, would be one of them.
+    # Not `-m bert`, which would be another one that lies in the folder where this was started.
+    script = str(Path(__file__).resolve().parents[2] / f"{name}.py")
+    return [sys.executable, script, "--strategy=multi_worker", *rest[1:]]
+
+
+def _take(command: Sequence[str], define: Callable[..., Any], name: str) -> tuple[Any, list[str]]:
+    """Returns what a command says of a flag, None for nothing; and the command without that flag.
+
+    In place of a `--flagfile`, that command has what the file says.
+
+    Args:
+      command: A program, its flags, and texts.
+      define: Makes the flag, as `flags.DEFINE_string`.
+      name: Of the flag.
+
+    Raises:
+      ValueError: where the flag has no such value, or a file cannot be read.
+    """
+    values = flags.FlagValues()
+    # The value of a flag that is not known here seems to be a text, which ends nothing.
+    values.set_gnu_getopt()
+    define(name, None, "", flag_values=values)
+    try:
+        rest = values(command, known_only=True)
+    except (flags.Error, UnicodeDecodeError) as error:
+        line = str(error).removeprefix("ERROR:: ").rstrip(".")
+        raise ValueError(f"Flags must be as `--help` of the script shows them. {line}.") from error
+    return values[name].value, rest
+
+
+def free_ports(count: int, ephemeral: str = "/proc/sys/net/ipv4/ip_local_port_range") -> list[int]:
+    """Returns ports that nothing listens at, such as no outgoing connection is given meanwhile.
+
+    Args:
+      count: How many.
+      ephemeral: Where the system tells the range of the ports of outgoing connections.
+    """
+    try:
+        end = int(Path(ephemeral).read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        end = 32768
+    # One after the other by chance, so that two launchers do not both find the same ones free.
+    candidates = random.sample(range(10000, max(end, 10000 + 4096)), 2048)
+    ports: list[int] = []
+    for port in candidates:
+        with contextlib.suppress(OSError), socket.socket() as tried:
+            # At all interfaces, as TensorFlow will.
+            tried.bind(("", port))
+            ports.append(port)
+        if len(ports) == count:
+            return ports
+    raise ValueError(f"There must be {count} free ports. Received {len(ports)}.")
+
+
+def share_machine(
+    environment: Mapping[str, str], count: int, gpus: Sequence[str]
+) -> list[dict[str, str]]:
+    """Returns the environment of each worker, whose share of cores and GPUs is its own.
+
+    Args:
+      environment: That of this process; what it says of threads or GPUs stays.
+      count: Of the workers.
+      gpus: Those of this machine, as CUDA_VISIBLE_DEVICES names them.
+
+    Raises:
+      ValueError: where there are GPUs, but fewer than workers.
+    """
+    threads = str(max(1, usable_cores() // count))
+    shares = [{"TF_NUM_INTRAOP_THREADS": threads, **environment} for _ in range(count)]
+    if not gpus:
+        return shares
+    if len(gpus) < count:
+        raise ValueError(
+            f"There must be a GPU for each worker, or none is used. Received {len(gpus)} for "
+            f"{count} workers. Start fewer; or set CUDA_VISIBLE_DEVICES=-1, to compute on the CPU."
+        )
+    each = len(gpus) // count
+    for index, share in enumerate(shares):
+        share["CUDA_VISIBLE_DEVICES"] = ",".join(gpus[index * each : (index + 1) * each])
+    return shares
+
+
+def list_gpus(environment: Mapping[str, str], root: str = "/") -> list[str]:
+    """Returns the GPUs that may be used, as CUDA_VISIBLE_DEVICES names them."""
+    chosen = environment.get("CUDA_VISIBLE_DEVICES")
+    if chosen is not None:
+        return [] if chosen.strip() in ("", "-1") else chosen.split(",")
+    found = Path(root, "proc/driver/nvidia/gpus")
+    return [str(number) for number, _ in enumerate(found.iterdir())] if found.is_dir() else []
+
+
+class _Workers:
+    """The processes of one attempt.
+
+    Args:
+      command: What each runs.
+      environments: Those of each.
+      logs: Where all but the first write what they say.
+      seconds_to_save: That the chief has to end where another one has failed.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        environments: Sequence[Mapping[str, str]],
+        logs: Sequence[IO[bytes]],
+        seconds_to_save: float,
+    ) -> None:
+        workers = tuple(f"localhost:{port}" for port in free_ports(len(environments)))
+        token = secrets.token_hex()
+        self._processes: list[subprocess.Popen[bytes]] = []
+        for index, environment in enumerate(environments):
+            log = logs[index - 1] if index else None
+            cluster = Cluster(workers, index)
+            self._processes.append(
+                subprocess.Popen(
+                    command,
+                    env={**environment, "TF_CONFIG": cluster.tf_config(), TOKEN: token},
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log and subprocess.STDOUT,
+                    # Ctrl-C on a terminal reaches it once, from here.
+                    start_new_session=True,
+                    preexec_fn=_end_with_parent,  # noqa: PLW1509, of one thread
+                )
+            )
+        # By worker, in the order in which they ended.
+        self.statuses: dict[int, int] = {}
+        self.hung: list[int] = []
+        self._is_told = False
+        self._is_chief_awaited = False
+        self._seconds_to_save = seconds_to_save
+
+    def look(self) -> None:
+        """Takes note of those that have ended."""
+        for index, process in enumerate(self._processes):
+            if index not in self.statuses and process.poll() is not None:
+                self.statuses[index] = process.returncode
+
+    @property
+    def left(self) -> list[int]:
+        """Those that still run."""
+        return [index for index in range(len(self._processes)) if index not in self.statuses]
+
+    def _signal(self, indexes: Sequence[int], number: int) -> None:
+        for index in indexes:
+            # It is waited for here alone, so that its number is of no other process.
+            self._processes[index].send_signal(number)
+
+    def wait(self) -> None:
+        """Returns when all have ended; where one fails, the others have limited time to.
+
+        A signal to this process is passed on, and then they may take as long as they need to save.
+        """
+        failed: float | None = None
+        while self.left:
+            time.sleep(_SECONDS_BETWEEN_LOOKS)
+            self.look()
+            number = stop_signal()
+            if number and not self._is_told:
+                self._tell(number)
+            # One that has obeyed has not failed.
+            good = {0, 128 + number, -number} if number else {0}
+            if failed is None and not good.issuperset(self.statuses.values()):
+                failed = time.monotonic()
+            if failed is not None:
+                self._end_others(time.monotonic() - failed)
+
+    def _end_others(self, seconds: float) -> None:
+        if seconds > _SECONDS_ALONE and not self._is_told:
+            self._tell(signal.SIGTERM)
+        if seconds <= _SECONDS_ALONE + _SECONDS_TO_OBEY:
+            return
+        is_over = seconds > self._seconds_to_save
+        if 0 in self.left and not is_over and not self._is_chief_awaited:
+            self._is_chief_awaited = True
+            logging.warning(
+                "Worker 0 (the chief) is still saving or ending. It has %g s to, or as many as %s "
+                "says.",
+                self._seconds_to_save,
+                SAVE_LIMIT,
+            )
+        late = [index for index in self.left if index or is_over]
+        self.hung += [index for index in late if index not in self.hung]
+        self._signal(late, signal.SIGKILL)
+
+    def _tell(self, number: int) -> None:
+        self._is_told = True
+        self._signal(self.left, number)
+
+
+def _end_with_parent() -> None:
+    """Makes Linux tell a worker to stop when the launcher is gone, even where that was killed."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
+
+
+def find_cause(statuses: Mapping[int, int], hung: Sequence[int] = ()) -> tuple[int, int]:
+    """Returns the worker that failed first, and its exit status.
+
+    Args:
+      statuses: Of all workers, in the order in which they ended, as `Popen.returncode`.
+      hung: Those that had to be killed, for they did not end.
+    """
+    failed = {index: status for index, status in statuses.items() if status}
+    # Others say only that they have lost one; the chief's words have been seen already.
+    first = {i: status for i, status in failed.items() if status != LOST and i not in hung}
+    for index, status in first.items():
+        same_words = first.get(0) == status > 0
+        return (0 if same_words else index), status
+    for index in hung:
+        return index, failed[index]
+    return next(iter(failed.items()), (0, 0))
+
+
+def run(settings: Settings, command: Sequence[str]) -> int:
+    """Runs a command as several workers until they are done, and returns its exit status."""
+    seconds_to_save = seconds_of(os.environ, SAVE_LIMIT, SECONDS_TO_SAVE)
+    environments = share_machine(os.environ, settings.workers, list_gpus(os.environ))
+    owned = _own_files(command)
+    folder = settings.worker_logs or tempfile.mkdtemp(prefix="bert-launch-")
+    os.makedirs(folder, exist_ok=True)
+    paths = [os.path.join(folder, f"worker_{index}.log") for index in range(1, settings.workers)]
+    status = 0
+    with contextlib.ExitStack() as stack:
+        stack.callback(lambda: _keep_logs(settings, folder, failed=status != 0))
+        logs = [stack.enter_context(open(path, "ab")) for path in paths]
+        for number in range(settings.max_restarts + 1):
+            index, status, is_hung = _attempt(command, environments, logs, seconds_to_save)
+            if not status:
+                break
+            if index and not is_hung:
+                _show_end(index, paths[index - 1])
+            goes_on = status < 0 or status == LOST
+            restarts = (number + 1, settings.max_restarts) if goes_on else None
+            # What the chief said of its own end has been seen.
+            if index or goes_on:
+                logging.warning("%s", tell(index, status, is_hung, restarts))
+            if not goes_on:
+                break
+            if owned is None or _own_files(command) != owned:
+                command = without_overwriting(command)
+    return 128 - status if status < 0 else status
+
+
+def _keep_logs(settings: Settings, folder: str, *, failed: bool) -> None:
+    """Removes a temporary folder of logs that nobody will read, or says where it is."""
+    if settings.worker_logs:
+        return
+    if failed and settings.workers > 1 and not stop_signal():
+        logging.warning("What the workers but the chief said is in %s.", folder)
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def without_overwriting(command: Sequence[str]) -> list[str]:
+    """Returns a command that deletes nothing: what is there is what it has itself begun."""
+    return _take(command, flags.DEFINE_bool, "overwrite_output_dir")[1]
+
+
+def _own_files(command: Sequence[str]) -> tuple[int, int] | None:
+    """Returns what tells one list of what runs have left in `--output_dir` from the next.
+
+    Where it is another than before, what was to be deleted is. None where there is no list, or none
+    that can be seen from here.
+    """
+    found, _ = _take(command, flags.DEFINE_string, "output_dir")
+    if not found:
+        return None
+    path = os.path.join(found, LIST_FILE)
+    try:
+        if is_remote(path):
+            with os_errors(path):
+                status = file_system().stat(path)
+            return status.length, status.mtime_nsec
+        local = os.stat(path)
+    except OSError:
+        return None
+    return local.st_ino, local.st_mtime_ns
+
+
+def _attempt(
+    command: Sequence[str],
+    environments: Sequence[Mapping[str, str]],
+    logs: Sequence[IO[bytes]],
+    seconds_to_save: float,
+) -> tuple[int, int, bool]:
+    """Runs all workers until they have ended.
+
+    Returns:
+      The worker that failed first; its status, 0 where none did; and whether it was one that hung.
+    """
+    with deferred_stop():
+        workers = _Workers(command, environments, logs, seconds_to_save)
+        workers.wait()
+    index, status = find_cause(workers.statuses, workers.hung)
+    return index, status, index in workers.hung
+
+
+def _show_end(index: int, path: str) -> None:
+    lines = Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
+    for line in lines[-_LINES_SHOWN:]:
+        print(f"worker {index} | {visible(line)}", file=sys.stderr, flush=True)
+
+
+def tell(index: int, status: int, is_hung: bool, restarts: tuple[int, int] | None) -> str:
+    """Returns what is said of a worker that has failed, and of what comes now.
+
+    Args:
+      index: Of the worker.
+      status: As `Popen.returncode`.
+      is_hung: Whether it was killed because it did not end when others failed.
+      restarts: Which of how many restarts would come now; None where none helps.
+    """
+    who = f"Worker {index}{' (the chief)' * (index == 0)}"
+    if is_hung:
+        what = f"{who} hung."
+    elif status < 0:
+        known = {each.value: each.name for each in signal.Signals}
+        what = f"{who} was killed by {known.get(-status, f'signal {-status}')}."
+    else:
+        what = f"{who} ended with exit status {status}."
+    if restarts is None:
+        return what
+    number, most = restarts
+    if number > most:
+        again = f"after {most} restarts" if most else "with --max_restarts=0"
+        return f"{what} Nothing is started again {again}; the same command goes on."
+    return f"{what} All are started again, to go on from the last checkpoint ({number} of {most})."
+
+
+def main(arguments: list[str]) -> None:
+    """Starts what the arguments name."""
+    settings = common_flags.read_settings(Settings)
+    status = run(settings, make_command(arguments[1:]))
+    if status:
+        sys.exit(status)
+
+
+def split_arguments(arguments: Sequence[str]) -> list[str]:
+    """Returns the arguments with `--` before the script, behind which no flag is the launcher's."""
+    for place, (before, word) in enumerate(itertools.pairwise(["", *arguments])):
+        # All flags of the launcher have values.
+        is_value = before.startswith("-") and "=" not in before
+        if not word.startswith("-") and not is_value:
+            return [*arguments[:place], "--", *arguments[place:]]
+    return [*arguments]
+
+
+if __name__ == "__main__":
+    define_flags()
+    sys.argv = [sys.argv[0], *split_arguments(sys.argv[1:])]
+    run_script(main, takes_arguments=True)

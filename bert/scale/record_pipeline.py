@@ -1,0 +1,367 @@
+"""Records of pre-training as a pipeline of Apache Beam: those of `streaming`, on many machines.
+
+Documents are read and numbered; each tells its instances, which go to the documents that have their
+second segments, are finished there, and go to their shards. What is drawn depends on numbers of
+documents alone, so neither machines nor their order matter.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import os
+import shutil
+import struct
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import tokenization
+from bert.files.durable import remove, rename, replace_files
+from bert.files.fingerprints import WatchedFiles
+from bert.files.paths import (
+    file_size,
+    index_path,
+    is_file,
+    is_gzip,
+    list_folder,
+    open_file,
+    read_lines,
+    read_part,
+)
+from bert.files.places import is_remote
+from bert.files.records import encode_examples, write_records
+from bert.pretraining.corpus import (
+    CorpusCounts,
+    Documents,
+    TokenizedLines,
+    ids_dtype,
+    tokenize_lines,
+)
+from bert.pretraining.draws import Builder, Draws, Seed, part_of
+from bert.pretraining.pairs import Plan
+from bert.pretraining.statistics import InstanceCounts, describe_corpus, describe_instances
+from bert.scale.beam import NAMESPACE, BeamSettings, run_pipeline
+
+# Bytes of a file that are read together.
+_PART = 1 << 26
+# Documents that finish their instances together.
+_TOGETHER = 64
+# Instances that are finished together.
+_BATCH = 2048
+# In the place of a part.
+_ALL = -1
+
+# An instance's key, the number of its document, and its own there: records are in this order.
+_ORDER = struct.Struct(">QQQ")
+
+# What is counted, as it is told, in the order of `CorpusCounts` and `InstanceCounts`.
+_COUNTED = (
+    *("documents", "sentences", "tokens", "unknown tokens", "documents of one sentence"),
+    *("damaged lines", "joined files", "following tokens"),
+)
+_MADE = (
+    *("instances", "random next segments", "tokens of instances", "masked tokens"),
+    *("truncated instances", "tokens cut off"),
+)
+
+
+class Document(NamedTuple):
+    """A document, as bytes, which travel well.
+
+    Attributes:
+      ids: Of its tokens, of the type that the vocabulary allows.
+      bounds: Where its sentences begin, and where the last ends, int64.
+    """
+
+    ids: bytes
+    bounds: bytes
+
+
+class Asked(NamedTuple):
+    """An instance on its way to the document that has its second segment.
+
+    Attributes:
+      order: Where its record comes.
+      ids: Of its first segment and, where that follows, the second.
+      plan: What its own document tells, in tokens of `ids`.
+    """
+
+    order: bytes
+    ids: bytes
+    plan: tuple[Any, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """What every worker knows."""
+
+    tokenizer: tokenization.FullTokenizer
+    draws: Draws
+    num_shards: int
+
+    @functools.cached_property
+    def dtype(self) -> np.dtype:
+        """The type of ids."""
+        return ids_dtype(self.tokenizer.inv_vocab)
+
+    @functools.cached_property
+    def builder(self) -> Builder:
+        """Makes tables of instances."""
+        return Builder(self.draws, self.tokenizer)
+
+
+def make_records(
+    settings: BeamSettings,
+    input_files: Sequence[str],
+    tokenizer: tokenization.FullTokenizer,
+    draws: Draws,
+    output_files: Sequence[str],
+    made_with: Mapping[str, Any],
+) -> None:
+    """Does as `streaming.make_records`, by what `--runner` names."""
+    job = Job(tokenizer, draws, len(output_files))
+    # What runs at the same time, and files of others, have other names.
+    name = f"{uuid.uuid4().hex}.partial"
+    partial = [f"{_whole(path, os.path.realpath)}.{name}" for path in output_files]
+    clear = functools.partial(_clear, partial, name)
+    # Machines work in folders of their own.
+    texts = [_whole(path, os.path.abspath) for path in input_files]
+    watched = WatchedFiles.of(input_files)
+    try:
+        counters = run_pipeline(
+            settings, lambda root: _build(root, job, texts, partial, made_with), clear
+        )
+        watched.check()
+        _put_in_place(partial, output_files)
+    finally:
+        clear()
+    if counters:
+        describe_corpus(CorpusCounts(*(counters.get(name, 0) for name in _COUNTED)), draws)
+        made = InstanceCounts(*(counters.get(name, 0) for name in _MADE))
+        describe_instances(made, draws)
+
+
+def _whole(path: str, find: Callable[[str], str]) -> str:
+    return path if is_remote(path) else find(path)
+
+
+def _put_in_place(partial: Sequence[str], output_files: Sequence[str]) -> None:
+    """Gives shards their names, none before all are there."""
+    for old, new in zip(partial, output_files, strict=True):
+        for each in (old, index_path(old)):
+            if not is_file(each):
+                raise ValueError(
+                    f"All machines must write into the folder of {new!r}. {each!r} is not there on "
+                    "this one: give an `--output_file` on a file system that all share."
+                )
+    for old, new in zip(partial, output_files, strict=True):
+        # The index is beside a link, as that of any other file, and maybe on another disk.
+        with open_file(index_path(old)) as index, replace_files([index_path(new)]) as [file]:
+            shutil.copyfileobj(index, file)
+        rename(old, _whole(new, os.path.realpath))
+
+
+def _clear(partial: Sequence[str], name: str) -> None:
+    """Removes what machines have written, what they had not ended included."""
+    for folder in dict.fromkeys(map(os.path.dirname, partial)):
+        with contextlib.suppress(OSError):
+            for each in list_folder(folder):
+                if name in each:
+                    remove(os.path.join(folder, each))
+
+
+def _build(
+    root: Any,
+    job: Job,
+    input_files: Sequence[str],
+    output_files: Sequence[str],
+    made_with: Mapping[str, Any],
+) -> None:
+    import apache_beam as beam  # noqa: PLC0415
+    from apache_beam.pvalue import AsSingleton  # noqa: PLC0415
+
+    parts = [part for path in input_files for part in _parts(path)]
+    read = (
+        root
+        | "Parts" >> beam.Create(list(enumerate(parts)))
+        | "Spread" >> beam.Reshuffle()
+        | "Read" >> beam.FlatMap(_read, job)
+    )
+    firsts = AsSingleton(
+        read
+        | "Part" >> beam.Map(lambda document: document[0])
+        | "Count" >> beam.combiners.Count.PerElement()
+        | "Together" >> beam.combiners.ToDict()
+        | "Add" >> beam.Map(_add_up)
+    )
+    documents = read | "Number" >> beam.Map(_number, firsts)
+    asked = documents | "Draw" >> beam.FlatMap(_draw, job, firsts)
+    places = documents | "Place" >> beam.Map(lambda one: (one[0] // _TOGETHER, one))
+    records = (
+        {"documents": places, "asked": asked}
+        | "Meet" >> beam.CoGroupByKey()
+        | "Finish" >> beam.FlatMap(_finish, job)
+    )
+    # A shard without records is a file, too.
+    every = root | "Shards" >> beam.Create([(shard, None) for shard in range(job.num_shards)])
+    _ = (
+        {"records": records, "every": every}
+        | "Sort" >> beam.CoGroupByKey()
+        | "Write" >> beam.Map(_write, output_files, made_with, firsts)
+    )
+
+
+def _count(names: Sequence[str], counts: CorpusCounts | InstanceCounts) -> None:
+    from apache_beam.metrics import Metrics  # noqa: PLC0415
+
+    for name, number in zip(names, dataclasses.astuple(counts), strict=True):
+        if number:
+            Metrics.counter(NAMESPACE, name).inc(number)
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """A part of a file, or a file that is packed, whose size tells nothing of its lines."""
+
+    path: str
+    start: int
+    stop: int | None
+
+    def lines(self) -> Iterator[bytes]:
+        """Yields its lines."""
+        if self.stop is None:
+            return (line for line, _ in read_lines(self.path))
+        return read_part(self.path, self.start, self.stop)
+
+
+def _parts(path: str) -> list[Part]:
+    if is_gzip(path):
+        return [Part(path, 0, None)]
+    return [Part(path, start, start + _PART) for start in range(0, file_size(path), _PART)]
+
+
+def _read(numbered: tuple[int, Part], job: Job) -> Iterator[tuple[int, int, Document]]:
+    """Yields the documents of a part, behind its number and theirs within it."""
+    number, part = numbered
+    documents = Documents(job.tokenizer, end_with_files=True)
+    pieces: list[tuple[np.ndarray, np.ndarray]] = []
+    count = 0
+    for lines in tokenize_lines(part.lines(), job.tokenizer):
+        first, *others = _split(lines, documents)
+        pieces.append(first)
+        for each in others:
+            if document := _join(pieces):
+                yield number, count, document
+                count += 1
+            pieces = [each]
+    if pieces and (document := _join(pieces)):
+        yield number, count, document
+    documents.complete()
+    _count(_COUNTED, documents.counts)
+
+
+def _split(lines: TokenizedLines, documents: Documents) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Returns the ids and sizes of sentences of each document; the first one's may go on."""
+    sentences, tokens = documents.counts.num_sentences, documents.counts.num_tokens
+    found = documents.add(lines)
+    ends = found.ends - tokens
+    places = found.firsts - sentences
+    starts = np.append(0, ends)[places]
+    sizes = np.diff(ends, prepend=0)
+    return list(zip(np.split(lines.ids, starts), np.split(sizes, places), strict=True))
+
+
+def _join(pieces: Iterable[tuple[np.ndarray, np.ndarray]]) -> Document | None:
+    """Returns a document of its pieces; None where it has no sentence."""
+    ids, sizes = map(np.concatenate, zip(*pieces, strict=True))
+    if not len(sizes):
+        return None
+    bounds = np.cumsum(np.append(0, sizes), dtype=np.int64)
+    return Document(ids.tobytes(), bounds.tobytes())
+
+
+def _add_up(counts: Mapping[int, int]) -> dict[int, int]:
+    """Returns the number of the first document of each part, and under `_ALL` of all of them."""
+    numbers = accumulate((counts[part] for part in sorted(counts)), initial=0)
+    return dict(zip([*sorted(counts), _ALL], numbers, strict=True))
+
+
+def _number(found: tuple[int, int, Document], firsts: Mapping[int, int]) -> tuple[int, Document]:
+    """Returns a document behind its number among all."""
+    part, number, document = found
+    return firsts[part] + number, document
+
+
+def _draw(
+    found: tuple[int, Document], job: Job, firsts: Mapping[int, int]
+) -> Iterator[tuple[int, Asked]]:
+    """Yields the instances of a document, behind where they go."""
+    number, document = found
+    size = job.dtype.itemsize
+    bounds = memoryview(document.bounds).cast("q")
+    seeds = job.draws.seeds(bounds, number, firsts[_ALL], range(job.draws.dupe_factor))
+    for place, (key, plan) in enumerate(seeds):
+        start = plan.a_start
+        stop = plan.a_stop if plan.is_random_next else plan.stop
+        moved = plan._replace(a_start=0, a_stop=plan.a_stop - start, stop=plan.stop - start)
+        order = _ORDER.pack(key, number, place)
+        ids = document.ids[start * size : stop * size]
+        yield plan.b_document // _TOGETHER, Asked(order, ids, tuple(moved))
+
+
+def _finish(
+    met: tuple[int, Mapping[str, Iterable[Any]]], job: Job
+) -> Iterator[tuple[int, tuple[bytes, bytes]]]:
+    """Yields the records of instances that have met their documents, behind their shards."""
+    _, groups = met
+    # Of a group that could not be finished, something may be left.
+    job.builder.begin()
+    documents = dict(groups["documents"])
+    orders: list[bytes] = []
+    for asked in groups["asked"]:
+        orders.append(_add(asked, documents, job))
+        if len(orders) == _BATCH:
+            yield from _records(orders, job)
+            orders = []
+    yield from _records(orders, job)
+
+
+def _add(asked: Asked, documents: Mapping[int, Document], job: Job) -> bytes:
+    order, content, values = asked
+    plan = Plan(*values)
+    document = documents[plan.b_document]
+    ids = np.frombuffer(content, job.dtype)
+    (key, *_) = _ORDER.unpack(order)
+    pair, rng = job.draws.pair(Seed(key, plan), memoryview(document.bounds).cast("q"))
+    others = np.frombuffer(document.ids, job.dtype) if pair.is_random_next else ids
+    a, b = ids[pair.a_start : pair.a_stop], others[pair.b_start : pair.b_stop]
+    job.builder.add(pair, a, b, rng)
+    return order
+
+
+def _records(orders: Sequence[bytes], job: Job) -> Iterator[tuple[int, tuple[bytes, bytes]]]:
+    table = job.builder.build()
+    if not orders:
+        return
+    _count(_MADE, InstanceCounts.of(table, job.draws))
+    records = encode_examples(table.features(0, len(table)))
+    for order, record in zip(orders, records, strict=True):
+        yield part_of(_ORDER.unpack(order)[0], job.num_shards), (order, record)
+
+
+def _write(
+    shard: tuple[int, Mapping[str, Iterable[Any]]],
+    output_files: Sequence[str],
+    made_with: Mapping[str, Any],
+    firsts: Mapping[int, int],
+) -> None:
+    """Writes a shard."""
+    number, groups = shard
+    if not firsts[_ALL]:
+        raise ValueError("The input files must hold text. Received only blank lines.")
+    with write_records([output_files[number]], made_with) as [writer]:
+        for _, record in sorted(groups["records"]):
+            writer.write(record)

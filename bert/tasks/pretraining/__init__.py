@@ -1,1 +1,0 @@
-"""Masked language modeling and next-sentence prediction (paper, section 3.1)."""

@@ -1,1 +1,0 @@
-"""Several processes, on one machine or many, that train one model together."""

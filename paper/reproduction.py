@@ -1,0 +1,256 @@
+"""The story of a reproduction: find the data, choose a recipe, tell what it costs, run, report."""
+
+import dataclasses
+import os
+from collections.abc import Sequence
+
+from absl import logging
+
+from bert.command_line.settings import PRECISIONS
+from bert.files import manifest
+from bert.files.durable import write_text
+from bert.files.durations import duration_text
+from bert.files.outputs import make_folder
+from paper import figures, markdown, page, texts
+from paper.estimates import (
+    Clock,
+    Machine,
+    choose,
+    format_minutes,
+    measure_machine,
+    parse_budget,
+    total,
+)
+from paper.jobs import Job
+from paper.ledger import LEDGER_FILE, Ledger
+from paper.plan import Plan, Sources, make_plan, read_sources
+from paper.recipe import LADDER, Recipe
+from paper.running import Failure, Runner, Start, start_process
+
+PAGE, MARKDOWN = "paper.html", "paper.md"
+
+
+class RunsFailedError(ValueError):
+    """Some runs failed, and the others ended."""
+
+    def __init__(self, failures: Sequence[Failure]) -> None:
+        names = ", ".join(failure.name for failure in failures[:3])
+        more = f" and {len(failures) - 3} others" if len(failures) > 3 else ""
+        super().__init__(
+            f"{len(failures)} runs failed: {names}{more}. The report has what is there; the same "
+            "command tries them again."
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Order:
+    """What is asked for: the flags of reproduce_paper.py, `only` and `ledger` as lists."""
+
+    output_dir: str
+    budget: str
+    only: Sequence[str]
+    plan: bool
+    text_dir: str | None
+    glue_dir: str | None
+    conll_dir: str | None
+    squad_dir: str | None
+    ledger: Sequence[str]
+    seed: int
+    precision: str | None
+    num_workers: int
+    delete_weights: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Prepared:
+    """What is to be done, before anything is written.
+
+    Attributes:
+      plan: All of it.
+      runner: Runs it.
+      clock: Estimates it.
+      ledger: What has run.
+      wanted: Names of the jobs whose scores are asked for.
+      missing: Those to run.
+    """
+
+    plan: Plan
+    runner: Runner
+    clock: Clock
+    ledger: Ledger
+    wanted: Sequence[str]
+    missing: Sequence[Job]
+
+
+@dataclasses.dataclass(frozen=True)
+class Ended:
+    """What has come of it.
+
+    Attributes:
+      results: What the report tells.
+      missing: The jobs that were to run, with their seconds as they were estimated.
+      failures: What failed.
+    """
+
+    results: texts.Results
+    missing: Sequence[tuple[str, float]]
+    failures: Sequence[Failure]
+
+
+def reproduce(order: Order, start: Start = start_process) -> Ended:
+    """Does what is asked for.
+
+    Args:
+      order: What is asked for.
+      start: Starts a command of the project.
+
+    Raises:
+      ValueError: before the first run, where something is not as it must be.
+    """
+    prepared = prepare(order, start)
+    told = tuple((job.name, prepared.clock.seconds(job)) for job in prepared.missing)
+    tell_plan(order, prepared)
+    if order.plan:
+        return Ended(_results(order, prepared, ()), told, ())
+    make_folder(order.output_dir)
+    with manifest.lock(order.output_dir):
+        prepared.runner.check_locks(prepared.missing)
+        prepared.ledger.save()
+        _write_report(order, prepared, ())
+        prepared.runner.run(
+            prepared.wanted,
+            lambda failures: _write_report(order, prepared, failures),
+            deletes=order.delete_weights,
+        )
+    failures = tuple(prepared.runner.failures)
+    results = _results(order, prepared, failures)
+    logging.info("%s", texts.overall(results.outcomes))
+    logging.info("The report is %s.", os.path.join(order.output_dir, PAGE))
+    return Ended(results, told, failures)
+
+
+def prepare(order: Order, start: Start = start_process) -> Prepared:
+    """Returns what is to be done.
+
+    Raises:
+      ValueError: where a flag, a folder of data or a ledger is not as it must be.
+    """
+    ledger = Ledger(os.path.join(order.output_dir, LEDGER_FILE), order.ledger)
+    plan, machine = _make_plan(order, ledger, measure_machine(order.precision))
+    clock = Clock(machine, ledger.times(machine.name))
+    folder = os.path.abspath(order.output_dir)
+    runner = Runner(
+        plan, ledger, clock, folder, machine.name, num_workers=order.num_workers, start=start
+    )
+    wanted = plan.wanted(order.only)
+    prepared = Prepared(plan, runner, clock, ledger, wanted, runner.missing(wanted))
+    _warn_of_more(prepared, order.budget, is_smallest=plan.recipe == LADDER[0])
+    return prepared
+
+
+def _make_plan(order: Order, ledger: Ledger, machine: Machine) -> tuple[Plan, Machine]:
+    """Returns the plan, and the machine with the plan's precision.
+
+    Of the same budget and data, recipe and precision are what was chosen before, so that runs fit
+    together, on whatever machine each of them runs.
+    """
+    budget = parse_budget(order.budget)
+
+    def sources_of(recipe: Recipe) -> Sources:
+        names = ("text_dir", "glue_dir", "conll_dir", "squad_dir")
+        return read_sources(recipe, **{name: getattr(order, name) for name in names})
+
+    def plan_of(recipe: Recipe) -> Plan:
+        return make_plan(recipe, sources_of(recipe), machine.precision, order.seed)
+
+    key = f"{duration_text(budget)}, data {sources_of(LADDER[0]).digest[:8]}"
+    if key not in ledger.recipes:
+        clock = Clock(machine, ledger.times(machine.name))
+        recipe, _ = choose(budget, lambda each: plan_of(each).jobs.values(), clock)
+        ledger.recipes[key] = recipe.to_dict()
+        return plan_of(recipe), machine
+    if (source := ledger.sources.get(key)) in order.ledger:
+        logging.info("The sizes and steps are those that %s has for --budget.", source)
+    recipe = Recipe.from_dict(ledger.recipes[key])
+    sources = sources_of(recipe)
+    precisions = [order.precision] if order.precision else [machine.precision, *PRECISIONS]
+    plans = {each: make_plan(recipe, sources, each, order.seed) for each in precisions}
+    used = max(plans, key=lambda each: len(ledger.scores(plans[each].digests)))
+    if used != machine.precision:
+        logging.info("--precision is %s, as in the ledger, for all runs to be comparable.", used)
+    return plans[used], dataclasses.replace(machine, precision=used)
+
+
+def _warn_of_more(prepared: Prepared, budget: str, *, is_smallest: bool) -> None:
+    seconds = total(prepared.missing, prepared.clock)
+    if seconds > parse_budget(budget):
+        logging.warning(
+            "%s takes about %s, more than --budget=%s. --only runs a part of it%s.",
+            "The smallest plan" if is_smallest else "What is left of the plan",
+            format_minutes(seconds),
+            budget,
+            "" if is_smallest else "; another --output_dir has a plan chosen anew",
+        )
+
+
+def check_folder(order: Order, prepared: Prepared) -> None:
+    """Checks that the output folder can be written, and that nobody else writes there."""
+    make_folder(order.output_dir)
+    manifest.check_lock(order.output_dir)
+    prepared.runner.check_locks(prepared.missing)
+
+
+def tell_total(prepared: Prepared) -> str:
+    """Returns how many runs there will be, and how long they take."""
+    missing, clock = prepared.missing, prepared.clock
+    return f"{len(missing)} runs, about {format_minutes(total(missing, clock))}"
+
+
+def tell_plan(order: Order, prepared: Prepared) -> None:
+    """Logs every run with its time, and the sum."""
+    recipe = prepared.plan.recipe
+    for job in prepared.missing:
+        again = " (again, for its files)" if job.name in _scored(prepared) else ""
+        seconds = format_minutes(prepared.clock.seconds(job))
+        logging.info("  %9s  %s%s", seconds, job.name, again)
+    logging.info(
+        "%s, for the %s scores of %s. %s, %d and %d steps of %d tokens, %d examples at most, %d "
+        "seeds.",
+        tell_total(prepared),
+        len(prepared.wanted),
+        ", ".join(order.only),
+        recipe.base.title,
+        *recipe.steps,
+        recipe.tokens,
+        recipe.examples,
+        recipe.seeds,
+    )
+    if order.num_workers > 1:
+        logging.info("%d of them at once.", order.num_workers)
+    if prepared.missing and not order.delete_weights:
+        logging.info("Their weights stay, in runs/; --delete_weights deletes what nothing needs.")
+
+
+def _scored(prepared: Prepared) -> set[str]:
+    return set(prepared.ledger.scores(prepared.plan.digests))
+
+
+def _results(order: Order, prepared: Prepared, failures: Sequence[Failure]) -> texts.Results:
+    plan, entries = prepared.plan, prepared.ledger.entries
+    found = {name: entries[key] for name, key in plan.digests.items() if key in entries}
+    tables = [table for table in plan.tables if table.key in order.only]
+    return texts.Results.of(plan, tables, found, failures, order.budget)
+
+
+def _write_report(order: Order, prepared: Prepared, failures: Sequence[Failure]) -> None:
+    """Writes the page, the Markdown and the figures, with what is there so far."""
+    results = _results(order, prepared, failures)
+    drawn = {outcome.table.key: figures.draw(outcome) for outcome in results.outcomes}
+    drawn = {key: figure for key, figure in drawn.items() if figure}
+    files = {f"figures/{key}.svg": figure for key, figure in drawn.items()}
+    files[MARKDOWN] = markdown.format_report(results, list(drawn))
+    files[PAGE] = page.format_page(results, drawn)
+    if drawn:
+        os.makedirs(os.path.join(order.output_dir, "figures"), exist_ok=True)
+    for name, text in files.items():
+        write_text(manifest.claim(order.output_dir, name), text)
