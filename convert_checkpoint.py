@@ -19,9 +19,7 @@ from absl import logging
 from bert.command_line import flags as common_flags
 from bert.command_line.checks import FAILED, Checks, start
 from bert.command_line.console import run_script
-from bert.command_line.flags import REQUIRED, flag
 from bert.command_line.lines import show_lines
-from bert.command_line.settings import BESIDE, CHECKPOINT_FORMS
 from bert.files import huggingface as huggingface_files
 from bert.files import sentence_transformers
 from bert.files.durable import rename, sync, sync_tree
@@ -30,6 +28,8 @@ from bert.files.paths import find_file, read_file
 from bert.files.places import is_remote
 from bert.files.process import import_tensorflow
 from bert.files.weight_names import KERAS_ENDING, KERAS_FILE, SAFETENSORS_FILE, WEIGHTS
+from bert.options import REQUIRED, option
+from bert.weights.options import BESIDE, CHECKPOINT_FORMS
 from bert.weights.told import NoAnswerSettings
 
 if TYPE_CHECKING:
@@ -56,53 +56,55 @@ TOLERANCE = 1e-6
 class Settings(NoAnswerSettings):
     """The flags of this script, by name."""
 
-    input: str = flag(
+    input: str = option(
         REQUIRED,
         f"Model to convert: an --output_dir of this project; a checkpoint: {CHECKPOINT_FORMS}; or "
         "a .weights.h5 that Keras has saved of a model of make_model, or its folder.",
         group="model",
     )
-    output: str = flag(
+    output: str = option(
         REQUIRED,
         "Folder to write, with configuration and vocabulary; or only the file of weights: "
         ".../name.ckpt, .../name.safetensors or .../name.weights.h5.",
         group="output",
     )
-    format: str = flag(
+    format: str = option(
         REQUIRED,
         "tf: a TF1 checkpoint, for this project and the original. huggingface: model.safetensors, "
         "for transformers. keras: weights for Keras' load_weights.",
         choices=tuple(FORMATS),
         group="output",
     )
-    architecture: str | None = flag(
+    architecture: str | None = option(
         None,
         "Class of the model in transformers. Default: as its files say, or else by its heads. "
         "With --format=keras, weights that only another class needs are left out.",
         choices=tuple(huggingface_files.ARCHITECTURES),
         group="model",
     )
-    weights_only: bool = flag(False, "Leave out the optimizer's variables (slots).", group="output")
-    verify: bool = flag(
+    weights_only: bool = option(
+        False, "Leave out the optimizer's variables (slots).", group="output"
+    )
+    verify: bool = option(
         True,
         "Run the original and the result on the same input, and compare the outputs.",
         group="output",
     )
-    bert_config_file: str | None = flag(
+    bert_config_file: str | None = option(
         None, f"The model's configuration, bert_config.json.{BESIDE}", group="model"
     )
-    vocab_file: str | None = flag(
+    vocab_file: str | None = option(
         None, f"WordPiece vocabulary, one entry per line.{BESIDE}", group="model"
     )
-    do_lower_case: bool | None = flag(
+    do_lower_case: bool | None = option(
         None, "Whether the model is uncased. Default: as the model's folder says.", group="model"
     )
-    without_vocabulary: bool = flag(
+    without_vocabulary: bool = option(
         False,
         "Write a folder without a vocabulary, for a model whose vocabulary is not available.",
         group="output",
     )
-    is_pair: bool | None = flag(
+    is_pair: bool | None = option(
         None,
         "The Hugging Face classifier takes pairs of texts, which none of its files says.",
         group="model",

@@ -22,9 +22,9 @@ import tokenization
 from bert.command_line import flags as common_flags
 from bert.command_line.checks import Checks, start
 from bert.command_line.console import run_script
-from bert.command_line.flags import REQUIRED, changed_flags, flag
+from bert.command_line.flags import changed_flags
 from bert.command_line.lines import show_lines
-from bert.command_line.settings import LOWERS, PATTERNS, OutputSettings, VocabularySettings
+from bert.command_line.settings import PATTERNS, OutputSettings, VocabularySettings
 from bert.files import huggingface
 from bert.files.collector import at_rest
 from bert.files.fingerprints import WatchedFiles
@@ -33,6 +33,7 @@ from bert.files.outputs import check_open_files, check_outputs, name_shards
 from bert.files.paths import read_file
 from bert.files.progress import Progress
 from bert.files.tables import describe_files, find_texts
+from bert.options import REQUIRED, option
 from bert.original import instances as original_instances
 from bert.pretraining import making, streaming
 from bert.pretraining.corpus import kinds_of, read_corpus
@@ -55,6 +56,7 @@ from bert.pretraining.statistics import (
 from bert.scale import record_pipeline as pipeline
 from bert.scale.beam import BeamSettings, check_beam
 from bert.text.casing import warn_of_casing
+from bert.weights.options import LOWERS
 from bert.weights.tokenizers import cutting_of, options_of, read_cutting
 
 # What people import from the original's create_pretraining_data.py.
@@ -73,95 +75,97 @@ _TOLD = (*RANGES, "do_whole_word_mask", "words", "mask_ratios", "mask_at_trainin
 class Settings(VocabularySettings, OutputSettings, BeamSettings):
     """The flags of this script, by name."""
 
-    input_file: str = flag(
+    input_file: str = option(
         REQUIRED,
         "Text files, plain or gzip, with one sentence per line and a blank line between "
         f"documents: {PATTERNS}.",
     )
-    output_file: str = flag(
+    output_file: str = option(
         REQUIRED,
         "TFRecord files to write, comma-separated; the records are dealt to them in turn.",
         group="output",
     )
-    vocab_file: str = flag(
+    vocab_file: str = option(
         REQUIRED,
         "WordPiece vocabulary, one entry per line. If files of its model beside it say that "
         "accents stay or Chinese characters are not split, words are cut so.",
         group="model",
     )
-    num_shards: int | None = flag(
+    num_shards: int | None = option(
         None,
         "Number of files to write, named --output_file with -00000-of-00008 and so on appended.",
         low=1,
         group="output",
     )
-    do_lower_case: bool = flag(
+    do_lower_case: bool = option(
         True,
         LOWERS,
         alias="do_lower",
         group="model",
     )
-    max_seq_length: int = flag(
+    max_seq_length: int = option(
         128,
         "Tokens per sequence, including [CLS] and [SEP]. Use the same value for training.",
         low=1,
     )
-    max_predictions_per_seq: int = flag(
+    max_predictions_per_seq: int = option(
         20,
         "Maximum masked tokens per sequence, about max_seq_length * masked_lm_prob. Use the same "
         "value for training; with --mask_at_training, only training masks.",
         low=1,
     )
-    next_sentence: bool = flag(
+    next_sentence: bool = option(
         True,
         "Make pairs of segments: half of the time, the second follows the first; otherwise, it is "
         "from elsewhere. --nonext_sentence makes sequences of one segment, each right after the "
         "one before, with no token left out: for --objective=masked_lm, left_to_right and "
         "bilstm_lm of run_pretraining.py.",
     )
-    do_whole_word_mask: bool = flag(
+    do_whole_word_mask: bool = option(
         False, "Mask all pieces of a word or none, instead of single pieces."
     )
-    words: str = flag(
+    words: str = option(
         PIECES,
         "What counts as a word for --do_whole_word_mask. pieces: a token and the following ones "
         "that begin with ##; spaces: everything between two spaces, as for Chinese text that is "
         "segmented into words. The tokens are the same.",
         choices=(PIECES, SPACES),
     )
-    random_seed: int = flag(12345, "Seed for all random draws.")
-    dupe_factor: int = flag(10, "Number of times to use each document, with other pairs and masks.")
-    masked_lm_prob: float = flag(
+    random_seed: int = option(12345, "Seed for all random draws.")
+    dupe_factor: int = option(
+        10, "Number of times to use each document, with other pairs and masks."
+    )
+    masked_lm_prob: float = option(
         0.15, "Fraction of the tokens to mask, up to --max_predictions_per_seq."
     )
-    mask_ratios: str = flag(
+    mask_ratios: str = option(
         RATIOS,
         "Percentages of the masked tokens that become [MASK], stay the same and become a random "
         "word (paper, table 8: MASK, SAME, RND).",
     )
-    mask_at_training: bool = flag(
+    mask_at_training: bool = option(
         False,
         "Leave the tokens as they are: run_pretraining.py masks them anew whenever it reads a "
         "record, as set by the flags here. --dupe_factor=1 is then enough.",
     )
-    short_seq_prob: float = flag(
+    short_seq_prob: float = option(
         0.1, "Fraction of documents to cut into sequences of a random, shorter length."
     )
-    streaming: bool = flag(
+    streaming: bool = option(
         False,
         "Keep the text and the records on disk instead of in memory, for any amount of them. The "
         "records are other draws of the same kind than without this flag. They are the same for "
         "any --num_workers and --memory_gb and, joined, for any --num_shards.",
         group="devices",
     )
-    num_workers: int = flag(
+    num_workers: int = option(
         1,
         "Number of processes; without --streaming, they share only the tokenization. The records "
         "are the same for any number.",
         low=1,
         group="devices",
     )
-    memory_gb: float | None = flag(
+    memory_gb: float | None = option(
         None,
         "With --streaming, maximum memory of all processes together, in GB. Default: 4, or what "
         "--num_workers need.",

@@ -13,7 +13,6 @@ from absl import logging
 from bert.command_line import flags as common_flags
 from bert.command_line.checks import Checks, start
 from bert.command_line.console import run_script
-from bert.command_line.flags import REQUIRED, flag
 from bert.command_line.lines import show_lines
 from bert.command_line.settings import PATTERNS, OutputSettings
 from bert.files.durable import replace_files
@@ -21,6 +20,7 @@ from bert.files.outputs import check_outputs
 from bert.files.paths import file_size
 from bert.files.processes import usable_cores
 from bert.files.tables import describe_files, find_texts
+from bert.options import REQUIRED, option
 from bert.pretraining.vocabulary import (
     BYTES_PER_PROCESS,
     LONGEST_WORD,
@@ -40,36 +40,36 @@ MOST_UNKNOWN = 0.001
 class Settings(OutputSettings):
     """The flags of this script, by name."""
 
-    input_file: str = flag(REQUIRED, f"Text files, plain or gzip: {PATTERNS}.")
-    output_file: str = flag(REQUIRED, "File to write, vocab.txt.", group="output")
-    vocab_size: int = flag(30_000, "Total number of entries in the vocabulary.")
-    do_lower_case: bool = flag(
+    input_file: str = option(REQUIRED, f"Text files, plain or gzip: {PATTERNS}.")
+    output_file: str = option(REQUIRED, "File to write, vocab.txt.", group="output")
+    vocab_size: int = option(30_000, "Total number of entries in the vocabulary.")
+    do_lower_case: bool = option(
         True,
         "Lowercase the text and strip accents; everything that uses the vocabulary must do the "
         "same.",
         alias="do_lower",
     )
-    num_unused: int = flag(
+    num_unused: int = option(
         UNUSED_IN_FRONT,
         "Number of [unusedN] entries, for words that extend_vocab.py may add later. From 99 on, "
         "the special tokens have the IDs of the released vocabularies.",
         low=0,
     )
-    coverage: float = flag(
+    coverage: float = option(
         0.9999,
         "Fraction of the words, counted by occurrence, that the characters of the alphabet must "
         "cover. The others become [UNK].",
         low=0.0,
         high=1.0,
     )
-    limit_alphabet: int | None = flag(
+    limit_alphabet: int | None = option(
         None,
         "Maximum number of characters in the alphabet, the most frequent ones. Default: as "
         "--coverage requires.",
         low=1,
     )
-    min_frequency: int = flag(2, "How often two pieces must occur together to be merged.", low=1)
-    num_processes: int | None = flag(
+    min_frequency: int = option(2, "How often two pieces must occur together to be merged.", low=1)
+    num_processes: int | None = option(
         None,
         "Number of processes that count words. Default: as many as there are cores and work for "
         "them.",

@@ -20,13 +20,13 @@ import tokenization
 from bert.command_line import flags as common_flags
 from bert.command_line.checks import Checks, start
 from bert.command_line.console import run_script
-from bert.command_line.flags import REQUIRED, flag
 from bert.command_line.lines import show_lines
 from bert.command_line.settings import PATTERNS, OutputSettings
 from bert.files.durable import replace_files
 from bert.files.outputs import check_outputs
 from bert.files.tables import describe_files, find_texts
 from bert.files.word_vectors import WordVectors, write_word_vectors
+from bert.options import REQUIRED, option
 
 # What `--words` may be; create_pretraining_data.py has spaces, too.
 TOKENS, SPACES = "tokens", "spaces"
@@ -36,35 +36,35 @@ TOKENS, SPACES = "tokens", "spaces"
 class Settings(OutputSettings):
     """The flags of this script, by name."""
 
-    input_file: str = flag(REQUIRED, f"Text files, plain or gzip: {PATTERNS}.")
-    output_file: str = flag(REQUIRED, "File to write the vectors to.", group="output")
-    words: str = flag(
+    input_file: str = option(REQUIRED, f"Text files, plain or gzip: {PATTERNS}.")
+    output_file: str = option(REQUIRED, "File to write the vectors to.", group="output")
+    words: str = option(
         TOKENS,
         "What counts as a word. tokens: what predict.py takes for words, each Chinese character "
         "alone; spaces: everything between two spaces, as for Chinese text that is segmented into "
         "words.",
         choices=(TOKENS, SPACES),
     )
-    vector_size: int = flag(100, "Number of values in each vector.", low=1)
-    window: int = flag(
+    vector_size: int = option(100, "Number of values in each vector.", low=1)
+    window: int = option(
         5,
         "Maximum number of words to predict on either side of a word; the actual number is drawn "
         "at random.",
         low=1,
     )
-    negative: int = flag(5, "Number of negative samples per predicted word.", low=1)
-    min_count: int = flag(5, "How often a word must occur to get a vector.", low=1)
-    epochs: int = flag(5, "Number of passes over the text.", low=1)
-    do_lower_case: bool = flag(
+    negative: int = option(5, "Number of negative samples per predicted word.", low=1)
+    min_count: int = option(5, "How often a word must occur to get a vector.", low=1)
+    epochs: int = option(5, "Number of passes over the text.", low=1)
+    do_lower_case: bool = option(
         False,
         "Lowercase the text. Capitals help to recognize names, and words are looked up as written "
         "first, then in lower case.",
         alias="do_lower",
     )
-    seed: int = flag(
+    seed: int = option(
         12345, "Seed for the initial vectors and all random draws.", low=0, high=2**32 - 1
     )
-    num_workers: int = flag(
+    num_workers: int = option(
         1,
         "Number of training threads. With one, the same text, flags and seed give the same file; "
         "several are faster, but overwrite each other's updates, so that no two runs are the same.",

@@ -26,14 +26,15 @@ import tokenization
 from bert.command_line import flags as common_flags
 from bert.command_line.checks import FAILED, Checks, start
 from bert.command_line.console import run_script
-from bert.command_line.flags import REQUIRED, flag
-from bert.command_line.settings import CHECKPOINT_FORMS, ModelSettings, VocabularySettings
+from bert.command_line.settings import ModelSettings, VocabularySettings
 from bert.files.huggingface import vocab_text
 from bert.files.outputs import check_outputs, make_folder
 from bert.files.paths import is_file, read_lines
 from bert.files.process import import_tensorflow
 from bert.files.tables import decode_line
 from bert.files.weight_names import WEIGHTS
+from bert.options import REQUIRED, option
+from bert.weights.options import CHECKPOINT_FORMS
 from bert.weights.tokenizers import cutting_of
 
 if TYPE_CHECKING:
@@ -55,18 +56,18 @@ _MARK = re.compile(r"\[\S+\]|<\S+>")
 class Settings(ModelSettings, VocabularySettings):
     """The flags of this script, by name."""
 
-    init_checkpoint: str = flag(
+    init_checkpoint: str = option(
         REQUIRED,
         f"Checkpoint of the model to extend: {CHECKPOINT_FORMS}.",
         group="model",
     )
-    new_words: str = flag(REQUIRED, "File with one word per line, or words separated by commas.")
-    output_dir: str = flag(
+    new_words: str = option(REQUIRED, "File with one word per line, or words separated by commas.")
+    output_dir: str = option(
         REQUIRED,
         "Folder for the extended bert_model.ckpt, bert_config.json and vocab.txt.",
         group="output",
     )
-    use_unused: bool = flag(
+    use_unused: bool = option(
         True,
         "Fill [unusedN] entries first, which keeps the model's shape, and add rows only for words "
         "that do not fit; false adds a row for every word.",

@@ -18,19 +18,14 @@ from absl import flags, logging
 from bert.command_line import flags as common_flags
 from bert.command_line.checks import Checks, start
 from bert.command_line.console import run_script
-from bert.command_line.flags import REQUIRED, flag
-from bert.command_line.settings import (
-    CHECKPOINT_FORMS,
-    WHOLE_FILE,
-    ModelSettings,
-    OutputSettings,
-    VocabularySettings,
-)
+from bert.command_line.settings import WHOLE_FILE, ModelSettings, OutputSettings, VocabularySettings
 from bert.files.outputs import check_outputs, open_output
 from bert.files.paths import match_file
 from bert.files.process import import_tensorflow
 from bert.files.tables import clean_line, stdin_lines, text_lines
 from bert.files.visible import visible
+from bert.options import REQUIRED, option
+from bert.weights.options import CHECKPOINT_FORMS
 
 if TYPE_CHECKING:
     from bert.models.masked_model import Guess, MaskedModel, Score, Text
@@ -41,40 +36,40 @@ if TYPE_CHECKING:
 class Settings(ModelSettings, VocabularySettings, OutputSettings):
     """The flags of this script, by name."""
 
-    checkpoint: str = flag(
+    checkpoint: str = option(
         REQUIRED,
         "Pre-trained model: the --output_dir of run_pretraining.py; or a checkpoint: "
         f"{CHECKPOINT_FORMS}.",
         group="model",
     )
-    input_file: str | None = flag(
+    input_file: str | None = option(
         None,
         "File with one text per line; - for standard input, which is also read if no text is "
         "given at all.",
     )
-    output_file: str = flag("-", f"{WHOLE_FILE}; - for standard output.", group="output")
-    format: str = flag(
+    output_file: str = option("-", f"{WHOLE_FILE}; - for standard output.", group="output")
+    format: str = option(
         "text",
         "text: for reading. jsonl: one JSON object per text.",
         choices=("text", "jsonl"),
         group="output",
     )
-    top_k: int = flag(
+    top_k: int = option(
         5, "Number of tokens to show for each [MASK], the best ones.", low=1, group="output"
     )
-    score: bool = flag(
+    score: bool = option(
         False,
         "Show each text's pseudo-log-likelihood and its perplexity per word piece. Scores of "
         "models with different vocabularies are not comparable.",
         group="steps",
     )
-    next_sentence: bool = flag(
+    next_sentence: bool = option(
         False,
         "Show, for each pair `A ||| B`, the probability that B follows A, from the next-sentence "
         "head of pre-training.",
         group="steps",
     )
-    batch_size: int = flag(32, "Sequences per batch.", low=1, group="devices")
+    batch_size: int = option(32, "Sequences per batch.", low=1, group="devices")
 
 
 def define_flags() -> None:

@@ -19,11 +19,12 @@ from absl import flags, logging
 from bert.command_line import flags as common_flags
 from bert.command_line.checks import UNCHECKED, Checks, start
 from bert.command_line.console import run_script
-from bert.command_line.flags import REQUIRED, flag
-from bert.command_line.settings import CHECKPOINT_FORMS, OutputSettings
+from bert.command_line.settings import OutputSettings
 from bert.files.outputs import check_outputs
 from bert.files.process import import_tensorflow
 from bert.files.tables import stdin_lines
+from bert.options import REQUIRED, option
+from bert.weights.options import CHECKPOINT_FORMS
 from bert.weights.told import AskedSettings
 
 if TYPE_CHECKING:
@@ -35,20 +36,20 @@ if TYPE_CHECKING:
 class Settings(AskedSettings, OutputSettings):
     """The flags of this script, by name."""
 
-    model_dir: str = flag(
+    model_dir: str = option(
         REQUIRED,
         f"Model: the --output_dir of a script; or a checkpoint: {CHECKPOINT_FORMS}.",
         group="model",
     )
-    text_b: str | None = flag(
+    text_b: str | None = option(
         None,
         "Second text, such as the next sentence, or the passage that is searched for the answer "
         "to a question.",
     )
-    top_k: int = flag(
+    top_k: int = option(
         5, "Number of tokens to show for each [MASK], the best ones.", low=1, group="output"
     )
-    output_file: str = flag(
+    output_file: str = option(
         "inspect.html",
         "HTML page to write; it replaces an older page of this kind. Empty writes none.",
         group="output",

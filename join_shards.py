@@ -19,13 +19,13 @@ from absl import logging
 from bert.command_line import flags as common_flags
 from bert.command_line.checks import Checks, start
 from bert.command_line.console import run_script
-from bert.command_line.flags import REQUIRED, flag
 from bert.command_line.settings import PATTERNS, OutputSettings
 from bert.files import parquet
 from bert.files.durable import replace_files
 from bert.files.outputs import check_outputs
 from bert.files.paths import index_path, is_file, match_files
 from bert.files.tables import describe_files
+from bert.options import REQUIRED, option
 from bert.scale.joining import ARRAYS, join, order_parts
 from bert.scale.parts import check_parts
 
@@ -34,20 +34,20 @@ from bert.scale.parts import check_parts
 class Settings(OutputSettings):
     """The flags of this script, by name."""
 
-    input_file: str = flag(
+    input_file: str = option(
         REQUIRED,
         f"Files of the parts, in order: {PATTERNS}. Files that match a pattern are sorted by the "
         "numbers in their names: part-10 comes after part-9.",
     )
-    num_parts: int | None = flag(
+    num_parts: int | None = option(
         None, "Number of parts that must exist. Default: as many as are found.", low=1
     )
-    unverified: bool = flag(
+    unverified: bool = option(
         False,
         "Join files as they are, without the descriptions beside them that say what they are parts "
         "of. A number missing among their names is still an error.",
     )
-    output_file: str = flag(
+    output_file: str = option(
         REQUIRED,
         "File to write; its extension sets the format, as those of the parts do.",
         group="output",

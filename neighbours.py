@@ -25,10 +25,8 @@ from absl import logging
 from bert.command_line import flags as common_flags
 from bert.command_line.checks import Checks, start
 from bert.command_line.console import run_script
-from bert.command_line.flags import flag
 from bert.command_line.settings import (
     AS_IN_FOLDER,
-    CHECKPOINT_FORMS,
     DEFAULT_LENGTH,
     PATTERNS,
     WHOLE_FILE,
@@ -44,7 +42,9 @@ from bert.files.tables import clean_line, describe_files, find_texts, stdin_line
 from bert.files.texts import Texts
 from bert.files.visible import visible
 from bert.files.word_vectors import WordVectors, read_word_vectors
+from bert.options import option
 from bert.tasks.layers import COMBINATIONS, check_encoder, parse_layers
+from bert.weights.options import CHECKPOINT_FORMS
 
 if TYPE_CHECKING:
     from bert.models.neighbours import Neighbour, Space
@@ -62,67 +62,67 @@ class Settings(
 ):
     """The flags of this script, by name."""
 
-    init_checkpoint: str | None = flag(
+    init_checkpoint: str | None = option(
         None,
         f"Checkpoint of a pre-trained or fine-tuned model: {CHECKPOINT_FORMS}.",
         group="model",
     )
-    word_vectors: str | None = flag(
+    word_vectors: str | None = option(
         None,
         "With --word, file of word vectors to use instead of a model: word2vec or GloVe text "
         "format, such as create_word_vectors.py writes.",
         group="model",
     )
-    input_file: str | None = flag(
+    input_file: str | None = option(
         None,
         f"Sentences to search, one per line or in a table: {PATTERNS}; or one .npz file of "
         "extract_features.py --pooling. Omit it for a --word without --context.",
     )
-    query: str | None = flag(
+    query: str | None = option(
         None, "Sentence to look up. Default: each line of standard input.", group="steps"
     )
-    word: str | None = flag(
+    word: str | None = option(
         None,
         "Word to look up, instead of a sentence; or several, comma-separated; or one with "
         "--context.",
         group="steps",
     )
-    context: str | None = flag(
+    context: str | None = option(
         None, "Sentence that contains the --word, to show what it means there.", group="steps"
     )
-    top_k: int = flag(10, "Number of neighbors to show, the nearest ones.", low=1, group="output")
-    layer: str = flag(
+    top_k: int = option(10, "Number of neighbors to show, the nearest ones.", low=1, group="output")
+    layer: str = option(
         "last",
         "Layer to take the vectors from: a number from 0, or from the end with -1; or a name: "
         f"{', '.join(COMBINATIONS)}.",
         group="model",
     )
-    pooling: str | None = flag(
+    pooling: str | None = option(
         None,
         "How to make the vector of a sentence: the mean or maximum over its tokens, or the vector "
         f"of [CLS]. Default: mean, or {AS_IN_FOLDER}.",
         choices=("mean", "max", "cls"),
         group="model",
     )
-    center: bool = flag(
+    center: bool = option(
         False,
         "Subtract the mean of all vectors, around which they lie in a narrow cone, from each: "
         "cosines then spread and the neighbors change, not always for the better.",
         group="model",
     )
-    max_seq_length: int | None = flag(
+    max_seq_length: int | None = option(
         None,
         "Maximum tokens per text, including [CLS] and [SEP]; longer texts are truncated. "
         f"Default: {DEFAULT_LENGTH}, or {AS_IN_FOLDER}.",
         low=3,
     )
-    batch_size: int = flag(32, "Texts per batch.", low=1, group="devices")
-    output_file: str = flag(
+    batch_size: int = option(32, "Texts per batch.", low=1, group="devices")
+    output_file: str = option(
         "-",
         f"{WHOLE_FILE}; - for standard output.",
         group="output",
     )
-    format: str | None = flag(
+    format: str | None = option(
         None,
         "text: for reading. jsonl: one JSON object per query. Default: text on standard output, "
         "jsonl in a file.",

@@ -26,7 +26,6 @@ from absl import logging
 from bert.command_line import flags as common_flags
 from bert.command_line.checks import FAILED, Checks, start
 from bert.command_line.console import run_script
-from bert.command_line.flags import flag
 from bert.command_line.frozen_weights import assume_frozen_weights
 from bert.command_line.names import serve
 from bert.command_line.settings import WHOLE_FILE, OutputSettings
@@ -39,6 +38,7 @@ from bert.files.paths import is_file, match_file
 from bert.files.places import is_remote
 from bert.files.process import import_tensorflow
 from bert.files.progress import Progress
+from bert.options import option
 from bert.scale.answers import Answer, Answerer, Form
 from bert.scale.batches import check_machines, describe_part, folder_of, key_of, made_files
 from bert.scale.beam import BeamSettings
@@ -61,7 +61,7 @@ _PROBLEMS_SHOWN = 10
 class Settings(AnsweredSettings, OutputSettings, ShardSettings, BeamSettings):
     """The flags of this script, by name."""
 
-    output_file: str = flag(
+    output_file: str = option(
         "-",
         f"{WHOLE_FILE}, in the format of its extension: .csv, .tsv, .parquet, or JSON lines for "
         ".jsonl, .json, .txt or none; - for JSON lines on standard output. Keeps all columns of "
@@ -69,7 +69,7 @@ class Settings(AnsweredSettings, OutputSettings, ShardSettings, BeamSettings):
         "<output_file>.<digits>.unfinished, from which the same command resumes.",
         group="output",
     )
-    on_error: str = flag(
+    on_error: str = option(
         "stop",
         "What to do with an input that cannot be answered. stop: end there and keep the answers "
         'so far. skip: write {"line": ..., "error": ...} instead of its answer, or a column '

@@ -14,9 +14,10 @@ import dataclasses
 from bert.command_line import flags as common_flags
 from bert.command_line.checks import Checks, start
 from bert.command_line.console import run_script
-from bert.command_line.flags import REQUIRED, flag
 from bert.command_line.lines import show_lines
-from bert.command_line.settings import PRECISION, PRECISIONS, CheckSettings
+from bert.command_line.settings import CheckSettings
+from bert.options import REQUIRED, option
+from bert.training.options import PRECISION, PRECISIONS
 from paper import reproduction
 from paper.plan import KEYS
 from paper.recipe import LADDER
@@ -29,65 +30,65 @@ _MOST_SEED = 2**32 - max(max(recipe.seeds, recipe.top_seeds) for recipe in LADDE
 class Settings(CheckSettings):
     """The flags of this script, by name."""
 
-    output_dir: str = flag(
+    output_dir: str = option(
         REQUIRED, "Folder for the runs, the ledger and the report.", group="output"
     )
-    budget: str = flag(
+    budget: str = option(
         "2h",
         "Total time for all tables, such as 20m, 2h or 8h; it sets sizes, steps, examples and "
         "seeds. In --output_dir, these stay as first chosen for the same data.",
         group="steps",
     )
-    only: str | None = flag(
+    only: str | None = option(
         None,
         f"Parts to run and report, comma-separated: {', '.join(KEYS)}. Default: all.",
         group="steps",
     )
-    plan: bool = flag(
+    plan: bool = option(
         False, "Only show what would be run and how long it would take.", group="steps"
     )
-    text_dir: str | None = flag(
+    text_dir: str | None = option(
         None,
         "Folder of .txt files to pre-train on, at least two, one of which is held out. Default: "
         "the sample text.",
     )
-    glue_dir: str | None = flag(
+    glue_dir: str | None = option(
         None,
         "Folder with the GLUE tasks CoLA, MRPC, RTE, SST-2 and STS-B, or some of them. Default: "
         "the sample remarks.",
     )
-    conll_dir: str | None = flag(
+    conll_dir: str | None = option(
         None, "Folder with train.txt, dev.txt and test.txt of CoNLL-2003. Default: the sample's."
     )
-    squad_dir: str | None = flag(
+    squad_dir: str | None = option(
         None, "Folder with train*.json and dev*.json of SQuAD 1.1. Default: the sample's."
     )
-    ledger: str | None = flag(
+    ledger: str | None = option(
         None,
         "Ledgers of other folders or machines, comma-separated. Runs in them are not repeated.",
     )
-    seed: int = flag(
+    seed: int = option(
         12345,
         "Seed of all pre-training runs, and of the first fine-tuning run.",
         low=0,
         high=_MOST_SEED,
         group="training",
     )
-    precision: str | None = flag(
+    precision: str | None = option(
         None,
         f"{PRECISION} Default: that of the runs in the ledger; in a new one, mixed_bfloat16 if the "
         "processor is faster in it, else float32. Runs of another precision count as other runs.",
         choices=PRECISIONS,
         group="devices",
     )
-    num_workers: int = flag(
+    num_workers: int = option(
         1,
         "Number of concurrent runs, each with its share of the cores, which small models use "
         "better this way. Each takes up to 3 GB of memory.",
         low=1,
         group="devices",
     )
-    delete_weights: bool = flag(
+    delete_weights: bool = option(
         False,
         "Delete what runs here have written, including weights, once no remaining run starts from "
         "it. The scores stay in the ledger.",

@@ -20,13 +20,14 @@ import tokenization
 from bert.command_line import flags as common_flags
 from bert.command_line.checks import Checks, start
 from bert.command_line.console import run_script
-from bert.command_line.flags import flag
 from bert.command_line.names import serve
-from bert.command_line.settings import SEPARATORS, DistilledSettings
+from bert.command_line.settings import DistilledSettings
 from bert.files.process import import_tensorflow
 from bert.files.split import DevSplit, find_split
+from bert.options import option
 from bert.tasks.classification import glue, own_files
 from bert.tasks.classification.examples import METRICS, DataSet
+from bert.tasks.options import SEPARATORS
 
 if TYPE_CHECKING:
     import modeling
@@ -38,18 +39,18 @@ if TYPE_CHECKING:
 class Settings(DistilledSettings):
     """The flags of this script, by name."""
 
-    data_dir: str | None = flag(
+    data_dir: str | None = option(
         None,
         "Folder with the task's files: the official ones of GLUE or XNLI; for a custom task, "
         "train, dev and test, each .tsv, .csv, .jsonl or .parquet.",
     )
-    task_name: str | None = flag(
+    task_name: str | None = option(
         None,
         f"One of {', '.join(glue.TASK_NAMES)}; or custom, for files of your own. Default: custom, "
         "if files are given one by one.",
     )
-    xnli_language: str = flag("zh", "Language of the XNLI files, such as en or zh.")
-    class_weights: str = flag(
+    xnli_language: str = option("zh", "Language of the XNLI files, such as en or zh.")
+    class_weights: str = option(
         "none",
         "Weights of the examples in the loss. balanced: the rarer its label, the more an example "
         "counts, so that all labels count alike.",
@@ -58,7 +59,7 @@ class Settings(DistilledSettings):
         group="training",
     )
     # Of a custom task.
-    metric: str | None = flag(
+    metric: str | None = option(
         None,
         "Score of a custom task that says which weights, runs and combinations of values are the "
         "best. For one label accuracy, f1 or matthews; for multi_label micro_f1, macro_f1 or "
@@ -67,31 +68,31 @@ class Settings(DistilledSettings):
         choices=tuple(dict.fromkeys(name for names in METRICS.values() for name in names)),
         group="training",
     )
-    task_type: str = flag(
+    task_type: str = option(
         "classification",
         "What a custom task predicts: one label, any number of labels, or a number.",
         choices=tuple(METRICS),
     )
-    labels: str | None = flag(
+    labels: str | None = option(
         None,
         "Labels of a custom task, comma-separated, in the order of the outputs. Default: those of "
         "the training file.",
     )
-    text_a_column: str = flag("text", "Column of the text: its name, or a number from 0.")
-    text_b_column: str | None = flag(
+    text_a_column: str = option("text", "Column of the text: its name, or a number from 0.")
+    text_b_column: str | None = option(
         None, "Column of the second text, for pairs: its name, or a number from 0."
     )
-    label_column: str = flag("label", "Column of the label: its name, or a number from 0.")
-    id_column: str | None = flag(None, "Column of an ID to copy to the predictions.")
-    separator: str | None = flag(
+    label_column: str = option("label", "Column of the label: its name, or a number from 0.")
+    id_column: str | None = option(None, "Column of an ID to copy to the predictions.")
+    separator: str | None = option(
         None,
         f"Column separator of the files: {SEPARATORS}. Default: tab for .tsv, comma for .csv. "
         "With this flag, files may have any extension.",
     )
-    label_separator: str = flag(
+    label_separator: str = option(
         ",", "Separator between the labels of an example of a multi_label task."
     )
-    has_header: bool | None = flag(
+    has_header: bool | None = option(
         None,
         "Whether the first line of TSV and CSV files names the columns. Default: true, unless the "
         "columns are given as numbers.",
@@ -231,11 +232,11 @@ def _open_known(settings: Settings, name: str, files: Mapping[str, str]) -> Data
             f"`--data_dir` must be given, and no single files, for task {name!r}, whose files are "
             f"known. Received {received}. For files of your own, `--task_name` is custom."
         )
-    for option, value in _options_of(settings).items():
-        if value != getattr(own_files.Options, option):
+    for name_of_option, value in _options_of(settings).items():
+        if value != getattr(own_files.Options, name_of_option):
             raise ValueError(
-                f"`--{option}` must not be given for task {name!r}, of which it is known. Received "
-                f"{value!r}. For files of your own, `--task_name` is custom."
+                f"`--{name_of_option}` must not be given for task {name!r}, of which it is known. "
+                f"Received {value!r}. For files of your own, `--task_name` is custom."
             )
     return glue.open_data_set(name, settings.data_dir, settings.xnli_language)
 

@@ -18,10 +18,10 @@ import tokenization
 from bert.command_line import flags as common_flags
 from bert.command_line.checks import FAILED, Checks, start
 from bert.command_line.console import run_script
-from bert.command_line.flags import REQUIRED, flag
 from bert.command_line.names import serve
 from bert.files.process import import_tensorflow
 from bert.files.scratch import model_folder
+from bert.options import REQUIRED, option
 
 if TYPE_CHECKING:
     from bert.original import model_fn
@@ -34,7 +34,7 @@ _GIVEN = ("vocab_file", "do_lower_case", "bert_config_file", "init_checkpoint")
 class Settings:
     """The flag of this script beside those of run_classifier.py."""
 
-    bert_hub_module_handle: str = flag(
+    bert_hub_module_handle: str = option(
         REQUIRED,
         "Folder of an unpacked TensorFlow Hub BERT module (format 1); or anything that "
         f"--init_checkpoint takes, with vocabulary and configuration next to it. Replaces "

@@ -17,15 +17,17 @@ import tokenization
 from bert.command_line import flags as common_flags
 from bert.command_line.checks import FAILED, Checks, start
 from bert.command_line.console import run_script
-from bert.command_line.flags import flag, several
-from bert.command_line.settings import LOWERS, MAX_TOKENS, DistilledSettings
+from bert.command_line.settings import DistilledSettings
 from bert.files.process import import_tensorflow
 from bert.files.scratch import model_folder
 from bert.files.split import find_split
+from bert.options import option, read_grid, several
 from bert.tasks.layers import FEATURE_LAYERS, check_layers
+from bert.tasks.options import MAX_TOKENS
 from bert.tasks.tagging import entities as tagging_entities
 from bert.tasks.tagging import words as tagging_words
 from bert.tasks.tagging.sentences import ENDINGS, Columns, Sentence, TaggedFiles
+from bert.weights.options import LOWERS
 
 if TYPE_CHECKING:
     import numpy as np
@@ -55,14 +57,14 @@ class Settings(DistilledSettings):
     """The flags of this script, by name."""
 
     LOWERS_BY_DEFAULT: ClassVar[bool] = False
-    do_lower_case: bool | None = flag(
+    do_lower_case: bool | None = option(
         None,
         f"{LOWERS} Default: as the model's folder says, or else false.",
         alias="do_lower",
         group="model",
     )
     learning_rate: float = several(
-        flag(
+        option(
             None,
             f"Peak learning rate. Default: {_LEARNING_RATE:g}, or {_LSTM_LEARNING_RATE:g} with "
             "--feature_based.",
@@ -71,36 +73,36 @@ class Settings(DistilledSettings):
             group="training",
         )
     )
-    max_seq_length: int = flag(
+    max_seq_length: int = option(
         128,
         f"{MAX_TOKENS}; longer sentences are split into overlapping windows.",
         low=4,
         group="data",
     )
-    eval_batch_size: int = flag(8, "Sentences per evaluation step.", low=1, group="training")
-    data_dir: str | None = flag(
+    eval_batch_size: int = option(8, "Sentences per evaluation step.", low=1, group="training")
+    data_dir: str | None = option(
         None,
         f"Folder with train, dev and test, each ending in {', '.join(ENDINGS)}; may be gzipped.",
     )
-    text_column: int = flag(0, "Column of the words: a number from 0, or from the end with -1.")
-    label_column: int = flag(-1, "Column of the tags: a number from 0, or from the end with -1.")
-    separator: str | None = flag(
+    text_column: int = option(0, "Column of the words: a number from 0, or from the end with -1.")
+    label_column: int = option(-1, "Column of the tags: a number from 0, or from the end with -1.")
+    separator: str | None = option(
         None,
         "Column separator: tab, space, comma or any other text. Default: any number of spaces and "
         "tabs.",
     )
-    input_scheme: str | None = flag(
+    input_scheme: str | None = option(
         None,
         "Tagging scheme of the files. Default: the one that all tags of a file fit.",
         choices=tagging_entities.SCHEMES,
     )
-    output_scheme: str | None = flag(
+    output_scheme: str | None = option(
         None,
         "Tagging scheme of the predictions. Default: that of the model's labels.",
         choices=tagging_entities.SCHEMES,
         group="output",
     )
-    scheme: str | None = flag(
+    scheme: str | None = option(
         None,
         "Tagging scheme of the model's labels; with none, tags are no entities: each is a class "
         "of its own. Default: as the model in --output_dir was trained; or else bmes if the "
@@ -108,46 +110,46 @@ class Settings(DistilledSettings):
         choices=(*tagging_entities.SCHEMES, tagging_entities.NONE),
         group="model",
     )
-    unit: str | None = flag(
+    unit: str | None = option(
         None,
         "What has a label: words, or characters for text without spaces, such as Chinese. "
         f"{_AS_TRAINED} word.",
         choices=tagging_words.UNITS,
         group="model",
     )
-    document_context: bool | None = flag(
+    document_context: bool | None = option(
         None,
         "Fill each window with the sentences before and after it in the document, as the paper "
         f"did. {_AS_TRAINED} false.",
         group="model",
     )
-    feature_based: bool | None = flag(
+    feature_based: bool | None = option(
         None,
         f"Train a BiLSTM on BERT's layers instead of BERT itself. {_AS_TRAINED} false.",
         group="model",
     )
-    feature_layers: str | None = flag(
+    feature_layers: str | None = option(
         None,
         "With --feature_based, the layers to use; weighted learns a weight for each. "
         f"{_AS_TRAINED} {_DEFAULTS['feature_layers']}.",
         choices=FEATURE_LAYERS,
         group="model",
     )
-    lstm_size: int | None = flag(
+    lstm_size: int | None = option(
         None,
         f"With --feature_based, units of each of the two LSTMs in each direction. {_AS_TRAINED} "
         f"{_DEFAULTS['lstm_size']}.",
         low=1,
         group="model",
     )
-    word_vectors: str | None = flag(
+    word_vectors: str | None = option(
         None,
         "With --feature_based, file of vectors of whole words to use instead of BERT's layers: "
         "word2vec or GloVe text format, such as create_word_vectors.py writes. No "
         "--init_checkpoint is needed.",
         group="model",
     )
-    features_dir: str | None = flag(
+    features_dir: str | None = option(
         None,
         "With --feature_based, folder for the features, which several runs may share. Default: "
         "--output_dir.",
@@ -179,7 +181,7 @@ def run(settings: Settings) -> dict[str, Any]:
     import_tensorflow()
     from bert.runs import repeats
 
-    is_several = settings.num_runs > 1 or common_flags.read_grid(settings)
+    is_several = settings.num_runs > 1 or read_grid(settings)
     if is_several and settings.feature_based and settings.features_dir is None:
         settings = dataclasses.replace(settings, features_dir=settings.output_dir)
     with model_folder() as folder:

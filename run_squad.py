@@ -15,11 +15,12 @@ import tokenization
 from bert.command_line import flags as common_flags
 from bert.command_line.checks import FAILED, Checks, start
 from bert.command_line.console import run_script
-from bert.command_line.flags import flag
 from bert.command_line.names import serve
-from bert.command_line.settings import MAX_TOKENS, FineTuningSettings
+from bert.command_line.settings import FineTuningSettings
 from bert.files.paths import open_file
 from bert.files.process import import_tensorflow
+from bert.options import option, read_grid
+from bert.tasks.options import MAX_TOKENS
 from bert.tasks.squad import windows as squad_windows
 from bert.tasks.squad.answers import Decoding
 
@@ -32,50 +33,50 @@ if TYPE_CHECKING:
 class Settings(FineTuningSettings):
     """The flags of this script, by name."""
 
-    max_seq_length: int = flag(
+    max_seq_length: int = option(
         384,
         f"{MAX_TOKENS}; longer paragraphs are split into windows (see --doc_stride).",
         low=4,
         group="data",
     )
-    do_predict: bool = flag(
+    do_predict: bool = option(
         False,
         "Answer the questions of --predict_file; with --do_train, after training.",
         group="steps",
     )
     # The scores are of a hundred.
     max_score_loss: float = 1.0
-    train_file: str | None = flag(None, "Questions to train on, in SQuAD's JSON format.")
-    predict_file: str | None = flag(
+    train_file: str | None = option(None, "Questions to train on, in SQuAD's JSON format.")
+    predict_file: str | None = option(
         None,
         "Questions to answer, in SQuAD's JSON format; if it contains the answers, it is also "
         "scored.",
     )
-    doc_stride: int = flag(
+    doc_stride: int = option(
         128,
         "Tokens from the start of one window over a long paragraph to the start of the next.",
         low=1,
     )
-    max_query_length: int = flag(
+    max_query_length: int = option(
         64, "Maximum tokens per question; longer questions are truncated.", low=1
     )
-    n_best_size: int = flag(
+    n_best_size: int = option(
         20, "Answers per question in nbest_predictions.json.", low=1, group="output"
     )
-    max_answer_length: int = flag(30, "Maximum tokens per answer.", low=1, group="output")
-    verbose_logging: bool = flag(
+    max_answer_length: int = option(30, "Maximum tokens per answer.", low=1, group="output")
+    verbose_logging: bool = option(
         False, "Log each answer that cannot be found in the paragraph's words.", group="output"
     )
-    version_2_with_negative: bool = flag(
+    version_2_with_negative: bool = option(
         False, "Allow questions without an answer, as in SQuAD 2.0."
     )
-    null_score_diff_threshold: float = flag(
+    null_score_diff_threshold: float = option(
         0.0,
         "With SQuAD 2.0, predict no answer if that scores higher than the best answer by more "
         "than this.",
         group="output",
     )
-    bucket_predictions: bool = flag(
+    bucket_predictions: bool = option(
         False,
         "Predict on windows of similar length together, without padding. Faster, but where "
         "padding is among the --n_best_size best positions, the lists differ from the original's.",
@@ -183,7 +184,7 @@ def open_task(
     by_score = {
         "early_stopping_patience": settings.early_stopping_patience > 0,
         "num_runs": settings.num_runs > 1,
-        **common_flags.read_grid(settings),
+        **read_grid(settings),
     }
     return QuestionAnswering(
         config,

@@ -15,10 +15,11 @@ import tokenization
 from bert.command_line import flags as common_flags
 from bert.command_line.checks import Checks, start
 from bert.command_line.console import run_script
-from bert.command_line.flags import flag
-from bert.command_line.settings import SEPARATORS, FileSettings
+from bert.command_line.settings import FileSettings
 from bert.files.process import import_tensorflow
 from bert.files.split import find_split
+from bert.options import option
+from bert.tasks.options import SEPARATORS
 
 if TYPE_CHECKING:
     import modeling
@@ -29,16 +30,16 @@ if TYPE_CHECKING:
 class Settings(FileSettings):
     """The flags of this script, by name."""
 
-    data_dir: str | None = flag(
+    data_dir: str | None = option(
         None,
         "Folder with train, val and test, each .csv or .tsv with SWAG's columns, .jsonl or "
         ".parquet.",
     )
-    separator: str | None = flag(
+    separator: str | None = option(
         None,
         f"Column separator of the files: {SEPARATORS}. Default: tab for .tsv, comma for others.",
     )
-    do_eval: bool = flag(
+    do_eval: bool = option(
         False, "Evaluate on the val set; with --do_train, during and after training.", group="steps"
     )
     # The paper's: 16 texts, each with four endings.

@@ -18,11 +18,11 @@ from absl import logging
 from bert.command_line import flags as common_flags
 from bert.command_line.checks import Checks, start
 from bert.command_line.console import run_script
-from bert.command_line.flags import REQUIRED, flag
 from bert.command_line.frozen_weights import assume_frozen_weights
 from bert.command_line.lines import write_json_lines
 from bert.command_line.settings import AS_IN_FOLDER
 from bert.files.process import import_tensorflow
+from bert.options import REQUIRED, option
 from bert.weights.told import FROM_ELSEWHERE, AskedSettings, check_untold_export
 
 if TYPE_CHECKING:
@@ -36,77 +36,77 @@ class Settings(AskedSettings):
 
     GROUP = "server"
 
-    model_dir: str = flag(
+    model_dir: str = option(
         REQUIRED,
         "Pre-trained or fine-tuned model: the --output_dir of a script that trains; "
         f"{FROM_ELSEWHERE}.",
         group="model",
     )
-    model_name: str | None = flag(None, "Name of the model in URLs. Default: that of its folder.")
-    host: str = flag(
+    model_name: str | None = option(None, "Name of the model in URLs. Default: that of its folder.")
+    host: str = option(
         "127.0.0.1",
         "Address to listen on; 0.0.0.0 for all addresses of this machine, so that other machines "
         "can connect.",
     )
-    allowed_hosts: str | None = flag(
+    allowed_hosts: str | None = option(
         None,
         "Host names, comma-separated, that requests to a server on a loopback address may use "
         "besides localhost, such as the name that a proxy passes on. That of --host is always "
         "allowed.",
     )
-    port: int = flag(8501, "Port to listen on; 0 for any free port.", low=0, high=65535)
-    top_k: int = flag(
+    port: int = option(8501, "Port to listen on; 0 for any free port.", low=0, high=65535)
+    top_k: int = option(
         5, "Number of tokens that a pre-trained model returns for each [MASK].", low=1
     )
-    pooling: str | None = flag(
+    pooling: str | None = option(
         None,
         "How to make the vector of a text, for the signature `encode`: the mean or maximum over "
         f"its tokens, or the vector of [CLS]. Default: mean, or {AS_IN_FOLDER}.",
         choices=("mean", "max", "cls"),
         group="model",
     )
-    max_batch_size: int = flag(32, "Maximum inputs per batch.", low=1, group="devices")
-    batch_wait_ms: float = flag(
+    max_batch_size: int = option(32, "Maximum inputs per batch.", low=1, group="devices")
+    batch_wait_ms: float = option(
         0.0,
         "Milliseconds for which an input waits for others to share its batch while the model is "
         "idle. Inputs that arrive while it is busy share a batch in any case.",
         low=0.0,
         group="devices",
     )
-    max_request_bytes: int = flag(1 << 20, "Maximum bytes per request.", low=1)
-    max_inputs: int = flag(128, "Maximum inputs per request.", low=1)
-    max_characters: int | None = flag(
+    max_request_bytes: int = option(1 << 20, "Maximum bytes per request.", low=1)
+    max_inputs: int = option(128, "Maximum inputs per request.", low=1)
+    max_characters: int | None = option(
         None,
         "Maximum characters of each text; a longer one gets status 400. Default: any number.",
         low=1,
     )
-    max_waiting: int = flag(
+    max_waiting: int = option(
         1024,
         "Maximum inputs that may wait or be answered at a time; further ones get status 429. "
         "Requests of more than 100,000 characters may take half of it, or a single one all of it.",
         low=1,
     )
-    max_requests: int = flag(
+    max_requests: int = option(
         256,
         "Maximum requests that may be read or answered at a time; further ones get status 503.",
         low=1,
     )
-    max_connections: int = flag(
+    max_connections: int = option(
         4096,
         "Maximum open connections. A further one takes the place of the one that has been idle "
         "longest, or gets status 503.",
         low=1,
     )
-    read_timeout: float = flag(
+    read_timeout: float = option(
         10.0,
         "Seconds within which a client must send the head of its request, and again its body.",
         low=0.001,
     )
-    request_timeout: float = flag(
+    request_timeout: float = option(
         30.0, "Seconds within which a request must be answered, including waiting.", low=0.001
     )
 
-    log_format: str = flag(
+    log_format: str = option(
         "text",
         "`json` logs each line as a JSON object, and a line for each request: client, method, "
         "path, status and seconds, but nothing of its texts.",

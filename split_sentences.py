@@ -20,12 +20,12 @@ from absl import logging
 from bert.command_line import flags as common_flags
 from bert.command_line.checks import Checks, start
 from bert.command_line.console import run_script
-from bert.command_line.flags import REQUIRED, flag
 from bert.command_line.settings import PATTERNS, OutputSettings
 from bert.files.durable import replace_files
 from bert.files.outputs import check_outputs
 from bert.files.tables import describe_files, find_texts
 from bert.files.texts import decoded_lines, warn_of_damaged
+from bert.options import REQUIRED, option
 
 # Words whose period ends no sentence.
 _TITLE = re.compile(
@@ -176,9 +176,9 @@ def join_short(documents: Iterable[list[str]], min_sentences: int) -> Iterator[l
 class Settings(OutputSettings):
     """The flags of this script, by name."""
 
-    input_file: str = flag(REQUIRED, f"Text files, plain or gzip: {PATTERNS}.")
-    output_file: str = flag(REQUIRED, "File to write the sentences to.", group="output")
-    input_format: str = flag(
+    input_file: str = option(REQUIRED, f"Text files, plain or gzip: {PATTERNS}.")
+    output_file: str = option(REQUIRED, "File to write the sentences to.", group="output")
+    input_format: str = option(
         "wrapped",
         "wrapped: lines may break anywhere; a blank line ends a paragraph, and --document_gap of "
         "them end a document. paragraphs: one paragraph per line, with a blank line between "
@@ -187,8 +187,10 @@ class Settings(OutputSettings):
         "per line; each is a document.",
         choices=("wrapped", "paragraphs", WIKIEXTRACTOR),
     )
-    document_gap: int = flag(3, "Number of blank lines that end a document in wrapped text.", low=1)
-    min_sentences: int = flag(
+    document_gap: int = option(
+        3, "Number of blank lines that end a document in wrapped text.", low=1
+    )
+    min_sentences: int = option(
         8,
         "Join documents with fewer sentences, such as a title page, to the next one in the file. "
         "Only of wrapped text, where the documents are a guess.",

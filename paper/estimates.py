@@ -111,7 +111,7 @@ def _measure_precision() -> str:
       ValueError: where that process fails.
     """
     # Its folder, since `-c` imports from the one where this process was started.
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[1]
     command = [sys.executable, "-c", _MEASURE]
     said = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     if said.returncode:

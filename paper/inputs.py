@@ -15,7 +15,7 @@ from bert.files.paths import read_file
 from paper.recipe import Recipe, Size
 
 # What the sample texts and data lie beside.
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 GLUE = ("CoLA", "MRPC", "RTE", "SST-2", "STS-B")
 # Files without a line of names above.
 _WITHOUT_HEADER = ("CoLA",)

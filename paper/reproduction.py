@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from absl import logging
 
-from bert.command_line.settings import PRECISIONS
 from bert.files import manifest
 from bert.files.durable import write_text
 from bert.files.durations import duration_text
 from bert.files.outputs import make_folder
+from bert.training.options import PRECISIONS
 from paper import figures, markdown, page, texts
 from paper.estimates import (
     Clock,

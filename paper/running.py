@@ -32,7 +32,7 @@ _SCORES = {"eval_results.json": "", "test_results.json": "test_"}
 _SECONDS_BETWEEN_LOOKS = 0.1
 # PR_SET_PDEATHSIG of prctl(2).
 _DEATH_SIGNAL = 1
-_ROOT = Path(__file__).parents[2]
+_ROOT = Path(__file__).parents[1]
 # What a script puts before what went wrong.
 _BEFORE = re.compile(r"^[\d:]{8} (?:Error: )?")
 _PACKAGES = ("tensorflow", "keras", "numpy")

@@ -1,3 +1,4 @@
+import quiet  # noqa: F401  # isort: skip
 import contextlib
 import functools
 import gc

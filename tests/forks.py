@@ -25,7 +25,7 @@ from waiting import LONGEST, wait_until
 ROOT = Path(__file__).parents[1]
 
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["tensorflow", "keras"])
+_context.set_forkserver_preload(["quiet"])
 
 
 class Forked:

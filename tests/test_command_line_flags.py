@@ -19,17 +19,9 @@ import run_pretraining
 import run_squad
 import run_swag
 import split_sentences
-from bert.command_line.flags import (
-    REQUIRED,
-    WITHOUT_EFFECT,
-    changed_flags,
-    define,
-    flag,
-    read_grid,
-    read_settings,
-    several,
-)
+from bert.command_line.flags import WITHOUT_EFFECT, changed_flags, define, read_settings
 from bert.command_line.settings import EvaluatedSettings, FineTuningSettings
+from bert.options import REQUIRED, option, read_grid, several
 
 SCRIPTS = (
     *(convert_checkpoint, create_pretraining_data, create_vocab, extend_vocab, extract_features),
@@ -40,13 +32,13 @@ SCRIPTS = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Lamp:
-    name: str = flag(REQUIRED, "Its name.")
-    shade: str = flag("", "Its shade, if any.")
-    color: str = flag("white", "Its color.", choices=("white", "red"))
-    switches: int = flag(1, "How many switches it has.", low=1, high=3)
-    watts: float | None = flag(None, "Its power; absent, unknown.", low=0.0)
-    is_on: bool = flag(False, "Whether it is on.", alias="on")
-    is_new: bool | None = flag(None, "Whether it is new; absent, unknown.")
+    name: str = option(REQUIRED, "Its name.")
+    shade: str = option("", "Its shade, if any.")
+    color: str = option("white", "Its color.", choices=("white", "red"))
+    switches: int = option(1, "How many switches it has.", low=1, high=3)
+    watts: float | None = option(None, "Its power; absent, unknown.", low=0.0)
+    is_on: bool = option(False, "Whether it is on.", alias="on")
+    is_new: bool | None = option(None, "Whether it is new; absent, unknown.")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -132,8 +124,8 @@ def test_settings_are_those_of_the_command_line(arguments, changes):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Dimmed(Switched):
-    volts: float = several(flag(12.0, "Its voltage.", low=0.0))
-    bulbs: int = several(flag(1, "How many bulbs it has.", low=1))
+    volts: float = several(option(12.0, "Its voltage.", low=0.0))
+    bulbs: int = several(option(1, "How many bulbs it has.", low=1))
 
 
 @pytest.mark.usefixtures("new_flags")

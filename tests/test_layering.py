@@ -13,6 +13,7 @@ ROOT = Path(__file__).parent.parent
 
 # Each imports only what stands before it; the scripts stand on all.
 LAYERS = (
+    {"bert.options"},
     {"bert.files"},
     {"bert.command_line"},
     {"bert.text", "bert.reports"},
@@ -39,8 +40,14 @@ SCRIPT_ON_SCRIPT = ("run_classifier_with_tfhub", "run_classifier")
 # What still points up: the command line is to become the top layer.
 UP = {
     ("bert.command_line.settings", "bert.export.formats"),
+    ("bert.command_line.settings", "bert.tasks.options"),
+    ("bert.command_line.settings", "bert.training.options"),
+    ("bert.command_line.settings", "bert.weights.options"),
     ("bert.files.outputs", "bert.command_line.checks"),
     ("bert.files.split", "bert.command_line.settings"),
+    ("bert.weights.told", "bert.command_line.settings"),
+    ("bert.weights.told", "bert.tasks.options"),
+    ("bert.weights.told", "bert.training.options"),
 }
 # The command starts the scripts that the package names.
 COMMAND = "bert.__main__"

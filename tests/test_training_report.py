@@ -2,16 +2,16 @@ import dataclasses
 import json
 import re
 
-from bert.command_line.flags import flag
 from bert.command_line.settings import EvaluatedSettings
 from bert.files.manifest import read_names
+from bert.options import option
 from bert.reports.sections import Table
 from bert.runs.report import REPORT, write_report, write_runs_report
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings(EvaluatedSettings):
-    data_dir: str = flag("glue/MRPC/", "Data.")
+    data_dir: str = option("glue/MRPC/", "Data.")
 
 
 def content_of(folder):

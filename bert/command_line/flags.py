@@ -1,13 +1,7 @@
-"""Flags, each said once: a field of a script's `Settings` carries its help, bounds and choices.
+"""Flags, made of the fields of a script's `Settings`, which `bert.options` describes.
 
-    @dataclasses.dataclass(frozen=True, kw_only=True)
-    class Settings(FineTuningSettings):
-        data_dir: str = flag(REQUIRED, "Folder with the task's files.")
-        top_k: int = flag(5, "Tokens to show.", low=1)
-        learning_rate: float = 2e-5
-
-The last one is a field of the base class with another default. `define` makes flags of the fields,
-`read_settings` fields of the flags. Nothing is defined on import.
+`define` makes flags of the fields, `read_settings` fields of the flags. Nothing is defined on
+import.
 """
 
 import dataclasses
@@ -20,10 +14,9 @@ from typing import Any, TypeVar, get_args
 
 from absl import flags
 
-flags.disclaim_key_flags()
+from bert.options import REQUIRED, check_several, fields_by_class, find_group, find_metadata
 
-# In place of a default.
-REQUIRED = dataclasses.MISSING
+flags.disclaim_key_flags()
 
 # What --help shows together, in this order.
 GROUPS: Mapping[str, str] = {
@@ -47,12 +40,6 @@ _WITHOUT_EFFECT: Mapping[str, Any] = {
 }
 # Those of its scripts that train.
 TPU_FLAGS = ("tpu_zone", "gcp_project", "master", "num_tpu_cores")
-
-# What the help of a flag ends with that takes several values.
-_SEVERAL = (
-    "Several values, comma-separated, are all tried, in all combinations with those of other "
-    "flags, and the best is kept."
-)
 
 # How the names of flags end that give a path.
 _PATHS = ("_checkpoint", "_dir", "_file")
@@ -101,12 +88,6 @@ class _SeveralSerializer(flags.ArgumentSerializer):
         return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-def check_several(values: Collection[Any]) -> None:
-    """Checks what a flag that takes several values has."""
-    if not values or len({*values}) < len(values):
-        raise ValueError(f"there must be at least one value, each once. Received {[*values]}")
-
-
 def _define_several(kind: type, name: str, default: Any, help: str, **options: Any) -> None:
     required = options.pop("required")
     one = {int: flags.IntegerParser, float: _FiniteParser}[kind](**options)
@@ -124,7 +105,7 @@ _DEFINE: Mapping[type, Callable[..., Any]] = {
 
 @dataclasses.dataclass(frozen=True)
 class Said:
-    """What `flag` says of a flag, which has it as `said`; flags of libraries have none."""
+    """What `option` says of a flag, which has it as `said`; flags of libraries have none."""
 
     group: str
     text: str
@@ -133,60 +114,18 @@ class Said:
     alias: str | None
 
 
-def flag(  # noqa: PLR0913
-    default: Any,
-    text: str,
-    *,
-    low: float | None = None,
-    high: float | None = None,
-    choices: Collection[str] | None = None,
-    alias: str | None = None,
-    shapes_training: bool = False,
-    group: str | None = None,
-) -> Any:
-    """Returns a field of a data class that `define` makes a flag.
-
-    Args:
-      default: `REQUIRED` where the flag must be given. A text that is "" is absent by default.
-      text: The help.
-      low: The least that a number may be.
-      high: The most that a number may be.
-      choices: All that a text may be.
-      alias: Another name of the flag.
-      shapes_training: Whether another value makes another model of the same data, so that a
-        training that goes on must have the same.
-      group: One of `GROUPS`; absent, the `GROUP` of the class, or else "data".
-    """
-    assert group in (None, *GROUPS), group
-    options: dict[str, Any] = {"lower_bound": low, "upper_bound": high, "enum_values": choices}
-    options = {name: value for name, value in options.items() if value is not None}
-    metadata = {"help": text, "options": options, "alias": alias, "shapes": shapes_training}
-    metadata["group"] = group
-    return dataclasses.field(default=default, metadata=metadata)
-
-
-def several(field: Any) -> Any:
-    """Returns a field of a number like this one that may also be a tuple of numbers.
-
-    `read_grid` tells them, which make a grid: whatever else reads the field has one of them.
-    """
-    text = f"{field.metadata['help']} {_SEVERAL}"
-    metadata = {**field.metadata, "help": text, "several": True}
-    return dataclasses.field(default=field.default, metadata=metadata)
-
-
 def define(kind: type, *, without_effect: Collection[str] = ()) -> None:
     """Defines a flag for each field of the data class `kind`, of its type and default.
 
     Args:
-      kind: Its fields are made by `flag`, or override the default of one that a base class made.
+      kind: Its fields are made by `option`, or override the default of one that a base class made.
       without_effect: Names of flags that are accepted besides, for old commands.
     """
     for field in dataclasses.fields(kind):
-        metadata = _find_metadata(kind, field.name)
+        metadata = find_metadata(kind, field.name)
         _define(field, metadata)
         flags.FLAGS[field.name].said = Said(
-            group=_find_group(kind, field.name),
+            group=find_group(kind, field.name),
             text=metadata["help"],
             choices=tuple(metadata["options"].get("enum_values", ())),
             is_required=field.default is REQUIRED,
@@ -195,28 +134,6 @@ def define(kind: type, *, without_effect: Collection[str] = ()) -> None:
     for name in without_effect:
         default = _WITHOUT_EFFECT[name]
         _DEFINE[str if default is None else type(default)](name, default, WITHOUT_EFFECT)
-
-
-def _find_metadata(kind: type, name: str) -> Mapping[str, Any]:
-    """Returns what `flag` said of a field, in the class that is nearest by the order of bases."""
-    fields = [fields.get(name) for _, fields in _fields_by_class(kind)]
-    return next(field.metadata for field in fields if field and field.metadata)
-
-
-def _find_group(kind: type, name: str) -> str:
-    metadata = _find_metadata(kind, name)
-    # A class has the fields of its bases, so that the last one made it.
-    *_, owner = (
-        owner
-        for owner, fields in _fields_by_class(kind)
-        if name in fields and fields[name].metadata is metadata
-    )
-    return metadata["group"] or str(vars(owner).get("GROUP", "data"))
-
-
-def _fields_by_class(kind: type) -> list[tuple[type, Mapping[str, dataclasses.Field[Any]]]]:
-    owners = [owner for owner in kind.__mro__ if dataclasses.is_dataclass(owner)]
-    return [(owner, owner.__dataclass_fields__) for owner in owners]
 
 
 def _define(field: dataclasses.Field[Any], metadata: Mapping[str, Any]) -> None:
@@ -259,33 +176,13 @@ def read_settings(kind: type[SettingsType]) -> SettingsType:
     return kind(**{name: value for name, value in values.items() if value is not None})
 
 
-def read_grid(settings: Any) -> dict[str, tuple[Any, ...]]:
-    """Returns the fields that have several values, by name, with these."""
-    values = {
-        field.name: getattr(settings, field.name)
-        for field in dataclasses.fields(settings)
-        if _find_metadata(type(settings), field.name).get("several")
-    }
-    return {name: tuple(each) for name, each in values.items() if isinstance(each, tuple | list)}
-
-
-def training_flags(settings: Any) -> dict[str, Any]:
-    """Returns the values of the flags that shape a training, by name with dashes."""
-    names = [field.name for field in dataclasses.fields(settings)]
-    return {
-        f"--{name}": getattr(settings, name)
-        for name in names
-        if _find_metadata(type(settings), name)["shapes"]
-    }
-
-
 def _is_default(settings: Any, name: str, value: Any) -> bool:
     """Returns whether a value is what its flag need not be given for.
 
     Where a class overrides the base class's default with None, that one is the default, if it is
     what the class completes None to beside these other flags.
     """
-    fields = [each[name] for _, each in _fields_by_class(type(settings)) if name in each]
+    fields = [each[name] for _, each in fields_by_class(type(settings)) if name in each]
     if value != next((field.default for field in fields if field.default is not None), None):
         return False
     return fields[0].default is not None or value == getattr(

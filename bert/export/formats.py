@@ -1,9 +1,11 @@
-"""What `--do_export` writes: a fine-tuned model in formats and precisions for other programs."""
+"""Formats and precisions of an exported model, and the options that choose among them."""
 
 import dataclasses
 import importlib.util
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from bert.options import option
 
 # By format, the precisions that it can have.
 PRECISIONS: Mapping[str, Sequence[str]] = {
@@ -17,6 +19,31 @@ MODEL_FILES: Mapping[str, str] = {
     "onnx": "model.onnx",
 }
 ALL_PRECISIONS = ("float32", "bfloat16", "int8")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExportOptions:
+    """In which formats and precisions a model is exported."""
+
+    GROUP = "output"
+
+    export_format: str = option(
+        "saved_model",
+        f"Formats that --do_export writes, comma-separated: {', '.join(MODEL_FILES)}.",
+    )
+    export_precision: str = option(
+        "float32",
+        "Precisions of the exported weights, comma-separated: float32; bfloat16, half the size "
+        "(saved_model); int8, a quarter of the size (tflite, onnx). Other than float32, exports "
+        "go to <output_dir>/<format>_<precision>.",
+    )
+    max_score_loss: float = option(
+        0.01,
+        "Refuse an export whose dev-set score is lower than that of the float32 model by more "
+        "than this; of accuracy, by more than one example, too, unless this is 0.",
+        low=0.0,
+    )
+
 
 # By format, the packages that write and run it; they are an extra of this package of that name.
 _PACKAGES: Mapping[str, Sequence[str]] = {

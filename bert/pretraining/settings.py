@@ -3,11 +3,12 @@
 import dataclasses
 from collections.abc import Mapping
 
-from bert.command_line.flags import REQUIRED, flag
-from bert.command_line.settings import OVERWRITE, PATTERNS, TrainingSettings
+from bert.command_line.settings import PATTERNS, TrainingSettings
 from bert.files.durations import read_duration
+from bert.options import REQUIRED, option
 from bert.pretraining import making
 from bert.pretraining.goals import BERT, GOALS
+from bert.training.options import OVERWRITE
 
 # What the original takes where nothing is said.
 STEPS: Mapping[str, int] = {"num_train_steps": 100000, "num_warmup_steps": 10000}
@@ -21,27 +22,27 @@ class Settings(TrainingSettings):
     """The flags of this script, by name."""
 
     # None until the index beside the records is read.
-    max_seq_length: int = flag(
+    max_seq_length: int = option(
         None,
         "Tokens per sequence in the records. Default: as the index next to them says, or else "
         f"{making.LENGTHS['max_seq_length']}.",
         low=1,
         group="data",
     )
-    max_predictions_per_seq: int = flag(
+    max_predictions_per_seq: int = option(
         None,
         "Maximum masked tokens per sequence in the records. Default: as the index next to them "
         f"says, or else {making.LENGTHS['max_predictions_per_seq']}.",
         low=1,
         group="data",
     )
-    input_file: str = flag(REQUIRED, f"TFRecord files to train on: {PATTERNS}.")
-    eval_input_file: str | None = flag(
+    input_file: str = option(REQUIRED, f"TFRecord files to train on: {PATTERNS}.")
+    eval_input_file: str | None = option(
         None,
         f"TFRecord files to evaluate on, best of text that training does not see: {PATTERNS}. "
         "Default: --input_file, as in the original.",
     )
-    shuffle_block: int = flag(
+    shuffle_block: int = option(
         0,
         "Number of consecutive records to read at once, where single reads are slow, as on "
         "spinning disks and object stores; about 1000 is plenty. Blocks of this size are shuffled, "
@@ -51,8 +52,8 @@ class Settings(TrainingSettings):
         shapes_training=True,
         group="data",
     )
-    do_eval: bool = flag(False, "Evaluate; with --do_train, after training.", group="steps")
-    objective: str = flag(
+    do_eval: bool = option(False, "Evaluate; with --do_train, after training.", group="steps")
+    objective: str = option(
         BERT.name,
         "Pre-training objective (paper, section 5.1). masked_lm_nsp: masked tokens and whether "
         "the second segment follows the first, like BERT; masked_lm: masked tokens only; "
@@ -63,18 +64,18 @@ class Settings(TrainingSettings):
         shapes_training=True,
         group="training",
     )
-    train_batch_size: int = flag(
+    train_batch_size: int = option(
         32,
         "Sequences per training step, across all devices.",
         low=1,
         shapes_training=True,
         group="training",
     )
-    eval_batch_size: int = flag(
+    eval_batch_size: int = option(
         8, "Sequences per evaluation step, across all devices.", low=1, group="training"
     )
     # Of a training that goes by --time_budget, `fit.complete` makes None of both.
-    num_train_steps: int = flag(
+    num_train_steps: int = option(
         STEPS["num_train_steps"],
         "Total number of training steps, including those of earlier runs in --output_dir; the "
         "learning rate falls to 0 at the end. With --time_budget: as many as it has time for.",
@@ -82,21 +83,21 @@ class Settings(TrainingSettings):
         shapes_training=True,
         group="training",
     )
-    num_warmup_steps: int = flag(
+    num_warmup_steps: int = option(
         STEPS["num_warmup_steps"],
         "Steps over which the learning rate warms up.",
         low=0,
         shapes_training=True,
         group="training",
     )
-    time_budget: str | None = flag(
+    time_budget: str | None = option(
         None,
         "Total training time, instead of --num_train_steps, such as 90s, 60m, 1.5h or 1h30m, "
         "including that of earlier runs in --output_dir; the learning rate falls to 0 at the end. "
         "Startup, graph building, saving and evaluation take additional time.",
         group="training",
     )
-    warmup_proportion: float | None = flag(
+    warmup_proportion: float | None = option(
         None,
         "Fraction of --time_budget over which the learning rate warms up. Default: "
         f"{WARMUP_PROPORTION:g}.",
@@ -104,13 +105,13 @@ class Settings(TrainingSettings):
         high=1.0,
         group="training",
     )
-    max_eval_steps: int = flag(
+    max_eval_steps: int = option(
         100,
         "Maximum number of batches to evaluate; each record counts once.",
         low=1,
         group="training",
     )
-    overwrite_output_dir: bool = flag(False, OVERWRITE, group="output")
+    overwrite_output_dir: bool = option(False, OVERWRITE, group="output")
 
     @property
     def overwrites(self) -> bool:

@@ -16,7 +16,7 @@ import tensorflow as tf
 from absl import logging
 
 from bert.command_line.checks import FAILED, UNCHECKED, Checks, Messages
-from bert.command_line.settings import AUTO, TrainingSettings
+from bert.command_line.settings import TrainingSettings
 from bert.files import manifest
 from bert.files.progress import clock as time_of
 from bert.runs import finetuning, precision, tuning
@@ -29,6 +29,7 @@ from bert.training.batches import Batches
 from bert.training.clock import is_last
 from bert.training.cluster import find_cluster
 from bert.training.memory import tell_disk, tell_training_memory
+from bert.training.options import AUTO
 from bert.training.plan import Plan, make_plan
 from bert.weights.checks import check_model, check_vocabulary
 from bert.weights.folder import ModelFolder

@@ -17,12 +17,12 @@ import tensorflow as tf
 
 import modeling
 import tokenization
-from bert.command_line import flags as common_flags
 from bert.command_line.lines import show_lines
 from bert.command_line.settings import FineTuningSettings
 from bert.export.formats import check_exports, read_exports
 from bert.files import fingerprints, manifest
 from bert.files.outputs import check_saved_model, make_folder
+from bert.options import read_grid
 from bert.reports.sections import Section
 from bert.runs import exports, tuning
 from bert.runs.hints import tell_whether_learned
@@ -88,7 +88,7 @@ def check_verbs(settings: Settings) -> None:
     by_score = {
         "early_stopping_patience": settings.early_stopping_patience,
         "num_runs": settings.num_runs > 1,
-        **common_flags.read_grid(settings),
+        **read_grid(settings),
     }
     if wrong := [flag for flag, is_set in by_score.items() if is_set]:
         several = (

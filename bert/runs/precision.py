@@ -11,9 +11,10 @@ import tensorflow as tf
 from absl import logging
 
 import modeling
-from bert.command_line.settings import AUTO, TrainingSettings
+from bert.command_line.settings import TrainingSettings
 from bert.network.fusion import fused_chains
 from bert.training import strategies
+from bert.training.options import AUTO
 from bert.training.seeds import seeded_with
 from bert.weights import provenance
 from bert.weights.folder import ModelFolder

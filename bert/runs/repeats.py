@@ -18,7 +18,6 @@ from typing import Any, Generic, TypeVar
 import tensorflow as tf
 from absl import logging
 
-from bert.command_line import flags as common_flags
 from bert.command_line.settings import FileSettings, FineTuningSettings
 from bert.files import manifest
 from bert.files.durable import replace_files, write_text
@@ -26,6 +25,7 @@ from bert.files.json_text import finite
 from bert.files.outputs import make_folder
 from bert.files.paths import is_file, read_file
 from bert.files.weight_names import SUFFIXES, WEIGHTS
+from bert.options import read_grid
 from bert.reports.sections import Table
 from bert.runs import exports, finetuning, precision, tuning
 from bert.runs.finetuning import OpenTask
@@ -78,7 +78,7 @@ def list_runs(settings: SettingsType) -> list[OneOfSeveral[SettingsType]]:
     A folder's name tells the point by the flags that have several values, so that these can get
     more, and what is trained already stays. A single run has `--output_dir` itself.
     """
-    grid = common_flags.read_grid(settings)
+    grid = read_grid(settings)
     varied = [name for name, values in grid.items() if len(values) > 1]
     runs = []
     for values in itertools.product(*grid.values()):

@@ -19,8 +19,8 @@ from typing import Any
 
 from absl import logging
 
-from bert.command_line.flags import flag
 from bert.files.process import is_script
+from bert.options import option
 
 RUNNERS = (
     *("DirectRunner", "FlinkRunner", "SparkRunner", "DataflowRunner"),
@@ -39,13 +39,13 @@ class BeamSettings:
 
     GROUP = "devices"
 
-    runner: str | None = flag(
+    runner: str | None = option(
         None,
         "Run as an Apache Beam pipeline: on this machine with DirectRunner, or on a cluster whose "
         "machines read and write the same paths. The output is the same byte for byte.",
         choices=RUNNERS,
     )
-    beam_options: str = flag(
+    beam_options: str = option(
         "",
         "Options of Beam and of the runner, written as for Beam's own commands, such as "
         "'--direct_num_workers=2 --direct_running_mode=multi_processing' or "

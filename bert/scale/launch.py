@@ -39,13 +39,13 @@ from absl import flags, logging
 
 from bert.command_line import flags as common_flags
 from bert.command_line.console import run_script
-from bert.command_line.flags import REQUIRED, flag
 from bert.files.manifest import LIST_FILE
 from bert.files.paths import file_system, os_errors
 from bert.files.places import is_remote
 from bert.files.processes import usable_cores
 from bert.files.signals import deferred_stop, stop_signal
 from bert.files.visible import visible
+from bert.options import REQUIRED, option
 from bert.training.cluster import Cluster
 from bert.training.link import TOKEN
 from bert.training.meeting import LOST
@@ -78,11 +78,11 @@ class Settings:
 
     GROUP = "devices"
 
-    workers: int = flag(REQUIRED, "Number of processes to start.", low=1, high=_MOST_WORKERS)
-    max_restarts: int = flag(
+    workers: int = option(REQUIRED, "Number of processes to start.", low=1, high=_MOST_WORKERS)
+    max_restarts: int = option(
         3, "How often to restart all processes after one has died or hung.", low=0
     )
-    worker_logs: str = flag(
+    worker_logs: str = option(
         "",
         "Folder for the logs of all workers except the chief: worker_1.log and so on. Default: a "
         "temporary folder that is kept only if they fail.",

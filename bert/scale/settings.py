@@ -3,20 +3,21 @@
 import dataclasses
 from typing import Any, Self, TypeVar
 
-from bert.command_line.flags import REQUIRED, WITHOUT_EFFECT, flag
+from bert.command_line.flags import WITHOUT_EFFECT
 from bert.command_line.settings import (
     AS_IN_FOLDER,
-    CHECKPOINT_FORMS,
     DEFAULT_LENGTH,
     PATTERNS,
-    SEPARATORS,
     ModelSettings,
     TextSettings,
     VocabularySettings,
 )
 from bert.files.sentence_transformers import TextVectors, follow
 from bert.files.tables import FORMATS
+from bert.options import REQUIRED, option
 from bert.tasks.layers import COMBINATIONS
+from bert.tasks.options import SEPARATORS
+from bert.weights.options import CHECKPOINT_FORMS
 from bert.weights.told import AskedSettings
 
 _Settings = TypeVar("_Settings")
@@ -34,26 +35,26 @@ class AnsweredSettings(AskedSettings):
 
     GROUP = "data"
 
-    input_file: str = flag("-", "File to read; - for standard input.")
-    input_format: str | None = flag(
+    input_file: str = option("-", "File to read; - for standard input.")
+    input_format: str | None = option(
         None,
         "lines: one input per line, with a tab between its texts if it has several. tsv, csv: a "
         "table whose header names the columns. jsonl: one JSON object per line. parquet: a "
         "Parquet file. Default: by the file's extension, or else lines.",
         choices=FORMATS,
     )
-    columns: str | None = flag(
+    columns: str | None = option(
         None,
         "Columns or keys with the texts, comma-separated, in order; numbers from 0 if there is no "
         "header. Default: those of the training files or of the task (text_a and text_b for "
         "classifiers).",
     )
-    separator: str | None = flag(
+    separator: str | None = option(
         None,
         f"Column separator of a CSV file: {SEPARATORS}. Default: as in the training files, or "
         "else comma.",
     )
-    batch_size: int = flag(32, "Sequences per batch.", low=1, group="devices")
+    batch_size: int = option(32, "Sequences per batch.", low=1, group="devices")
 
 
 # Characters of a text, or of an id, that an archive of vectors has room for.
@@ -69,26 +70,26 @@ class ExtractedSettings(TextSettings, ModelSettings, VocabularySettings):
 
     GROUP = "data"
 
-    input_file: str = flag(
+    input_file: str = option(
         REQUIRED,
         "Text files, plain or gzip, with one text `A` or pair `A ||| B` per line, or tables: "
         f"{PATTERNS}.",
     )
-    output_file: str = flag(
+    output_file: str = option(
         REQUIRED, "File to write the features to; its extension sets the --format.", group="output"
     )
-    init_checkpoint: str = flag(
+    init_checkpoint: str = option(
         REQUIRED,
         f"Checkpoint of the model: {CHECKPOINT_FORMS}.",
         group="model",
     )
-    layers: str | None = flag(
+    layers: str | None = option(
         None,
         "Layers to write, comma-separated: numbers from 0, or from the end with -1; or names: "
         f"{', '.join(COMBINATIONS)}. Default: {_LAYERS}, or the last layer for npy.",
         group="output",
     )
-    pooling: str | None = flag(
+    pooling: str | None = option(
         None,
         "What to write for each line. none: the values of every token; cls: those of [CLS]; mean, "
         "max: the mean or maximum over the line's tokens, including [CLS] and [SEP]. Default: "
@@ -96,13 +97,13 @@ class ExtractedSettings(TextSettings, ModelSettings, VocabularySettings):
         choices=("none", "cls", "mean", "max"),
         group="output",
     )
-    normalize: bool | None = flag(
+    normalize: bool | None = option(
         None,
         "Scale the vector of each line to length 1, so that the dot product of two vectors is "
         f"their cosine. Default: no, or {AS_IN_FOLDER}.",
         group="output",
     )
-    format: str | None = flag(
+    format: str | None = option(
         None,
         "jsonl: one JSON object per line, with values rounded to 6 decimals. npz: NumPy arrays "
         "`values` [rows, layers, H], with one row per token, or per line with --pooling; "
@@ -113,15 +114,15 @@ class ExtractedSettings(TextSettings, ModelSettings, VocabularySettings):
         choices=("jsonl", "npz", "npy"),
         group="output",
     )
-    max_seq_length: int | None = flag(
+    max_seq_length: int | None = option(
         None,
         "Maximum tokens per line, including [CLS] and [SEP]; longer lines are truncated. "
         f"Default: {DEFAULT_LENGTH}, or {AS_IN_FOLDER}.",
         low=3,
     )
-    batch_size: int = flag(32, "Lines per batch.", low=1, group="devices")
+    batch_size: int = option(32, "Lines per batch.", low=1, group="devices")
     # Who asks for a TPU is told that there is none.
-    use_tpu: bool = flag(False, WITHOUT_EFFECT)
+    use_tpu: bool = option(False, WITHOUT_EFFECT)
 
     def written_format(self) -> str:
         """Returns the form of the output."""

@@ -3,7 +3,7 @@
 import dataclasses
 import re
 
-from bert.command_line.flags import flag
+from bert.options import option
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +52,7 @@ class ShardSettings:
 
     GROUP = "devices"
 
-    shard: str = flag(
+    shard: str = option(
         "",
         "Process only part k of n, given as k/n, from 1/n to n/n; run each part separately, with "
         "its own output. join_shards.py then joins the outputs, in order, into what a single run "

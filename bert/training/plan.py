@@ -10,11 +10,11 @@ from typing import Any
 
 from absl import logging
 
-from bert.command_line.flags import training_flags
 from bert.command_line.settings import TrainingSettings
 from bert.files import fingerprints, manifest
 from bert.files.paths import paths_from
 from bert.files.weight_names import WEIGHTS, step_of
+from bert.options import shaping_options
 from bert.weights import checkpoint, provenance
 from bert.weights.checkpoint import Stored, weight_files
 
@@ -91,7 +91,8 @@ def make_plan(
       ValueError: where that training is made of something else, naming it.
     """
     check_apart(settings)
-    made_of = {**training_flags(settings), "--init_checkpoint": describe_weights(init), **data}
+    shaping = {f"--{name}": value for name, value in shaping_options(settings).items()}
+    made_of = {**shaping, "--init_checkpoint": describe_weights(init), **data}
     if overwrites and init:
         # Damaged, it would be told when what is there is deleted already.
         init.read()

@@ -4,16 +4,12 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from bert.command_line.flags import REQUIRED, flag
-from bert.command_line.settings import (
-    BESIDE,
-    LOWERS,
-    MAX_TOKENS,
-    PRECISION,
-    PRECISIONS,
-    CheckSettings,
-)
+from bert.command_line.settings import CheckSettings
 from bert.files.huggingface import FINE_TUNED
+from bert.options import REQUIRED, option
+from bert.tasks.options import MAX_TOKENS
+from bert.training.options import PRECISION, PRECISIONS
+from bert.weights.options import BESIDE, LOWERS
 
 # Models that this project has not trained, and those whose graph is fixed.
 FROM_ELSEWHERE = (
@@ -28,12 +24,12 @@ class NoAnswerSettings(CheckSettings):
 
     GROUP = "model"
 
-    version_2_with_negative: bool | None = flag(
+    version_2_with_negative: bool | None = option(
         None,
         "Whether a model may find that a question has no answer, as in SQuAD 2.0. Default: as "
         "task.json says, or else false.",
     )
-    null_score_diff_threshold: float | None = flag(
+    null_score_diff_threshold: float | None = option(
         None,
         "With SQuAD 2.0, answer that there is no answer if that scores higher than the best answer "
         "by more than this. Default: as task.json says, or else 0.",
@@ -46,42 +42,42 @@ class AskedSettings(NoAnswerSettings):
 
     GROUP = "model"
 
-    model_dir: str = flag(
+    model_dir: str = option(
         REQUIRED,
         f"Fine-tuned model: the --output_dir of a fine-tuning script; {FROM_ELSEWHERE}.",
     )
-    precision: str = flag(
+    precision: str = option(
         "float32",
         f"{PRECISION} bfloat16 also stores the weights in that type: half the memory, and fastest "
         "where the hardware has instructions for it.",
         choices=(*PRECISIONS, "bfloat16"),
         group="devices",
     )
-    bert_config_file: str | None = flag(
+    bert_config_file: str | None = option(
         None, f"The model's configuration, bert_config.json.{BESIDE}"
     )
-    vocab_file: str | None = flag(None, f"WordPiece vocabulary, one entry per line.{BESIDE}")
-    do_lower_case: bool | None = flag(None, f"{LOWERS} Default: as the model's folder says.")
-    architecture: str | None = flag(
+    vocab_file: str | None = option(None, f"WordPiece vocabulary, one entry per line.{BESIDE}")
+    do_lower_case: bool | None = option(None, f"{LOWERS} Default: as the model's folder says.")
+    architecture: str | None = option(
         None,
         "Class of the model in transformers, for a model without task.json. Default: as its files "
         "say, or else by its head.",
         choices=tuple(FINE_TUNED.values()),
     )
-    task_name: str | None = flag(
+    task_name: str | None = option(
         None,
         "Task of GLUE, or xnli, of a classifier that was trained with the original; it sets the "
         "labels and the number of texts.",
     )
-    labels: str | None = flag(
+    labels: str | None = option(
         None,
         "Labels of a model without task.json, comma-separated, in the order of its outputs. "
         "Default: those in config.json.",
     )
-    is_pair: bool | None = flag(
+    is_pair: bool | None = option(
         None, "Whether a classifier without task.json takes pairs of texts."
     )
-    max_seq_length: int | None = flag(
+    max_seq_length: int | None = option(
         None,
         f"{MAX_TOKENS}. Default: as the model was trained, or else the most that it accepts.",
         low=5,

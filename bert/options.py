@@ -1,0 +1,264 @@
+"""Options: fields of groups with their help and bounds, and messages that name them.
+
+A group is a frozen data class of the package that it concerns:
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Schedule:
+        learning_rate: float = option(5e-5, "Peak learning rate.", low=0.0, shapes_training=True)
+
+`bert/commands` makes a flag of each field. Below the commands, an error or a warning about an
+option holds its name as an `Option`, which Python shows as `learning_rate` and a command as
+`--learning_rate`.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, TypeVar
+
+# In place of a default.
+REQUIRED = dataclasses.MISSING
+
+# What the help of an option ends with that takes several values.
+_SEVERAL = (
+    "Several values, comma-separated, are all tried, in all combinations with those of other "
+    "flags, and the best is kept."
+)
+_ABSENT: Any = object()
+
+
+class Option:
+    """The name of an option within a message, alone or with a value.
+
+    Args:
+      name: The name of the field.
+      value: A value of the option to show with the name.
+    """
+
+    def __init__(self, name: str, value: Any = _ABSENT) -> None:
+        self.name = name
+        self._value = value
+
+    def __str__(self) -> str:
+        """Returns the option as Python spells it."""
+        return f"`{self.name}`" if self._value is _ABSENT else f"`{self.name}={self._value!r}`"
+
+    def as_flag(self) -> str:
+        """Returns the option as it is typed on a command line."""
+        if self._value is _ABSENT or self._value is True:
+            return f"`--{self.name}`"
+        if self._value is False:
+            return f"`--no{self.name}`"
+        return f"`--{self.name}={self._value}`"
+
+
+Spelling = Callable[[Option], str]
+
+
+class Message:
+    """A text whose arguments, as those of `logging`, may be options or messages.
+
+    Args:
+      template: The text, with a %-format for each argument.
+      *args: The arguments.
+    """
+
+    def __init__(self, template: str, *args: Any) -> None:
+        self._template = template
+        self._args = args
+
+    def spell(self, spelling: Spelling) -> str:
+        """Returns the text with its options as `spelling` gives them."""
+        if not self._args:
+            return self._template
+        return self._template % tuple(spell(each, spelling) for each in self._args)
+
+    def __str__(self) -> str:
+        """Returns the text with its options as Python spells them."""
+        return self.spell(str)
+
+
+def spell(value: Any, spelling: Spelling) -> Any:
+    """Returns an argument of a message, as text if it is or holds an option."""
+    if isinstance(value, Option):
+        return spelling(value)
+    if isinstance(value, Message | MessageError):
+        return value.spell(spelling)
+    return value
+
+
+def joined(values: Collection[Any], separator: str = ", ") -> Message:
+    """Returns a message of several options, messages or texts with a separator between them."""
+    return Message(separator.replace("%", "%%").join(["%s"] * len(values)), *values)
+
+
+class MessageError(ValueError):
+    """A `ValueError` whose text names options; takes the arguments of `Message`."""
+
+    def __init__(self, template: str, *args: Any) -> None:
+        self.message = Message(template, *args)
+        super().__init__(template, *args)
+
+    def spell(self, spelling: Spelling) -> str:
+        """Returns the text with its options as `spelling` gives them."""
+        return self.message.spell(spelling)
+
+    def __str__(self) -> str:
+        """Returns the text with its options as Python spells them."""
+        return self.spell(str)
+
+
+class OptionError(MessageError):
+    """An option has a value that it must not have.
+
+    The text is "`option` must `must`. Received `received`. `remedy`".
+
+    Args:
+      option: The name of the option.
+      must: What must hold, after "must".
+      received: The value that was received; left out where there is none to show.
+      remedy: What to do, one or more sentences.
+    """
+
+    def __init__(
+        self,
+        option: str,
+        must: str | Message,
+        received: Any = _ABSENT,
+        remedy: str | Message = "",
+    ) -> None:
+        parts: list[Any] = [Message("%s must %s.", Option(option), must)]
+        if received is not _ABSENT:
+            is_text = isinstance(received, Message)
+            parts.append(Message("Received %s." if is_text else "Received %r.", received))
+        if not isinstance(remedy, str) or remedy:
+            parts.append(remedy)
+        self.option = option
+        super().__init__(" ".join(["%s"] * len(parts)), *parts)
+
+
+def option(  # noqa: PLR0913
+    default: Any,
+    text: str,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    choices: Collection[str] | None = None,
+    alias: str | None = None,
+    shapes_training: bool = False,
+    group: str | None = None,
+) -> Any:
+    """Returns a field of a group of options.
+
+    Args:
+      default: `REQUIRED` where a value must be given. A text that is "" is absent by default.
+      text: The help.
+      low: The least that a number may be.
+      high: The most that a number may be.
+      choices: All that a text may be.
+      alias: Another name of the flag.
+      shapes_training: Whether another value makes another model of the same data, so that a
+        training run that resumes must have the same.
+      group: The heading of `--help` that shows the option; absent, the `GROUP` of the class.
+    """
+    options: dict[str, Any] = {"lower_bound": low, "upper_bound": high, "enum_values": choices}
+    options = {name: value for name, value in options.items() if value is not None}
+    metadata = {"help": text, "options": options, "alias": alias, "shapes": shapes_training}
+    metadata["group"] = group
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def several(field: Any) -> Any:
+    """Returns a field of a number like this one that may also be a tuple of numbers: a grid."""
+    text = f"{field.metadata['help']} {_SEVERAL}"
+    metadata = {**field.metadata, "help": text, "several": True}
+    return dataclasses.field(default=field.default, metadata=metadata)
+
+
+def check_several(values: Collection[Any]) -> None:
+    """Checks the values of an option that takes several."""
+    if not values or len({*values}) < len(values):
+        raise ValueError(f"there must be at least one value, each once. Received {[*values]}")
+
+
+Group = TypeVar("Group")
+
+
+def take(kind: type[Group], options: Any) -> Group:
+    """Returns the group of a kind out of flat options, which have its fields among others."""
+    names = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
+    return kind(**{name: getattr(options, name) for name in names})
+
+
+def fields_by_class(kind: type) -> list[tuple[type, Mapping[str, dataclasses.Field[Any]]]]:
+    """Returns the fields of each data class among a class and its bases, nearest first."""
+    owners = [owner for owner in kind.__mro__ if dataclasses.is_dataclass(owner)]
+    return [(owner, owner.__dataclass_fields__) for owner in owners]
+
+
+def find_metadata(kind: type, name: str) -> Mapping[str, Any]:
+    """Returns what `option` recorded of a field, in the nearest class."""
+    fields = [fields.get(name) for _, fields in fields_by_class(kind)]
+    return next(field.metadata for field in fields if field and field.metadata)
+
+
+def find_group(kind: type, name: str) -> str:
+    """Returns the heading of `--help` under which an option is shown."""
+    metadata = find_metadata(kind, name)
+    # A class has the fields of its bases, so that the last one made it.
+    *_, owner = (
+        owner
+        for owner, fields in fields_by_class(kind)
+        if name in fields and fields[name].metadata is metadata
+    )
+    return metadata["group"] or str(vars(owner).get("GROUP", "data"))
+
+
+def read_grid(options: Any) -> dict[str, tuple[Any, ...]]:
+    """Returns the options that have several values, by name, with these."""
+    values = {
+        field.name: getattr(options, field.name)
+        for field in dataclasses.fields(options)
+        if find_metadata(type(options), field.name).get("several")
+    }
+    return {name: tuple(each) for name, each in values.items() if isinstance(each, tuple | list)}
+
+
+def shaping_options(options: Any) -> dict[str, Any]:
+    """Returns by name the options of a group that shape a training run."""
+    names = [field.name for field in dataclasses.fields(options)]
+    return {
+        name: getattr(options, name)
+        for name in names
+        if find_metadata(type(options), name)["shapes"]
+    }
+
+
+def check_bounds(options: Any) -> None:
+    """Checks the values of a group against the bounds and choices of its fields.
+
+    Raises:
+      OptionError: for the first value that is out of bounds.
+    """
+    for field in dataclasses.fields(options):
+        value = getattr(options, field.name)
+        given = find_metadata(type(options), field.name)["options"]
+        for each in value if isinstance(value, tuple | list) else [value]:
+            if fault := _bounds_fault(each, given):
+                raise OptionError(field.name, fault, each)
+
+
+def _bounds_fault(value: Any, given: Mapping[str, Any]) -> str:
+    choices = given.get("enum_values")
+    if choices and isinstance(value, str) and value not in choices:
+        return f"be one of {', '.join(choices)}"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return ""
+    low, high = given.get("lower_bound"), given.get("upper_bound")
+    if not math.isfinite(value):
+        return "be a finite number"
+    if low is not None and value < low:
+        return f"be at least {low}"
+    if high is not None and value > high:
+        return f"be at most {high}"
+    return ""

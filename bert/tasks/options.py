@@ -1,0 +1,203 @@
+"""Options of fine-tuning: data files, schedule, evaluation, and a teacher to distill."""
+
+import dataclasses
+
+from bert.options import OptionError, check_several, option, read_grid, several
+
+MAX_TOKENS = "Maximum tokens per sequence, including [CLS] and [SEP]"
+SEPARATORS = "one character, such as ';', or tab, comma, semicolon or space"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Lengths:
+    """How long the sequences of a model are."""
+
+    GROUP = "data"
+
+    max_seq_length: int = option(
+        128,
+        f"{MAX_TOKENS}; longer text is truncated.",
+        low=4,
+    )
+    pad_to_max_length: bool = option(
+        False,
+        "Pad every batch to --max_seq_length instead of to its longest sequence: same results, "
+        "but slower.",
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """What is trained how long at which learning rate."""
+
+    GROUP = "training"
+
+    learning_rate: float = several(
+        option(5e-5, "Peak learning rate.", low=0.0, shapes_training=True)
+    )
+    train_batch_size: int = several(
+        option(32, "Examples per training step, across all devices.", low=1, shapes_training=True)
+    )
+    num_train_epochs: float = several(
+        option(3.0, "Number of training epochs.", low=0.0, shapes_training=True)
+    )
+    warmup_proportion: float = option(
+        0.1,
+        "Fraction of the training over which the learning rate warms up.",
+        low=0.0,
+        high=1.0,
+        shapes_training=True,
+    )
+    freeze_layers: int | None = option(
+        None,
+        "Freeze the embeddings and this many of the lowest layers. Default: train everything.",
+        low=0,
+        shapes_training=True,
+    )
+    layerwise_lr_decay: float = option(
+        1.0,
+        "Factor by which the learning rate changes from each layer to the one below it.",
+        low=0.0,
+        high=1.0,
+        shapes_training=True,
+    )
+
+    def __post_init__(self) -> None:
+        for name, values in read_grid(self).items():
+            try:
+                check_several(values)
+            except ValueError as error:
+                raise ValueError(f"`{name}`: {error}.") from None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Prediction:
+    """How batches are predicted, and when evaluations end a training run."""
+
+    GROUP = "training"
+
+    predict_batch_size: int = option(8, "Examples per prediction step.", low=1)
+    early_stopping_patience: int = option(
+        0,
+        "Stop after this many evaluations without a better score, and use the best weights; 0 "
+        "trains to the end. Evaluations take place every --save_checkpoints_steps.",
+        low=0,
+        shapes_training=True,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Evaluation(Prediction):
+    """How a dev set is evaluated."""
+
+    GROUP = "training"
+
+    eval_batch_size: int = option(8, "Examples per evaluation step.", low=1)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Encoder:
+    """What is put between the encoder and its head."""
+
+    GROUP = "model"
+
+    add_bilstm: bool = option(
+        False,
+        "Train a BiLSTM, as wide as the model, between the model and its head (paper, table 5). "
+        "Without --do_train, it is present if the model was trained with it.",
+        shapes_training=True,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DataFiles:
+    """Files of a data set, in a folder or given one by one."""
+
+    GROUP = "data"
+
+    data_dir: str | None = option(None, "Folder with the files of the data set.")
+    train_file: str | None = option(None, "File to train on, instead of the one in --data_dir.")
+    dev_file: str | None = option(
+        None,
+        "File to evaluate on, instead of the one in --data_dir. With neither this nor --data_dir, "
+        "--dev_fraction of --train_file is held out.",
+    )
+    test_file: str | None = option(
+        None,
+        "File to predict, instead of the one in --data_dir; if it contains the answers, it is "
+        "also scored.",
+    )
+    dev_fraction: float = option(
+        0.1,
+        "Fraction of --train_file to hold out for evaluation if there is neither --dev_file nor "
+        "--data_dir. The split is stratified by label; identical texts stay together.",
+        low=0.0,
+        high=1.0,
+    )
+    split_seed: int | None = option(
+        None,
+        "Seed that selects the held-out part. Default: --seed (that of the first run, if there are "
+        "several).",
+    )
+
+    def __post_init__(self) -> None:
+        if not 0 < self.dev_fraction < 1:
+            raise OptionError(
+                "dev_fraction",
+                "be between 0 and 1, neither of them, so that something is left to train on and "
+                "to evaluate on",
+                self.dev_fraction,
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Teacher:
+    """A model to learn from in addition to the labels."""
+
+    GROUP = "training"
+
+    teacher: str | None = option(
+        None,
+        "Folder of a fine-tuned model with the same labels, usually a larger one, to distill: its "
+        "probabilities are learned in addition to the labels.",
+    )
+    unlabeled_file: str | None = option(
+        None,
+        "Texts without labels, in any format that predict.py reads, for which only the "
+        "--teacher's answers are learned. Many of these make a small model good.",
+    )
+    teacher_weight: float = option(
+        0.5,
+        "Weight of the --teacher in the loss of labeled examples.",
+        low=0.0,
+        high=1.0,
+        shapes_training=True,
+    )
+    distillation_temperature: float = option(
+        2.0,
+        "Temperature that divides the logits before the --teacher's probabilities are learned: "
+        "the higher, the more its less likely labels count.",
+        low=0.01,
+        shapes_training=True,
+    )
+    distill_layers: str | None = option(
+        None,
+        "Also learn the --teacher's layers: for each layer of the student, the number of a layer "
+        "of the teacher, from 0, comma-separated; or uniform, for evenly spaced ones up to the "
+        "last.",
+        shapes_training=True,
+    )
+    distill_layers_weight: float = option(
+        1.0,
+        "With --distill_layers, weight of the mean squared distance from those layers in the loss.",
+        low=0.0,
+        shapes_training=True,
+    )
+
+    def __post_init__(self) -> None:
+        for name in ("unlabeled_file", "distill_layers"):
+            if getattr(self, name) and not self.teacher:
+                raise ValueError(
+                    f"`--{name}` needs a `--teacher`, a fine-tuned model that is learned from. "
+                    f"Received {getattr(self, name)!r} alone."
+                )

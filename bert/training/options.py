@@ -1,0 +1,102 @@
+"""Options of any training run: how it computes, and what it saves where."""
+
+import dataclasses
+
+from bert.options import REQUIRED, option
+
+PRECISION = "Numeric precision of the network's computations."
+PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
+# The value of `precision` that stands for the faster one of two.
+AUTO = "auto"
+OVERWRITE = "Delete what an earlier run left in --output_dir, and start over."
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Compute:
+    """How a model computes, and on which devices."""
+
+    GROUP = "devices"
+
+    gradient_accumulation_steps: int = option(
+        1,
+        "Number of parts to split each batch into, to save memory. Neither the result nor the "
+        "number of steps changes.",
+        low=1,
+    )
+    gradient_checkpointing: bool = option(
+        False,
+        "Recompute each layer in the backward pass instead of storing it. Saves memory, more than "
+        "half of it for long sequences; the result is the same bit for bit.",
+    )
+    precision: str = option(
+        "float32",
+        f"{PRECISION} Weights, losses and the optimizer stay float32; mixed_float16 uses loss "
+        "scaling. auto: float32 or mixed_bfloat16, whichever this machine computes faster; a "
+        "resumed training keeps its precision.",
+        choices=(*PRECISIONS, AUTO),
+        shapes_training=True,
+    )
+    strategy: str = option(
+        "one_device",
+        "Devices to train on. one_device: a single one; mirrored: all of this machine; "
+        "multi_worker: those of several processes or machines, started by `bert launch` or listed "
+        "in TF_CONFIG. Batch sizes are totals across all devices.",
+        choices=("one_device", "mirrored", "multi_worker"),
+    )
+    all_reduce_precision: str = option(
+        "float32",
+        "Precision of the gradients that devices exchange. bfloat16 halves the traffic, for slow "
+        "networks, but leaves gradients and their sums only 8 bits of precision; weights and the "
+        "optimizer stay float32.",
+        choices=("float32", "bfloat16"),
+        shapes_training=True,
+    )
+    # The original's default; there, so many steps were one call of the TPU.
+    iterations_per_loop: int = option(
+        1000,
+        "When to read the results of a step. 1: before the next step starts; more: after it has "
+        "started, so that a GPU does not wait for the host. The results are the same.",
+        low=1,
+    )
+    use_tpu: bool = option(False, "Train on the TPU given by --tpu_name.")
+    tpu_name: str | None = option(None, "Name or grpc:// address of the TPU.")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Output:
+    """The folder of a run, and what is saved in it when."""
+
+    GROUP = "output"
+
+    output_dir: str = option(REQUIRED, "Folder for checkpoints, logs and results.")
+    save_checkpoints_steps: int = option(1000, "Steps between checkpoints.", low=1)
+    keep_checkpoint_max: int = option(
+        5, "Number of checkpoints to keep, the latest ones; 0 keeps all.", low=0
+    )
+    log_every_steps: int | None = option(
+        None,
+        "Steps between points of TensorBoard's curves, each also a line of the log. Default: 1/20 "
+        "of the training, at most 100.",
+        low=1,
+    )
+    overwrite_output_dir: bool = option(False, OVERWRITE)
+    resume_with_changes: bool = option(
+        False,
+        "Continue the training in --output_dir even if it began with other flags, data or weights.",
+        group="training",
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Seed:
+    """The seed of a training run."""
+
+    GROUP = "training"
+
+    seed: int = option(
+        12345,
+        "Seed for the initial weights, the data order and dropout.",
+        low=0,
+        high=2**32 - 1,
+        shapes_training=True,
+    )

@@ -1,0 +1,54 @@
+"""Options that name a model: its weights, configuration and vocabulary."""
+
+import dataclasses
+from typing import ClassVar
+
+from bert.options import option
+
+# What the help of several options has in common.
+BESIDE = " Default: the one next to the checkpoint."
+CHECKPOINT_FORMS = (
+    "its prefix (.../bert_model.ckpt), .index file or folder; a Hugging Face folder; or the name "
+    "of a model on the Hugging Face hub, owner/model"
+)
+LOWERS = "Lowercase the text and strip accents: true for uncased models, false for cased ones."
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ConfigSource:
+    """Where the configuration of a model is."""
+
+    GROUP = "model"
+
+    bert_config_file: str = option("", f"The model's configuration, bert_config.json.{BESIDE}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VocabularySource:
+    """Which vocabulary splits texts into word pieces, and with which casing."""
+
+    GROUP = "model"
+
+    vocab_file: str = option("", f"WordPiece vocabulary, one entry per line.{BESIDE}")
+    # The original's README tells users of cased models to pass --do_lower=False.
+    do_lower_case: bool | None = option(
+        None,
+        f"{LOWERS} Default: as the model's folder says, or else true.",
+        alias="do_lower",
+    )
+    # What it is where neither the flag nor the folder of the model says anything.
+    LOWERS_BY_DEFAULT: ClassVar[bool] = True
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelSource(ConfigSource):
+    """The model that a training run starts from."""
+
+    GROUP = "model"
+
+    init_checkpoint: str | None = option(
+        None,
+        f"Checkpoint to start from: {CHECKPOINT_FORMS}. Not used if --output_dir already holds a "
+        "checkpoint of this run: leave it out if it is no longer there. Without --do_train, one in "
+        "--output_dir is used as named.",
+    )
