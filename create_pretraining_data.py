@@ -19,12 +19,12 @@ from typing import Any
 from absl import flags, logging
 
 import tokenization
-from bert.command_line import flags as common_flags
-from bert.command_line.checks import Checks, start
-from bert.command_line.console import run_script
-from bert.command_line.flags import changed_flags
-from bert.command_line.lines import show_lines
-from bert.command_line.settings import PATTERNS, OutputSettings, VocabularySettings
+from bert.commands import flags as common_flags
+from bert.commands.checks import Checks, start
+from bert.commands.console import run_script
+from bert.commands.flags import changed_flags
+from bert.commands.lines import show_lines
+from bert.commands.settings import PATTERNS, OutputSettings, VocabularySettings
 from bert.files import huggingface
 from bert.files.collector import at_rest
 from bert.files.fingerprints import WatchedFiles

@@ -10,11 +10,11 @@ import dataclasses
 
 from absl import logging
 
-from bert.command_line import flags as common_flags
-from bert.command_line.checks import Checks, start
-from bert.command_line.console import run_script
-from bert.command_line.lines import show_lines
-from bert.command_line.settings import PATTERNS, OutputSettings
+from bert.commands import flags as common_flags
+from bert.commands.checks import Checks, start
+from bert.commands.console import run_script
+from bert.commands.lines import show_lines
+from bert.commands.settings import PATTERNS, OutputSettings
 from bert.files.durable import replace_files
 from bert.files.outputs import check_outputs
 from bert.files.paths import file_size

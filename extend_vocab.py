@@ -23,10 +23,10 @@ import numpy as np
 from absl import logging
 
 import tokenization
-from bert.command_line import flags as common_flags
-from bert.command_line.checks import FAILED, Checks, start
-from bert.command_line.console import run_script
-from bert.command_line.settings import ModelSettings, VocabularySettings
+from bert.commands import flags as common_flags
+from bert.commands.checks import FAILED, Checks, start
+from bert.commands.console import run_script
+from bert.commands.settings import ModelSettings, VocabularySettings
 from bert.files.huggingface import vocab_text
 from bert.files.outputs import check_outputs, make_folder
 from bert.files.paths import is_file, read_lines

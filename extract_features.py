@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any
 
 from absl import logging
 
-from bert.command_line import flags as common_flags
-from bert.command_line.checks import Checks, start
-from bert.command_line.console import run_script
-from bert.command_line.flags import changed_flags
-from bert.command_line.lines import show_lines
-from bert.command_line.names import serve
-from bert.command_line.settings import OutputSettings
+from bert.commands import flags as common_flags
+from bert.commands.checks import Checks, start
+from bert.commands.console import run_script
+from bert.commands.flags import changed_flags
+from bert.commands.lines import show_lines
+from bert.commands.names import serve
+from bert.commands.settings import OutputSettings
 from bert.files import fingerprints
 from bert.files.durable import replace_files
 from bert.files.outputs import check_outputs

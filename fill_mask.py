@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 from absl import flags, logging
 
-from bert.command_line import flags as common_flags
-from bert.command_line.checks import Checks, start
-from bert.command_line.console import run_script
-from bert.command_line.settings import WHOLE_FILE, ModelSettings, OutputSettings, VocabularySettings
+from bert.commands import flags as common_flags
+from bert.commands.checks import Checks, start
+from bert.commands.console import run_script
+from bert.commands.settings import WHOLE_FILE, ModelSettings, OutputSettings, VocabularySettings
 from bert.files.outputs import check_outputs, open_output
 from bert.files.paths import match_file
 from bert.files.process import import_tensorflow

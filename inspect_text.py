@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 
 from absl import flags, logging
 
-from bert.command_line import flags as common_flags
-from bert.command_line.checks import UNCHECKED, Checks, start
-from bert.command_line.console import run_script
-from bert.command_line.settings import OutputSettings
+from bert.commands import flags as common_flags
+from bert.commands.checks import UNCHECKED, Checks, start
+from bert.commands.console import run_script
+from bert.commands.settings import OutputSettings
 from bert.files.outputs import check_outputs
 from bert.files.process import import_tensorflow
 from bert.files.tables import stdin_lines

@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any
 
 from absl import logging
 
-from bert.command_line import flags as common_flags
-from bert.command_line.checks import Checks, start
-from bert.command_line.console import run_script
-from bert.command_line.settings import (
+from bert.commands import flags as common_flags
+from bert.commands.checks import Checks, start
+from bert.commands.console import run_script
+from bert.commands.settings import (
     AS_IN_FOLDER,
     DEFAULT_LENGTH,
     PATTERNS,

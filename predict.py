@@ -23,12 +23,12 @@ from typing import IO, TYPE_CHECKING, Any, BinaryIO
 
 from absl import logging
 
-from bert.command_line import flags as common_flags
-from bert.command_line.checks import FAILED, Checks, start
-from bert.command_line.console import run_script
-from bert.command_line.frozen_weights import assume_frozen_weights
-from bert.command_line.names import serve
-from bert.command_line.settings import WHOLE_FILE, OutputSettings
+from bert.commands import flags as common_flags
+from bert.commands.checks import FAILED, Checks, start
+from bert.commands.console import run_script
+from bert.commands.frozen_weights import assume_frozen_weights
+from bert.commands.names import serve
+from bert.commands.settings import WHOLE_FILE, OutputSettings
 from bert.files import fingerprints, parquet
 from bert.files.answers import JsonLines, Names, ParquetLines, Table, flat_names
 from bert.files.inputs import Input, Inputs, kind_of, names_of

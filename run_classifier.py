@@ -17,11 +17,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import tokenization
-from bert.command_line import flags as common_flags
-from bert.command_line.checks import Checks, start
-from bert.command_line.console import run_script
-from bert.command_line.names import serve
-from bert.command_line.settings import DistilledSettings
+from bert.commands import flags as common_flags
+from bert.commands.checks import Checks, start
+from bert.commands.console import run_script
+from bert.commands.names import serve
+from bert.commands.settings import DistilledSettings
 from bert.files.process import import_tensorflow
 from bert.files.split import DevSplit, find_split
 from bert.options import option

@@ -15,10 +15,10 @@ from absl import flags, logging
 
 import run_classifier
 import tokenization
-from bert.command_line import flags as common_flags
-from bert.command_line.checks import FAILED, Checks, start
-from bert.command_line.console import run_script
-from bert.command_line.names import serve
+from bert.commands import flags as common_flags
+from bert.commands.checks import FAILED, Checks, start
+from bert.commands.console import run_script
+from bert.commands.names import serve
 from bert.files.process import import_tensorflow
 from bert.files.scratch import model_folder
 from bert.options import REQUIRED, option

@@ -14,10 +14,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import tokenization
-from bert.command_line import flags as common_flags
-from bert.command_line.checks import FAILED, Checks, start
-from bert.command_line.console import run_script
-from bert.command_line.settings import DistilledSettings
+from bert.commands import flags as common_flags
+from bert.commands.checks import FAILED, Checks, start
+from bert.commands.console import run_script
+from bert.commands.settings import DistilledSettings
 from bert.files.process import import_tensorflow
 from bert.files.scratch import model_folder
 from bert.files.split import find_split

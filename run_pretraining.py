@@ -9,10 +9,10 @@ Reads the records of create_pretraining_data.py. Run again, it resumes from the 
 
 from typing import TYPE_CHECKING
 
-from bert.command_line import flags as common_flags
-from bert.command_line.checks import Checks, start
-from bert.command_line.console import run_script
-from bert.command_line.names import serve
+from bert.commands import flags as common_flags
+from bert.commands.checks import Checks, start
+from bert.commands.console import run_script
+from bert.commands.names import serve
 from bert.files.process import import_tensorflow
 from bert.pretraining.settings import Settings
 

@@ -12,11 +12,11 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import tokenization
-from bert.command_line import flags as common_flags
-from bert.command_line.checks import FAILED, Checks, start
-from bert.command_line.console import run_script
-from bert.command_line.names import serve
-from bert.command_line.settings import FineTuningSettings
+from bert.commands import flags as common_flags
+from bert.commands.checks import FAILED, Checks, start
+from bert.commands.console import run_script
+from bert.commands.names import serve
+from bert.commands.settings import FineTuningSettings
 from bert.files.paths import open_file
 from bert.files.process import import_tensorflow
 from bert.options import option, read_grid

@@ -12,10 +12,10 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import tokenization
-from bert.command_line import flags as common_flags
-from bert.command_line.checks import Checks, start
-from bert.command_line.console import run_script
-from bert.command_line.settings import FileSettings
+from bert.commands import flags as common_flags
+from bert.commands.checks import Checks, start
+from bert.commands.console import run_script
+from bert.commands.settings import FileSettings
 from bert.files.process import import_tensorflow
 from bert.files.split import find_split
 from bert.options import option

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 
 from absl import logging
 
-from bert.command_line import flags as common_flags
-from bert.command_line.checks import Checks, start
-from bert.command_line.console import run_script
-from bert.command_line.frozen_weights import assume_frozen_weights
-from bert.command_line.lines import write_json_lines
-from bert.command_line.settings import AS_IN_FOLDER
+from bert.commands import flags as common_flags
+from bert.commands.checks import Checks, start
+from bert.commands.console import run_script
+from bert.commands.frozen_weights import assume_frozen_weights
+from bert.commands.lines import write_json_lines
+from bert.commands.settings import AS_IN_FOLDER
 from bert.files.process import import_tensorflow
 from bert.options import REQUIRED, option
 from bert.weights.told import FROM_ELSEWHERE, AskedSettings, check_untold_export

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tokenization
-from bert.command_line import console
+from bert.commands import console
 from bert.tasks.classification import examples as classification_examples
 from bert.tasks.classification import glue
 from bert.tasks.classification.examples import METRICS, InputExample, Task, make_features

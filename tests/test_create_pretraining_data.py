@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import create_pretraining_data as data
 import tokenization
-from bert.command_line.checks import GOOD, WARNED, Checks
+from bert.commands.checks import GOOD, WARNED, Checks
 from bert.files import durable
 from bert.files.paths import index_path
 from bert.files.records import Index, decode_index, encode_index

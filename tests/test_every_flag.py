@@ -35,8 +35,8 @@ from conftest import GOLDEN, eagerly, free_ports, make_examples, write_examples,
 
 import bert
 import modeling
-from bert.command_line.checks import start
-from bert.command_line.settings import EvaluatedSettings, FineTuningSettings
+from bert.commands.checks import start
+from bert.commands.settings import EvaluatedSettings, FineTuningSettings
 from bert.files.processes import Workers
 from bert.files.records import decode_index
 from bert.models import masked_model

@@ -17,7 +17,7 @@ from test_training_checks import check, wrong_texts
 import bert
 import predict
 import serve
-from bert.command_line.checks import checking
+from bert.commands.checks import checking
 from bert.export.operations import read_graph
 
 EXPORTS = sorted((GOLDEN / "exports").glob("*.pb.gz"), key=lambda path: path.name)

@@ -140,7 +140,7 @@ def test_signals_to_stop_are_not_for_the_processes_to_answer(number):
 
 STOPPED = """
 import work
-from bert.command_line.console import run_script
+from bert.commands.console import run_script
 from bert.files import processes
 
 def main(_):

@@ -13,7 +13,7 @@ import extract_features
 import modeling
 import neighbours
 import serve
-from bert.command_line.checks import WRONG, Checks
+from bert.commands.checks import WRONG, Checks
 from bert.files import sentence_transformers
 from bert.weights import checkpoint
 

@@ -11,7 +11,7 @@ from forks import fork_python
 import bert
 import fill_mask
 import modeling
-from bert.command_line.checks import WRONG, Checks
+from bert.commands.checks import WRONG, Checks
 from bert.models import masked_model
 from bert.weights import checkpoint
 from bert.weights.folder import ModelFolder

@@ -13,7 +13,7 @@ from test_run_ner_word_vectors import write_vectors
 import inspect_text
 import run_ner
 import run_pretraining
-from bert.command_line.checks import UNCHECKED, WRONG, Checks, checking
+from bert.commands.checks import UNCHECKED, WRONG, Checks, checking
 
 TEXT = "the Old [MASK] told"
 

@@ -10,7 +10,7 @@ from conftest import GOLDEN
 import extract_features
 import neighbours
 import tokenization
-from bert.command_line.checks import WRONG, Checks
+from bert.commands.checks import WRONG, Checks
 from bert.weights.checkpoint import Stored
 
 TEXTS = ["the old house", "he told it", "who heard?", "the house was old", "cat and dog"]

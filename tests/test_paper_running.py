@@ -312,7 +312,7 @@ import time
 sys.path[:0] = [{tests!r}, {root!r}]
 from pathlib import Path
 from absl import app
-from bert.command_line.console import run_script
+from bert.commands.console import run_script
 import test_paper_running as tests
 def main(_):
     flags = ["--input_file={folder}/text.txt", "--output_file=<>/out.txt"]

@@ -200,7 +200,7 @@ def test_the_answers_of_a_killed_run_are_gone_on_with(settings, tmp_path):
     made = settings(as_json(TEXTS))
     code = (
         "import os, signal, sys, predict\n"
-        "from bert.command_line import flags\n"
+        "from bert.commands import flags\n"
         "ask = predict.LoadedModel.predict\n"
         "def die_at_the_second(self, rows):\n"
         "    if rows[0]['text_a'] != 'red red':\n"

@@ -14,7 +14,7 @@ from test_pretraining_making import WORDS
 
 import create_pretraining_data
 import run_pretraining
-from bert.command_line.checks import start
+from bert.commands.checks import start
 from bert.files.paths import index_path
 from bert.pretraining import fit, making, objectives
 from bert.pretraining.late_masking import LateMasking, Masker

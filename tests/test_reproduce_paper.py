@@ -11,7 +11,7 @@ import pytest
 from forks import Forked
 
 import reproduce_paper
-from bert.command_line.checks import start
+from bert.commands.checks import start
 from bert.files import manifest
 from paper import reproduction
 from paper.estimates import measure_machine

@@ -14,7 +14,7 @@ from forks import fork_python
 
 import predict
 import run_ner
-from bert.command_line.flags import changed_flags
+from bert.commands.flags import changed_flags
 from bert.models.loaded import load
 from bert.tasks.tagging import entities as tagging_entities
 from bert.tasks.tagging import sentences as tagging_sentences

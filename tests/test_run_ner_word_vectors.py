@@ -10,7 +10,7 @@ import extract_features
 import neighbours
 import predict
 import run_ner
-from bert.command_line.checks import GOOD, WRONG, Checks
+from bert.commands.checks import GOOD, WRONG, Checks
 from bert.models.loaded import load
 from bert.tasks.tagging import entities as tagging_entities
 from bert.weights.checkpoint import Stored

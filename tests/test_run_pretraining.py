@@ -31,7 +31,7 @@ from script_runs import ScriptRun, finish_beside_killed
 
 import modeling
 import run_pretraining
-from bert.command_line.checks import checking
+from bert.commands.checks import checking
 from bert.files import records as files_records
 from bert.files.paths import index_path
 from bert.files.signals import Stop, watched_signals

@@ -14,7 +14,7 @@ from waiting import wait_until
 
 import predict
 import serve
-from bert.command_line.checks import Checks
+from bert.commands.checks import Checks
 
 __all__ = ["model_dir"]
 

@@ -13,8 +13,8 @@ import run_ner
 import run_pretraining
 import run_squad
 import run_swag
-from bert.command_line.checks import UNCHECKED, WARNED, WRONG, Checks, checking
-from bert.command_line.console import explain
+from bert.commands.checks import UNCHECKED, WARNED, WRONG, Checks, checking
+from bert.commands.console import explain
 from bert.files import manifest
 
 

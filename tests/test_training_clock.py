@@ -11,7 +11,7 @@ from forks import fork_python
 from test_training_loop import TRAIN_SOME_STEPS, assert_same, values_of
 
 import run_pretraining
-from bert.command_line.checks import Checks, checking
+from bert.commands.checks import Checks, checking
 from bert.pretraining import heads as pretraining_heads
 from bert.pretraining.settings import STEPS
 from bert.training import loop

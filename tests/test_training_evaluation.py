@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from conftest import free_ports, make_examples, model_inputs, note_marks
 
-from bert.command_line import console
+from bert.commands import console
 from bert.pretraining import heads as pretraining_heads
 from bert.tasks.task import collect
 from bert.training import evaluation

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from bert.command_line.settings import FineTuningSettings
+from bert.commands.settings import FineTuningSettings
 from bert.runs.hints import tell_whether_learned
 from bert.weights import checkpoint
 from run_ner import Settings as NerSettings

@@ -31,7 +31,7 @@ from power_loss import PowerLoss
 import modeling
 import optimization
 import run_pretraining
-from bert.command_line.settings import FineTuningSettings
+from bert.commands.settings import FineTuningSettings
 from bert.files.signals import Stop, watched_signals
 from bert.pretraining import heads as pretraining_heads
 from bert.runs import tuning

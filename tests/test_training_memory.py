@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import modeling
 import run_pretraining
-from bert.command_line.settings import EvaluatedSettings, FineTuningSettings
+from bert.commands.settings import EvaluatedSettings, FineTuningSettings
 from bert.training import memory
 from bert.training.memory import checkpoint_bytes, estimate_memory, tell_needs
 from bert.weights.folder import ModelFolder

@@ -11,7 +11,7 @@ import test_run_classifier
 
 import modeling
 import run_classifier
-from bert.command_line.settings import TrainingSettings
+from bert.commands.settings import TrainingSettings
 from bert.files import manifest
 from bert.models.loaded import load
 from bert.training.plan import make_plan

@@ -9,7 +9,7 @@ from conftest import read_report
 from test_training_checks import check
 
 import run_classifier
-from bert.command_line.checks import WRONG
+from bert.commands.checks import WRONG
 from bert.models.loaded import load
 from bert.runs import repeats
 from bert.training.evaluation import EarlyStopping

@@ -2,7 +2,7 @@ import dataclasses
 import json
 import re
 
-from bert.command_line.settings import EvaluatedSettings
+from bert.commands.settings import EvaluatedSettings
 from bert.files.manifest import read_names
 from bert.options import option
 from bert.reports.sections import Table

@@ -13,7 +13,7 @@ from conftest import eagerly
 from forks import fork_python
 from test_every_flag import WORLDS, with_dropout
 
-from bert.command_line.flags import changed_flags
+from bert.commands.flags import changed_flags
 
 _COMMAND = """
 import runpy, sys, warnings

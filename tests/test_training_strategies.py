@@ -162,7 +162,7 @@ def run_alone(tmp_path, flags):
 # Says at the end which device each of its sockets that listen is bound to.
 LISTENING = """
 import atexit, os, socket, sys
-from bert.command_line.console import run_script
+from bert.commands.console import run_script
 import run_pretraining
 
 def show():
@@ -300,7 +300,7 @@ def test_worker_that_dies_or_hangs_is_named_and_the_same_command_goes_on(tmp_pat
 # Dies where it is to make variables, which the others do with it.
 DYING = """
 import os, signal, sys
-from bert.command_line.console import run_script
+from bert.commands.console import run_script
 from bert.pretraining import training
 import run_pretraining
 

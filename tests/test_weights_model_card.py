@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from bert.command_line.settings import EvaluatedSettings
+from bert.commands.settings import EvaluatedSettings
 from bert.files import manifest
 from bert.weights import model_card, provenance
 

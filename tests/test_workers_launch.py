@@ -260,7 +260,7 @@ wait()
 """
     command = [sys.executable, "-c", WORKER + code, str(tmp_path)]
     starter = f"""
-from bert.command_line.console import run_script
+from bert.commands.console import run_script
 from bert.scale.launch import Settings, run
 run_script(lambda _: run(Settings(workers=2), {command!r}))
 """

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO, cast
 
-from bert.command_line.checks import is_checking
+from bert.commands.checks import is_checking
 from bert.files.durable import discard, make_folders, open_beside, replace_files, sync
 from bert.files.machine import allow_open_files
 from bert.files.paths import file_size, file_system, is_file, is_folder, list_folder

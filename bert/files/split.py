@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from absl import logging
 
-from bert.command_line.settings import FileSettings
+from bert.commands.settings import FileSettings
 from bert.files.fingerprints import of_files
 from bert.files.paths import is_file
 

@@ -75,7 +75,7 @@ def layer_names(num_layers: int) -> list[str]:
 def spelled(text: str) -> str:
     """Returns a text with an escape for every character that cannot be seen.
 
-    Joiners within words and unusual spaces are among them, which `visible` of `bert.command_line`
+    Joiners within words and unusual spaces are among them, which `visible` of `bert.commands`
     leaves: an inspection must show them.
     """
     return "".join(

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert.command_line.checks import is_checking
-from bert.command_line.frozen_weights import assume_frozen_weights
+from bert.commands.checks import is_checking
+from bert.commands.frozen_weights import assume_frozen_weights
 from bert.export.operations import read_graph
 from bert.files.paths import find_file, paths_from
 from bert.files.weight_names import SAVED_MODEL_FILE

@@ -5,7 +5,7 @@ import os
 import random
 
 import modeling
-from bert.command_line.settings import DistilledSettings
+from bert.commands.settings import DistilledSettings
 from bert.models.encoding import find_encoder
 from bert.models.kinds import Told
 from bert.models.loaded import LoadedModel, find_folder, open_fine_tuned

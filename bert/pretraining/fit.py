@@ -11,7 +11,7 @@ from typing import Any
 
 from absl import logging
 
-from bert.command_line.checks import is_checking
+from bert.commands.checks import is_checking
 from bert.files import manifest
 from bert.files.durations import duration_text
 from bert.files.outputs import make_folder

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 
-from bert.command_line.settings import PATTERNS, TrainingSettings
+from bert.commands.settings import PATTERNS, TrainingSettings
 from bert.files.durations import read_duration
 from bert.options import REQUIRED, option
 from bert.pretraining import making

@@ -15,8 +15,8 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from bert.command_line.checks import FAILED, UNCHECKED, Checks, Messages
-from bert.command_line.settings import TrainingSettings
+from bert.commands.checks import FAILED, UNCHECKED, Checks, Messages
+from bert.commands.settings import TrainingSettings
 from bert.files import manifest
 from bert.files.progress import clock as time_of
 from bert.runs import finetuning, precision, tuning

@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert.command_line.settings import FineTuningSettings
+from bert.commands.settings import FineTuningSettings
 from bert.export import portable
 from bert.export.formats import Export, read_exports
 from bert.files import manifest

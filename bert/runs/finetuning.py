@@ -17,8 +17,8 @@ import tensorflow as tf
 
 import modeling
 import tokenization
-from bert.command_line.lines import show_lines
-from bert.command_line.settings import FineTuningSettings
+from bert.commands.lines import show_lines
+from bert.commands.settings import FineTuningSettings
 from bert.export.formats import check_exports, read_exports
 from bert.files import fingerprints, manifest
 from bert.files.outputs import check_saved_model, make_folder

@@ -7,7 +7,7 @@ from typing import Any
 
 from absl import logging
 
-from bert.command_line.settings import FineTuningSettings
+from bert.commands.settings import FineTuningSettings
 from bert.files.paths import file_system
 from bert.files.weight_names import step_of
 from bert.tasks.task import Task

@@ -11,7 +11,7 @@ import tensorflow as tf
 from absl import logging
 
 import modeling
-from bert.command_line.settings import TrainingSettings
+from bert.commands.settings import TrainingSettings
 from bert.network.fusion import fused_chains
 from bert.training import strategies
 from bert.training.options import AUTO

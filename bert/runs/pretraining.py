@@ -11,7 +11,7 @@ import tensorflow as tf
 from absl import logging
 
 import optimization
-from bert.command_line.lines import show_lines
+from bert.commands.lines import show_lines
 from bert.files import fingerprints, manifest
 from bert.files.durations import duration_text
 from bert.files.paths import match_files

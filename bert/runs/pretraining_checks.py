@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from bert.command_line.checks import FAILED, Checks
+from bert.commands.checks import FAILED, Checks
 from bert.pretraining import fit
 from bert.pretraining.making import Making
 from bert.pretraining.masked_batches import MaskedBatches

@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar
 import tensorflow as tf
 from absl import logging
 
-from bert.command_line.settings import FileSettings, FineTuningSettings
+from bert.commands.settings import FileSettings, FineTuningSettings
 from bert.files import manifest
 from bert.files.durable import replace_files, write_text
 from bert.files.json_text import finite

@@ -8,7 +8,7 @@ import tensorflow as tf
 from absl import logging
 
 import optimization
-from bert.command_line.settings import FineTuningSettings
+from bert.commands.settings import FineTuningSettings
 from bert.files.signals import deferred_stop
 from bert.files.weight_names import WEIGHTS, step_of
 from bert.training import loop, strategies

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 
-from bert.command_line.lines import show_lines
+from bert.commands.lines import show_lines
 
 # Between two looks at whether that process is still there.
 _SECONDS = 0.2

@@ -37,8 +37,8 @@ from typing import IO, Any
 
 from absl import flags, logging
 
-from bert.command_line import flags as common_flags
-from bert.command_line.console import run_script
+from bert.commands import flags as common_flags
+from bert.commands.console import run_script
 from bert.files.manifest import LIST_FILE
 from bert.files.paths import file_system, os_errors
 from bert.files.places import is_remote

@@ -3,8 +3,8 @@
 import dataclasses
 from typing import Any, Self, TypeVar
 
-from bert.command_line.flags import WITHOUT_EFFECT
-from bert.command_line.settings import (
+from bert.commands.flags import WITHOUT_EFFECT
+from bert.commands.settings import (
     AS_IN_FOLDER,
     DEFAULT_LENGTH,
     PATTERNS,

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from bert.command_line.settings import FineTuningSettings
+from bert.commands.settings import FineTuningSettings
 from bert.export.formats import read_exports
 from bert.tasks.task import stored_field
 from bert.weights.folder import ModelFolder

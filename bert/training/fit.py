@@ -1,6 +1,6 @@
 """Whether the settings of a script that trains fit the model and the devices."""
 
-from bert.command_line.settings import FineTuningSettings
+from bert.commands.settings import FineTuningSettings
 from bert.weights.folder import ModelFolder
 from modeling import BertConfig
 

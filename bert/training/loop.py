@@ -17,8 +17,8 @@ from absl import logging
 
 import modeling
 import optimization
-from bert.command_line.flags import changed_flags
-from bert.command_line.settings import TrainingSettings
+from bert.commands.flags import changed_flags
+from bert.commands.settings import TrainingSettings
 from bert.files.signals import deferred_stop, stop_signal
 from bert.network.fusion import fused_chains
 from bert.network.rewriting import without_remapping

@@ -6,7 +6,7 @@ import keras
 import tensorflow as tf
 from absl import logging
 
-from bert.command_line.settings import TrainingSettings
+from bert.commands.settings import TrainingSettings
 from bert.files.machine import free_disk, free_memory, gpu_memory, size_text
 from bert.weights.variables import count_parameters
 from modeling import BertConfig, BertModel

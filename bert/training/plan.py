@@ -10,7 +10,7 @@ from typing import Any
 
 from absl import logging
 
-from bert.command_line.settings import TrainingSettings
+from bert.commands.settings import TrainingSettings
 from bert.files import fingerprints, manifest
 from bert.files.paths import paths_from
 from bert.files.weight_names import WEIGHTS, step_of

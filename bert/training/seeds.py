@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from bert.command_line.settings import TrainingSettings
+from bert.commands.settings import TrainingSettings
 
 Parameters = ParamSpec("Parameters")
 SettingsType = TypeVar("SettingsType", bound=TrainingSettings)

@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from bert.command_line.settings import TrainingSettings
+from bert.commands.settings import TrainingSettings
 from bert.files.process import is_script
 from bert.training import surroundings
 from bert.training.cluster import Cluster, find_cluster

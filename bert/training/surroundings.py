@@ -18,7 +18,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from bert.command_line.settings import TrainingSettings
+from bert.commands.settings import TrainingSettings
 from bert.files import fingerprints
 from bert.files.paths import file_size, is_file, list_folder, match_files
 from bert.files.scratch import is_of_model_folder

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from bert.command_line.checks import FAILED, Checks
+from bert.commands.checks import FAILED, Checks
 from bert.weights.folder import ModelFolder
 from bert.weights.variables import count_parameters
 from modeling import BertConfig

@@ -11,7 +11,7 @@ import re
 
 from absl import logging
 
-from bert.command_line.checks import is_checking
+from bert.commands.checks import is_checking
 from bert.files import sentence_transformers
 from bert.files.places import is_remote
 from bert.files.weight_names import SAFETENSORS_FILE, SAFETENSORS_INDEX_FILE, TASK_FILE

@@ -13,7 +13,7 @@ from typing import Any
 
 from absl import logging
 
-from bert.command_line.flags import changed_flags
+from bert.commands.flags import changed_flags
 from bert.files import huggingface as huggingface_files
 from bert.files import manifest
 from bert.files.durable import write_text

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from bert.command_line.settings import CheckSettings
+from bert.commands.settings import CheckSettings
 from bert.files.huggingface import FINE_TUNED
 from bert.options import REQUIRED, option
 from bert.tasks.options import MAX_TOKENS

@@ -69,7 +69,7 @@ def test_a_process_that_starts_late_is_not_waited_for(tmp_path, monkeypatch):
 
 SCRIPT = """
 from beam_modes import PROCESSES, die, pipeline
-from bert.command_line import beam, console
+from bert.commands import beam, console
 
 def main(_):
     settings = beam.BeamSettings(runner="DirectRunner", beam_options=PROCESSES)

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from absl import logging
 
-from bert.command_line.console import explain
+from bert.commands.console import explain
 from bert.files.visible import visible
 
 SettingsType = TypeVar("SettingsType")

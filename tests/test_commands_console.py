@@ -16,7 +16,7 @@ from absl import flags
 from conftest import ROOT, exhaustive, run_python
 from waiting import LONGEST, wait_until
 
-from bert.command_line.console import explain, time
+from bert.commands.console import explain, time
 from bert.files.process import is_script
 from bert.files.progress import Progress, clock
 from bert.files.signals import Stop, deferred_stop, watched_signals
@@ -49,7 +49,7 @@ def test_a_clock_has_hours_minutes_and_seconds(seconds, text):
 
 SCRIPT = """
 from absl import flags
-from bert.command_line.console import run_script
+from bert.commands.console import run_script
 
 flags.DEFINE_bool("do_lower_case", True, "Uncased.")
 flags.DEFINE_bool("do_train", False, "Train.")
@@ -114,7 +114,7 @@ for number in range(10**9):
 START = """
 import os, sys, time
 from bert.files.signals import deferred_stop
-from bert.command_line.console import run_script
+from bert.commands.console import run_script
 from bert.files.durable import replace_files
 
 def say(text):
@@ -237,7 +237,7 @@ def test_what_a_thread_makes_whole_keeps_the_main_one_from_nothing():
 
 LETS_GO = """
 import atexit, os, signal
-from bert.command_line.console import run_script
+from bert.commands.console import run_script
 
 class Reader:
     def __del__(self):
@@ -320,7 +320,7 @@ def test_a_reader_that_leaves_is_no_error(tmp_path):
 
 STREAMS = """
 import os, sys
-from bert.command_line.console import run_script
+from bert.commands.console import run_script
 
 def main(_):
     print("told")
@@ -351,7 +351,7 @@ def test_only_the_projects_own_scripts_take_ctrl_c_from_python(name, is_interrup
     code = f"""
 import signal, sys
 sys.modules["__main__"].__file__ = {str(ROOT / name)!r} + ".py"
-import bert.command_line
+import bert.commands
 print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)
 """
     result = subprocess.run(
@@ -449,7 +449,7 @@ def test_a_signal_while_tensorflow_is_imported_leaves_no_trace():
 
 ENDS = """
 import atexit, concurrent.futures, gc, sys
-from bert.command_line.console import run_script
+from bert.commands.console import run_script
 
 class Left:
     def __del__(self):

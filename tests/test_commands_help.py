@@ -9,10 +9,10 @@ from absl import flags
 from conftest import run_python
 
 import bert
-from bert.command_line import help as command_line_help
-from bert.command_line.flags import GROUPS, WITHOUT_EFFECT
-from bert.command_line.help import help_text, parse_flags
-from bert.command_line.other_names import OTHERS, answer
+from bert.commands import help as command_line_help
+from bert.commands.flags import GROUPS, WITHOUT_EFFECT
+from bert.commands.help import help_text, parse_flags
+from bert.commands.other_names import OTHERS, answer
 
 SCRIPTS = [importlib.import_module(name) for name in bert.SCRIPTS]
 by_name = pytest.mark.parametrize("script", SCRIPTS, ids=bert.SCRIPTS)

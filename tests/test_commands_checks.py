@@ -5,7 +5,7 @@ import pytest
 from absl import logging
 from conftest import run_python
 
-from bert.command_line.checks import FAILED, Checks, Line, checking, is_checking
+from bert.commands.checks import FAILED, Checks, Line, checking, is_checking
 
 
 def fail():

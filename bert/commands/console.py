@@ -16,8 +16,8 @@ from typing import NoReturn
 
 from absl import app, flags, logging
 
-from bert.command_line.help import parse_flags, refuse
-from bert.command_line.lines import open_bar, write_lines
+from bert.commands.help import parse_flags, refuse
+from bert.commands.lines import open_bar, write_lines
 from bert.files.process import own_process
 from bert.files.progress import show_bars
 from bert.files.signals import STOP_SIGNALS, Stop, watched_signals

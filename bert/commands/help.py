@@ -13,9 +13,9 @@ from typing import Any, NoReturn
 
 from absl import app, flags, logging
 
-from bert.command_line.flags import GROUPS, WITHOUT_EFFECT
-from bert.command_line.lines import write_lines
-from bert.command_line.other_names import answer
+from bert.commands.flags import GROUPS, WITHOUT_EFFECT
+from bert.commands.lines import write_lines
+from bert.commands.other_names import answer
 
 _HELP = ("h", "help", "helpshort", "?")
 _NARROW, _WIDE = 80, 100

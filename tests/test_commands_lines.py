@@ -9,8 +9,8 @@ import keras
 import pytest
 from absl import flags, logging
 
-from bert.command_line import lines
-from bert.command_line.console import time
+from bert.commands import lines
+from bert.commands.console import time
 from bert.files.outputs import open_output
 from bert.files.progress import Progress
 from bert.files.visible import visible

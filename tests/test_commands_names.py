@@ -5,7 +5,7 @@ import types
 import pytest
 from test_layering import SCRIPTS
 
-from bert.command_line.names import serve
+from bert.commands.names import serve
 
 # Of the original's scripts; see its `import` lines and definitions.
 SERVED = {
