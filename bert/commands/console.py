@@ -21,6 +21,7 @@ from bert.commands.lines import open_bar, write_lines
 from bert.files.process import own_process
 from bert.files.progress import show_bars
 from bert.files.signals import STOP_SIGNALS, Stop, watched_signals
+from bert.options import MessageError, Option
 
 _TRUTH_VALUES = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
 
@@ -179,7 +180,7 @@ def explain(error: Exception) -> str | None:
     """Returns the line that tells a user what to mend, None for what only a bug can cause."""
     tf = sys.modules.get("tensorflow")
     errors = tf.errors if tf else None
-    text = str(error)
+    text = error.spell(Option.as_flag) if isinstance(error, MessageError) else str(error)
     if errors and isinstance(error, errors.OpError):
         text = _reason(error.message)
     elif isinstance(error, OSError) and error.strerror:

@@ -13,6 +13,7 @@ from typing import Any
 from absl import flags, logging
 
 from bert.files.visible import as_argument, visible_lines
+from bert.options import Option, spell
 
 # Of others that write lines while they work, which tell a user nothing.
 _LIBRARIES = ("keras", "tensorflow")
@@ -81,7 +82,7 @@ def _text(record: standard_logging.LogRecord) -> str:
     arguments = record.args
     if isinstance(arguments, tuple):
         record = copy.copy(record)
-        record.args = tuple(map(as_argument, arguments))
+        record.args = tuple(as_argument(spell(each, Option.as_flag)) for each in arguments)
     text = record.getMessage()
     if record.exc_info:
         text += "\n" + standard_logging.Formatter().formatException(record.exc_info)
