@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import keras
@@ -16,7 +17,7 @@ from absl import flags
 from conftest import ROOT, exhaustive, run_python
 from waiting import LONGEST, wait_until
 
-from bert.commands.console import explain, time
+from bert.commands.console import explain
 from bert.files.process import is_script
 from bert.files.progress import Progress, clock
 from bert.files.signals import Stop, deferred_stop, watched_signals

@@ -4,13 +4,13 @@ import logging as standard_logging
 import os
 import re
 import sys
+import time
 
 import keras
 import pytest
 from absl import flags, logging
 
 from bert.commands import lines
-from bert.commands.console import time
 from bert.files.outputs import open_output
 from bert.files.progress import Progress
 from bert.files.visible import visible
