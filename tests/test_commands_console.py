@@ -451,6 +451,7 @@ def test_a_signal_while_tensorflow_is_imported_leaves_no_trace():
 ENDS = """
 import atexit, concurrent.futures, gc, sys
 from bert.commands.console import run_script
+from bert.files.process import import_tensorflow
 
 class Left:
     def __del__(self):

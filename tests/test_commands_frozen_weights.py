@@ -12,7 +12,7 @@ from bert.tasks.task import at_precision
 MODELS = """
 import keras, numpy as np, tensorflow as tf
 import modeling
-from bert.tasks import heads
+from bert.network import heads
 from bert.pretraining.heads import pretraining_model
 from bert.network.inference import infer
 

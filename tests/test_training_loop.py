@@ -424,7 +424,8 @@ cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
 import modeling, optimization, run_pretraining
 from bert.pretraining import heads
-from bert.training import loop, strategies, tuning
+from bert.runs import tuning
+from bert.training import loop, strategies
 from bert.training.keeper import NonFiniteLossError
 config = modeling.BertConfig.from_json_file(f"{sys.argv[1]}/config.json")
 half = {name: tf.constant(values) for name, values in np.load(f"{sys.argv[1]}/half.npz").items()}

@@ -17,9 +17,8 @@ from typing import NoReturn
 from absl import app, flags, logging
 
 from bert.commands.help import parse_flags, refuse
-from bert.commands.lines import open_bar, write_lines
+from bert.commands.lines import write_lines
 from bert.files.process import own_process
-from bert.files.progress import show_bars
 from bert.files.signals import STOP_SIGNALS, Stop, watched_signals
 from bert.options import MessageError, Option
 
@@ -44,7 +43,6 @@ def run_script(main: Callable[[list[str]], None], *, takes_arguments: bool = Fal
         _run(main, arguments)
 
     own_process()
-    show_bars(open_bar)
     _open_streams()
     try:
         app.run(checked_main, flags_parser=parse_flags)

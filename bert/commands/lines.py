@@ -12,6 +12,7 @@ from typing import Any
 
 from absl import flags, logging
 
+from bert.files.progress import show_bars
 from bert.files.visible import as_argument, visible_lines
 from bert.options import Option, spell
 
@@ -48,6 +49,8 @@ class LineHandler(standard_logging.StreamHandler[Any]):
         super().__init__()
         self._as_json = as_json
         self.bars = _Bars() if is_terminal() and not as_json else None
+        if self.bars:
+            show_bars(open_bar)
 
     def emit(self, record: standard_logging.LogRecord) -> None:
         """Writes a line, whatever it says."""

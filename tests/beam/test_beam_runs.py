@@ -69,7 +69,8 @@ def test_a_process_that_starts_late_is_not_waited_for(tmp_path, monkeypatch):
 
 SCRIPT = """
 from beam_modes import PROCESSES, die, pipeline
-from bert.commands import beam, console
+from bert.commands import console
+from bert.scale import beam
 
 def main(_):
     settings = beam.BeamSettings(runner="DirectRunner", beam_options=PROCESSES)
