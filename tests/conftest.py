@@ -1,4 +1,4 @@
-import quiet  # noqa: F401  # isort: skip
+from helpers import quiet  # noqa: F401  # isort: skip
 import contextlib
 import functools
 import gc
@@ -20,8 +20,8 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from forks import python_for_shells
-from waiting import LONGEST
+from helpers.forks import python_for_shells
+from helpers.waiting import LONGEST
 
 import modeling
 import run_pretraining

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from conftest import exhaustive
-from sharded import COUNT, world  # noqa: F401
+from helpers.sharded import COUNT, world  # noqa: F401
 
 import join_shards
 import predict

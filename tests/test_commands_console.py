@@ -15,7 +15,7 @@ import sklearn.base
 import tensorflow as tf
 from absl import flags
 from conftest import ROOT, exhaustive, run_python
-from waiting import LONGEST, wait_until
+from helpers.waiting import LONGEST, wait_until
 
 from bert.commands.console import explain
 from bert.files.process import is_script

@@ -2,8 +2,8 @@ import os
 
 import pytest
 from conftest import exhaustive
-from forks import fork_python
-from served_models import make_model, save_model
+from helpers.forks import fork_python
+from helpers.served_models import make_model, save_model
 
 from bert.commands.frozen_weights import VARIABLE, assume_frozen_weights
 from bert.tasks.task import at_precision

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import GOLDEN, ROOT, change, exhaustive, make_examples, model_inputs
-from forks import fork_python
+from helpers.forks import fork_python
 from test_weights_checkpoint import save_by_tf1
 from test_weights_huggingface import CONFIG, stored_in, write
 from test_weights_huggingface import tensors as tensors  # noqa: PLC0414 (a fixture)

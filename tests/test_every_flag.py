@@ -25,13 +25,13 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
-import served_models
 import test_reproduce_paper
 import test_run_classifier_with_tfhub
 import test_run_ner
 import test_run_squad
 import test_run_swag
 from conftest import GOLDEN, eagerly, free_ports, make_examples, write_examples, write_model_files
+from helpers import served_models
 
 import bert
 import modeling

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import GOLDEN
-from served_models import TASKS, make_model, rows_of, save_model
+from helpers.served_models import TASKS, make_model, rows_of, save_model
 from tensorflow.core.protobuf import saved_model_pb2
 from test_training_checks import check, wrong_texts
 

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from power_loss import PowerLoss
+from helpers.power_loss import PowerLoss
 
 import tokenization
 from bert.export import saved_model

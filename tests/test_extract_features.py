@@ -4,7 +4,7 @@ import os
 import numpy as np
 import pytest
 from conftest import GOLDEN, ROOT, change
-from forks import fork_python
+from helpers.forks import fork_python
 
 import bert
 import extract_features

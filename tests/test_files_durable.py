@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 from conftest import run_python
-from power_loss import PowerLoss
-from served_models import save_model
-from waiting import wait_until
+from helpers.power_loss import PowerLoss
+from helpers.served_models import save_model
+from helpers.waiting import wait_until
 
 import create_vocab
 import predict

@@ -4,7 +4,7 @@ import signal
 
 import pytest
 from conftest import run_python
-from power_loss import PowerLoss
+from helpers.power_loss import PowerLoss
 
 from bert.files.kept_lines import KeptLines, keep_lines
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from forks import Forked
+from helpers.forks import Forked
 
 from bert.files import durable, manifest
 

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 from conftest import run_python
-from forks import own_id
-from waiting import wait_until
+from helpers.forks import own_id
+from helpers.waiting import wait_until
 
 from bert.files.processes import Workers, in_threads
 

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 from conftest import change, spread
-from served_models import fetch
+from helpers.served_models import fetch
 
 import bert
 import convert_checkpoint

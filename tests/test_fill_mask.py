@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 from conftest import GOLDEN
-from forks import fork_python
+from helpers.forks import fork_python
 
 import bert
 import fill_mask

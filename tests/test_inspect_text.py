@@ -5,8 +5,8 @@ import shutil
 
 import pytest
 from conftest import GOLDEN
-from forks import fork_python
-from served_models import save_model
+from helpers.forks import fork_python
+from helpers.served_models import save_model
 from test_run_ner import write_task
 from test_run_ner_word_vectors import write_vectors
 

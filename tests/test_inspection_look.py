@@ -3,7 +3,7 @@ import dataclasses
 import numpy as np
 import pytest
 from conftest import change
-from served_models import CONFIG, WORDS, load_pretrained, make_model, save_model
+from helpers.served_models import CONFIG, WORDS, load_pretrained, make_model, save_model
 
 import bert
 import modeling

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import change, exhaustive
-from served_models import save_model
+from helpers.served_models import save_model
 from tensorflow.core.protobuf import saved_model_pb2
 
 import bert

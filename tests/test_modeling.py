@@ -16,7 +16,7 @@ from conftest import (
     spread,
     to_numpy,
 )
-from forks import fork_python
+from helpers.forks import fork_python
 
 import modeling
 from bert.pretraining import heads as pretraining_heads

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import GOLDEN, change, exhaustive, golden_batch, make_examples
-from forks import fork_python
+from helpers.forks import fork_python
 
 import modeling
 import optimization

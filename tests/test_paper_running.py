@@ -8,7 +8,7 @@ import time
 
 import pytest
 from conftest import ROOT
-from waiting import LONGEST, wait_until
+from helpers.waiting import LONGEST, wait_until
 
 from bert.files import manifest
 from bert.files.paths import index_path

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import change, exhaustive
-from forks import fork_python
+from helpers.forks import fork_python
 
 import predict
 import tokenization

@@ -8,7 +8,7 @@ import re
 import xml.etree.ElementTree as ET
 
 import pytest
-from forks import Forked
+from helpers.forks import Forked
 
 import reproduce_paper
 from bert.commands.checks import start

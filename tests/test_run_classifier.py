@@ -21,7 +21,7 @@ from conftest import (
     run_python,
     write_model_files,
 )
-from forks import fork_python
+from helpers.forks import fork_python
 
 import predict
 import run_classifier

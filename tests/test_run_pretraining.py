@@ -25,9 +25,9 @@ from conftest import (
     write_examples,
     write_records,
 )
-from forks import fork_python
-from power_loss import LEFTOVER
-from script_runs import ScriptRun, finish_beside_killed
+from helpers.forks import fork_python
+from helpers.power_loss import LEFTOVER
+from helpers.script_runs import ScriptRun, finish_beside_killed
 
 import modeling
 import run_pretraining

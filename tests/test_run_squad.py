@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import GOLDEN, LARGE_GOLDEN, read_report, run_python, write_model_files
-from forks import fork_python
-from script_runs import finish_beside_killed
+from helpers.forks import fork_python
+from helpers.script_runs import finish_beside_killed
 
 import modeling
 import predict

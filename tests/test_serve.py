@@ -7,10 +7,10 @@ import sys
 import time
 
 import pytest
-from forks import Forked
-from served_models import WORDS, fetch
+from helpers.forks import Forked
+from helpers.served_models import WORDS, fetch
+from helpers.waiting import wait_until
 from test_predict import model_dir
-from waiting import wait_until
 
 import predict
 import serve

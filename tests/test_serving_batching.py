@@ -2,7 +2,7 @@ import threading
 import time
 
 import pytest
-from waiting import wait_until
+from helpers.waiting import wait_until
 
 from bert.serving.batching import Batcher, ClosedError, FullError
 

@@ -5,7 +5,7 @@ import urllib.parse
 
 import pytest
 from conftest import ROOT
-from served_models import fetch, load_pretrained, make_model, served
+from helpers.served_models import fetch, load_pretrained, make_model, served
 from test_reports_page import CHROMIUM, Parsed, Shown, needs_chromium
 
 from bert.serving.page import make_page

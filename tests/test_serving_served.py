@@ -5,9 +5,7 @@ import re
 import pytest
 import tensorflow as tf
 from conftest import GOLDEN, ROOT, exhaustive
-from hypothesis import example, given
-from hypothesis import strategies as st
-from served_models import (
+from helpers.served_models import (
     TASKS,
     approximately,
     fetch,
@@ -16,6 +14,8 @@ from served_models import (
     rows_of,
     served,
 )
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 import bert
 import tokenization

@@ -8,7 +8,7 @@ import time
 
 import pytest
 import test_serving_rest
-from served_models import (
+from helpers.served_models import (
     FIELDS,
     TASKS,
     approximately,
@@ -19,7 +19,7 @@ from served_models import (
     rows_of,
     served,
 )
-from waiting import wait_until
+from helpers.waiting import wait_until
 
 from bert.serving import connections
 from bert.serving import server as server_module

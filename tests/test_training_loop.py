@@ -25,8 +25,8 @@ from conftest import (
     split_examples,
     write_examples,
 )
-from forks import Forked, fork_python
-from power_loss import PowerLoss
+from helpers.forks import Forked, fork_python
+from helpers.power_loss import PowerLoss
 
 import modeling
 import optimization

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 import test_run_classifier_with_tfhub
 from conftest import eagerly
-from forks import fork_python
+from helpers.forks import fork_python
 from test_every_flag import WORLDS, with_dropout
 
 from bert.commands.flags import changed_flags

@@ -25,8 +25,8 @@ from conftest import (
     make_examples,
     write_examples,
 )
-from forks import Forked
-from waiting import LONGEST, wait_until
+from helpers.forks import Forked
+from helpers.waiting import LONGEST, wait_until
 
 import run_classifier
 from bert.training.meeting import LOST

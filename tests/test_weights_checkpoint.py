@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import GOLDEN, change, exhaustive, make_examples
-from power_loss import PowerLoss
+from helpers.power_loss import PowerLoss
 
 import modeling
 import optimization

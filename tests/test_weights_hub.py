@@ -9,7 +9,7 @@ import urllib.parse
 from pathlib import Path
 
 import pytest
-from forks import fork_python
+from helpers.forks import fork_python
 
 from bert.weights import checkpoint, hub
 

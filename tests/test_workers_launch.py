@@ -10,7 +10,7 @@ import sys
 import pytest
 import tensorflow as tf
 from conftest import ROOT
-from waiting import LONGEST, wait_until
+from helpers.waiting import LONGEST, wait_until
 
 import bert
 from bert.files.manifest import LIST_FILE

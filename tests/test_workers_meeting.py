@@ -10,7 +10,7 @@ import time
 
 import pytest
 from conftest import ROOT, free_ports
-from waiting import wait_until
+from helpers.waiting import wait_until
 
 from bert.training import link, meeting
 from bert.training.cluster import Cluster

@@ -5,7 +5,7 @@ import os
 
 import pytest
 from beam_modes import PROCESSES
-from sharded import world  # noqa: F401
+from helpers.sharded import world  # noqa: F401
 
 import predict
 from bert.files import fingerprints

@@ -4,8 +4,8 @@ import os
 import re
 import signal
 
-from forks import Forked
-from waiting import LONGEST, wait_until
+from helpers.forks import Forked
+from helpers.waiting import LONGEST, wait_until
 
 
 class ScriptRun:

@@ -20,12 +20,12 @@ import time
 import traceback
 from pathlib import Path
 
-from waiting import LONGEST, wait_until
+from helpers.waiting import LONGEST, wait_until
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["quiet"])
+_context.set_forkserver_preload(["helpers.quiet"])
 
 
 class Forked:

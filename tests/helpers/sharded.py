@@ -5,9 +5,9 @@ import json
 import random
 
 import pytest
-import served_models
 
 import predict
+from helpers import served_models
 
 # Inputs of the file, and of a chunk of it.
 COUNT, CHUNK = 70, 32
