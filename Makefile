@@ -62,7 +62,7 @@ test test-exhaustive: export PYTHONDONTWRITEBYTECODE :=
 test: $(installed)
 	python -m ruff check .
 	python -m ruff format --check .
-	python -m mypy --exclude '^(tests|interop|build)/' .
+	python -m mypy --exclude '^(tests|interop|build|paper/tests)/' .
 	python -m pytest -n $(TEST_PROCESSES) --dist worksteal
 	@$(MAKE) --no-print-directory test-interop
 	@$(MAKE) --no-print-directory test-beam

@@ -16,6 +16,9 @@ from bert import LIBRARY, SCRIPTS
 # called what it does, which is the name of a module of Python.
 _COMMANDS = {"launch": "bert.scale.launch", "inspect": "inspect_text"}
 
+# Scripts that are not installed, and what they need of a clone.
+_OF_A_CLONE = {"reproduce_paper": "the folder paper/"}
+
 _ROOT = Path(__file__).resolve().parents[1]
 
 _USAGE = """\
@@ -31,6 +34,10 @@ def main() -> None:
     arguments = sys.argv[1:]
     if not arguments or arguments[0] in ("help", "--help", "-h"):
         print(_USAGE + "\n".join(_lines()))
+    elif arguments[0] in _OF_A_CLONE and importlib.util.find_spec(arguments[0]) is None:
+        sys.exit(
+            f"`bert {arguments[0]}` is a command of a clone, which has {_OF_A_CLONE[arguments[0]]}."
+        )
     elif arguments[0] in (*SCRIPTS, *_COMMANDS):
         module = _COMMANDS.get(arguments[0], arguments[0])
         sys.argv = arguments
@@ -53,6 +60,7 @@ def _prefer_own() -> None:
 def _lines() -> list[str]:
     """Returns a line for each script: its name, and the first of what it says of itself."""
     modules = {each: each for each in SCRIPTS if each not in _COMMANDS.values()} | _COMMANDS
+    modules = {name: each for name, each in modules.items() if importlib.util.find_spec(each)}
     width = max(map(len, modules))
     return [f"{name:{width}}  {_first_sentence(module)}" for name, module in modules.items()]
 

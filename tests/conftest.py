@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from helpers.forks import python_for_shells
+from helpers.logs import log  # noqa: F401
 from helpers.waiting import LONGEST
 
 import modeling
@@ -65,13 +66,6 @@ def pytest_collection_finish():
 @pytest.fixture(autouse=True)
 def _same_initial_values():
     keras.utils.set_random_seed(7)
-
-
-@pytest.fixture
-def log(caplog):
-    """What absl logs, as `log.messages`."""
-    caplog.set_level("INFO", logger="absl")
-    return caplog
 
 
 @pytest.fixture

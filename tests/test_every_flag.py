@@ -25,13 +25,12 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
-import test_reproduce_paper
 import test_run_classifier_with_tfhub
 import test_run_ner
 import test_run_squad
 import test_run_swag
 from conftest import GOLDEN, eagerly, free_ports, make_examples, write_examples, write_model_files
-from helpers import served_models
+from helpers import paper_plans, served_models
 
 import bert
 import modeling
@@ -673,9 +672,9 @@ def answered(number: int) -> See:
 
 def paper_world(folder: Path) -> dict[str, Any]:
     """A plan of the smallest size, all of which has run."""
-    test_reproduce_paper.fill(folder)
+    paper_plans.fill(folder)
     write_sentences(folder / "sentences")
-    test_reproduce_paper.write_glue(folder / "glue")
+    paper_plans.write_glue(folder / "glue")
     for number in range(2):
         (folder / "texts").mkdir(exist_ok=True)
         (folder / "texts" / f"{number}.txt").write_text(f"A book, {number}.")

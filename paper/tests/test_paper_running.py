@@ -7,7 +7,8 @@ import sys
 import time
 
 import pytest
-from conftest import ROOT
+from helpers.forks import ROOT
+from helpers.logs import log  # noqa: F401
 from helpers.waiting import LONGEST, wait_until
 
 from bert.files import manifest
@@ -309,7 +310,7 @@ def test_what_would_run_alone_in_the_end_begins_before_its_turn(tmp_path, num_wo
 STOPPED = """
 import sys
 import time
-sys.path[:0] = [{tests!r}, {root!r}]
+sys.path[:0] = [*{tests!r}, {root!r}]
 from pathlib import Path
 from absl import app
 from bert.commands.console import run_script
@@ -323,7 +324,11 @@ run_script(main)
 
 def test_a_signal_ends_the_command_too_and_nothing_is_noted(tmp_path):
     (tmp_path / "text.txt").write_text(TEXT * 100_000)
-    code = STOPPED.format(tests=str(ROOT / "tests"), root=str(ROOT), folder=str(tmp_path))
+    code = STOPPED.format(
+        tests=[str(ROOT / "tests"), str(ROOT / "paper" / "tests")],
+        root=str(ROOT),
+        folder=str(tmp_path),
+    )
     process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
     try:
         # What it has begun to write.

@@ -3,78 +3,27 @@ import html.parser
 import importlib
 import json
 import os
-import random
 import re
 import xml.etree.ElementTree as ET
 
 import pytest
 from helpers.forks import Forked
+from helpers.logs import log  # noqa: F401
+from helpers.paper_plans import fill, note, prepare, settings_in, write_glue
 
 import reproduce_paper
 from bert.commands.checks import start
 from bert.files import manifest
 from paper import reproduction
 from paper.estimates import measure_machine
-from paper.ledger import Entry
 from paper.plan import KEYS
 from paper.recipe import LADDER
 from paper.running import Failure
 
 
-def settings_in(folder, **given):
-    values = {"output_dir": str(folder / "out"), "budget": "1s", "precision": "float32"}
-    return reproduce_paper.Settings(**{**values, **given})
-
-
-def prepare(folder, **given):
-    return reproduction.prepare(reproduce_paper._order(settings_in(folder, **given)))
-
-
-def note(prepared, scores_of):
-    """Notes jobs as run, with the scores that a function of their names gives, if any."""
-    for name, job in prepared.plan.jobs.items():
-        scores = scores_of(name)
-        if job.has_scores and scores is not None:
-            entry = Entry(
-                name=name,
-                kind=job.kind,
-                command=job.shown(),
-                scores=scores,
-                seed=job.seed,
-                seconds=90.0,
-                guessed=60.0,
-                machine="a processor, 2 cores",
-                versions={"keras": "3.15"},
-                date="2026-01-01",
-            )
-            prepared.ledger.entries[prepared.plan.digests[name]] = entry
-
-
-def fill(folder, missing=(), **given):
-    """Writes a ledger in which all but some jobs have run, with any scores; returns what is so."""
-    prepared = prepare(folder, **given)
-    rng = random.Random(0)
-    names = ("accuracy", "f1", "test_f1", "perplexity", "matthews", "spearman")
-
-    def scores_of(name):
-        return None if name in missing else {each: rng.random() for each in names}
-
-    note(prepared, scores_of)
-    (folder / "out").mkdir(exist_ok=True)
-    prepared.ledger.save()
-    return prepared
-
-
 def table_of(results, key):
     [outcome] = [each for each in results.outcomes if each.table.key == key]
     return outcome
-
-
-def write_glue(folder):
-    """Writes a task that takes the place of the sample's."""
-    (folder / "SST-2").mkdir(parents=True)
-    for part in ("train", "dev"):
-        (folder / "SST-2" / f"{part}.tsv").write_text("sentence\tlabel\ngood\t1\nbad\t0\n")
 
 
 class Page(html.parser.HTMLParser):
