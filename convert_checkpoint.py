@@ -24,8 +24,7 @@ from bert.files import huggingface as huggingface_files
 from bert.files import sentence_transformers
 from bert.files.durable import rename, sync, sync_tree
 from bert.files.outputs import make_folder
-from bert.files.paths import find_file, read_file
-from bert.files.places import is_remote
+from bert.files.paths import find_file, is_remote, read_file
 from bert.files.process import import_tensorflow
 from bert.files.weight_names import KERAS_ENDING, KERAS_FILE, SAFETENSORS_FILE, WEIGHTS
 from bert.options import REQUIRED, option

@@ -32,7 +32,7 @@ from bert.files.machine import size_text
 from bert.files.outputs import check_open_files, check_outputs, name_shards
 from bert.files.paths import read_file
 from bert.files.progress import Progress
-from bert.files.tables import describe_files, find_texts
+from bert.files.rows import describe_files, find_texts
 from bert.options import REQUIRED, option
 from bert.original import instances as original_instances
 from bert.pretraining import making, streaming

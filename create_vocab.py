@@ -19,7 +19,7 @@ from bert.files.durable import replace_files
 from bert.files.outputs import check_outputs
 from bert.files.paths import file_size
 from bert.files.processes import usable_cores
-from bert.files.tables import describe_files, find_texts
+from bert.files.rows import describe_files, find_texts
 from bert.options import REQUIRED, option
 from bert.pretraining.vocabulary import (
     BYTES_PER_PROCESS,

@@ -24,7 +24,7 @@ from bert.commands.lines import show_lines
 from bert.commands.settings import PATTERNS, OutputSettings
 from bert.files.durable import replace_files
 from bert.files.outputs import check_outputs
-from bert.files.tables import describe_files, find_texts
+from bert.files.rows import describe_files, find_texts
 from bert.files.word_vectors import WordVectors, write_word_vectors
 from bert.options import REQUIRED, option
 

@@ -31,7 +31,7 @@ from bert.files.huggingface import vocab_text
 from bert.files.outputs import check_outputs, make_folder
 from bert.files.paths import is_file, read_lines
 from bert.files.process import import_tensorflow
-from bert.files.tables import decode_line
+from bert.files.rows import decode_line
 from bert.files.weight_names import WEIGHTS
 from bert.options import REQUIRED, option
 from bert.weights.options import CHECKPOINT_FORMS

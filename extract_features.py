@@ -32,7 +32,7 @@ from bert.files.durable import replace_files
 from bert.files.outputs import check_outputs
 from bert.files.paths import is_file
 from bert.files.process import import_tensorflow
-from bert.files.tables import describe_files, find_texts
+from bert.files.rows import describe_files, find_texts
 from bert.files.texts import Texts
 from bert.files.vectors import is_features
 from bert.scale.batches import check_machines, describe_part, folder_of, key_of, made_files

@@ -22,7 +22,7 @@ from bert.commands.settings import WHOLE_FILE, ModelSettings, OutputSettings, Vo
 from bert.files.outputs import check_outputs, open_output
 from bert.files.paths import match_file
 from bert.files.process import import_tensorflow
-from bert.files.tables import clean_line, stdin_lines, text_lines
+from bert.files.rows import clean_line, stdin_lines, text_lines
 from bert.files.visible import visible
 from bert.options import REQUIRED, option
 from bert.weights.options import CHECKPOINT_FORMS

@@ -22,7 +22,7 @@ from bert.commands.console import run_script
 from bert.commands.settings import OutputSettings
 from bert.files.outputs import check_outputs
 from bert.files.process import import_tensorflow
-from bert.files.tables import stdin_lines
+from bert.files.rows import stdin_lines
 from bert.options import REQUIRED, option
 from bert.weights.options import CHECKPOINT_FORMS
 from bert.weights.told import AskedSettings

@@ -24,7 +24,7 @@ from bert.files import parquet
 from bert.files.durable import replace_files
 from bert.files.outputs import check_outputs
 from bert.files.paths import index_path, is_file, match_files
-from bert.files.tables import describe_files
+from bert.files.rows import describe_files
 from bert.options import REQUIRED, option
 from bert.scale.joining import ARRAYS, join, order_parts
 from bert.scale.parts import check_parts

@@ -37,8 +37,8 @@ from bert.commands.settings import (
 )
 from bert.files.outputs import check_outputs, open_output
 from bert.files.process import import_tensorflow
+from bert.files.rows import clean_line, describe_files, find_texts, stdin_lines
 from bert.files.sentence_transformers import follow
-from bert.files.tables import clean_line, describe_files, find_texts, stdin_lines
 from bert.files.texts import Texts
 from bert.files.visible import visible
 from bert.files.word_vectors import WordVectors, read_word_vectors

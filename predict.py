@@ -30,14 +30,20 @@ from bert.commands.frozen_weights import assume_frozen_weights
 from bert.commands.names import serve
 from bert.commands.settings import WHOLE_FILE, OutputSettings
 from bert.files import fingerprints, parquet
-from bert.files.answers import JsonLines, Names, ParquetLines, Table, flat_names
 from bert.files.inputs import Input, Inputs, kind_of, names_of
-from bert.files.kept_lines import KeptLines, keep_lines
 from bert.files.outputs import check_outputs, check_replaced, open_output
-from bert.files.paths import is_file, match_file
-from bert.files.places import is_remote
+from bert.files.paths import is_file, is_remote, match_file
 from bert.files.process import import_tensorflow
 from bert.files.progress import Progress
+from bert.files.row_writer import (
+    JsonLines,
+    KeptLines,
+    Names,
+    ParquetLines,
+    Table,
+    flat_names,
+    keep_lines,
+)
 from bert.options import option
 from bert.scale.answers import Answer, Answerer, Form
 from bert.scale.batches import check_machines, describe_part, folder_of, key_of, made_files

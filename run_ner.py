@@ -18,8 +18,8 @@ from bert.commands import flags as common_flags
 from bert.commands.checks import FAILED, Checks, start
 from bert.commands.console import run_script
 from bert.commands.settings import DistilledSettings
+from bert.files.owned import model_folder
 from bert.files.process import import_tensorflow
-from bert.files.scratch import model_folder
 from bert.files.split import find_split
 from bert.options import option, read_grid, several
 from bert.tasks.layers import FEATURE_LAYERS, check_layers

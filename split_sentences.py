@@ -23,7 +23,7 @@ from bert.commands.console import run_script
 from bert.commands.settings import PATTERNS, OutputSettings
 from bert.files.durable import replace_files
 from bert.files.outputs import check_outputs
-from bert.files.tables import describe_files, find_texts
+from bert.files.rows import describe_files, find_texts
 from bert.files.texts import decoded_lines, warn_of_damaged
 from bert.options import REQUIRED, option
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bert.files import fingerprints, manifest
+from bert.files import fingerprints, owned
 from bert.files.durable import replace_files
 from bert.files.json_text import parse_json
 from bert.files.paths import read_file
@@ -62,7 +62,7 @@ class Part:
             if os.path.exists(path):
                 continue
             os.makedirs(os.path.dirname(path), exist_ok=True)
-            manifest.claim(output_dir, f"{folder}/{name}")
+            owned.claim(output_dir, f"{folder}/{name}")
             with replace_files([path]) as (file,):
                 file.write(content if isinstance(content, bytes) else Path(content).read_bytes())
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from bert.files.durable import write_text
 from bert.files.json_text import parse_json
-from bert.files.manifest import claim
+from bert.files.owned import claim
 from bert.files.paths import read_file
 
 LEDGER_FILE = "ledger.json"

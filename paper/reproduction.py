@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from absl import logging
 
-from bert.files import manifest
+from bert.files import owned
 from bert.files.durable import write_text
 from bert.files.durations import duration_text
 from bert.files.outputs import make_folder
@@ -113,7 +113,7 @@ def reproduce(order: Order, start: Start = start_process) -> Ended:
     if order.plan:
         return Ended(_results(order, prepared, ()), told, ())
     make_folder(order.output_dir)
-    with manifest.lock(order.output_dir):
+    with owned.lock(order.output_dir):
         prepared.runner.check_locks(prepared.missing)
         prepared.ledger.save()
         _write_report(order, prepared, ())
@@ -196,7 +196,7 @@ def _warn_of_more(prepared: Prepared, budget: str, *, is_smallest: bool) -> None
 def check_folder(order: Order, prepared: Prepared) -> None:
     """Checks that the output folder can be written, and that nobody else writes there."""
     make_folder(order.output_dir)
-    manifest.check_lock(order.output_dir)
+    owned.check_lock(order.output_dir)
     prepared.runner.check_locks(prepared.missing)
 
 
@@ -253,4 +253,4 @@ def _write_report(order: Order, prepared: Prepared, failures: Sequence[Failure])
     if drawn:
         os.makedirs(os.path.join(order.output_dir, "figures"), exist_ok=True)
     for name, text in files.items():
-        write_text(manifest.claim(order.output_dir, name), text)
+        write_text(owned.claim(order.output_dir, name), text)

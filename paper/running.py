@@ -17,7 +17,7 @@ from typing import BinaryIO, Protocol
 
 from absl import logging
 
-from bert.files import manifest
+from bert.files import owned
 from bert.files.json_text import parse_json
 from bert.files.paths import index_path
 from bert.files.processes import usable_cores
@@ -167,7 +167,7 @@ class Runner:
           ValueError: where a process does, such as one whose parent was killed.
         """
         for job in jobs:
-            manifest.check_lock(self._folders[job.name])
+            owned.check_lock(self._folders[job.name])
 
     def run(
         self,
@@ -239,8 +239,8 @@ class Runner:
             os.makedirs(folder, exist_ok=True)
         if any(flag.startswith("--output_file=") for flag in job.flags):
             # Its script, which has no folder of its own, claims nothing.
-            manifest.claim_all(folder, [job.makes, index_path(job.makes)])
-        log_path = manifest.claim(self._output_dir, f"logs/{os.path.basename(relative)}.log")
+            owned.claim_all(folder, [job.makes, index_path(job.makes)])
+        log_path = owned.claim(self._output_dir, f"logs/{os.path.basename(relative)}.log")
         os.makedirs(os.path.dirname(log_path), exist_ok=True)
         with open(log_path, "ab") as log:
             log_start = log.tell()
@@ -305,10 +305,10 @@ class Runner:
         left = [*self.missing([*self.plan.jobs]), *(each.job for each in running)]
         needed = {name for job in left for name in (job.name, *job.needs)}
         for name, folder in self._folders.items():
-            if name not in needed and manifest.read_names(folder):
+            if name not in needed and owned.read_names(folder):
                 before = _size(folder)
-                with manifest.lock(folder):
-                    manifest.clear(folder)
+                with owned.lock(folder):
+                    owned.clear(folder)
                 freed = (before - _size(folder)) / 1e6
                 logging.info("Deleted %.1f MB of %s, which nothing needs any more.", freed, name)
 

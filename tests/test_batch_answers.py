@@ -9,8 +9,8 @@ from helpers.sharded import COUNT, world  # noqa: F401
 
 import join_shards
 import predict
-from bert.files.answers import JsonLines, Names
 from bert.files.paths import part_path
+from bert.files.row_writer import JsonLines, Names
 from bert.scale.answering import AnswerWork
 from bert.scale.settings import AnsweredSettings
 from bert.scale.shards import Shard, ShardSettings

@@ -6,7 +6,7 @@ import pytest
 from conftest import run_python
 from helpers.power_loss import PowerLoss
 
-from bert.files.kept_lines import KeptLines, keep_lines
+from bert.files.row_writer import KeptLines, keep_lines
 
 
 def is_double(line, number):
@@ -99,7 +99,7 @@ def test_a_loss_of_power_leaves_all_lines_or_no_file(tmp_path, monkeypatch, make
 def test_lines_outlive_a_kill(tmp_path):
     code = (
         "import os, signal, sys\n"
-        "from bert.files.kept_lines import keep_lines\n"
+        "from bert.files.row_writer import keep_lines\n"
         "with keep_lines(sys.argv[1], 'key') as output:\n"
         "    output.write(b'0\\n2\\n')\n"
         "    output.flush()\n"

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from bert.files import durable
-from bert.files.manifest import LOCK_FILE
-from bert.files.scratch import scratch_folder
+from bert.files.owned import LOCK_FILE, scratch_folder
 
 NAMES = re.compile(r"ids|seeds-\d+")
 MARKER = ".bert.scratch"

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import run_classifier
-from bert.files import manifest
+from bert.files import owned
 from bert.files.split import DevSplit, find_split, split_fields, stored_split
 
 # Three labels of very different frequency.
@@ -172,7 +172,7 @@ def test_a_search_that_goes_on_has_one_rule(first_rule):
     folder, make = first_rule
     out = folder / "out"
     shutil.copytree(folder / "finished", out / "learning_rate_0.01-run_1")
-    manifest.claim_folder(str(out), "learning_rate_0.01-run_1")
+    owned.claim_folder(str(out), "learning_rate_0.01-run_1")
     run_classifier.run(make("out", do_train=True, learning_rate=(0.005, 0.01)))
     names = ("learning_rate_0.005-run_1", "learning_rate_0.01-run_1", ".")
     assert [held_out(out / name) for name in names] == [held_out(folder / "finished")] * 3

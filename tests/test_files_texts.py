@@ -2,7 +2,7 @@ import gzip
 
 import pytest
 
-from bert.files.tables import format_of
+from bert.files.rows import format_of
 from bert.files.texts import Texts
 
 

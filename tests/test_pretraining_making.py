@@ -9,7 +9,7 @@ import create_pretraining_data
 import extract_features
 import fill_mask
 import run_pretraining
-from bert.files import manifest
+from bert.files import owned
 from bert.files import records as files_records
 from bert.files.paths import index_path
 from bert.pretraining import making
@@ -68,7 +68,7 @@ def test_a_folder_of_pre_training_needs_no_flag_for_its_files(make, train, tmp_p
         len((out / "projector_words.tsv").read_text().splitlines())
         == json.loads((out / "bert_config.json").read_text())["vocab_size"]
     )
-    assert {"projector_config.pbtxt", "projector_words.tsv"} <= {*manifest.read_names(str(out))}
+    assert {"projector_config.pbtxt", "projector_words.tsv"} <= {*owned.read_names(str(out))}
     assert json.loads((out / "tokenizer_config.json").read_text())["do_lower_case"] is False
     card = (out / "README.md").read_text()
     assert "# Pre-trained BERT" in card and "\n* Casing: cased\n" in card

@@ -15,7 +15,7 @@ import run_squad
 import run_swag
 from bert.commands.checks import UNCHECKED, WARNED, WRONG, Checks, checking
 from bert.commands.console import explain
-from bert.files import manifest
+from bert.files import owned
 
 
 def check(script, settings):
@@ -196,7 +196,7 @@ def test_check_passes_what_runs_and_tells_its_steps(make_settings, tmp_path):
 
 def test_a_folder_in_which_another_trains_is_shown(make_settings, tmp_path):
     (tmp_path / "out").mkdir()
-    with manifest.lock(str(tmp_path / "out")):
+    with owned.lock(str(tmp_path / "out")):
         before = content(tmp_path)
         assert mark_of(check(run_classifier, make_settings(do_train=True)), "lock") == WRONG
         assert content(tmp_path) == before

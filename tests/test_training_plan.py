@@ -12,7 +12,7 @@ import test_run_classifier
 import modeling
 import run_classifier
 from bert.commands.settings import TrainingSettings
-from bert.files import manifest
+from bert.files import owned
 from bert.models.loaded import load
 from bert.training.plan import make_plan
 from bert.weights import checkpoint
@@ -168,7 +168,7 @@ def test_who_is_killed_before_a_checkpoint_goes_on_from_no_other_training(tmp_pa
     assert begin(seed=2).begins_anew
     assert begin(seed=2).begins_anew
     assert {path.name for path in tmp_path.iterdir()} == {
-        *("run.json", "model.ckpt-0.mine", manifest.LIST_FILE)
+        *("run.json", "model.ckpt-0.mine", owned.LIST_FILE)
     }
     checkpoints.save(weights, 0)
     assert not begin(seed=2).begins_anew
@@ -276,7 +276,7 @@ def test_overwriting_leaves_the_users_files_and_none_of_the_runs(command, tmp_pa
     checkpoints = {name for name in left if ".ckpt" in name}
     assert left - events - checkpoints == mine | {
         *("bert_config.json", "checkpoint", "run.json", "task.json", "train.tf_record"),
-        *("README.md", "report.html", "train_log.jsonl", "vocab.txt", manifest.LIST_FILE),
+        *("README.md", "report.html", "train_log.jsonl", "vocab.txt", owned.LIST_FILE),
     }
     assert len(events) == 1
     assert {name.partition(".ckpt")[0] for name in checkpoints} == {"model", "bert_model"}
@@ -337,7 +337,7 @@ def test_of_several_runs_none_is_deleted_while_one_is_trained_from_it(command, t
     with pytest.raises(ValueError, match="`--init_checkpoint` must not be of the run in"):
         run_classifier.run(command(**several, **changes, overwrite_output_dir=True))
     assert content_of(tmp_path / "several") == before
-    with manifest.lock(str(tmp_path / "several")):
+    with owned.lock(str(tmp_path / "several")):
         before = content_of(tmp_path / "several")
         with pytest.raises(ValueError, match="must be a folder in which nothing else trains"):
             run_classifier.run(command(**several, overwrite_output_dir=True))
@@ -346,7 +346,7 @@ def test_of_several_runs_none_is_deleted_while_one_is_trained_from_it(command, t
 
 def test_a_folder_whose_list_is_lost_loses_nothing_and_goes_on(command, tmp_path, log):
     out = tmp_path / "out"
-    (out / manifest.LIST_FILE).unlink()
+    (out / owned.LIST_FILE).unlink()
     run_classifier.run(command())
     assert "step 2 is reached already" in log.text
     weights = content_of(out)
@@ -375,7 +375,7 @@ def test_a_released_model_is_no_place_for_a_training(command, tmp_path, overwrit
 
 def test_one_training_at_a_time_is_in_a_folder(command, tmp_path):
     settings = command(overwrite_output_dir=True)
-    with manifest.lock(settings.output_dir):
+    with owned.lock(settings.output_dir):
         before = content_of(tmp_path)
         with pytest.raises(ValueError, match="must be a folder in which nothing else trains"):
             run_classifier.run(settings)

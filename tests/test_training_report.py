@@ -3,7 +3,7 @@ import json
 import re
 
 from bert.commands.settings import EvaluatedSettings
-from bert.files.manifest import read_names
+from bert.files.owned import read_names
 from bert.options import option
 from bert.reports.sections import Table
 from bert.runs.report import REPORT, write_report, write_runs_report

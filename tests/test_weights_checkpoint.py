@@ -17,7 +17,7 @@ from helpers.power_loss import PowerLoss
 import modeling
 import optimization
 import run_pretraining
-from bert.files import fingerprints, manifest
+from bert.files import fingerprints, owned
 from bert.files.durable import write_text
 from bert.files.outputs import make_folder
 from bert.files.weight_names import SUFFIXES
@@ -531,7 +531,7 @@ def test_only_the_latest_checkpoints_are_kept(tmp_path, trainer):
         checkpoints.save(trainer.state(), step)
     names = {"model.ckpt-11", "model.ckpt-100"}
     suffixes = (".index", ".meta", ".data-00000-of-00001")
-    listed = {"checkpoint", manifest.LIST_FILE}
+    listed = {"checkpoint", owned.LIST_FILE}
     assert {path.name for path in tmp_path.iterdir()} == listed | {
         name + suffix for name in names for suffix in suffixes
     }
@@ -558,7 +558,7 @@ def test_folder_may_have_the_characters_of_a_pattern(tmp_path, trainer):
         checkpoints.save(trainer.state(), step)
     assert checkpoints.resume(trainer.state()) == 2
     assert {path.name for path in folder.iterdir()} == {
-        manifest.LIST_FILE,
+        owned.LIST_FILE,
         "checkpoint",
         "model.ckpt-2.index",
         "model.ckpt-2.meta",
@@ -717,7 +717,7 @@ def test_a_save_without_room_leaves_what_was_there(tmp_path, trainer):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     # Names are claimed before anything is written.
-    claimed = tmp_path / manifest.LIST_FILE
+    claimed = tmp_path / owned.LIST_FILE
     assert set(json.loads(before.pop(claimed.name))) < set(json.loads(claimed.read_text()))
     claimed.unlink()
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
@@ -792,7 +792,7 @@ def test_only_the_files_of_a_checkpoint_are_removed(tmp_path, trainer):
     for step in (1, 2):
         checkpoints.save(trainer.state(), step)
     assert {path.name for path in tmp_path.iterdir()} == kept | {
-        manifest.LIST_FILE,
+        owned.LIST_FILE,
         "checkpoint",
         "checkpoint.kept-1",
         *(f"model.ckpt-2{suffix}" for suffix in (".index", ".meta", ".data-00000-of-00001")),
@@ -820,7 +820,7 @@ def test_a_removal_that_was_cut_off_is_ended(tmp_path, trainer, monkeypatch, gon
     others = {"checkpoint", ".own_files.json", "model.ckpt-0.meta"}
     files = {f"model.ckpt-3{each}" for each in SUFFIXES}
     assert set(os.listdir(tmp_path)) == others | files
-    assert set(manifest.read_names(str(tmp_path))) == {"checkpoint", *files}
+    assert set(owned.read_names(str(tmp_path))) == {"checkpoint", *files}
 
 
 def test_a_checkpoint_that_is_listed_again_is_not_removed(tmp_path, trainer, monkeypatch):
@@ -836,7 +836,7 @@ def test_a_checkpoint_that_is_listed_again_is_not_removed(tmp_path, trainer, mon
             checkpoints.save(trainer.state(), 2)
     checkpoint.Checkpoints(str(tmp_path), keep_checkpoint_max=2).save(trainer.state(), 3)
     assert (tmp_path / "model.ckpt-1.index").exists()
-    assert not any("going" in name for name in manifest.read_names(str(tmp_path)))
+    assert not any("going" in name for name in owned.read_names(str(tmp_path)))
 
 
 def test_links_are_removed_and_never_what_they_lead_to(tmp_path, trainer):

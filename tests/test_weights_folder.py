@@ -9,7 +9,7 @@ from test_files_huggingface import write as write_tokenizer
 from test_weights_huggingface import CONFIG, write
 
 import modeling
-from bert.files import manifest
+from bert.files import owned
 from bert.files.outputs import make_folder
 from bert.weights import checkpoint, tokenizers
 from bert.weights.folder import ModelFolder
@@ -427,7 +427,7 @@ def test_what_was_kept_is_not_written_again(tmp_path, tiny_config):
     """A user's own file of the same content stays theirs."""
     (tmp_path / "vocab.txt").write_bytes(b"a")
     ModelFolder(str(tmp_path)).keep(tiny_config, b"a", TASK)
-    assert manifest.read_names(str(tmp_path)) == ["bert_config.json", "task.json"]
+    assert owned.read_names(str(tmp_path)) == ["bert_config.json", "task.json"]
 
 
 @pytest.mark.parametrize("size", [-1, -3])
@@ -471,7 +471,7 @@ def test_weights_that_were_not_trained_here_are_not_replaced(
     expected = pytest.raises(ValueError, match="must not hold weights that were not trained there")
     with expected if is_refused else contextlib.nullcontext():
         folder.check_fillable(overwrites=overwrites)
-    manifest.adopt(str(tmp_path), [name])
+    owned.adopt(str(tmp_path), [name])
     folder.check_fillable(overwrites=overwrites)
 
 

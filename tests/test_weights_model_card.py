@@ -5,7 +5,7 @@ import re
 import pytest
 
 from bert.commands.settings import EvaluatedSettings
-from bert.files import manifest
+from bert.files import owned
 from bert.weights import model_card, provenance
 
 CONFIG = {"num_hidden_layers": 2, "hidden_size": 8, "vocab_size": 6000}
@@ -107,14 +107,14 @@ def test_a_card_depends_on_nothing_but_the_training(folder, tmp_path):
     assert read(folder) == card
     (folder / "eval_results.json").write_text(json.dumps({**SCORES, "accuracy": 0.875}))
     assert read(folder) == card.replace("| `accuracy` | 0.75 |", "| `accuracy` | 0.875 |")
-    assert manifest.read_names(str(folder)).count("README.md") == 1
+    assert owned.read_names(str(folder)).count("README.md") == 1
 
 
 def test_a_readme_of_somebody_else_stays(folder, log):
     (folder / "README.md").write_text("Mine.")
     assert read(folder) == "Mine."
     assert any("is of no run here, so it stays" in each for each in log.messages)
-    assert "README.md" not in manifest.read_names(str(folder))
+    assert "README.md" not in owned.read_names(str(folder))
 
 
 def test_a_folder_in_which_nothing_was_trained_gets_no_card(tmp_path):

@@ -13,7 +13,7 @@ from conftest import ROOT
 from helpers.waiting import LONGEST, wait_until
 
 import bert
-from bert.files.manifest import LIST_FILE
+from bert.files.owned import LIST_FILE
 from bert.files.processes import usable_cores
 from bert.scale import launch
 from bert.scale.launch import Settings, find_cause, make_command, share_machine, split_arguments

@@ -15,8 +15,7 @@ from typing import IO, Any, BinaryIO
 
 from absl import logging
 
-from bert.files.paths import file_system, open_file, os_errors
-from bert.files.places import is_remote
+from bert.files.paths import file_system, is_remote, open_file, os_errors
 from bert.files.signals import deferred_stop
 
 # Ends the name of a folder whose place another one takes. Nobody calls a copy of his own so.

@@ -13,7 +13,7 @@ from absl import logging
 from bert.files import parquet
 from bert.files.json_text import parse_json
 from bert.files.paths import file_size, read_lines
-from bert.files.tables import (
+from bert.files.rows import (
     ESCAPED,
     BadRow,
     Row,

@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from bert.files.places import is_remote
+from bert.files.paths import is_remote
 
 _UNITS = ("bytes", "KB", "MB", "GB", "TB", "PB")
 

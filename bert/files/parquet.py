@@ -6,8 +6,7 @@ import io
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
-from bert.files.paths import open_file, read_file
-from bert.files.places import is_remote
+from bert.files.paths import is_remote, open_file, read_file
 
 ENDING = ".parquet"
 

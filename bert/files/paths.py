@@ -11,7 +11,6 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
-from bert.files.places import is_remote
 from bert.files.process import import_tensorflow
 
 _GZIP = b"\x1f\x8b"
@@ -20,6 +19,11 @@ WILDCARDS = frozenset("*?[\\")
 
 # Names of a folder's content that fit into a message.
 _NAMES_SHOWN = 12
+
+
+def is_remote(path: str) -> bool:
+    """Returns whether a path needs `tf.io.gfile`."""
+    return "://" in path
 
 
 def _tensorflow() -> Any:

@@ -8,7 +8,7 @@ from absl import logging
 
 from bert.files.parquet import read_parquet
 from bert.files.paths import read_lines
-from bert.files.tables import (
+from bert.files.rows import (
     clean_line,
     csv_rows,
     find_separator,

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 import modeling
 import tokenization
-from bert.files.tables import split_pair
+from bert.files.rows import split_pair
 from bert.network.inference import infer
 from bert.pretraining import heads as pretraining_heads
 from bert.pretraining.goals import PAIR_HEAD, find_untrained

@@ -9,7 +9,7 @@ import numpy as np
 from absl import logging
 
 import tokenization
-from bert.files.tables import split_pair
+from bert.files.rows import split_pair
 from bert.files.texts import Texts
 from bert.files.vectors import read_npz
 from bert.files.word_vectors import WordVectors

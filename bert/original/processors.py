@@ -14,7 +14,7 @@ from absl import logging
 
 import tokenization
 from bert.files.records import encode_example, write_records
-from bert.files.tables import read_tsv, text_lines
+from bert.files.rows import read_tsv, text_lines
 from bert.tasks.classification import examples as classification_examples
 from bert.tasks.classification import glue
 

@@ -12,11 +12,10 @@ from typing import Any
 from absl import logging
 
 from bert.commands.checks import is_checking
-from bert.files import manifest
+from bert.files import owned
 from bert.files.durations import duration_text
 from bert.files.outputs import make_folder
-from bert.files.paths import file_size, index_path, is_file, match_files
-from bert.files.places import is_remote
+from bert.files.paths import file_size, index_path, is_file, is_remote, match_files
 from bert.files.processes import in_threads
 from bert.files.records import find_making as find_making_of
 from bert.files.records import has_feature
@@ -333,7 +332,7 @@ def check_same(settings: Settings, config: BertConfig, made: Making) -> None:
         return
     there = ModelFolder(settings.output_dir)
     there.check_kept(config)
-    own = VOCAB_FILE in manifest.read_names(settings.output_dir)
+    own = VOCAB_FILE in owned.read_names(settings.output_dir)
     if own and made.vocabulary not in (None, there.vocabulary):
         raise ValueError(
             "`--output_dir` must hold a model of the same vocabulary, if any. That of "

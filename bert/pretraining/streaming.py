@@ -20,11 +20,11 @@ import tokenization
 from bert.files.collector import at_rest
 from bert.files.durable import replace_files
 from bert.files.machine import free_disk, free_memory, size_text
+from bert.files.owned import scratch_folder
 from bert.files.paths import file_size, index_path, is_gzip
 from bert.files.processes import Workers
 from bert.files.progress import Progress
 from bert.files.records import RecordWriter, encode_examples
-from bert.files.scratch import scratch_folder
 from bert.pretraining.corpus import (
     CorpusCounts,
     Documents,

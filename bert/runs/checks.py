@@ -17,7 +17,7 @@ from absl import logging
 
 from bert.commands.checks import FAILED, UNCHECKED, Checks, Messages
 from bert.commands.settings import TrainingSettings
-from bert.files import manifest
+from bert.files import owned
 from bert.files.progress import clock as time_of
 from bert.runs import finetuning, precision, tuning
 from bert.runs.finetuning import OpenTask, Settings
@@ -220,7 +220,7 @@ def check_folder(checks: Checks, settings: TrainingSettings, opens: Any) -> None
     there = "is there" if tf.io.gfile.isdir(folder) else "is new"
     checks("output folder", opens, settings, tells=lambda _: f"{folder!r} {there}")
     if settings.do_train:
-        checks("lock", manifest.check_lock, folder, tells=lambda _: "nothing else trains there")
+        checks("lock", owned.check_lock, folder, tells=lambda _: "nothing else trains there")
 
 
 def _check_same(runs: Sequence[OneOfSeveral[Any]], source: ModelFolder, task: Task) -> None:

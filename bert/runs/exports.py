@@ -19,7 +19,7 @@ from absl import logging
 from bert.commands.settings import FineTuningSettings
 from bert.export import portable
 from bert.export.formats import Export, read_exports
-from bert.files import manifest
+from bert.files import owned
 from bert.files.durable import replace_folder, write_text
 from bert.files.paths import file_size, file_system
 from bert.reports.sections import Section, Table
@@ -163,7 +163,7 @@ class Exporter:
     def __call__(self, export: Export) -> Parity:
         """Writes an export, and puts it in its place unless it is refused."""
         folder = self._settings.output_dir
-        place = manifest.claim_tree(folder, export.name)
+        place = owned.claim_tree(folder, export.name)
         with contextlib.suppress(_RefusedError), replace_folder(place) as partial:
             self._write(partial, export)
             runtime = _open(partial, export)
@@ -180,7 +180,7 @@ class Exporter:
             text = json.dumps(parity.to_dict(), indent=2)
             write_text(os.path.join(partial, PARITY), text + "\n")
         if not parity.is_refused:
-            manifest.adopt_tree(folder, export.name)
+            owned.adopt_tree(folder, export.name)
             logging.info("Wrote %s.", place)
         return parity
 

@@ -20,7 +20,7 @@ import tokenization
 from bert.commands.lines import show_lines
 from bert.commands.settings import FineTuningSettings
 from bert.export.formats import check_exports, read_exports
-from bert.files import fingerprints, manifest
+from bert.files import fingerprints, owned
 from bert.files.outputs import check_saved_model, make_folder
 from bert.options import read_grid
 from bert.reports.sections import Section
@@ -134,7 +134,7 @@ def run_once(
             if ready:
                 ready(task, made)
             if _overwrites(settings) and is_chief:
-                manifest.clear(filled.path, but=KEPT_FILES)
+                owned.clear(filled.path, but=KEPT_FILES)
             inputs = [
                 task.open_inputs(each, _example_file(settings, each.part, folder, is_chief))
                 for each in made
@@ -248,7 +248,7 @@ def _describe(arrays: Arrays) -> dict[str, Any]:
 def _example_file(settings: Settings, part: Part, folder: str, is_chief: bool) -> ExampleFile:
     name = f"{_FILE_NAMES[part.split]}{part.suffix}.tf_record"
     return ExampleFile(
-        manifest.claim(folder, name),
+        owned.claim(folder, name),
         settings.batch_size(part.split),
         settings.seed if part.split == "train" else None,
         trim=not settings.pad_to_max_length,
@@ -421,7 +421,7 @@ def record_folder(settings: Settings, is_chief: bool) -> Iterator[str]:
       ValueError: where another process trains in `--output_dir`.
     """
     if is_chief and settings.do_train:
-        with manifest.lock(settings.output_dir):
+        with owned.lock(settings.output_dir):
             yield settings.output_dir
         return
     if is_chief:

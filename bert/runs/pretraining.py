@@ -12,7 +12,7 @@ from absl import logging
 
 import optimization
 from bert.commands.lines import show_lines
-from bert.files import fingerprints, manifest
+from bert.files import fingerprints, owned
 from bert.files.durations import duration_text
 from bert.files.paths import match_files
 from bert.files.progress import clock as time_of
@@ -71,7 +71,7 @@ def run(settings: Settings) -> dict[str, float]:
     filled = fit.make_output(settings)
     writes = strategies.is_chief(strategy)
     held = settings.do_train and writes
-    with manifest.lock(filled.path) if held else contextlib.nullcontext(), strategy.scope():
+    with owned.lock(filled.path) if held else contextlib.nullcontext(), strategy.scope():
         # Variables are made with the others.
         with strategies.together(strategy):
             model = objective.make_model(config, dtype=settings.precision)
@@ -80,7 +80,7 @@ def run(settings: Settings) -> dict[str, float]:
             options = {**folder.tokenizer_options, **made.cutting}
             if settings.overwrites and writes:
                 # They may be what this training has read.
-                manifest.clear(filled.path, but=kept_files(config, made.vocabulary))
+                owned.clear(filled.path, but=kept_files(config, made.vocabulary))
             keep = functools.partial(_keep, filled, config, made, options)
             step = _train(settings, keep, model, train_batches, plan)
         else:

@@ -19,7 +19,7 @@ import tensorflow as tf
 from absl import logging
 
 from bert.commands.settings import FileSettings, FineTuningSettings
-from bert.files import manifest
+from bert.files import owned
 from bert.files.durable import replace_files, write_text
 from bert.files.json_text import finite
 from bert.files.outputs import make_folder
@@ -137,7 +137,7 @@ def run(settings: SettingsType, open_task: OpenTask[SettingsType]) -> dict[str, 
     several.check()
     make_folder(settings.output_dir)
     # Of several workers, each would keep out the others.
-    with manifest.lock(settings.output_dir) if is_chief else contextlib.nullcontext():
+    with owned.lock(settings.output_dir) if is_chief else contextlib.nullcontext():
         return several(is_chief)
 
 
@@ -182,7 +182,7 @@ class _Several(Generic[SettingsType]):
         for number, each in enumerate(self._runs, start=1):
             # The first one's, when there is room for it.
             if is_chief and number > 1:
-                manifest.claim_folder(self._settings.output_dir, each.folder)
+                owned.claim_folder(self._settings.output_dir, each.folder)
             _log_run(number, len(self._runs), each)
             # The model of the run before: Keras' own way also resets the caller's random numbers.
             gc.collect()
@@ -235,12 +235,12 @@ class _Several(Generic[SettingsType]):
         if self._settings.overwrite_output_dir:
             # The first run is at work in its folder, and clears it by itself. All others go before
             # anything is trained, so that who resumes these finds none of an older making.
-            first = f"{self._runs[0].folder}/{manifest.LIST_FILE}"
-            manifest.clear(folder, but=[*KEPT_FILES, first])
+            first = f"{self._runs[0].folder}/{owned.LIST_FILE}"
+            owned.clear(folder, but=[*KEPT_FILES, first])
         elif self._keeps_best and not all(each.has_ended for each in self._runs):
             # They are of other runs: a prediction must not take them for the best of these.
             saving.remove(os.path.join(folder, WEIGHTS))
-        manifest.claim_folder(folder, self._runs[0].folder)
+        owned.claim_folder(folder, self._runs[0].folder)
 
     def _use_best(self, name: str, tables: Sequence[Table]) -> Sequence[exports.Parity]:
         """Keeps the model of a run, and does with it what is asked for but training.
@@ -275,12 +275,12 @@ def may_keep_best(settings: Settings) -> bool:
     There is none beside other weights: those that somebody put there, or of a training there.
     """
     folder, overwrites = settings.output_dir, settings.overwrite_output_dir
-    owned = manifest.read_names(folder)
+    names = owned.read_names(folder)
     is_of_one = not overwrites and _is_of_one(folder)
     others = [
         name
         for name in checkpoint.weight_files(folder)
-        if name not in owned
+        if name not in names
         or is_of_one
         or (checkpoint.step_of(name) is not None and not overwrites)
     ]
@@ -314,10 +314,10 @@ def keep_model(source: str, folder: str) -> None:
     for name in KEPT_FILES:
         path, text = os.path.join(folder, name), read_file(os.path.join(source, name))
         if not is_file(path) or read_file(path) != text:
-            with replace_files([manifest.claim(folder, name)]) as (file,):
+            with replace_files([owned.claim(folder, name)]) as (file,):
                 file.write(text)
     if not tf.io.gfile.exists(index):
-        manifest.claim_all(folder, [WEIGHTS + suffix for suffix in SUFFIXES])
+        owned.claim_all(folder, [WEIGHTS + suffix for suffix in SUFFIXES])
         saving.save_tensors(weights, stored.read())
 
 
@@ -405,7 +405,7 @@ def _tell(settings: Settings, summary: Mapping[str, Any], points: Sequence[dict[
         TABLE: "\n".join([title, "", *lines, "", said]),
     }
     for name, text in texts.items():
-        write_text(manifest.claim(settings.output_dir, name), f"{text}\n")
+        write_text(owned.claim(settings.output_dir, name), f"{text}\n")
 
 
 def _lines(point: Mapping[str, Any]) -> list[str]:

@@ -9,8 +9,7 @@ from typing import Any
 
 from absl import logging
 
-from bert.files.manifest import claim
-from bert.files.scratch import is_of_model_folder
+from bert.files.owned import claim, is_of_model_folder
 from bert.reports.curves import read_curves
 from bert.reports.page import Figure, Page, write_page
 from bert.reports.sections import Cell, Link, Section, Table

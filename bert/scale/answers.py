@@ -4,8 +4,8 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from bert.files.answers import JsonLines, Table
 from bert.files.inputs import Input
+from bert.files.row_writer import JsonLines, Table
 
 Form = JsonLines | Table
 

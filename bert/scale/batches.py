@@ -13,8 +13,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any, TypeVar
 
 from bert.files import durable, fingerprints
-from bert.files.paths import is_file, is_folder
-from bert.files.places import is_remote
+from bert.files.paths import is_file, is_folder, is_remote
 from bert.scale.beam import NAMESPACE, BeamSettings, check_beam, run_pipeline
 
 # So many files at most, give or take a factor of two, for any number of inputs.

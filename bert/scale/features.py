@@ -14,7 +14,7 @@ import modeling
 import tokenization
 from bert.files.durable import replace_files
 from bert.files.progress import Progress
-from bert.files.tables import find_texts
+from bert.files.rows import find_texts
 from bert.files.texts import GivenText, Texts
 from bert.files.vectors import Array, Features, text_array, write_jsonl, write_npy, write_npz
 from bert.models import encoding

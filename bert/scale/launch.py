@@ -39,9 +39,8 @@ from absl import flags, logging
 
 from bert.commands import flags as common_flags
 from bert.commands.console import run_script
-from bert.files.manifest import LIST_FILE
-from bert.files.paths import file_system, os_errors
-from bert.files.places import is_remote
+from bert.files.owned import LIST_FILE
+from bert.files.paths import file_system, is_remote, os_errors
 from bert.files.processes import usable_cores
 from bert.files.signals import deferred_stop, stop_signal
 from bert.files.visible import visible

@@ -26,12 +26,12 @@ from bert.files.paths import (
     index_path,
     is_file,
     is_gzip,
+    is_remote,
     list_folder,
     open_file,
     read_lines,
     read_part,
 )
-from bert.files.places import is_remote
 from bert.files.records import encode_examples, write_records
 from bert.pretraining.corpus import (
     CorpusCounts,

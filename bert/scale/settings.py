@@ -12,8 +12,8 @@ from bert.commands.settings import (
     TextSettings,
     VocabularySettings,
 )
+from bert.files.rows import FORMATS
 from bert.files.sentence_transformers import TextVectors, follow
-from bert.files.tables import FORMATS
 from bert.options import REQUIRED, option
 from bert.tasks.layers import COMBINATIONS
 from bert.tasks.options import SEPARATORS

@@ -16,7 +16,7 @@ from absl import logging
 from google.protobuf.message import DecodeError
 
 from bert.files.machine import allow_open_files
-from bert.files.places import is_remote
+from bert.files.paths import is_remote
 from bert.files.processes import in_threads
 from bert.files.records import encode_examples, write_records
 from bert.training.blocks import BlockOrder, BlockReader

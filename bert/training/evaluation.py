@@ -13,7 +13,7 @@ from absl import logging
 
 from bert.files.durable import write_text
 from bert.files.json_text import finite, parse_json
-from bert.files.manifest import claim, claim_folder
+from bert.files.owned import claim, claim_folder
 from bert.files.paths import read_file
 from bert.files.progress import Progress
 from bert.files.weight_names import of_step

@@ -11,7 +11,7 @@ from typing import Any
 from absl import logging
 
 from bert.commands.settings import TrainingSettings
-from bert.files import fingerprints, manifest
+from bert.files import fingerprints, owned
 from bert.files.paths import paths_from
 from bert.files.weight_names import WEIGHTS, step_of
 from bert.options import shaping_options
@@ -62,7 +62,7 @@ def check_apart(settings: TrainingSettings) -> None:
     data = ("input_file", "train_file", "dev_file", "test_file", "predict_file", "unlabeled_file")
     for name in ("init_checkpoint", "teacher", *data):
         path = getattr(settings, name, None)
-        if path and manifest.is_own(settings.output_dir, path):
+        if path and owned.is_own(settings.output_dir, path):
             raise ValueError(
                 f"`--{name}` must not be of the run in `--output_dir`, which replaces its files. "
                 f"Received {path!r}. To go on with that run, give what it began with, or nothing; "
@@ -177,7 +177,7 @@ def find_weights(settings: TrainingSettings, init: Stored | None) -> Stored | No
     # Departs: the original uses the latest checkpoint of the folder, whatever is named.
     differences = provenance.differences(folder, {"--init_checkpoint": describe_weights(init)})
     is_unknown = not provenance.read(folder)
-    output, place = manifest.resolve(folder, init.folder)
+    output, place = owned.resolve(folder, init.folder)
     is_within = f"{place}/".startswith(output) and not init.is_huggingface
     if is_within and (differences or is_unknown):
         return Stored(init.prefix, "output_dir")

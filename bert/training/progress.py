@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert.files import manifest
+from bert.files import owned
 from bert.files.durations import duration_text
 from bert.files.paths import paths_from
 from bert.files.progress import Progress
@@ -157,7 +157,7 @@ def open_summaries(folder: str, name: str = "") -> Any:
     before = _event_files(place)
     writer = tf.summary.create_file_writer(place)
     new = (os.path.basename(path) for path in _event_files(place) if path not in before)
-    manifest.adopt(folder, [os.path.join(name, each) for each in new])
+    owned.adopt(folder, [os.path.join(name, each) for each in new])
     return writer
 
 

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-from bert.files.paths import file_size, index_path, open_file, os_errors
-from bert.files.places import is_remote
+from bert.files.paths import file_size, index_path, is_remote, open_file, os_errors
 from bert.files.records import (
     Index,
     decode_record,

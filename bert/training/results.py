@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert.files import manifest
+from bert.files import owned
 from bert.training.keeper import REMEDY, NonFiniteLossError
 from bert.training.loss_scale import LossScale
 from bert.training.train_log import TrainLog
@@ -59,7 +59,7 @@ class Results:
             return
         path = f"non_finite_step_{step}.tf_record"
         if self._folder is not None:
-            path = manifest.claim(self._folder, path)
+            path = owned.claim(self._folder, path)
             with tf.io.TFRecordWriter(path) as writer:
                 for record in self._batches.serialized(step - 1):
                     writer.write(record)

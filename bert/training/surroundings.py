@@ -20,8 +20,8 @@ import tensorflow as tf
 
 from bert.commands.settings import TrainingSettings
 from bert.files import fingerprints
+from bert.files.owned import is_of_model_folder
 from bert.files.paths import file_size, is_file, list_folder, match_files
-from bert.files.scratch import is_of_model_folder
 
 _ROOT = Path(__file__).parents[2]
 # Flags that give a path.

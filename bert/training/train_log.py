@@ -14,7 +14,7 @@ from absl import logging
 
 from bert.files.durable import write_text
 from bert.files.json_text import parse_json
-from bert.files.manifest import claim
+from bert.files.owned import claim
 from bert.files.paths import is_file, read_file
 from bert.reports.curves import TRAIN_LOG
 

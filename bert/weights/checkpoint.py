@@ -17,10 +17,9 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert.files import durable, manifest
+from bert.files import durable, owned
 from bert.files.durable import write_text
-from bert.files.paths import WILDCARDS, describe_folder, file_size, paths_from
-from bert.files.places import is_remote
+from bert.files.paths import WILDCARDS, describe_folder, file_size, is_remote, paths_from
 from bert.files.weight_names import (
     SUFFIXES,
     WEIGHTS,
@@ -457,7 +456,7 @@ class Checkpoints:
 
     def remove(self, step: int) -> None:
         """Removes the checkpoint of a step, and the list, as far as runs have written them."""
-        manifest.remove(self.folder, ["checkpoint"])
+        owned.remove(self.folder, ["checkpoint"])
         remove(self._prefix(of_step(step)))
 
     def _write(self, name: str, variables: Mapping[str, keras.Variable], step: int) -> None:
@@ -470,7 +469,7 @@ class Checkpoints:
         lines += [("all_model_checkpoint_paths", name) for name in kept]
         # Relative paths, so that the folder may move.
         text = "".join(f'{key}: "{name}"\n' for key, name in lines)
-        path = manifest.claim(self.folder, "checkpoint")
+        path = owned.claim(self.folder, "checkpoint")
         if os.path.islink(path):
             # It would change the list of another folder.
             durable.remove(path)
@@ -531,7 +530,7 @@ def _warn_of(error: UnsoundError) -> None:
 def save_variables(prefix: str, variables: Mapping[str, keras.Variable], step: int) -> None:
     """Writes the variables of a run under their names, with the step, as `save_tensors`."""
     folder, name = os.path.split(prefix)
-    manifest.claim_all(folder, [name + suffix for suffix in SUFFIXES])
+    owned.claim_all(folder, [name + suffix for suffix in SUFFIXES])
     # One copy from a GPU, and none of what is in memory: where a variable changes meanwhile,
     # TensorFlow leaves these values as they are.
     with tf.device("/CPU:0"):

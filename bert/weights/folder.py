@@ -13,7 +13,7 @@ from typing import Any
 from absl import logging
 
 import tokenization
-from bert.files import fingerprints, manifest, sentence_transformers
+from bert.files import fingerprints, owned, sentence_transformers
 from bert.files import huggingface as huggingface_files
 from bert.files.durable import replace_files
 from bert.files.paths import find_file, is_file, read_file
@@ -151,8 +151,8 @@ class ModelFolder:
         folder, name = os.path.split(settings.output_dir.rstrip("/"))
         if not _RUN.fullmatch(name):
             return {}
-        names = [os.path.split(each) for each in manifest.read_names(folder)]
-        others = [run for run, last in names if last == manifest.LIST_FILE and _RUN.fullmatch(run)]
+        names = [os.path.split(each) for each in owned.read_names(folder)]
+        others = [run for run, last in names if last == owned.LIST_FILE and _RUN.fullmatch(run)]
         tasks = (cls(os.path.join(folder, run)).task for run in others)
         return next(filter(None, tasks), {})
 
@@ -436,11 +436,11 @@ class ModelFolder:
         Raises:
           ValueError: where it would.
         """
-        owned = manifest.read_names(self.path)
+        names = owned.read_names(self.path)
         foreign = [
             name
             for name in checkpoint.weight_files(self.path)
-            if name not in owned and (overwrites or step_of(name) is None)
+            if name not in names and (overwrites or step_of(name) is None)
         ]
         # Of a training here whose list was lost, they are set aside rather than replaced.
         if foreign and not provenance.read(self.path):
@@ -491,7 +491,7 @@ class ModelFolder:
         for name, text in files.items():
             path = os.path.join(self.path, name)
             if not is_file(path) or read_file(path) != text:
-                with replace_files([manifest.claim(self.path, name)]) as (file,):
+                with replace_files([owned.claim(self.path, name)]) as (file,):
                     file.write(text)
 
     def check_kept(

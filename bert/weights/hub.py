@@ -13,7 +13,7 @@ from absl import logging
 
 from bert.commands.checks import is_checking
 from bert.files import sentence_transformers
-from bert.files.places import is_remote
+from bert.files.paths import is_remote
 from bert.files.weight_names import SAFETENSORS_FILE, SAFETENSORS_INDEX_FILE, TASK_FILE
 
 # What belongs to a model, as patterns.

@@ -15,11 +15,11 @@ from absl import logging
 
 from bert.commands.flags import changed_flags
 from bert.files import huggingface as huggingface_files
-from bert.files import manifest
+from bert.files import owned
 from bert.files.durable import write_text
 from bert.files.json_text import parse_json
+from bert.files.owned import is_of_model_folder
 from bert.files.paths import is_file, read_file
-from bert.files.scratch import is_of_model_folder
 from bert.weights import hub, provenance
 from bert.weights.kept import CONFIG_FILE, TASK_FILE
 
@@ -171,12 +171,12 @@ def update(folder: str) -> None:
     if not provenance.read(folder):
         return
     path = os.path.join(folder, CARD_FILE)
-    if is_file(path) and CARD_FILE not in manifest.read_names(folder):
+    if is_file(path) and CARD_FILE not in owned.read_names(folder):
         logging.info("%r is of no run here, so it stays, and no model card is written.", path)
         return
     text = make(folder)
     if not is_file(path) or read_file(path) != text.encode():
-        write_text(manifest.claim(folder, CARD_FILE), text)
+        write_text(owned.claim(folder, CARD_FILE), text)
 
 
 def make(

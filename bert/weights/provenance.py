@@ -10,7 +10,7 @@ from typing import Any
 
 from absl import logging
 
-from bert.files import manifest
+from bert.files import owned
 from bert.files.durable import write_text
 from bert.files.json_text import parse_json
 from bert.files.paths import is_file, read_file
@@ -97,7 +97,7 @@ def copy(source: str, folder: str, flags: Mapping[str, Any]) -> None:
 
 def _write(folder: str, values: Mapping[str, Any]) -> None:
     text = json.dumps(values, indent=2, ensure_ascii=False)
-    write_text(manifest.claim(folder, RUN_FILE), text + "\n")
+    write_text(owned.claim(folder, RUN_FILE), text + "\n")
 
 
 def differences(folder: str, made_of: Mapping[str, Any]) -> list[str]:

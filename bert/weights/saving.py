@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert.files import durable, manifest
-from bert.files.paths import paths_from
-from bert.files.places import is_remote
+from bert.files import durable, owned
+from bert.files.paths import is_remote, paths_from
 from bert.files.weight_names import PARTIAL, SUFFIXES, prefix_of
 
 # Behind the name of a checkpoint in the manifest: it is to be removed.
@@ -44,15 +43,15 @@ def find_not_finite(tensors: Mapping[str, np.ndarray]) -> str | None:
 def remove(prefix: str) -> None:
     """Removes a checkpoint of a run: its index first, without which it is none."""
     folder, stem = os.path.split(prefix)
-    names = [name for name in manifest.read_names(folder) if prefix_of(name) == stem]
-    manifest.remove(folder, [name for name in names if name.endswith(".index")])
+    names = [name for name in owned.read_names(folder) if prefix_of(name) == stem]
+    owned.remove(folder, [name for name in names if name.endswith(".index")])
     durable.sync(folder)
-    manifest.remove(folder, names)
+    owned.remove(folder, names)
 
 
 def let_go(folder: str, names: Collection[str]) -> None:
     """Keeps in the manifest that checkpoints of a run are to be removed, until they are."""
-    manifest.adopt(folder, [name + _GOING for name in names])
+    owned.adopt(folder, [name + _GOING for name in names])
 
 
 def remove_let_go(folder: str, but: Collection[str]) -> None:
@@ -62,12 +61,12 @@ def remove_let_go(folder: str, but: Collection[str]) -> None:
       folder: Theirs.
       but: Those that stay after all.
     """
-    marks = [name for name in manifest.read_names(folder) if name.endswith(_GOING)]
+    marks = [name for name in owned.read_names(folder) if name.endswith(_GOING)]
     for name in (mark.removesuffix(_GOING) for mark in marks):
         if name not in but:
             remove(os.path.join(folder, name))
     if marks:
-        manifest.remove(folder, marks)
+        owned.remove(folder, marks)
 
 
 def save_tensors(prefix: str, tensors: Mapping[str, np.ndarray | tf.Tensor]) -> None:

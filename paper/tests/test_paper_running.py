@@ -11,7 +11,7 @@ from helpers.forks import ROOT
 from helpers.logs import log  # noqa: F401
 from helpers.waiting import LONGEST, wait_until
 
-from bert.files import manifest
+from bert.files import owned
 from bert.files.paths import index_path
 from paper.estimates import Clock, Machine
 from paper.jobs import Job, digest_all
@@ -144,10 +144,10 @@ def leave_scores(command, log, num_threads):
         return Ended(0)
     values = {"f1": 0.25, "labels": {"x": 1}, "is_good": True}
     for part in ("eval", "test"):
-        path = manifest.claim(folder, f"{part}_results.json")
+        path = owned.claim(folder, f"{part}_results.json")
         with open(path, "w") as file:
             json.dump(values, file)
-    with open(manifest.claim(folder, "model.ckpt-1.index"), "w") as file:
+    with open(owned.claim(folder, "model.ckpt-1.index"), "w") as file:
         file.write("weights")
     with open(os.path.join(folder, "mine.txt"), "w") as file:
         file.write("of a user")

@@ -13,7 +13,7 @@ from helpers.paper_plans import fill, note, prepare, settings_in, write_glue
 
 import reproduce_paper
 from bert.commands.checks import start
-from bert.files import manifest
+from bert.files import owned
 from paper import reproduction
 from paper.estimates import measure_machine
 from paper.plan import KEYS
@@ -262,7 +262,7 @@ def test_a_folder_in_which_an_orphan_trains_is_refused_at_the_start(tmp_path):
     settings = settings_in(tmp_path, only="table7")
     os.makedirs(folder)
     owner = rf"word_vectors-CoNLL.*process {os.getpid()} on .* does"
-    with manifest.lock(folder), pytest.raises(ValueError, match=owner):
+    with owned.lock(folder), pytest.raises(ValueError, match=owner):
         reproduce_paper.run(settings)
     assert not (tmp_path / "out/paper.md").exists()
 

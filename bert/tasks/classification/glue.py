@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from absl import logging
 
 from bert.files.paths import describe_folder, find_file, list_folder
-from bert.files.tables import Row, check_width, read_tsv
+from bert.files.rows import Row, check_width, read_tsv
 from bert.tasks.classification.examples import DataSet, InputExample, Label, Task
 
 _NLI = ("contradiction", "entailment", "neutral")

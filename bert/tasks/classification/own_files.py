@@ -15,8 +15,8 @@ from typing import Any
 from absl import logging
 
 from bert.files.paths import describe_folder, is_file, list_folder
+from bert.files.rows import format_of, is_table
 from bert.files.split import DevSplit, split_remedy
-from bert.files.tables import format_of, is_table
 from bert.tasks.classification.examples import DataSet, InputExample, Label, Task
 from bert.tasks.classification.rows import File, Options, Record, is_not_finite, read_file, shorten
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from absl import logging
 
-from bert.files.tables import (
+from bert.files.rows import (
     Row,
     check_width,
     ending_of,

@@ -12,8 +12,8 @@ from absl import logging
 import modeling
 import tokenization
 from bert.files.inputs import Input
-from bert.files.manifest import claim
 from bert.files.outputs import make_folder
+from bert.files.owned import claim
 from bert.files.split import DevSplit, split_fields, stored_split
 from bert.network.heads import classification_objective, classifier_model
 from bert.reports.sections import Section, labelled

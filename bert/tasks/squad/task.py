@@ -13,7 +13,7 @@ from scipy.special import softmax
 
 import modeling
 import tokenization
-from bert.files.manifest import claim
+from bert.files.owned import claim
 from bert.files.processes import usable_cores
 from bert.network.heads import span_model, span_objective
 from bert.reports.sections import Cell, Link, Section, Table

@@ -15,7 +15,7 @@ from absl import logging
 from scipy.special import log_softmax
 
 import tokenization
-from bert.files.tables import (
+from bert.files.rows import (
     JsonRow,
     Row,
     find_separator,

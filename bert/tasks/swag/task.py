@@ -10,7 +10,7 @@ from absl import logging
 
 import modeling
 import tokenization
-from bert.files.manifest import claim
+from bert.files.owned import claim
 from bert.files.paths import describe_folder, find_file, is_file
 from bert.files.split import DevSplit, split_fields, split_remedy, stored_split
 from bert.network.heads import choice_model, choice_objective

@@ -19,7 +19,7 @@ from absl import logging
 
 import modeling
 from bert.files.durable import replace_files
-from bert.files.places import is_remote
+from bert.files.paths import is_remote
 from bert.files.progress import Progress
 from bert.files.records import encode_examples
 from bert.tasks.features import feature_shape

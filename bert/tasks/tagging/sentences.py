@@ -17,8 +17,8 @@ from absl import logging
 
 from bert.files.durable import replace_files
 from bert.files.paths import describe_folder, is_file, list_folder
+from bert.files.rows import text_lines
 from bert.files.split import DevSplit, split_remedy
-from bert.files.tables import text_lines
 from bert.tasks.tagging import entities as tagging_entities
 from bert.tasks.tagging import words as tagging_words
 

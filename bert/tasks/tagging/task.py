@@ -14,8 +14,8 @@ from scipy.special import softmax
 import modeling
 import tokenization
 from bert.files.inputs import Input
-from bert.files.manifest import claim
 from bert.files.outputs import make_folder
+from bert.files.owned import claim
 from bert.files.split import split_fields
 from bert.network.heads import tagging_model, tagging_objective
 from bert.reports.sections import Section

@@ -9,7 +9,7 @@ import sys
 import pytest
 from helpers.forks import Forked
 
-from bert.files import durable, manifest
+from bert.files import durable, owned
 
 
 def write(path, text="mine"):
@@ -18,7 +18,7 @@ def write(path, text="mine"):
 
 
 def claim(folder, name, text="run"):
-    write(folder / name, text) if manifest.claim(str(folder), name) else None
+    write(folder / name, text) if owned.claim(str(folder), name) else None
 
 
 def names_in(folder):
@@ -35,16 +35,16 @@ def test_only_claimed_files_are_cleared(tmp_path):
         write(tmp_path / name)
     for name in ("predictions.tsv", "eval/events", "checkpoint"):
         claim(tmp_path, name)
-    manifest.clear(str(tmp_path))
+    owned.clear(str(tmp_path))
     assert names_in(tmp_path) == sorted(users)
 
 
 def test_what_stays_is_still_claimed(tmp_path):
     claim(tmp_path, "vocab.txt")
     claim(tmp_path, "task.json")
-    manifest.clear(str(tmp_path), but=["vocab.txt"])
-    assert names_in(tmp_path) == [manifest.LIST_FILE, "vocab.txt"]
-    assert manifest.read_names(str(tmp_path)) == ["vocab.txt"]
+    owned.clear(str(tmp_path), but=["vocab.txt"])
+    assert names_in(tmp_path) == [owned.LIST_FILE, "vocab.txt"]
+    assert owned.read_names(str(tmp_path)) == ["vocab.txt"]
 
 
 def test_a_file_that_is_no_runs_is_set_aside(tmp_path, log):
@@ -63,11 +63,11 @@ def test_links_are_unlinked_and_never_followed(tmp_path):
     write(disk / "model.ckpt-1.index")
     out.mkdir()
     (out / "best").symlink_to(disk)
-    best = manifest.claim_folder(str(out), "best")
-    manifest.adopt(best, ["model.ckpt-1.index"])
+    best = owned.claim_folder(str(out), "best")
+    owned.adopt(best, ["model.ckpt-1.index"])
     (out / "vocab.txt").symlink_to(disk / "model.ckpt-1.index")
-    manifest.adopt(str(out), ["vocab.txt", "best/model.ckpt-1.index"])
-    manifest.clear(str(out))
+    owned.adopt(str(out), ["vocab.txt", "best/model.ckpt-1.index"])
+    owned.clear(str(out))
     assert names_in(out) == []
     assert (disk / "model.ckpt-1.index").exists()
 
@@ -81,19 +81,19 @@ def test_what_is_behind_a_link_stays_at_any_depth(tmp_path, act, depth):
     inner = "/".join("ab"[:depth])
     names = ["w.index", "saved_model/", "model.ckpt-1.index"]
     last = other / "b" if depth == 2 else other
-    manifest.adopt(str(last), names)
+    owned.adopt(str(last), names)
     for name in ("w.index", "saved_model.partial/x", "w.index" + tail, "model.ckpt-1.partial.data"):
         write(last / name)
     (last / "saved_model").mkdir()
-    manifest.adopt(str(out), [f"{inner}/{name}" for name in [manifest.LIST_FILE, *names]])
+    owned.adopt(str(out), [f"{inner}/{name}" for name in [owned.LIST_FILE, *names]])
     (out / "a").symlink_to(other)
     before = sorted(other.rglob("*"))
     if act == "clear":
-        manifest.clear(str(out))
+        owned.clear(str(out))
     elif act == "remove":
-        manifest.remove(str(out), manifest.read_names(str(out)))
+        owned.remove(str(out), owned.read_names(str(out)))
     else:
-        with manifest.lock(str(out)):
+        with owned.lock(str(out)):
             pass
     assert sorted(other.rglob("*")) == before
 
@@ -118,7 +118,7 @@ def test_a_clearing_that_is_cut_off_leaves_no_checkpoint_that_lacks_something(
     for name in names:
         claim(tmp_path, name)
     monkeypatch.setattr(durable, "remove", noted)
-    manifest.clear(str(tmp_path))
+    owned.clear(str(tmp_path))
     assert states[-1] == (False, False, False)
     for is_named, has_index, has_weights in states:
         assert has_weights or not has_index
@@ -139,31 +139,31 @@ def test_a_clearing_that_is_cut_off_leaves_no_checkpoint_that_lacks_something(
     ],
 )
 def test_only_whole_names_are_a_runs_own(tmp_path, path, is_own):
-    manifest.adopt(str(tmp_path), ["model2.index", f"best/{manifest.LIST_FILE}"])
-    manifest.adopt(str(tmp_path / "best"), ["model.ckpt-1.index"])
-    assert manifest.is_own(str(tmp_path), str(tmp_path / path)) is is_own
+    owned.adopt(str(tmp_path), ["model2.index", f"best/{owned.LIST_FILE}"])
+    owned.adopt(str(tmp_path / "best"), ["model.ckpt-1.index"])
+    assert owned.is_own(str(tmp_path), str(tmp_path / path)) is is_own
 
 
 def test_folders_within_are_cleared_by_their_own_list(tmp_path):
-    best = manifest.claim_folder(str(tmp_path), "best")
-    manifest.adopt(best, ["model.ckpt-1.index"])
+    best = owned.claim_folder(str(tmp_path), "best")
+    owned.adopt(best, ["model.ckpt-1.index"])
     write(tmp_path / "best/model.ckpt-1.index")
     write(tmp_path / "best/mine")
-    manifest.clear(str(tmp_path))
+    owned.clear(str(tmp_path))
     assert names_in(tmp_path) == ["best/mine"]
 
 
 @pytest.mark.parametrize("name", ["../thesis", "/etc/passwd", "a/../../b", "", 7, None, "a\0"])
 def test_a_list_that_leads_out_of_its_folder_is_refused(tmp_path, name):
-    (tmp_path / manifest.LIST_FILE).write_text(json.dumps(["a", name]))
+    (tmp_path / owned.LIST_FILE).write_text(json.dumps(["a", name]))
     with pytest.raises(ValueError, match="It is damaged"):
-        manifest.clear(str(tmp_path))
+        owned.clear(str(tmp_path))
 
 
 def test_only_leftovers_of_claimed_names_are_removed(tmp_path):
     tail = "." + "0" * 32 + ".tmp"
     names = ["vocab.txt", "model.ckpt-1.index", "saved_model/", "best/.own_files.json"]
-    manifest.adopt(str(tmp_path), names)
+    owned.adopt(str(tmp_path), names)
     users = [
         *("notes.partial.txt", "mine" + tail, "x.old", "notes.partial", "saved_model/a" + tail),
         *("vocab.txt.old", "vocab.txt.partial.txt", "model.ckpt-1.partial.notes", "best.old/a"),
@@ -171,7 +171,7 @@ def test_only_leftovers_of_claimed_names_are_removed(tmp_path):
     ]
     leftovers = [
         "vocab.txt" + tail,
-        manifest.LIST_FILE + tail,
+        owned.LIST_FILE + tail,
         "model.ckpt-1.partial.index",
         "model.ckpt-1.partial.data-00000-of-00001.tempstate7",
         "saved_model.partial/variables/a",
@@ -183,71 +183,71 @@ def test_only_leftovers_of_claimed_names_are_removed(tmp_path):
     users.append(os.path.basename(writing.name))
     for name in (*users[:-1], *leftovers):
         write(tmp_path / name)
-    with writing, manifest.lock(str(tmp_path)):
+    with writing, owned.lock(str(tmp_path)):
         pass
-    assert names_in(tmp_path) == sorted([*users, manifest.LIST_FILE])
+    assert names_in(tmp_path) == sorted([*users, owned.LIST_FILE])
 
 
 def test_leftovers_are_removed_from_folders_with_lists_of_their_own(tmp_path):
     best = tmp_path / "best"
-    manifest.claim_folder(str(tmp_path), "best")
-    manifest.claim_all(str(best), ["model.ckpt-7.index"])
+    owned.claim_folder(str(tmp_path), "best")
+    owned.claim_all(str(best), ["model.ckpt-7.index"])
     left = "model.ckpt-7.partial.data-00000-of-00001.tempstate777"
     write(best / "notes.txt")
-    with manifest.lock(str(best)):
+    with owned.lock(str(best)):
         # Another process may be at work there.
         write(best / left)
-        manifest._remove_leftovers(str(tmp_path))
+        owned._remove_leftovers(str(tmp_path))
         assert (best / left).exists()
-    with manifest.lock(str(tmp_path)):
+    with owned.lock(str(tmp_path)):
         pass
-    assert names_in(best) == [manifest.LIST_FILE, "notes.txt"]
+    assert names_in(best) == [owned.LIST_FILE, "notes.txt"]
 
 
 def test_leftovers_are_removed_from_a_folder_that_a_link_leads_to(tmp_path):
     (tmp_path / "disk").mkdir()
     (tmp_path / "run").symlink_to(tmp_path / "disk")
-    manifest.adopt(str(tmp_path / "run"), ["vocab.txt"])
+    owned.adopt(str(tmp_path / "run"), ["vocab.txt"])
     write(tmp_path / f"disk/vocab.txt.{'0' * 32}.tmp")
-    with manifest.lock(str(tmp_path / "run")):
+    with owned.lock(str(tmp_path / "run")):
         pass
-    assert names_in(tmp_path / "disk") == [manifest.LIST_FILE]
+    assert names_in(tmp_path / "disk") == [owned.LIST_FILE]
 
 
 def test_leftovers_are_looked_for_once_in_each_folder(tmp_path, monkeypatch):
-    manifest.adopt(str(tmp_path), [f"{inner}{n}.index" for inner in ("", "a/") for n in range(50)])
+    owned.adopt(str(tmp_path), [f"{inner}{n}.index" for inner in ("", "a/") for n in range(50)])
     listed = []
     listdir = os.listdir
     monkeypatch.setattr(os, "listdir", lambda path: [listed.append(path), *listdir(path)][1:])
     (tmp_path / "a").mkdir()
-    with manifest.lock(str(tmp_path)):
+    with owned.lock(str(tmp_path)):
         pass
     assert len(listed) <= 4
 
 
 def test_a_folder_that_was_being_exchanged_is_not_lost(tmp_path):
-    manifest.claim_tree(str(tmp_path), "saved_model")
+    owned.claim_tree(str(tmp_path), "saved_model")
     for name in ("saved_model.partial", "saved_model.old.tmp"):
         write(tmp_path / name / "saved_model.pb", name)
-    with manifest.lock(str(tmp_path)):
+    with owned.lock(str(tmp_path)):
         pass
     assert (tmp_path / "saved_model/saved_model.pb").read_text() == "saved_model.old.tmp"
-    assert names_in(tmp_path) == [manifest.LIST_FILE, "saved_model/saved_model.pb"]
+    assert names_in(tmp_path) == [owned.LIST_FILE, "saved_model/saved_model.pb"]
 
 
 def test_a_lock_that_is_a_link_is_not_followed(tmp_path):
     write(tmp_path / "thesis")
-    (tmp_path / manifest.LOCK_FILE).symlink_to(tmp_path / "thesis")
-    with pytest.raises(OSError, match="symbolic"), manifest.lock(str(tmp_path)):
+    (tmp_path / owned.LOCK_FILE).symlink_to(tmp_path / "thesis")
+    with pytest.raises(OSError, match="symbolic"), owned.lock(str(tmp_path)):
         pass
     assert (tmp_path / "thesis").read_text() == "mine"
 
 
 CLAIM = """
 import sys
-from bert.files import manifest
+from bert.files import owned
 for number in range(40):
-    manifest.claim(sys.argv[1], f"{sys.argv[2]}-{number}")
+    owned.claim(sys.argv[1], f"{sys.argv[2]}-{number}")
 """
 
 
@@ -257,29 +257,29 @@ def test_no_claim_is_lost_where_processes_claim_at_once(tmp_path):
         Forked(["-c", CLAIM, tmp_path / "claimed", name], *[tmp_path / name] * 2) for name in "abc"
     ]
     assert [process.wait() for process in processes] == [0, 0, 0]
-    assert set(manifest.read_names(str(tmp_path / "claimed"))) == {
+    assert set(owned.read_names(str(tmp_path / "claimed"))) == {
         f"{name}-{number}" for name in "abc" for number in range(40)
     }
 
 
 def test_a_folder_in_which_another_process_trains_is_not_cleared(tmp_path):
-    inner = manifest.claim_folder(str(tmp_path), "run_1")
+    inner = owned.claim_folder(str(tmp_path), "run_1")
     claim(tmp_path / "run_1", "checkpoint")
-    with manifest.lock(inner), pytest.raises(ValueError, match="nothing else trains"):
-        manifest.clear(str(tmp_path))
+    with owned.lock(inner), pytest.raises(ValueError, match="nothing else trains"):
+        owned.clear(str(tmp_path))
     assert (tmp_path / "run_1/checkpoint").exists()
 
 
 def test_a_run_within_keeps_its_list_when_its_folder_is_claimed(tmp_path):
     claim(tmp_path / "run_1", "checkpoint")
-    manifest.claim_folder(str(tmp_path), "run_1")
-    assert manifest.read_names(str(tmp_path / "run_1")) == ["checkpoint"]
+    owned.claim_folder(str(tmp_path), "run_1")
+    assert owned.read_names(str(tmp_path / "run_1")) == ["checkpoint"]
 
 
 HOLD = """
 import sys, time
-from bert.files import manifest
-with manifest.lock(sys.argv[1]):
+from bert.files import owned
+with owned.lock(sys.argv[1]):
     print("held", flush=True)
     time.sleep(60)
 """
@@ -291,13 +291,13 @@ def test_two_processes_do_not_share_a_folder(tmp_path):
     )
     assert other.stdout.readline() == "held\n"
     refused = pytest.raises(ValueError, match=f"process {other.pid} on .* does")
-    with refused, manifest.lock(str(tmp_path)):
+    with refused, owned.lock(str(tmp_path)):
         pass
     other.send_signal(signal.SIGKILL)
     other.communicate()
     # What the killed process has left tells nothing.
-    assert (tmp_path / manifest.LOCK_FILE).exists()
-    with manifest.lock(str(tmp_path)):
+    assert (tmp_path / owned.LOCK_FILE).exists()
+    with owned.lock(str(tmp_path)):
         pass
     assert names_in(tmp_path) == []
 
@@ -306,12 +306,12 @@ def test_two_processes_do_not_share_a_folder(tmp_path):
 def test_a_tree_goes_with_the_folders_that_are_empty(tmp_path, is_mine):
     """TensorFlow's exports have a folder `assets`, with or without anything in it."""
     place = tmp_path / "saved_model"
-    manifest.claim_tree(str(tmp_path), "saved_model")
+    owned.claim_tree(str(tmp_path), "saved_model")
     (place / "assets").mkdir(parents=True)
     (place / "saved_model.pb").write_text("graph")
-    manifest.adopt_tree(str(tmp_path), "saved_model")
+    owned.adopt_tree(str(tmp_path), "saved_model")
     if is_mine:
         (place / "notes.txt").write_text("mine")
-    manifest.clear(str(tmp_path))
+    owned.clear(str(tmp_path))
     left = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*"))
     assert left == ["saved_model", "saved_model/notes.txt"] * is_mine

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert.files.tables import (
+from bert.files.rows import (
     Row,
     check_width,
     clean_line,
