@@ -23,7 +23,7 @@ from bert.commands.lines import show_lines
 from bert.files import huggingface as huggingface_files
 from bert.files import sentence_transformers
 from bert.files.durable import rename, sync, sync_tree
-from bert.files.outputs import make_folder
+from bert.files.outputs import check_folder, make_folder
 from bert.files.paths import find_file, is_remote, read_file
 from bert.files.process import import_tensorflow
 from bert.files.weight_names import KERAS_ENDING, KERAS_FILE, SAFETENSORS_FILE, WEIGHTS
@@ -247,6 +247,7 @@ def run(settings: Settings) -> Report:
     architecture = find_architecture(source, settings.architecture)
     logging.info("Converting %s, which is a %s.", source.stored.prefix, architecture)
     folder, name, texts = _check_output(settings, source, architecture)
+    make_folder(folder)
     # Beside the output, so that files are moved in one step; a killed run leaves a .partial.
     with tempfile.TemporaryDirectory(prefix="convert.partial", dir=folder) as staging:
         path = os.path.join(staging, name)
@@ -302,7 +303,7 @@ def _check_output(
     texts = {} if name else _texts(settings, source, architecture)
     name = name or FORMATS[settings.format][0]
     _check_free(folder, name, texts, settings.output)
-    make_folder(folder)
+    check_folder(folder)
     return folder, name, texts
 
 

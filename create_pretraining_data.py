@@ -29,7 +29,7 @@ from bert.files import huggingface
 from bert.files.collector import at_rest
 from bert.files.fingerprints import WatchedFiles
 from bert.files.machine import size_text
-from bert.files.outputs import check_open_files, check_outputs, name_shards
+from bert.files.outputs import check_open_files, check_outputs, name_shards, try_outputs
 from bert.files.paths import read_file
 from bert.files.progress import Progress
 from bert.files.rows import describe_files, find_texts
@@ -360,6 +360,7 @@ def run(settings: Settings) -> InstanceTable | InstanceCounts | None:
     _check_flags(settings)
     tokenizer = _check_tokenizer(settings)
     output_files = _check_output(settings, input_files, tokenizer)
+    try_outputs(output_files, "output_file")
     made_with = _describe(settings, tokenizer, input_files, len(output_files))
     logging.info("*** Reading from input files ***")
     for input_file in input_files:

@@ -16,7 +16,7 @@ from bert.commands.console import run_script
 from bert.commands.lines import show_lines
 from bert.commands.settings import PATTERNS, OutputSettings
 from bert.files.durable import replace_files
-from bert.files.outputs import check_outputs
+from bert.files.outputs import check_outputs, try_outputs
 from bert.files.paths import file_size
 from bert.files.processes import usable_cores
 from bert.files.rows import describe_files, find_texts
@@ -92,6 +92,7 @@ def run(settings: Settings) -> Summary:
     _check_size(settings)
     input_files = find_texts(settings.input_file)
     check_outputs([settings.output_file], input_files, "output_file", settings.may_replace)
+    try_outputs([settings.output_file], "output_file")
     counts = count_words(input_files, settings.do_lower_case, _num_processes(settings, input_files))
     logging.info(
         "Read %s words, %s different ones. Learning.", f"{counts.total():,}", f"{len(counts):,}"

@@ -23,7 +23,7 @@ from bert.commands.console import run_script
 from bert.commands.lines import show_lines
 from bert.commands.settings import PATTERNS, OutputSettings
 from bert.files.durable import replace_files
-from bert.files.outputs import check_outputs
+from bert.files.outputs import check_outputs, try_outputs
 from bert.files.rows import describe_files, find_texts
 from bert.files.word_vectors import WordVectors, write_word_vectors
 from bert.options import REQUIRED, option
@@ -94,6 +94,7 @@ def run(settings: Settings) -> WordVectors:
     skip_gram.check_installed()
     input_files = find_texts(settings.input_file)
     check_outputs([settings.output_file], input_files, "output_file", settings.may_replace)
+    try_outputs([settings.output_file], "output_file")
     learned = skip_gram.learn(
         input_files,
         skip_gram.Options(

@@ -28,7 +28,7 @@ from bert.commands.checks import FAILED, Checks, start
 from bert.commands.console import run_script
 from bert.commands.settings import ModelSettings, VocabularySettings
 from bert.files.huggingface import vocab_text
-from bert.files.outputs import check_outputs, make_folder
+from bert.files.outputs import check_folder, check_outputs, make_folder
 from bert.files.paths import is_file, read_lines
 from bert.files.process import import_tensorflow
 from bert.files.rows import decode_line
@@ -96,6 +96,7 @@ def run(settings: Settings) -> dict[str, int]:
     words = check_words(settings.new_words, vocab, lower, **cutting)
     places = place(words, vocab, use_unused=settings.use_unused)
     _check_output(settings.output_dir, folder)
+    make_folder(settings.output_dir)
     _check_embeddings(folder, config)
     pieces = _pieces(words, vocab, tokenization.BasicTokenizer(lower, **cutting))
     size = max(config.vocab_size, *(index + 1 for index in places.values()))
@@ -251,7 +252,7 @@ def _with_marks(options: Mapping[str, Any], places: Mapping[str, int]) -> dict[s
 def _check_output(output_dir: str, folder: "ModelFolder") -> None:
     from bert.weights.kept import CONFIG_FILE, VOCAB_FILE
 
-    make_folder(output_dir)
+    check_folder(output_dir)
     written = [
         os.path.join(output_dir, name) for name in (CONFIG_FILE, VOCAB_FILE, f"{WEIGHTS}.index")
     ]

@@ -29,7 +29,7 @@ from bert.commands.names import serve
 from bert.commands.settings import OutputSettings
 from bert.files import fingerprints
 from bert.files.durable import replace_files
-from bert.files.outputs import check_outputs
+from bert.files.outputs import check_outputs, try_outputs
 from bert.files.paths import is_file
 from bert.files.process import import_tensorflow
 from bert.files.rows import describe_files, find_texts
@@ -82,6 +82,7 @@ def run(settings: Settings) -> None:
     _check_weights(folder, config)
     texts = _find_texts(settings)
     _check_output(settings, texts.files, folder)
+    try_outputs([settings.output_file], "output_file")
     lines = features.Lines.of(texts, folder.load_tokenizer(), settings.tokens_at_most())
     tell_gpus()
     extractor = features.make_extractor(settings, config)

@@ -19,7 +19,7 @@ from bert.commands import flags as common_flags
 from bert.commands.checks import Checks, start
 from bert.commands.console import run_script
 from bert.commands.settings import WHOLE_FILE, ModelSettings, OutputSettings, VocabularySettings
-from bert.files.outputs import check_outputs, open_output
+from bert.files.outputs import check_outputs, open_output, try_outputs
 from bert.files.paths import match_file
 from bert.files.process import import_tensorflow
 from bert.files.rows import clean_line, stdin_lines, text_lines
@@ -99,6 +99,7 @@ def run(settings: Settings, texts: Sequence[str] = ()) -> int:
     waits = not texts and path == "-" and sys.stdin.isatty()
     folder = _open_folder(settings)
     _check_output(settings, path, folder)
+    try_outputs([settings.output_file], "output_file")
     tell_gpus()
     with open_output(settings.output_file) as output:
         model = masked_model.load(folder, settings.batch_size)

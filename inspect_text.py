@@ -20,7 +20,7 @@ from bert.commands import flags as common_flags
 from bert.commands.checks import UNCHECKED, Checks, start
 from bert.commands.console import run_script
 from bert.commands.settings import OutputSettings
-from bert.files.outputs import check_outputs
+from bert.files.outputs import check_outputs, try_outputs
 from bert.files.process import import_tensorflow
 from bert.files.rows import stdin_lines
 from bert.options import REQUIRED, option
@@ -86,6 +86,7 @@ def run(settings: Settings, texts: Sequence[str]) -> "Inspection":
 
     text = _find_text(texts)
     _check_output(settings)
+    try_outputs([settings.output_file or "-"], "output_file")
     text = _read_input() if text is None else text
     tell_gpus()
     model = _open(settings)

@@ -35,7 +35,7 @@ from bert.commands.settings import (
     TextSettings,
     VocabularySettings,
 )
-from bert.files.outputs import check_outputs, open_output
+from bert.files.outputs import check_outputs, open_output, try_outputs
 from bert.files.process import import_tensorflow
 from bert.files.rows import clean_line, describe_files, find_texts, stdin_lines
 from bert.files.sentence_transformers import follow
@@ -157,6 +157,7 @@ def run(settings: Settings) -> int:
         _check_model(settings, folder)
         tell_gpus()
     _check_output(settings, files, folder)
+    try_outputs([settings.output_file], "output_file")
     with open_output(settings.output_file) as output:
         space = _open_space(settings, files, folder)
         logging.info("Looking among %d vectors.", len(space.texts))

@@ -31,7 +31,7 @@ from bert.commands.names import serve
 from bert.commands.settings import WHOLE_FILE, OutputSettings
 from bert.files import fingerprints, parquet
 from bert.files.inputs import Input, Inputs, kind_of, names_of
-from bert.files.outputs import check_outputs, check_replaced, open_output
+from bert.files.outputs import check_outputs, check_replaced, open_output, try_outputs
 from bert.files.paths import is_file, is_remote, match_file
 from bert.files.process import import_tensorflow
 from bert.files.progress import Progress
@@ -102,6 +102,7 @@ def run(settings: Settings) -> int:
     settings = _find_input(settings)
     folder = _open_folder(settings)
     made_of = _check_output(settings, folder)
+    try_outputs([settings.output_file], "output_file")
     tell_gpus()
     model = _load(settings, folder)
     span = _find_span(settings, model)

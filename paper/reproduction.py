@@ -9,6 +9,7 @@ from absl import logging
 from bert.files import owned
 from bert.files.durable import write_text
 from bert.files.durations import duration_text
+from bert.files.outputs import check_folder as check_writable
 from bert.files.outputs import make_folder
 from bert.training.options import PRECISIONS
 from paper import figures, markdown, page, texts
@@ -195,7 +196,7 @@ def _warn_of_more(prepared: Prepared, budget: str, *, is_smallest: bool) -> None
 
 def check_folder(order: Order, prepared: Prepared) -> None:
     """Checks that the output folder can be written, and that nobody else writes there."""
-    make_folder(order.output_dir)
+    check_writable(order.output_dir)
     owned.check_lock(order.output_dir)
     prepared.runner.check_locks(prepared.missing)
 

@@ -67,7 +67,7 @@ lines of tests               2
 room             modules  lines  longest file                 longest function
 (root)                 3     11     7 run_one                    3 run_one.run
 bert                   1      4     4 bert.__main__              2 bert.__main__.main
-bert.files             2      3     2 bert.files.rows          0
+bert.files             2      3     2 bert.files.tables          0
 bert.original          1      1     1 bert.original.modeling     0
 bert.tasks             0      0     0 bert.tasks                 0
 bert.tasks.swag        1      4     4 bert.tasks.swag.words      2 bert.tasks.swag.words.read

@@ -580,14 +580,14 @@ def test_padding_is_zero_and_weights_say_what_is_masked(settings):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"input_file": "none.txt"}, r"`--input_file` must name existing files\. 'none.txt'"),
-        ({"input_file": "none*"}, r"`--input_file` must name existing files\. 'none\*'"),
+        ({"input_file": "none.txt"}, r"`input_file` must name existing files\. 'none.txt'"),
+        ({"input_file": "none*"}, r"`input_file` must name existing files\. 'none\*'"),
         ({"input_file": "empty.txt"}, "The input files must hold text"),
         ({"input_file": "blank.txt"}, "The input files must hold text"),
-        ({"output_file": "a,a"}, "`--output_file` must name each file once"),
-        ({"output_file": "a,"}, "`--output_file` must name files"),
-        ({"output_file": "text.txt"}, "`--output_file` must not name an input file"),
-        ({"output_file": "nowhere/a"}, "`--output_file` must name files that can be written"),
+        ({"output_file": "a,a"}, "`output_file` must name each file once"),
+        ({"output_file": "a,"}, "`output_file` must name files"),
+        ({"output_file": "text.txt"}, "`output_file` must not name an input file"),
+        ({"output_file": "nowhere/a"}, "`output_file` must name files that can be written"),
         ({"vocab_file": "none.txt"}, "`vocab_file` must be a readable file"),
         ({"vocab_file": "empty.txt"}, "`vocab_file` must hold a token a line"),
         ({"vocab_file": "few.txt"}, r"must hold '\[CLS\]', .* without \['\[CLS\]', '\[MASK\]'\]"),
@@ -853,7 +853,7 @@ def test_records_of_which_nothing_says_what_they_are_made_of_stay(settings, tmp_
             data.run(made)
         assert contents(tmp_path) == before
     write_records(made.output_file, [serialize({"image": np.zeros(3)})])
-    with pytest.raises(ValueError, match=r"`--output_file` must name a new file.*`--overwrite`"):
+    with pytest.raises(ValueError, match=r"`output_file` must name a new file.*`overwrite=True`"):
         data.run(made)
     data.run(settings(overwrite=True))
     data.run(made)
@@ -890,7 +890,7 @@ def test_a_run_that_was_killed_between_its_files_may_be_run_again(
 def test_the_vocabulary_is_never_replaced(settings):
     made = settings()
     content = Path(made.vocab_file).read_bytes()
-    with pytest.raises(ValueError, match="`--output_file` must not name an input file"):
+    with pytest.raises(ValueError, match="`output_file` must not name an input file"):
         data.run(settings(output_file=made.vocab_file, overwrite=True))
     assert Path(made.vocab_file).read_bytes() == content
 

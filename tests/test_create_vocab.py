@@ -217,7 +217,7 @@ def test_vocabulary_shorter_than_asked_for_is_told(tmp_path, log):
 @pytest.mark.parametrize(
     ("text", "changes", "message"),
     [
-        (None, {"input_file": "nothing/*.txt"}, r"`--input_file` must name existing files"),
+        (None, {"input_file": "nothing/*.txt"}, r"`input_file` must name existing files"),
         ("", {}, "must hold text"),
         (" \n\x00\n", {}, "must hold text"),
         ("abc\n", {"vocab_size": 5}, "`--vocab_size` must be at least 6"),
@@ -226,7 +226,7 @@ def test_vocabulary_shorter_than_asked_for_is_told(tmp_path, log):
         (
             "abc\n",
             {"output_file": "/nowhere/vocab.txt"},
-            "`--output_file` must name files",
+            "`output_file` must name files",
         ),
     ],
 )
@@ -244,10 +244,10 @@ def test_the_text_is_not_overwritten(tmp_path):
 
 def test_a_vocabulary_that_is_there_stays(tmp_path):
     (tmp_path / "vocab.txt").write_text("mine\n")
-    with pytest.raises(ValueError, match=r"`--output_file` must name a new file.*`--overwrite`"):
+    with pytest.raises(ValueError, match=r"`output_file` must name a new file.*`overwrite=True`"):
         create(tmp_path, overwrite=False)
     (tmp_path / "bert_model.ckpt.index").touch()
-    with pytest.raises(ValueError, match="`--output_file` must not name a file of a model"):
+    with pytest.raises(ValueError, match="`output_file` must not name a file of a model"):
         create(tmp_path, overwrite=True)
     assert (tmp_path / "vocab.txt").read_text() == "mine\n"
 

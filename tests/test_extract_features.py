@@ -218,7 +218,7 @@ def test_a_matrix_is_that_of_the_model_in_memory_to_the_last_bit(settings, tmp_p
 
 def test_a_matrix_that_is_there_may_be_anybodys(settings, tmp_path):
     np.save(tmp_path / "out.npy", np.zeros(3))
-    with pytest.raises(ValueError, match="`--output_file` must name a new file"):
+    with pytest.raises(ValueError, match="`output_file` must name a new file"):
         extract_features.run(settings(layers="-1", output_file=str(tmp_path / "out.npy")))
 
 
@@ -244,7 +244,7 @@ def test_what_looks_wrong_in_the_text_is_counted(settings, tmp_path, log):
         ({"init_checkpoint": "nowhere.ckpt"}, "`--init_checkpoint`.*'nowhere.ckpt'"),
         ({"bert_config_file": "nowhere.json"}, "`bert_config_file`.*'nowhere.json'"),
         ({"vocab_file": "nowhere.txt"}, "`vocab_file`.*'nowhere.txt'"),
-        ({"output_file": "no/folder/out"}, "`--output_file` must name files that can be written"),
+        ({"output_file": "no/folder/out"}, "`output_file` must name files that can be written"),
         ({"format": "npy"}, "`--layers` must name a single one for a matrix"),
         ({"format": "npy", "layers": "0", "pooling": "none"}, "`--pooling` must be mean, max or"),
         ({"format": "npy", "layers": "0", "id_column": "a"}, "`--id_column` must go with a form"),
@@ -335,7 +335,7 @@ def test_a_command_of_the_original_works_unchanged(tmp_path):
 )
 def test_what_is_read_is_never_replaced(settings, tmp_path, name):
     content = (tmp_path / name).read_bytes()
-    with pytest.raises(ValueError, match="`--output_file` must not name an input file"):
+    with pytest.raises(ValueError, match="`output_file` must not name an input file"):
         extract_features.run(settings(output_file=str(tmp_path / name), overwrite=True))
     assert (tmp_path / name).read_bytes() == content
 
@@ -348,7 +348,7 @@ def test_features_are_replaced_and_other_files_are_not(settings, tmp_path, form)
     extract_features.run(settings(format=form, layers="0"))
     assert (tmp_path / "out").read_bytes() != once
     (tmp_path / "out").write_text('{"mine": 1}\n')
-    with pytest.raises(ValueError, match=r"`--output_file` must name a new file.*`--overwrite`"):
+    with pytest.raises(ValueError, match=r"`output_file` must name a new file.*`overwrite=True`"):
         extract_features.run(settings(format=form))
     assert (tmp_path / "out").read_text() == '{"mine": 1}\n'
     extract_features.run(settings(format=form, overwrite=True))

@@ -28,7 +28,7 @@ from bert.files.durable import (
     replace_folder,
     write_text,
 )
-from bert.files.outputs import check_outputs
+from bert.files.outputs import try_outputs
 from bert.files.paths import file_size, match_files, read_lines
 from bert.files.records import write_records
 from bert.files.signals import Stop, watched_signals
@@ -290,7 +290,7 @@ def test_what_a_killed_run_has_left_goes_and_nothing_else(tmp_path):
     with replace_files([out]) as [file]:
         # That of a run that is at work.
         at_work = set(os.listdir(tmp_path)) - mine - {left[0]}
-        check_outputs([out], [], "out")
+        try_outputs([out], "out")
         assert at_work <= set(os.listdir(tmp_path))
         file.write(b"whole")
     assert set(os.listdir(tmp_path)) == mine | {left[0], "out"}
@@ -300,7 +300,7 @@ def test_what_a_killed_run_has_left_goes_and_nothing_else(tmp_path):
 def test_paths_may_be_what_tensorflow_reads():
     paths = [f"{RAM}/a.tfrecord", f"{RAM}/b.tfrecord"]
     tf.io.gfile.makedirs(RAM)
-    check_outputs(paths, [], "out")
+    try_outputs(paths, "out")
     assert tf.io.gfile.listdir(RAM) == []
     with write_records(paths) as writers:
         for index, writer in enumerate(writers):
@@ -311,10 +311,10 @@ def test_paths_may_be_what_tensorflow_reads():
     assert list(tf.data.TFRecordDataset(paths).as_numpy_iterator()) == [b"", b"record\n"]
     size = file_size(paths[1])
     assert list(read_lines(paths[1]))[-1][1] == size
-    with pytest.raises(ValueError, match="`--in` must name existing files"):
+    with pytest.raises(ValueError, match="`in` must name existing files"):
         match_files(f"{RAM}/none", "in")
-    with pytest.raises(ValueError, match="`--out` must name files that can be written"):
-        check_outputs(["gs-nowhere://x/y"], [], "out")
+    with pytest.raises(ValueError, match="`out` must name files that can be written"):
+        try_outputs(["gs-nowhere://x/y"], "out")
 
 
 def test_a_file_is_locked_by_one_at_a_time(tmp_path):

@@ -95,7 +95,7 @@ def test_parts_are_ordered_by_their_numbers(tmp_path):
     )
     join_shards.run(made)
     assert (tmp_path / "out.txt").read_text() == "".join(f"{n}\n" for n in range(1, 12))
-    with pytest.raises(ValueError, match="`--output_file` must name a new file"):
+    with pytest.raises(ValueError, match="`output_file` must name a new file"):
         join_shards.run(made)
 
 

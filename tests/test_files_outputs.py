@@ -25,13 +25,13 @@ def test_outputs_that_cannot_be_are_refused_and_nothing_remains(tmp_path, output
     (tmp_path / "folder").mkdir()
     (tmp_path / "link").symlink_to("in")
     paths = [os.path.join(tmp_path, name) if name else "" for name in outputs]
-    with pytest.raises(ValueError, match="^`--out` " + message):
-        check_outputs(paths, [str(tmp_path / "in")], "out")
+    with pytest.raises(ValueError, match="^`out` " + message):
+        check_outputs(paths, [str(tmp_path / "in")], "out", lambda _: True)
     assert sorted(os.listdir(tmp_path)) == ["folder", "in", "link"]
 
 
 def test_an_input_elsewhere_is_not_written_either():
-    with pytest.raises(ValueError, match="`--out` must not name an input file"):
+    with pytest.raises(ValueError, match="`out` must not name an input file"):
         check_outputs(["ram://test_files_outputs/in"], ["ram://test_files_outputs/in"], "out")
 
 
@@ -62,9 +62,7 @@ def test_a_file_of_a_model_never_goes(tmp_path, name, weights):
         (tmp_path / each).write_text("x")
     os.symlink(tmp_path / name, tmp_path / "link")
     for path in (tmp_path / name, tmp_path / "link"):
-        with pytest.raises(
-            ValueError, match=r"`--out` must not name a file of a model.*belongs to"
-        ):
+        with pytest.raises(ValueError, match=r"`out` must not name a file of a model.*belongs to"):
             check_outputs([str(path)], [], "out", lambda _: True)
     (tmp_path / "answers.jsonl").write_text("x")
     check_outputs([str(tmp_path / "answers.jsonl")], [], "out", lambda _: True)
@@ -76,7 +74,7 @@ def test_a_file_with_something_in_it_goes_only_where_it_may(tmp_path):
     write_text(empty, "")
     check_outputs([empty, new], [], "out", lambda _: False)
     check_outputs([full], [], "out", lambda path: path == full)
-    with pytest.raises(ValueError, match=r"`--out` must name a new file\. Received .*vocab\.txt"):
+    with pytest.raises(ValueError, match=r"`out` must name a new file\. Received .*vocab\.txt"):
         check_outputs([new, full], [], "out", lambda _: False)
 
 

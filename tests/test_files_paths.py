@@ -62,7 +62,7 @@ def test_a_pattern_takes_no_index_of_a_file_for_a_file(tmp_path):
 @pytest.mark.parametrize("missing", ["none.txt", "none*.txt", "sub.txt", ""])
 def test_a_pattern_without_a_file_is_named_with_its_flag(folder, missing):
     pattern = str(folder / missing) if missing else ""
-    with pytest.raises(ValueError, match=r"`--corpus` must name existing files\. ") as error:
+    with pytest.raises(ValueError, match=r"`corpus` must name existing files\. ") as error:
         match_files(f"{folder}/b.txt,{pattern}", "corpus")
     assert repr(pattern) in str(error.value)
 
@@ -74,11 +74,9 @@ def test_of_several_files_none_is_the_one(folder):
             assert match_file(path, "input_file") == path
     assert match_file(f"{folder}/on*.txt", "input_file") == f"{folder}/one.txt"
     for several in (f"{folder}/*", f"{folder}/one.txt,{folder}/one.txt"):
-        with pytest.raises(
-            ValueError, match=r"`--corpus` must name a single file\. Received .*one"
-        ):
+        with pytest.raises(ValueError, match=r"`corpus` must name a single file\. Received .*one"):
             match_file(several, "corpus")
-    with pytest.raises(ValueError, match="`--corpus` must name existing files"):
+    with pytest.raises(ValueError, match="`corpus` must name existing files"):
         match_file(f"{folder}/none*", "corpus")
 
 

@@ -98,7 +98,7 @@ def test_a_pattern_names_one_file(settings, tmp_path):
     made = settings(input_file=str(tmp_path / "[ab].txt"))
     assert [answer["text"] for answer in run_jsonl(made)] == ["the [MASK]"]
     (tmp_path / "b.txt").write_text("old [MASK]\n")
-    with pytest.raises(ValueError, match="`--input_file` must name a single file"):
+    with pytest.raises(ValueError, match="`input_file` must name a single file"):
         fill_mask.run(made)
 
 
@@ -207,7 +207,7 @@ def test_texts_stand_on_the_command_line_among_flags():
 
 def test_a_file_that_is_there_stays(settings, tmp_path):
     (tmp_path / "out").write_text("mine")
-    with pytest.raises(ValueError, match=r"`--output_file` must name a new file.*`--overwrite`"):
+    with pytest.raises(ValueError, match=r"`output_file` must name a new file.*`overwrite=True`"):
         fill_mask.run(settings(overwrite=False), [TEXT])
     assert (tmp_path / "out").read_text() == "mine"
 
@@ -221,7 +221,7 @@ def test_the_model_is_no_place_for_answers(settings, tmp_path, name):
         checkpoint=str(folder / "bert_model.ckpt"), output_file=str(folder / "sub/../" / name)
     )
     (folder / "sub").mkdir()
-    with pytest.raises(ValueError, match="`--output_file` must not name an input file"):
+    with pytest.raises(ValueError, match="`output_file` must not name an input file"):
         fill_mask.run(made, [TEXT])
     assert (folder / name).read_bytes() == content
 

@@ -148,12 +148,12 @@ def test_an_older_page_goes_and_what_is_mine_stays(settings, tmp_path):
     inspect_text.run(settings(), ["the [MASK]"])
     assert path.read_text(encoding="utf-8") != older
     path.write_text("mine")
-    with pytest.raises(ValueError, match=r"`--output_file` must name a new file.*`--overwrite`"):
+    with pytest.raises(ValueError, match=r"`output_file` must name a new file.*`overwrite=True`"):
         inspect_text.run(settings(), [TEXT])
     assert path.read_text() == "mine"
     shutil.copytree(GOLDEN, tmp_path / "model", ignore=lambda *_: ["squad_v1", "squad_v2"])
     vocab = tmp_path / "model/vocab.txt"
-    with pytest.raises(ValueError, match="`--output_file` must not name a file of a model"):
+    with pytest.raises(ValueError, match="`output_file` must not name a file of a model"):
         inspect_text.run(settings(output_file=str(vocab)), [TEXT])
 
 

@@ -129,7 +129,7 @@ def test_a_pattern_names_one_file_before_the_model_is_loaded(settings, tmp_path,
     (tmp_path / "t2.csv").write_text("text_a\nred\n")
     (model_dir / "task.json").write_text("{}")
     for several in (pattern, f"{made.input_file},{made.input_file}"):
-        with pytest.raises(ValueError, match="`--input_file` must name a single file"):
+        with pytest.raises(ValueError, match="`input_file` must name a single file"):
             predict.run(dataclasses.replace(made, input_file=several))
 
 
@@ -227,14 +227,14 @@ def test_where_nothing_can_be_answered_it_is_an_error(settings):
 def test_the_model_is_no_place_for_answers(settings, model_dir, name):
     content = (model_dir / name).read_bytes()
     made = settings(as_json(TEXTS), output_file=str(model_dir / name), overwrite=True)
-    with pytest.raises(ValueError, match="`--output_file` must not name"):
+    with pytest.raises(ValueError, match="`output_file` must not name"):
         predict.run(made)
     assert (model_dir / name).read_bytes() == content
 
 
 def test_answers_that_are_there_stay_unless_they_may_go(settings, tmp_path):
     (tmp_path / "answers.jsonl").write_text("mine")
-    with pytest.raises(ValueError, match=r"`--output_file` must name a new file.*`--overwrite`"):
+    with pytest.raises(ValueError, match=r"`output_file` must name a new file.*`overwrite=True`"):
         predict.run(settings(as_json(TEXTS)))
     assert (tmp_path / "answers.jsonl").read_text() == "mine"
     assert predict.run(settings(as_json(TEXTS), overwrite=True)) == len(TEXTS)
@@ -251,7 +251,7 @@ def test_answers_that_another_run_has_written_meanwhile_stay(settings, tmp_path,
 
     with monkeypatch.context() as patch:
         patch.setattr(predict, "_write", write_slowly)
-        with pytest.raises(ValueError, match=r"`--output_file` must name a new file"):
+        with pytest.raises(ValueError, match=r"`output_file` must name a new file"):
             predict.run(made)
     assert output.read_text() == "of the other run"
     [kept] = tmp_path.glob("answers.jsonl.*.unfinished")

@@ -427,7 +427,7 @@ def test_what_a_killed_run_left_is_removed_and_a_folder_of_others_is_not(make, w
         ({"streaming": False, "memory_gb": 2.0}, "`--memory_gb` must go with `--streaming`"),
         ({"memory_gb": 0.1}, r"`--memory_gb` must be at least 0\.5 for 1 processes"),
         ({"memory_gb": 0.6, "num_workers": 2}, "at least 0.75 for 2 processes"),
-        ({"num_shards": 2, "output_file": "a,b"}, "must be one name where `--num_shards`"),
+        ({"num_shards": 2, "output_file": "a,b"}, "must be one name where `num_shards`"),
         ({"num_shards": 10**6}, "There must be at most .* output files"),
         ({"beam_options": "--x"}, "`--beam_options` needs `--runner`"),
         ({"dupe_factor": 0}, "`dupe_factor` must be at least 1"),

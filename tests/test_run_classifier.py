@@ -730,7 +730,7 @@ def test_files_of_every_form_give_the_same_answers(trained, tmp_path, name, cont
         ("x.jsonl", '{"texts": "red"}\n', {}, r":1: must be an object with the keys \['text_a'\]"),
         ("x.txt", "red\n", {"columns": "a,b"}, "`--columns` must name 1 columns"),
         ("x.txt", "red\n", {"model_dir": "nowhere"}, "`--model_dir` must name a checkpoint"),
-        ("x.txt", "red\n", {"input_file": "nothing"}, "`--input_file` must name existing files"),
+        ("x.txt", "red\n", {"input_file": "nothing"}, "`input_file` must name existing files"),
     ],
 )
 def test_wrong_input_is_named_and_leaves_no_file(trained, tmp_path, name, content, flags, message):

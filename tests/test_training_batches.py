@@ -240,7 +240,7 @@ def test_patterns_name_files_in_order(tmp_path):
 @pytest.mark.parametrize("pattern", ["{}/nothing*", "{}/train.tfrecord,{}/missing", "{}/x,", ""])
 def test_pattern_without_a_file_is_named_with_its_flag(tmp_path, file, pattern):
     (tmp_path / "x").touch()
-    with pytest.raises(ValueError, match="`--input_file` must name existing files"):
+    with pytest.raises(ValueError, match="`input_file` must name existing files"):
         match_files(pattern.format(tmp_path, tmp_path), "input_file")
 
 
@@ -289,7 +289,7 @@ def test_number_of_whole_records_before_the_damage_is_told(tmp_path, file):
 
 def test_folder_is_not_a_file_of_records(tmp_path):
     (tmp_path / "folder").mkdir()
-    with pytest.raises(ValueError, match="`--input_file` must name existing files"):
+    with pytest.raises(ValueError, match="`input_file` must name existing files"):
         match_files(f"{tmp_path}/fold*", "input_file")
 
 

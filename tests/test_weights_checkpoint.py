@@ -994,7 +994,7 @@ def test_text_is_replaced_at_once(tmp_path, monkeypatch):
 @pytest.mark.parametrize("place", ["file", "file/run"])
 def test_output_folder_that_cannot_be_written_is_named(tmp_path, place):
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(ValueError, match="`--output_dir` must be a folder") as caught:
+    with pytest.raises(ValueError, match="`output_dir` must be a folder") as caught:
         make_folder(str(tmp_path / place))
     assert place in str(caught.value)
 

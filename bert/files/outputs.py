@@ -1,4 +1,4 @@
-"""What a command is told to write: checked before anything is made."""
+"""Output files and folders: checked before anything is computed, and opened."""
 
 import contextlib
 import errno
@@ -7,95 +7,118 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO, cast
 
-from bert.commands.checks import is_checking
 from bert.files.durable import discard, make_folders, open_beside, replace_files, sync
 from bert.files.machine import allow_open_files
 from bert.files.paths import file_size, file_system, is_file, is_folder, is_remote, list_folder
 from bert.files.progress import no_bars
 from bert.files.visible import visible_lines
 from bert.files.weight_names import SAVED_MODEL_FILE, is_of_model, is_weights
+from bert.options import Message, MessageError, Option, OptionError
 
 # Files that may be open beside the outputs, and those that always are.
 _OTHER_FILES = 64
 _FEWEST_OTHERS = 16
+_NUM_SHARDS = Option("num_shards")
 
 
 def name_shards(output_file: str, num_shards: int | None) -> list[str]:
-    """Returns the names of the files that `--output_file` and `--num_shards` ask for.
+    """Returns the names of the files that `output_file` and `num_shards` request.
 
     Args:
       output_file: A name, or several with commas between them.
-      num_shards: So many files, whose numbers are put behind the name; None for the names alone.
+      num_shards: The number of files, whose numbers end their names; None for the names alone.
 
     Raises:
-      ValueError: where there are several names for numbered files.
+      OptionError: where there are several names for numbered files.
     """
     names = output_file.split(",")
     if num_shards is not None:
         if len(names) > 1:
-            raise ValueError(
-                "`--output_file` must be one name where `--num_shards` is given, which numbers the "
-                f"files. Received {output_file!r}. Leave one of them out."
+            raise OptionError(
+                "output_file",
+                Message("be one name where %s is given, which numbers the files", _NUM_SHARDS),
+                output_file,
+                "Leave one of them out.",
             )
         names = [f"{output_file}-{number:05}-of-{num_shards:05}" for number in range(num_shards)]
     return names
 
 
 def check_open_files(paths: Sequence[str]) -> None:
-    """Lets all of some files be open at once, each with its index.
+    """Raises the limit on open files so that all of some files may be open, each with its index.
 
     Raises:
-      ValueError: where the system does not.
+      MessageError: where the system does not allow so many.
     """
     count = 2 * sum(not is_remote(path) for path in paths)
     most = allow_open_files(count + _OTHER_FILES)
     if most is not None and most < count + _FEWEST_OTHERS:
-        raise ValueError(
-            f"There must be at most {(most - _FEWEST_OTHERS) // 2} output files, for no more may "
-            f"be open at once. Received {len(paths)}. Lower `--num_shards`, or raise what "
-            "`ulimit -n` says."
+        raise MessageError(
+            "There must be at most %s output files, for no more may be open at once. Received %s. "
+            "Lower %s, or raise what `ulimit -n` says.",
+            (most - _FEWEST_OTHERS) // 2,
+            len(paths),
+            _NUM_SHARDS,
         )
 
 
 def check_outputs(
     paths: Sequence[str],
     inputs: Sequence[str],
-    flag: str,
+    option: str,
     may_replace: Callable[[str], bool] | None = None,
 ) -> None:
-    """Checks that files can be written, before what goes into them is made.
+    """Checks that files can be written, before their content is computed; writes nothing.
 
     Args:
       paths: The files to write.
       inputs: Files that must not be among them.
-      flag: The flag that gave the paths, for the messages.
-      may_replace: Whether a file that is there may go. A model's never may, an empty one always;
-        None for files of a run's own folder.
+      option: The name of the option that has the paths, for the messages.
+      may_replace: Whether an existing file may be replaced. A file of a model never may, an empty
+        file always; None for files of a folder that the run makes.
 
     Raises:
-      ValueError: naming the flag and the path.
+      OptionError: naming the option and the path.
     """
     read = {*map(_place, inputs)}
     seen: set[str] = set()
     for path in paths:
         place = _place(path)
         if not path:
-            raise ValueError(f"`--{flag}` must name files. Received an empty name among {paths}.")
+            raise OptionError(option, "name files", Message("an empty name among %s", [*paths]))
         if place in seen:
-            raise ValueError(f"`--{flag}` must name each file once. Received {path!r} again.")
+            raise OptionError(option, "name each file once", Message("%r again", path))
         if place in read:
-            raise ValueError(f"`--{flag}` must not name an input file. Received {path!r}.")
+            raise OptionError(option, "not name an input file", path)
         seen.add(place)
-    try:
+    with _write_errors(option):
         for path in paths:
             if may_replace:
-                check_replaced(path, flag, may_replace)
-            if not is_checking():
+                check_replaced(path, option, may_replace)
+            _check_place(path, within_new=may_replace is None)
+
+
+def try_outputs(paths: Sequence[str], option: str) -> None:
+    """Tries to write files, since a file system may refuse what its folders allow.
+
+    Nothing is tried of -, which is standard output.
+
+    Raises:
+      OptionError: where one cannot be written.
+    """
+    with _write_errors(option):
+        for path in paths:
+            if path != "-":
                 discard([open_beside(path)])
-            else:
-                check_place(path, within_new=may_replace is None)
+
+
+@contextlib.contextmanager
+def _write_errors(option: str) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
-        raise ValueError(f"`--{flag}` must name files that can be written. {error}.") from error
+        must = "name files that can be written"
+        raise OptionError(option, must, remedy=f"{error}.") from error
 
 
 def _place(path: str) -> str:
@@ -103,20 +126,16 @@ def _place(path: str) -> str:
     return path if is_remote(path) else os.path.realpath(path)
 
 
-def check_replaced(path: str, flag: str, may_replace: Callable[[str], bool]) -> None:
-    """Raises `ValueError` where a file at `path` is there that must stay; as `check_outputs`."""
+def check_replaced(path: str, option: str, may_replace: Callable[[str], bool]) -> None:
+    """Raises `OptionError` where an existing file must stay, as `check_outputs` does."""
     if not is_file(path) or not file_size(path):
         return
     if weights := _model_of(path):
-        raise ValueError(
-            f"`--{flag}` must not name a file of a model. Received {path!r}, which belongs to "
-            f"{weights!r}. Give another name."
-        )
+        received = Message("%r, which belongs to %r", path, weights)
+        raise OptionError(option, "not name a file of a model", received, "Give another name.")
     if not may_replace(path):
-        raise ValueError(
-            f"`--{flag}` must name a new file. Received {path!r}, which is there. Give another "
-            "name, or `--overwrite` to replace it."
-        )
+        remedy = Message("Give another name, or %s to replace it.", Option("overwrite", True))
+        raise OptionError(option, "name a new file", Message("%r, which is there", path), remedy)
 
 
 def _model_of(path: str) -> str | None:
@@ -160,24 +179,42 @@ def open_output(path: str) -> Iterator[BinaryIO]:
 
 
 def make_folder(output_dir: str) -> None:
-    """Makes the folder if need be, and tries whether it can be written.
+    """Makes an output folder if need be, and tries whether it can be written.
 
     Raises:
-      ValueError: where it cannot.
+      OptionError: where it cannot.
     """
-    if is_checking() or os.path.islink(output_dir):
+    if os.path.islink(output_dir):
         check_folder(output_dir)
-    if is_checking():
-        return
     try:
         if not is_folder(output_dir):
             make_folders(output_dir)
             sync(os.path.dirname(output_dir.rstrip("/")))
     except OSError as error:
-        raise ValueError(
-            f"`--output_dir` must be a folder that can be written. Received {output_dir!r}: {error}"
-        ) from error
-    check_outputs([os.path.join(output_dir, "checkpoint")], [], "output_dir")
+        raise _folder_error(Message("%r: %s", output_dir, str(error))) from error
+    try_outputs([os.path.join(output_dir, "checkpoint")], "output_dir")
+
+
+def check_folder(output_dir: str) -> None:
+    """Checks that a folder can be written, or made within the first one above it that is there.
+
+    Raises:
+      OptionError: where it cannot.
+    """
+    if is_remote(output_dir):
+        return
+    place = os.path.realpath(output_dir)
+    if os.path.islink(output_dir) and not os.path.lexists(place):
+        received = Message("%r, a link to %r, which is not there", output_dir, place)
+        raise _folder_error(received, "Make that folder, or remove the link.")
+    while not os.path.lexists(place):
+        place = os.path.dirname(place)
+    if problem := _problem(place):
+        raise _folder_error(Message("%r: %r: %s", output_dir, place, os.strerror(problem)))
+
+
+def _folder_error(received: Message, remedy: str = "") -> OptionError:
+    return OptionError("output_dir", "be a folder that can be written", received, remedy)
 
 
 def check_saved_model(folder: str, file: str = SAVED_MODEL_FILE) -> str:
@@ -204,15 +241,12 @@ def check_saved_model(folder: str, file: str = SAVED_MODEL_FILE) -> str:
     return place
 
 
-def check_place(path: str, *, within_new: bool = False) -> None:
-    """Checks that a file can be written.
+def _check_place(path: str, *, within_new: bool) -> None:
+    """Raises `OSError` where a local file cannot be written, by what its folder says.
 
     Args:
       path: The file.
       within_new: Whether its folder is made for it.
-
-    Raises:
-      OSError: where it cannot.
     """
     if is_remote(path):
         return
@@ -223,29 +257,6 @@ def check_place(path: str, *, within_new: bool = False) -> None:
     problem = _problem(folder)
     if problem and not (within_new and problem == errno.ENOENT):
         raise OSError(problem, os.strerror(problem), folder)
-
-
-def check_folder(output_dir: str) -> None:
-    """Checks that a folder can be written, or made within the first one above it that is there.
-
-    Raises:
-      ValueError: where it cannot.
-    """
-    if is_remote(output_dir):
-        return
-    place = os.path.realpath(output_dir)
-    if os.path.islink(output_dir) and not os.path.lexists(place):
-        raise ValueError(
-            f"`--output_dir` must be a folder that can be written. Received {output_dir!r}, a link "
-            f"to {place!r}, which is not there. Make that folder, or remove the link."
-        )
-    while not os.path.lexists(place):
-        place = os.path.dirname(place)
-    if problem := _problem(place):
-        raise ValueError(
-            f"`--output_dir` must be a folder that can be written. Received {output_dir!r}: "
-            f"{place!r}: {os.strerror(problem)}."
-        )
 
 
 def _problem(folder: str) -> int:

@@ -20,6 +20,7 @@ from bert.files.durable import NoLocksError, open_locked, write_text
 from bert.files.json_text import parse_json
 from bert.files.paths import file_system, is_remote, list_folder, read_file
 from bert.files.weight_names import unfinished_prefix_of
+from bert.options import OptionError
 
 LIST_FILE = ".own_files.json"
 LOCK_FILE = ".bert.lock"
@@ -333,7 +334,7 @@ def check_lock(folder: str) -> None:
     with contextlib.suppress(FileNotFoundError, NoLocksError), open(path, "rb") as file:
         # It is let go with the file.
         if not durable.lock(file, waits=False):
-            raise ValueError(_held(path))
+            raise _held(path)
 
 
 def _open_locked(path: str) -> BinaryIO | None:
@@ -341,21 +342,23 @@ def _open_locked(path: str) -> BinaryIO | None:
     try:
         return durable.open_locked(path, required=True)
     except BlockingIOError as error:
-        raise ValueError(_held(path)) from error
+        raise _held(path) from error
     except NoLocksError as error:
         logging.warning("%r cannot be locked here (%s).", os.path.dirname(path), error)
         return None
 
 
-def _held(path: str) -> str:
+def _held(path: str) -> OptionError:
     try:
         values = parse_json(read_file(path))
         who = f"process {values['process']} on {values['host']}"
     except (OSError, ValueError, TypeError, KeyError):
         who = "another process"
-    return (
-        f"`--output_dir` must be a folder in which nothing else trains. In "
-        f"{os.path.dirname(path)!r}, {who} does. Wait for it or stop it, or give another folder."
+    return OptionError(
+        "output_dir",
+        "be a folder in which nothing else trains",
+        remedy=f"In {os.path.dirname(path)!r}, {who} does. Wait for it or stop it, or give another "
+        "folder.",
     )
 
 

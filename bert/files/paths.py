@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
 from bert.files.process import import_tensorflow
+from bert.options import Message, OptionError
 
 _GZIP = b"\x1f\x8b"
 
@@ -53,15 +54,15 @@ def os_errors(path: str) -> Iterator[None]:
         raise OSError(error.message) from error
 
 
-def match_files(patterns: str, flag: str) -> list[str]:
+def match_files(patterns: str, option: str) -> list[str]:
     """Returns the files that a comma-separated list of paths or patterns names, in its order.
 
     Args:
       patterns: Anything that `tf.io.gfile.glob` takes.
-      flag: The flag that gave them, for the message.
+      option: The name of the option that has them, for the message.
 
     Raises:
-      ValueError: where a pattern matches no file.
+      OptionError: where a pattern matches no file.
     """
     files: list[str] = []
     for pattern in patterns.split(","):
@@ -69,23 +70,22 @@ def match_files(patterns: str, flag: str) -> list[str]:
         # differs from one copy of a folder to the next.
         matched = sorted(_match(pattern.strip()))
         if not matched:
-            raise ValueError(f"`--{flag}` must name existing files. {pattern!r} matches none.")
+            raise OptionError(option, "name existing files", remedy=f"{pattern!r} matches none.")
         files.extend(matched)
     return files
 
 
-def match_file(pattern: str, flag: str) -> str:
-    """Returns the one file that a path or pattern names, for what reads a single one.
+def match_file(pattern: str, option: str) -> str:
+    """Returns the one file that a path or a pattern names.
 
     Raises:
-      ValueError: where it names none, or several.
+      OptionError: where it names none, or several.
     """
-    files = [pattern] if is_file(pattern) else match_files(pattern, flag)
+    files = [pattern] if is_file(pattern) else match_files(pattern, option)
     if len(files) > 1:
-        raise ValueError(
-            f"`--{flag}` must name a single file. Received {pattern!r}, which names {len(files)}: "
-            f"{', '.join(map(repr, files[:3]))}{', …' if len(files) > 3 else ''}."
-        )
+        shown = ", ".join(map(repr, files[:3])) + ", …" * (len(files) > 3)
+        received = Message("%r, which names %s: %s", pattern, len(files), shown)
+        raise OptionError(option, "name a single file", received)
     return files[0]
 
 

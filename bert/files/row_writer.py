@@ -20,6 +20,7 @@ from bert.files.durable import open_locked, rename, replace_files, sync
 from bert.files.inputs import Input
 from bert.files.json_text import parse_json
 from bert.files.rows import tsv_line
+from bert.options import OptionError
 
 _Item = TypeVar("_Item")
 
@@ -308,9 +309,10 @@ class KeptLines:
         try:
             return open_locked(self.unfinished)
         except BlockingIOError as error:
-            raise ValueError(
-                f"`--output_file` must be written by one run at a time. Another one is at "
-                f"work on {self.unfinished!r}."
+            raise OptionError(
+                "output_file",
+                "be written by one run at a time",
+                remedy=f"Another one is at work on {self.unfinished!r}.",
             ) from error
 
     def pass_over(

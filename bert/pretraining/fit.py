@@ -14,7 +14,7 @@ from absl import logging
 from bert.commands.checks import is_checking
 from bert.files import owned
 from bert.files.durations import duration_text
-from bert.files.outputs import make_folder
+from bert.files.outputs import check_folder, make_folder
 from bert.files.paths import file_size, index_path, is_file, is_remote, match_files
 from bert.files.processes import in_threads
 from bert.files.records import find_making as find_making_of
@@ -341,9 +341,16 @@ def check_same(settings: Settings, config: BertConfig, made: Making) -> None:
 
 
 def make_output(settings: Settings) -> ModelFolder:
-    """Makes `--output_dir`, or checks that it can be filled."""
-    filled = ModelFolder(settings.output_dir)
+    """Makes the output folder, if it can be filled."""
+    filled = check_output(settings)
     make_folder(settings.output_dir)
+    return filled
+
+
+def check_output(settings: Settings) -> ModelFolder:
+    """Checks that the output folder can be filled; writes nothing."""
+    filled = ModelFolder(settings.output_dir)
+    check_folder(settings.output_dir)
     if settings.do_train:
         filled.check_fillable(overwrites=settings.overwrites)
     return filled

@@ -87,7 +87,7 @@ def check_fine_tuning(
         checks(f"{split} set", _make_inputs, task, split, tells=_describe_made)
         for split in finetuning.wanted_splits(settings)
     ]
-    check_folder(checks, settings, finetuning.make_output)
+    check_folder(checks, settings, finetuning.check_output)
     told = "of the same task, if there is any"
     checks("model there", _check_same, runs, source, task, tells=lambda _: told)
     if not settings.do_train:

@@ -21,7 +21,7 @@ from bert.commands.lines import show_lines
 from bert.commands.settings import FineTuningSettings
 from bert.export.formats import check_exports, read_exports
 from bert.files import fingerprints, owned
-from bert.files.outputs import check_saved_model, make_folder
+from bert.files.outputs import check_folder, check_saved_model, make_folder
 from bert.options import read_grid
 from bert.reports.sections import Section
 from bert.runs import exports, tuning
@@ -381,15 +381,16 @@ def open_folder(settings: Settings, source: ModelFolder, task: Mapping[str, Any]
     Raises:
       ValueError: where it cannot be written, or belongs to another task, naming the difference.
     """
-    folder = make_output(settings)
+    folder = check_output(settings)
+    make_folder(folder.path)
     check_same(settings, source, task)
     return folder
 
 
-def make_output(settings: Settings) -> ModelFolder:
-    """Does the part of `open_folder` that any model and task share."""
+def check_output(settings: Settings) -> ModelFolder:
+    """Checks that the output folder can be filled by any model and task; writes nothing."""
     folder = ModelFolder(settings.output_dir)
-    make_folder(folder.path)
+    check_folder(folder.path)
     if settings.do_train:
         folder.check_fillable(overwrites=_overwrites(settings))
     for export in read_exports(settings) if settings.do_export else ():

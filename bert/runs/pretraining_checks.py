@@ -45,7 +45,7 @@ def check_pretraining(checks: Checks, settings: Settings) -> None:
     if settings.do_eval:
         held_out = (settings, features, made)
         checks("held-out records", fit.open_evaluation, *held_out, tells=_describe_records)
-    training_checks.check_folder(checks, settings, fit.make_output)
+    training_checks.check_folder(checks, settings, fit.check_output)
     told = "of the same shape, if there is any"
     checks("model there", fit.check_same, settings, config, made, tells=lambda _: told)
     if not settings.do_train:
