@@ -8,10 +8,8 @@ import logging
 import keras
 import numpy as np
 import pytest
-import test_run_classifier
-import test_run_ner
-import test_run_swag
 from conftest import change, read_report, spread, to_numpy
+from helpers import classifier_runs, swag_runs, tagging_runs
 
 import convert_checkpoint
 import modeling
@@ -105,8 +103,8 @@ def compare_with_export(folder, texts):
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("added", [True, False])
 def test_a_classifier_is_trained_used_again_and_exported(tmp_path, added):
-    make = test_run_classifier.settings_in(tmp_path, num_hidden_layers=2)
-    test_run_classifier.write_task(tmp_path, lambda color: color)
+    make = classifier_runs.settings_in(tmp_path, num_hidden_layers=2)
+    classifier_runs.write_task(tmp_path, lambda color: color)
     if not added:
         use_lstms(tmp_path)
     keras.utils.set_random_seed(3)
@@ -139,8 +137,8 @@ def test_a_classifier_is_trained_used_again_and_exported(tmp_path, added):
 
 
 def test_a_training_with_a_bilstm_is_not_gone_on_with_without(tmp_path):
-    make = test_run_swag.settings_in(tmp_path)
-    test_run_swag.write_task(tmp_path, 24)
+    make = swag_runs.settings_in(tmp_path)
+    swag_runs.write_task(tmp_path, 24)
     settings = {"do_train": True, "num_train_epochs": 1.0}
     run_swag.run(make(add_bilstm=True, **settings))
     with pytest.raises(ValueError, match="--add_bilstm is True there and False now"):
@@ -151,8 +149,8 @@ def test_a_training_with_a_bilstm_is_not_gone_on_with_without(tmp_path):
 
 
 def test_a_tagger_mixes_the_layers_of_lstms_and_tells_how(tmp_path, log):
-    make = test_run_ner.settings_in(tmp_path, num_hidden_layers=2)
-    test_run_ner.write_task(tmp_path)
+    make = tagging_runs.settings_in(tmp_path, num_hidden_layers=2)
+    tagging_runs.write_task(tmp_path)
     use_lstms(tmp_path)
     flags = {"feature_based": True, "feature_layers": "weighted", "lstm_size": 8}
     with pytest.raises(ValueError, match="`--add_bilstm` must not be given with `--feature_based`"):

@@ -3,7 +3,7 @@ import pickle
 import types
 
 import pytest
-from test_layering import SCRIPTS
+from helpers.module_sources import SCRIPTS
 
 from bert.commands.names import serve
 

@@ -9,9 +9,9 @@ import pytest
 import tensorflow as tf
 from conftest import GOLDEN, ROOT, change, exhaustive, make_examples, model_inputs
 from helpers.forks import fork_python
-from test_weights_checkpoint import save_by_tf1
-from test_weights_huggingface import CONFIG, stored_in, write
-from test_weights_huggingface import tensors as tensors  # noqa: PLC0414 (a fixture)
+from helpers.huggingface_models import CONFIG, stored_in, write
+from helpers.huggingface_models import tensors as tensors  # noqa: PLC0414 (a fixture)
+from helpers.tf1_checkpoints import save_by_tf1
 
 import convert_checkpoint
 import modeling

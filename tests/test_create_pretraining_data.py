@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from conftest import GOLDEN, LARGE_GOLDEN, ROOT, run_python, serialize, write_records
+from helpers.pretraining_records import read_records, warnings_of
 from hypothesis import HealthCheck, given
 from hypothesis import settings as settings_of_hypothesis
 from hypothesis import strategies as st
@@ -61,20 +61,6 @@ def settings(tmp_path):
         return data.Settings(**values)
 
     return make
-
-
-def read_records(*paths):
-    records = []
-    for path in paths:
-        for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
-            features = tf.train.Example.FromString(record).features.feature
-            records.append(
-                {
-                    name: list(feature.int64_list.value or feature.float_list.value)
-                    for name, feature in features.items()
-                }
-            )
-    return records
 
 
 def flags_of(settings):
@@ -693,10 +679,6 @@ def test_statistics_are_those_of_the_records(settings, log):
     assert f"Made {len(records):,} instances of {length / len(records):.1f} tokens" in statistics
     assert f"{100 * random_next / len(records):.1f} % with a random next segment" in statistics
     assert f"{100 * masked / (length - 3 * len(records)):.1f} % of the tokens masked" in statistics
-
-
-def warnings_of(log):
-    return [record.getMessage() for record in log.records if record.levelname == "WARNING"]
 
 
 @pytest.mark.parametrize(

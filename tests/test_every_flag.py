@@ -25,15 +25,12 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
-import test_run_classifier_with_tfhub
-import test_run_ner
-import test_run_squad
-import test_run_swag
 from conftest import GOLDEN, eagerly, free_ports, make_examples, write_examples, write_model_files
-from helpers import paper_plans, served_models
+from helpers import paper_plans, served_models, squad_runs, swag_runs, tagging_runs, tfhub_runs
 
 import bert
 import modeling
+import run_ner
 from bert.commands.checks import start
 from bert.commands.settings import EvaluatedSettings, FineTuningSettings
 from bert.files.processes import Workers
@@ -258,7 +255,7 @@ def tagger(folder: Path) -> str:
     """Returns the folder of a tagger of the same labels, trained a little; writes texts, too."""
     (folder / "text.txt").write_text("Ada saw Oslo .\nRome in\n")
     settings = {**ner_world(folder), "output_dir": str(folder / "teacher")}
-    test_run_ner.run_ner.run(test_run_ner.run_ner.Settings(**settings))
+    run_ner.run(run_ner.Settings(**settings))
     return str(folder / "teacher")
 
 
@@ -374,9 +371,9 @@ def file_cases(train: str, dev: str, others: bool = True) -> dict[str, Case]:
 
 
 def squad_world(folder: Path) -> dict[str, Any]:
-    test_run_squad.settings_in(folder)
+    squad_runs.settings_in(folder)
     write_config(folder, "config.json", **SMALL)
-    test_run_squad.write_task(folder, count=16)
+    squad_runs.write_task(folder, count=16)
     return {
         **model_files(folder),
         "train_file": str(folder / "train.json"),
@@ -393,8 +390,8 @@ def squad_world(folder: Path) -> dict[str, Any]:
 
 def other_questions(folder: Path) -> str:
     rng = np.random.RandomState(5)
-    paragraphs = [test_run_squad.make_question(rng, f"dev-{i}") for i in range(16)]
-    test_run_squad.write_squad(folder / "other.json", paragraphs)
+    paragraphs = [squad_runs.make_question(rng, f"dev-{i}") for i in range(16)]
+    squad_runs.write_squad(folder / "other.json", paragraphs)
     return str(folder / "other.json")
 
 
@@ -405,7 +402,7 @@ def short_questions(folder: Path) -> str:
         {"context": "red\u200b a\u200b", "qas": [{**question, "id": str(number)}]}
         for number in range(4)
     ]
-    test_run_squad.write_squad(folder / "short.json", paragraphs)
+    squad_runs.write_squad(folder / "short.json", paragraphs)
     return str(folder / "short.json")
 
 
@@ -419,14 +416,14 @@ def unlike_questions(folder: Path) -> str:
         }
         for number in range(8)
     ]
-    test_run_squad.write_squad(folder / "unlike.json", paragraphs)
+    squad_runs.write_squad(folder / "unlike.json", paragraphs)
     return str(folder / "unlike.json")
 
 
 def swag_world(folder: Path) -> dict[str, Any]:
-    test_run_swag.settings_in(folder)
+    swag_runs.settings_in(folder)
     write_config(folder, "config.json", **SMALL)
-    test_run_swag.write_task(folder, count=16)
+    swag_runs.write_task(folder, count=16)
     return {
         **model_files(folder),
         "data_dir": str(folder),
@@ -438,9 +435,9 @@ def swag_world(folder: Path) -> dict[str, Any]:
 
 
 def ner_world(folder: Path) -> dict[str, Any]:
-    test_run_ner.settings_in(folder)
+    tagging_runs.settings_in(folder)
     write_config(folder, "config.json", **SMALL)
-    test_run_ner.write_task(folder, count=16)
+    tagging_runs.write_task(folder, count=16)
     return {
         **model_files(folder),
         "data_dir": str(folder),
@@ -452,22 +449,22 @@ def ner_world(folder: Path) -> dict[str, Any]:
 
 
 def other_sentences(folder: Path) -> str:
-    test_run_ner.write_conll(folder / "other.txt", test_run_ner.make_sentences(16, 9))
+    tagging_runs.write_conll(folder / "other.txt", tagging_runs.make_sentences(16, 9))
     return str(folder / "other.txt")
 
 
 def other_sentences_folder(folder: Path) -> str:
     (folder / "other").mkdir()
     for name in ("train", "dev", "test"):
-        sentences = test_run_ner.make_sentences(16, 9)
-        test_run_ner.write_conll(folder / f"other/{name}.txt", sentences)
+        sentences = tagging_runs.make_sentences(16, 9)
+        tagging_runs.write_conll(folder / f"other/{name}.txt", sentences)
     return str(folder / "other")
 
 
 def tabbed(folder: Path) -> str:
     """Returns sentences whose columns are words, words again, tags and other tags, with tabs."""
     lines = []
-    for sentence in test_run_ner.make_sentences(16, 4):
+    for sentence in tagging_runs.make_sentences(16, 4):
         tags = [tag for _, tag in sentence]
         for (word, tag), other in zip(sentence, reversed(tags), strict=True):
             shown = other if other.startswith("B") else "O"
@@ -820,13 +817,13 @@ def untold(folder: Path) -> str:
 
 
 def module_world(folder: Path) -> dict[str, Any]:
-    test_run_classifier_with_tfhub.make_settings(folder)
+    tfhub_runs.make_settings(folder)
     for name in ("module", "other_module"):
         (folder / name).mkdir()
-        config = test_run_classifier_with_tfhub.CONFIG
+        config = tfhub_runs.CONFIG
         (folder / name / "config.json").write_text(config.to_json_string())
         write_config(folder / name, "bert_config.json")
-        words = test_run_classifier_with_tfhub.WORDS
+        words = tfhub_runs.WORDS
         swapped = [*words[:4], *reversed(words[4:])] if name == "other_module" else words
         (folder / name / "vocab.txt").write_text("\n".join(swapped) + "\n")
         trained_weights(folder / name)
@@ -1329,7 +1326,7 @@ WORLDS: Mapping[str, Callable[[Path], dict[str, Any]]] = {
 
 
 def run_with_module(script: Any, settings: Any, folder: Path) -> Any:
-    classifier = test_run_classifier_with_tfhub.make_settings(folder)
+    classifier = tfhub_runs.make_settings(folder)
     return script.run(classifier, settings.bert_hub_module_handle)
 
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import GOLDEN
+from helpers.checked_runs import check, wrong_texts
 from helpers.served_models import TASKS, make_model, rows_of, save_model
 from tensorflow.core.protobuf import saved_model_pb2
-from test_training_checks import check, wrong_texts
 
 import bert
 import predict

@@ -4,6 +4,7 @@ import os
 import numpy as np
 import pytest
 from conftest import GOLDEN, ROOT, change
+from helpers.feature_runs import LINES, WORDS, make_settings
 from helpers.forks import fork_python
 
 import bert
@@ -11,45 +12,16 @@ import extract_features
 import join_shards
 import modeling
 from bert.models import encoding
-from bert.tasks.features import Extractor
 from bert.weights import checkpoint, saving
 from bert.weights.variables import encoder_shapes
 
 LARGE_VOCAB = ROOT.parent / "shared" / "data" / "vocab" / "bert-base-uncased-vocab.txt"
-WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "sat", "on", "mat", "##s", "."]
-LINES = ["the cat sat on the mat .", "the cats ||| the mat .", "", "sat", "the mats sat . " * 9]
 
 
 @pytest.fixture
 def settings(tmp_path, still_config):
     """A function that makes settings for a small model and a few lines."""
     return make_settings(tmp_path, change(still_config, vocab_size=len(WORDS)))
-
-
-def make_settings(tmp_path, config):
-    (tmp_path / "bert_config.json").write_text(config.to_json_string())
-    (tmp_path / "vocab.txt").write_text("\n".join(WORDS))
-    (tmp_path / "text.txt").write_text("".join(f"{line}\n" for line in LINES))
-    extractor = Extractor(modeling.BertModel(config), [-1], "none")
-    weights = {each.path: np.asarray(each) * 20 for each in extractor.model.weights}
-    checkpoint.save_tensors(str(tmp_path / "bert_model.ckpt"), weights)
-
-    def make(**changes):
-        return extract_features.Settings(
-            **{
-                "input_file": str(tmp_path / "text.txt"),
-                "output_file": str(tmp_path / "out"),
-                "bert_config_file": str(tmp_path / "bert_config.json"),
-                "init_checkpoint": str(tmp_path / "bert_model.ckpt"),
-                "vocab_file": str(tmp_path / "vocab.txt"),
-                "layers": "-1,-2",
-                "max_seq_length": 16,
-                "batch_size": 2,
-                **changes,
-            }
-        )
-
-    return make
 
 
 def run_jsonl(settings):

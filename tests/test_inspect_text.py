@@ -7,8 +7,8 @@ import pytest
 from conftest import GOLDEN
 from helpers.forks import fork_python
 from helpers.served_models import save_model
-from test_run_ner import write_task
-from test_run_ner_word_vectors import write_vectors
+from helpers.tagging_runs import write_task
+from helpers.word_vector_files import write_vectors
 
 import inspect_text
 import run_ner

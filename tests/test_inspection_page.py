@@ -4,7 +4,7 @@ import re
 import numpy as np
 import pytest
 from conftest import ROOT
-from test_reports_page import Parsed, browse, needs_chromium
+from helpers.report_pages import Parsed, browse, needs_chromium
 
 from bert.inspection.look import Inspection, Reading
 from bert.inspection.page import format_page, is_inspection, make_content, write_inspection

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from helpers.module_sources import SCRIPTS
 
 ROOT = Path(__file__).parent.parent
 
@@ -29,12 +30,6 @@ LAYERS = (
     {"bert.commands"},
     {"paper"},
 )
-SCRIPTS = {
-    *("convert_checkpoint", "create_pretraining_data", "create_vocab", "create_word_vectors"),
-    *("extend_vocab", "extract_features", "fill_mask", "neighbours", "predict", "run_classifier"),
-    *("run_classifier_with_tfhub", "run_ner", "run_pretraining", "run_squad", "run_swag"),
-    *("inspect_text", "join_shards", "reproduce_paper", "serve", "split_sentences"),
-}
 # The original's script imported the other one, too.
 SCRIPT_ON_SCRIPT = ("run_classifier_with_tfhub", "run_classifier")
 # Modules that still import from above: bert/commands is to be the top layer.

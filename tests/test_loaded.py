@@ -5,8 +5,8 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-import test_run_classifier
 from conftest import GOLDEN
+from helpers import classifier_runs
 
 import bert
 import convert_checkpoint
@@ -219,8 +219,8 @@ def test_an_encoder_alone_encodes_and_tells_no_tokens(pretrained, released, tmp_
 
 
 def test_a_fine_tuned_folder_answers(tmp_path):
-    test_run_classifier.write_task(tmp_path, lambda color: color, count=8)
-    make = test_run_classifier.settings_in(tmp_path)
+    classifier_runs.write_task(tmp_path, lambda color: color, count=8)
+    make = classifier_runs.settings_in(tmp_path)
     run_classifier.run(make(do_train=True, num_train_epochs=1.0))
     model = bert.load(str(tmp_path / "out"))
     assert isinstance(model, LoadedModel)
@@ -258,8 +258,8 @@ def test_a_fine_tuned_folder_answers(tmp_path):
 @pytest.mark.exhaustive
 def test_what_a_folder_says_of_its_tokenizer_goes_on(tmp_path):
     """From pre-training to fine-tuning, prediction, export and conversion, there and back."""
-    test_run_classifier.write_task(tmp_path, lambda color: color, count=8)
-    make = test_run_classifier.settings_in(tmp_path)
+    classifier_runs.write_task(tmp_path, lambda color: color, count=8)
+    make = classifier_runs.settings_in(tmp_path)
     model = modeling.BertModel(modeling.BertConfig.from_json_file(str(tmp_path / "config.json")))
     model.build(None)
     pretrained = tmp_path / "pretrained"

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-import test_pretraining_making
-from test_create_pretraining_data import read_records
-from test_pretraining_making import WORDS
+from helpers import record_indexes
+from helpers.pretraining_records import read_records
+from helpers.record_indexes import WORDS
 
 import create_pretraining_data
 import run_pretraining
@@ -23,7 +23,7 @@ from bert.training import strategies
 from bert.weights import checkpoint
 
 # A function that makes records, and one that trains on them.
-make, train = test_pretraining_making.make, test_pretraining_making.train
+make, train = record_indexes.make, record_indexes.train
 
 VOCAB = {word: number for number, word in enumerate(WORDS)}
 MASK = VOCAB["[MASK]"]

@@ -7,10 +7,10 @@ from typing import ClassVar
 
 import pytest
 from conftest import GOLDEN
+from helpers.pretraining_records import read_records, warnings_of
+from helpers.streamed_records import make, write_text  # noqa: F401 (a fixture)
 from hypothesis import given
 from hypothesis import strategies as st
-from test_create_pretraining_data import read_records, warnings_of
-from test_pretraining_streaming import make, write_text  # noqa: F401 (a fixture)
 
 import create_pretraining_data as data
 import run_pretraining

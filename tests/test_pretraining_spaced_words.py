@@ -6,9 +6,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import tensorflow as tf
+from helpers.pretraining_records import read_records
 from hypothesis import given
 from hypothesis import strategies as st
-from test_create_pretraining_data import read_records
 
 import create_pretraining_data as data
 import tokenization

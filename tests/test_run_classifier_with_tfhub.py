@@ -3,23 +3,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import run_python
+from helpers.tfhub_runs import CONFIG, WORDS, make_settings
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
 import modeling
 import run_classifier
 import run_classifier_with_tfhub
 from bert.weights import checkpoint, tf_hub
-
-WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "Red", "red", "blue", "good", "bad"]
-CONFIG = modeling.BertConfig(
-    vocab_size=len(WORDS),
-    hidden_size=128,
-    num_hidden_layers=2,
-    num_attention_heads=2,
-    intermediate_size=32,
-    max_position_embeddings=16,
-    type_vocab_size=2,
-)
 
 
 def write_graph(folder, signature="tokenization_info", casing=lambda: tf.constant(False)):
@@ -53,26 +43,6 @@ def module(tmp_path):
     checkpoint.save_tensors(str(folder / "variables/variables"), tensors)
     write_graph(folder)
     return folder
-
-
-def make_settings(folder, **changes):
-    rows = [("Red blue", "yes"), ("red good", "no"), ("bad Red", "yes"), ("blue red", "no")] * 4
-    text = "".join(f"{text}\t{label}\n" for text, label in [("text", "label"), *rows])
-    for name in ("train.tsv", "dev.tsv"):
-        (folder / name).write_text(text)
-    return run_classifier.Settings(
-        **{
-            "data_dir": str(folder),
-            "task_name": "custom",
-            "output_dir": str(folder / "out"),
-            "max_seq_length": 8,
-            "train_batch_size": 8,
-            "num_train_epochs": 1.0,
-            "do_train": True,
-            "do_eval": True,
-            **changes,
-        }
-    )
 
 
 def weights(folder):

@@ -9,94 +9,26 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import ROOT, exhaustive, read_report, run_python, write_model_files
+from conftest import ROOT, exhaustive, read_report, run_python
 from helpers.forks import fork_python
+from helpers.tagging_runs import (
+    GOOD,
+    PIECES,
+    make_sentences,
+    read_tags,
+    settings_in,
+    write_conll,
+    write_task,
+    write_texts,
+)
 
 import predict
 import run_ner
 from bert.commands.flags import changed_flags
 from bert.models.loaded import load
 from bert.tasks.tagging import entities as tagging_entities
-from bert.tasks.tagging import sentences as tagging_sentences
 
-# A word's tag follows from the word.
-TAGS = {
-    **{"Ada": "B-PER", "Bo": "B-PER", "Lind": "I-PER", "Falkner": "I-PER"},
-    **{"Oslo": "B-LOC", "Rome": "B-LOC", "New": "B-LOC", "York": "I-LOC"},
-    **{"ada": "O", "saw": "O", "in": "O", "quickly": "O", ".": "O"},
-}
-ENTITIES = [["Ada"], ["Bo", "Lind"], ["Ada", "Falkner"], ["Oslo"], ["Rome"], ["New", "York"]]
-# Some words have several pieces.
-PIECES = ["Ada", "Bo", "Lin", "##d", "Fal", "##k", "##ner", "Oslo", "Rome", "New", "York", "ada"]
 PIECES += ["saw", "in", "quick", "##ly", ".", "Jordan", "said", "lies"]
-CHINESE = ["我", "在", "北", "京", "上", "海", "李", "明"]
-
-
-@pytest.fixture
-def make_settings(tmp_path):
-    return settings_in(tmp_path)
-
-
-def settings_in(folder, **sizes):
-    """Writes a vocabulary and a configuration; returns a function that makes settings of them."""
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *PIECES, *CHINESE]
-    write_model_files(folder, words, max_position_embeddings=64, **sizes)
-
-    def make(**changes) -> run_ner.Settings:
-        return run_ner.Settings(
-            **{
-                "bert_config_file": str(folder / "config.json"),
-                "vocab_file": str(folder / "vocab.txt"),
-                "data_dir": str(folder),
-                "output_dir": str(folder / "out"),
-                "max_seq_length": 32,
-                "train_batch_size": 8,
-                "learning_rate": 0.003,
-                **changes,
-            }
-        )
-
-    return make
-
-
-def make_sentences(count, seed, longest=4):
-    """Returns sentences of names among other words; no two names meet."""
-    rng = np.random.RandomState(seed)
-    others = [word for word, tag in TAGS.items() if tag == "O"]
-    sentences = []
-    for _ in range(count):
-        words = []
-        for _ in range(rng.randint(1, longest + 1)):
-            words += ENTITIES[rng.randint(len(ENTITIES))]
-            words += [str(each) for each in rng.choice(others, rng.randint(1, 3))]
-        sentences.append([(word, TAGS[word]) for word in words])
-    return sentences
-
-
-def write_conll(path, sentences, with_tags=True, scheme="iob2"):
-    """Writes words, a column to skip, and tags."""
-    lines = ["-DOCSTART- -X-" + " O" * with_tags, ""]
-    for number, sentence in enumerate(sentences):
-        if number == 5:
-            lines += ["-DOCSTART- -X-" + " O" * with_tags, ""]
-        tags = tagging_entities.convert([tag for _, tag in sentence], scheme)
-        for (word, _), tag in zip(sentence, tags, strict=True):
-            lines.append(f"{word} NN" + f" {tag}" * with_tags)
-        lines.append("")
-    path.write_text("\n".join(lines), encoding="utf-8")
-
-
-def write_task(folder, count=64, **test):
-    write_conll(folder / "train.txt", make_sentences(count, 0))
-    write_conll(folder / "dev.txt", make_sentences(40, 1))
-    write_conll(folder / "test.txt", make_sentences(30, 2), **test)
-
-
-def read_tags(path, column=-1):
-    return [
-        each.tags
-        for each in tagging_sentences.read(str(path), tagging_sentences.Columns(tag=column))
-    ]
 
 
 def read_json(path):
@@ -577,14 +509,6 @@ def test_prediction_needs_nothing_but_the_folder(trained, tmp_path, python):
 def test_a_list_of_texts_is_no_input(trained):
     with pytest.raises(ValueError, match="Input 1, counted from 0, must have text as 'text'"):
         load(str(trained)).predict(["Ada", {"text": ["Ada", "saw"]}])
-
-
-GOOD = "Ada B-PER\nsaw O\n"
-
-
-def write_texts(folder, **texts):
-    for name, text in texts.items():
-        (folder / f"{name}.txt").write_text(text, encoding="utf-8")
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,8 @@ import json
 
 import numpy as np
 import pytest
-from test_run_ner import make_sentences, read_tags, write_task
+from helpers.tagging_runs import make_sentences, read_tags, write_task
+from helpers.word_vector_files import WORDS, write_vectors
 
 import extract_features
 import neighbours
@@ -15,15 +16,6 @@ from bert.models.loaded import load
 from bert.tasks.tagging import entities as tagging_entities
 from bert.weights.checkpoint import Stored
 from bert.weights.variables import WORD_TABLE
-
-WORDS = ["Ada", "Bo", "Lind", "Falkner", "Oslo", "rome", "New", "York", "saw", "in", "quickly", "."]
-
-
-def write_vectors(path, words=WORDS):
-    rng = np.random.RandomState(0)
-    lines = [" ".join([word, *map(str, rng.normal(size=8).round(3))]) for word in words]
-    path.write_text("\n".join(lines) + "\n")
-    return str(path)
 
 
 @pytest.fixture

@@ -3,9 +3,9 @@
 import shutil
 
 import pytest
-import test_run_classifier
 from conftest import GOLDEN
-from test_training_checks import assert_check_and_run_agree
+from helpers import classifier_runs
+from helpers.checked_runs import assert_check_and_run_agree
 
 import convert_checkpoint
 import create_pretraining_data
@@ -137,8 +137,8 @@ def test_check_shows_what_a_script_refuses(folder, script, settings, changes):
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("trained")
-    make = test_run_classifier.settings_in(folder)
-    test_run_classifier.write_task(folder, lambda color: color)
+    make = classifier_runs.settings_in(folder)
+    classifier_runs.write_task(folder, lambda color: color)
     run_classifier.run(make(do_train=True, num_train_epochs=1.0))
     return folder / "out"
 

@@ -8,9 +8,9 @@ import time
 
 import pytest
 from helpers.forks import Forked
+from helpers.prediction_runs import model_dir
 from helpers.served_models import WORDS, fetch
 from helpers.waiting import wait_until
-from test_predict import model_dir
 
 import predict
 import serve

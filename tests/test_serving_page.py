@@ -5,8 +5,8 @@ import urllib.parse
 
 import pytest
 from conftest import ROOT
+from helpers.report_pages import CHROMIUM, Parsed, Shown, needs_chromium
 from helpers.served_models import fetch, load_pretrained, make_model, served
-from test_reports_page import CHROMIUM, Parsed, Shown, needs_chromium
 
 from bert.serving.page import make_page
 from bert.serving.served import DEFAULT, Served, Signature

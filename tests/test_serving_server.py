@@ -7,7 +7,7 @@ import threading
 import time
 
 import pytest
-import test_serving_rest
+from helpers import rest_requests
 from helpers.served_models import (
     FIELDS,
     TASKS,
@@ -178,8 +178,8 @@ def quick():
     ("body", "message"),
     [
         (body, message)
-        for served_model, body, message in test_serving_rest.BAD
-        if served_model is test_serving_rest.SINGLE
+        for served_model, body, message in rest_requests.BAD
+        if served_model is rest_requests.SINGLE
     ],
 )
 def test_a_bad_body_is_answered_with_a_line(quick, body, message):

@@ -3,11 +3,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import exhaustive, mostly_portable
+from helpers.raw_texts import SPECIALS, raw_texts
+from helpers.saved_models import as_lists, call_elsewhere
+from helpers.squad_runs import golden_settings, read_json
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from test_classification_saved_model import as_lists, call_elsewhere
-from test_export_tokenizer import SPECIALS, raw_texts
-from test_run_squad import golden_settings, read_json
 
 import modeling
 import run_squad

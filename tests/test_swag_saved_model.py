@@ -3,10 +3,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import GOLDEN
+from helpers.raw_texts import texts
+from helpers.saved_models import as_lists, call_elsewhere
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from test_classification_saved_model import as_lists, call_elsewhere
-from test_export_tokenizer import texts
 
 import modeling
 import tokenization

@@ -2,11 +2,11 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from helpers.raw_texts import SPECIALS, graph, is_worth_a_look, texts
+from helpers.raw_texts import batches as any_texts
+from helpers.saved_models import as_lists, call_elsewhere
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from test_classification_saved_model import as_lists, call_elsewhere
-from test_export_tokenizer import SPECIALS, graph, is_worth_a_look, texts
-from test_export_tokenizer import batches as any_texts
 
 import modeling
 import tokenization

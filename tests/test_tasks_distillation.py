@@ -9,10 +9,10 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-import test_run_ner
 from conftest import spread
+from helpers import tagging_runs
+from helpers.classifier_runs import make_rows, settings_in, write_task, write_tsv
 from scipy import special, stats
-from test_run_classifier import make_rows, settings_in, write_task, write_tsv
 
 import modeling
 import run_classifier
@@ -362,8 +362,8 @@ def test_several_students_load_their_teacher_once(world):
 def tagging(tmp_path_factory):
     """A folder with a trained tagger, and a function that makes settings of students."""
     folder = tmp_path_factory.mktemp("tagging")
-    make_settings = test_run_ner.settings_in(folder, num_hidden_layers=2)
-    test_run_ner.write_task(folder)
+    make_settings = tagging_runs.settings_in(folder, num_hidden_layers=2)
+    tagging_runs.write_task(folder)
     keras.utils.set_random_seed(1)
     teacher = {"output_dir": str(folder / "teacher"), "num_train_epochs": 12.0}
     run_ner.run(make_settings(do_train=True, **teacher))
@@ -373,7 +373,7 @@ def tagging(tmp_path_factory):
 @pytest.mark.exhaustive
 def test_a_tagger_learns_what_its_tags_do_not_tell(tagging, log):
     folder, make_settings = tagging
-    sentences = test_run_ner.make_sentences(24, 5)
+    sentences = tagging_runs.make_sentences(24, 5)
     # All tags are of the wrong types, and the order of labels is another.
     wrong = [
         [
@@ -382,8 +382,8 @@ def test_a_tagger_learns_what_its_tags_do_not_tell(tagging, log):
         ]
         for s in sentences
     ]
-    test_run_ner.write_conll(folder / "wrong.txt", wrong)
-    texts = [" ".join(word for word, _ in s) for s in test_run_ner.make_sentences(64, 6)]
+    tagging_runs.write_conll(folder / "wrong.txt", wrong)
+    texts = [" ".join(word for word, _ in s) for s in tagging_runs.make_sentences(64, 6)]
     (folder / "texts.txt").write_text("\n".join(["", *texts]))
     settings = make_settings(
         output_dir=str(folder / "student"), train_file=str(folder / "wrong.txt"),

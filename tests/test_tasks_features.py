@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import change, exhaustive
-from test_run_ner import PIECES, make_sentences, settings_in, write_task
+from helpers.tagging_runs import PIECES, make_sentences, settings_in, write_task
 
 import modeling
 import run_ner

@@ -3,9 +3,9 @@ import sys
 import unicodedata
 
 import pytest
+from helpers.raw_texts import is_worth_a_look
 from hypothesis import given
 from hypothesis import strategies as st
-from test_export_tokenizer import is_worth_a_look
 
 import tokenization
 from bert.text.added_tokens import AddedToken, Finder, is_space, is_word_character

@@ -3,58 +3,19 @@ import shutil
 import pytest
 import test_run_classifier
 import test_run_ner
-import test_run_pretraining
 import test_run_squad
 import test_run_swag
-from test_run_pretraining import finished  # noqa: F401 (a fixture)
+from helpers import classifier_runs, pretraining_runs, squad_runs, swag_runs, tagging_runs
+from helpers.checked_runs import assert_check_and_run_agree, check, content, wrong_texts
+from helpers.pretraining_runs import finished  # noqa: F401 (a fixture)
 
 import run_classifier
 import run_ner
 import run_pretraining
 import run_squad
 import run_swag
-from bert.commands.checks import UNCHECKED, WARNED, WRONG, Checks, checking
-from bert.commands.console import explain
+from bert.commands.checks import UNCHECKED, WARNED, WRONG
 from bert.files import owned
-
-
-def check(script, settings):
-    """Returns the lines of `--check`."""
-    checks = Checks()
-    with checking():
-        script.check(settings, checks)
-    return checks.lines
-
-
-def content(folder):
-    """Returns all that a folder holds, and when it was written."""
-    paths = sorted(folder.rglob("*"))
-    return [(p, p.stat().st_mtime_ns, p.read_bytes() if p.is_file() else b"") for p in paths]
-
-
-def wrong_texts(lines):
-    return [line.text for line in lines if line.mark == WRONG]
-
-
-def refusal(script, settings):
-    """Returns the error that a run ends with, if any."""
-    try:
-        script.run(settings)
-    except (ValueError, ArithmeticError, OSError) as error:
-        return error
-    return None
-
-
-def assert_check_and_run_agree(script, settings, folder, *, same_words=True):
-    """Holds the law: what the run refuses is shown in the same words, and nothing else is."""
-    before = content(folder)
-    lines = check(script, settings)
-    assert content(folder) == before
-    error = refusal(script, settings)
-    assert (error is None) == (wrong_texts(lines) == [])
-    if error and same_words:
-        assert " ".join(str(explain(error)).split()) in wrong_texts(lines)
-
 
 # A record in the middle is found when it is read. Of a folder that cannot be made, the system has
 # words of its own, and TensorFlow's of a TPU differ from one time to the next.
@@ -62,7 +23,7 @@ LATE = ("wrong record among others", "wrong record to evaluate")
 OTHER_WORDS = ("output is a file", "output within a file", "a TPU of a wrong name")
 
 
-@pytest.mark.parametrize("kind", [each for each in test_run_pretraining.WRONG if each not in LATE])
+@pytest.mark.parametrize("kind", [each for each in pretraining_runs.WRONG if each not in LATE])
 def test_check_shows_what_pretraining_refuses(
     tmp_path,
     monkeypatch,
@@ -70,7 +31,7 @@ def test_check_shows_what_pretraining_refuses(
     finished,  # noqa: F811
     kind,
 ):
-    prepare, _ = test_run_pretraining.WRONG[kind]
+    prepare, _ = pretraining_runs.WRONG[kind]
     pretraining_run()
     shutil.copytree(finished, tmp_path / "finished")
     monkeypatch.chdir(tmp_path)
@@ -95,19 +56,19 @@ SWAG = test_run_swag.test_what_cannot_work_is_refused
 @pytest.mark.parametrize(("changes", "message"), refused(CLASSIFIER))
 def test_check_shows_what_classification_refuses(tmp_path, changes, message):
     del message
-    settings = test_run_classifier.settings_in(tmp_path)(**changes)
-    test_run_classifier.write_task(tmp_path, lambda color: color)
+    settings = classifier_runs.settings_in(tmp_path)(**changes)
+    classifier_runs.write_task(tmp_path, lambda color: color)
     assert_check_and_run_agree(run_classifier, settings, tmp_path)
 
 
 @pytest.mark.parametrize(("changes", "message"), refused(SQUAD))
 def test_check_shows_what_question_answering_refuses(tmp_path, changes, message):
     del message
-    make = test_run_squad.settings_in(tmp_path)
-    test_run_squad.write_task(tmp_path, count=8)
+    make = squad_runs.settings_in(tmp_path)
+    squad_runs.write_task(tmp_path, count=8)
     (tmp_path / "{}").write_text("{}")
     question = {"id": "x", "question": "Which?"}
-    test_run_squad.write_squad(tmp_path / "blind", [{"context": "a b", "qas": [question]}])
+    squad_runs.write_squad(tmp_path / "blind", [{"context": "a b", "qas": [question]}])
     if changes.get("predict_file") in ("{}", "blind"):
         changes = {**changes, "predict_file": str(tmp_path / changes["predict_file"])}
     assert_check_and_run_agree(run_squad, make(**changes), tmp_path)
@@ -116,17 +77,17 @@ def test_check_shows_what_question_answering_refuses(tmp_path, changes, message)
 @pytest.mark.parametrize(("texts", "changes", "message"), refused(NER))
 def test_check_shows_what_tagging_refuses(tmp_path, texts, changes, message):
     del message
-    make = test_run_ner.settings_in(tmp_path)
-    test_run_ner.write_texts(tmp_path, **texts)
+    make = tagging_runs.settings_in(tmp_path)
+    tagging_runs.write_texts(tmp_path, **texts)
     assert_check_and_run_agree(run_ner, make(**{"do_train": True, **changes}), tmp_path)
 
 
 @pytest.mark.parametrize(("changes", "rows", "message"), refused(SWAG))
 def test_check_shows_what_choosing_refuses(tmp_path, changes, rows, message):
     del message
-    make = test_run_swag.settings_in(tmp_path)
+    make = swag_runs.settings_in(tmp_path)
     if rows is not None:
-        test_run_swag.write_rows(tmp_path / "train.jsonl", rows)
+        swag_runs.write_rows(tmp_path / "train.jsonl", rows)
     assert_check_and_run_agree(run_swag, make(**{"do_train": True, **changes}), tmp_path)
 
 
@@ -137,8 +98,8 @@ def mark_of(lines, name):
 
 @pytest.fixture
 def make_settings(tmp_path):
-    make = test_run_classifier.settings_in(tmp_path)
-    test_run_classifier.write_task(tmp_path, lambda color: color)
+    make = classifier_runs.settings_in(tmp_path)
+    classifier_runs.write_task(tmp_path, lambda color: color)
     return make
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from conftest import batches_in, change, exhaustive, make_examples, write_examples
 from helpers.forks import fork_python
-from test_training_loop import TRAIN_SOME_STEPS, assert_same, values_of
+from helpers.trainers import TRAIN_SOME_STEPS, assert_same, values_of
 
 import run_pretraining
 from bert.commands.checks import Checks, checking

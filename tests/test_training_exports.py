@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import ROOT, read_report
-from test_run_classifier import make_rows, settings_in, write_task, write_tsv
+from helpers.classifier_runs import make_rows, settings_in, write_task, write_tsv
 
 import modeling
 import run_classifier

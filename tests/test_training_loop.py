@@ -27,6 +27,7 @@ from conftest import (
 )
 from helpers.forks import Forked, fork_python
 from helpers.power_loss import PowerLoss
+from helpers.trainers import TRAIN_SOME_STEPS, assert_same, values_of
 
 import modeling
 import optimization
@@ -50,16 +51,6 @@ def make_trainer(config, *, learning_rate=0.01, steps=100, warmup=0, kind=loop.T
 
 def to_tensors(examples):
     return {name: tf.constant(values) for name, values in examples.items()}
-
-
-def values_of(trainer):
-    return {name: np.asarray(variable.numpy()) for name, variable in trainer.state().items()}
-
-
-def assert_same(one, other):
-    assert one.keys() == other.keys()
-    for name, value in one.items():
-        np.testing.assert_array_equal(value, other[name], err_msg=name)
 
 
 def assert_close(one, other, atol):
@@ -183,25 +174,6 @@ def test_result_is_independent_of_the_number_of_masked_tokens_per_part(still_con
     parts.model.set_weights(whole.model.get_weights())
     one, other = (each.train_step(to_tensors(examples)) for each in (whole, parts))
     assert other == pytest.approx(one, abs=1e-5)
-
-
-# On two devices where there is only one processor.
-TRAIN_SOME_STEPS = """
-import json, sys
-import keras, tensorflow as tf
-arguments = json.loads(sys.argv[1])
-if arguments["devices"] > 1:
-    tf.config.set_logical_device_configuration(
-        tf.config.list_physical_devices("CPU")[0],
-        [tf.config.LogicalDeviceConfiguration()] * arguments["devices"],
-    )
-import run_pretraining
-results = []
-for settings in arguments["settings"]:
-    keras.utils.set_random_seed(1)
-    results.append(run_pretraining.run(run_pretraining.Settings(**settings)))
-print(json.dumps(results))
-"""
 
 
 def strategy_settings(tmp_path, config, name, **changes):

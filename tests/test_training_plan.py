@@ -7,7 +7,7 @@ import shutil
 import keras
 import numpy as np
 import pytest
-import test_run_classifier
+from helpers import classifier_runs
 
 import modeling
 import run_classifier
@@ -22,8 +22,8 @@ from bert.weights import checkpoint
 def trained(tmp_path_factory):
     """A folder with data, weights to begin with, and a training in `out`."""
     folder = tmp_path_factory.mktemp("trained")
-    test_run_classifier.write_task(folder, lambda color: color, count=16)
-    make = test_run_classifier.settings_in(folder)
+    classifier_runs.write_task(folder, lambda color: color, count=16)
+    make = classifier_runs.settings_in(folder)
     config = modeling.BertConfig.from_json_file(str(folder / "config.json"))
     encoder = modeling.BertModel(config)
     encoder.build(None)
@@ -47,7 +47,7 @@ def trained(tmp_path_factory):
 def command(trained, tmp_path):
     """A function that makes settings: those of the training, in a copy of its folder."""
     shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
-    make = test_run_classifier.settings_in(tmp_path)
+    make = classifier_runs.settings_in(tmp_path)
 
     def change(**changes):
         return make(

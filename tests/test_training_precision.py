@@ -5,8 +5,8 @@ import time
 
 import pytest
 from conftest import eagerly
-from test_run_classifier import settings_in, write_task
-from test_training_checks import check
+from helpers.checked_runs import check
+from helpers.classifier_runs import settings_in, write_task
 
 import run_classifier
 import run_pretraining

@@ -4,9 +4,9 @@ import shutil
 
 import keras
 import pytest
-import test_run_classifier
 from conftest import read_report
-from test_training_checks import check
+from helpers import classifier_runs
+from helpers.checked_runs import check
 
 import run_classifier
 from bert.commands.checks import WRONG
@@ -23,8 +23,8 @@ class KilledError(BaseException):
 
 
 def settings_in(folder):
-    make = test_run_classifier.settings_in(folder, num_hidden_layers=2)
-    test_run_classifier.write_task(folder, lambda color: color)
+    make = classifier_runs.settings_in(folder, num_hidden_layers=2)
+    classifier_runs.write_task(folder, lambda color: color)
     given = {"do_train": True, "do_eval": True, "num_train_epochs": 4.0}
     return lambda **changes: make(**{**given, **changes})
 
@@ -133,18 +133,18 @@ def test_an_older_best_does_not_answer_with_the_files_of_the_next(searched, alon
 
 def test_an_export_that_is_refused_ends_no_search(tmp_path):
     """Run 1 answers all as it is asked, run 2 does not; an export in bfloat16 differs a little."""
-    make = test_run_classifier.settings_in(tmp_path)
+    make = classifier_runs.settings_in(tmp_path)
     rows = [
-        (text, number) for number, (text, _) in enumerate(test_run_classifier.make_rows(30, 5, str))
+        (text, number) for number, (text, _) in enumerate(classifier_runs.make_rows(30, 5, str))
     ]
     for name in ("train.tsv", "dev.tsv"):
-        test_run_classifier.write_tsv(tmp_path / name, rows)
+        classifier_runs.write_tsv(tmp_path / name, rows)
     given = {"task_type": "regression", "do_train": True, "do_eval": True, "num_train_epochs": 1.0}
     keras.utils.set_random_seed(make().seed)
     run_classifier.run(make(**given, output_dir=str(tmp_path / "alone")))
-    answers = test_run_classifier.read_tsv(tmp_path / "alone/dev_predictions.tsv")
+    answers = classifier_runs.read_tsv(tmp_path / "alone/dev_predictions.tsv")
     own = [(text, row["predicted_score"]) for (text, _), row in zip(rows, answers, strict=True)]
-    test_run_classifier.write_tsv(tmp_path / "dev.tsv", own)
+    classifier_runs.write_tsv(tmp_path / "dev.tsv", own)
     given |= {"num_runs": 2, "do_export": True, "export_precision": "bfloat16"}
     with pytest.raises(ValueError, match="Received 0, but saved_model_bfloat16 loses"):
         run_classifier.run(make(**given, max_score_loss=0.0))

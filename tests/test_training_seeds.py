@@ -8,8 +8,8 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-import test_run_classifier_with_tfhub
 from conftest import eagerly
+from helpers import tfhub_runs
 from helpers.forks import fork_python
 from test_every_flag import WORLDS, with_dropout
 
@@ -63,7 +63,7 @@ def test_two_calls_and_the_command_leave_the_same_files(tmp_path, script, given)
     module = importlib.import_module(script)
     world = WORLDS[script](tmp_path)
     if script == "run_classifier_with_tfhub":
-        settings = test_run_classifier_with_tfhub.make_settings(tmp_path)
+        settings = tfhub_runs.make_settings(tmp_path)
         others = world.values()
     else:
         others = ()

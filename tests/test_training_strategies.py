@@ -16,7 +16,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-import test_run_classifier
 from conftest import (
     LENGTH,
     PREDICTIONS,
@@ -25,6 +24,7 @@ from conftest import (
     make_examples,
     write_examples,
 )
+from helpers import classifier_runs
 from helpers.forks import Forked
 from helpers.waiting import LONGEST, wait_until
 
@@ -348,8 +348,8 @@ def worker_processes(launcher):
 
 @pytest.mark.slow
 def test_workers_wait_for_the_best_weights_of_an_evaluation_that_is_made_up_for(tmp_path, start):
-    make = test_run_classifier.settings_in(tmp_path)
-    test_run_classifier.write_task(tmp_path, lambda color: color, count=16)
+    make = classifier_runs.settings_in(tmp_path)
+    classifier_runs.write_task(tmp_path, lambda color: color, count=16)
     given = {"early_stopping_patience": 1, "num_train_epochs": 1.0}
     settings = make(do_train=True, do_eval=True, **given)
     run_classifier.run(settings)

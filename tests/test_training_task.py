@@ -6,11 +6,8 @@ import json
 import numpy as np
 import pytest
 import tensorflow as tf
-import test_run_classifier
-import test_run_ner
-import test_run_squad
-import test_run_swag
 from conftest import exhaustive
+from helpers import classifier_runs, squad_runs, swag_runs, tagging_runs
 
 import modeling
 import run_classifier
@@ -24,10 +21,10 @@ from bert.tasks.task import at_precision, collect, collect_padded, stored_field
 from bert.training.evaluation import Predictor
 
 RUNNERS = {
-    "classification": (run_classifier, test_run_classifier),
-    "question_answering": (run_squad, test_run_squad),
-    "tagging": (run_ner, test_run_ner),
-    "multiple_choice": (run_swag, test_run_swag),
+    "classification": (run_classifier, classifier_runs),
+    "question_answering": (run_squad, squad_runs),
+    "tagging": (run_ner, tagging_runs),
+    "multiple_choice": (run_swag, swag_runs),
 }
 
 
@@ -94,7 +91,7 @@ def test_a_failure_before_training_leaves_no_task_behind(tmp_path, kind):
     changes = {"max_seq_length": 4}
     if kind == "question_answering":
         blank = {"context": " \n", "qas": [{"id": "a", "question": "Which?", "answers": []}]}
-        test_run_squad.write_squad(tmp_path / "train.json", [blank])
+        squad_runs.write_squad(tmp_path / "train.json", [blank])
         changes = {"version_2_with_negative": True}
     if kind == "tagging":
         (tmp_path / "dev.txt").write_text("Ada NN B-FISH\n")
@@ -102,7 +99,7 @@ def test_a_failure_before_training_leaves_no_task_behind(tmp_path, kind):
     if kind == "classification":
         header = ("text", "label", "other")
         rows = [("red a", "red", "b"), ("blue b", "blue", "a")]
-        test_run_classifier.write_tsv(tmp_path / "train.tsv", rows, header)
+        classifier_runs.write_tsv(tmp_path / "train.tsv", rows, header)
         changes["text_b_column"] = "other"
     with pytest.raises(ValueError, match="must"):
         RUNNERS[kind][0].run(make_settings(kind, tmp_path, **changes))
@@ -116,7 +113,7 @@ def test_what_cannot_be_trained_leaves_the_old_results(tmp_path):
     before = {path.name for path in (tmp_path / "out").iterdir()}
     header = ("text", "label", "other")
     rows = [("red", "red", "a"), ("blue", "blue", "b")]
-    test_run_classifier.write_tsv(tmp_path / "train.tsv", rows, header)
+    classifier_runs.write_tsv(tmp_path / "train.tsv", rows, header)
     changes = {"overwrite_output_dir": True, "max_seq_length": 4, "text_b_column": "other"}
     with pytest.raises(ValueError, match="`max_seq_length` must be at least 5"):
         run_classifier.run(dataclasses.replace(settings, **changes))
@@ -149,7 +146,7 @@ def test_pairs_need_two_types_of_segments(tmp_path, kind):
     changes = {}
     if kind == "classification":
         rows = [("red a", "red", "b"), ("blue b", "blue", "a")]
-        test_run_classifier.write_tsv(tmp_path / "train.tsv", rows, ("text", "label", "other"))
+        classifier_runs.write_tsv(tmp_path / "train.tsv", rows, ("text", "label", "other"))
         changes["text_b_column"] = "other"
     settings = make_settings(kind, tmp_path, **changes)
     config = tmp_path / "config.json"

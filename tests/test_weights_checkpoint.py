@@ -13,6 +13,7 @@ import pytest
 import tensorflow as tf
 from conftest import GOLDEN, change, exhaustive, make_examples
 from helpers.power_loss import PowerLoss
+from helpers.tf1_checkpoints import save_by_tf1
 
 import modeling
 import optimization
@@ -63,17 +64,6 @@ def read_tensors(prefix):
 def zero(variables):
     for variable in variables.values():
         variable.assign(np.zeros(variable.shape))
-
-
-def save_by_tf1(prefix, tensors, write_version=tf.compat.v1.train.SaverDef.V2):
-    """Writes the tensors as the original did, by tf.train.Saver in a graph."""
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        variables = [
-            tf.compat.v1.get_variable(name, initializer=np.asarray(value), use_resource=False)
-            for name, value in tensors.items()
-        ]
-        session.run(tf.compat.v1.global_variables_initializer())
-        tf.compat.v1.train.Saver(variables, write_version=write_version).save(session, prefix)
 
 
 def load_by_tf1(prefix, shapes_and_types):

@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 from conftest import change
-from test_files_huggingface import write as write_tokenizer
-from test_weights_huggingface import CONFIG, write
+from helpers.huggingface_models import CONFIG, write
+from helpers.tokenizer_files import write as write_tokenizer
 
 import modeling
 from bert.files import owned

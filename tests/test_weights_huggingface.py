@@ -9,7 +9,8 @@ import pytest
 import safetensors.numpy
 import tensorflow as tf
 from conftest import change, make_examples, model_inputs
-from test_files_huggingface import CONFIG
+from helpers.huggingface_models import stored_in, write
+from helpers.tokenizer_files import CONFIG
 
 import modeling
 from bert.network.heads import choice_model, classifier_model, span_model
@@ -47,28 +48,6 @@ TRANSPOSED = {
     "bert.pooler.dense.weight": "bert/pooler/dense/kernel",
     "cls.predictions.transform.dense.weight": "cls/predictions/transform/dense/kernel",
 }
-
-
-@pytest.fixture
-def tensors(still_config):
-    """Random values for the variables of a pre-trained model."""
-    rng = np.random.RandomState(3)
-    weights = pretraining_heads.pretraining_model(still_config).weights
-    return {v.path: rng.standard_normal(v.shape).astype(np.float32) for v in weights}
-
-
-def write(folder, tensors, architecture="BertForPreTraining", config=CONFIG):
-    """Writes a folder as transformers does."""
-    os.makedirs(folder, exist_ok=True)
-    with open(os.path.join(folder, "model.safetensors"), "wb") as file:
-        huggingface.write(file, tensors, architecture)
-    with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
-        json.dump(config, file)
-    return str(folder)
-
-
-def stored_in(folder):
-    return safetensors.numpy.load_file(os.path.join(folder, "model.safetensors"))
 
 
 def store(folder, tensors):

@@ -6,7 +6,7 @@ import os
 import pytest
 from beam_modes import PROCESSES
 from conftest import change
-from test_extract_features import LINES, WORDS, make_settings
+from helpers.feature_runs import LINES, WORDS, make_settings
 
 import extract_features
 from bert.files import durable

@@ -1,0 +1,42 @@
+"""What tests of several modules share of `training_checks`."""
+
+from bert.commands.checks import WRONG, Checks, checking
+from bert.commands.console import explain
+
+
+def check(script, settings):
+    """Returns the lines of `--check`."""
+    checks = Checks()
+    with checking():
+        script.check(settings, checks)
+    return checks.lines
+
+
+def content(folder):
+    """Returns all that a folder holds, and when it was written."""
+    paths = sorted(folder.rglob("*"))
+    return [(p, p.stat().st_mtime_ns, p.read_bytes() if p.is_file() else b"") for p in paths]
+
+
+def wrong_texts(lines):
+    return [line.text for line in lines if line.mark == WRONG]
+
+
+def refusal(script, settings):
+    """Returns the error that a run ends with, if any."""
+    try:
+        script.run(settings)
+    except (ValueError, ArithmeticError, OSError) as error:
+        return error
+    return None
+
+
+def assert_check_and_run_agree(script, settings, folder, *, same_words=True):
+    """Holds the law: what the run refuses is shown in the same words, and nothing else is."""
+    before = content(folder)
+    lines = check(script, settings)
+    assert content(folder) == before
+    error = refusal(script, settings)
+    assert (error is None) == (wrong_texts(lines) == [])
+    if error and same_words:
+        assert " ".join(str(explain(error)).split()) in wrong_texts(lines)

@@ -1,0 +1,32 @@
+"""What tests of several modules share of `training_loop`."""
+
+import numpy as np
+
+
+def values_of(trainer):
+    return {name: np.asarray(variable.numpy()) for name, variable in trainer.state().items()}
+
+
+def assert_same(one, other):
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        np.testing.assert_array_equal(value, other[name], err_msg=name)
+
+
+# On two devices where there is only one processor.
+TRAIN_SOME_STEPS = """
+import json, sys
+import keras, tensorflow as tf
+arguments = json.loads(sys.argv[1])
+if arguments["devices"] > 1:
+    tf.config.set_logical_device_configuration(
+        tf.config.list_physical_devices("CPU")[0],
+        [tf.config.LogicalDeviceConfiguration()] * arguments["devices"],
+    )
+import run_pretraining
+results = []
+for settings in arguments["settings"]:
+    keras.utils.set_random_seed(1)
+    results.append(run_pretraining.run(run_pretraining.Settings(**settings)))
+print(json.dumps(results))
+"""
