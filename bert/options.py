@@ -139,7 +139,7 @@ class OptionError(MessageError):
 
 def option(  # noqa: PLR0913
     default: Any,
-    text: str,
+    text: str | Message,
     *,
     low: float | None = None,
     high: float | None = None,
@@ -152,7 +152,7 @@ def option(  # noqa: PLR0913
 
     Args:
       default: `REQUIRED` where a value must be given. A text that is "" is absent by default.
-      text: The help.
+      text: The help; a message where it refers to other options.
       low: The least that a number may be.
       high: The most that a number may be.
       choices: All that a text may be.
@@ -170,7 +170,7 @@ def option(  # noqa: PLR0913
 
 def several(field: Any) -> Any:
     """Returns a field of a number like this one that may also be a tuple of numbers: a grid."""
-    text = f"{field.metadata['help']} {_SEVERAL}"
+    text = Message("%s %s", field.metadata["help"], _SEVERAL)
     metadata = {**field.metadata, "help": text, "several": True}
     return dataclasses.field(default=field.default, metadata=metadata)
 

@@ -220,7 +220,7 @@ def test_vocabulary_shorter_than_asked_for_is_told(tmp_path, log):
         (None, {"input_file": "nothing/*.txt"}, r"`input_file` must name existing files"),
         ("", {}, "must hold text"),
         (" \n\x00\n", {}, "must hold text"),
-        ("abc\n", {"vocab_size": 5}, "`--vocab_size` must be at least 6"),
+        ("abc\n", {"vocab_size": 5}, "`vocab_size` must be at least 6"),
         ("abc\n", {"vocab_size": 100, "num_unused": 99}, "must be at least 105"),
         ("abc,\n", {"vocab_size": 11}, "`vocab_size` must be at least 12: 5 special.*4 characters"),
         (

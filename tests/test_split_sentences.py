@@ -175,7 +175,7 @@ def test_articles_that_are_read_as_other_text_are_told_once(tmp_path, log, input
     )
     [message] = [message for message in log.messages if "WikiExtractor" in message]
     assert message.startswith(f"{tmp_path}/wiki_00:2 begins with '<doc '")
-    assert message.endswith("Give --input_format=wikiextractor.")
+    assert message.endswith("Give `input_format='wikiextractor'`.")
 
 
 def test_text_outside_of_articles_is_refused(tmp_path):
@@ -193,7 +193,7 @@ def test_text_outside_of_articles_is_refused(tmp_path):
     ("input_file", "output_file", "message"),
     [
         ("none", "out", "`input_file` must name existing files"),
-        ("empty", "out", "`--input_file` must hold text"),
+        ("empty", "out", "`input_file` must hold text"),
         ("text", "text", "`output_file` must not name an input file"),
         ("text", "nowhere/out", "`output_file` must name files that can be written"),
     ],

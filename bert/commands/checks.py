@@ -157,10 +157,24 @@ class Checks:
         return sum(line.mark == WRONG for line in self.lines)
 
 
+def call(
+    name: str,
+    function: Callable[..., Any],
+    *arguments: Any,
+    tells: Callable[[Any], str] | None = None,
+) -> Any:
+    """Calls a function as `Checks` does, but shows nothing and raises where something is wrong.
+
+    So a script prepares a run, and `--check` shows the same steps.
+    """
+    del name, tells
+    return function(*arguments)
+
+
 def start(
     settings: SettingsType,
     run: Callable[[SettingsType], Any],
-    check: Callable[[SettingsType, Checks], None],
+    check: Callable[[SettingsType, Checks], Any],
 ) -> None:
     """Runs a script; with `--check`, only checks what it needs, and exits with 1 if it would fail.
 

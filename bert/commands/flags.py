@@ -14,7 +14,14 @@ from typing import Any, TypeVar, get_args
 
 from absl import flags
 
-from bert.options import REQUIRED, check_several, fields_by_class, find_group, find_metadata
+from bert.options import (
+    REQUIRED,
+    check_several,
+    fields_by_class,
+    find_group,
+    find_metadata,
+    spell,
+)
 
 flags.disclaim_key_flags()
 
@@ -126,7 +133,7 @@ def define(kind: type, *, without_effect: Collection[str] = ()) -> None:
         _define(field, metadata)
         flags.FLAGS[field.name].said = Said(
             group=find_group(kind, field.name),
-            text=metadata["help"],
+            text=_help(metadata),
             choices=tuple(metadata["options"].get("enum_values", ())),
             is_required=field.default is REQUIRED,
             alias=metadata["alias"],
@@ -134,6 +141,11 @@ def define(kind: type, *, without_effect: Collection[str] = ()) -> None:
     for name in without_effect:
         default = _WITHOUT_EFFECT[name]
         _DEFINE[str if default is None else type(default)](name, default, WITHOUT_EFFECT)
+
+
+def _help(metadata: Mapping[str, Any]) -> str:
+    """Returns the help of a flag, other flags in it as they are typed."""
+    return str(spell(metadata["help"], lambda option: option.as_flag().strip("`")))
 
 
 def _define(field: dataclasses.Field[Any], metadata: Mapping[str, Any]) -> None:
@@ -145,7 +157,7 @@ def _define(field: dataclasses.Field[Any], metadata: Mapping[str, Any]) -> None:
     if metadata.get("several"):
         define_one = functools.partial(_define_several, kind)
     define_one(
-        name=field.name, default=default, help=metadata["help"], required=is_required, **options
+        name=field.name, default=default, help=_help(metadata), required=is_required, **options
     )
     if metadata["alias"]:
         flags.DEFINE_alias(metadata["alias"], field.name)

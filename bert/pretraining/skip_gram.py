@@ -1,4 +1,4 @@
-"""Vectors of words by skip-gram with negative sampling, which gensim learns.
+"""Word vectors by skip-gram with negative sampling, which gensim learns.
 
 Source: Mikolov et al., Distributed Representations of Words and Phrases and their Compositionality.
 """
@@ -18,26 +18,44 @@ from bert.files.paths import file_size
 from bert.files.progress import Progress
 from bert.files.texts import decoded_lines, warn_of_damaged
 from bert.files.word_vectors import WordVectors
+from bert.options import MessageError, Option, option
 
-# From a text to its words.
-Cut = Callable[[str], Sequence[str]]
+# Splits a text into words.
+Split = Callable[[str], Sequence[str]]
 
-# Words that gensim takes at a time; it would drop what goes beyond.
+# The most words that gensim takes at a time; it would drop more.
 _MOST_WORDS = 10_000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
-    """How vectors are learned; each field has the name of a flag of create_word_vectors.py."""
+    """Options of learning word vectors."""
 
-    vector_size: int
-    window: int
-    negative: int
-    min_count: int
-    epochs: int
-    do_lower_case: bool
-    seed: int
-    num_workers: int
+    vector_size: int = option(100, "Number of values in each vector.", low=1)
+    window: int = option(
+        5,
+        "Maximum number of words to predict on either side of a word; the actual number is drawn "
+        "at random.",
+        low=1,
+    )
+    negative: int = option(5, "Number of negative samples per predicted word.", low=1)
+    min_count: int = option(5, "How often a word must occur to get a vector.", low=1)
+    epochs: int = option(5, "Number of passes over the text.", low=1)
+    do_lower_case: bool = option(
+        False,
+        "Lowercase the text. Capitals help to recognize names, and words are looked up as written "
+        "first, then in lower case.",
+        alias="do_lower",
+    )
+    seed: int = option(
+        12345, "Seed for the initial vectors and all random draws.", low=0, high=2**32 - 1
+    )
+    num_workers: int = option(
+        1,
+        "Number of training threads. With one, the same text, flags and seed give the same file; "
+        "several are faster, but overwrite each other's updates, so that no two runs are the same.",
+        low=1,
+    )
 
 
 def check_installed() -> None:
@@ -53,25 +71,25 @@ def _gensim() -> Any:
             "The package gensim must be there to learn vectors of words. Install it with `pip "
             "install gensim`, or with this package as `pip install '.[word-vectors]'`."
         ) from None
-    # It would tell of each step beside what is told here.
+    # gensim would log each step beside the lines of this module.
     standard_logging.getLogger("gensim").setLevel(standard_logging.WARNING)
     return gensim.models.word2vec
 
 
-def learn(input_files: Sequence[str], options: Options, cut: Cut) -> WordVectors:
+def learn(input_files: Sequence[str], options: Options, split: Split) -> WordVectors:
     """Returns the vectors of the words of some text, the most frequent word first.
 
     Args:
       input_files: The text. A blank line, or the end of a file, ends a document.
-      options: As above.
-      cut: Finds words.
+      options: How the vectors are learned.
+      split: Splits a text into words.
 
     Raises:
-      ValueError: where no word is as frequent as is asked for.
+      ValueError: where no word is as frequent as `min_count` requires.
     """
     word2vec = _gensim()
     with tempfile.TemporaryFile() as file:
-        corpus = _Corpus(file, input_files, cut, do_lower_case=options.do_lower_case)
+        corpus = _Corpus(file, input_files, split, do_lower_case=options.do_lower_case)
         counts = _frequent(corpus, input_files, options.min_count)
         model = word2vec.Word2Vec(
             sg=1,
@@ -81,9 +99,9 @@ def learn(input_files: Sequence[str], options: Options, cut: Cut) -> WordVectors
             min_count=options.min_count,
             workers=options.num_workers,
             seed=options.seed,
-            # They are sorted, words as frequent as each other, too, which gensim leaves to chance.
+            # `counts` is sorted; gensim would order equally frequent words by chance.
             sorted_vocab=0,
-            # Python's own differs from one process to the next.
+            # Python's own hash differs from one process to the next.
             hashfxn=_hash,
         )
         model.build_vocab_from_freq(counts)
@@ -104,9 +122,9 @@ def _frequent(corpus: "_Corpus", input_files: Sequence[str], min_count: int) -> 
         min_count,
     )
     if not counts:
-        raise ValueError(
-            f"`--min_count` must leave words. None of the {corpus.counts.total():,} words of "
-            f"{list(input_files)} occurs {min_count} times."
+        raise MessageError(
+            "%s must leave words. None of the %s words of %s occurs %d times.",
+            *(Option("min_count"), f"{corpus.counts.total():,}", [*input_files], min_count),
         )
     return counts
 
@@ -116,29 +134,29 @@ def _hash(word: str) -> int:
 
 
 class _Corpus:
-    """The words of some text, cut once, which may be read many times.
+    """The words of some text, split once, which may be read many times.
 
     Args:
-      file: Open for writing and reading, to keep the words in.
+      file: A file open for writing and reading, which stores the words.
       input_files: The text.
-      cut: Finds words.
-      do_lower_case: Whether to lower-case it.
+      split: Splits a text into words.
+      do_lower_case: Whether to lowercase the text.
 
     Attributes:
       counts: How often each word occurs.
-      num_lines: Parts of documents, which are read one by one.
-      progress: What is told how many were read.
+      num_lines: The number of parts of documents, which are read one by one.
+      progress: Shows how many words were read.
     """
 
     def __init__(
-        self, file: BinaryIO, input_files: Sequence[str], cut: Cut, *, do_lower_case: bool
+        self, file: BinaryIO, input_files: Sequence[str], split: Split, *, do_lower_case: bool
     ) -> None:
         self.counts: collections.Counter[str] = collections.Counter()
         self.num_lines = 0
         self.progress: Progress | None = None
         self._file = file
         self._num_read = 0
-        for words in _documents(input_files, cut, do_lower_case):
+        for words in _documents(input_files, split, do_lower_case):
             self.counts.update(words)
             for start in range(0, len(words), _MOST_WORDS):
                 file.write(f"{' '.join(words[start : start + _MOST_WORDS])}\n".encode())
@@ -154,16 +172,18 @@ class _Corpus:
                 self.progress(self._num_read)
 
 
-def _documents(input_files: Sequence[str], cut: Cut, do_lower_case: bool) -> Iterator[list[str]]:
+def _documents(
+    input_files: Sequence[str], split: Split, do_lower_case: bool
+) -> Iterator[list[str]]:
     """Yields the words of each document that has any."""
-    progress = Progress("Cutting the text into words", sum(map(file_size, input_files)))
+    progress = Progress("Splitting the text into words", sum(map(file_size, input_files)))
     done = 0
     damaged: collections.Counter[str] = collections.Counter()
     for path in input_files:
         words: list[str] = []
         for line, position in decoded_lines(path, damaged):
             text = line.lower() if do_lower_case else line
-            words += cut(text)
+            words += split(text)
             if words and not text.strip():
                 yield words
                 words = []

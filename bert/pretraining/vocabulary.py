@@ -15,8 +15,9 @@ from absl import logging
 
 import tokenization
 from bert.files.paths import LineChunk, file_size, read_chunks
-from bert.files.processes import Workers
+from bert.files.processes import Workers, usable_cores
 from bert.files.progress import Progress
+from bert.options import Message, Option, OptionError
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 # In the released uncased vocabulary, so many slots stand between [PAD] and [UNK].
@@ -56,16 +57,25 @@ class Summary:
 
 
 def count_words(
-    input_files: Sequence[str], do_lower_case: bool, num_processes: int = 1
+    input_files: Sequence[str], do_lower_case: bool, num_processes: int | None = None
 ) -> collections.Counter[str]:
     """Returns how often each word occurs in the files; memory grows with different words alone.
+
+    Args:
+      input_files: The paths of the text.
+      do_lower_case: Whether to lowercase the text.
+      num_processes: None for as many as there are cores and work for them.
 
     Raises:
       ValueError: where there is no text.
     """
     counts: collections.Counter[str] = collections.Counter()
     num_damaged = 0
-    progress = Progress("Counting words", sum(map(file_size, input_files)))
+    size = sum(map(file_size, input_files))
+    progress = Progress("Counting words", size)
+    if num_processes is None:
+        # A process takes as long to begin as to count some megabytes.
+        num_processes = min(usable_cores(), 1 + size // BYTES_PER_PROCESS)
     chunks = read_chunks(input_files, _CHUNK_BYTES)
     with Workers(num_processes, do_lower_case) as workers:
         for counted, damaged, position in workers.map(_count_chunk, chunks):
@@ -128,16 +138,31 @@ def learn(
     letters = spell(alphabet, do_lower_case)
     room = vocab_size - len(head) - len(letters)
     if room < 0:
-        raise ValueError(
-            f"`vocab_size` must be at least {vocab_size - room}: {len(SPECIAL_TOKENS)} special "
-            f"tokens, {num_unused} of `num_unused` and {len(letters)} for {len(alphabet)} "
-            f"characters, most of them twice, as x and ##x. Received {vocab_size}. Raise it, or "
-            "lower `coverage` or `limit_alphabet`."
+        needed = Message(
+            "be at least %d: %d special tokens, %d of %s and %d for %d characters, most of them "
+            "twice, as x and ##x",
+            *(vocab_size - room, len(SPECIAL_TOKENS), num_unused, Option("num_unused")),
+            *(len(letters), len(alphabet)),
         )
+        remedy = Message(
+            "Raise it, or lower %s or %s.", Option("coverage"), Option("limit_alphabet")
+        )
+        raise OptionError("vocab_size", needed, vocab_size, remedy)
     spelled = {word: count for word, count in words.items() if alphabet.issuperset(word)}
     num_joined = int(room * _JOINED_PER_PIECE) + _JOINED_IN_ANY_CASE
     pieces = _join(spelled, letters, num_joined, min_frequency)
     return head + letters + _most_used(pieces, letters, room, spelled)
+
+
+def check_room(vocab_size: int, num_unused: int) -> None:
+    """Checks that a vocabulary has room for more than its special entries."""
+    smallest = len(special_entries(num_unused)) + 1
+    if vocab_size < smallest:
+        reason = Message(
+            "be at least %d, to hold more than the special tokens and %s",
+            *(smallest, Option("num_unused", num_unused)),
+        )
+        raise OptionError("vocab_size", reason, vocab_size)
 
 
 def special_entries(num_unused: int) -> list[str]:
