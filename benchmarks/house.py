@@ -1,24 +1,39 @@
-"""Measures how a checkout of the project is built: rooms, floors, imports, circles, lengths.
+"""Measures the structure of a checkout: packages, layers, imports, circles, options, lengths.
 
-    python benchmarks/house.py [--root=/path/to/checkout]
+    python benchmarks/house.py [--root=/path/to/checkout] [--loaded]
 
 Reads the source and runs none of it, so that a checkout of any age can be measured, with nothing
 but Python. Modules are the .py files at the root and in its packages; tests count by their lines
-alone. A room is a folder of a package with modules in it. An import statement counts once for each
-module that it names, wherever it stands. Where what is loaded through a string is only known at run
-time, all modules that the loading one names in strings count. Floors are the longest chain of
-import statements between rooms, those of a package with all below them, and modules at the root.
+alone, and benchmarks/, interop/ and paper/ not at all. An import statement counts once for each
+module that it names, wherever it is. Where what is loaded through a string is only known at run
+time, all modules that the loading one names in strings count. Layers are the longest chain of
+import statements between packages, each with all below it, and modules at the root.
+
+With --loaded, the modules of the project that a fresh process has loaded after each of some imports
+are counted, too, packages apart; that runs the checkout.
 """
 
 import argparse
 import ast
 import dataclasses
 import importlib.util
+import re
+import subprocess
+import sys
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 LOADERS = ("import_module", "__import__", "run_module", "run_path")
 TESTS = ("tests", "interop")
+BESIDE = (*TESTS, "benchmarks", "paper")
+# The packages that know flags: everything that imports `bert.commands`, and the names of 2018.
+COMMANDS = ("bert.commands", "bert.command_line", "bert.original", "paper")
+# What may take all options at once.
+ENTRIES = ("plan", "run", "describe")
+# A text that spells a flag as it is typed.
+FLAG = re.compile(r"(?:^|[\s`'\"(])--[a-z][a-z_0-9]*(?:[=\s`.,;)]|$)")
+LONGEST_FILE = {"modeling": 850}
+LOADED = ("bert", "modeling", "bert.training.loop", "bert.runs.plan", "bert.runs.run")
 
 Arrows = Mapping[str, set[str]]
 
@@ -33,13 +48,13 @@ class Module:
     num_lines: int
 
     @property
-    def room(self) -> str:
-        """The package that it lies in; "" is the root."""
+    def package(self) -> str:
+        """The package of the module; "" is the root."""
         return self.name if self.is_package else self.name.rpartition(".")[0]
 
     @property
     def block(self) -> str:
-        """What stands on one floor: a room of a package with all below it, or a module."""
+        """The part of a layer: a package with all below it, or a module at the root."""
         return ".".join(self.name.split(".")[:2])
 
     def imports(self, names: Collection[str]) -> list[str]:
@@ -50,7 +65,7 @@ class Module:
                 imported = {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom):
                 base = "." * node.level + (node.module or "")
-                base = importlib.util.resolve_name(base, self.room)
+                base = importlib.util.resolve_name(base, self.package)
                 imported = {f"{base}.{alias.name}" for alias in node.names}
             else:
                 continue
@@ -67,12 +82,67 @@ class Module:
         return found
 
     def functions(self) -> list[tuple[int, str]]:
-        """Returns the lines of each function, and where it stands."""
+        """Returns the lines of each function, and its full name."""
         functions = (ast.FunctionDef, ast.AsyncFunctionDef)
         nodes = [node for node in ast.walk(self.tree) if isinstance(node, functions)]
         return [
             ((node.end_lineno or 0) - node.lineno + 1, f"{self.name}.{node.name}") for node in nodes
         ]
+
+    @property
+    def num_statements(self) -> int:
+        """The number of statements, as `ast` counts them."""
+        return sum(isinstance(node, ast.stmt) for node in ast.walk(self.tree))
+
+    def carriers(self, kinds: Collection[str]) -> list[str]:
+        """Returns the functions and attributes that hold all options.
+
+        Args:
+          kinds: The classes of all options: a parameter or an attribute of one of these counts.
+        """
+        found = []
+        named = re.compile(rf"\b(?:{'|'.join(map(re.escape, sorted(kinds)))})\b") if kinds else None
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+                types = [each.annotation for each in arguments]
+                name = node.name
+            elif isinstance(node, ast.AnnAssign):
+                types, name = [node.annotation], ast.unparse(node.target)
+            else:
+                continue
+            texts = [ast.unparse(each) for each in types if each is not None]
+            if named and name not in ENTRIES and any(map(named.search, texts)):
+                found.append(f"{self.name}.{name}")
+        return found
+
+    def protocols(self) -> list[tuple[int, str]]:
+        """Returns the number of members of each protocol, and its name."""
+        members = (ast.FunctionDef, ast.AsyncFunctionDef, ast.AnnAssign)
+        return [
+            (sum(isinstance(each, members) for each in node.body), f"{self.name}.{node.name}")
+            for node in ast.walk(self.tree)
+            if isinstance(node, ast.ClassDef)
+            and any(ast.unparse(base).split("[")[0].endswith("Protocol") for base in node.bases)
+        ]
+
+    def flag_texts(self) -> tuple[list[str], list[str]]:
+        """Returns the strings that spell a flag, docstrings apart, and those that an error has."""
+        nodes = [*ast.walk(self.tree)]
+        alone = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+        raised = [each for node in nodes if isinstance(node, ast.Raise) for each in ast.walk(node)]
+        texts = [
+            [text for node in some if id(node) not in alone and (text := _flag_text(node))]
+            for some in (nodes, raised)
+        ]
+        return texts[0], texts[1]
+
+
+def _flag_text(node: ast.AST) -> str:
+    """Returns the text of a string that spells a flag, "" for any other node."""
+    if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
+        return ""
+    return node.value if FLAG.search(node.value) else ""
 
 
 def _holder(name: str, names: Collection[str]) -> str:
@@ -96,7 +166,8 @@ def _strings(tree: ast.AST) -> set[str]:
 
 def read_modules(root: Path) -> dict[str, Module]:
     """Returns the modules at the root and in its packages, by name."""
-    packages = [path.parent for path in root.glob("*/__init__.py") if path.parent.name not in TESTS]
+    packages = [path.parent for path in root.glob("*/__init__.py")]
+    packages = [path for path in packages if path.name not in BESIDE]
     paths = [*root.glob("*.py"), *(path for folder in packages for path in folder.rglob("*.py"))]
     modules = {}
     for path in sorted(paths):
@@ -130,15 +201,44 @@ def find_circles(arrows: Arrows) -> list[tuple[str, ...]]:
     return sorted(group for group in groups if len(group) > 1)
 
 
-def count_floors(arrows: Arrows) -> int:
-    """Returns the length of the longest chain of arrows; a circle stands on one floor."""
+def count_layers(arrows: Arrows) -> int:
+    """Returns the length of the longest chain of arrows; a circle is in one layer."""
     reached = reach(arrows)
-    floors: dict[str, int] = {}
-    # Whatever stands lower leads to fewer.
+    layers: dict[str, int] = {}
+    # A name in a lower layer leads to fewer others.
     for name in sorted(arrows, key=lambda name: len(reached[name])):
-        below = [floors[other] for other in reached[name] if name not in reached[other]]
-        floors[name] = 1 + max(below, default=0)
-    return max(floors.values(), default=0)
+        below = [layers[other] for other in reached[name] if name not in reached[other]]
+        layers[name] = 1 + max(below, default=0)
+    return max(layers.values(), default=0)
+
+
+def is_below_commands(name: str) -> bool:
+    """Returns whether a module is of the library, which knows no flags."""
+    return name.startswith("bert.") and not f"{name}.".startswith(tuple(f"{c}." for c in COMMANDS))
+
+
+def find_whole_options(modules: Mapping[str, Module]) -> set[str]:
+    """Returns the names of the classes that hold all options of a run.
+
+    They are data classes called `Plan` or `Settings`, or ending with either, and those of
+    `bert.runs.recipes` that are made of groups (a field whose type is no plain value).
+    """
+    kinds = {"Plan"}
+    for module in modules.values():
+        classes = [node for node in ast.walk(module.tree) if isinstance(node, ast.ClassDef)]
+        for node in classes:
+            if node.name.endswith(("Settings", "Plan")) or (
+                module.name == "bert.runs.recipes" and _has_groups(node)
+            ):
+                kinds.add(node.name)
+    return kinds
+
+
+def _has_groups(node: ast.ClassDef) -> bool:
+    fields = [each for each in node.body if isinstance(each, ast.AnnAssign)]
+    return (
+        sum(re.search(r"\b[A-Z]", ast.unparse(each.annotation)) is not None for each in fields) > 2
+    )
 
 
 def measure_all(modules: Mapping[str, Module]) -> list[tuple[str, object]]:
@@ -146,34 +246,71 @@ def measure_all(modules: Mapping[str, Module]) -> list[tuple[str, object]]:
     imports = {name: module.imports(modules) for name, module in modules.items()}
     loads = {name: module.loads(modules) for name, module in modules.items()}
     circles = find_circles({name: {*imports[name], *loads[name]} for name in modules})
-    floors: dict[str, set[str]] = {module.block: set() for module in modules.values()}
+    blocks: dict[str, set[str]] = {module.block: set() for module in modules.values()}
     for name, below in imports.items():
-        floors[modules[name].block] |= {modules[other].block for other in below}
-    # A package and its command make no room of a folder.
-    inside = [each for each in modules.values() if not each.is_package and each.room]
-    rooms = {each.room for each in inside if not each.name.endswith(".__main__")}
+        blocks[modules[name].block] |= {modules[other].block for other in below}
+    # The package `bert` and its command are no package of modules.
+    inside = [each for each in modules.values() if not each.is_package and each.package]
+    packages = {each.package for each in inside if not each.name.endswith(".__main__")}
+    long = [each for each in modules.values() if each.num_lines > LONGEST_FILE.get(each.name, 500)]
     return [
-        ("modules at the root", sum(each.room == "" for each in modules.values())),
-        ("modules in rooms", len(inside)),
-        ("rooms", len(rooms)),
-        ("floors", count_floors(floors)),
+        ("lines of code", sum(each.num_lines for each in modules.values())),
+        ("statements", sum(each.num_statements for each in modules.values())),
+        ("modules at the root", sum(each.package == "" for each in modules.values())),
+        ("modules in packages", len(inside)),
+        ("packages", len(packages)),
+        ("layers", count_layers(blocks)),
         ("imports between modules", sum(map(len, imports.values()))),
         ("imports through strings", sum(map(len, loads.values()))),
         *((f"  {name} loads", ", ".join(loads[name])) for name in modules if loads[name]),
         ("circles", len(circles)),
         *(("  of", ", ".join(circle)) for circle in circles),
-        ("lines of code", sum(each.num_lines for each in modules.values())),
+        *measure_options(modules),
+        ("files over 500 lines", len(long)),
+        *(("  of", f"{each.name}, {each.num_lines}") for each in long),
     ]
 
 
-def measure_room(room: str, modules: Iterable[Module]) -> tuple[object, ...]:
-    """Returns the row of a room: how many modules and lines, the longest file and function."""
-    modules = [each for each in modules if each.room == room]
+def measure_options(modules: Mapping[str, Module]) -> list[tuple[str, object]]:
+    """Returns who holds all options, who spells flags, and how large protocols are."""
+    kinds = find_whole_options(modules)
+    carriers = [name for each in modules.values() for name in each.carriers(kinds)]
+    below = {name: each for name, each in modules.items() if is_below_commands(name)}
+    carried = [name for each in below.values() for name in each.carriers(kinds)]
+    texts = [each.flag_texts() for each in below.values()]
+    protocols = sorted(found for each in modules.values() for found in each.protocols())
+    return [
+        ("functions with all options", len(carriers)),
+        ("  below the commands", len(carried)),
+        ("strings that spell a flag", sum(len(all_texts) for all_texts, _ in texts)),
+        ("  in errors", sum(len(raised) for _, raised in texts)),
+        *(("members of a protocol", f"{count:2} {name}") for count, name in reversed(protocols)),
+    ]
+
+
+def count_loaded(root: Path, name: str) -> int:
+    """Returns how many modules of the checkout a process has loaded after importing one."""
+    code = (
+        "import importlib, os, sys; importlib.import_module(sys.argv[1])\n"
+        "files = [getattr(each, '__file__', None) or '' for each in [*sys.modules.values()]]\n"
+        "own = [path for path in files if path.startswith(os.getcwd()) and '.venv' not in path]\n"
+        "print(sum(os.path.basename(path) != '__init__.py' for path in own))"
+    )
+    command = [sys.executable, "-c", code, name]
+    result = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
+    return int(result.stdout)
+
+
+def measure_package(package: str, modules: Iterable[Module]) -> tuple[object, ...]:
+    """Returns the row of a package: modules, lines, statements, the longest file and function."""
+    modules = [each for each in modules if each.package == package]
     files = [(each.num_lines, each.name) for each in modules]
     functions = [function for each in modules for function in each.functions()]
     longest = [f"{lines:4} {name}" for lines, name in (max(files), max(functions, default=(0, "")))]
     count = sum(not each.is_package for each in modules)
-    return (room or "(root)", count, sum(lines for lines, _ in files), *longest)
+    num_lines = sum(each.num_lines for each in modules)
+    num_statements = sum(each.num_statements for each in modules)
+    return (package or "(root)", count, num_lines, num_statements, *longest)
 
 
 def count_lines(folders: Iterable[Path]) -> int:
@@ -201,19 +338,24 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--root", type=Path, default=Path(__file__).parents[1])
-    root = parser.parse_args().root
+    parser.add_argument("--loaded", action="store_true")
+    arguments = parser.parse_args()
+    root = arguments.root
     modules = read_modules(root)
     if not modules:
-        parser.error(f"`--root` must be a checkout. Received '{root}', where no module lies.")
+        parser.error(f"`--root` must be a checkout. Received '{root}', which has no module.")
     for name, value in measure_all(modules):
         print(f"{name:28} {value}")
     print(f"{'lines of tests':28} {count_lines(root / folder for folder in TESTS)}\n")
-    rooms = sorted({module.room for module in modules.values()})
-    titles = ("room", "modules", "lines", "longest file", "longest function")
-    print_table([titles, *(measure_room(room, modules.values()) for room in rooms)])
-    runners = [name for name, each in modules.items() if not each.room and name[:4] == "run_"]
+    packages = sorted({module.package for module in modules.values()})
+    titles = ("package", "modules", "lines", "statements", "longest file", "longest function")
+    print_table([titles, *(measure_package(package, modules.values()) for package in packages)])
+    runners = [name for name, each in modules.items() if not each.package and name[:4] == "run_"]
     rows = [(name, len(set(modules[name].imports(modules)))) for name in runners]
     print_table([("runner", "modules imported"), *rows])
+    if arguments.loaded:
+        loaded = [(name, count_loaded(root, name)) for name in LOADED if name in modules]
+        print_table([("import", "modules loaded"), *loaded])
 
 
 if __name__ == "__main__":

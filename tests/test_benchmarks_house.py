@@ -28,7 +28,14 @@ FILES = {
             runpy.run_module(SCRIPTS[script])
     """,
     "bert/files/__init__.py": "",
-    "bert/files/paths.py": "from tensorflow import io",
+    "bert/files/paths.py": """
+        from tensorflow import io
+        def read(settings: "Settings", name):
+            "`--name` is read."
+            raise ValueError("Give `--name`.")
+        def run(settings: "Settings"):
+            pass
+    """,
     "bert/files/tables.py": """
         from . import paths
         from .paths import open_file
@@ -39,9 +46,12 @@ FILES = {
     "bert/tasks/swag/__init__.py": "",
     "bert/tasks/swag/words.py": """
         from bert.files import tables
-        class Words:
+        class Words(Protocol):
             async def read(self):
                 pass
+        class Settings:
+            words: Words
+        HINT = "--words is a flag, low--high is none"
     """,
     "tests/test_one.py": """
         import run_one
@@ -51,32 +61,39 @@ FILES = {
 }
 
 TABLES = """\
+lines of code                31
+statements                   31
 modules at the root          3
-modules in rooms             5
-rooms                        3
-floors                       3
+modules in packages          5
+packages                     3
+layers                       3
 imports between modules      11
 imports through strings      3
   bert.__main__ loads        run_one, run_two
   modeling loads             bert.original.modeling
 circles                      1
   of                         bert.original.modeling, modeling
-lines of code                23
+functions with all options   1
+  below the commands         1
+strings that spell a flag    2
+  in errors                  1
+members of a protocol         1 bert.tasks.swag.words.Words
+files over 500 lines         0
 lines of tests               2
 
-room             modules  lines  longest file                 longest function
-(root)                 3     11     7 run_one                    3 run_one.run
-bert                   1      4     4 bert.__main__              2 bert.__main__.main
-bert.files             2      3     2 bert.files.tables          0
-bert.original          1      1     1 bert.original.modeling     0
-bert.tasks             0      0     0 bert.tasks                 0
-bert.tasks.swag        1      4     4 bert.tasks.swag.words      2 bert.tasks.swag.words.read
+package          modules  lines  statements  longest file                 longest function
+(root)                 3     11          11     7 run_one                    3 run_one.run
+bert                   1      4           4     4 bert.__main__              2 bert.__main__.main
+bert.files             2      8           8     6 bert.files.paths           3 bert.files.paths.read
+bert.original          1      1           1     1 bert.original.modeling     0
+bert.tasks             0      0           0     0 bert.tasks                 0
+bert.tasks.swag        1      7           7     7 bert.tasks.swag.words      2 bert.tasks.swag.words.read
 
 runner   modules imported
 run_one                 4
 run_two                 2
 
-"""
+"""  # noqa: E501
 
 
 def measure(root):
@@ -88,7 +105,7 @@ def measure(root):
     )
 
 
-def test_house_is_measured(tmp_path):
+def test_the_structure_of_a_checkout_is_measured(tmp_path):
     for name, text in FILES.items():
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
