@@ -11,7 +11,7 @@ from absl import logging
 from bert.commands import flags as common_flags
 from bert.commands.checks import start
 from bert.commands.console import run_script
-from bert.commands.create_vocab import Settings, prepare, report
+from bert.commands.create_vocab import Settings, check, report
 from bert.commands.lines import show_lines
 from bert.files.durable import replace_files
 from bert.files.outputs import try_outputs
@@ -30,7 +30,7 @@ def run(settings: Settings) -> Summary:
       ValueError: where the settings, or the text and the settings, do not fit.
     """
     show_lines()
-    input_files = prepare(settings)
+    input_files = check(settings)
     try_outputs([settings.output_file], "output_file")
     counts = count_words(input_files, settings.do_lower_case, settings.num_processes)
     logging.info(
@@ -54,7 +54,7 @@ def run(settings: Settings) -> Summary:
 
 def main(_: list[str]) -> None:
     """Runs the script on its flags."""
-    start(common_flags.read_settings(Settings), run, prepare)
+    start(common_flags.read_settings(Settings), run, check)
 
 
 if __name__ == "__main__":

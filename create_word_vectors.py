@@ -18,7 +18,7 @@ import tokenization
 from bert.commands import flags as common_flags
 from bert.commands.checks import start
 from bert.commands.console import run_script
-from bert.commands.create_word_vectors import SPACES, Settings, prepare
+from bert.commands.create_word_vectors import SPACES, Settings, check
 from bert.commands.lines import show_lines
 from bert.files.durable import replace_files
 from bert.files.outputs import try_outputs
@@ -45,7 +45,7 @@ def run(settings: Settings) -> WordVectors:
         return [text[start:end] for start, end in word_spans(text)]
 
     show_lines()
-    input_files = prepare(settings)
+    input_files = check(settings)
     try_outputs([settings.output_file], "output_file")
     split = tokenization.split_at_spaces if settings.words == SPACES else split_words
     learned = skip_gram.learn(input_files, take(skip_gram.Options, settings), split)
@@ -56,7 +56,7 @@ def run(settings: Settings) -> WordVectors:
 
 def main(_: list[str]) -> None:
     """Runs the script on its flags."""
-    start(common_flags.read_settings(Settings), run, prepare)
+    start(common_flags.read_settings(Settings), run, check)
 
 
 if __name__ == "__main__":

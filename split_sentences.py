@@ -17,7 +17,7 @@ from bert.commands import flags as common_flags
 from bert.commands.checks import start
 from bert.commands.console import run_script
 from bert.commands.split_sentences import Settings
-from bert.commands.text_files import prepare_files
+from bert.commands.text_files import check_files as check
 from bert.files.durable import replace_files
 from bert.files.outputs import try_outputs
 from bert.text.sentences import (
@@ -47,7 +47,7 @@ def run(
 ) -> tuple[int, int]:
     """Writes the sentences of all files; returns the numbers of documents and of sentences."""
     names = Settings(input_file=input_file, output_file=output_file, overwrite=overwrite)
-    input_files = prepare_files(names)
+    input_files = check(names)
     try_outputs([output_file], "output_file")
     with replace_files([output_file]) as [output]:
         num_documents, num_sentences = write_sentences(
@@ -71,7 +71,7 @@ def main(_: list[str]) -> None:
         del values["check"]
         run(**values)
 
-    start(common_flags.read_settings(Settings), split, prepare_files)
+    start(common_flags.read_settings(Settings), split, check)
 
 
 if __name__ == "__main__":

@@ -12,11 +12,12 @@ import extend_vocab
 import modeling
 import tokenization
 from bert.models import masked_model
+from bert.pretraining import extension
 from bert.pretraining import heads as pretraining_heads
 from bert.weights import checkpoint
 from bert.weights.folder import ModelFolder
 
-EMBEDDINGS, BIAS = extend_vocab.TABLES
+EMBEDDINGS, BIAS = extension.TABLES
 SIZE, NUM_UNUSED = 406, 8
 
 
@@ -103,7 +104,7 @@ def test_extended_tables_hold_old_rows_and_means(num_new, order, num_parts):
     table = np.arange(12, dtype=np.float32).reshape(6, 2) ** 2
     rows = {6 + row: order[row : row + num_parts] for row in range(num_new)}
     rows[order[-1]] = order[:num_parts]
-    extended = extend_vocab.extend(table, rows, 6 + num_new)
+    extended = extension.extend(table, rows, 6 + num_new)
     for row in range(6 + num_new):
         expected = table[rows[row]].mean(0) if row in rows else table[row]
         np.testing.assert_allclose(extended[row], expected, rtol=1e-6)
@@ -163,11 +164,12 @@ def test_words_come_from_a_file_and_are_lower_cased(tmp_path):
     (tmp_path / "words.txt").write_bytes(b"\xef\xbb\xbfKilogram\r\n\n  Bookkeeper \n")
     places, _ = extend(tmp_path, str(tmp_path / "words.txt"))
     assert list(places) == ["kilogram", "bookkeeper"]
-    cased = tokenization.load_vocab(str(GOLDEN / "vocab.txt"))
-    assert extend_vocab.check_words("Ab", cased, do_lower_case=False) == ["Ab"]
+    vocab = tokenization.load_vocab(str(GOLDEN / "vocab.txt"))
+    cased = tokenization.BasicTokenizer(do_lower_case=False)
+    assert extension.check_words("Ab", vocab, cased) == ["Ab"]
     (tmp_path / "words.txt").write_bytes(b"Kilogram\nSch\xf6n\n")
     with pytest.raises(ValueError, match=r"words\.txt:2"):
-        extend_vocab.check_words(str(tmp_path / "words.txt"), cased, do_lower_case=False)
+        extension.check_words(str(tmp_path / "words.txt"), vocab, cased)
 
 
 def test_marks_stay_whole_in_all_that_is_made_of_the_model(tmp_path):
@@ -212,14 +214,14 @@ def test_optimizer_slots_are_left_out(tmp_path, log):
 
 def test_all_words_that_cannot_be_added_are_listed(tmp_path):
     words = "wa, the,co-op,北京,wb,WA,[mask],,x" + "y" * 200
-    with pytest.raises(ValueError, match="--new_words") as caught:
+    with pytest.raises(ValueError, match="`new_words`") as caught:
         extend(tmp_path, words)
     message = str(caught.value)
     for part in (
         "6 others",
         "'the' (word 2) is in the vocabulary, as 1",
-        "'co-op' (word 3) is cut into ['co', '-', 'op']",
-        "'北京' (word 4) is cut into ['北', '京']",
+        "'co-op' (word 3) is split into ['co', '-', 'op']",
+        "'北京' (word 4) is split into ['北', '京']",
         "'WA' (word 6) is the same as that of word 1",
         "'[mask]' (word 7) is '[MASK]' in another case",
         "(word 9) has over 200 characters",
@@ -232,7 +234,7 @@ def test_all_words_that_cannot_be_added_are_listed(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"new_words": " ,"}, "`--new_words` must name at least one word"),
+        ({"new_words": " ,"}, "`new_words` must name at least one word"),
         ({"vocab_file": "absent.txt"}, "`vocab_file` must be a readable file"),
         ({"init_checkpoint": "absent.ckpt"}, "`--init_checkpoint` must name a checkpoint"),
     ],
@@ -247,7 +249,7 @@ def test_files_that_do_not_fit_are_refused(tmp_path):
     vocab = (GOLDEN / "vocab.txt").read_text(encoding="utf-8")
     for name, text, message in (
         ("repeated", vocab.replace("[unused3]", "[unused4]"), "each entry once"),
-        ("longer", vocab + "wa\n", "`vocab_size` in `--bert_config_file` says, 406"),
+        ("longer", vocab + "wa\n", "`vocab_size` in `bert_config_file` says, 406"),
     ):
         (tmp_path / name).write_text(text, encoding="utf-8")
         with pytest.raises(ValueError, match=message):
@@ -261,7 +263,7 @@ def test_files_that_do_not_fit_are_refused(tmp_path):
 def test_another_model_is_not_written_over(tmp_path):
     _, folder = extend(tmp_path)
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    with pytest.raises(ValueError, match="`--output_dir` must hold no other model"):
+    with pytest.raises(ValueError, match="`output_dir` must hold no other model"):
         extend(tmp_path, "wa")
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     with pytest.raises(ValueError, match="must not name an input file"):

@@ -11,6 +11,7 @@ import extend_vocab
 import modeling
 import run_pretraining
 from bert.files.records import find_making
+from bert.pretraining import extension
 from bert.pretraining.heads import pretraining_model
 from bert.weights import checkpoint
 from bert.weights.folder import ModelFolder
@@ -116,7 +117,7 @@ def test_new_words_are_cut_as_the_model_cuts_and_take_no_row_of_an_added_token(b
     assert extend_vocab.run(settings) == {"brot": len(WORDS) + 1, "köln": len(WORDS) + 2}
     expected = {"schön": 5, "für": 7, "<e1>": len(WORDS), "brot": len(WORDS) + 1}
     assert pieces(tmp_path / "extended") == expected
-    name = extend_vocab.EMBEDDINGS
+    name = extension.EMBEDDINGS
     before, after = (
         checkpoint.Stored.open(str(folder)).read([name])[name]
         for folder in (base, tmp_path / "extended")

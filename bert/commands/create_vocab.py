@@ -6,7 +6,7 @@ from typing import Any
 from absl import logging
 
 from bert.commands.checks import call
-from bert.commands.text_files import TextFileSettings, prepare_files
+from bert.commands.text_files import TextFileSettings, check_files
 from bert.options import REQUIRED, option
 from bert.pretraining.vocabulary import LONGEST_WORD, UNUSED_IN_FRONT, Summary, check_room
 
@@ -54,17 +54,17 @@ class Settings(TextFileSettings):
     )
 
 
-def prepare(settings: Settings, step: Any = call) -> list[str]:
+def check(settings: Settings, step: Any = call) -> list[str]:
     """Checks the size of the vocabulary and the files; returns the paths of the text files.
 
     Args:
       settings: The flags.
-      step: As for `prepare_files`.
+      step: As for `check_files`.
     """
     size = settings.vocab_size
     arguments = (size, settings.num_unused)
     step("size", check_room, *arguments, tells=lambda _: f"{size:,} entries at most")
-    return prepare_files(settings, step)
+    return check_files(settings, step)
 
 
 def report(settings: Settings, summary: Summary) -> None:

@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any
 
 from bert.commands.checks import call
-from bert.commands.text_files import TextFileSettings, prepare_files
+from bert.commands.text_files import TextFileSettings, check_files
 from bert.options import REQUIRED, option
 from bert.pretraining.skip_gram import Options, check_installed
 
@@ -26,12 +26,12 @@ class Settings(TextFileSettings, Options):
     )
 
 
-def prepare(settings: Settings, step: Any = call) -> list[str]:
+def check(settings: Settings, step: Any = call) -> list[str]:
     """Checks that gensim is installed, and the files; returns the paths of the text files.
 
     Args:
       settings: The flags.
-      step: As for `prepare_files`.
+      step: As for `check_files`.
     """
     step("gensim", check_installed, tells=lambda _: "is installed")
-    return prepare_files(settings, step)
+    return check_files(settings, step)

@@ -20,7 +20,7 @@ class TextFileSettings(OutputSettings):
     output_file: str = option(REQUIRED, "File to write.", group="output")
 
 
-def prepare_files(settings: TextFileSettings, step: Any = call) -> list[str]:
+def check_files(settings: TextFileSettings, step: Any = call) -> list[str]:
     """Checks the text files and the output file; returns the paths of the text files.
 
     Args:

@@ -110,11 +110,15 @@ class ModelFolder:
             model.
         """
         folder = cls.named_by(settings)
-        flags = [flag for flag in _NAMES if hasattr(settings, flag) and not folder._given[flag]]
-        if found := [folder._file(flag) for flag in flags]:
-            logging.info("Not given, so taken from beside the weights: %s.", ", ".join(found))
+        folder.log_found(settings)
         folder.check_casing()
         return folder
+
+    def log_found(self, settings: Any) -> None:
+        """Logs the files that the settings do not give and that are beside the weights."""
+        flags = [flag for flag in _NAMES if hasattr(settings, flag) and not self._given[flag]]
+        if found := [self._file(flag) for flag in flags]:
+            logging.info("Not given, so taken from beside the weights: %s.", ", ".join(found))
 
     @classmethod
     def named_by(cls, settings: Any) -> "ModelFolder":

@@ -1,0 +1,77 @@
+"""The flags of extend_vocab.py and its first steps."""
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from bert.commands.checks import call
+from bert.commands.settings import ModelSettings, VocabularySettings
+from bert.files.process import import_tensorflow
+from bert.options import REQUIRED, option
+from bert.weights.options import CHECKPOINT_FORMS
+
+if TYPE_CHECKING:
+    from bert.pretraining.extension import Extension
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(ModelSettings, VocabularySettings):
+    """The flags of this script, by name."""
+
+    init_checkpoint: str = option(
+        REQUIRED,
+        f"Checkpoint of the model to extend: {CHECKPOINT_FORMS}.",
+        group="model",
+    )
+    new_words: str = option(REQUIRED, "File with one word per line, or words separated by commas.")
+    output_dir: str = option(
+        REQUIRED,
+        "Folder for the extended bert_model.ckpt, bert_config.json and vocab.txt.",
+        group="output",
+    )
+    use_unused: bool = option(
+        True,
+        "Fill [unusedN] entries first, which keeps the model's shape, and add rows only for words "
+        "that do not fit; false adds a row for every word.",
+    )
+
+
+def check(settings: Settings, step: Any = call) -> "Extension":
+    """Checks the model, the words and the output folder; returns what to add to which model.
+
+    Args:
+      settings: The flags.
+      step: `call` to run the script, `Checks` to show each step.
+
+    Raises:
+      ValueError: where words cannot be added, or files do not fit each other.
+    """
+    import_tensorflow()
+    from bert.pretraining import extension
+    from bert.weights.checks import check_model
+    from bert.weights.folder import ModelFolder
+
+    folder, config = check_model(step, settings)
+    step("casing", ModelFolder.check_casing, folder, tells=lambda _: _describe_casing(folder))
+    vocab = step(
+        "vocabulary",
+        lambda folder, config: extension.load_vocab(folder, config.vocab_size),
+        *(folder, config),
+        tells=lambda vocab: f"{len(vocab):,} entries",
+    )
+    shape = "of the shape that the configuration asks for"
+    step("weights", extension.check_embeddings, folder, config, tells=lambda _: shape)
+    words = step(
+        "words",
+        lambda folder, vocab: extension.check_words(
+            settings.new_words, vocab, extension.basic_tokenizer(folder)
+        ),
+        *(folder, vocab),
+        tells=", ".join,
+    )
+    arguments = (settings.output_dir, folder)
+    step("output folder", extension.check_output, *arguments, tells=lambda _: "is free")
+    return extension.Extension(folder=folder, vocab=vocab, words=words)
+
+
+def _describe_casing(folder: Any) -> str:
+    return "cased" if folder.do_lower_case is False else "texts are lower-cased"
