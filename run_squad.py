@@ -148,14 +148,14 @@ def validate_flags_or_throw(
       ValueError: where they do not fit.
     """
     from bert.runs import finetuning
-    from bert.training import fit
+    from bert.training.validation import check_length
 
     settings = settings or common_flags.read_settings(Settings)
     casing, init_checkpoint = settings.do_lower_case, settings.init_checkpoint
     tokenization.validate_case_matches_checkpoint(casing is not False, init_checkpoint)
     finetuning.check_verbs(settings)
     _check_settings(settings)
-    fit.check_length(settings.max_seq_length, bert_config)
+    check_length(settings.max_seq_length, bert_config)
 
 
 def check(settings: Settings, checks: Checks) -> None:

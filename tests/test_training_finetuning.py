@@ -13,12 +13,12 @@ from bert.commands.settings import FineTuningSettings
 from bert.files.outputs import make_folder
 from bert.network import heads
 from bert.network.heads import classification_objective, classifier_model
-from bert.runs import finetuning, tuning
+from bert.runs import finetuning, fit, tuning
+from bert.runs.plan import make_plan
 from bert.tasks.task import ExampleFile
-from bert.training import fit, loop
+from bert.training import loop
 from bert.training.batches import Feature, encoder_features
 from bert.training.evaluation import EarlyStopping
-from bert.training.plan import make_plan
 from bert.weights import checkpoint
 from bert.weights.folder import ModelFolder
 
@@ -360,7 +360,7 @@ def test_folder_of_another_task_is_refused(make_settings, tiny_config, tmp_path,
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"max_seq_length": 17}, "`--max_seq_length` must be at most 16"),
+        ({"max_seq_length": 17}, "`max_seq_length` must be at most 16"),
         ({"train_batch_size": 5, "gradient_accumulation_steps": 2}, "must be a multiple of the 1"),
         ({"freeze_layers": 3}, "`--freeze_layers` must be at most 2"),
         ({"init_checkpoint": "nothing"}, "`--init_checkpoint` must name a checkpoint"),

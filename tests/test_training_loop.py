@@ -38,7 +38,9 @@ from bert.pretraining import heads as pretraining_heads
 from bert.runs import tuning
 from bert.training import loop
 from bert.training.keeper import NonFiniteLossError
+from bert.training.options import Compute
 from bert.training.pace import READS, RESTS, TAKES, Pace
+from bert.training.progress import ProgressLog
 from bert.training.train_log import TrainLog
 from bert.weights import checkpoint
 
@@ -554,10 +556,11 @@ def test_float16_and_nothing_else_has_a_loss_scale(make_batches, pretraining_run
     settings = FineTuningSettings(output_dir="unused", precision=precision)
     trainers = [
         loop.Trainer.of(
-            pretraining_run(precision=precision),
+            Compute(precision=precision),
             model,
-            run_pretraining.OBJECTIVE,
             optimization.bert_optimizer(0.1, 10, 0),
+            run_pretraining.OBJECTIVE,
+            seed=1,
         ),
         tuning.make_trainer(settings, model, run_pretraining.OBJECTIVE, batches, 10),
     ]
@@ -932,9 +935,7 @@ def test_exploding_weights_stop_the_run(tmp_path, tiny_config, make_batches):
 
 
 def test_progress_is_logged_with_its_mean(tmp_path, log):
-    progress = loop.ProgressLog(
-        str(tmp_path), first_step=10, num_train_steps=15, batch_size=8, every=2
-    )
+    progress = ProgressLog(str(tmp_path), first_step=10, num_train_steps=15, batch_size=8, every=2)
     for step in range(11, 16):
         progress(step, {"loss": float(step), "learning_rate": 0.1 / step, "gradient_norm": 2.0})
     lines = [message for message in log.messages if "/15" in message]

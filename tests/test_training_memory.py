@@ -1,4 +1,3 @@
-import dataclasses
 import os
 
 import pytest
@@ -10,8 +9,14 @@ from hypothesis import strategies as st
 import modeling
 import run_pretraining
 from bert.commands.settings import EvaluatedSettings, FineTuningSettings
-from bert.training import memory
-from bert.training.memory import checkpoint_bytes, estimate_memory, tell_needs
+from bert.runs.training import count_weights_alone
+from bert.training.memory import (
+    checkpoint_bytes,
+    estimate_memory,
+    log_disk,
+    log_training_memory,
+)
+from bert.training.options import Compute, Output
 from bert.weights.folder import ModelFolder
 from bert.weights.variables import check_size, count_parameters, encoder_shapes
 
@@ -102,36 +107,40 @@ def test_layers_that_are_computed_again_need_less_than_half():
     )
 
 
-def make_settings(folder, kind=EvaluatedSettings, **changes):
-    return kind(output_dir=str(folder), do_train=True, **changes)
+COMPUTE = Compute()
 
 
-def tell(settings, config, log, **changes):
+def log_training(config, compute=COMPUTE, num_sequences=32, num_replicas=1):
+    sizes = {"num_sequences": num_sequences, "num_replicas": num_replicas, "length": 128}
+    return log_training_memory(compute, config, **sizes)
+
+
+def test_a_run_that_needs_more_memory_than_is_free_is_warned_of(tiny_config, log):
+    assert log_training(tiny_config)
+    assert [line.split(":")[0] for line in log.messages] == ["Memory"]
     log.clear()
-    tell_needs(settings, config, **{"num_replicas": 1, "num_train_steps": 100, **changes})
-    return log.messages
-
-
-def test_needs_are_told_and_warned_of_where_there_is_less(tmp_path, tiny_config, log):
-    settings = make_settings(tmp_path)
-    told = tell(settings, tiny_config, log)
-    assert [line.split(":")[0] for line in told] == ["Memory", "Disk"]
-    huge = dataclasses.replace(settings, train_batch_size=10**9)
-    _, warning, _ = tell(huge, tiny_config, log)
+    huge = {"num_sequences": 10**9}
+    assert not log_training(tiny_config, **huge)
+    _, warning = log.messages
     assert "of memory will be needed" in warning
-    assert "Give --gradient_checkpointing, lower --train_batch_size" in warning
-    again = dataclasses.replace(huge, gradient_checkpointing=True)
-    _, warning, _ = tell(again, tiny_config, log)
-    assert "Lower --train_batch_size" in warning and "--gradient_ch" not in warning
+    assert "Give `gradient_checkpointing`, lower `train_batch_size`" in warning
+    log.clear()
+    assert not log_training(tiny_config, Compute(gradient_checkpointing=True), **huge)
+    _, warning = log.messages
+    assert "Lower `train_batch_size`" in warning and "`gradient_ch" not in warning
     # As many parts as examples need what one needs.
-    parts = dataclasses.replace(huge, gradient_accumulation_steps=10**9)
-    assert len(tell(parts, tiny_config, log)) == 2
-    assert len(tell(huge, tiny_config, log, num_replicas=10**9)) == 2
-    assert len(tell(settings, tiny_config, log, rows=10**9)) == 3
-    many = dataclasses.replace(settings, keep_checkpoint_max=0, save_checkpoints_steps=1)
-    _, _, warning = tell(many, tiny_config, log, num_train_steps=10**12)
+    assert log_training(tiny_config, Compute(gradient_accumulation_steps=10**9), **huge)
+    assert log_training(tiny_config, num_replicas=10**9, **huge)
+
+
+def test_a_run_that_needs_more_disk_than_is_free_is_warned_of(tmp_path, tiny_config, log):
+    log_disk(Output(output_dir=str(tmp_path)), tiny_config, [100])
+    assert [line.split(":")[0] for line in log.messages] == ["Disk"]
+    many = Output(output_dir=str(tmp_path), keep_checkpoint_max=0, save_checkpoints_steps=1)
+    log_disk(many, tiny_config, [10**12])
+    *_, warning = log.messages
     assert warning.startswith("The checkpoints to come take about")
-    assert "Lower --keep_checkpoint_max" in warning and str(tmp_path) in warning
+    assert "Lower `keep_checkpoint_max`" in warning and str(tmp_path) in warning
 
 
 @pytest.mark.parametrize("sizes", [(1, 81_559), (81_559, 1)])
@@ -142,7 +151,8 @@ def test_the_smallest_gpu_must_hold_a_batch(tmp_path, tiny_config, log, monkeypa
     command.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [kind] * 2)
-    told, warning, _ = tell(make_settings(tmp_path), tiny_config, log, num_replicas=2)
+    log_training(tiny_config, num_replicas=2)
+    told, warning = log.messages
     assert told.endswith(", of 1.05 MB on each GPU.")
     assert "and 1.05 MB are on each GPU" in warning
 
@@ -155,14 +165,25 @@ def test_the_smallest_gpu_must_hold_a_batch(tmp_path, tiny_config, log, monkeypa
         ({}, 10**6, 6, 1),
         ({"keep_checkpoint_max": 0}, 10**4, 11, 1),
         ({"keep_checkpoint_max": 1}, 10**4, 2, 1),
-        ({"do_eval": True}, 10**6, 6, 3),
-        ({"kind": FineTuningSettings, "early_stopping_patience": 2}, 10**6, 6, 3),
+        ({}, 10**6, 6, 3),
     ],
 )
-def test_disk_is_for_what_is_kept_at_once(tmp_path, changes, num_steps, resumable, others):
+def test_disk_is_for_what_is_saved_at_once(changes, num_steps, resumable, others):
     weights = 4 * count_parameters(BASE)
-    settings = make_settings(tmp_path, **changes)
-    assert checkpoint_bytes(settings, BASE, num_steps) == weights * (3 * resumable + others)
+    output = Output(output_dir="", **changes)
+    assert checkpoint_bytes(output, BASE, num_steps, others) == weights * (3 * resumable + others)
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "count"),
+    [
+        (EvaluatedSettings, {}, 1),
+        (EvaluatedSettings, {"do_eval": True}, 3),
+        (FineTuningSettings, {"early_stopping_patience": 2}, 3),
+    ],
+)
+def test_evaluations_on_the_way_write_the_best_weights_and_the_next_best(kind, changes, count):
+    assert count_weights_alone(kind(output_dir="", do_train=True, **changes)) == count
 
 
 def test_estimate_of_disk_is_what_a_checkpoint_takes(tmp_path, pretraining_run, tiny_config):
@@ -170,4 +191,4 @@ def test_estimate_of_disk_is_what_a_checkpoint_takes(tmp_path, pretraining_run, 
     run_pretraining.run(settings)
     size = sum(path.stat().st_size for path in (tmp_path / "output").glob("model.ckpt-1.data*"))
     assert size == pytest.approx(3 * 4 * count_parameters(tiny_config), rel=0.5)
-    assert memory.checkpoint_bytes(settings, tiny_config, 1) >= size
+    assert checkpoint_bytes(settings, tiny_config, 1) >= size

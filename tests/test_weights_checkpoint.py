@@ -25,8 +25,8 @@ from bert.files.weight_names import SUFFIXES
 from bert.network.heads import classifier_model, span_model
 from bert.pretraining import heads as pretraining_heads
 from bert.training import loop
-from bert.training.plan import describe_weights
 from bert.weights import checkpoint, saving
+from bert.weights.checkpoint import describe_weights
 from bert.weights.variables import all_variables, encoder_shapes
 
 

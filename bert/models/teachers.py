@@ -12,8 +12,8 @@ from bert.models.loaded import LoadedModel, find_folder, open_fine_tuned
 from bert.tasks import distillation
 from bert.tasks.distillation import Layers
 from bert.tasks.task import Task
-from bert.training.fit import check_length
-from bert.training.plan import describe_weights
+from bert.training.validation import check_length
+from bert.weights.checkpoint import describe_weights
 
 
 def open_teacher(

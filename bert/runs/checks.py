@@ -19,18 +19,18 @@ from bert.commands.checks import FAILED, UNCHECKED, Checks, Messages
 from bert.commands.settings import TrainingSettings
 from bert.files import owned
 from bert.files.progress import clock as time_of
-from bert.runs import finetuning, precision, tuning
+from bert.runs import finetuning, fit, precision, tuning
 from bert.runs.finetuning import OpenTask, Settings
+from bert.runs.plan import Plan, make_plan
 from bert.runs.precision import SettingsType
 from bert.runs.repeats import OneOfSeveral, list_runs, may_keep_best
+from bert.runs.training import TrainingRun, log_disk, log_memory, open_strategy
 from bert.tasks.task import ExampleFile, Inputs, Part, Task
-from bert.training import fit, loop, strategies
 from bert.training.batches import Batches
 from bert.training.clock import is_last
 from bert.training.cluster import find_cluster
-from bert.training.memory import tell_disk, tell_training_memory
 from bert.training.options import AUTO
-from bert.training.plan import Plan, make_plan
+from bert.training.validation import check_batch_size, check_length
 from bert.weights.checks import check_model, check_vocabulary
 from bert.weights.folder import ModelFolder
 from bert.weights.variables import count_parameters
@@ -136,7 +136,7 @@ def check_devices(checks: Checks, settings: TrainingSettings) -> tuple[Any, Any]
 
 def _open_strategy(settings: TrainingSettings) -> tf.distribute.Strategy:
     if settings.strategy != "multi_worker" or settings.use_tpu:
-        return strategies.strategy_of(settings)
+        return open_strategy(settings)
     if cluster := find_cluster(os.environ):
         logging.warning(
             "Of %d workers, only %s is checked, as if it were alone.",
@@ -163,7 +163,7 @@ def _check_fit(
 ) -> None:
     settings = runs[0].settings
     length, precision = settings.max_seq_length, settings.precision
-    checks("lengths", fit.check_length, length, config, tells=lambda _: f"up to {length} tokens")
+    checks("lengths", check_length, length, config, tells=lambda _: f"up to {length} tokens")
     by_size = {each.settings.train_batch_size: each.settings for each in runs}
     for each in by_size.values():
         checks(
@@ -178,7 +178,9 @@ def _check_fit(
 
 
 def _check_batch(settings: Settings, num_replicas: int) -> int:
-    fit.check_batch_size(settings, num_replicas)
+    if settings.do_train:
+        parts = settings.gradient_accumulation_steps
+        check_batch_size(settings.train_batch_size, parts, num_replicas)
     return settings.train_batch_size
 
 
@@ -290,12 +292,10 @@ def check_needs(
     checks: Checks, settings: Any, config: Any, num_replicas: Any, plans: Any, rows: int = 1
 ) -> bool:
     """Shows memory and disk; returns whether steps may be tried, which may also be refused."""
-    fits = checks("memory", tell_training_memory, settings, config, num_replicas, rows)
+    fits = checks("memory", log_memory, settings, config, num_replicas, rows)
     checks(
         "disk",
-        lambda config, plans: tell_disk(
-            settings, config, *(each.num_train_steps for each in plans)
-        ),
+        lambda config, plans: log_disk(settings, config, *(each.num_train_steps for each in plans)),
         config,
         plans,
     )
@@ -360,7 +360,7 @@ def rows_to_try(settings: Any, config: BertConfig, num_replicas: int, rows: int 
 
 
 def time_text(
-    settings: Any, run: loop.Run, plan: Plan, batches: Batches, all_steps: float = 0.0
+    settings: Any, run: TrainingRun, plan: Plan, batches: Batches, all_steps: float = 0.0
 ) -> str:
     """Takes a few steps, of which nothing is kept; returns how long the training may take.
 

@@ -24,14 +24,15 @@ from bert.files import fingerprints, owned
 from bert.files.outputs import check_folder, check_saved_model, make_folder
 from bert.options import read_grid
 from bert.reports.sections import Section
-from bert.runs import exports, tuning
+from bert.runs import exports, fit, tuning
 from bert.runs.hints import tell_whether_learned
+from bert.runs.plan import Plan, check_apart, describe_weights, find_weights, make_plan
 from bert.runs.report import write_report
 from bert.runs.shown import show_examples
+from bert.runs.training import log_set_up, open_strategy
 from bert.tasks.task import Arrays, ExampleFile, Inputs, Part, Task
-from bert.training import fit, loop, strategies
+from bert.training import strategies
 from bert.training.evaluation import EarlyStopping, Predictor
-from bert.training.plan import Plan, check_apart, describe_weights, find_weights, make_plan
 from bert.training.seeds import seeded
 from bert.weights import checkpoint, model_card, tokenizers
 from bert.weights.folder import ModelFolder
@@ -62,7 +63,7 @@ def run(settings: SettingsType, open_task: OpenTask[SettingsType]) -> dict[str, 
     show_lines()
     check_verbs(settings)
     # Of several workers, one that cannot go on is missed by the others from here on.
-    strategies.strategy_of(settings)
+    open_strategy(settings)
     source = ModelFolder.of(settings)
     if settings.do_train:
         # As the plan will, but that of each of several runs knows its own folder alone.
@@ -114,7 +115,7 @@ def run_once(
       ready: Called when all is checked, before anything is deleted or written.
       shown: What the page of the run shows before what it shows of the model.
     """
-    strategy = strategies.strategy_of(settings)
+    strategy = open_strategy(settings)
     fit.check_settings(settings, source, strategy.num_replicas_in_sync)
     task = open_task(settings, source.config, source.load_tokenizer())
     examples = task.read(wanted_splits(settings))
@@ -143,7 +144,7 @@ def run_once(
                 filled.keep(*kept, stored_task(task))
             for first in made[:1]:
                 show_examples(task, first)
-            loop.log_set_up(model, strategy, settings)
+            log_set_up(model, settings)
             step, results, sections = _use_model(settings, source, task, model, inputs, plan)
         if is_chief:
             page = functools.partial(write_report, settings, task.kind, step, results)

@@ -13,6 +13,7 @@ from absl import logging
 import modeling
 from bert.commands.settings import TrainingSettings
 from bert.network.fusion import fused_chains
+from bert.runs.training import open_strategy
 from bert.training import strategies
 from bert.training.options import AUTO
 from bert.training.seeds import seeded_with
@@ -40,7 +41,7 @@ def resolve(settings: SettingsType, folders: Collection[str] = ()) -> SettingsTy
     """
     if settings.precision != AUTO:
         return settings
-    strategy = strategies.strategy_of(settings)
+    strategy = open_strategy(settings)
     chosen = choose(settings, folders) if strategies.is_chief(strategy) else ""
     return dataclasses.replace(settings, precision=strategies.of_chief(strategy, chosen))
 

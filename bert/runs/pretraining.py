@@ -23,15 +23,16 @@ from bert.pretraining.making import Making
 from bert.pretraining.objectives import OBJECTIVES
 from bert.pretraining.settings import Settings
 from bert.reports.sections import Section
-from bert.runs import precision
+from bert.runs import precision, surroundings
+from bert.runs.plan import Plan, find_weights, make_plan
 from bert.runs.report import write_report
+from bert.runs.training import TrainingRun, log_set_up, log_training, open_strategy
 from bert.training import loop, strategies
 from bert.training.batches import Batches
 from bert.training.clock import TrainingClock
 from bert.training.evaluation import evaluate, save_results, save_scores
-from bert.training.fit import check_length
-from bert.training.plan import Plan, find_weights, make_plan
 from bert.training.seeds import seeded
+from bert.training.validation import check_length
 from bert.weights import checkpoint, model_card, provenance
 from bert.weights.checkpoint import Stored
 from bert.weights.folder import ModelFolder
@@ -52,7 +53,7 @@ def run(settings: Settings) -> dict[str, float]:
     show_lines()
     fit.check_verbs(settings)
     # Of several workers, one that cannot go on is missed by the others from here on.
-    strategy = strategies.strategy_of(settings)
+    strategy = open_strategy(settings)
     made = fit.find_making(settings)
     settings = precision.resolve(fit.complete(settings, made))
     folder = ModelFolder.of(settings)
@@ -75,7 +76,7 @@ def run(settings: Settings) -> dict[str, float]:
         # Variables are made with the others.
         with strategies.together(strategy):
             model = objective.make_model(config, dtype=settings.precision)
-        loop.log_set_up(model, strategy, settings)
+        log_set_up(model, settings)
         if train_batches is not None and plan is not None:
             options = {**folder.tokenizer_options, **made.cutting}
             if settings.overwrites and writes:
@@ -136,7 +137,8 @@ def _train(
     _log_plan(settings, run, len(batches.records))
     if strategies.is_chief(run.trainer.strategy):
         keep()
-    run.train(batches)
+    log_training(settings, run, batches)
+    run.train(batches, surroundings.describe(settings, run.trainer.strategy))
     run.end()
     step = run.trainer.step
     if run.trainer.clock:
@@ -149,7 +151,7 @@ def _train(
     return step
 
 
-def _log_plan(settings: Settings, run: loop.Run, num_records: int) -> None:
+def _log_plan(settings: Settings, run: TrainingRun, num_records: int) -> None:
     records = f"{num_records} records in batches of {settings.train_batch_size}"
     if clock := run.trainer.clock:
         logging.info(
@@ -214,7 +216,7 @@ def _made_of(
     }
 
 
-def begin(settings: Settings, model: keras.Model, plan: Plan) -> loop.Run:
+def begin(settings: Settings, model: keras.Model, plan: Plan) -> TrainingRun:
     """Returns the training before its first step, its weights read."""
     clock = TrainingClock(settings.seconds) if settings.seconds else None
     optimizer = (
@@ -224,9 +226,10 @@ def begin(settings: Settings, model: keras.Model, plan: Plan) -> loop.Run:
             settings.learning_rate, settings.num_train_steps, settings.num_warmup_steps
         )
     )
-    trainer = loop.Trainer.of(settings, model, OBJECTIVES[settings.objective].loss, optimizer)
+    loss = OBJECTIVES[settings.objective].loss
+    trainer = loop.Trainer.of(settings, model, optimizer, loss, seed=settings.seed)
     trainer.clock = clock
-    run = loop.Run(settings, trainer, plan)
+    run = TrainingRun(settings, trainer, plan)
     if not clock and run.first_step > settings.num_train_steps:
         raise ValueError(
             f"`--num_train_steps` must be at least {run.first_step}, where "

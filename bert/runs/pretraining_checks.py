@@ -10,9 +10,9 @@ from bert.pretraining.objectives import OBJECTIVES
 from bert.pretraining.settings import Settings
 from bert.runs import checks as training_checks
 from bert.runs import pretraining as training
+from bert.runs.plan import Plan
 from bert.training.batches import Batches
-from bert.training.fit import check_length
-from bert.training.plan import Plan
+from bert.training.validation import check_length
 from bert.weights.checkpoint import Stored
 from bert.weights.checks import check_model
 from modeling import BertConfig

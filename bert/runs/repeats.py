@@ -27,15 +27,16 @@ from bert.files.paths import is_file, read_file
 from bert.files.weight_names import SUFFIXES, WEIGHTS
 from bert.options import read_grid
 from bert.reports.sections import Table
-from bert.runs import exports, finetuning, precision, tuning
+from bert.runs import exports, finetuning, fit, precision, tuning
 from bert.runs.finetuning import OpenTask
+from bert.runs.plan import check_apart
 from bert.runs.report import make_runs_tables, write_runs_report
+from bert.runs.surroundings import flags_of
+from bert.runs.training import open_strategy
 from bert.tasks.task import Inputs, Task
-from bert.training import fit, strategies
+from bert.training import strategies
 from bert.training.keeper import NonFiniteLossError
-from bert.training.plan import check_apart
 from bert.training.seeds import seeded
-from bert.training.surroundings import flags_of
 from bert.weights import checkpoint, provenance, saving
 from bert.weights.folder import ModelFolder
 from bert.weights.kept import KEPT_FILES
@@ -131,7 +132,7 @@ def run(settings: SettingsType, open_task: OpenTask[SettingsType]) -> dict[str, 
         return finetuning.run(runs[0].settings, open_task)
     check_apart(settings)
     # As `finetuning.run`.
-    is_chief = strategies.is_chief(strategies.strategy_of(settings))
+    is_chief = strategies.is_chief(open_strategy(settings))
     several = _Several(settings, runs, open_task)
     # What is wrong with task or data is said before a folder is made.
     several.check()
@@ -165,7 +166,7 @@ class _Several(Generic[SettingsType]):
     def check(self) -> None:
         """Checks all that can be checked before inputs are made."""
         settings, source = self._settings, self._source
-        num_replicas = strategies.strategy_of(settings).num_replicas_in_sync
+        num_replicas = open_strategy(settings).num_replicas_in_sync
         for each in self._runs:
             fit.check_settings(each.settings, source, num_replicas)
         task = self._open_task(settings, source.config, source.load_tokenizer())

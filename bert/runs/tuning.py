@@ -11,10 +11,12 @@ import optimization
 from bert.commands.settings import FineTuningSettings
 from bert.files.signals import deferred_stop
 from bert.files.weight_names import WEIGHTS, step_of
+from bert.runs import surroundings
+from bert.runs.plan import Plan, find_weights
+from bert.runs.training import TrainingRun, log_training
 from bert.training import loop, strategies
 from bert.training.batches import Batches
 from bert.training.evaluation import EarlyStopping
-from bert.training.plan import Plan, find_weights
 from bert.weights import checkpoint, provenance, saving
 from bert.weights.folder import ModelFolder
 
@@ -60,7 +62,8 @@ def train(
         if writes and run.first_step < num_train_steps:
             # They are of an earlier training: a prediction must not take them for this one's.
             saving.remove(os.path.join(settings.output_dir, WEIGHTS))
-        run.train(batches, observers)
+        log_training(settings, run, batches)
+        run.train(batches, surroundings.describe(settings, trainer.strategy), observers)
     with deferred_stop():
         step = _keep_weights(settings, model, trainer.step, evaluation)
         run.end()
@@ -73,11 +76,11 @@ def begin(
     model: keras.Model,
     objective: loop.Objective,
     batches: Batches,
-) -> loop.Run:
+) -> TrainingRun:
     """Returns the training before its first step, its weights read; as `train`."""
     freeze(model, settings.freeze_layers)
     trainer = make_trainer(settings, model, objective, batches, plan.last_step)
-    run = loop.Run(settings, trainer, plan)
+    run = TrainingRun(settings, trainer, plan)
     if run.first_step > plan.last_step:
         raise ValueError(
             f"`--num_train_epochs` must reach step {run.first_step}, where "
@@ -173,7 +176,9 @@ def make_trainer(
     )
     if settings.layerwise_lr_decay != 1.0:
         optimizer.learning_rate_scales = learning_rate_scales(model, settings.layerwise_lr_decay)
-    return loop.Trainer.of(settings, model, objective, optimizer, batches.signature)
+    return loop.Trainer.of(
+        settings, model, optimizer, objective, seed=settings.seed, signature=batches.signature
+    )
 
 
 def _keep_weights(

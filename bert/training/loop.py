@@ -7,7 +7,6 @@ depend on the number of replicas or micro-batches, up to rounding (dropout masks
 
 import contextlib
 import dataclasses
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -17,23 +16,20 @@ from absl import logging
 
 import modeling
 import optimization
-from bert.commands.flags import changed_flags
-from bert.commands.settings import TrainingSettings
 from bert.files.signals import deferred_stop, stop_signal
 from bert.network.fusion import fused_chains
 from bert.network.rewriting import without_remapping
-from bert.training import fit, surroundings
 from bert.training.clock import CLOCK_STATE, TrainingClock, is_last
 from bert.training.keeper import Keeper
 from bert.training.loss_scale import LossScale
-from bert.training.memory import encoders_of, tell_needs
+from bert.training.memory import encoders_of
+from bert.training.options import Compute
 from bert.training.pace import READS, RESTS, TAKES
-from bert.training.plan import Plan
-from bert.training.progress import ProgressLog, steps_between_points
 from bert.training.results import Results
 from bert.training.strategies import has_several_workers, is_chief, pace_of, together
 from bert.training.train_log import TrainLog
-from bert.weights import checkpoint, provenance
+from bert.training.validation import check_precision
+from bert.weights import checkpoint
 from bert.weights.checkpoint import Stored
 
 Tensor = Any
@@ -116,7 +112,7 @@ class Trainer:
         self.all_reduce_precision = "float32"
         self.strategy = tf.distribute.get_strategy()
         if loss_scale:
-            fit.check_precision("mixed_float16", self.strategy.num_replicas_in_sync)
+            check_precision("mixed_float16", self.strategy.num_replicas_in_sync)
         optimizer.build(model.trainable_variables)
         self._result_names: list[str] = []
         self._has_several_workers = has_several_workers(self.strategy)
@@ -135,25 +131,28 @@ class Trainer:
     @classmethod
     def of(
         cls,
-        settings: TrainingSettings,
+        compute: Compute,
         model: keras.Model,
-        objective: Objective,
         optimizer: optimization.AdamWeightDecayOptimizer,
+        objective: Objective,
+        *,
+        seed: int,
         signature: Mapping[str, tf.TensorSpec] | None = None,
     ) -> "Trainer":
-        """Returns the trainer that the flags of a script ask for."""
+        """Returns a trainer that computes as the options say."""
         for bert in encoders_of(model):
-            bert.gradient_checkpointing = settings.gradient_checkpointing
+            bert.gradient_checkpointing = compute.gradient_checkpointing
         trainer = cls(
             model,
             optimizer,
             objective,
-            seed=settings.seed,
-            num_micro_batches=settings.gradient_accumulation_steps,
-            loss_scale=LossScale() if settings.precision == "mixed_float16" else None,
+            seed=seed,
+            num_micro_batches=compute.gradient_accumulation_steps,
+            loss_scale=LossScale() if compute.precision == "mixed_float16" else None,
             signature=signature,
         )
-        trainer.all_reduce_precision = settings.all_reduce_precision
+        trainer.all_reduce_precision = compute.all_reduce_precision
+        trainer.num_unread = min(compute.iterations_per_loop - 1, 1)
         return trainer
 
     def state(self) -> dict[str, keras.Variable]:
@@ -394,108 +393,3 @@ def train(
             pace.at(step + 1, READS)
             if clock:
                 clock.go()
-
-
-class Run:
-    """One training in a folder, as the flags of all scripts that train ask for it.
-
-    Args:
-      settings: Those of the script.
-      trainer: Gets its initial values.
-      plan: What is to be done.
-
-    Attributes:
-      trainer: As given.
-      checkpoints: Those of the folder.
-      first_step: The step that it begins at.
-    """
-
-    def __init__(self, settings: TrainingSettings, trainer: Trainer, plan: Plan) -> None:
-        self._settings = settings
-        self._plan = plan
-        self.trainer = trainer
-        trainer.num_unread = min(settings.iterations_per_loop - 1, 1)
-        folder, most = settings.output_dir, settings.keep_checkpoint_max
-        self.checkpoints = checkpoint.Checkpoints(folder, most)
-        self.first_step = initialize(
-            trainer.model,
-            trainer.state(),
-            None if plan.begins_anew else self.checkpoints,
-            plan.init,
-        )
-
-    def train(self, batches: Any, observers: Sequence[Observer] = ()) -> None:
-        """Trains as `train` does; the chief also logs how far it is and keeps what it is."""
-        settings, num_train_steps = self._settings, self._plan.num_train_steps
-        clock = self.trainer.clock
-        told: list[ProgressLog] = []
-        writes = is_chief(self.trainer.strategy)
-        reach: Mapping[str, Any]
-        reach = {"first_step": self.first_step, "num_train_steps": num_train_steps}
-        if writes and not is_last(self.first_step, num_train_steps, clock):
-            ran_with = surroundings.describe(settings, self.trainer.strategy)
-            self._plan.keep(settings.output_dir, ran_with)
-        if writes:
-            self._tell_needs(batches, num_train_steps)
-            told.append(
-                ProgressLog(
-                    settings.output_dir,
-                    **reach,
-                    batch_size=batches.batch_size,
-                    every=steps_between_points(settings.log_every_steps, num_train_steps),
-                    clock=clock,
-                )
-            )
-        try:
-            train(
-                self.trainer,
-                batches,
-                num_train_steps=num_train_steps,
-                checkpoints=self.checkpoints,
-                save_checkpoints_steps=settings.save_checkpoints_steps,
-                observers=[*told, *observers],
-                log=TrainLog(settings.output_dir, **reach) if writes else None,
-            )
-        finally:
-            for each in told:
-                each.close()
-
-    def end(self) -> None:
-        """Keeps that the training has ended, once all that it leaves is written."""
-        if is_chief(self.trainer.strategy):
-            provenance.end(self._settings.output_dir)
-
-    def _tell_needs(self, batches: Any, num_train_steps: int | None) -> None:
-        for bert in encoders_of(self.trainer.model):
-            tell_needs(
-                self._settings,
-                bert.config,
-                num_replicas=self.trainer.strategy.num_replicas_in_sync,
-                num_train_steps=num_train_steps,
-                rows=max(batches.features["input_ids"].rows, 1),
-            )
-
-
-def log_set_up(model: keras.Model, strategy: tf.distribute.Strategy, settings: Any) -> None:
-    """Logs the devices, the size of the model and what flags were given, once at the start."""
-    used = strategy.num_replicas_in_sync
-    gpus = len(tf.config.list_physical_devices("GPU"))
-    logging.info(
-        "Devices: %d used%s; this machine has %d GPUs and %d CPU cores.",
-        used,
-        f" by {type(strategy).__name__}" if tf.distribute.has_strategy() else "",
-        gpus,
-        os.cpu_count(),
-    )
-    if gpus > used:
-        logging.warning("%d GPUs are idle: --strategy=mirrored uses all.", gpus - used)
-    if used == 1 and settings.all_reduce_precision != "float32":
-        logging.warning(
-            "--all_reduce_precision=%s has no effect on one device.", settings.all_reduce_precision
-        )
-    logging.info(
-        "Model: %s parameters, computing in %s.",
-        f"{model.count_params():,}",
-        settings.precision,
-    )
-    logging.info("Flags: %s; the others are as by default.", " ".join(changed_flags(settings)))

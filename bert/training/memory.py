@@ -1,13 +1,15 @@
 """What a training will need of memory and disk, estimated before its first step."""
 
 import dataclasses
+from collections.abc import Iterable
 
 import keras
 import tensorflow as tf
 from absl import logging
 
-from bert.commands.settings import TrainingSettings
 from bert.files.machine import free_disk, free_memory, gpu_memory, size_text
+from bert.options import Message, Option
+from bert.training.options import Compute, Output
 from bert.weights.variables import count_parameters
 from modeling import BertConfig, BertModel
 
@@ -90,7 +92,7 @@ def estimate_memory(
     )
 
 
-def tell_memory(needs: MemoryNeeds, advice: str) -> bool:
+def log_memory(needs: MemoryNeeds, advice: Message) -> bool:
     """Logs what is needed beside what is free; returns whether that will do, and warns if not.
 
     Args:
@@ -117,79 +119,96 @@ def tell_memory(needs: MemoryNeeds, advice: str) -> bool:
     return False
 
 
-def tell_needs(
-    settings: TrainingSettings,
+def log_training_memory(
+    compute: Compute,
     config: BertConfig,
     *,
+    num_sequences: int,
     num_replicas: int,
-    num_train_steps: int | None,
-    rows: int = 1,
-) -> None:
-    """Logs what the training that the settings ask for needs, and warns where there is less.
+    length: int,
+    num_predictions: int = 0,
+) -> bool:
+    """Logs the memory that training needs on each device; returns whether there is enough.
 
     Args:
-      settings: Those of a script, which has --train_batch_size and --max_seq_length.
+      compute: How the model computes.
       config: The shape of the model.
+      num_sequences: Sequences of a batch; an example of several choices has as many.
       num_replicas: Devices that share a batch; those of this machine share its memory.
-      num_train_steps: Of the whole training; None where nobody knows.
-      rows: Sequences that make an example.
+      length: Tokens per sequence.
+      num_predictions: Masked tokens per sequence.
     """
-    tell_training_memory(settings, config, num_replicas, rows)
-    tell_disk(settings, config, num_train_steps)
-
-
-def tell_training_memory(
-    settings: TrainingSettings, config: BertConfig, num_replicas: int, rows: int = 1
-) -> bool:
-    """Does the half of `tell_needs` that is about memory; returns whether there is enough."""
-    parts = num_replicas * settings.gradient_accumulation_steps
-    return tell_memory(
+    parts = num_replicas * compute.gradient_accumulation_steps
+    names = ("train_batch_size", "max_seq_length", "gradient_accumulation_steps")
+    advice = Message("%s or %s, or raise %s.", *map(Option, names))
+    return log_memory(
         estimate_memory(
             config,
-            num_sequences=-(-settings.train_batch_size * rows // parts),  # type: ignore[attr-defined]
-            length=settings.max_seq_length,  # type: ignore[attr-defined]
-            precision=settings.precision,
-            num_predictions=getattr(settings, "num_predictions", 0),
-            gradient_checkpointing=settings.gradient_checkpointing,
+            num_sequences=-(-num_sequences // parts),
+            length=length,
+            precision=compute.precision,
+            num_predictions=num_predictions,
+            gradient_checkpointing=compute.gradient_checkpointing,
         ),
-        f"{'Lower' if settings.gradient_checkpointing else 'Give --gradient_checkpointing, lower'} "
-        "--train_batch_size or --max_seq_length, or raise --gradient_accumulation_steps.",
+        Message("Lower %s", advice)
+        if compute.gradient_checkpointing
+        else Message("Give %s, lower %s", Option("gradient_checkpointing"), advice),
     )
 
 
-def tell_disk(settings: TrainingSettings, config: BertConfig, *num_train_steps: int | None) -> None:
-    """Does the half of `tell_needs` that is about the disk, for one training or several."""
-    needed = sum(checkpoint_bytes(settings, config, each) for each in num_train_steps)
-    free = free_disk(settings.output_dir)
+def log_disk(
+    output: Output,
+    config: BertConfig,
+    num_train_steps: Iterable[int | None],
+    num_weights_alone: int = 0,
+) -> None:
+    """Logs the space that checkpoints need and what is free, and warns if that is less.
+
+    Args:
+      output: What is saved where.
+      config: The shape of the model.
+      num_train_steps: The last step of each training run; None where nobody knows.
+      num_weights_alone: As `checkpoint_bytes`.
+    """
+    needed = sum(
+        checkpoint_bytes(output, config, steps, num_weights_alone) for steps in num_train_steps
+    )
+    free = free_disk(output.output_dir)
     if free is None:
         return
     logging.info("Disk: checkpoints about %s, of %s free.", size_text(needed), size_text(free))
     if needed > free:
         logging.warning(
-            "The checkpoints to come take about %s, and %s are free in %s. Lower "
-            "--keep_checkpoint_max, or give another --output_dir.",
+            "The checkpoints to come take about %s, and %s are free in %s. Lower %s, or give "
+            "another %s.",
             size_text(needed),
             size_text(free),
-            settings.output_dir,
+            output.output_dir,
+            Option("keep_checkpoint_max"),
+            Option("output_dir"),
         )
 
 
 def checkpoint_bytes(
-    settings: TrainingSettings, config: BertConfig, num_train_steps: int | None
+    output: Output, config: BertConfig, num_train_steps: int | None, num_weights_alone: int = 0
 ) -> int:
-    """Returns the bytes of all checkpoints that a training has on disk at once.
+    """Returns the bytes of all checkpoints that a training run has on disk at once.
 
-    These are those that are kept, the one that is written before an old one is removed, the best
-    one and the next best where there are evaluations on the way, and the weights alone.
+    These are the saved ones, the one that is written before an old one is removed, and those of
+    weights alone.
+
+    Args:
+      output: What is saved when.
+      config: The shape of the model.
+      num_train_steps: The last step; None where nobody knows.
+      num_weights_alone: Checkpoints without the optimizer's slots.
     """
     weights = _BYTES * count_parameters(config)
     # One before the first step, and one at the end. Where nobody knows how many steps there are,
-    # as many as are kept at least.
-    steps = settings.save_checkpoints_steps * (settings.keep_checkpoint_max + 1)
+    # as many as are saved at least.
+    steps = output.save_checkpoints_steps * (output.keep_checkpoint_max + 1)
     steps = steps if num_train_steps is None else num_train_steps
-    written = 1 + -(-steps // settings.save_checkpoints_steps)
-    kept = min(settings.keep_checkpoint_max or written, written)
-    resumable = kept + (written > kept)
-    fine_tunes = hasattr(settings, "num_train_epochs")
-    evaluates = fine_tunes and settings.evaluates_in_training()  # type: ignore[attr-defined]
-    return weights * ((1 + _NUM_SLOTS) * resumable + 2 * evaluates + fine_tunes)
+    written = 1 + -(-steps // output.save_checkpoints_steps)
+    saved = min(output.keep_checkpoint_max or written, written)
+    resumable = saved + (written > saved)
+    return weights * ((1 + _NUM_SLOTS) * resumable + num_weights_alone)

@@ -1,4 +1,4 @@
-"""The random numbers of a training run, which depend on its `--seed` and on nothing else."""
+"""The random numbers of a training run, which depend on its seed and on nothing else."""
 
 import contextlib
 import functools
@@ -6,10 +6,10 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from bert.commands.settings import TrainingSettings
+from bert.training.options import Seed
 
 Parameters = ParamSpec("Parameters")
-SettingsType = TypeVar("SettingsType", bound=TrainingSettings)
+SeedType = TypeVar("SeedType", bound=Seed)
 Result = TypeVar("Result")
 
 
@@ -25,20 +25,20 @@ def seeded_with(seed: int) -> Iterator[None]:
 
 
 def seeded(
-    run: Callable[Concatenate[SettingsType, Parameters], Result],
-) -> Callable[Concatenate[SettingsType, Parameters], Result]:
-    """Returns a function that draws from the `seed` of its settings, and restores the state.
+    run: Callable[Concatenate[SeedType, Parameters], Result],
+) -> Callable[Concatenate[SeedType, Parameters], Result]:
+    """Returns a function that draws from the seed of its options, and restores the state.
 
     Initial weights are drawn from Python's generator, which gives Keras' initializers their seeds;
     no other global generator is used. Data order and dropout masks have generators of their own.
 
     Args:
-      run: Takes the settings first.
+      run: Takes the options first.
     """
 
     @functools.wraps(run)
-    def seeded_run(settings: SettingsType, *args: Any, **kwargs: Any) -> Result:
-        with seeded_with(settings.seed):
-            return run(settings, *args, **kwargs)
+    def seeded_run(options: SeedType, *args: Any, **kwargs: Any) -> Result:
+        with seeded_with(options.seed):
+            return run(options, *args, **kwargs)
 
     return seeded_run

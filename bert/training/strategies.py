@@ -11,13 +11,13 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from bert.commands.settings import TrainingSettings
 from bert.files.process import is_script
-from bert.training import surroundings
+from bert.options import MessageError, Option
 from bert.training.cluster import Cluster, find_cluster
 from bert.training.devices import tell_gpus
 from bert.training.link import TOKEN, check_port, hide_from_other_machines
 from bert.training.meeting import LOST, Meeting, seconds_to_come
+from bert.training.options import Compute
 from bert.training.pace import LIMIT, SECONDS_OF_A_STEP, SECONDS_TO_END, Pace, seconds_of
 
 
@@ -41,9 +41,12 @@ def make_strategy(name: str, tpu_name: str | None = None) -> tf.distribute.Strat
         try:
             resolver = tf.distribute.cluster_resolver.TPUClusterResolver.connect(tpu_name)
         except (ValueError, OSError, tf.errors.OpError) as error:
-            raise ValueError(
-                f"`--use_tpu` needs a TPU, named by `--tpu_name`. Received {tpu_name!r}: "
-                f"{str(error).partition(chr(10))[0]}"
+            raise MessageError(
+                "%s needs a TPU, named by %s. Received %r: %s",
+                Option("use_tpu"),
+                Option("tpu_name"),
+                tpu_name,
+                str(error).partition("\n")[0],
             ) from error
         return tf.distribute.TPUStrategy(resolver)
     return tf.distribute.get_strategy()
@@ -106,17 +109,11 @@ def _end_what_cannot(reason: str, pace: Pace, mark: int) -> None:
         os._exit(LOST)
 
 
-def strategy_of(settings: TrainingSettings) -> tf.distribute.Strategy:
-    """Returns the strategy that the flags of a script ask for, and tells of the GPUs.
-
-    Raises:
-      ValueError: where other workers have other flags or versions, naming them.
-    """
-    if not settings.use_tpu:
+def open_strategy(compute: Compute) -> tf.distribute.Strategy:
+    """Returns the strategy of the options, and logs the GPUs."""
+    if not compute.use_tpu:
         tell_gpus()
-    strategy = make_strategy("tpu" if settings.use_tpu else settings.strategy, settings.tpu_name)
-    agree(strategy, surroundings.shared_by_workers(settings))
-    return strategy
+    return make_strategy("tpu" if compute.use_tpu else compute.strategy, compute.tpu_name)
 
 
 def has_several_workers(strategy: tf.distribute.Strategy) -> bool:

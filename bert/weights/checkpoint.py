@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert.files import durable, owned
+from bert.files import durable, fingerprints, owned
 from bert.files.durable import write_text
 from bert.files.paths import WILDCARDS, describe_folder, file_size, is_remote, paths_from
 from bert.files.weight_names import (
@@ -536,3 +536,16 @@ def save_variables(prefix: str, variables: Mapping[str, keras.Variable], step: i
     with tf.device("/CPU:0"):
         tensors = {name: tf.identity(variable.value) for name, variable in variables.items()}
     save_tensors(prefix, {**tensors, GLOBAL_STEP: np.asarray(step, np.int64)})
+
+
+def describe_weights(init: Stored | None) -> dict[str, str] | None:
+    """Returns what `run.json` keeps of weights that a training is made of: name and digest."""
+    if init is None:
+        return None
+    files = [init.index]
+    if init.is_huggingface:
+        # There may be several.
+        beside = paths_from(os.path.join(init.folder, ""))
+        others = [path for path in beside if path.endswith(".safetensors") and path != init.prefix]
+        files = [init.prefix, *(others if init.prefix.endswith(".json") else [])]
+    return {"path": os.path.basename(init.path), "sha256": fingerprints.of_files(files)}

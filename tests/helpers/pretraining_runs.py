@@ -126,7 +126,7 @@ WRONG = {
         same(eval_input_file="missing.tfrecord", do_eval=True),
         "`--eval_input_file`.*missing.tfrecord",
     ),
-    "sequence longer than positions": (same(max_seq_length=17), "`--max_seq_length` must be at mo"),
+    "sequence longer than positions": (same(max_seq_length=17), "`max_seq_length` must be at mo"),
     "sequence length of other data": (same(max_seq_length=16), "`input_ids`.*--max_seq_length"),
     "predictions of other data": (
         same(max_predictions_per_seq=4),
@@ -199,6 +199,6 @@ WRONG = {
         },
         "Record 7 of .*wrong.tfrecord.*`input_ids`.*It has 5000",
     ),
-    "a TPU that is not there": (same(use_tpu=True), "`--use_tpu`"),
-    "a TPU of a wrong name": (same(use_tpu=True, tpu_name="local"), "`--use_tpu`.*'local'"),
+    "a TPU that is not there": (same(use_tpu=True), "`use_tpu`"),
+    "a TPU of a wrong name": (same(use_tpu=True, tpu_name="local"), "`use_tpu`.*'local'"),
 }

@@ -1,50 +1,9 @@
 """Whether the settings of a script that trains fit the model and the devices."""
 
 from bert.commands.settings import FineTuningSettings
+from bert.training.validation import check_batch_size, check_length, check_precision
 from bert.weights.folder import ModelFolder
 from modeling import BertConfig
-
-
-def check_length(max_seq_length: int, config: BertConfig) -> None:
-    """Checks that the model has positions for the longest sequences.
-
-    Raises:
-      ValueError: where it has not.
-    """
-    limit = config.max_position_embeddings
-    if max_seq_length > limit:
-        raise ValueError(
-            f"`--max_seq_length` must be at most {limit}, the `max_position_embeddings` in "
-            f"--bert_config_file. Received {max_seq_length}."
-        )
-
-
-def check_precision(precision: str, num_replicas: int) -> None:
-    """Checks that so many devices can compute in it.
-
-    Raises:
-      ValueError: where they cannot.
-    """
-    if precision == "mixed_float16" and num_replicas > 1:
-        raise ValueError(
-            "`--precision=mixed_float16` needs `--strategy=one_device`: skipping a step that "
-            "overflows cannot be decided on several. mixed_bfloat16 needs no loss scale."
-        )
-
-
-def check_batch_size(settings: FineTuningSettings, num_replicas: int) -> None:
-    """Checks that a batch to train on can be cut into equal parts.
-
-    Raises:
-      ValueError: where it cannot.
-    """
-    num_parts = num_replicas * settings.gradient_accumulation_steps
-    if settings.do_train and settings.train_batch_size % num_parts:
-        raise ValueError(
-            f"`--train_batch_size` must be a multiple of the {num_replicas} devices times "
-            f"`--gradient_accumulation_steps`. Received {settings.train_batch_size} and "
-            f"{settings.gradient_accumulation_steps}."
-        )
 
 
 def check_frozen_layers(settings: FineTuningSettings, config: BertConfig) -> None:
@@ -89,7 +48,8 @@ def check_settings(settings: FineTuningSettings, source: ModelFolder, num_replic
     """
     check_length(settings.max_seq_length, source.config)
     check_weights(settings, source, source.config)
-    check_batch_size(settings, num_replicas)
     if settings.do_train:
+        parts = settings.gradient_accumulation_steps
+        check_batch_size(settings.train_batch_size, parts, num_replicas)
         check_precision(settings.precision, num_replicas)
     check_frozen_layers(settings, source.config)

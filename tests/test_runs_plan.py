@@ -14,7 +14,7 @@ import run_classifier
 from bert.commands.settings import TrainingSettings
 from bert.files import owned
 from bert.models.loaded import load
-from bert.training.plan import make_plan
+from bert.runs.plan import make_plan
 from bert.weights import checkpoint
 
 

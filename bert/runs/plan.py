@@ -4,19 +4,17 @@ Everything is checked before anything in its folder is touched.
 """
 
 import dataclasses
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from absl import logging
 
 from bert.commands.settings import TrainingSettings
-from bert.files import fingerprints, owned
-from bert.files.paths import paths_from
+from bert.files import owned
 from bert.files.weight_names import WEIGHTS, step_of
 from bert.options import shaping_options
 from bert.weights import checkpoint, provenance
-from bert.weights.checkpoint import Stored, weight_files
+from bert.weights.checkpoint import Stored, describe_weights, weight_files
 
 
 @dataclasses.dataclass(frozen=True)
@@ -188,16 +186,3 @@ def find_weights(settings: TrainingSettings, init: Stored | None) -> Stored | No
             "them, or give another `--output_dir`."
         )
     return Stored(trained, "output_dir")
-
-
-def describe_weights(init: Stored | None) -> dict[str, str] | None:
-    """Returns what `run.json` keeps of weights that a training is made of: name and digest."""
-    if init is None:
-        return None
-    files = [init.index]
-    if init.is_huggingface:
-        # There may be several.
-        beside = paths_from(os.path.join(init.folder, ""))
-        others = [path for path in beside if path.endswith(".safetensors") and path != init.prefix]
-        files = [init.prefix, *(others if init.prefix.endswith(".json") else [])]
-    return {"path": os.path.basename(init.path), "sha256": fingerprints.of_files(files)}

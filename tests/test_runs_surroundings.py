@@ -7,7 +7,7 @@ import tensorflow as tf
 import run_classifier
 import run_ner
 import run_pretraining
-from bert.training import surroundings
+from bert.runs import surroundings
 
 
 def describe(settings):
