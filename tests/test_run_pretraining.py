@@ -28,6 +28,7 @@ from helpers.forks import fork_python
 from helpers.power_loss import LEFTOVER
 from helpers.pretraining_runs import (
     WRONG,
+    finished,  # noqa: F401 (a fixture)
 )
 from helpers.script_runs import ScriptRun, finish_beside_killed
 
@@ -373,7 +374,11 @@ def test_evaluation_without_a_masked_token_is_not_a_number(pretraining_run, tmp_
 
 @pytest.mark.parametrize("kind", WRONG)
 def test_wrong_input_ends_with_one_line_that_names_it(
-    tmp_path, monkeypatch, pretraining_run, finished, kind
+    tmp_path,
+    monkeypatch,
+    pretraining_run,
+    finished,  # noqa: F811
+    kind,
 ):
     prepare, message = WRONG[kind]
     settings = pretraining_run()
