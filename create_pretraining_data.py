@@ -54,7 +54,8 @@ from bert.pretraining.statistics import (
     describe_instances,
 )
 from bert.scale import record_pipeline as pipeline
-from bert.scale.beam import BeamSettings, check_beam
+from bert.scale.beam import check_beam
+from bert.scale.options import BeamOptions
 from bert.text.casing import warn_of_casing
 from bert.weights.options import LOWERS
 from bert.weights.tokenizers import cutting_of, options_of, read_cutting
@@ -72,7 +73,7 @@ _TOLD = (*RANGES, "do_whole_word_mask", "words", "mask_ratios", "mask_at_trainin
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(VocabularySettings, OutputSettings, BeamSettings):
+class Settings(VocabularySettings, OutputSettings, BeamOptions):
     """The flags of this script, by name."""
 
     input_file: str = option(

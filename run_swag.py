@@ -17,9 +17,9 @@ from bert.commands.checks import Checks, start
 from bert.commands.console import run_script
 from bert.commands.settings import FileSettings
 from bert.files.process import import_tensorflow
+from bert.files.rows import SEPARATORS
 from bert.files.split import find_split
 from bert.options import option
-from bert.tasks.options import SEPARATORS
 
 if TYPE_CHECKING:
     import modeling

@@ -10,10 +10,11 @@ from helpers.sharded import COUNT, world  # noqa: F401
 import join_shards
 import predict
 from bert.files.paths import part_path
-from bert.files.row_writer import JsonLines, Names
-from bert.scale.answering import AnswerWork
-from bert.scale.settings import AnsweredSettings
-from bert.scale.shards import Shard, ShardSettings
+from bert.files.row_writer import JsonLines, KeptLines, Names
+from bert.scale.answers import AnswerWork
+from bert.scale.options import Answering, PartOptions
+from bert.scale.parts import Part
+from bert.scale.predictions import AnswerFile
 from bert.weights import checkpoint
 
 
@@ -59,7 +60,7 @@ def test_a_shard_that_was_stopped_goes_on_to_the_same_bytes(world, monkeypatch):
             **made.given, output_file=str(made.folder / "cut.jsonl"), shard="1/2", overwrite=True
         )
         with monkeypatch.context() as patched:
-            patched.setattr(predict, "_report", lambda *_: None)
+            patched.setattr(AnswerFile, "_report", lambda *_: None)
             stop_behind(kept, patched)
             with pytest.raises(KeyboardInterrupt):
                 predict.run(asked)
@@ -73,18 +74,18 @@ def test_a_shard_that_was_stopped_goes_on_to_the_same_bytes(world, monkeypatch):
 
 
 def stop_behind(count, patched):
-    write = predict.KeptLines.write
+    write = KeptLines.write
 
     def stop(self, line):
         if self.count == count:
             raise KeyboardInterrupt
         write(self, line)
 
-    patched.setattr(predict.KeptLines, "write", stop)
+    patched.setattr(KeptLines, "write", stop)
 
 
 def test_a_model_that_was_trained_anew_is_loaded_anew(world):  # noqa: F811
-    settings = AnsweredSettings(**world("pairs").given)
+    settings = Answering(**world("pairs").given)
     form = JsonLines(Names.of([], []))
     # The folder's name tells the model of that time.
     works = [AnswerWork(folder, settings, form, 1, 1, 1) for folder in ("1", "1", "2")]
@@ -226,20 +227,20 @@ def test_a_description_of_anybody_ends_in_a_line(tmp_path, content):
     "text", ["3/2", "0/2", "x", "1/2/3", "1", "-1/2", "1/0", "\u0663/4", " 1/2"]
 )
 def test_what_is_no_part_is_refused(text):
-    with pytest.raises(ValueError, match=r"`--shard` must be k/n, the k-th of n parts.*Received"):
-        _ = ShardSettings(shard=text).part
+    with pytest.raises(ValueError, match=r"`shard` must be k/n, the k-th of n parts.*Received"):
+        _ = PartOptions(shard=text).part
 
 
 def test_standard_input_has_no_parts(world):  # noqa: F811
     given = {**world("pairs").given, "input_file": "-"}
-    with pytest.raises(ValueError, match="`--input_file` must be a file for `--shard=1/2`"):
+    with pytest.raises(ValueError, match="`input_file` must be a file for `shard='1/2'`"):
         predict.run(predict.Settings(**given, shard="1/2"))
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
 @pytest.mark.parametrize(("num_items", "size"), [(0, 4), (1, 4), (8, 4), (9, 4), (30, 1)])
 def test_parts_are_whole_chunks_in_order_and_all_there_is(num_items, size, count):
-    spans = [Shard(k, count).of(num_items, size) for k in range(1, count + 1)]
+    spans = [Part(k, count).of(num_items, size) for k in range(1, count + 1)]
     assert [item for span in spans for item in span] == [*range(num_items)]
     assert all(span.start % size == 0 or span.start == num_items for span in spans)
     lengths = [-(-len(span) // size) for span in spans]

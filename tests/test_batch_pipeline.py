@@ -5,9 +5,9 @@ import pytest
 import extract_features
 import predict
 from bert.scale import batches as pipeline
-from bert.scale.batches import key_of
+from bert.scale.batches import changing_options, key_of
 from bert.scale.features import FeatureWork
-from bert.scale.settings import ExtractedSettings
+from bert.scale.options import Extraction
 
 # Of these, files count by what they hold, and the others change nothing of what is made.
 WITHOUT_DIFFERENCE = {
@@ -21,14 +21,26 @@ WITHOUT_DIFFERENCE = {
 def test_every_flag_counts_but_those_that_make_no_difference(script):
     fields = {field.name: "x" for field in dataclasses.fields(script.Settings)}
     given = script.Settings(**fields)
+
+    def key(settings, *inputs):
+        return key_of(changing_options(settings), *inputs)
+
     changed = {
         name
         for name in fields
-        if key_of(dataclasses.replace(given, **{name: "y"}), 1) != key_of(given, 1)
+        if key(dataclasses.replace(given, **{name: "y"}), 1) != key(given, 1)
     }
     assert changed == fields.keys() - WITHOUT_DIFFERENCE
     assert {"columns", "separator"} & changed and "batch_size" in changed
-    assert key_of(given, 2) != key_of(given, 1)
+    assert key(given, 2) != key(given, 1)
+
+
+@pytest.mark.parametrize(
+    ("script", "key"), [(predict, "9a7aa9506214"), (extract_features, "d84041db854a")]
+)
+def test_unfinished_files_of_earlier_versions_are_found_by_their_key(script, key):
+    given = {field.name: f"x{field.name}" for field in dataclasses.fields(script.Settings)}
+    assert key_of(changing_options(script.Settings(**given)), 1) == key
 
 
 @pytest.mark.parametrize("num_chunks", [1, 2, 3, 7, 8, 9, 23, 24, 25])
@@ -36,7 +48,7 @@ def test_files_of_a_pipeline_have_all_texts_and_are_few(monkeypatch, num_chunks)
     monkeypatch.setattr(pipeline, "_FILES", 4)
     # Chunks of different sizes; the last one ends with the last text.
     starts = [number * number for number in range(num_chunks + 1)]
-    settings = ExtractedSettings(input_file="text.txt", output_file="out", init_checkpoint="model")
+    settings = Extraction(input_file="text.txt", output_file="out", init_checkpoint="model")
     work = FeatureWork.plan(settings, starts, "folder")
     assert (work.bounds[0], work.bounds[-1]) == (0, starts[-1])
     assert work.bounds == sorted({*work.bounds} & {*starts})

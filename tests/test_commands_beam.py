@@ -1,22 +1,24 @@
 import pytest
 
 from bert.scale import beam
-from bert.scale.beam import BeamSettings
+from bert.scale.options import BeamOptions
 
 
 def test_nothing_is_needed_where_no_pipeline_is_run():
-    beam.check_beam(BeamSettings())
+    beam.check_beam(BeamOptions())
 
 
 def test_options_need_a_runner():
-    with pytest.raises(ValueError, match=r"`--beam_options` needs `--runner`\. Received '--x=1'"):
-        beam.check_beam(BeamSettings(beam_options="--x=1"))
+    with pytest.raises(
+        ValueError, match=r"`beam_options` must go with `runner`\. Received '--x=1'"
+    ):
+        beam.check_beam(BeamOptions(beam_options="--x=1"))
 
 
 def test_a_runner_needs_beam(monkeypatch):
     monkeypatch.setattr(beam.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ValueError, match=r"--runner=FlinkRunner.*pip install '\.\[beam\]'"):
-        beam.check_beam(BeamSettings(runner="FlinkRunner"))
+    with pytest.raises(ValueError, match=r"runner='FlinkRunner'.*pip install '\.\[beam\]'"):
+        beam.check_beam(BeamOptions(runner="FlinkRunner"))
 
 
 TRACE = """Pipeline job-1 failed in state FAILED: Error running pipeline.
@@ -35,11 +37,11 @@ ValueError: `--model_dir` must be a folder. Received 'x'. [while running 'Map(f)
     [
         (TRACE, "`--model_dir` must be a folder. Received 'x'."),
         ("Errors: \nMissing: project.\nMissing: region.", "Errors: Missing: project. Missing:"),
-        ("Unable to fetch", "Unable to fetch. `--verbosity=1`"),
-        ("long " * 1000, "long… `--verb"),
+        ("Unable to fetch", "Unable to fetch. `verbosity=1`"),
+        ("long " * 1000, "long… `verb"),
     ],
 )
 def test_what_a_runner_says_becomes_a_line(said, told):
-    line = str(beam._failure(BeamSettings(runner="FlinkRunner"), said))
-    assert line.startswith("`--runner=FlinkRunner` must bring the work to its end. ")
+    line = str(beam._failure(BeamOptions(runner="FlinkRunner"), said))
+    assert line.startswith("`runner='FlinkRunner'` must bring the work to its end. ")
     assert told in line and "\n" not in line and "Traceback" not in line and len(line) < 1000

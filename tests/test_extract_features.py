@@ -124,7 +124,7 @@ def test_combinations_add_up_from_single_layers(tmp_path, still_config):
     np.testing.assert_allclose(named[:, 3], single.sum(axis=1), atol=1e-5)
     np.testing.assert_allclose(concatenated[:, 0], single.reshape(len(single), -1), atol=1e-5)
     assert np.abs(named[:, 4] - single[:, 0]).max() > 0.1
-    with pytest.raises(ValueError, match="`--layers` must all have the same number of values"):
+    with pytest.raises(ValueError, match="`layers` must all have the same number of values"):
         extract_features.run(settings(format="npz", layers="-1,concat_last_four"))
 
 
@@ -208,19 +208,19 @@ def test_what_looks_wrong_in_the_text_is_counted(settings, tmp_path, log):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"layers": "-3"}, "`--layers` must be at least -2.*Received -3"),
-        ({"layers": "all"}, "`--layers` must list.*Received 'all'"),
+        ({"layers": "-3"}, "`layers` must be at least -2.*Received -3"),
+        ({"layers": "all"}, "`layers` must list.*Received 'all'"),
         ({"max_seq_length": 17}, "at most 16.*Received 17"),
         ({"max_seq_length": 2}, "at least 3.*Received 2"),
-        ({"input_file": "nowhere.txt"}, "`--input_file`.*'nowhere.txt'"),
+        ({"input_file": "nowhere.txt"}, "`input_file`.*'nowhere.txt'"),
         ({"init_checkpoint": "nowhere.ckpt"}, "`--init_checkpoint`.*'nowhere.ckpt'"),
         ({"bert_config_file": "nowhere.json"}, "`bert_config_file`.*'nowhere.json'"),
         ({"vocab_file": "nowhere.txt"}, "`vocab_file`.*'nowhere.txt'"),
         ({"output_file": "no/folder/out"}, "`output_file` must name files that can be written"),
-        ({"format": "npy"}, "`--layers` must name a single one for a matrix"),
-        ({"format": "npy", "layers": "0", "pooling": "none"}, "`--pooling` must be mean, max or"),
-        ({"format": "npy", "layers": "0", "id_column": "a"}, "`--id_column` must go with a form"),
-        ({"normalize": True}, "`--normalize` must go with `--pooling`"),
+        ({"format": "npy"}, "`layers` must name a single one for a matrix"),
+        ({"format": "npy", "layers": "0", "pooling": "none"}, "`pooling` must be mean, max or"),
+        ({"format": "npy", "layers": "0", "id_column": "a"}, "`id_column` must go with a form"),
+        ({"normalize": True}, "`normalize` must go with `pooling`"),
         ({"text_column": "a"}, r"`--text_column=a` must be that of a table.*`--input_format`"),
         ({"vocab_file": str(GOLDEN / "vocab.txt")}, "`--vocab_file` must have at most 12 tokens"),
     ],
@@ -237,7 +237,7 @@ def test_the_checkpoint_is_opened_once(settings, tmp_path, opened):
 
 def test_a_file_without_lines_is_an_error(settings, tmp_path):
     (tmp_path / "text.txt").write_text("")
-    with pytest.raises(ValueError, match="`--input_file` must hold text"):
+    with pytest.raises(ValueError, match="`input_file` must hold text"):
         extract_features.run(settings())
 
 
@@ -361,5 +361,5 @@ def test_shards_joined_are_what_a_single_run_writes(
 
 def test_a_shard_of_nothing_is_an_error(settings, tmp_path):
     (tmp_path / "text.txt").write_text("")
-    with pytest.raises(ValueError, match="`--input_file` must hold text"):
+    with pytest.raises(ValueError, match="`input_file` must hold text"):
         extract_features.run(settings(shard="1/2"))

@@ -11,10 +11,14 @@ import pytest
 import tensorflow as tf
 from conftest import exhaustive
 from helpers.forks import fork_python
-from helpers.prediction_runs import WORDS
+from helpers.prediction_runs import WORDS, model_dir
 
 import predict
+from bert.files.row_writer import KeptLines
+from bert.scale.predictions import AnswerFile
 from bert.weights import checkpoint
+
+__all__ = ["model_dir"]
 
 
 @pytest.fixture
@@ -212,7 +216,7 @@ def test_answers_that_are_there_stay_unless_they_may_go(settings, tmp_path):
 
 def test_answers_that_another_run_has_written_meanwhile_stay(settings, tmp_path, monkeypatch):
     made = settings(as_json(TEXTS))
-    write, output = predict._write, tmp_path / "answers.jsonl"
+    write, output = AnswerFile._write_rows, tmp_path / "answers.jsonl"
 
     def write_slowly(*given):
         found = write(*given)
@@ -220,7 +224,7 @@ def test_answers_that_another_run_has_written_meanwhile_stay(settings, tmp_path,
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(predict, "_write", write_slowly)
+        patch.setattr(AnswerFile, "_write_rows", write_slowly)
         with pytest.raises(ValueError, match=r"`output_file` must name a new file"):
             predict.run(made)
     assert output.read_text() == "of the other run"
@@ -448,7 +452,7 @@ def test_an_ending_means_the_same_in_capitals(tables, tmp_path):
 @pytest.mark.parametrize("output", ["out.xlsx", "out.csv.gz", "out.parquet.gz", "out.jsonl.gz"])
 def test_a_form_that_is_not_written_is_refused_before_all_else(tables, model_dir, output):
     (model_dir / "bert_model.ckpt.data-00000-of-00001").unlink()
-    with pytest.raises(ValueError, match=r"`--output_file` must end in \.csv.*out\."):
+    with pytest.raises(ValueError, match=r"`output_file` must end in \.csv.*out\."):
         predict.run(tables(output))
 
 
@@ -518,7 +522,7 @@ def test_parquet_keeps_its_columns_as_they_are(tables, tmp_path):
 
 def stop_at_once_behind(settings, count, monkeypatch):
     """Runs until so many lines are kept."""
-    write = predict.KeptLines.write
+    write = KeptLines.write
 
     def stop(self, line):
         if self.count == count:
@@ -526,7 +530,7 @@ def stop_at_once_behind(settings, count, monkeypatch):
         write(self, line)
 
     with monkeypatch.context() as patched:
-        patched.setattr(predict.KeptLines, "write", stop)
+        patched.setattr(KeptLines, "write", stop)
         with pytest.raises(KeyboardInterrupt):
             predict.run(settings)
 
@@ -600,7 +604,7 @@ def read_any(path):
 def test_whoever_goes_on_with_skip_keeps_all_answers(settings, tmp_path, monkeypatch, output):
     spoilt = [*as_json(TEXTS[:5]), '{"text_a": null}', *as_json(TEXTS[6:])]
     given = {"output_file": str(tmp_path / output)}
-    with pytest.raises(ValueError, match=r"texts\.jsonl:6: .*--on_error=skip goes on"):
+    with pytest.raises(ValueError, match=r"texts\.jsonl:6: .*on_error='skip'. continues"):
         predict.run(settings(spoilt, **given))
     [kept] = tmp_path.glob("*.unfinished")
     marked = kept.read_bytes().replace(b"yes", b"kept").replace(b"no", b"kept")
@@ -609,7 +613,7 @@ def test_whoever_goes_on_with_skip_keeps_all_answers(settings, tmp_path, monkeyp
     longer = kept.read_bytes()
     assert longer.startswith(marked) and longer.count(b"\n") == marked.count(b"\n") + 15
     # Without it, the run ends at the same line as before, and takes nothing away.
-    with pytest.raises(ValueError, match=r"texts\.jsonl:6: .*--on_error=skip goes on"):
+    with pytest.raises(ValueError, match=r"texts\.jsonl:6: .*on_error='skip'. continues"):
         predict.run(settings(spoilt, **given))
     assert kept.read_bytes() == longer
     assert predict.run(settings(spoilt, on_error="skip", **given)) == len(TEXTS)
@@ -711,7 +715,7 @@ def test_in_csv_a_row_that_is_none_is_a_bad_line_as_any_other(tables, tmp_path, 
     place = 7
     lines = [b"text_a;n", *good[:place], *[bad] * count, *good[place:], b'"green\nred";9']
     (tmp_path / "in.csv").write_bytes(b"".join(line + b"\n" for line in lines))
-    with pytest.raises(ValueError, match=rf"in\.csv:{place + 2}: .*--on_error=skip goes on"):
+    with pytest.raises(ValueError, match=rf"in\.csv:{place + 2}: .*on_error='skip'. continues"):
         predict.run(tables("out.jsonl"))
     assert predict.run(tables("out.jsonl", on_error="skip")) == len(good) + count + 1
     found = read(tmp_path / "out.jsonl")

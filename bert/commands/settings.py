@@ -4,9 +4,10 @@ import dataclasses
 from collections.abc import Mapping
 
 from bert.export.formats import ExportOptions
+from bert.files import paths, sentence_transformers
+from bert.files.texts import TextColumns
 from bert.options import option
 from bert.tasks.options import (
-    SEPARATORS,
     DataFiles,
     Encoder,
     Evaluation,
@@ -22,10 +23,9 @@ from bert.weights.options import (
     VocabularySource,
 )
 
-# Tokens of a text at most (original: extract_features.py).
-DEFAULT_LENGTH = 128
-AS_IN_FOLDER = "as the folder of a sentence-transformers model says"
-PATTERNS = "comma-separated paths or patterns"
+PATTERNS = paths.PATTERNS
+DEFAULT_LENGTH = sentence_transformers.DEFAULT_LENGTH
+AS_IN_FOLDER = sentence_transformers.AS_IN_FOLDER
 WHOLE_FILE = "File to write, which appears only when it is complete"
 
 
@@ -51,28 +51,7 @@ class ModelSettings(CheckSettings, ConfigSource):
 VocabularySettings = VocabularySource
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TextSettings:
-    """The flags of every script that makes vectors of texts, besides the files that hold them."""
-
-    input_format: str | None = option(
-        None,
-        "lines: one text per line. tsv, csv: a table whose header names the columns. jsonl: one "
-        "JSON object per line. parquet: a Parquet file. Default: by the file's extension, or else "
-        "lines.",
-        choices=("lines", "tsv", "csv", "jsonl", "parquet"),
-    )
-    text_column: str | None = option(
-        None,
-        "Column or key of the texts in a table; two, separated by a comma, for pairs. Default: "
-        "the only column; or text, text_a (with text_b, if present) or sentence.",
-    )
-    id_column: str | None = option(
-        None, "Column or key of an ID for each text in a table; it is written with the results."
-    )
-    separator: str | None = option(
-        None, f"Column separator of a table: {SEPARATORS}. Default: tab for tsv, comma for csv."
-    )
+TextSettings = TextColumns
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -17,6 +17,8 @@ from bert.options import Message, OptionError
 _GZIP = b"\x1f\x8b"
 
 WILDCARDS = frozenset("*?[\\")
+# What `match_files` takes, in the help of options.
+PATTERNS = "comma-separated paths or patterns"
 
 # Names of a folder's content that fit into a message.
 _NAMES_SHOWN = 12

@@ -21,6 +21,8 @@ from bert.files.paths import file_size, match_files, read_lines
 
 # How a file of texts is read: line by line, or as one of the tables.
 FORMATS = ("lines", "tsv", "csv", "jsonl", "parquet")
+# What `find_separator` takes, in the help of options.
+SEPARATORS = "one character, such as ';', or tab, comma, semicolon or space"
 
 # Tabs, and all that some program takes for the end of a line.
 _BREAKS = re.compile("[\t\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]+")

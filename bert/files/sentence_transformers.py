@@ -15,6 +15,11 @@ from bert.files.huggingface import TOKENIZER_CONFIG_FILE, read_json
 from bert.files.json_text import parse_json
 from bert.files.paths import is_file, read_file
 
+# Tokens of a text at most, by default (original: extract_features.py).
+DEFAULT_LENGTH = 128
+# In the help of options.
+AS_IN_FOLDER = "as the folder of a sentence-transformers model says"
+
 MODULES_FILE = "modules.json"
 LENGTH_FILE = "sentence_bert_config.json"
 PROMPTS_FILE = "config_sentence_transformers.json"

@@ -1,6 +1,7 @@
 """Texts in files: the lines of a text, or columns of a table, each with its id if it has one."""
 
 import collections
+import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -9,6 +10,8 @@ from absl import logging
 from bert.files.parquet import read_parquet
 from bert.files.paths import read_lines
 from bert.files.rows import (
+    FORMATS,
+    SEPARATORS,
     clean_line,
     csv_rows,
     find_separator,
@@ -19,9 +22,36 @@ from bert.files.rows import (
     suggest_separator,
     text_lines,
 )
+from bert.options import option
 
 # The columns that hold texts where nobody says which.
 _USUAL_COLUMNS = (["text"], ["text_a", "text_b"], ["text_a"], ["sentence"])
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextColumns:
+    """How files of texts are read, and which columns of a table hold the texts."""
+
+    GROUP = "data"
+
+    input_format: str | None = option(
+        None,
+        "lines: one text per line. tsv, csv: a table whose header names the columns. jsonl: one "
+        "JSON object per line. parquet: a Parquet file. Default: by the file's extension, or else "
+        "lines.",
+        choices=FORMATS,
+    )
+    text_column: str | None = option(
+        None,
+        "Column or key of the texts in a table; two, separated by a comma, for pairs. Default: "
+        "the only column; or text, text_a (with text_b, if present) or sentence.",
+    )
+    id_column: str | None = option(
+        None, "Column or key of an ID for each text in a table; it is written with the results."
+    )
+    separator: str | None = option(
+        None, f"Column separator of a table: {SEPARATORS}. Default: tab for tsv, comma for csv."
+    )
 
 
 def decoded_lines(path: str, damaged: collections.Counter[str]) -> Iterator[tuple[str, int]]:
@@ -106,10 +136,10 @@ class Texts:
         ]
 
     @classmethod
-    def of(cls, settings: Any, files: Sequence[str]) -> "Texts":
-        """Returns the texts of files as `TextSettings` tell how to read them."""
-        columns = (settings.text_column, settings.id_column)
-        return cls(files, settings.input_format, *columns, settings.separator)
+    def of(cls, columns: TextColumns, files: Sequence[str]) -> "Texts":
+        """Returns the texts of files in some columns."""
+        named = (columns.text_column, columns.id_column)
+        return cls(files, columns.input_format, *named, columns.separator)
 
     def __iter__(self) -> Iterator[GivenText]:
         for source in self._sources:

@@ -1,17 +1,29 @@
-"""What a model answers to inputs of a file, as lines; what it refuses is told by its place."""
+"""Answers of a model to inputs of a file, as lines; inputs without an answer are named by line."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+import functools
+import itertools
+import json
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from bert.files.inputs import Input
+from bert.files.durable import replace_files
+from bert.files.inputs import Columns, Input, Inputs, read_inputs
+from bert.files.paths import read_lines
 from bert.files.row_writer import JsonLines, Table
+from bert.models.exported import Export, ExportedModel, is_export
+from bert.models.kinds import Told, read_task
+from bert.models.loaded import LoadedModel, find_folder, open_fine_tuned
+from bert.scale.batches import Work
+from bert.scale.options import Answering
+from bert.weights.folder import ModelFolder
 
 Form = JsonLines | Table
+Model = LoadedModel | ExportedModel
 
 
 class Answer(NamedTuple):
-    """A line to write; with a problem, there is none to the input."""
+    """A line to write, and the problem where the input has no answer."""
 
     text: bytes
     problem: str = ""
@@ -22,7 +34,7 @@ class Answerer:
     """Answers inputs; those of a call go through the model in batches of about the same length.
 
     Args:
-      model: A `bert.models.loaded.LoadedModel` or a `bert.models.exported.ExportedModel`.
+      model: The model that answers.
       path: The file of the inputs, for messages.
       form: How answers are written.
     """
@@ -34,44 +46,163 @@ class Answerer:
     def __call__(self, inputs: Sequence[Input]) -> Iterator[Answer]:
         """Yields what to write for each input."""
         inputs = [*map(self._fit, inputs)]
-        rows = [each for each in inputs if each.row is not None]
-        answers = iter(self._ask(rows))
-        for each in inputs:
-            yield self._refuse(each, each.problem) if each.row is None else next(answers)
+        rows = [query for query in inputs if query.row is not None]
+        answers = iter(self._answer(rows))
+        for query in inputs:
+            yield self._refuse(query, query.problem) if query.row is None else next(answers)
 
-    def find_kept(self, line: bytes, asked: Input) -> Answer | None:
-        """Returns a line of an earlier run, None where it is not what an input gets.
+    def find_saved(self, line: bytes, query: Input) -> Answer | None:
+        """Returns a line of an earlier run as an answer, None where it is not the input's.
 
-        What had no answer may have one by now, and is asked again.
+        An input that had no answer may have one by now, so that it is computed again.
         """
-        if self.form.belongs(line, asked):
+        if self.form.belongs(line, query):
             return Answer(line)
-        [answer] = self([asked])
+        [answer] = self([query])
         return answer if answer.problem and answer.text == line else None
 
-    def _fit(self, asked: Input) -> Input:
-        """Returns an input, one that is not asked where there is no room for its answer."""
-        problem = self.form.find_problem(asked)
-        if asked.row is None or not problem:
-            return asked
-        return asked._replace(row=None, problem=f"{self.path}:{asked.line}: {problem}")
+    def _fit(self, query: Input) -> Input:
+        """Returns an input, without its row where there is no room for an answer."""
+        problem = self.form.find_problem(query)
+        if query.row is None or not problem:
+            return query
+        return query._replace(row=None, problem=f"{self.path}:{query.line}: {problem}")
 
-    def _refuse(self, asked: Input, problem: str) -> Answer:
-        return Answer(self.form.refusal(asked, problem), problem)
+    def _refuse(self, query: Input, problem: str) -> Answer:
+        return Answer(self.form.refusal(query, problem), problem)
 
-    def _ask(self, inputs: Sequence[Input]) -> list[Answer]:
-        """Returns the answers; where the model refuses some, it is asked about parts of them."""
+    def _answer(self, inputs: Sequence[Input]) -> list[Answer]:
+        """Returns the answers; where the model refuses some inputs, the halves are tried."""
         try:
-            answers = self.model.predict([each.row for each in inputs])
+            answers = self.model.predict([query.row for query in inputs])
         except ValueError as error:
             if len(inputs) > 1:
                 middle = len(inputs) // 2
                 parts = (inputs[:middle], inputs[middle:])
-                return [answer for part in parts for answer in self._ask(part)]
-            # It was asked about a single one, whose place in the file is another.
+                return [answer for part in parts for answer in self._answer(part)]
+            # The model was given a single input, whose place in the file is another.
             reason = str(error).removeprefix("Input 0, counted from 0").lstrip(",: ")
             return [self._refuse(inputs[0], f"{self.path}:{inputs[0].line}: {reason}")]
         return [
-            Answer(self.form.answer(each, answer))
-            for each, answer in zip(inputs, answers, strict=True)
+            Answer(self.form.answer(query, answer))
+            for query, answer in zip(inputs, answers, strict=True)
         ]
+
+
+def open_folder(given: Answering) -> ModelFolder | Export:
+    """Returns the folder of a model that has a task, or of an exported model."""
+    if is_export(given.model_dir):
+        given.check_untold()
+        return Export(given.model_dir)
+    folder = find_folder(
+        given.model_dir,
+        "model_dir",
+        bert_config_file=given.bert_config_file,
+        vocab_file=given.vocab_file,
+        do_lower_case=given.do_lower_case,
+    )
+    read_task(folder, _overrides(given))
+    return folder
+
+
+def _overrides(given: Answering) -> Told:
+    return Told(**{field.name: getattr(given, field.name) for field in dataclasses.fields(Told)})
+
+
+def load(given: Answering, folder: ModelFolder | Export) -> Model:
+    """Returns the model of a folder."""
+    if isinstance(folder, Export):
+        return ExportedModel(folder.path, given.batch_size, "model_dir")
+    return open_fine_tuned(
+        folder, _overrides(given), batch_size=given.batch_size, precision=given.precision
+    )
+
+
+@functools.lru_cache(maxsize=1)
+def _load_once(given: Answering, key: str) -> Model:
+    """Returns the model, which a process loads once.
+
+    Args:
+      given: Names the model.
+      key: Differs for every model that was or will be in the same folder.
+    """
+    del key
+    return load(given, open_folder(given))
+
+
+def read(given: Answering, model: Model) -> Inputs:
+    """Returns the inputs.
+
+    Raises:
+      ValueError: where the columns or the header of a table do not fit the task.
+    """
+    columns = Columns(
+        fields=model.fields,
+        given=given.columns,
+        known=getattr(model.task, "columns", {}),
+        derive=getattr(model.task, "derive", None),
+    )
+    return read_inputs(given.input_file, given.input_format, columns, given.separator)
+
+
+@dataclasses.dataclass(frozen=True)
+class AnswerWork(Work):
+    """The answers to a file of inputs, computed by machines.
+
+    Args:
+      given: The model and the inputs.
+      form: How answers are written.
+      size: Inputs of a chunk, which go through the model in batches of similar lengths.
+      num_of_file: Inputs whose answers are in one file.
+      num_inputs: All inputs.
+    """
+
+    given: Answering
+    form: Form
+    size: int
+    num_of_file: int
+    num_inputs: int
+
+    @classmethod
+    def plan(
+        cls, given: Answering, form: Form, size: int, num_inputs: int, folder: str
+    ) -> "AnswerWork":
+        """Returns the work on so many inputs."""
+        num_of_file = size * cls.num_chunks(-(-num_inputs // size))
+        return cls(folder, cls.with_whole_paths(given), form, size, num_of_file, num_inputs)
+
+    @property
+    def num_files(self) -> int:
+        return -(-self.num_inputs // self.num_of_file)
+
+    def open(self) -> Any:
+        return _load_once(self.given, self.folder)
+
+    def read(self, _: Any, done: Collection[int]) -> Iterator[tuple[int, list[Input]]]:
+        rows = read(self.given, self.open()).rows
+        for number in itertools.count():
+            inputs = list(itertools.islice(rows, self.num_of_file))
+            if not inputs:
+                return
+            if number not in done:
+                yield number, inputs
+
+    def make(self, number: int, inputs: Sequence[Input]) -> None:
+        content = self.answer(inputs)
+        with replace_files([self.path(number)]) as [file]:
+            file.write(content)
+
+    def answer(self, inputs: Sequence[Input]) -> bytes:
+        """Returns the content of a file: the line of each input, and its problem."""
+        answers = Answerer(self.open(), self.given.input_file, self.form)
+        chunks = (inputs[at : at + self.size] for at in range(0, len(inputs), self.size))
+        found = ([each.text.decode(), each.problem] for chunk in chunks for each in answers(chunk))
+        return b"".join(json.dumps(each).encode() + b"\n" for each in found)
+
+
+def read_back(paths: Sequence[str]) -> Iterator[Answer]:
+    """Yields the answers of files that `AnswerWork` has written."""
+    for path in paths:
+        for line, _ in read_lines(path):
+            text, problem = json.loads(line)
+            yield Answer(text.encode(), problem)

@@ -1,20 +1,23 @@
-"""Work on the inputs of files as a pipeline of Apache Beam: that of one process, by many machines.
+"""Computes outputs of the inputs of files as a pipeline of Apache Beam, on many machines.
 
-One step reads the inputs and deals them out in whole chunks, which are rounded as in a single
-process. What is made of some consecutive chunks is a file each, in a folder that all machines
-reach; what an earlier run has left there is not made again.
+One step reads the inputs and deals them out in complete chunks, which are rounded as in a single
+process. The output of some consecutive chunks is a file, in a folder that all machines reach; files
+that an earlier run has left there are not computed again.
 """
 
 import abc
 import contextlib
 import dataclasses
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from bert.files import durable, fingerprints
 from bert.files.paths import is_file, is_folder, is_remote
-from bert.scale.beam import NAMESPACE, BeamSettings, check_beam, run_pipeline
+from bert.options import MessageError, Option, OptionError
+from bert.scale.beam import NAMESPACE, check_beam, run_pipeline
+from bert.scale.options import BeamOptions
+from bert.scale.parts import Part
 
 # So many files at most, give or take a factor of two, for any number of inputs.
 _FILES = 1024
@@ -23,8 +26,8 @@ _FILES = 1024
 KEY_LENGTH = 12
 
 _MODEL_PATHS = ("model_dir", "init_checkpoint", "bert_config_file", "vocab_file")
-# Flags that change nothing of what is made: paths, for the files count; what only this process
-# does; and `on_error`, for what was refused is asked again.
+# Options that change nothing of the output: paths, for the files count; what only this process
+# does; and `on_error`, for inputs without an answer are answered again.
 _WITHOUT_DIFFERENCE = frozenset(
     [
         *(*_MODEL_PATHS, "input_file", "output_file"),
@@ -39,10 +42,10 @@ _Settings = TypeVar("_Settings")
 
 @dataclasses.dataclass(frozen=True)
 class Work(abc.ABC):
-    """What machines are told.
+    """The work that machines share.
 
     Args:
-      folder: That of the files, whose name tells the model from others.
+      folder: The folder of the files; its name differs for every model.
     """
 
     folder: str
@@ -103,58 +106,59 @@ def folder_of(output_file: str, key: str) -> str:
     return folder if is_remote(folder) else os.path.abspath(folder)
 
 
-def key_of(settings: Any, *made_of: Any) -> str:
-    """Returns what tells things of other making apart, for the names of what is not finished.
+def key_of(options: Mapping[str, Any], *inputs: Any) -> str:
+    """Returns a key of an output for the names of its unfinished files.
 
     Args:
-      settings: Those of the script: every flag counts but those that make no difference.
-      made_of: Fingerprints of the model and the like.
+      options: The values of the options by name, without those that change nothing.
+      *inputs: Fingerprints of the model and the like.
     """
-    made_with = list(flags_of(settings).items())
-    return fingerprints.of_bytes(repr((made_with, made_of)).encode())[:KEY_LENGTH]
+    return fingerprints.of_bytes(repr(([*options.items()], inputs)).encode())[:KEY_LENGTH]
 
 
-def flags_of(settings: Any) -> dict[str, Any]:
-    """Returns the flags that make a difference to the output, by name."""
-    flags = dataclasses.asdict(settings).items()
-    return {name: value for name, value in flags if name not in _WITHOUT_DIFFERENCE}
+def changing_options(options: Any) -> dict[str, Any]:
+    """Returns by name the options of a group that change the output."""
+    values = dataclasses.asdict(options).items()
+    return {name: value for name, value in values if name not in _WITHOUT_DIFFERENCE}
 
 
 def describe_part(
-    settings: Any, form: str, inputs: Sequence[str], model_files: Sequence[str]
+    options: Mapping[str, Any], form: str, inputs: Sequence[str], model_files: Sequence[str]
 ) -> dict[str, Any]:
     """Returns what a part has in common with the others of its output, for its description.
 
     Args:
-      settings: Those of the script, with `shard`.
-      form: Of the output, such as "csv".
+      options: As `key_of`.
+      form: The format of the output, such as "csv".
       inputs: The files that are read.
-      model_files: Those of the model.
+      model_files: The files of the model.
     """
-    flags = {name: value for name, value in flags_of(settings).items() if name != "shard"}
     return {
-        **flags,
+        **{name: value for name, value in options.items() if name != "shard"},
         "form": form,
         "input": fingerprints.of_whole_files(inputs),
         "model": fingerprints.of_files([*filter(is_file, model_files)]),
     }
 
 
-def check_machines(settings: Any) -> None:
-    """Checks what a pipeline needs of a script's settings, if one is asked for.
+def check_machines(beam: BeamOptions, part: Part | None) -> None:
+    """Checks what a pipeline needs, if one is requested.
 
     Raises:
-      ValueError: naming the flag.
+      MessageError: naming the option.
     """
-    if settings.runner and settings.shard:
-        raise ValueError(
-            f"`--runner` deals out the work itself, without `--shard`. Received {settings.shard!r}."
+    if beam.runner and part:
+        raise MessageError(
+            "%s divides the work itself, without %s. Received %r.",
+            Option("runner"),
+            Option("shard"),
+            str(part),
         )
-    check_beam(settings)
+    check_beam(beam)
 
 
 @contextlib.contextmanager
-def made_files(settings: BeamSettings, work: Work) -> Iterator[list[str]]:
+def made_files(beam: BeamOptions, work: Work) -> Iterator[list[str]]:
     """Gives the files of the work in their order, once all are there; none is left behind it.
 
     Where something fails, what is there stays for the same command.
@@ -168,12 +172,15 @@ def made_files(settings: BeamSettings, work: Work) -> Iterator[list[str]]:
     with _locked(work.folder):
         done = {number for number, path in enumerate(paths) if is_file(path)}
         if len(done) < len(paths):
-            run_pipeline(settings, lambda pipeline: _build(pipeline, work, done))
+            run_pipeline(beam, lambda pipeline: _build(pipeline, work, done))
         for path in paths:
             if not is_file(path):
-                raise ValueError(
-                    f"All machines must write into the folder {work.folder!r}. {path!r} is not "
-                    "there on this one: give an `--output_file` on a file system that all share."
+                raise MessageError(
+                    "All machines must write into the folder %r. %r is not there on this one: give "
+                    "an %s on a file system that all share.",
+                    work.folder,
+                    path,
+                    Option("output_file"),
                 )
         yield paths
         durable.remove(work.folder)
@@ -188,10 +195,8 @@ def _locked(folder: str) -> Iterator[None]:
     try:
         file = durable.open_locked(os.path.join(folder, _LOCK))
     except BlockingIOError as error:
-        raise ValueError(
-            f"`--output_file` must be that of one run. Another one is at work in {folder!r}; wait "
-            "for it or stop it."
-        ) from error
+        remedy = f"Another one is at work in {folder!r}; wait for it or stop it."
+        raise OptionError("output_file", "be that of one run", remedy=remedy) from error
     with file:
         yield
 

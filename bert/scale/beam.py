@@ -5,7 +5,6 @@ nowhere else: of this module, settings and checks need it not.
 """
 
 import contextlib
-import dataclasses
 import importlib.util
 import logging as standard_logging
 import os
@@ -20,12 +19,9 @@ from typing import Any
 from absl import logging
 
 from bert.files.process import is_script
-from bert.options import option
+from bert.options import Message, MessageError, Option, OptionError
+from bert.scale.options import BeamOptions
 
-RUNNERS = (
-    *("DirectRunner", "FlinkRunner", "SparkRunner", "DataflowRunner"),
-    *("PortableRunner", "PrismRunner"),
-)
 # Of the counters that are told.
 NAMESPACE = "bert"
 
@@ -33,81 +29,63 @@ _ROOT = str(Path(__file__).resolve().parents[2])
 _MESSAGE_LENGTH = 800
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class BeamSettings:
-    """The flags of every script that can do its work as a pipeline."""
-
-    GROUP = "devices"
-
-    runner: str | None = option(
-        None,
-        "Run as an Apache Beam pipeline: on this machine with DirectRunner, or on a cluster whose "
-        "machines read and write the same paths. The output is the same byte for byte.",
-        choices=RUNNERS,
-    )
-    beam_options: str = option(
-        "",
-        "Options of Beam and of the runner, written as for Beam's own commands, such as "
-        "'--direct_num_workers=2 --direct_running_mode=multi_processing' or "
-        "'--flink_master=host:8081 --parallelism=8'.",
-    )
-
-
-def check_beam(settings: BeamSettings) -> None:
+def check_beam(beam: BeamOptions) -> None:
     """Checks that there is what runs a pipeline, if one is asked for, and that it is told well.
 
     Raises:
       ValueError: where Beam is not installed, or there are no such options.
     """
-    if settings.runner is None:
-        if settings.beam_options:
-            raise ValueError(
-                f"`--beam_options` needs `--runner`. Received {settings.beam_options!r}; "
-                f"`--runner=DirectRunner` runs on this machine."
+    if beam.runner is None:
+        if beam.beam_options:
+            raise OptionError(
+                "beam_options",
+                Message("go with %s", Option("runner")),
+                beam.beam_options,
+                Message("%s runs on this machine.", Option("runner", "DirectRunner")),
             )
         return
     if importlib.util.find_spec("apache_beam") is None:
-        raise ValueError(
-            f"`--runner={settings.runner}` needs the package apache-beam, which is not there. "
-            "Install it with `pip install '.[beam]'` in an environment of its own: it asks for an "
-            "older protobuf."
+        raise MessageError(
+            "%s needs the package apache-beam, which is not installed. Install it with `pip "
+            "install '.[beam]'` in an environment of its own: it requires an older protobuf.",
+            Option("runner", beam.runner),
         )
-    _options(settings)
+    _options(beam)
 
 
-def _options(settings: BeamSettings) -> Any:
+def _options(beam: BeamOptions) -> Any:
     """Returns `PipelineOptions`."""
     try:
-        given = shlex.split(settings.beam_options)
+        given = shlex.split(beam.beam_options)
     except ValueError as error:
-        raise _refusal(settings, str(error)) from None
+        raise _refusal(beam, str(error)) from None
     if words := [each for each in given if re.match("--?runner(=|$)", each)]:
-        raise _refusal(settings, f"{words[0]!r} is `--runner`, a flag of its own")
+        reason = Message("%r is %s, an option of its own", words[0], Option("runner"))
+        raise _refusal(beam, reason)
     with _quiet():
         # It warns of what it lacks for Google's cloud when it is loaded.
         from apache_beam.options.pipeline_options import PipelineOptions  # noqa: PLC0415
 
         # Of several values of an option, the last one counts.
         quiet = "--default_sdk_harness_log_level=WARNING"
-        options = PipelineOptions([f"--runner={settings.runner}", quiet, *given])
-        with _caught_usage(settings):
+        options = PipelineOptions([f"--runner={beam.runner}", quiet, *given])
+        with _caught_usage(beam):
             known = options.get_all_options()
             everything = options.get_all_options(retain_unknown_options=True)
     unknown = everything.keys() - known.keys()
     # That of another runner may be known to its server alone.
-    if unknown and settings.runner == "DirectRunner":
-        raise _refusal(settings, f"unknown: {', '.join(sorted(unknown))}")
+    if unknown and beam.runner == "DirectRunner":
+        raise _refusal(beam, f"unknown: {', '.join(sorted(unknown))}")
     return options
 
 
-def _refusal(settings: BeamSettings, reason: str) -> ValueError:
-    return ValueError(
-        f"`--beam_options` must be options of Beam. Received {settings.beam_options!r}: {reason}."
-    )
+def _refusal(beam: BeamOptions, reason: str | Message) -> OptionError:
+    received = Message("%r: %s", beam.beam_options, reason)
+    return OptionError("beam_options", "be options of Beam", received)
 
 
 @contextlib.contextmanager
-def _caught_usage(settings: BeamSettings) -> Iterator[None]:
+def _caught_usage(beam: BeamOptions) -> Iterator[None]:
     """Makes a `ValueError` of what argparse prints before it exits."""
     lines: list[str] = []
     with contextlib.redirect_stderr(_Lines(lines)):  # type: ignore[type-var]
@@ -115,7 +93,7 @@ def _caught_usage(settings: BeamSettings) -> Iterator[None]:
             yield
         except SystemExit:
             said = "".join(lines).strip().rpartition("error: ")[2]
-            raise _refusal(settings, said) from None
+            raise _refusal(beam, said) from None
 
 
 class _Lines:
@@ -129,12 +107,12 @@ class _Lines:
 
 
 def run_pipeline(
-    settings: BeamSettings, build: Callable[[Any], Any], clear: Callable[[], None] | None = None
+    beam: BeamOptions, build: Callable[[Any], Any], clear: Callable[[], None] | None = None
 ) -> dict[str, int]:
     """Runs a pipeline to its end, and returns the counters of `NAMESPACE` by name.
 
     Args:
-      settings: What runs it.
+      beam: What runs it.
       build: Given the pipeline, adds what it does. What the workers are given must be of modules of
         `bert`, which they import; a script is not one.
       clear: Removes what should not remain, where the script ends without an exception.
@@ -142,22 +120,22 @@ def run_pipeline(
     Raises:
       ValueError: where it cannot be run, or ends with an error.
     """
-    options = _options(settings)
+    options = _options(beam)
     with _quiet(), _found_by_workers():
         import apache_beam  # noqa: PLC0415
 
         try:
-            runner = _local_runner(options) if settings.runner == "DirectRunner" else None
+            runner = _local_runner(options) if beam.runner == "DirectRunner" else None
             pipeline = apache_beam.Pipeline(runner, options)
             build(pipeline)
-            with _ended_with_processes(settings, clear):
+            with _ended_with_processes(beam, clear):
                 result = pipeline.run()
                 state = result.wait_until_finish()
         # What runs it is not ours, and raises whatever it likes.
         except Exception as error:
-            raise _failure(settings, _said(error)) from error
+            raise _failure(beam, _said(error)) from error
         if state != "DONE":
-            raise _failure(settings, f"it ended as {state}")
+            raise _failure(beam, f"it ended as {state}")
         counters = _counters(result)
     if counters:
         logging.info("Counted: %s.", ", ".join(f"{n} {name}" for name, n in counters.items()))
@@ -203,9 +181,7 @@ def _tell_late_processes_to_end() -> None:
 
 
 @contextlib.contextmanager
-def _ended_with_processes(
-    settings: BeamSettings, clear: Callable[[], None] | None
-) -> Iterator[None]:
+def _ended_with_processes(beam: BeamOptions, clear: Callable[[], None] | None) -> Iterator[None]:
     """Ends the script where a process of the DirectRunner dies: Beam would wait for it for ever."""
     others = threading.excepthook
 
@@ -214,7 +190,7 @@ def _ended_with_processes(
             others(raised)
         elif "subprocess exited" in str(raised.exc_value):
             said = f"{raised.exc_value}. Was there memory for it?"
-            logging.error("%s", _failure(settings, said))
+            logging.error("%s", _failure(beam, said))
             if clear:
                 clear()
             # Threads that wait for it would keep Python from its own end.
@@ -231,7 +207,7 @@ def _ended_with_processes(
 
 def _said(error: Exception) -> str:
     if type(error).__name__ == "FutureTimeoutError":
-        return "Nothing answers where `--beam_options` says that it is."
+        return "Nothing answers where `beam_options` says that it is."
     return str(error) or repr(error)
 
 
@@ -250,10 +226,12 @@ def _counters(result: Any) -> dict[str, int]:
     return dict(sorted(counted.items()))
 
 
-def _failure(settings: BeamSettings, said: str) -> ValueError:
-    return ValueError(
-        f"`--runner={settings.runner}` must bring the work to its end. {_reason(said)} "
-        "`--verbosity=1` shows where it arose."
+def _failure(beam: BeamOptions, said: str) -> MessageError:
+    return MessageError(
+        "%s must bring the work to its end. %s %s shows where it arose.",
+        Option("runner", beam.runner),
+        _reason(said),
+        Option("verbosity", 1),
     )
 
 

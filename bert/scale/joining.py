@@ -1,4 +1,4 @@
-"""Files that several runs have made of one input, as one file: the same bytes as a single run's."""
+"""Joins the files of several runs on parts of one input into the file of a single run."""
 
 import collections
 import contextlib
@@ -13,19 +13,80 @@ from typing import IO, BinaryIO
 import numpy as np
 
 from bert.files import parquet
-from bert.files.paths import open_file, os_errors
+from bert.files.paths import index_path, is_file, match_files, open_file, os_errors
 from bert.files.vectors import Array, array_errors, write_npy, write_npz
+from bert.options import Message, Option, OptionError
+from bert.scale.parts import check_parts
 
 # Forms of files that are not joined line by line, by the endings of their names.
 ARRAYS = ("npy", "npz", "parquet")
 
-# Of an archive of vectors, what tells how they were made rather than what they are.
+# The arrays of an archive that describe all of its vectors.
 _OF_ALL = ("layers", "pooling")
 _BLOCK_BYTES = 1 << 24
-# How a name says of how many parts one is.
+# How the name of a part has the number of parts.
 _COUNT = re.compile("[0-9]-of-([0-9]+)")
-# Numbers that a message tells.
+# Numbers that a message names.
 _SHOWN = 12
+
+
+def form_of(path: str) -> str:
+    """Returns how files of such a name are joined: one of `ARRAYS`, or "lines"."""
+    ending = os.path.splitext(path)[1].lower().removeprefix(".")
+    return ending if ending in ARRAYS else "lines"
+
+
+def find_parts(
+    input_file: str, output_file: str, num_parts: int | None, is_verified: bool
+) -> list[str]:
+    """Returns the paths of the parts in their order.
+
+    Args:
+      input_file: Paths or patterns, with commas between them.
+      output_file: The file to join them in, whose extension must be theirs.
+      num_parts: How many there must be, if that is known.
+      is_verified: Whether the descriptions beside the parts must agree.
+
+    Raises:
+      ValueError: where they are not the parts of one output.
+    """
+    patterns = input_file.split(",")
+    count = num_parts if len(patterns) == 1 else None
+    paths: list[str] = []
+    for pattern in patterns:
+        matched = match_files(pattern, "input_file")
+        # One that is named by itself is where its user wants it.
+        paths += matched if matched == [pattern.strip()] else order_parts(matched, count)
+    _check_count(paths, num_parts)
+    if records := [path for path in paths if is_file(index_path(path))]:
+        raise OptionError(
+            "input_file",
+            "name shards of one file that have no index of their own",
+            Message("%r, records of create_pretraining_data.py", records[0]),
+            "A file of their bytes would lack their index. run_pretraining.py reads all of them by "
+            "a pattern.",
+        )
+    for path in paths:
+        if form_of(path) != form_of(output_file):
+            received = Message("%r for %r", output_file, path)
+            must = "have an ending of the same form as the parts"
+            raise OptionError("output_file", must, received)
+    if form_of(output_file) == "parquet":
+        parquet.check_installed(output_file)
+    if is_verified:
+        check_parts(paths, output_file)
+    return paths
+
+
+def _check_count(paths: Sequence[str], num_parts: int | None) -> None:
+    if doubled := [path for path in dict.fromkeys(paths) if paths.count(path) > 1]:
+        raise OptionError("input_file", "name each part once", Message("%s again", doubled))
+    if num_parts not in (None, len(paths)):
+        raise OptionError(
+            "input_file",
+            Message("name %s parts, as %s says", num_parts, Option("num_parts")),
+            Message("%s: %s", len(paths), ", ".join(paths)),
+        )
 
 
 def order_parts(paths: Sequence[str], num_parts: int | None = None) -> list[str]:

@@ -1,6 +1,7 @@
-"""Describes each part of a sharded output: its number, the total, and what it was made from.
+"""Parts of work that several runs share, and the description of each part's output.
 
-The part itself holds nothing of it, so that parts joined are the bytes of a single run.
+The outputs joined are those of a single run byte for byte, so that a part's number, the number of
+parts and what they are made from are in a hidden file beside it.
 """
 
 import contextlib
@@ -15,12 +16,13 @@ from bert.files import fingerprints
 from bert.files.durable import replace_files
 from bert.files.json_text import parse_json
 from bert.files.paths import file_size, is_file, part_path, read_file
+from bert.options import Message, MessageError, Option, OptionError
 
-# The form of a description; another one is not read.
+# The version of a description; others are not read.
 _FORM = 1
 # Numbers of parts that a message names.
 _SHOWN = 12
-# Those that are not of JSON lines; what is packed is not written.
+# All that are not of JSON lines; what is packed is not written.
 _ENDINGS = frozenset({".csv", ".tsv", ".parquet", ".npy", ".npz", ".gz"})
 # What has its own words where it differs.
 _WORDS = {"input": "the input is another one", "model": "the model is another one"}
@@ -28,14 +30,54 @@ _WORDS = {"input": "the input is another one", "model": "the model is another on
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """A part of an output.
+    """A part of some work.
 
     Attributes:
       number: Its number, from 1.
       count: How many parts there are.
-      made_of: What all parts have in common: flags, and digests of the input and the model.
+    """
+
+    number: int
+    count: int
+
+    @property
+    def is_first(self) -> bool:
+        """Whether its output begins the complete one, with a header if that has one."""
+        return self.number == 1
+
+    def of(self, num_items: int, size: int) -> range:
+        """Returns the places of its items, where chunks of `size` items are not divided.
+
+        The parts differ by one chunk at most, so that some are empty where there are few chunks.
+        """
+        start, stop = (
+            min(size * self._chunks_before(number, -(-num_items // size)), num_items)
+            for number in (self.number - 1, self.number)
+        )
+        return range(start, stop)
+
+    def pick(self, num_chunks: int) -> range:
+        """Returns which of so many chunks are its own."""
+        return self.of(num_chunks, 1)
+
+    def _chunks_before(self, number: int, num_chunks: int) -> int:
+        # Rounded up, so that it is the last ones that may be empty.
+        return -(-num_chunks * number // self.count)
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.count}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Description:
+    """What is known of the output of a part.
+
+    Attributes:
+      number: The number of the part, from 1.
+      count: How many parts there are.
+      made_of: What all parts have in common: options, and digests of the input and the model.
       size: Bytes of the file.
-      digest: Of its content.
+      digest: The digest of its content.
     """
 
     number: int
@@ -45,16 +87,17 @@ class Part:
     digest: str
 
 
-def write_description(path: str, number: int, count: int, made_of: Mapping[str, Any]) -> None:
+def write_description(path: str, part: Part, made_of: Mapping[str, Any]) -> None:
     """Writes the description of a part beside its file, which is complete."""
-    part = Part(number, count, made_of, file_size(path), fingerprints.of_whole_files([path]))
-    text = json.dumps({"form": _FORM, **dataclasses.asdict(part)}, indent=1, sort_keys=True)
+    digest = fingerprints.of_whole_files([path])
+    found = Description(part.number, part.count, made_of, file_size(path), digest)
+    text = json.dumps({"form": _FORM, **dataclasses.asdict(found)}, indent=1, sort_keys=True)
     with replace_files([part_path(path)]) as [file]:
         file.write(f"{text}\n".encode())
 
 
 def check_parts(paths: Sequence[str], output_file: str) -> None:
-    """Checks that files are all the parts of one output, in order, each as it was written.
+    """Checks that files are all the parts of one output, in order and unchanged.
 
     Args:
       paths: The files.
@@ -73,10 +116,8 @@ def check_parts(paths: Sequence[str], output_file: str) -> None:
     _check_numbers([part.number for part in parts], parts[0].count, paths)
     form, ending = parts[0].made_of.get("form"), os.path.splitext(output_file)[1].lower()
     if form != (ending.removeprefix(".") if ending in _ENDINGS else "jsonl"):
-        raise ValueError(
-            "`--output_file` must have an ending of the same form as the parts. Received "
-            f"{output_file!r} for {paths[0]!r}, which is {form!r}."
-        )
+        received = Message("%r for %r, which is %r", output_file, paths[0], form)
+        raise OptionError("output_file", "have an ending of the same form as the parts", received)
     for path, part in zip(paths, parts, strict=True):
         size = file_size(path)
         if size != part.size or fingerprints.of_whole_files([path]) != part.digest:
@@ -87,18 +128,21 @@ def check_parts(paths: Sequence[str], output_file: str) -> None:
             )
 
 
-def _read_description(path: str) -> Part:
+def _read_description(path: str) -> Description:
     place = part_path(path)
     if not is_file(place):
-        raise ValueError(
-            f"There must be {place!r} beside {path!r}, which says of which output it is a part. "
-            "Copy it with the part, or make the part again; `--unverified` joins files as they are."
+        raise MessageError(
+            "There must be %r beside %r, which says of which output it is a part. Copy it with the "
+            "part, or make the part again; %s joins files as they are.",
+            place,
+            path,
+            Option("unverified", True),
         )
     with _description_errors(place):
         values = parse_json(read_file(place))
         if values.pop("form") != _FORM:
             raise ValueError("Its form is not known here.")
-        part = Part(**values)
+        part = Description(**values)
         numbers = (part.number, part.count, part.size)
         if not all(type(number) is int for number in numbers) or type(part.made_of) is not dict:
             raise ValueError("Its values are of other types.")
@@ -117,7 +161,7 @@ def _description_errors(place: str) -> Iterator[None]:
         ) from error
 
 
-def _describe_difference(one: Part, other: Part) -> str:
+def _describe_difference(one: Description, other: Description) -> str:
     if one.count != other.count:
         return f"of {one.count} parts and of {other.count}"
     return fingerprints.describe_differences(one.made_of, other.made_of, _WORDS, " and ")

@@ -33,6 +33,7 @@ from bert.files.paths import (
     read_part,
 )
 from bert.files.records import encode_examples, write_records
+from bert.options import MessageError, Option
 from bert.pretraining.corpus import (
     CorpusCounts,
     Documents,
@@ -43,7 +44,8 @@ from bert.pretraining.corpus import (
 from bert.pretraining.draws import Builder, Draws, Seed, part_of
 from bert.pretraining.pairs import Plan
 from bert.pretraining.statistics import InstanceCounts, describe_corpus, describe_instances
-from bert.scale.beam import NAMESPACE, BeamSettings, run_pipeline
+from bert.scale.beam import NAMESPACE, run_pipeline
+from bert.scale.options import BeamOptions
 
 # Bytes of a file that are read together.
 _PART = 1 << 26
@@ -114,14 +116,14 @@ class Job:
 
 
 def make_records(
-    settings: BeamSettings,
+    beam: BeamOptions,
     input_files: Sequence[str],
     tokenizer: tokenization.FullTokenizer,
     draws: Draws,
     output_files: Sequence[str],
     made_with: Mapping[str, Any],
 ) -> None:
-    """Does as `streaming.make_records`, by what `--runner` names."""
+    """Writes the records of `streaming.make_records` as a pipeline of Beam."""
     job = Job(tokenizer, draws, len(output_files))
     # What runs at the same time, and files of others, have other names.
     name = f"{uuid.uuid4().hex}.partial"
@@ -132,7 +134,7 @@ def make_records(
     watched = WatchedFiles.of(input_files)
     try:
         counters = run_pipeline(
-            settings, lambda root: _build(root, job, texts, partial, made_with), clear
+            beam, lambda root: _build(root, job, texts, partial, made_with), clear
         )
         watched.check()
         _put_in_place(partial, output_files)
@@ -153,9 +155,12 @@ def _put_in_place(partial: Sequence[str], output_files: Sequence[str]) -> None:
     for old, new in zip(partial, output_files, strict=True):
         for each in (old, index_path(old)):
             if not is_file(each):
-                raise ValueError(
-                    f"All machines must write into the folder of {new!r}. {each!r} is not there on "
-                    "this one: give an `--output_file` on a file system that all share."
+                raise MessageError(
+                    "All machines must write into the folder of %r. %r is not there on this one: "
+                    "give an %s on a file system that all share.",
+                    new,
+                    each,
+                    Option("output_file"),
                 )
     for old, new in zip(partial, output_files, strict=True):
         # The index is beside a link, as that of any other file, and maybe on another disk.

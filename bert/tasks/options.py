@@ -5,7 +5,6 @@ import dataclasses
 from bert.options import OptionError, check_several, option, read_grid, several
 
 MAX_TOKENS = "Maximum tokens per sequence, including [CLS] and [SEP]"
-SEPARATORS = "one character, such as ';', or tab, comma, semicolon or space"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from helpers.sharded import world  # noqa: F401
 import predict
 from bert.files import fingerprints
 from bert.scale import batches as pipeline
-from bert.scale.answering import AnswerWork
+from bert.scale.answers import AnswerWork
 
 # A runner elsewhere, as Flink's and Spark's are spoken to.
 SERVER = {
@@ -48,7 +48,7 @@ def test_what_has_no_answer_is_told_as_by_a_single_process(world, tmp_path):  # 
     (tmp_path / "in.jsonl").write_text("".join(f"{line}\n" for line in lines))
     asked = {"input_file": str(tmp_path / "in.jsonl")}
     for given in ({}, DIRECT):
-        with pytest.raises(ValueError, match=r"in\.jsonl:41: .*text_a.*--on_error=skip goes on"):
+        with pytest.raises(ValueError, match=r"in\.jsonl:41: .*text_a.*on_error='skip'. continues"):
             made.run(tmp_path / "stopped.jsonl", **asked, **given)
     asked["on_error"] = "skip"
     whole = made.run(tmp_path / "whole.jsonl", **asked)

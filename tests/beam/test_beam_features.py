@@ -104,11 +104,11 @@ def test_another_run_at_the_same_output_is_told(settings, tmp_path, monkeypatch)
         held.append(lock(folder))
 
     monkeypatch.setattr(durable, "make_folders", make_and_lock)
-    with pytest.raises(ValueError, match="`--output_file` must be that of one run"):
+    with pytest.raises(ValueError, match="`output_file` must be that of one run"):
         run(settings(output_file=str(tmp_path / "out.jsonl"), **DIRECT))
     held[0].close()
 
 
 def test_parts_are_not_asked_of_a_runner(settings):
-    with pytest.raises(ValueError, match="`--runner` deals out the work itself"):
+    with pytest.raises(ValueError, match="`runner` divides the work itself"):
         run(settings(shard="1/2", **DIRECT))

@@ -11,7 +11,8 @@ from beam_modes import PROCESSES, double, pipeline, refuse, refuse_and_tell
 from conftest import ROOT
 
 from bert.scale import beam
-from bert.scale.beam import BeamSettings, run_pipeline
+from bert.scale.beam import run_pipeline
+from bert.scale.options import BeamOptions
 
 HERE = Path(__file__).parent
 
@@ -23,7 +24,7 @@ def _found(monkeypatch):
 
 
 def settings(options, runner="DirectRunner"):
-    return BeamSettings(runner=runner, beam_options=options)
+    return BeamOptions(runner=runner, beam_options=options)
 
 
 # That of a runner elsewhere, as Flink's and Spark's are spoken to.
@@ -37,7 +38,7 @@ def test_counters_are_told_and_errors_are_a_line(log, runner, options):
     asked = settings(options, runner)
     assert run_pipeline(asked, pipeline(double)) == {"numbers": 1}
     assert "Counted: 1 numbers." in log.messages
-    with pytest.raises(ValueError, match=r"to its end\. No such number: 3\. `--verb"):
+    with pytest.raises(ValueError, match=r"to its end\. No such number: 3\. `verb"):
         run_pipeline(asked, pipeline(refuse))
 
 
@@ -73,7 +74,7 @@ from bert.commands import console
 from bert.scale import beam
 
 def main(_):
-    settings = beam.BeamSettings(runner="DirectRunner", beam_options=PROCESSES)
+    settings = beam.BeamOptions(runner="DirectRunner", beam_options=PROCESSES)
     beam.run_pipeline(settings, pipeline(die), lambda: print("Cleared.", flush=True))
 
 console.run_script(main)
@@ -97,7 +98,7 @@ def test_a_process_that_dies_ends_the_script():
 
 def test_a_cluster_that_is_not_there_is_told():
     nowhere = "--job_endpoint=localhost:1 --job_server_timeout=1"
-    with pytest.raises(ValueError, match="Nothing answers where `--beam_options` says"):
+    with pytest.raises(ValueError, match="Nothing answers where `beam_options` says"):
         run_pipeline(settings(nowhere, "PortableRunner"), pipeline(double))
 
 
@@ -107,10 +108,10 @@ def test_a_cluster_that_is_not_there_is_told():
         ("--direct_num_worker=2", "unknown: direct_num_worker"),
         ("--direct_num_workers=x", "invalid int value: 'x'"),
         ("'", "No closing quotation"),
-        ("--runner=FlinkRunner", "a flag of its own"),
+        ("--runner=FlinkRunner", "an option of its own"),
     ],
 )
 def test_options_that_beam_has_not_are_refused(options, said, capfd):
-    with pytest.raises(ValueError, match=f"`--beam_options` must be options of Beam.*{said}"):
+    with pytest.raises(ValueError, match=f"`beam_options` must be options of Beam.*{said}"):
         beam.check_beam(settings(options))
     assert capfd.readouterr() == ("", "")

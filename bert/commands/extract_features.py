@@ -1,0 +1,105 @@
+"""The options of extract_features.py, and its first steps."""
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from absl import logging
+
+from bert.commands import flags
+from bert.commands.checks import FAILED, Checks, call
+from bert.commands.settings import OutputSettings
+from bert.files.outputs import check_outputs
+from bert.files.process import import_tensorflow
+from bert.files.rows import describe_files
+from bert.files.vectors import is_features
+from bert.options import option, take
+from bert.scale.options import BeamOptions, Extraction, PartOptions
+
+if TYPE_CHECKING:
+    import modeling
+    from bert.files.texts import Texts
+    from bert.weights.folder import ModelFolder
+
+# Flags of the original that are accepted beside the options.
+WITHOUT_EFFECT = ("use_one_hot_embeddings", "master", "num_tpu_cores")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(Extraction, OutputSettings, PartOptions, BeamOptions):
+    """The flags of the script, by name."""
+
+    # Who requests a TPU is warned that there is none.
+    use_tpu: bool = option(False, flags.WITHOUT_EFFECT, group="data")
+
+
+def prepare(settings: Settings) -> tuple[Settings, "ModelFolder", "Texts"]:
+    """Opens the model and the texts, and checks that they, the options and the output fit.
+
+    Returns:
+      The settings, completed with what the folder of the model says, the model, and the texts.
+    """
+    import_tensorflow()
+    from bert.weights.folder import ModelFolder
+
+    folder = ModelFolder.of(settings)
+    settings, texts = _fit(settings, folder, folder.config, call)
+    return settings, folder, texts
+
+
+def check(settings: Settings, checks: Checks) -> None:
+    """Shows the model, the texts and the output, and whether they fit."""
+    import_tensorflow()
+    from bert.weights.checks import check_model, check_vocabulary
+
+    folder, config = check_model(checks, settings)
+    check_vocabulary(checks, settings, folder, config)
+    _fit(settings, folder, config, checks)
+
+
+def _fit(settings: Settings, folder: Any, config: Any, step: Any) -> tuple[Settings, "Texts"]:
+    """Checks that options, model, texts and output fit; returns the complete settings, and texts.
+
+    Args:
+      settings: The flags.
+      folder: The model.
+      config: Its configuration.
+      step: `call` to run the script, `Checks` to show each step.
+    """
+    from bert.scale.batches import check_machines
+    from bert.scale.features import find_texts_of
+
+    found = step("layers", _complete, settings, folder, config, tells=Extraction.written_layers)
+    settings = settings if found is FAILED else found
+    fits = "of the shape that the configuration asks for"
+    step("weights", _check_weights, folder, config, tells=lambda _: fits)
+    arguments = (take(BeamOptions, settings), settings.part)
+    step("runner", check_machines, *arguments, tells=lambda _: settings.runner or "none")
+    texts = step("text", find_texts_of, settings, tells=lambda found: describe_files(found.files))
+    output = repr(settings.output_file)
+    step("output file", _check_output, settings, texts, folder, tells=lambda _: output)
+    return settings, texts
+
+
+def _complete(settings: Settings, folder: "ModelFolder", config: "modeling.BertConfig") -> Settings:
+    """Returns the settings with what the folder of the model says, checked against the model."""
+    from bert.scale.features import check_layers
+
+    settings = settings.followed(folder.text_vectors)
+    check_layers(settings, config)
+    if settings.use_tpu:
+        logging.warning("--use_tpu has no effect: features are computed on a GPU or the CPU.")
+    return settings
+
+
+def _check_weights(folder: "ModelFolder", config: "modeling.BertConfig") -> None:
+    folder.stored.check_fit(config)
+
+
+def _check_output(settings: Settings, texts: "Texts", folder: "ModelFolder") -> None:
+    # Faithful: features of an earlier run are replaced.
+    check_outputs(
+        [settings.output_file],
+        [*texts.files, *folder.files],
+        "output_file",
+        lambda path: settings.overwrite or is_features(path),
+    )

@@ -1,0 +1,85 @@
+"""The options of predict.py, and its first steps."""
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from bert.commands.checks import FAILED, Checks, call
+from bert.commands.frozen_weights import assume_frozen_weights
+from bert.commands.settings import OutputSettings
+from bert.files.process import import_tensorflow
+from bert.options import take
+from bert.scale.options import Answering, AnswerOutput, BeamOptions, PartOptions
+
+if TYPE_CHECKING:
+    from bert.models.exported import Export
+    from bert.scale.answers import Model
+    from bert.weights.folder import ModelFolder
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(AnswerOutput, Answering, OutputSettings, PartOptions, BeamOptions):
+    """The flags of the script, by name."""
+
+
+def prepare(settings: Settings, step: Any = call) -> tuple[Settings, Any]:
+    """Finds the input, and checks the folder of the model and the output file.
+
+    Args:
+      settings: The flags.
+      step: `call` to run the script, `Checks` to show each step.
+
+    Returns:
+      The settings with the path of the input, and the folder of the model.
+    """
+    import_tensorflow()
+    from bert.scale.answers import open_folder
+
+    found = step("input file", _find_input, settings, tells=lambda found: found.input_file)
+    settings = settings if found is FAILED else found
+    folder = step("folder", open_folder, take(Answering, settings), tells=lambda found: found.path)
+    output = settings.output_file
+    step("output file", _check_output, settings, folder, tells=lambda _: output)
+    return settings, folder
+
+
+def load_model(settings: Settings, folder: "ModelFolder | Export") -> "Model":
+    """Returns the model of a folder."""
+    from bert.scale.answers import load
+
+    assume_frozen_weights(settings.precision)
+    return load(take(Answering, settings), folder)
+
+
+def check(settings: Settings, checks: Checks) -> None:
+    """Shows the steps of a run, and whether the first input can be answered."""
+    settings, folder = prepare(settings, checks)
+    model = checks("model", load_model, settings, folder, tells=_describe_model)
+    if settings.input_file != "-":
+        from bert.scale.predictions import check_first
+
+        given = take(Answering, settings)
+        on_error = settings.on_error
+        checks("first input", check_first, given, model, on_error, tells=lambda _: "can be asked")
+
+
+def _describe_model(model: "Model") -> str:
+    return model.task.kind.replace("_", " ")
+
+
+def _find_input(settings: Settings) -> Settings:
+    from bert.scale.predictions import find_input
+
+    path = find_input(
+        take(Answering, settings),
+        settings.output_file,
+        settings.part,
+        take(BeamOptions, settings),
+    )
+    return dataclasses.replace(settings, input_file=path)
+
+
+def _check_output(settings: Settings, folder: "ModelFolder | Export") -> None:
+    from bert.scale.predictions import check_output
+
+    files = settings.output_file, settings.input_file
+    check_output(*files, folder.files, settings.may_replace)

@@ -1,0 +1,226 @@
+"""Options of work on files of any size: models, inputs, outputs, parts and pipelines."""
+
+import dataclasses
+import re
+from typing import Any, Self
+
+from bert.files.paths import PATTERNS
+from bert.files.rows import FORMATS, SEPARATORS
+from bert.files.sentence_transformers import AS_IN_FOLDER, DEFAULT_LENGTH, TextVectors, follow
+from bert.files.texts import TextColumns
+from bert.options import REQUIRED, Message, Option, OptionError, option
+from bert.scale.parts import Part
+from bert.tasks.layers import COMBINATIONS
+from bert.weights.options import CHECKPOINT_FORMS, ConfigSource, VocabularySource
+from bert.weights.told import AskedSettings
+
+RUNNERS = (
+    *("DirectRunner", "FlinkRunner", "SparkRunner", "DataflowRunner"),
+    *("PortableRunner", "PrismRunner"),
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BeamOptions:
+    """Which runner of Apache Beam does the work, and with which options."""
+
+    GROUP = "devices"
+
+    runner: str | None = option(
+        None,
+        "Run as an Apache Beam pipeline: on this machine with DirectRunner, or on a cluster whose "
+        "machines read and write the same paths. The output is the same byte for byte.",
+        choices=RUNNERS,
+    )
+    beam_options: str = option(
+        "",
+        "Options of Beam and of the runner, written as for Beam's own commands, such as "
+        "'--direct_num_workers=2 --direct_running_mode=multi_processing' or "
+        "'--flink_master=host:8081 --parallelism=8'.",
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PartOptions:
+    """Which part of the work a run does."""
+
+    GROUP = "devices"
+
+    shard: str = option(
+        "",
+        "Process only part k of n, given as k/n, from 1/n to n/n; run each part separately, with "
+        "its own output. join_shards.py then joins the outputs, in order, into what a single run "
+        "writes, byte for byte.",
+    )
+
+    @property
+    def part(self) -> Part | None:
+        """The part to do, None for all.
+
+        Raises:
+          OptionError: where there is no such part.
+        """
+        if not self.shard:
+            return None
+        match = re.fullmatch("([0-9]+)/([0-9]+)", self.shard, re.ASCII)
+        if not match or not 1 <= int(match[1]) <= int(match[2]):
+            must = "be k/n, the k-th of n parts, from 1/n to n/n"
+            raise OptionError("shard", must, self.shard)
+        return Part(int(match[1]), int(match[2]))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Answering(AskedSettings):
+    """Which model answers the inputs of which file."""
+
+    GROUP = "data"
+
+    input_file: str = option("-", "File to read; - for standard input.")
+    input_format: str | None = option(
+        None,
+        "lines: one input per line, with a tab between its texts if it has several. tsv, csv: a "
+        "table whose header names the columns. jsonl: one JSON object per line. parquet: a "
+        "Parquet file. Default: by the file's extension, or else lines.",
+        choices=FORMATS,
+    )
+    columns: str | None = option(
+        None,
+        "Columns or keys with the texts, comma-separated, in order; numbers from 0 if there is no "
+        "header. Default: those of the training files or of the task (text_a and text_b for "
+        "classifiers).",
+    )
+    separator: str | None = option(
+        None,
+        f"Column separator of a CSV file: {SEPARATORS}. Default: as in the training files, or "
+        "else comma.",
+    )
+    batch_size: int = option(32, "Sequences per batch.", low=1, group="devices")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AnswerOutput:
+    """Where answers are written, and what happens to an input without one."""
+
+    GROUP = "output"
+
+    output_file: str = option(
+        "-",
+        "File to write, which appears only when it is complete, in the format of its extension: "
+        ".csv, .tsv, .parquet, or JSON lines for .jsonl, .json, .txt or none; - for JSON lines on "
+        "standard output. Keeps all columns of the input and adds the answers. Until the file is "
+        "complete, the answers are in <output_file>.<digits>.unfinished, from which the same "
+        "command resumes.",
+    )
+    on_error: str = option(
+        "stop",
+        "What to do with an input that cannot be answered. stop: end there and keep the answers "
+        'so far. skip: write {"line": ..., "error": ...} instead of its answer, or a column '
+        "error in a table, and continue.",
+        choices=("stop", "skip"),
+    )
+
+
+# Characters of a text, or of an id, that an archive of vectors has room for.
+TEXT_LIMIT = 1000
+
+# Of the original.
+_LAYERS = "-1,-2,-3,-4"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Extraction(TextColumns, ConfigSource, VocabularySource):
+    """Which layers of which model are written of which texts, and how."""
+
+    GROUP = "data"
+
+    input_file: str = option(
+        REQUIRED,
+        "Text files, plain or gzip, with one text `A` or pair `A ||| B` per line, or tables: "
+        f"{PATTERNS}.",
+    )
+    output_file: str = option(
+        REQUIRED,
+        Message("File to write the features to; its extension sets the %s.", Option("format")),
+        group="output",
+    )
+    init_checkpoint: str = option(
+        REQUIRED,
+        f"Checkpoint of the model: {CHECKPOINT_FORMS}.",
+        group="model",
+    )
+    layers: str | None = option(
+        None,
+        "Layers to write, comma-separated: numbers from 0, or from the end with -1; or names: "
+        f"{', '.join(COMBINATIONS)}. Default: {_LAYERS}, or the last layer for npy.",
+        group="output",
+    )
+    pooling: str | None = option(
+        None,
+        "What to write for each line. none: the values of every token; cls: those of [CLS]; mean, "
+        "max: the mean or maximum over the line's tokens, including [CLS] and [SEP]. Default: "
+        f"none; for npy mean, or {AS_IN_FOLDER}.",
+        choices=("none", "cls", "mean", "max"),
+        group="output",
+    )
+    normalize: bool | None = option(
+        None,
+        "Scale the vector of each line to length 1, so that the dot product of two vectors is "
+        f"their cosine. Default: no, or {AS_IN_FOLDER}.",
+        group="output",
+    )
+    format: str | None = option(
+        None,
+        Message(
+            "jsonl: one JSON object per line, with values rounded to 6 decimals. npz: NumPy arrays "
+            "`values` [rows, layers, H], with one row per token, or per line with %s; `lengths`, "
+            "the number of tokens of each line; `input_ids`, of all tokens; `layers`, their names; "
+            "`ids`, with %s; and with %s, its name and the first %s characters of the `texts`. "
+            "npy: a single matrix [lines, H]. Default: by the extension of %s, or else jsonl.",
+            Option("pooling"),
+            Option("id_column"),
+            Option("pooling"),
+            TEXT_LIMIT,
+            Option("output_file"),
+        ),
+        choices=("jsonl", "npz", "npy"),
+        group="output",
+    )
+    max_seq_length: int | None = option(
+        None,
+        "Maximum tokens per line, including [CLS] and [SEP]; longer lines are truncated. "
+        f"Default: {DEFAULT_LENGTH}, or {AS_IN_FOLDER}.",
+        low=3,
+    )
+    batch_size: int = option(32, "Lines per batch.", low=1, group="devices")
+
+    def written_format(self) -> str:
+        """Returns the format of the output."""
+        ending = self.output_file.rpartition(".")[2]
+        return self.format or (ending if ending in ("npz", "npy") else "jsonl")
+
+    def written_pooling(self) -> str:
+        """Returns what is written for each line."""
+        return self.pooling or ("mean" if self.written_format() == "npy" else "none")
+
+    def followed(self, vectors: TextVectors | None) -> Self:
+        """Returns these options, completed with what the folder of the model says.
+
+        Raises:
+          ValueError: as `TextVectors.fill`.
+        """
+        given: dict[str, Any] = {"max_seq_length": self.max_seq_length}
+        if self.pooling is None and self.written_format() == "npy":
+            given["pooling"] = None
+        if self.written_pooling() != "none":
+            given["normalize"] = self.normalize
+        usual = {"max_seq_length": self.tokens_at_most(), "normalize": bool(self.normalize)}
+        values = follow(vectors, given, usual, warns="normalize" in given)
+        return dataclasses.replace(self, **values)
+
+    def tokens_at_most(self) -> int:
+        """Returns how long a line may be."""
+        return self.max_seq_length or DEFAULT_LENGTH
+
+    def written_layers(self) -> str:
+        """Returns the layers to write, as the option gives them."""
+        return self.layers or ("-1" if self.written_format() == "npy" else _LAYERS)

@@ -1,0 +1,351 @@
+"""A file of a model's answers to the inputs of another file, written so that a run can resume."""
+
+import contextlib
+import dataclasses
+import functools
+import itertools
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import IO, Any, BinaryIO
+
+from absl import logging
+
+from bert.files import fingerprints, parquet
+from bert.files.inputs import Input, Inputs, kind_of, names_of
+from bert.files.outputs import check_outputs, check_replaced, open_output
+from bert.files.paths import is_file, is_remote, match_file
+from bert.files.progress import Progress
+from bert.files.row_writer import (
+    JsonLines,
+    KeptLines,
+    Names,
+    ParquetLines,
+    Table,
+    flat_names,
+    keep_lines,
+)
+from bert.options import Message, MessageError, Option, OptionError
+from bert.scale.answers import Answer, Answerer, AnswerWork, Form, Model, read, read_back
+from bert.scale.batches import check_machines, describe_part, folder_of, key_of, made_files
+from bert.scale.options import Answering, AnswerOutput, BeamOptions
+from bert.scale.parts import Part, write_description
+
+# How many problems are logged one by one.
+_PROBLEMS_SHOWN = 10
+
+
+def find_input(given: Answering, output_file: str, part: Part | None, beam: BeamOptions) -> str:
+    """Returns the path of the input, which a pattern may have named.
+
+    Raises:
+      MessageError: where input and output cannot be divided as requested.
+    """
+    path = given.input_file
+    if path != "-":
+        path = match_file(path, "input_file")
+    elif part:
+        raise OptionError(
+            "input_file",
+            Message("be a file for %s, which is counted first", Option("shard", str(part))),
+            Message("%r, standard input", path),
+        )
+    check_machines(beam, part)
+    if beam.runner and "-" in (path, output_file):
+        raise MessageError(
+            "%s and %s must be files with %s. Received %r and %r.",
+            Option("input_file"),
+            Option("output_file"),
+            Option("runner"),
+            path,
+            output_file,
+        )
+    return path
+
+
+def check_output(
+    output_file: str,
+    input_file: str,
+    model_files: Sequence[str],
+    may_replace: Callable[[str], bool],
+) -> None:
+    """Checks the output before the model is loaded; writes nothing.
+
+    Raises:
+      OptionError: where it cannot be written, or must not be.
+    """
+    if output_file == "-":
+        return
+    if _ending(output_file) == parquet.ENDING:
+        parquet.check_installed(output_file)
+        if is_remote(output_file):
+            raise OptionError("output_file", "be a local path for Parquet", output_file)
+    inputs = [input_file] * (input_file != "-")
+    check_outputs([output_file], [*inputs, *model_files], "output_file", may_replace)
+
+
+def check_first(given: Answering, model: Model, on_error: str) -> None:
+    """Checks the header of the file, if it has one, and the first input."""
+    first = next(read(given, model).rows, None)
+    if first is None:
+        raise _empty_input(given)
+    if first.problem and on_error == "stop":
+        raise _unanswered(first.problem)
+
+
+def _ending(output_file: str) -> str:
+    """Returns the extension of a table, "" for JSON lines."""
+    ending = os.path.splitext(output_file)[1].lower()
+    if ending in (".csv", ".tsv", parquet.ENDING):
+        return ending
+    if ending not in ("", ".jsonl", ".json", ".txt"):
+        raise OptionError(
+            "output_file",
+            "end in .csv, .tsv or .parquet for a table, or in .jsonl, .json, .txt or without an "
+            "ending for JSON lines",
+            output_file,
+        )
+    return ""
+
+
+def _unanswered(problem: str) -> MessageError:
+    resume = Option("on_error", "skip")
+    return MessageError("%s %s continues after what has no answer.", problem, resume)
+
+
+def _empty_input(given: Answering) -> OptionError:
+    return OptionError("input_file", "hold inputs", remedy=f"{given.input_file!r} is empty.")
+
+
+@dataclasses.dataclass(frozen=True)
+class AnswerFile:
+    """Writes the answers of a model to the inputs of a file.
+
+    Args:
+      model: The model.
+      model_files: The files of the model.
+      given: Names the model and the inputs.
+      output: Where answers are written.
+      part: The part of the inputs to answer, None for all.
+      options: All options that change the output, by name.
+      may_replace: Whether an output file that is there may be replaced.
+    """
+
+    model: Model
+    model_files: Sequence[str]
+    given: Answering
+    output: AnswerOutput
+    part: Part | None
+    options: Mapping[str, Any]
+    may_replace: Callable[[str], bool]
+
+    def write(self, beam: BeamOptions) -> int:
+        """Writes an answer to each input, and returns their number.
+
+        Raises:
+          ValueError: where a flag or an input is not what it must be.
+        """
+        span = self._find_span()
+        inputs = self._read()
+        if span is not None:
+            inputs.rows.only(span)
+        rows, form = self._open_form(inputs, span)
+        answers = Answerer(self.model, self.given.input_file, form)
+        if beam.runner:
+            num_answers, problems = self._write_by_machines(answers, beam)
+        else:
+            num_answers, problems = self._write_here(rows, answers, span)
+        self._report(num_answers, problems)
+        return num_answers
+
+    def _read(self) -> Inputs:
+        return read(self.given, self.model)
+
+    @property
+    def _chunk_size(self) -> int:
+        """How many inputs are read before those of similar lengths go through the model."""
+        # Who types, or pipes one line after the other, waits for each answer.
+        is_typed = self.given.input_file == "-" and sys.stdin.isatty()
+        return 1 if is_typed else 16 * self.given.batch_size
+
+    def _find_span(self) -> range | None:
+        """Returns the inputs of the part: complete chunks, so that all are rounded alike."""
+        part, size = self.part, self._chunk_size
+        if part is None:
+            return None
+        num_inputs = self._count_inputs()
+        span = part.of(num_inputs, size)
+        if span:
+            logging.info("Part %s: inputs %d to %d.", part, span.start + 1, span.stop)
+        else:
+            logging.info("Part %s is empty: %d inputs, %d at a time.", part, num_inputs, size)
+        return span
+
+    def _count_inputs(self) -> int:
+        num_inputs = self._read().rows.count()
+        if not num_inputs:
+            raise _empty_input(self.given)
+        return num_inputs
+
+    def _write_here(
+        self, rows: Iterator[Input], answers: Answerer, span: range | None
+    ) -> tuple[int, list[str]]:
+        """Writes what this process answers; returns the number of answers, and the problems."""
+        path = self.output.output_file
+        described = self._describe_part() if self.part and path != "-" else {}
+        with self._open(answers.form) as output:
+            num_answers, problems = self._write_rows(output, rows, answers, span)
+            if not num_answers and span is None:
+                raise _empty_input(self.given)
+        if self.part and described:
+            write_description(path, self.part, described)
+        return num_answers, problems
+
+    def _describe_part(self) -> dict[str, Any]:
+        """Returns what a part has in common with the others."""
+        form = _ending(self.output.output_file).removeprefix(".") or "jsonl"
+        # Only a table has a column for errors, with one value of the option.
+        others = {} if form == "jsonl" else {"on_error": self.output.on_error}
+        common = describe_part(self.options, form, [self.given.input_file], self.model_files)
+        return {**common, **others}
+
+    def _write_rows(
+        self, output: Any, rows: Iterator[Input], answers: Answerer, span: range | None
+    ) -> tuple[int, list[str]]:
+        num_answers = num_rewritten = 0
+        problems: list[str] = []
+        form, size = answers.form, self._chunk_size
+        header = form.header if self.part is None or self.part.is_first else b""
+        if isinstance(output, KeptLines):
+            belongs = functools.partial(self._is_answered, answers, problems)
+            rows = output.pass_over(rows, belongs, header, form.records, size)
+            num_answers, num_rewritten = output.count, output.num_again
+        else:
+            output.write(header)
+        total = 1 if span is None else len(span)
+        progress = Progress("Answering", total) if self.given.input_file != "-" else None
+        while chunk := list(itertools.islice(rows, size)):
+            # A chunk within which an earlier run ended is computed again, to round alike.
+            for answer in itertools.islice(answers(chunk), num_rewritten, None):
+                self._put(output, answer, problems)
+                num_answers += 1
+            num_rewritten = 0
+            output.flush()
+            if progress:
+                progress(chunk[-1].done if span is None else num_answers)
+        return num_answers, problems
+
+    def _is_answered(
+        self, answers: Answerer, problems: list[str], line: bytes, query: Input
+    ) -> bool:
+        """Returns whether a line of an earlier run is the answer to an input."""
+        saved = answers.find_saved(line, query)
+        if saved is None:
+            return False
+        if saved.problem and self.output.on_error == "stop":
+            # The lines after it stay for a run that skips it.
+            raise _unanswered(saved.problem)
+        problems += [saved.problem] * bool(saved.problem)
+        return True
+
+    def _put(self, output: Any, answer: Answer, problems: list[str]) -> None:
+        if answer.problem and self.output.on_error == "stop":
+            output.flush()
+            raise _unanswered(answer.problem)
+        output.write(answer.text)
+        problems += [answer.problem] * bool(answer.problem)
+
+    def _write_by_machines(self, answers: Answerer, beam: BeamOptions) -> tuple[int, list[str]]:
+        """Writes what a pipeline answers; returns the number of answers, and the problems."""
+        num_inputs = self._count_inputs()
+        form = answers.form
+        # By its complete content, for no line that is there is compared with its input again.
+        content = fingerprints.of_whole_files([self.given.input_file])
+        folder = folder_of(self.output.output_file, self._key(form, content))
+        work = AnswerWork.plan(self.given, form, self._chunk_size, num_inputs, folder)
+        problems: list[str] = []
+        # Not before all are there: until then, only the folder holds what a run has left.
+        with (
+            made_files(beam, work) as paths,
+            open_output(self.output.output_file) as file,
+            _open_lines(file, form) as lines,
+        ):
+            lines.write(form.header)
+            for answer in read_back(paths):
+                self._put(lines, answer, problems)
+        return num_inputs, problems
+
+    @contextlib.contextmanager
+    def _open(self, form: Form) -> Iterator[Any]:
+        path = self.output.output_file
+        if path == "-" or is_remote(path):
+            with open_output(path) as file, _open_lines(file, form) as lines:
+                yield lines
+        else:
+            # Another run may have written it meanwhile.
+            check = functools.partial(check_replaced, path, "output_file", self.may_replace)
+            with keep_lines(path, self._key(form), form.make, check) as saved:
+                yield saved
+
+    def _key(self, form: Form, *inputs: Any) -> str:
+        """Returns the key of these answers, for the name of what is not finished."""
+        model = fingerprints.of_files([*filter(is_file, self.model_files)])
+        # Rows below another header, of an input with other columns, differ, too.
+        return key_of(self.options, model, form.names.added, form.header, *inputs)
+
+    def _open_form(self, inputs: Inputs, span: range | None) -> tuple[Iterator[Input], Form]:
+        """Returns the inputs, and how answers are written, by the extension of the output."""
+        path, source = self.output.output_file, self.given.input_file
+        ending = _ending(path)
+        answers = self.model.task.answer_names
+        found, rows = self._find_names(inputs)
+        names = Names.of(found, flat_names(answers) if ending else answers)
+        has_errors = self.output.on_error == "skip"
+        if ending == parquet.ENDING:
+            if source != "-" and not inputs.names:
+                # Else the error would come when all inputs are answered.
+                cells = (query.cells or {} for query in self._read().rows)
+                parquet.check_columns(cells, source)
+            kind = self.given.input_format or kind_of(source, self.given.separator)
+            start = (span.start if span else 0) if kind == "parquet" else None
+            return rows, ParquetLines(names, source, path, start, has_errors=has_errors)
+        if not ending:
+            return rows, JsonLines(names)
+        separator = "\t" if ending == ".tsv" else inputs.separator.replace("\t", ",")
+        return rows, Table(names, separator, has_errors=has_errors)
+
+    def _find_names(self, inputs: Inputs) -> tuple[list[str], Iterator[Input]]:
+        """Returns the names of all values of the inputs, and the inputs."""
+        if inputs.names:
+            return inputs.names, inputs.rows
+        if self.given.input_file != "-":
+            return names_of(self._read().rows), inputs.rows
+        # What comes later is not known: the names of the first input that can be read.
+        begun: list[Input] = []
+        for query in inputs.rows:
+            begun.append(query)
+            if query.cells:
+                break
+        return names_of(begun), itertools.chain(begun, inputs.rows)
+
+    def _report(self, num_answers: int, problems: Sequence[str]) -> None:
+        for problem in problems[:_PROBLEMS_SHOWN]:
+            logging.warning("No answer: %s", problem)
+        if problems:
+            logging.warning("%d of %d inputs have no answer.", len(problems), num_answers)
+        if len(problems) == num_answers and self.part is None:
+            raise OptionError("input_file", "hold inputs of the task", remedy=problems[0])
+        logging.info("Answered %d inputs.", num_answers - len(problems))
+
+
+@contextlib.contextmanager
+def _open_lines(file: BinaryIO, form: Form) -> Iterator[IO[bytes]]:
+    """Opens a file of lines, temporary where the output is made of them in the end."""
+    if not form.make:
+        yield file
+        return
+    with tempfile.TemporaryFile() as lines:
+        yield lines
+        lines.seek(0)
+        form.make(lines, file)
