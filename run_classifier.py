@@ -20,11 +20,11 @@ import tokenization
 from bert.commands import flags as common_flags
 from bert.commands.checks import Checks, start
 from bert.commands.console import run_script
-from bert.commands.names import serve
 from bert.commands.settings import DistilledSettings
 from bert.files.process import import_tensorflow
 from bert.files.rows import SEPARATORS
 from bert.files.split import DevSplit, find_split
+from bert.names import serve
 from bert.options import option
 from bert.tasks.classification import glue, own_files
 from bert.tasks.classification.examples import METRICS, DataSet

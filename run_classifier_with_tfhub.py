@@ -18,9 +18,9 @@ import tokenization
 from bert.commands import flags as common_flags
 from bert.commands.checks import FAILED, Checks, start
 from bert.commands.console import run_script
-from bert.commands.names import serve
 from bert.files.owned import model_folder
 from bert.files.process import import_tensorflow
+from bert.names import serve
 from bert.options import REQUIRED, option
 
 if TYPE_CHECKING:

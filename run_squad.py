@@ -15,10 +15,10 @@ import tokenization
 from bert.commands import flags as common_flags
 from bert.commands.checks import FAILED, Checks, start
 from bert.commands.console import run_script
-from bert.commands.names import serve
 from bert.commands.settings import FineTuningSettings
 from bert.files.paths import open_file
 from bert.files.process import import_tensorflow
+from bert.names import serve
 from bert.options import option, read_grid
 from bert.tasks.options import MAX_TOKENS
 from bert.tasks.squad import windows as squad_windows

@@ -16,6 +16,7 @@ ROOT = Path(__file__).parent.parent
 LAYERS = (
     {"bert.options"},
     {"bert.files"},
+    {"bert.names"},
     {"bert.text", "bert.reports"},
     {"modeling", "optimization", "tokenization"},
     {"bert.network", "bert.weights"},
@@ -37,15 +38,8 @@ UP = json.loads((Path(__file__).parent / "up.json").read_text(encoding="utf-8"))
 # The command starts the scripts that the package names.
 COMMAND = "bert.__main__"
 LOADERS = ("import_module", "__import__", "run_module", "run_path")
-LOADED_BY_STRING = {
-    # Names of the original are found at its foot, and loaded when they are asked for.
-    "modeling": ["'bert.original.modeling'"],
-    # So are those of its scripts, each from the room that its foot names.
-    "bert.commands.names": ["room"],
-    # So are the root's modules and `load`, in the package.
-    "bert": ["name", "'bert.models.loaded'"],
-    COMMAND: ["module"],
-}
+# Names of 2018 are served by one module, and the command starts a script by its name.
+LOADED_BY_STRING = {"bert.names": ["module", "name"], COMMAND: ["module"]}
 
 
 def find_modules() -> dict[str, Path]:

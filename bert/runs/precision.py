@@ -98,7 +98,7 @@ def _make_step(precision: str, config: modeling.BertConfig) -> Callable[[], None
     input_mask = tf.ones([_ROWS, _LENGTH], tf.int32)
 
     def step() -> None:
-        with fused_chains(variables), tf.GradientTape() as tape:
+        with fused_chains(encoder), tf.GradientTape() as tape:
             outputs = encoder(inputs, input_mask)[-1]
         # Read, since a GPU may still be at it.
         tape.gradient(outputs, variables)[-1].numpy()
