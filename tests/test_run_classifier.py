@@ -61,6 +61,11 @@ ORIGINAL_FLAGS = {
 }
 
 
+@pytest.fixture
+def make_settings(tmp_path):
+    return settings_in(tmp_path)
+
+
 def golden_settings(golden, **changes):
     if golden == GOLDEN:
         task, data, vocab = "cola", golden / "cola", golden / "vocab.txt"
@@ -478,12 +483,12 @@ def test_two_replicas_or_micro_batches_equal_one_device(make_settings, tmp_path)
         ({"num_runs": 2, "do_train": True}, "`--num_runs` needs `--do_train` and `--do_eval`"),
         ({"early_stopping_patience": 1, "do_eval": True}, "`--early_stopping_patience` needs"),
         ({"do_eval": True}, "`--output_dir` must hold a trained model"),
-        ({"do_train": True, "max_seq_length": 17}, "`--max_seq_length` must be at most 16"),
+        ({"do_train": True, "max_seq_length": 17}, "`max_seq_length` must be at most 16"),
         ({"do_train": True, "text_a_column": "txt"}, r"txt.*text.*label"),
         ({"do_train": True, "labels": "red,blue"}, r"train\.tsv:\d+.*green|black"),
         (
             {"do_train": True, "class_weights": "balanced", "task_type": "multi_label"},
-            "`--class_weights=balanced` needs a task of one label",
+            "`class_weights='balanced'` needs a task of one label",
         ),
         (
             {"do_train": True, "metric": "macro_f1"},
@@ -491,11 +496,11 @@ def test_two_replicas_or_micro_batches_equal_one_device(make_settings, tmp_path)
         ),
         (
             {"do_train": True, "metric": "f1", "task_name": "SST-2"},
-            "`--metric` must not be given for task 'sst-2'.* 'f1'.* custom",
+            "`metric` must not be given for task 'sst-2'.* 'f1'.* custom",
         ),
         (
             {"do_train": True, "text_a_column": "review", "task_name": "cola"},
-            "`--text_a_column` must not be given for task 'cola'.* 'review'",
+            "`text_a_column` must not be given for task 'cola'.* 'review'",
         ),
         ({"do_train": True, "num_train_epochs": 0.01}, "must give at least one step"),
         ({"do_train": True, "data_dir": "nowhere"}, "nowhere"),
