@@ -20,6 +20,7 @@ from bert.commands import flags as common_flags
 from bert.commands.checks import FAILED, Checks, start
 from bert.commands.console import run_script
 from bert.commands.lines import show_lines
+from bert.commands.settings import CheckSettings
 from bert.files import huggingface as huggingface_files
 from bert.files import sentence_transformers
 from bert.files.durable import rename, sync, sync_tree
@@ -27,9 +28,9 @@ from bert.files.outputs import check_folder, make_folder
 from bert.files.paths import find_file, is_remote, read_file
 from bert.files.process import import_tensorflow
 from bert.files.weight_names import KERAS_ENDING, KERAS_FILE, SAFETENSORS_FILE, WEIGHTS
+from bert.models.options import NoAnswer
 from bert.options import REQUIRED, option
 from bert.weights.options import BESIDE, CHECKPOINT_FORMS
-from bert.weights.told import NoAnswerSettings
 
 if TYPE_CHECKING:
     import keras
@@ -52,7 +53,7 @@ TOLERANCE = 1e-6
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(NoAnswerSettings):
+class Settings(CheckSettings, NoAnswer):
     """The flags of this script, by name."""
 
     input: str = option(
@@ -406,19 +407,22 @@ def _huggingface_config(source: "ModelFolder", architecture: str) -> dict[str, A
 
 def _find_task(settings: Settings, source: "ModelFolder", architecture: str) -> dict[str, Any]:
     """Returns the `task.json` of the result, or {} where the files tell too little."""
-    from bert.models.kinds import Told, check_untold, make_task, tell_decoding
+    from bert.models.kinds import check_no_overrides, make_task, override_answers
+    from bert.models.options import Overrides
 
-    told = Told(
+    overrides = Overrides(
         is_pair=settings.is_pair,
         version_2_with_negative=settings.version_2_with_negative,
         null_score_diff_threshold=settings.null_score_diff_threshold,
     )
     if source.task:
-        check_untold(source, told, but=("version_2_with_negative", "null_score_diff_threshold"))
-        return tell_decoding(source, source.task, told)
+        check_no_overrides(
+            source, overrides, but=("version_2_with_negative", "null_score_diff_threshold")
+        )
+        return override_answers(source, source.task, overrides)
     can_ask = source.do_lower_case is not None and source.find("vocab_file")
-    task = make_task(source, architecture, told) if can_ask else {}
-    if not task and told != Told():
+    task = make_task(source, architecture, overrides) if can_ask else {}
+    if not task and overrides != Overrides():
         raise ValueError(
             "A model must be fine-tuned, with vocabulary and casing, for `--is_pair` and the like "
             f"to be kept. {source.path!r} is a {architecture}; give `--vocab_file` and "

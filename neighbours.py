@@ -304,7 +304,7 @@ def _check_output(settings: Settings, files: Sequence[str], folder: "ModelFolder
 
 def _open_space(settings: Settings, files: Sequence[str], folder: "ModelFolder | None") -> "Space":
     from bert.models import neighbours
-    from bert.models.encoding import TextEncoder
+    from bert.models.vectors import TextEncoder
 
     center = settings.center
     if folder is None:

@@ -62,7 +62,8 @@ if not TYPE_CHECKING:
     __getattr__, __dir__, __all__ = serve(
         globals(),
         {
-            "bert.models.loaded": ("LoadedModel", "load_fine_tuned as load"),
+            "bert.models.fine_tuned": ("LoadedModel",),
+            "bert.models.open": ("load_fine_tuned as load",),
         },
     )
 

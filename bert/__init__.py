@@ -6,7 +6,7 @@ a folder `bert` or for the package bert-tensorflow:
     from bert import run_classifier, tokenization
     from bert.modeling import BertModel
 
-`bert.load` is `load` of `bert.models.loaded`. A module is loaded when it is first used, so that
+`bert.load` is `load` of `bert.models.open`. A module is loaded when it is first used, so that
 `import bert` takes no time.
 """
 
@@ -39,5 +39,5 @@ SCRIPTS = (
 )
 
 __getattr__, __dir__ = names.serve_root(
-    globals(), (*LIBRARY, *SCRIPTS), {"bert.models.loaded": ("load",)}
+    globals(), (*LIBRARY, *SCRIPTS), {"bert.models.open": ("load",)}
 )

@@ -15,7 +15,7 @@ from helpers.tf1_checkpoints import save_by_tf1
 
 import convert_checkpoint
 import modeling
-from bert.models.loaded import load
+from bert.models.open import load
 from bert.network.heads import classifier_model, tagging_model
 from bert.weights import checkpoint, huggingface, saving
 from bert.weights.variables import all_variables
@@ -117,7 +117,7 @@ def test_a_next_sentence_head_that_has_learned_nothing_does_not_come_along(
     assert tensors.keys() - read(tmp_path / "hf").keys() == head
     config = json.loads((tmp_path / "hf/config.json").read_text())
     assert config["architectures"] == ["BertForMaskedLM"]
-    with pytest.raises(ValueError, match="By its heads, it is BertForMaskedLM"):
+    with pytest.raises(ValueError, match="By its heads, the model is a BertForMaskedLM"):
         convert(source, tmp_path / "out", "tf", architecture="BertForPreTraining")
 
 
@@ -152,7 +152,7 @@ def test_a_foreign_classifier_becomes_one_that_predicts(tmp_path, classifier):
     convert(hf, tmp_path / "pairs", "tf", is_pair=True)
     assert load(str(tmp_path / "pairs")).fields == ("text_a", "text_b")
     # What has been decided is not told once more, nor what nothing keeps.
-    with pytest.raises(ValueError, match="`--is_pair` must not be given for a model whose task"):
+    with pytest.raises(ValueError, match="`is_pair` must not be given for a model whose task"):
         convert(tmp_path / "back", tmp_path / "again", "tf", is_pair=True)
     (hf / "tokenizer_config.json").unlink()
     with pytest.raises(ValueError, match=r"`--is_pair` and the like to be kept.*SequenceClass"):

@@ -12,7 +12,7 @@ import bert
 import fill_mask
 import modeling
 from bert.commands.checks import WRONG, Checks
-from bert.models import masked_model
+from bert.models import pretrained as pretrained_models
 from bert.weights import checkpoint
 from bert.weights.folder import ModelFolder
 
@@ -45,7 +45,7 @@ def run_jsonl(settings, texts=()):
 
 def test_guesses_equal_those_of_the_model(settings):
     [answer] = run_jsonl(settings(top_k=3), [TEXT])
-    model = masked_model.load(ModelFolder.open(str(GOLDEN)))
+    model = pretrained_models.load(ModelFolder.open(str(GOLDEN)))
     [masks] = model.fill([model.read(TEXT)], top_k=3)
     assert answer["text"] == TEXT
     assert answer["masks"] == [
@@ -179,7 +179,7 @@ def test_all_lines_are_looked_at_before_the_first_is_answered(
     path = tmp_path / "text.txt"
     path.write_text("".join(f"{line}\n" for line in lines))
     # A model that answered would find no room.
-    monkeypatch.setattr(masked_model.MaskedModel, "_batches", None)
+    monkeypatch.setattr(pretrained_models.MaskedModel, "_batches", None)
     with pytest.raises(ValueError, match=message):
         fill_mask.run(settings(input_file=str(path), batch_size=1, **changes))
 

@@ -25,7 +25,7 @@ from helpers.forks import fork_python
 import predict
 import run_classifier
 import tokenization
-from bert.models.loaded import load
+from bert.models.open import load
 from bert.tasks.classification import glue
 from bert.tasks.classification.examples import InputExample, Task
 from bert.tasks.task import Inputs, Part

@@ -25,7 +25,7 @@ from helpers.tagging_runs import (
 import predict
 import run_ner
 from bert.commands.flags import changed_flags
-from bert.models.loaded import load
+from bert.models.open import load
 from bert.tasks.tagging import entities as tagging_entities
 from bert.weights.folder import ModelFolder
 

@@ -25,7 +25,7 @@ import modeling
 import predict
 import run_squad
 import tokenization
-from bert.models.loaded import load
+from bert.models.open import load
 from bert.original import squad as original_squad
 from bert.tasks.squad import questions as squad_questions
 from bert.tasks.squad import windows as squad_windows

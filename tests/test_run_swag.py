@@ -20,7 +20,7 @@ import modeling
 import predict
 import run_swag
 import tokenization
-from bert.models.loaded import load
+from bert.models.open import load
 from bert.tasks.swag import examples as swag_examples
 
 SWAG = LARGE_GOLDEN.parent / "data" / "swag" / "sample.jsonl"

@@ -13,7 +13,7 @@ import modeling
 import run_classifier
 from bert.commands.settings import TrainingSettings
 from bert.files import owned
-from bert.models.loaded import load
+from bert.models.open import load
 from bert.runs.plan import make_plan
 from bert.weights import checkpoint
 

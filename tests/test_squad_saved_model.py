@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import modeling
 import run_squad
 import tokenization
-from bert.models.loaded import LoadedModel
+from bert.models.fine_tuned import LoadedModel
 from bert.network.heads import span_model
 from bert.runs import tuning
 from bert.tasks.squad import answers as squad_answers

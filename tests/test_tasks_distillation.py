@@ -17,7 +17,7 @@ from scipy import special, stats
 import modeling
 import run_classifier
 import run_ner
-from bert.models.loaded import load
+from bert.models.open import load
 from bert.network import heads
 from bert.runs import teachers
 from bert.tasks import distillation

@@ -1,12 +1,11 @@
-"""The flags of every script that asks a model of whatever origin."""
+"""Options of a model that is queried: where it is, and what overrides the files of its folder."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Sequence
 from typing import Any
 
-from bert.commands.settings import CheckSettings
 from bert.files.huggingface import FINE_TUNED
-from bert.options import REQUIRED, option
+from bert.options import REQUIRED, Message, OptionError, option
 from bert.tasks.options import MAX_TOKENS
 from bert.training.options import PRECISION, PRECISIONS
 from bert.weights.options import BESIDE, LOWERS
@@ -19,8 +18,8 @@ FROM_ELSEWHERE = (
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class NoAnswerSettings(CheckSettings):
-    """What a model of questions does where there is no answer, which its weights do not say."""
+class NoAnswer:
+    """Whether a model finds that a question has no answer, which its weights do not say."""
 
     GROUP = "model"
 
@@ -37,22 +36,11 @@ class NoAnswerSettings(CheckSettings):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class AskedSettings(NoAnswerSettings):
-    """Which model, and what its folder may not say of it."""
+class Overrides(NoAnswer):
+    """What overrides or completes the files of a model's folder; None for what they say."""
 
     GROUP = "model"
 
-    model_dir: str = option(
-        REQUIRED,
-        f"Fine-tuned model: the --output_dir of a fine-tuning script; {FROM_ELSEWHERE}.",
-    )
-    precision: str = option(
-        "float32",
-        f"{PRECISION} bfloat16 also stores the weights in that type: half the memory, and fastest "
-        "where the hardware has instructions for it.",
-        choices=(*PRECISIONS, "bfloat16"),
-        group="devices",
-    )
     bert_config_file: str | None = option(
         None, f"The model's configuration, bert_config.json.{BESIDE}"
     )
@@ -69,6 +57,7 @@ class AskedSettings(NoAnswerSettings):
         "Task of GLUE, or xnli, of a classifier that was trained with the original; it sets the "
         "labels and the number of texts.",
     )
+    # In Python also a sequence.
     labels: str | None = option(
         None,
         "Labels of a model without task.json, comma-separated, in the order of its outputs. "
@@ -84,34 +73,58 @@ class AskedSettings(NoAnswerSettings):
     )
 
     @property
-    def given(self) -> dict[str, Any]:
-        """What overrides the files of the folder, by the names of `bert.models.loaded.load`."""
-        own = {field.name for field in dataclasses.fields(AskedSettings)}
-        own -= {"check", "model_dir", "precision"}
-        return {name: getattr(self, name) for name in sorted(own)}
+    def files(self) -> dict[str, Any]:
+        """The options that `ModelFolder` takes."""
+        names = ("bert_config_file", "vocab_file", "do_lower_case")
+        return {name: getattr(self, name) for name in names}
 
-    def check_untold(self) -> None:
-        """Checks that nothing is told of an exported model, in whose graph all is fixed.
+    @property
+    def label_names(self) -> list[str]:
+        """The labels as a list."""
+        labels: str | Sequence[str] = self.labels or ()
+        names = labels.split(",") if isinstance(labels, str) else labels
+        return [name.strip() for name in names]
+
+    def check_absent(self, names: Collection[str], where: str | Message, path: str) -> None:
+        """Checks that options are not given that would be ignored.
+
+        Args:
+          names: The options.
+          where: Why they would be ignored, such as "for an exported model".
+          path: The model, for the message.
 
         Raises:
-          ValueError: where something is.
+          OptionError: for the first that is given.
         """
-        check_untold_export(self.model_dir, {**self.given, "precision": self.precision})
+        for name in names:
+            check_absent(name, getattr(self, name), where, path)
 
 
-def check_untold_export(path: str, given: Mapping[str, Any]) -> None:
-    """Checks that nothing is told of an exported model, in whose graph all is fixed.
+OVERRIDES = tuple(field.name for field in dataclasses.fields(Overrides))
+NO_OVERRIDES = Overrides()
 
-    Args:
-      path: Its folder.
-      given: By name what may be told, None where it is not, and the precision.
 
-    Raises:
-      ValueError: where something is.
-    """
-    for name, value in given.items():
-        if value is not None and (name, value) != ("precision", "float32"):
-            raise ValueError(
-                f"`--{name}` must not be given for an exported model, in whose graph it is fixed. "
-                f"Received {value!r} for {path!r}."
-            )
+def check_absent(name: str, value: Any, where: str | Message, path: str) -> None:
+    """Checks that an option is None, as `Overrides.check_absent`."""
+    if value is not None:
+        must = Message("not be given %s", where)
+        raise OptionError(name, must, Message("%r for %r", value, path))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class QueriedModel(Overrides):
+    """A model that is queried."""
+
+    GROUP = "model"
+
+    model_dir: str = option(
+        REQUIRED,
+        f"Fine-tuned model: the --output_dir of a fine-tuning script; {FROM_ELSEWHERE}.",
+    )
+    precision: str = option(
+        "float32",
+        f"{PRECISION} bfloat16 also stores the weights in that type: half the memory, and fastest "
+        "where the hardware has instructions for it.",
+        choices=(*PRECISIONS, "bfloat16"),
+        group="devices",
+    )

@@ -6,9 +6,10 @@ import random
 from typing import Any, TypeVar
 
 import modeling
-from bert.models.encoding import find_encoder
-from bert.models.kinds import Told
-from bert.models.loaded import LoadedModel, find_folder, open_fine_tuned
+from bert.models.fine_tuned import LoadedModel, open_fine_tuned
+from bert.models.open import find_folder
+from bert.models.options import NO_OVERRIDES
+from bert.models.vectors import find_encoder
 from bert.options import MessageError, Option, OptionError
 from bert.tasks import distillation
 from bert.tasks.distillation import Layers
@@ -38,7 +39,7 @@ def teach(task: TaskType, options: Teacher, output_dir: str, batch_size: int) ->
             "%s must not be the %s, in which the student is trained. Received %r for both.",
             *(Option("teacher"), Option("output_dir"), options.teacher),
         )
-    folder = find_folder(options.teacher, "teacher")
+    folder = find_folder(options.teacher, "teacher", NO_OVERRIDES)
     described = describe_weights(folder.stored) or {}
     drawn = random.getstate()
     model = _load_teacher(folder.path, batch_size, described["sha256"])
@@ -79,4 +80,5 @@ def _open_layers(
 def _load_teacher(path: str, batch_size: int, digest: str) -> LoadedModel:
     """Returns a model, the same one to all of several runs, as long as its files are the same."""
     del digest
-    return open_fine_tuned(find_folder(path, "teacher"), Told(), batch_size=batch_size)
+    folder = find_folder(path, "teacher", NO_OVERRIDES)
+    return open_fine_tuned(folder, NO_OVERRIDES, batch_size=batch_size)

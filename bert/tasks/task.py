@@ -1,6 +1,6 @@
 """What fine-tuning, prediction and export know of a task: the protocol that all tasks keep.
 
-`bert.runs.finetuning.run` tells the story of a script on it, `bert.models.loaded.load` that of a
+`bert.runs.finetuning.run` tells the story of a script on it, `bert.models.open.load` that of a
 model that answers. What a single task needs stays in that task.
 """
 

@@ -13,7 +13,7 @@ from conftest import GOLDEN
 import bert
 import modeling
 import tokenization
-from bert.models.loaded import LoadedModel
+from bert.models.fine_tuned import LoadedModel
 from bert.serving.app import Limits
 from bert.serving.served import serve
 from bert.serving.server import Server, bind

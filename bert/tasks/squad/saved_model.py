@@ -1,6 +1,6 @@
 """SavedModels that answer questions: from string to answer in one graph (paper, section 4.2).
 
-What comes out is what `bert.models.loaded.LoadedModel.predict` gives, from strings and without this
+The answers are those of `LoadedModel.predict`, from strings and without the code of this
 project. As there, padding does not compete.
 
 Dimension key: `B` questions, `A` those of them with an answer, `W` windows, `S` sequence, `N` best
