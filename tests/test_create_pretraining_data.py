@@ -113,7 +113,7 @@ def test_records_of_real_text_equal_the_original(tmp_path, name, flags_name):
 def test_shuffle_draws_as_python_does(length, seed):
     ours, theirs = random.Random(seed), random.Random(seed)
     items, expected = list(range(length)), list(range(length))
-    masking._shuffle(items, ours)
+    masking.shuffle(items, ours)
     theirs.shuffle(expected)
     assert items == expected
     assert ours.getstate() == theirs.getstate()
@@ -218,7 +218,7 @@ def test_a_million_masked_tokens_are_of_the_ratios_asked_for(ratios):
         do_whole_word_mask=False,
         mask_ratios=ratios,
     )
-    _, words = drawn.draw(bytes([masking.FIRST]) * count, num_words, random.Random(0), sparing=True)
+    _, words = drawn.draw(bytes([masking.FIRST]) * count, num_words, masking.KeyedRandom(0))
     counts = np.bincount(np.array(words) + 2, minlength=num_words + 2)
     mask, same, other = (float(number) / 100 for number in ratios.split(","))
     shares = np.array([same, mask, *[other / num_words] * num_words])
@@ -580,10 +580,10 @@ def test_padding_is_zero_and_weights_say_what_is_masked(settings):
         ({"max_seq_length": 4}, "`max_seq_length` must be at least 5. Received 4"),
         ({"max_predictions_per_seq": 0}, "`max_predictions_per_seq` must be at least 1"),
         ({"dupe_factor": 0}, "`dupe_factor` must be at least 1"),
-        ({"masked_lm_prob": 1.5}, "`masked_lm_prob` must be at least 0 and at most 1"),
-        ({"masked_lm_prob": float("nan")}, "`masked_lm_prob` must be at least 0 and at most 1"),
-        ({"short_seq_prob": -0.1}, "`short_seq_prob` must be at least 0 and at most 1"),
-        ({"mask_ratios": "80,10"}, "`--mask_ratios` must be three numbers from 0 whose sum is 100"),
+        ({"masked_lm_prob": 1.5}, "`masked_lm_prob` must be at most 1. Received 1.5"),
+        ({"masked_lm_prob": float("nan")}, "`masked_lm_prob` must be a finite number"),
+        ({"short_seq_prob": -0.1}, "`short_seq_prob` must be at least 0. Received -0.1"),
+        ({"mask_ratios": "80,10"}, "`mask_ratios` must be three numbers from 0 whose sum is 100"),
         ({"mask_ratios": "80,20,10"}, "sum is 100.* Received '80,20,10'"),
         ({"mask_ratios": "120,-10,-10"}, "sum is 100.* Received '120,-10,-10'"),
         ({"mask_ratios": "80,ten,10"}, "sum is 100.* Received '80,ten,10'"),
@@ -606,10 +606,10 @@ def test_what_cannot_be_is_refused_and_leaves_no_file(
 @pytest.mark.parametrize(
     ("flag", "message"),
     [
-        ("--max_seq_length=4", "`max_seq_length` must be at least 5. Received 4."),
+        ("--max_seq_length=4", "`--max_seq_length` must be an integer >= 5. Received '4'."),
         ("--input_file=none.txt", "`--input_file` must name existing files. 'none.txt' matches"),
         ("--do_lower_cas=False", "Did you mean `--do_lower_case`?"),
-        ("--dupe_factor=two", "`--dupe_factor` must be an integer. Received 'two'."),
+        ("--dupe_factor=two", "`--dupe_factor` must be a positive integer. Received 'two'."),
     ],
 )
 def test_a_wrong_flag_ends_in_a_line_not_a_traceback(settings, flag, message):
@@ -688,12 +688,12 @@ def test_statistics_are_those_of_the_records(settings, log):
         (
             CORPUS.replace("\n", "\n\n"),
             {},
-            "--nonext_sentence, and train with --objective=masked_lm",
+            "`next_sentence=False`, and train with `objective='masked_lm'`",
         ),
         (CORPUS.replace("\n", "\n\n"), {}, "of the next segments are random"),
         (CORPUS.replace("\n\n", "\n"), {}, "There is one document only"),
         (CORPUS + "\n\U0001f600 \U0001f601 \U0001f602\n", {}, "of the tokens are [UNK]"),
-        (CORPUS * 30, {"max_predictions_per_seq": 1}, "where --masked_lm_prob asks for 15.0 %"),
+        (CORPUS * 30, {"max_predictions_per_seq": 1}, "where `masked_lm_prob` is 15.0 %"),
         (CORPUS.replace(".\n", ". " * 99 + "\n"), {}, "of the tokens were cut off"),
         (CORPUS.replace(".\n", ". " * 99 + "\n"), {}, "split_sentences.py makes them"),
     ],
@@ -713,7 +713,7 @@ def test_text_as_it_should_be_gets_no_warning(settings, log):
     ("changes", "mark", "told"),
     [
         ({"dupe_factor": 1}, GOOD, r"about 50 MB to hold all text and records, of .* free"),
-        ({"dupe_factor": 10**12}, WARNED, r"the run may be killed\. Give --streaming, which"),
+        ({"dupe_factor": 10**12}, WARNED, r"the run may be killed\. Give `--streaming`, which"),
         ({"dupe_factor": 10**12, "streaming": True}, GOOD, "at most 4 GB"),
     ],
 )
@@ -737,8 +737,8 @@ def test_whole_words_of_one_token_each_are_told(settings, tmp_path, log, last_wo
     data.run(
         settings(vocab_file=str(tmp_path / "pieces.txt"), do_whole_word_mask=True, words=words)
     )
-    told = [each for each in warnings_of(log) if "--do_whole_word_mask does almost" in each]
-    assert ["--words=spaces" in each for each in told] == [True] * is_told
+    told = [each for each in warnings_of(log) if "`do_whole_word_mask` does almost" in each]
+    assert ["`words='spaces'`" in each for each in told] == [True] * is_told
 
 
 def test_files_that_run_into_each_other_and_damaged_lines_are_counted(settings, tmp_path, log):

@@ -284,7 +284,7 @@ def test_a_run_that_is_refused_leaves_how_to_mask_for_the_right_records(make, tr
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"mask_at_training": False}, r"all be made with `--mask_at_training`, or none\..*other"),
+        ({"mask_at_training": False}, r"all be made with `mask_at_training`, or none\..*other"),
         ({"masked_lm_prob": 0.3}, r"must be made to be masked alike\. .*15 % of.*other.*30 % of"),
         ({"mask_ratios": "0,0,100"}, r"masked alike\. .*0 % as \[MASK\], 0 % as they are, 100"),
         ({"do_whole_word_mask": True}, r"masked alike\. .*single tokens.*other.*whole words"),
@@ -336,7 +336,7 @@ def test_a_check_before_making_tells_what_will_be_masked_and_when(tmp_path, make
     assert all(f"--{name}={value}" in shown for name, value in how.items())
     make(mask_at_training=True)
     assert any(
-        message.startswith("--dupe_factor=10 makes") and message.endswith("=1 is enough.")
+        message.startswith("`dupe_factor=10` makes") and message.endswith("=1` is enough.")
         for message in log.messages
     )
 

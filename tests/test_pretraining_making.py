@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+from helpers import record_indexes
 from helpers.record_indexes import WORDS
 
 import extract_features
@@ -13,6 +14,8 @@ from bert.files import records as files_records
 from bert.files.paths import index_path
 from bert.pretraining import making
 from bert.weights.folder import ModelFolder
+
+make, train = record_indexes.make, record_indexes.train
 
 
 def test_a_folder_of_pre_training_needs_no_flag_for_its_files(make, train, tmp_path, capsysbinary):
@@ -64,9 +67,7 @@ def test_the_vocabulary_of_a_tokenizer_json_is_kept_as_that_of_its_tokens(make, 
 def test_a_given_length_must_be_that_of_the_records(make, train, tmp_path):
     path = make()
     for flag, value, other in (("max_seq_length", 12, 11), ("max_predictions_per_seq", 3, 4)):
-        with pytest.raises(
-            ValueError, match=rf"`--{flag}` must be {value}.*train.tfrecord.*{other}"
-        ):
+        with pytest.raises(ValueError, match=rf"`{flag}` must be {value}.*train.tfrecord.*{other}"):
             train(path, **{flag: other})
     assert not (tmp_path / "output").exists()
 
@@ -75,7 +76,7 @@ def test_records_without_an_index_are_taken_as_the_original_took_them(make, trai
     path = make(max_seq_length=16)
     os.remove(index_path(path))
     assert making.read([path]).values == {}
-    with pytest.raises(ValueError, match=r"`--max_seq_length` must be at most 16.*Received 128"):
+    with pytest.raises(ValueError, match=r"`max_seq_length` must be at most 16.*Received 128"):
         train(path)
     train(path, max_seq_length=16, max_predictions_per_seq=3)
     assert not (tmp_path / "output/vocab.txt").exists()

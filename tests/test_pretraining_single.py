@@ -17,7 +17,7 @@ import run_pretraining
 import tokenization
 from bert.pretraining import streaming
 from bert.pretraining.draws import Draws
-from bert.pretraining.pairs import cut_document
+from bert.pretraining.pairs import draw_single_segments
 from bert.pretraining.spill import SEED
 
 VOCAB = str(GOLDEN / "vocab.txt")
@@ -33,7 +33,7 @@ SINGLE = {"next_sentence": False, "max_seq_length": 24, "max_predictions_per_seq
 )
 def test_segments_follow_each_other_and_leave_nothing_out(lengths, budget, short, start, seed):
     bounds = [start + sum(lengths[:number]) for number in range(len(lengths) + 1)]
-    plans = [*cut_document(bounds, 7, budget, short, random.Random(seed))]
+    plans = [*draw_single_segments(bounds, 7, budget, short, random.Random(seed))]
     assert [plan.a_start for plan in plans] == [start, *(plan.a_stop for plan in plans[:-1])]
     assert plans[-1].a_stop == bounds[-1]
     assert all(plan.stop == plan.a_stop > plan.a_start for plan in plans)
@@ -48,7 +48,8 @@ def test_segments_follow_each_other_and_leave_nothing_out(lengths, budget, short
 
 def test_each_use_of_a_document_is_cut_elsewhere():
     firsts = {
-        next(cut_document([0, 100], 0, 10, 0.0, random.Random(seed))).a_stop for seed in range(200)
+        next(draw_single_segments([0, 100], 0, 10, 0.0, random.Random(seed))).a_stop
+        for seed in range(200)
     }
     assert firsts == set(range(1, 11))
 
@@ -185,7 +186,7 @@ def test_next_sentences_are_not_learned_from_them(records, pretraining_run):
         settings = pretraining_run(**{"input_file": records["pairs"], **files})
         with pytest.raises(
             ValueError,
-            match=r"`--objective` must be without next sentences.*'masked_lm_nsp'.*single\.tfrec",
+            match=r"`objective` must be without next sentences.*'masked_lm_nsp'.*single\.tfrec",
         ):
             run_pretraining.run(settings)
 

@@ -167,7 +167,7 @@ def test_what_begins_a_word_is_counted_with_the_rest(tmp_path):
 
 
 def test_words_are_of_no_use_where_single_tokens_are_masked(make):
-    with pytest.raises(ValueError, match=r"`--words` says .* must go with `--do_whole_word_mask`"):
+    with pytest.raises(ValueError, match="`words` must be 'pieces' without `do_whole_word_mask`"):
         make(do_whole_word_mask=False)
 
 
@@ -181,12 +181,12 @@ def test_a_warning_asks_whether_text_is_segmented_whenever_masks_are_drawn(
     def warnings(**changes):
         log.clear()
         make(**{**how, **changes})
-        return [each for each in log.messages if "--masked_lm_prob asks for" in each]
+        return [each for each in log.messages if "where `masked_lm_prob` is" in each]
 
     assert not warnings() and not warnings(words="pieces")
     verb = "will be" if late else "are"
     [few] = warnings(words="pieces", max_predictions_per_seq=1)
-    assert f"{verb} masked" in few and "--max_predictions_per_seq should be about" in few
+    assert f"{verb} masked" in few and "`max_predictions_per_seq` should be about" in few
     text = (tmp_path / "text.txt").read_text().replace(" ", "")
     (tmp_path / "text.txt").write_text(text)
     assert not warnings(words="pieces")

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import run_python
+from helpers import streamed_records
 from helpers.pretraining_records import read_records, warnings_of
 from helpers.streamed_records import VOCAB, WORDS, write_text
 
@@ -19,6 +20,8 @@ from bert.files.paths import index_path
 from bert.files.records import decode_index
 from bert.pretraining import corpus, streaming
 from bert.pretraining.spill import SEED, SeedFiles
+
+make = streamed_records.make
 
 
 @pytest.fixture
@@ -385,12 +388,12 @@ def test_what_a_killed_run_left_is_removed_and_a_folder_of_others_is_not(make, w
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"streaming": False, "memory_gb": 2.0}, "`--memory_gb` must go with `--streaming`"),
-        ({"memory_gb": 0.1}, r"`--memory_gb` must be at least 0\.5 for 1 processes"),
+        ({"streaming": False, "memory_gb": 2.0}, "`memory_gb` must go with `streaming`"),
+        ({"memory_gb": 0.1}, r"`memory_gb` must be at least 0\.5 for 1 processes"),
         ({"memory_gb": 0.6, "num_workers": 2}, "at least 0.75 for 2 processes"),
         ({"num_shards": 2, "output_file": "a,b"}, "must be one name where `num_shards`"),
         ({"num_shards": 10**6}, "There must be at most .* output files"),
-        ({"beam_options": "--x"}, "`--beam_options` needs `--runner`"),
+        ({"beam_options": "--x"}, "`beam_options` must go with `runner`"),
         ({"dupe_factor": 0}, "`dupe_factor` must be at least 1"),
     ],
 )

@@ -83,7 +83,7 @@ def test_domain_pre_training_keeps_how_words_are_cut(base, tmp_path, log):
     assert pieces(base) == expected
     records = make_records(tmp_path, base / "vocab.txt")
     assert find_making(records)["tokenizer"] == {"strip_accents": False}
-    assert "Words are cut as the files of the model" in log.text
+    assert "Tokenizer options of the model in" in log.text
     assert pieces(train(tmp_path, base, records)) == expected
     assert "were cut with" not in log.text
     # Of an adapted model, its own folder says it.

@@ -15,6 +15,7 @@ from absl import logging
 
 from bert.commands.console import explain
 from bert.files.visible import visible
+from bert.options import Option, spell
 
 SettingsType = TypeVar("SettingsType")
 
@@ -71,6 +72,8 @@ class Messages(standard_logging.Filter):
             logger.removeFilter(self)
 
     def filter(self, record: standard_logging.LogRecord) -> bool:
+        if isinstance(record.args, tuple):
+            record.args = tuple(spell(value, Option.as_flag) for value in record.args)
         if record.levelno >= standard_logging.WARNING:
             self.warned.append(record.getMessage())
         elif record.levelno >= standard_logging.INFO:

@@ -1,11 +1,12 @@
-"""Draws of pre-training that depend on nothing but the seed and on what they are for.
+"""The draws of pre-training instances: their pairs and masks, from either source of random numbers.
 
-Each use of a document has a generator of its own, and so has each instance. So any part of them can
-be drawn by any process, on any machine, in any order, and a document's instances are the same.
+The original draws everything from one generator in its order (create_pretraining_data.py). Other
+ways of working, in several processes or on several machines, seed a generator for each use of a
+document and for each instance (`Draws.seeds`, `Draws.pair`), so that the instances of a document
+are the same wherever and in whichever order they are drawn.
 """
 
 import dataclasses
-import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -13,73 +14,30 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import tokenization
+from bert.options import Message, Option, OptionError, check_bounds, option
 from bert.pretraining.corpus import kinds_of
 from bert.pretraining.instances import Drawn, InstanceTable
-from bert.pretraining.masking import Masking, generator, parse_ratios
+from bert.pretraining.masking import PIECES, KeyedRandom, Masking, generator
 from bert.pretraining.pairs import (
     SHORTEST_TARGET,
     Pair,
     Plan,
-    cut_document,
     draw_plans,
+    draw_single_segments,
     finish_pair,
 )
-from bert.pretraining.spaced_words import PIECES, find_kinds
+from bert.pretraining.spaced_words import find_kinds
 
 _KEY_BITS = 64
 
-# [CLS], two [SEP], and a token in each segment.
-_SHORTEST_SEQUENCE = 5
-
-# What the numbers may be at least and, if anything, at most.
-RANGES: Mapping[str, tuple[float, ...]] = {
-    "max_seq_length": (_SHORTEST_SEQUENCE,),
-    "max_predictions_per_seq": (1,),
-    "dupe_factor": (1,),
-    "masked_lm_prob": (0, 1),
-    "short_seq_prob": (0, 1),
-}
-
-
-def check_numbers(values: Any) -> None:
-    """Checks that what a `Draws` has, or flags of the same names, can be.
-
-    Raises:
-      ValueError: naming what cannot.
-    """
-    for name, bounds in RANGES.items():
-        check_range(name, getattr(values, name), *bounds)
-    parse_ratios(values.mask_ratios)
-
-
-def check_range(name: str, value: float, low: float, high: float = math.inf) -> None:
-    """Raises `ValueError` where a number is out of range."""
-    if not low <= value <= high:
-        most = f" and at most {high}" if high < math.inf else ""
-        raise ValueError(f"`{name}` must be at least {low}{most}. Received {value}.")
-
-
-def check_vocabulary(vocab: Mapping[str, int]) -> None:
-    """Checks that a vocabulary has what instances are made of.
-
-    Raises:
-      ValueError: naming what it lacks.
-    """
-    missing = [token for token in ("[CLS]", "[SEP]", "[MASK]") if token not in vocab]
-    if missing:
-        raise ValueError(
-            "The vocabulary must hold '[CLS]', '[SEP]' and '[MASK]'. Received one without "
-            f"{missing}."
-        )
-
 
 class Seed(NamedTuple):
-    """An instance before the other document is asked.
+    """An instance before the document of its second segment is read.
 
     Attributes:
-      key: A random number of 64 bits, which seeds all that is drawn for the instance from then on.
-        The records are in its order.
-      plan: What its own document tells.
+      key: A random number of 64 bits, which seeds all later draws of the instance. Records are in
+        the order of the keys.
+      plan: The part that its own document determines.
     """
 
     key: int
@@ -88,73 +46,123 @@ class Seed(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Draws(Masking):
-    """How instances are drawn, as the flags of the same names have it."""
+    """How instances are drawn."""
 
-    random_seed: int
-    dupe_factor: int
-    max_seq_length: int
-    short_seq_prob: float
-    next_sentence: bool = True
-    mask_at_training: bool = False
-    words: str = PIECES
+    # [CLS], two [SEP], and a token in each segment.
+    max_seq_length: int = option(
+        128,
+        "Tokens per sequence, including [CLS] and [SEP]. Use the same value for training.",
+        low=5,
+    )
+    next_sentence: bool = option(
+        True,
+        Message(
+            "Make pairs of segments: half of the time, the second follows the first; otherwise, it "
+            "is from elsewhere. %s makes sequences of one segment, each right after the one "
+            "before, with no token left out: for %s, left_to_right and bilstm_lm of "
+            "run_pretraining.py.",
+            *(Option("next_sentence", False), Option("objective", "masked_lm")),
+        ),
+    )
+    dupe_factor: int = option(
+        10, "Number of times to use each document, with other pairs and masks.", low=1
+    )
+    mask_at_training: bool = option(
+        False,
+        Message(
+            "Leave the tokens as they are: run_pretraining.py masks them anew whenever it reads a "
+            "record, as set by the flags here. %s is then enough.",
+            Option("dupe_factor", 1),
+        ),
+    )
+    short_seq_prob: float = option(
+        0.1,
+        "Fraction of documents to cut into sequences of a random, shorter length.",
+        low=0,
+        high=1,
+    )
+
+    def validate(self) -> None:
+        """Checks the options.
+
+        Raises:
+          OptionError: naming one that has a wrong value.
+        """
+        check_bounds(self)
+        _ = self.ratios
+        if self.words != PIECES and not self.do_whole_word_mask:
+            must = Message("be %r without %s", PIECES, Option("do_whole_word_mask"))
+            raise OptionError("words", must, self.words, "It defines whole words.")
 
     @property
     def most_masks(self) -> int:
-        """Masked tokens of a record at most."""
+        """The most masked tokens of a record."""
         return 0 if self.mask_at_training else self.max_predictions_per_seq
 
     @property
     def budget(self) -> int:
-        """Tokens that both segments, or the only one, may have together."""
+        """The most tokens that both segments, or the only one, have together."""
         return self.max_seq_length - self.num_special
 
     @property
     def num_special(self) -> int:
-        """[CLS] and each [SEP] of a sequence."""
+        """The number of [CLS] and [SEP] of a sequence."""
         return 3 if self.next_sentence else 2
 
     def most_instances(self, num_documents: Any, num_sentences: Any, num_tokens: Any) -> Any:
-        """Returns how many instances some documents have at most, each used once.
+        """Returns how many instances one use of each of some documents gives at most.
 
         Args:
-          num_documents: Their number, or an array of such, as all that follow.
-          num_sentences: Of all of them.
-          num_tokens: Of all of them.
+          num_documents: The number of documents, or an array, like the arguments that follow.
+          num_sentences: The number of all their sentences.
+          num_tokens: The number of all their tokens.
         """
         if self.next_sentence:
-            # Each uses up a sentence at least.
+            # Each instance uses up at least one sentence.
             return num_sentences
         shortest = SHORTEST_TARGET if self.short_seq_prob else self.budget
-        # Of each, the first may have a single token, and the last need not be full.
+        # The first instance of a document may have one token, and the last need not be full.
         return num_documents + (num_tokens + num_documents * (shortest - 2)) // shortest
 
     def plans(
         self, bounds: Sequence[int], document: int, num_documents: int, rng: random.Random
     ) -> Iterator[Plan]:
-        """Yields what a document alone tells of the instances of one use of it.
+        """Yields the instances of one use of a document, as far as it determines them.
 
         Args:
           bounds: Where its sentences begin, and where the last ends.
-          document: Its number among all.
-          num_documents: All documents, of which others are drawn.
-          rng: As everywhere.
+          document: Its number.
+          num_documents: The number of documents, of which others are drawn.
+          rng: The source of random numbers.
         """
+        options = (self.budget, self.short_seq_prob, rng)
         if self.next_sentence:
-            return draw_plans(
-                bounds, document, num_documents, self.budget, self.short_seq_prob, rng
-            )
-        return cut_document(bounds, document, self.budget, self.short_seq_prob, rng)
+            return draw_plans(bounds, document, num_documents, *options)
+        return draw_single_segments(bounds, document, *options)
+
+    def mask(self, pair: Pair, kinds: bytes, num_words: int, rng: random.Random) -> Drawn:
+        """Returns an instance with its masks, if these are not left to training.
+
+        Args:
+          pair: Its segments.
+          kinds: The kind of each of its tokens.
+          num_words: The number of words of the vocabulary.
+          rng: The source of random numbers.
+        """
+        if self.mask_at_training:
+            return Drawn(pair, (), ())
+        return Drawn(pair, *self.draw(kinds, num_words, rng))
 
     def seeds(
         self, bounds: Sequence[int], document: int, num_documents: int, uses: Sequence[int]
     ) -> Iterator[Seed]:
-        """Yields the instances of some uses of a document.
+        """Yields the instances of some uses of a document, each with a key of its own.
 
         Args:
           bounds: As for `plans`.
-          document: As there.
-          num_documents: As there.
-          uses: Their numbers.
+          document: Its number.
+          num_documents: The number of documents.
+          uses: The numbers of the uses.
         """
         for use in uses:
             rng = generator(self.random_seed, document, use)
@@ -168,30 +176,22 @@ class Draws(Masking):
           seed: The instance.
           other: As for `finish_pair`.
         """
-        rng = random.Random(seed.key)
+        rng = KeyedRandom(seed.key)
         return finish_pair(seed.plan, other, self.budget, rng), rng
 
-    def mask(
-        self,
-        pair: Pair,
-        kinds: bytes,
-        num_words: int,
-        rng: random.Random,
-        *,
-        sparing: bool = False,
-    ) -> Drawn:
-        """Returns an instance with its masks, if these are not left to training.
 
-        Args:
-          pair: Its segments.
-          kinds: What masking asks of each of its tokens.
-          num_words: The words of the vocabulary.
-          rng: As everywhere.
-          sparing: As for `draw_masks`.
-        """
-        if self.mask_at_training:
-            return Drawn(pair, (), ())
-        return Drawn(pair, *self.draw(kinds, num_words, rng, sparing=sparing))
+def check_vocabulary(vocab: Mapping[str, int]) -> None:
+    """Checks that a vocabulary has the special tokens of instances.
+
+    Raises:
+      ValueError: naming the missing tokens.
+    """
+    missing = [token for token in ("[CLS]", "[SEP]", "[MASK]") if token not in vocab]
+    if missing:
+        raise ValueError(
+            "The vocabulary must hold '[CLS]', '[SEP]' and '[MASK]'. Received one without "
+            f"{missing}."
+        )
 
 
 class Builder:
@@ -199,7 +199,7 @@ class Builder:
 
     Args:
       draws: How masks are drawn.
-      tokenizer: Whose ids they are.
+      tokenizer: The tokenizer of the ids.
     """
 
     def __init__(self, draws: Draws, tokenizer: tokenization.FullTokenizer) -> None:
@@ -209,7 +209,7 @@ class Builder:
         self.begin()
 
     def begin(self) -> None:
-        """Drops what was added."""
+        """Drops all instances that were added."""
         self._parts: list[np.ndarray] = []
         self._pairs: list[tuple[Pair, random.Random]] = []
         self._size = 0
@@ -218,10 +218,10 @@ class Builder:
         """Adds an instance.
 
         Args:
-          pair: As `Draws.pair` returns it.
+          pair: A pair of `Draws.pair`.
           a: The ids of its first segment.
           b: The ids of its second segment.
-          rng: As `Draws.pair` returns it.
+          rng: The generator of `Draws.pair`.
         """
         start, middle = self._size, self._size + len(a)
         self._size = stop = middle + len(b)
@@ -229,15 +229,14 @@ class Builder:
         self._parts += (a, b)
 
     def build(self) -> InstanceTable:
-        """Returns the instances in the order of adding, with masks, and begins anew."""
+        """Returns the added instances in their order, with masks, and starts over."""
         draws, tokenizer = self._draws, self._tokenizer
         table = InstanceTable(tokenizer, draws.max_seq_length, draws.most_masks)
         if self._pairs:
             ids = np.concatenate(self._parts)
             kinds, num_words = self._kinds[ids].tobytes(), len(tokenizer.vocab)
             drawn = [
-                draws.mask(pair, kinds_of(kinds, pair), num_words, rng, sparing=True)
-                for pair, rng in self._pairs
+                draws.mask(pair, kinds_of(kinds, pair), num_words, rng) for pair, rng in self._pairs
             ]
             table.extend(ids, drawn)
         self.begin()
@@ -245,8 +244,8 @@ class Builder:
 
 
 def part_of(keys: Any, num_parts: int) -> Any:
-    """Returns in which of so many parts each key is; the parts follow each other as the keys do.
+    """Returns the part of each key, of `num_parts` parts that follow each other as the keys do.
 
-    So shards joined are the same, however many there are.
+    Shards joined are therefore the same, however many there are.
     """
     return (keys >> 32) * num_parts >> 32

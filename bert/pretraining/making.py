@@ -1,6 +1,6 @@
-"""How the records of pre-training were made, which the index beside each of their files keeps.
+"""Descriptions of records of pre-training, in the index beside each of their files.
 
-So that what is trained on them, and its folder, has their vocabulary, casing and lengths.
+A model that is trained on the records has their vocabulary, casing and lengths.
 """
 
 import dataclasses
@@ -15,13 +15,14 @@ from bert.files import fingerprints
 from bert.files.paths import index_path
 from bert.files.processes import in_threads
 from bert.files.records import find_making, has_feature
-from bert.pretraining.draws import RANGES, check_range
+from bert.options import Message, MessageError, Option, OptionError
+from bert.pretraining.draws import Draws
 from bert.pretraining.goals import Goal
-from bert.pretraining.late_masking import LateMasking, Masker
-from bert.pretraining.masking import RATIOS, parse_ratios
+from bert.pretraining.late_masking import Masker
+from bert.pretraining.masking import Masking
 from bert.text.vocabulary import check_size
 
-# What the original takes where nothing is said.
+# The original's defaults.
 LENGTHS: Mapping[str, int] = {"max_seq_length": 128, "max_predictions_per_seq": 20}
 
 # To begin a message.
@@ -29,74 +30,77 @@ NOUN = "The vocabulary of the records"
 
 _VOCABULARY = "vocabulary"
 _CASING = "do_lower_case"
-# How words are cut, where that differs from how the original cuts them.
+# The tokenizer options that differ from the original's.
 _CUTTING = "tokenizer"
 # A digest of the text, and the number of files among which its records are dealt.
 TEXT, NUM_FILES = "text", "num_files"
 _LATE = "mask_at_training"
 _NEXT_SENTENCE = "next_sentence"
-# Of which types the values are; those of numbers have ranges, too.
+# The types of the values; the bounds of numbers are those of `Draws`.
 _KINDS: Mapping[str, type] = {
     **{_VOCABULARY: str, "mask_ratios": str, "words": str, _CUTTING: dict},
     **dict.fromkeys((_CASING, _LATE, _NEXT_SENTENCE, "do_whole_word_mask"), bool),
     **dict.fromkeys(("vocab_size", "random_seed", *LENGTHS), int),
 }
-# What `tokenizers.cutting_of` returns.
+# The keys of `tokenizers.cutting_of`.
 _CUTTINGS = frozenset({"strip_accents", "tokenize_chinese_chars"})
-# What masks records as they are read.
+# No tensor is longer.
+_LONGEST = 2**31 - 1
+_NUMBERS = ("dupe_factor", "masked_lm_prob", "short_seq_prob")
+# What masking records as they are read needs.
 _NEEDED = (
     *(_VOCABULARY, "max_predictions_per_seq", "masked_lm_prob", "do_whole_word_mask"),
     "random_seed",
 )
-# What all files that are read together must have been made with.
+# What files that are read together must have in common.
 _SHARED = (_VOCABULARY, "vocab_size", _CASING, _CUTTING, *LENGTHS)
 
 
 def describe(
     values: Mapping[str, Any], vocabulary: bytes, vocab_size: int, cutting: Mapping[str, bool]
 ) -> dict[str, Any]:
-    """Returns what an index keeps of how records were made.
+    """Returns the description of records for their index.
 
     Args:
-      values: By flag; `do_lower_case` and the lengths are among them.
+      values: The options by name; `do_lower_case` and the lengths are among them.
       vocabulary: The text of the `vocab.txt`.
-      vocab_size: Its tokens.
-      cutting: As `tokenizers.cutting_of`.
+      vocab_size: The number of its tokens.
+      cutting: The tokenizer options of `tokenizers.cutting_of`.
     """
-    told = {_CUTTING: dict(cutting)} if cutting else {}
-    return {**values, **told, "vocab_size": vocab_size, _VOCABULARY: vocabulary.decode()}
+    tokenizer = {_CUTTING: dict(cutting)} if cutting else {}
+    return {**values, **tokenizer, "vocab_size": vocab_size, _VOCABULARY: vocabulary.decode()}
 
 
 @dataclasses.dataclass(frozen=True)
 class Making:
-    """How the records of some files were made, as far as it is known.
+    """The description of the records of some files, as far as it is known.
 
     Attributes:
-      values: What `describe` gave; {} where nothing says so.
-      path: The file whose index has them, for messages.
-      late: How those files that hold no masks are to be masked, by path.
-      single: Those files whose records have one segment, and so no next sentence.
+      values: The result of `describe`; {} where there is no index.
+      path: The file whose index has the values, for messages.
+      late: How files without masks are masked as they are read, by path.
+      single: The files whose records have one segment, and so no next sentence.
     """
 
     values: Mapping[str, Any]
     path: str
-    late: Mapping[str, LateMasking] = dataclasses.field(default_factory=dict)
+    late: Mapping[str, Masking] = dataclasses.field(default_factory=dict)
     single: Sequence[str] = ()
 
     @property
     def vocabulary(self) -> bytes | None:
-        """The text of the `vocab.txt`, where it is known."""
+        """The text of the `vocab.txt`, if known."""
         text = self.values.get(_VOCABULARY)
         return None if text is None else text.encode()
 
     @property
     def do_lower_case(self) -> bool | None:
-        """Whether the text was lower-cased, where it is known."""
+        """Whether the text was lowercased, if known."""
         return self.values.get(_CASING)
 
     @property
     def cutting(self) -> dict[str, bool]:
-        """How words were cut, as `tokenizers.cutting_of`."""
+        """The tokenizer options of `tokenizers.cutting_of`."""
         return dict(self.values.get(_CUTTING, {}))
 
     @functools.cached_property
@@ -105,50 +109,50 @@ class Making:
         return tokenization.load_vocab(io.BytesIO(self.vocabulary or b""))
 
     def length(self, flag: str, given: int | None) -> int:
-        """Returns a length of the records: as they were made, or as is given, or the original's.
+        """Returns a length of the records: the given or described one, or the original's default.
 
         Args:
           flag: One of `LENGTHS`.
-          given: Its value; None where it is not given.
+          given: The value of the option; None where it is absent.
 
         Raises:
-          ValueError: where they were made with another one.
+          OptionError: where the records were made with another length.
         """
         made_with = self.values.get(flag)
         if given is not None and made_with is not None and given != made_with:
-            raise ValueError(
-                f"`--{flag}` must be {made_with}, with which the records in {self.path!r} were "
-                f"made. Received {given}. Leave the flag out, or make other records."
-            )
+            must = f"be {made_with}, with which the records in {self.path!r} were made"
+            raise OptionError(flag, must, given, "Leave it out, or make other records.")
         return next(each for each in (given, made_with, LENGTHS[flag]) if each is not None)
 
     def check_size(self, vocab_size: int) -> None:
-        """Checks that the vocabulary can be that of a model whose table has so many rows.
+        """Checks that the vocabulary fits a model with an embedding table of `vocab_size` rows.
 
         Raises:
-          ValueError: where it cannot.
+          ValueError: where it does not.
         """
         if size := self.values.get("vocab_size"):
             check_size(size, vocab_size, NOUN, self.path)
 
     def check_goal(self, goal: Goal) -> None:
-        """Checks that the records have what is to be learned from them.
+        """Checks that the records have what the objective needs.
 
         Raises:
-          ValueError: where the next sentence is asked for, and they have none.
+          OptionError: where it needs next sentences, and the records have none.
         """
         if goal.has_next_sentence and self.single:
-            raise ValueError(
-                "`--objective` must be without next sentences, such as masked_lm, for records of "
-                f"one segment. Received {goal.name!r}, and {self.single[0]!r} was made with "
-                "`--nonext_sentence`. Give another objective, or make records without that flag."
+            without = Option("next_sentence", False)
+            raise OptionError(
+                "objective",
+                "be without next sentences, such as masked_lm, for records of one segment",
+                Message("%r, and %r was made with %s", goal.name, self.single[0], without),
+                "Give another objective, or make records of two segments.",
             )
 
-    def masking(self, files: Sequence[str]) -> LateMasking | None:
-        """Returns how files that are read together are masked then; None where they hold masks.
+    def masking(self, files: Sequence[str]) -> Masking | None:
+        """Returns how files that are read together are masked; None where they hold masks.
 
         Raises:
-          ValueError: where some are masked, and others not or in another way.
+          ValueError: where some are masked, and others are not or in another way.
         """
         late = [path for path in files if path in self.late]
         if not late:
@@ -156,12 +160,13 @@ class Making:
         masking = self.late[late[0]]
         for path in files:
             if path not in self.late:
-                raise ValueError(
-                    "Records that are read together must all be made with `--mask_at_training`, or "
-                    f"none. {late[0]!r} was; nothing in {index_path(path)!r} says so of {path!r}. "
-                    "Read them in separate runs, or make one of them again."
+                raise MessageError(
+                    "Records that are read together must all be made with %s, or none. %r was; "
+                    "nothing in %r says so of %r. Read them in separate runs, or make one of them "
+                    "again.",
+                    *(Option("mask_at_training"), late[0], index_path(path), path),
                 )
-            # As they are told, whatever was typed, and with whichever seed.
+            # The description is the same for another seed, or another spelling of the ratios.
             if str(self.late[path]) != str(masking):
                 raise ValueError(
                     "Records that are read together must be made to be masked alike. "
@@ -171,41 +176,40 @@ class Making:
         return masking
 
     def masker(self, files: Sequence[str]) -> Masker | None:
-        """Returns what masks files as they are read; as `masking`."""
+        """Returns the masker of files that are read together, as `masking` does."""
         masking = self.masking(files)
         return None if masking is None else Masker(masking, self.vocab)
 
     def tell(self) -> str:
-        """Returns what is known, for a line."""
+        """Returns a summary of one line."""
         if self.vocabulary is None:
             return "nothing beside the records tells their vocabulary"
         casing = "uncased" if self.do_lower_case else "cased"
-        told = [f"a vocabulary of {len(self.vocab):,} tokens, {casing}"]
-        told += ["one segment each"] * bool(self.single)
-        told += [f"masked as they are read: {each}" for each in list(self.late.values())[:1]]
-        return "; ".join(told)
+        parts = [f"a vocabulary of {len(self.vocab):,} tokens, {casing}"]
+        parts += ["one segment each"] * bool(self.single)
+        parts += [f"masked as they are read: {late}" for late in list(self.late.values())[:1]]
+        return "; ".join(parts)
 
 
 def is_again(path: str, made_with: Mapping[str, Any]) -> bool:
-    """Returns whether records that are to be written are in a file already.
+    """Returns whether a file already holds the records that are to be written.
 
     Args:
       path: A file; False where it holds no records.
-      made_with: What the index of the new records is to hold.
+      made_with: The description of the new records.
 
     Raises:
-      ValueError: where the file holds records of another text or other flags, or of unknown ones.
+      OptionError: where the file holds records of another or an unknown description.
     """
     if not has_feature(path, "next_sentence_labels"):
         return False
     there = find_making(path)
     if there == made_with:
         return True
-    raise ValueError(
-        "`--output_file` must name new files, or records of the same text and flags. Received "
-        f"{path!r}, of which {_describe_difference(there, made_with)}. Give another name, or "
-        "`--overwrite` to replace it."
-    )
+    received = Message("%r, of which %s", path, _describe_difference(there, made_with))
+    remedy = Message("Give another name, or %s to replace it.", Option("overwrite"))
+    must = "name new files, or records of the same text and flags"
+    raise OptionError("output_file", must, received, remedy)
 
 
 def _describe_difference(there: Mapping[str, Any], made_with: Mapping[str, Any]) -> str:
@@ -216,12 +220,12 @@ def _describe_difference(there: Mapping[str, Any], made_with: Mapping[str, Any])
 
 
 def read(paths: Sequence[str]) -> Making:
-    """Returns how the records of files that are read together were made.
+    """Returns the description of the records of files that are read together.
 
-    Files without an index are taken for records of the same making.
+    A file without an index is assumed to have the same description as the others.
 
     Raises:
-      ValueError: where they were made differently, naming two files and what differs.
+      ValueError: where descriptions differ, naming two files and the difference.
     """
     known: Making | None = None
     late = {}
@@ -229,11 +233,11 @@ def read(paths: Sequence[str]) -> Making:
     files = list(dict.fromkeys(paths))
     for path, values in zip(files, in_threads(find_making, files), strict=True):
         other = Making(values, path)
-        # Hardly ever twice: the vocabulary takes a while for each of a thousand shards.
+        # Shards of the same values are not checked again: a vocabulary takes a while.
         if known is None or values != known.values:
             _check_values(other)
         if values.get(_LATE):
-            late[path] = LateMasking.of(values)
+            late[path] = Masking.of(values)
         if values.get(_NEXT_SENTENCE) is False:
             single.append(path)
         if known is None and other.values:
@@ -244,15 +248,15 @@ def read(paths: Sequence[str]) -> Making:
 
 
 def _check_values(made: Making) -> None:
-    """Checks that what an index says of its records can be of records at all.
+    """Checks the types and bounds of the values of an index.
 
     Raises:
-      ValueError: where somebody else has written it.
+      ValueError: where create_pretraining_data.py cannot have written them.
     """
     values = made.values
     wrong = [name for name, kind in _KINDS.items() if type(values.get(name, kind())) is not kind]
-    # JSON has no word for a whole number among others.
-    wrong += [name for name in RANGES if type(values.get(name, 1)) not in {int, float}]
+    # JSON does not tell a whole number from others.
+    wrong += [name for name in _NUMBERS if type(values.get(name, 1)) not in {int, float}]
     problem = f"what it says of {wrong} is of another kind." if wrong else ""
     try:
         if values and not wrong:
@@ -267,14 +271,13 @@ def _check_values(made: Making) -> None:
 
 
 def _find_problem(made: Making) -> str:
-    """Returns what cannot be, "" where all can."""
+    """Returns the first value that is impossible, as a sentence; "" where there is none."""
     values = made.values
-    for name, bounds in RANGES.items():
-        check_range(name, values.get(name, bounds[0]), *bounds)
+    draws = Draws.of(values)
+    draws.validate()
     for name in LENGTHS:
-        # Beyond, there are no tensors.
-        check_range(name, values.get(name, 1), 1, 2**31 - 1)
-    parse_ratios(values.get("mask_ratios", RATIOS))
+        if getattr(draws, name) > _LONGEST:
+            return f"`{name}` must be at most {_LONGEST}. Received {values[name]}."
     if missing := [name for name in _NEEDED if values.get(_LATE) and name not in values]:
         return f"Records that are masked as they are read need {missing}."
     if made.cutting.keys() - _CUTTINGS or not all(type(v) is bool for v in made.cutting.values()):

@@ -1,4 +1,4 @@
-"""Batches of pre-training whose masks are drawn as they are read."""
+"""Batches of pre-training whose masks are drawn as the records are read."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,16 +14,16 @@ Tensor = Any
 
 
 def plain_features(features: Mapping[str, Feature]) -> dict[str, Feature]:
-    """Returns those of records without masks."""
+    """Returns the features of records without masks."""
     return {name: feature for name, feature in features.items() if name not in MASKS}
 
 
 def mask_specs(size: int | None, most: int) -> dict[str, tf.TensorSpec]:
-    """Returns the shapes and dtypes of what is to be predicted in a batch.
+    """Returns the shapes and dtypes of the tokens to predict in a batch.
 
     Args:
-      size: Its examples; None where batches differ.
-      most: Predicted tokens of each at most.
+      size: The number of examples; None where batches differ.
+      most: The most predicted tokens of an example.
     """
     dtypes = (tf.int32, tf.int32, tf.float32)
     return {
@@ -35,14 +35,15 @@ def mask_specs(size: int | None, most: int) -> dict[str, tf.TensorSpec]:
 class MaskedBatches(Batches):
     """Batches of records without masks, each masked anew in every pass over them.
 
-    Batches to evaluate on are masked as their making says, and so the same for all models.
+    Batches to evaluate on have the seed of the records, so that their masks are the same for all
+    models.
 
     Args:
-      records: As for `Batches`, and the others with it.
-      features: Without those of masks.
-      batch_size: As there.
-      seed: As there; it seeds the masks of training, too.
-      shuffle_block: As there.
+      records: As for `Batches`, like the arguments that follow.
+      features: The features without masks.
+      batch_size: The number of examples of a batch.
+      seed: The seed of the order and of the masks of training.
+      shuffle_block: The number of records that are shuffled together.
       masker: Draws the masks.
     """
 
@@ -87,6 +88,6 @@ class MaskedBatches(Batches):
     ) -> tuple[np.ndarray, ...]:
         seed = self.masker.masking.random_seed
         if self.seed is not None:
-            # Of training, the passes count from 1, so that none is that of an evaluation.
+            # The passes of training count from 1, so that none is the pass of an evaluation.
             seed, visits = self.seed, visits + np.array([1, 0])
         return self.masker.mask(ids, lengths, goes_on, seed, visits)

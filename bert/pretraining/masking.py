@@ -1,4 +1,9 @@
-"""Which tokens of a sequence are masked, and what stands in their place (paper, section 3.1)."""
+"""Which tokens of a sequence are masked, and what replaces them (paper, section 3.1).
+
+Two sources of random numbers serve: the generator of the original's script, from which everything
+is drawn in the original's order, and a `KeyedRandom` for each sequence, from which no more is drawn
+than is needed.
+"""
 
 import dataclasses
 import functools
@@ -7,29 +12,34 @@ import itertools
 import math
 import random
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-# What masking asks of a token: is it [CLS] or [SEP], which stay; does a word begin with it; does it
-# go on with one.
+from bert.options import Message, Option, OptionError, option
+
+# The kinds of tokens: [CLS] and [SEP], which are not masked; the first token of a word; a token
+# that continues a word.
 SPECIAL, FIRST, FOLLOWING = range(3)
 
-# What records without masks hold beside ids where words are not told by these: whether each token
-# goes on with the word before it.
+# The feature of records without masks that says of each token whether it continues a word, where
+# the ids do not show it.
 GOES_ON = "goes_on"
 
-# What may come in a token's place, beside a random word, which is a number from 0.
+# In the place of a random word, which is a number from 0.
 MASK, ITSELF = -1, -2
+
+# What `words` may be.
+PIECES, SPACES = "pieces", "spaces"
 
 
 class Ratios(NamedTuple):
-    """What becomes of the tokens that are to be predicted, in percent (paper, table 8).
+    """What becomes of the tokens to predict (paper, table 8).
 
     Attributes:
-      mask: Those that become [MASK].
-      same: Those that stay as they are.
-      random: Those that become a random word.
+      mask: The percentage that becomes [MASK].
+      same: The percentage that stays the same.
+      random: The percentage that becomes a random word.
     """
 
     mask: float
@@ -40,71 +50,136 @@ class Ratios(NamedTuple):
         return f"{self.mask:g} % as [MASK], {self.same:g} % as they are, {self.random:g} % random"
 
 
-# The paper's (section 3.1), as a flag gives them.
+# The paper's ratios (section 3.1).
 RATIOS = "80,10,10"
 
 
 def parse_ratios(text: str) -> Ratios:
-    """Returns the ratios that a flag gives.
+    """Returns the ratios that an option gives.
 
     Raises:
-      ValueError: where they are not three numbers from 0 that make 100.
+      OptionError: where they are not three numbers from 0 whose sum is 100.
     """
     try:
         numbers = [float(number) for number in text.split(",")]
     except ValueError:
         numbers = []
-    if len(numbers) != len(Ratios._fields) or not min(numbers) >= 0 or not _is_whole(numbers):
-        raise ValueError(
-            "`--mask_ratios` must be three numbers from 0 whose sum is 100: the percent of masked "
-            "tokens that become [MASK], that stay the same and that become a random word, such as "
-            f"{RATIOS}. Received {text!r}."
+    is_three = len(numbers) == len(Ratios._fields)
+    if not is_three or not min(numbers) >= 0 or not math.isclose(sum(numbers), 100):
+        raise OptionError(
+            "mask_ratios",
+            "be three numbers from 0 whose sum is 100: the percent of masked tokens that become "
+            f"[MASK], that stay the same and that become a random word, such as {RATIOS}",
+            text,
         )
     return Ratios(*numbers)
 
 
-def _is_whole(percents: Sequence[float]) -> bool:
-    return math.isclose(sum(percents), 100)
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Masking:
-    """How tokens are masked, as the flags of the same names have it."""
+    """How tokens are masked."""
 
-    masked_lm_prob: float
-    max_predictions_per_seq: int
-    do_whole_word_mask: bool
-    mask_ratios: str = RATIOS
+    max_predictions_per_seq: int = option(
+        20,
+        Message(
+            "Maximum masked tokens per sequence, about max_seq_length * masked_lm_prob. Use the "
+            "same value for training; with %s, only training masks.",
+            Option("mask_at_training"),
+        ),
+        low=1,
+    )
+    do_whole_word_mask: bool = option(
+        False, "Mask all pieces of a word or none, instead of single pieces."
+    )
+    words: str = option(
+        PIECES,
+        Message(
+            "What counts as a word for %s. pieces: a token and the following ones that begin with "
+            "##; spaces: everything between two spaces, as for Chinese text that is segmented "
+            "into words. The tokens are the same.",
+            Option("do_whole_word_mask"),
+        ),
+        choices=(PIECES, SPACES),
+    )
+    masked_lm_prob: float = option(
+        0.15,
+        Message("Fraction of the tokens to mask, up to %s.", Option("max_predictions_per_seq")),
+        low=0,
+        high=1,
+    )
+    mask_ratios: str = option(
+        RATIOS,
+        "Percentages of the masked tokens that become [MASK], stay the same and become a random "
+        "word (paper, table 8: MASK, SAME, RND).",
+    )
+    random_seed: int = option(12345, "Seed for all random draws.")
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Self:
+        """Returns the masking that an index of records describes."""
+        names = [field.name for field in dataclasses.fields(cls)]
+        return cls(**{name: values[name] for name in names if name in values})
 
     @functools.cached_property
     def ratios(self) -> Ratios:
         """What becomes of the masked tokens."""
         return parse_ratios(self.mask_ratios)
 
-    def draw(
-        self, kinds: bytes, num_words: int, rng: random.Random, *, sparing: bool = False
-    ) -> tuple[list[int], list[int]]:
-        """Returns what `draw_masks` does for a sequence of tokens of these kinds."""
-        return draw_masks(
-            kinds,
-            count_masks(len(kinds), self.masked_lm_prob, self.max_predictions_per_seq),
-            num_words,
-            rng,
-            self.do_whole_word_mask,
-            ratios=self.ratios,
-            sparing=sparing,
+    @property
+    def has_words(self) -> bool:
+        """Whether spaces separate words, so that ids alone do not show where a word begins."""
+        return self.words == SPACES
+
+    def __str__(self) -> str:
+        units = "whole words" if self.do_whole_word_mask else "single tokens"
+        units += " between spaces" * self.has_words
+        return (
+            f"{100 * self.masked_lm_prob:g} % of the tokens, {self.max_predictions_per_seq} at "
+            f"most, {units}, {self.ratios}"
         )
+
+    def draw(self, kinds: bytes, num_words: int, rng: random.Random) -> tuple[list[int], list[int]]:
+        """Returns the positions to mask in the order drawn, and the replacement of each.
+
+        A replacement is `MASK`, `ITSELF` or the number of a random word, which may be any word,
+        [PAD] and [unused1] included, as in the original.
+
+        Args:
+          kinds: The kind of each token.
+          num_words: The number of words to draw from.
+          rng: The source of random numbers.
+        """
+        count = min(self.max_predictions_per_seq, max(1, round(len(kinds) * self.masked_lm_prob)))
+        candidates = list(itertools.compress(itertools.count(), kinds))
+        followers: dict[int, list[int]] = {}
+        if self.do_whole_word_mask:
+            candidates, followers = _split_words(candidates, kinds)
+        if isinstance(rng, KeyedRandom) and not followers:
+            shuffle(candidates, rng, count)
+            # The shuffle fills the list from its end.
+            candidates.reverse()
+        else:
+            shuffle(candidates, rng)
+        positions = _choose(candidates, followers, count)
+        draw = rng.random
+        mask, rest = self.ratios.mask / 100, self.ratios.same + self.ratios.random
+        same = self.ratios.same / rest if rest else 0.0
+        words = [
+            MASK if draw() < mask else ITSELF if draw() < same else below(num_words, rng)
+            for _ in positions
+        ]
+        return positions, words
 
 
 def kind(token: str) -> int:
-    """Returns what masking asks of a token."""
+    """Returns the kind of a token."""
     if token in {"[CLS]", "[SEP]"}:
         return SPECIAL
     return FOLLOWING if token.startswith("##") else FIRST
 
 
 def kinds_of_ids(vocab: Mapping[str, int]) -> np.ndarray:
-    """Returns what masking asks of every id, uint8 [ids]."""
+    """Returns the kind of every id, uint8 [ids]."""
     kinds = np.zeros(max(vocab.values()) + 1, np.uint8)
     for token, number in vocab.items():
         kinds[number] = kind(token)
@@ -112,10 +187,7 @@ def kinds_of_ids(vocab: Mapping[str, int]) -> np.ndarray:
 
 
 def words_of(vocab: Mapping[str, int]) -> np.ndarray:
-    """Returns the id of all that may come in a token's place, int64 [words + 1].
-
-    It is found at what `draw_masks` gives: counted from the end, at -1 stands what `MASK` means.
-    """
+    """Returns the ids of all replacements, int64 [words + 1]; index -1, `MASK`, is [MASK]."""
     return np.array([*vocab.values(), vocab.get("[MASK]", 0)])
 
 
@@ -128,7 +200,7 @@ def create_masked_lm_predictions(
     *,
     do_whole_word_mask: bool = False,
 ) -> tuple[list[str], list[int], list[str]]:
-    """Returns the tokens with some masked, their positions, and what stood there (section 3.1)."""
+    """Returns the tokens with masks, the masked positions, and the tokens masked (section 3.1)."""
     masking = Masking(
         masked_lm_prob=masked_lm_prob,
         max_predictions_per_seq=max_predictions_per_seq,
@@ -143,74 +215,23 @@ def create_masked_lm_predictions(
     return output, positions, [tokens[position] for position in positions]
 
 
-def count_masks(length: int, masked_lm_prob: float, max_predictions_per_seq: int) -> int:
-    """Returns how many tokens of a sequence to mask at most, [CLS] and [SEP] counted with it."""
-    return min(max_predictions_per_seq, max(1, round(length * masked_lm_prob)))
-
-
-def draw_masks(
-    kinds: bytes,
-    num_to_predict: int,
-    num_words: int,
-    rng: random.Random,
-    do_whole_word_mask: bool,
-    *,
-    ratios: Ratios,
-    sparing: bool = False,
-) -> tuple[list[int], list[int]]:
-    """Returns the positions to mask in the order drawn, and what comes in the place of each.
-
-    Those chosen become `MASK`, stay `ITSELF` or become a random word, which may be any, [PAD] and
-    [unused1] included, as in the original.
-
-    Args:
-      kinds: The kind of each token.
-      num_to_predict: How many to mask.
-      num_words: The words from which to draw.
-      rng: As everywhere.
-      do_whole_word_mask: Whether a word's pieces stay together.
-      ratios: How often each.
-      sparing: Whether no more is drawn than is needed, unlike in the original.
-    """
-    candidates = list(itertools.compress(itertools.count(), kinds))
-    followers: dict[int, list[int]] = {}
-    if do_whole_word_mask:
-        candidates, followers = _split_words(candidates, kinds)
-    if sparing and not followers:
-        _shuffle(candidates, rng, num_to_predict)
-        # Those that are drawn first come to stand last.
-        candidates.reverse()
-    else:
-        _shuffle(candidates, rng)
-    positions = _choose(candidates, followers, num_to_predict)
-    draw = rng.random
-    mask, rest = ratios.mask / 100, ratios.same + ratios.random
-    # Of those that do not become a mask.
-    same = ratios.same / rest if rest else 0.0
-    words = [
-        MASK if draw() < mask else ITSELF if draw() < same else below(num_words, rng)
-        for _ in positions
-    ]
-    return positions, words
-
-
 def put_masks(
     tokens: np.ndarray,
     firsts: np.ndarray,
     drawn: Sequence[tuple[Sequence[int], Sequence[int]]],
     words: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Puts what was drawn for some sequences in the place of their tokens.
+    """Replaces the masked tokens of some sequences in place.
 
     Args:
-      tokens: The ids of all of them, which are changed, [T].
+      tokens: The ids of all sequences, which are changed, [T].
       firsts: Where each sequence begins in `tokens`, in ascending order, [B].
-      drawn: For each, what `draw_masks` returns.
+      drawn: What `Masking.draw` returns for each sequence.
       words: What `words_of` returns.
 
     Returns:
-      How many tokens of each sequence are masked, [B]; and in ascending order, one sequence after
-      the other, where each is in its sequence, and the id that stood there, [M].
+      The number of masked tokens of each sequence, [B]; and, sequence by sequence in ascending
+      order, the position of each masked token and its id before, [M].
     """
     counts = np.fromiter((len(positions) for positions, _ in drawn), np.int64, len(drawn))
     columns, numbers = (
@@ -226,7 +247,7 @@ def put_masks(
 
 
 def _split_words(candidates: Sequence[int], kinds: bytes) -> tuple[list[int], dict[int, list[int]]]:
-    """Returns where words begin, and for some the positions that are masked with the first."""
+    """Returns where words begin, and by these the positions that are masked with them."""
     followers: dict[int, list[int]] = {}
     firsts = list(candidates[:1])
     for position in candidates[1:]:
@@ -241,7 +262,7 @@ def _split_words(candidates: Sequence[int], kinds: bytes) -> tuple[list[int], di
 def _choose(
     candidates: Sequence[int], followers: Mapping[int, Sequence[int]], num_to_predict: int
 ) -> list[int]:
-    """Returns the first candidates and what goes with them, leaving out words too long to fit."""
+    """Returns the first candidates with their followers, leaving out words too long to fit."""
     if not followers:
         return list(candidates[:num_to_predict])
     positions: list[int] = []
@@ -252,10 +273,10 @@ def _choose(
     return positions
 
 
-def _shuffle(items: list[int], rng: random.Random, num_last: int | None = None) -> None:
-    """Does what `rng.shuffle(items)` does, with the same draws, in less time.
+def shuffle(items: list[int], rng: random.Random, num_last: int | None = None) -> None:
+    """Shuffles as `rng.shuffle(items)` does, with the same draws, in less time.
 
-    With `num_last`, it ends as soon as so many of the last items are what they will be.
+    With `num_last`, only that many items at the end are drawn.
     """
     getrandbits = rng.getrandbits
     count = max(len(items) - 1, 0)
@@ -273,15 +294,19 @@ def _steps(bits: int) -> list[tuple[int, int]]:
     return [(last, (last + 1).bit_length()) for last in range((1 << bits) - 1, 0, -1)]
 
 
-def generator(*numbers: int) -> random.Random:
+class KeyedRandom(random.Random):
+    """Random numbers that depend on a key alone: the same in any process and any order of work."""
+
+
+def generator(*numbers: int) -> KeyedRandom:
     """Returns a generator whose draws depend on these numbers alone."""
     name = " ".join(map(str, numbers)).encode()
     digest = hashlib.blake2b(name, digest_size=8).digest()
-    return random.Random(int.from_bytes(digest, "big"))
+    return KeyedRandom(int.from_bytes(digest, "big"))
 
 
 def below(limit: int, rng: random.Random) -> int:
-    """Does what `rng.randint(0, limit - 1)` does, with the same draws, in less time.
+    """Returns what `rng.randint(0, limit - 1)` returns, with the same draws, in less time.
 
     Raises:
       ValueError: where there is no such number.

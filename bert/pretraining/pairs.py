@@ -1,31 +1,31 @@
-"""Which segments of documents make up an instance of pre-training (paper, sections 3.1, A.2).
+"""Which segments of documents make an instance of pre-training (paper, sections 3.1 and A.2).
 
-An instance without next-sentence prediction has one segment; of its second, nothing is left.
+An instance without next-sentence prediction has one segment; its second one is empty. Everything is
+drawn from the generator that the caller gives, in the original's order.
 """
 
 import random
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
-from typing import NamedTuple, overload
+from typing import NamedTuple
 
 from bert.pretraining.masking import below
 
-# Tokens that the sequences of a document should have at least, where these shall be short.
+# The fewest tokens that the sequences of a document should have where they are to be short.
 SHORTEST_TARGET = 2
 
 
 class Pair(NamedTuple):
-    """Two segments that fit into a sequence, as parts of their documents, in tokens.
+    """Two segments that fit into a sequence, as ranges of tokens of their documents.
 
     Attributes:
       a_start: Where `a` begins.
-      a_stop: Where it ends.
+      a_stop: Where `a` ends.
       b_start: Where `b` begins, in its document.
-      b_stop: Where it ends; where it begins, if there is no `b`.
-      is_random_next: Whether `b` is from elsewhere, rather than what follows `a`.
-      num_truncated: Tokens cut off to fit.
-      b_document: The number of the document that has `b`.
+      b_stop: Where `b` ends; where it begins, if there is no `b`.
+      is_random_next: Whether `b` is random text, rather than what follows `a`.
+      num_truncated: The number of tokens cut off to fit.
+      b_document: The number of the document of `b`.
     """
 
     a_start: int
@@ -38,15 +38,15 @@ class Pair(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What a document alone tells of a pair of which `a` is from it, in tokens.
+    """A pair as far as the document of `a` determines it, in tokens.
 
     Attributes:
       a_start: Where `a` begins, before anything is cut off.
-      a_stop: Where it ends.
-      stop: Where what follows `a` ends, if that is to be `b`; where `a` ends, if nothing is.
-      target: Tokens that both segments should have together.
-      is_random_next: Whether `b` is from elsewhere, rather than what follows `a`.
-      b_document: The number of the document that has `b`.
+      a_stop: Where `a` ends.
+      stop: Where the text after `a` ends, if it is to be `b`; otherwise where `a` ends.
+      target: The number of tokens that both segments should have together.
+      is_random_next: Whether `b` is random text, rather than what follows `a`.
+      b_document: The number of the document of `b`.
     """
 
     a_start: int
@@ -57,49 +57,6 @@ class Plan(NamedTuple):
     b_document: int
 
 
-class Bounds(Sequence[list[int]]):
-    """Where the sentences of each document begin, and the last ends, in tokens from its start."""
-
-    def __init__(self, documents: Sequence[Sequence[Sequence[str]]]) -> None:
-        self._documents = documents
-
-    def __len__(self) -> int:
-        return len(self._documents)
-
-    @overload
-    def __getitem__(self, index: int) -> list[int]: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[list[int]]: ...
-    def __getitem__(self, index: int | slice) -> list[int] | list[list[int]]:
-        if isinstance(index, slice):
-            return [self[each] for each in range(*index.indices(len(self)))]
-        return list(accumulate(map(len, self._documents[index]), initial=0))
-
-
-def draw_pairs(
-    documents: Sequence[Sequence[int]],
-    document_index: int,
-    budget: int,
-    short_seq_prob: float,
-    rng: random.Random,
-) -> Iterator[Pair]:
-    """Yields the pairs of one use of a document.
-
-    Each is drawn when it is asked for, so that its masks can be drawn before the next one, as the
-    original does.
-
-    Args:
-      documents: For each, where its sentences begin, and where the last ends.
-      document_index: Which one is used.
-      budget: Tokens that both segments may have together.
-      short_seq_prob: How often a document is cut into shorter ones.
-      rng: As everywhere.
-    """
-    bounds = documents[document_index]
-    for plan in draw_plans(bounds, document_index, len(documents), budget, short_seq_prob, rng):
-        yield finish_pair(plan, documents[plan.b_document], budget, rng)
-
-
 def draw_plans(
     bounds: Sequence[int],
     document_index: int,
@@ -108,17 +65,17 @@ def draw_plans(
     short_seq_prob: float,
     rng: random.Random,
 ) -> Iterator[Plan]:
-    """Yields what a document alone tells of the pairs of one use of it.
+    """Yields the pairs of one use of a document, as far as it determines them.
 
-    Each is drawn when it is asked for, so that the pair can be finished before the next one.
+    Each is drawn when it is requested, so that a pair can be finished before the next is drawn.
 
     Args:
       bounds: Where the sentences of the document begin, and where the last ends.
-      document_index: Its number.
-      num_documents: Of which the other one is drawn.
-      budget: As for `draw_pairs`.
-      short_seq_prob: As for `draw_pairs`.
-      rng: As everywhere.
+      document_index: The number of the document.
+      num_documents: The number of documents of which the other one is drawn.
+      budget: The most tokens of both segments together.
+      short_seq_prob: How often a document is cut into shorter sequences.
+      rng: The source of random numbers.
     """
     target = _draw_target(budget, short_seq_prob, rng)
     start = 0
@@ -130,28 +87,28 @@ def draw_plans(
         if is_random_next:
             b_document = _other_document(num_documents, document_index, rng)
         yield Plan(bounds[start], bounds[middle], bounds[end], target, is_random_next, b_document)
-        # The sentences that were to follow are not used up where others came in their place.
+        # Sentences that were replaced by random ones are used again.
         start = middle if is_random_next else end
 
 
-def cut_document(
+def draw_single_segments(
     bounds: Sequence[int],
     document_index: int,
     budget: int,
     short_seq_prob: float,
     rng: random.Random,
 ) -> Iterator[Plan]:
-    """Yields the single segments of one use of a document, each right behind the one before.
+    """Yields the segments of one use of a document without pairs, each right after the one before.
 
-    No token is left out, and sentences are cut wherever a sequence is full. A document that does
-    not fit into one is first cut at a random place, so that each use has other cuts.
+    No token is left out, and a sentence is split wherever a sequence is full. A document that does
+    not fit into one is first cut at a random place, so that each use has other segments.
 
     Args:
-      bounds: As for `draw_plans`.
-      document_index: Its number.
-      budget: Tokens that a segment may have.
-      short_seq_prob: As for `draw_pairs`.
-      rng: As everywhere.
+      bounds: As for `draw_plans`, like the arguments that follow.
+      document_index: The number of the document.
+      budget: The most tokens of a segment.
+      short_seq_prob: How often a document is cut into shorter sequences.
+      rng: The source of random numbers.
     """
     target = _draw_target(budget, short_seq_prob, rng)
     start, end = bounds[0], bounds[-1]
@@ -166,7 +123,7 @@ def cut_document(
 def _draw_target(budget: int, short_seq_prob: float, rng: random.Random) -> int:
     """Returns how long sequences shall be.
 
-    Some are short, so that fine-tuning's short inputs are not new to the model.
+    Some are short, so that the short inputs of fine-tuning are not new to the model.
     """
     if rng.random() < short_seq_prob:
         return SHORTEST_TARGET + below(budget + 1 - SHORTEST_TARGET, rng)
@@ -177,17 +134,17 @@ def finish_pair(plan: Plan, other: Sequence[int], budget: int, rng: random.Rando
     """Returns the pair of a plan.
 
     Args:
-      plan: What its first document tells.
-      other: Where the sentences of its `b_document` begin, and where the last ends. It is asked for
-        its length and a slice, and where `b` is what follows `a`, for nothing.
-      budget: As for `draw_pairs`.
-      rng: As everywhere.
+      plan: The part that its first document determines.
+      other: Where the sentences of its `b_document` begin, and where the last ends. Only its length
+        and a slice are read, and nothing where `b` follows `a`.
+      budget: As for `draw_plans`.
+      rng: The source of random numbers.
     """
     a_start, a_stop, b_start, b_stop = plan.a_start, plan.a_stop, plan.a_stop, plan.stop
     if plan.is_random_next:
         first = below(len(other) - 1, rng)
         target = plan.target - (a_stop - a_start)
-        # No more are needed, for a sentence has a token at least.
+        # No more bounds are needed, for a sentence has at least one token.
         near = other[first : first + max(target, 1) + 1]
         b_start, b_stop = near[0], near[_end_of_chunk(near, 0, target)]
     excess = a_stop - a_start + b_stop - b_start - budget
@@ -218,9 +175,9 @@ def _other_document(num_documents: int, document_index: int, rng: random.Random)
 def truncate(
     a_start: int, a_stop: int, b_start: int, b_stop: int, excess: int, rng: random.Random
 ) -> tuple[int, int, int, int]:
-    """Returns both segments with so many tokens cut off.
+    """Returns both segments with `excess` tokens cut off.
 
-    Each time the longer one is cut, `b` where they are equal, at either end by chance.
+    Each token is cut from the longer one, `b` where they are equal, at either end by chance.
     """
     draw = rng.random
     longer = a_stop - a_start - (b_stop - b_start)

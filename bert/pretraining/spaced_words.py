@@ -1,6 +1,6 @@
-"""Words as spaces part them, for masking whole words of text that is cut into characters.
+"""Words between spaces, for masking whole words of text that is tokenized into characters.
 
-So a text in Chinese, segmented by a program for that, has its words masked whole.
+The words of a Chinese text that a program has segmented are masked as wholes.
 """
 
 from collections.abc import Sequence
@@ -12,19 +12,16 @@ import numpy as np
 import tokenization
 from bert.pretraining.masking import FIRST, FOLLOWING, SPECIAL, kinds_of_ids
 
-# What `--words` may be.
-PIECES, SPACES = "pieces", "spaces"
-
 
 class SpacedTokenizer(tokenization.FullTokenizer):
-    """A tokenizer whose `tokenize_lines_to_ids` tells which tokens go on with a word.
+    """A tokenizer whose `tokenize_lines_to_ids` marks the tokens that continue a word.
 
-    A word is what stands between spaces. The id of a token that does not begin one is larger by
-    `offset`, and else the same as ever.
+    A word is everything between two spaces. The id of a token that continues one is larger by
+    `offset`.
 
     Attributes:
-      inv_vocab: The token of each id, of the larger ones too.
-      offset: More than every id of the vocabulary.
+      inv_vocab: The token of each id, the larger ones included.
+      offset: A number larger than every id of the vocabulary.
     """
 
     def __init__(self, vocab_file: Any, do_lower_case: bool = True, **options: Any) -> None:
@@ -33,7 +30,7 @@ class SpacedTokenizer(tokenization.FullTokenizer):
         self.inv_vocab |= {each + self.offset: token for each, token in self.inv_vocab.items()}
 
     def tokenize_lines_to_ids(self, lines: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the ids of many lines in one array, and in another how many each line has."""
+        """Returns the ids of many lines in one array, and the number of each line in another."""
         words = [tokenization.split_at_spaces(line) for line in lines]
         ids, counts = super().tokenize_lines_to_ids(list(chain.from_iterable(words)))
         ends = np.append(0, np.cumsum(counts))
@@ -44,12 +41,12 @@ class SpacedTokenizer(tokenization.FullTokenizer):
 
 
 def offset_of(tokenizer: tokenization.FullTokenizer) -> int:
-    """Returns by how much the ids of tokens that go on with a word are larger; 0 for not at all."""
+    """Returns how much larger the ids of tokens that continue a word are; 0 where they are not."""
     return tokenizer.offset if isinstance(tokenizer, SpacedTokenizer) else 0
 
 
 def find_kinds(tokenizer: tokenization.FullTokenizer) -> np.ndarray:
-    """Returns what masking asks of every id that a tokenizer gives, uint8 [ids]."""
+    """Returns the kind of every id that a tokenizer gives, uint8 [ids]."""
     kinds = kinds_of_ids(tokenizer.vocab)
     if not offset_of(tokenizer):
         return kinds
@@ -57,5 +54,5 @@ def find_kinds(tokenizer: tokenization.FullTokenizer) -> np.ndarray:
 
 
 def place_in_words(kinds: np.ndarray, goes_on: Any) -> np.ndarray:
-    """Returns what masking asks of tokens of which is known whether they go on with a word."""
+    """Returns the kinds of tokens of which is known whether they continue a word."""
     return np.where(kinds == SPECIAL, SPECIAL, np.where(goes_on, FOLLOWING, FIRST)).astype(np.uint8)

@@ -1,4 +1,4 @@
-"""Tokenized documents and drawn instances on disk, for data that does not fit into memory."""
+"""Tokenized documents and drawn instances on disk, for data larger than memory."""
 
 import io
 import os
@@ -14,14 +14,14 @@ from bert.files.paths import open_file
 from bert.pretraining.corpus import Found
 from bert.pretraining.draws import part_of
 
-# What is known of an instance before the other document is asked. Positions are those of tokens
-# among all.
+# An instance before the document of its second segment is read. Positions are numbers of tokens
+# among all tokens.
 SEED = np.dtype(
     [
         ("key", np.uint64),
         ("a_start", np.int64),
         ("a_size", np.uint32),
-        # Of what follows.
+        # The number of tokens of the text that follows.
         ("size", np.uint32),
         ("target", np.uint32),
         ("is_random_next", np.bool_),
@@ -29,19 +29,19 @@ SEED = np.dtype(
     ]
 )
 
-# The names of all files that are made here.
+# The names of all files that this module writes.
 FILES = re.compile(r"ids|ends|firsts|seeds-\d+")
 
 
 class Spill:
-    """Documents in files of a folder: written once, then read at any place by any process.
+    """Documents in files of a folder: written once, then read at any position by any process.
 
-    As for `corpus.Documents`, the bounds of a document are the end of the sentence before it and
-    those of its own sentences.
+    As in `corpus.Documents`, the bounds of a document are the end of the sentence before it and the
+    ends of its own sentences.
 
     Args:
-      folder: Where the files are, local.
-      dtype: That of the ids.
+      folder: The local folder of the files.
+      dtype: The type of the ids.
     """
 
     def __init__(self, folder: str, dtype: np.dtype) -> None:
@@ -51,7 +51,7 @@ class Spill:
         self._files: dict[str, Any] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        # Each process opens the files for itself.
+        # Each process opens the files itself.
         return {**vars(self), "_files": {}}
 
     def __enter__(self) -> "Spill":
@@ -61,7 +61,7 @@ class Spill:
         self.close()
 
     def close(self) -> None:
-        """Closes the files, which are opened again when they are read."""
+        """Closes the files; reading opens them again."""
         for file in self._files.values():
             file.close()
         self._files.clear()
@@ -75,11 +75,11 @@ class Spill:
         self._files[name].write(np.asarray(values, self._dtypes[name]).tobytes())
 
     def begin(self) -> None:
-        """Makes the files."""
+        """Starts writing."""
         self._write("ends", [0])
 
     def add(self, ids: np.ndarray, found: Found) -> None:
-        """Writes what some lines add."""
+        """Writes the documents of some lines."""
         self._write("ids", ids)
         self._write("ends", found.ends)
         self._write("firsts", found.firsts)
@@ -92,7 +92,7 @@ class Spill:
     def _read(self, name: str, start: int, stop: int) -> bytes:
         file = self._files.get(name)
         if file is None:
-            # Without a buffer, for what is read is seldom next to what was.
+            # Without a buffer, for reads are seldom next to each other.
             file = self._files[name] = io.FileIO(self._place(name))
         size = self._sizes[name]
         file.seek(start * size)
@@ -108,15 +108,15 @@ class Spill:
         return np.frombuffer(self._read("ids", start, stop), self._dtypes["ids"])
 
     def bounds(self, first: int, stop: int) -> Sequence[int]:
-        """Returns where sentences begin, from the first to the one before `stop`, and its end."""
+        """Returns where sentences `first` to `stop` - 1 begin, and where the last of them ends."""
         return memoryview(self._read("ends", first, stop + 1)).cast("q")
 
     def firsts(self, start: int, stop: int) -> np.ndarray:
-        """Returns with which sentence each document begins, and where the last of them ends."""
+        """Returns the first sentence of each document, and the one after the last document."""
         return np.frombuffer(self._read("firsts", start, stop + 1), np.int64)
 
     def document(self, number: int) -> "SpilledBounds":
-        """Returns the bounds of a document, which are read where they are asked for."""
+        """Returns the bounds of a document, which are read on access."""
         first, stop = memoryview(self._read("firsts", number, number + 2)).cast("q")
         return SpilledBounds(self, first, stop)
 
@@ -144,11 +144,11 @@ class SpilledBounds(Sequence[int]):
 
 
 class SeedFiles:
-    """Drawn instances on disk, in files each of which has a range of the keys.
+    """Drawn instances on disk, in files that each have a range of the keys.
 
     Args:
-      folder: Where they are, local.
-      num_files: So many that each fits into memory.
+      folder: The local folder of the files.
+      num_files: The number of files; each must fit into memory.
     """
 
     def __init__(self, folder: str, num_files: int) -> None:
@@ -166,7 +166,7 @@ class SeedFiles:
                     file.write(ordered[start:stop].tobytes())
 
     def __iter__(self) -> Iterator[np.ndarray]:
-        """Yields the instances of each file, in the order of the keys; removes it behind them."""
+        """Yields the instances of each file in the order of the keys; removes read files."""
         for path in self._paths:
             if path.exists():
                 seeds = np.fromfile(path, SEED)

@@ -1,33 +1,36 @@
-"""What pre-training text and its instances look like: statistics to log, and warnings."""
+"""Statistics of pre-training text and its instances, and warnings about them."""
 
 import dataclasses
 
 import numpy as np
 from absl import logging
 
+from bert.options import Message, Option
 from bert.pretraining.corpus import CorpusCounts
 from bert.pretraining.draws import Draws
 from bert.pretraining.instances import InstanceTable
-from bert.pretraining.masking import generator
-from bert.pretraining.spaced_words import PIECES, SPACES
+from bert.pretraining.masking import PIECES, SPACES, generator
 
-# Instances of a table, at most, for which masks are drawn to see how many there will be.
+# The most instances of a table for which masks are drawn to estimate their number.
 _SAMPLE = 256
 
-# Tokens that go on with a word, of all; masking whole words is of no use where there are fewer.
+# The share of tokens that continue a word below which masking whole words has hardly an effect.
 _FEW_FOLLOWING = 0.01
 
 # Why fewer tokens are masked than should be.
-_TOO_FEW = "--max_predictions_per_seq should be about --max_seq_length times that."
-_TOO_LONG = (
-    "With --words=spaces, what stands between two spaces is a word, and those of more tokens than "
-    "--max_predictions_per_seq, or than that share of a sequence, are never masked. Is the text "
-    "segmented, with spaces between its words? For text that is not, leave --words out."
+_TOO_FEW = Message(
+    "%s should be about %s times that.", Option("max_predictions_per_seq"), Option("max_seq_length")
+)
+_TOO_LONG = Message(
+    "With %s, what stands between two spaces is a word, and those of more tokens than %s, or than "
+    "that share of a sequence, are never masked. Is the text segmented, with spaces between its "
+    "words? For text that is not, leave %s out.",
+    *(Option("words", SPACES), Option("max_predictions_per_seq"), Option("words")),
 )
 
 
 def describe_corpus(counts: CorpusCounts, draws: Draws) -> None:
-    """Logs statistics of the input, and warns where it does not look as it should."""
+    """Logs statistics of the input, and warns of what is unusual."""
     logging.info(
         "Read %s documents, %s sentences, %s tokens; %.1f sentences a document, %.1f tokens a "
         "sentence, %.2f %% of the tokens [UNK].",
@@ -45,9 +48,9 @@ def describe_corpus(counts: CorpusCounts, draws: Draws) -> None:
         _warn_of_words(counts)
     if counts.num_unknown > 0.02 * counts.num_tokens:
         logging.warning(
-            "%.1f %% of the tokens are [UNK]. Are --vocab_file and --do_lower_case the right ones "
-            "for this text?",
+            "%.1f %% of the tokens are [UNK]. Are %s and %s the right ones for this text?",
             100 * counts.num_unknown / counts.num_tokens,
+            *map(Option, ("vocab_file", "do_lower_case")),
         )
     if counts.num_damaged:
         logging.warning(
@@ -62,30 +65,31 @@ def describe_corpus(counts: CorpusCounts, draws: Draws) -> None:
 
 
 def _warn_of_lines(counts: CorpusCounts, max_seq_length: int) -> None:
-    """Warns where a line is more than a sequence holds, before the records are drawn."""
+    """Warns where lines are longer than sequences, before the records are drawn."""
     if counts.num_tokens > max_seq_length * counts.num_sentences:
         logging.warning(
-            "A line has %.0f tokens in the mean, more than a sequence of --max_seq_length=%d "
-            "holds: most of the text will be cut off. Each line should be a sentence; "
-            "split_sentences.py makes them. Or give --nonext_sentence.",
+            "A line has %.0f tokens in the mean, more than a sequence of %s holds: most of the "
+            "text will be cut off. Each line should be a sentence; split_sentences.py makes them. "
+            "Or give %s.",
             counts.num_tokens / counts.num_sentences,
-            max_seq_length,
+            *(Option("max_seq_length", max_seq_length), Option("next_sentence", False)),
         )
 
 
 def _warn_of_words(counts: CorpusCounts) -> None:
-    """Warns where hardly a word has several pieces that could be masked together."""
+    """Warns where hardly any word has several pieces to mask together."""
     if counts.num_following < _FEW_FOLLOWING * counts.num_tokens:
         logging.warning(
-            "--do_whole_word_mask does almost nothing: %.2g %% of the tokens begin with ## and go "
-            "on with a word. Chinese is cut into characters, each of them a word: have a segmenter "
-            "put spaces between its words, and give --words=spaces.",
-            100 * counts.num_following / counts.num_tokens,
+            "%s does almost nothing: %.2g %% of the tokens begin with ## and continue a word. "
+            "Chinese is split into characters, each of them a word: have a segmenter put spaces "
+            "between its words, and give %s.",
+            *(Option("do_whole_word_mask"), 100 * counts.num_following / counts.num_tokens),
+            Option("words", SPACES),
         )
 
 
 def _warn_of_documents(counts: CorpusCounts) -> None:
-    """Warns of documents that have no other sentences, or no other documents, to be paired with."""
+    """Warns of documents without other sentences, or other documents, to be paired with."""
     if counts.num_documents == 1:
         logging.warning(
             "There is one document only, so that a 'random' next segment is from the same one. Put "
@@ -95,23 +99,23 @@ def _warn_of_documents(counts: CorpusCounts) -> None:
         logging.warning(
             "%d of %d documents are a single sentence, whose next segment is always random. A "
             "blank line ends a document: is there one after every sentence? If each text is one "
-            "sentence, give --nonext_sentence, and train with --objective=masked_lm.",
-            counts.num_single,
-            counts.num_documents,
+            "sentence, give %s, and train with %s.",
+            *(counts.num_single, counts.num_documents),
+            *(Option("next_sentence", False), Option("objective", "masked_lm")),
         )
 
 
 @dataclasses.dataclass(frozen=True)
 class InstanceCounts:
-    """What instances are like; those of several parts are added up.
+    """Counts of instances, which add up over several parts.
 
     Attributes:
-      num_instances: All of them.
-      num_random: Those with a random next segment.
-      num_tokens: Without [CLS] and [SEP].
-      num_masked: Tokens; where masks are left to training, about as many as it will mask.
-      num_truncated: Instances.
-      num_lost: Tokens cut off.
+      num_instances: The number of instances.
+      num_random: Instances with a random next segment.
+      num_tokens: Tokens without [CLS] and [SEP].
+      num_masked: Masked tokens; an estimate where masks are left to training.
+      num_truncated: Instances that were truncated.
+      num_lost: Tokens that were cut off.
     """
 
     num_instances: int = 0
@@ -123,7 +127,7 @@ class InstanceCounts:
 
     @classmethod
     def of(cls, instances: InstanceTable, draws: Draws) -> "InstanceCounts":
-        """Returns those of a table, which was drawn so."""
+        """Returns the counts of a table of instances."""
         counts = instances.counts()
         sums = counts.sum(axis=0).tolist()
         if draws.mask_at_training:
@@ -143,19 +147,19 @@ class InstanceCounts:
 
 
 def _estimate_masks(instances: InstanceTable, draws: Draws) -> int:
-    """Returns about how many tokens training masks in each pass, by masks for some instances."""
+    """Estimates how many tokens training masks in each pass, by masks for some instances."""
     step = -(-len(instances) // _SAMPLE) or 1
     sample = instances.kinds(step)
-    # Which words come in their place makes no difference.
+    # The words that replace them make no difference.
     masks = [
-        len(draws.draw(kinds, 1, generator(draws.random_seed, number), sparing=True)[0])
+        len(draws.draw(kinds, 1, generator(draws.random_seed, number))[0])
         for number, kinds in enumerate(sample)
     ]
     return round(sum(masks) * len(instances) / max(len(sample), 1))
 
 
 def describe_instances(counts: InstanceCounts, draws: Draws) -> None:
-    """Logs statistics of the output, and warns where it does not look as it should."""
+    """Logs statistics of the output, and warns of what is unusual."""
     num_instances, num_tokens = counts.num_instances, counts.num_tokens
     logging.info(
         "Made %s instances of %.1f tokens: %s, %s; %.1f %% of the instances truncated, by %.1f %% "
@@ -179,10 +183,10 @@ def describe_instances(counts: InstanceCounts, draws: Draws) -> None:
         )
     if counts.num_masked < 0.8 * draws.masked_lm_prob * num_tokens:
         logging.warning(
-            "%.1f %% of the tokens %s masked, where --masked_lm_prob asks for %.1f %%. %s",
+            "%.1f %% of the tokens %s masked, where %s is %.1f %%. %s",
             100 * counts.num_masked / num_tokens,
             "will be" if draws.mask_at_training else "are",
-            100 * draws.masked_lm_prob,
+            *(Option("masked_lm_prob"), 100 * draws.masked_lm_prob),
             _TOO_LONG if draws.words == SPACES else _TOO_FEW,
         )
     if counts.num_lost > 0.5 * (counts.num_lost + num_tokens):

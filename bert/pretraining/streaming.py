@@ -1,8 +1,9 @@
 """Records of pre-training for any amount of text, by several processes in bounded memory.
 
-The text is read once, and goes to disk as ids. Then every document tells its instances, as far as
-it can alone; these are sorted by their keys, finished with what the others hold, and written. All
-that is drawn depends on the seed, on the document's number and on the number of documents alone.
+The text is read once and written to disk as ids. Then the instances of every document are drawn, as
+far as it determines them; they are sorted by their keys, finished with the documents of their
+second segments, and written. All draws depend on the seed, on the document's number and on the
+number of documents alone.
 """
 
 import dataclasses
@@ -25,6 +26,7 @@ from bert.files.paths import file_size, index_path, is_gzip
 from bert.files.processes import Workers
 from bert.files.progress import Progress
 from bert.files.records import RecordWriter, encode_examples
+from bert.options import Message, MessageError, Option, OptionError, option
 from bert.pretraining.corpus import (
     CorpusCounts,
     Documents,
@@ -32,35 +34,106 @@ from bert.pretraining.corpus import (
     tokenize_files,
 )
 from bert.pretraining.draws import Builder, Draws, Seed, part_of
-from bert.pretraining.instances import MOST_SHOWN, TrainingInstance, show
+from bert.pretraining.instances import MOST_SHOWN, InstanceTable, TrainingInstance, show
+from bert.pretraining.new_records import NewRecords
 from bert.pretraining.pairs import Plan
 from bert.pretraining.spill import FILES, SEED, SeedFiles, Spill
-from bert.pretraining.statistics import InstanceCounts, describe_corpus
+from bert.pretraining.statistics import InstanceCounts, describe_corpus, describe_instances
 
-# Documents that are looked at together, to see how much work they are.
+# Documents whose work is estimated together.
 _DOCUMENTS = 1 << 15
-# Instances that are drawn together, at most.
+# The most instances that are drawn together.
 _INSTANCES = 1 << 18
 # Tokens of the instances that are finished together.
 _TOKENS = 1 << 18
 
-# What a process takes for itself and the work at hand.
+# The memory of a process for itself and its current work.
 _BYTES_PER_PROCESS = 250_000_000
-# What all processes take where nobody says.
+# The default for all processes.
 _MEMORY = 4_000_000_000
-# Bytes of English text: those that gzip makes a byte of, those on disk as ids and bounds of
-# sentences, and those that become a token of a sequence, padding included.
+# For English text: its bytes per byte of gzip, the bytes on disk of its ids and bounds of sentences
+# per byte, and its bytes per token of a sequence, padding included.
 _PACKED, _SPILLED, _TEXT_PER_TOKEN = 2.7, 0.7, 2.5
-# Where text and records are held in memory: what a process takes for itself, and for each byte of
-# text. Of 4 and 8 MB, used once to ten times, it took from 0.91 to 1.16 times what this tells.
+# Where text and records are in memory: the bytes of a process, and those per byte of text. With
+# 4 and 8 MB, used once to ten times, the process took 0.91 to 1.16 times this estimate.
 _HELD_ALONE, _HELD_PER_TEXT = 50_000_000, 1.7
-# Of a sorted file of instances, a copy and the order are in memory for a moment.
+# A sorted file of instances, a copy and the order are in memory for a moment.
 _COPIES = 2.5
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Processing:
+    """Where text and records are, and which processes work on them."""
+
+    GROUP = "devices"
+
+    streaming: bool = option(
+        False,
+        Message(
+            "Keep the text and the records on disk instead of in memory, for any amount of them. "
+            "The records are other draws of the same kind than without this flag. They are the "
+            "same for any %s and %s and, joined, for any %s.",
+            *map(Option, ("num_workers", "memory_gb", "num_shards")),
+        ),
+    )
+    num_workers: int = option(
+        1,
+        Message(
+            "Number of processes; without %s, they share only the tokenization. The records are "
+            "the same for any number.",
+            Option("streaming"),
+        ),
+        low=1,
+    )
+    memory_gb: float | None = option(
+        None,
+        Message(
+            "With %s, maximum memory of all processes together, in GB. Default: 4, or what %s "
+            "need.",
+            *map(Option, ("streaming", "num_workers")),
+        ),
+        low=0.0,
+    )
+
+    def find_memory(self, runner: str | None) -> int | None:
+        """Returns the bytes that all processes may take; None where there is no limit.
+
+        Args:
+          runner: The runner of Beam, whose options limit its memory; None for no pipeline.
+
+        Raises:
+          OptionError: where it is too little, or the options exclude each other.
+        """
+        given, num_workers = self.memory_gb, self.num_workers
+        if runner is not None and (given is not None or num_workers > 1):
+            raise MessageError(
+                "%s and %s must not go with %s, which has options of its own for that. Received %s "
+                "and %s. Leave them out, and see %s.",
+                *map(Option, ("memory_gb", "num_workers", "runner")),
+                *(given, num_workers, Option("beam_options")),
+            )
+        if not self.streaming and given is not None:
+            raise MessageError(
+                "%s must go with %s: without it, the text and the records are held in memory. "
+                "Received %s. Give %s too, or leave it out.",
+                *map(Option, ("memory_gb", "streaming")),
+                *(given, Option("streaming")),
+            )
+        if not self.streaming or runner is not None:
+            return None
+        needed = _least_memory(num_workers)
+        if given is None:
+            return max(_MEMORY, needed)
+        if given * 1e9 < needed:
+            must = f"be at least {needed / 1e9:g} for {num_workers} processes"
+            remedy = Message("Give more, or lower %s.", Option("num_workers"))
+            raise OptionError("memory_gb", must, given, remedy)
+        return int(given * 1e9)
 
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """What all processes know that make records of documents on disk."""
+    """The state of all processes that make records of documents on disk."""
 
     spill: Spill
     tokenizer: tokenization.FullTokenizer
@@ -77,11 +150,11 @@ class Piece(NamedTuple):
     """Records that follow each other in a shard.
 
     Attributes:
-      shard: Its number.
-      content: What stands in the file.
-      sizes: Bytes of each record in it.
-      counts: What its instances are like.
-      shown: The first of them, where these are shown.
+      shard: The number of the shard.
+      content: The bytes of the file.
+      sizes: The number of bytes of each record.
+      counts: Counts of the instances.
+      shown: The first instances, where these are logged.
     """
 
     shard: int
@@ -91,121 +164,84 @@ class Piece(NamedTuple):
     shown: list[TrainingInstance]
 
 
-def find_memory(settings: Any) -> int | None:
-    """Returns the bytes that all processes may take; None where it is not for us to say.
-
-    Args:
-      settings: Those of create_pretraining_data.py.
-
-    Raises:
-      ValueError: where it is too little, or the flags are of another way of working.
-    """
-    given, num_workers = settings.memory_gb, settings.num_workers
-    if settings.runner is not None and (given is not None or num_workers > 1):
-        raise ValueError(
-            "`--memory_gb` and `--num_workers` must not go with `--runner`, which has options of "
-            f"its own for that. Received {given} and {num_workers}. Leave them out, and see "
-            "`--beam_options`."
-        )
-    if not settings.streaming and given is not None:
-        raise ValueError(
-            "`--memory_gb` must go with `--streaming`: without it, the text and the records are "
-            f"held in memory. Received {given}. Give `--streaming` too, or leave it out."
-        )
-    if not settings.streaming or settings.runner is not None:
-        return None
-    needed = _least_memory(num_workers)
-    if given is None:
-        return max(_MEMORY, needed)
-    if given * 1e9 < needed:
-        raise ValueError(
-            f"`--memory_gb` must be at least {needed / 1e9:g} for {num_workers} processes. "
-            f"Received {given}. Give more, or lower `--num_workers`."
-        )
-    return int(given * 1e9)
-
-
 def _least_memory(num_workers: int) -> int:
     return _BYTES_PER_PROCESS * (num_workers + 1)
 
 
-def tell_held(input_files: Sequence[str], draws: Draws, bytes_per_instance: int) -> None:
-    """Logs about how much memory holds all text and records, and warns where there is less.
+def log_memory(records: NewRecords, memory: int | None) -> None:
+    """Logs how much memory the work takes, and warns where less is free.
 
     Args:
-      input_files: The text.
-      draws: How instances are drawn of it.
-      bytes_per_instance: As in `InstanceTable`.
+      records: The records to make.
+      memory: The limit of all processes; None to hold text and records in memory.
     """
-    text, num_instances = _estimate(input_files, draws)
-    needed = _HELD_ALONE + _HELD_PER_TEXT * text + bytes_per_instance * num_instances
+    if memory is not None:
+        logging.info("Memory: at most %s.", size_text(memory))
+        return
+    text, num_instances = _estimate(records)
+    table = InstanceTable(records.tokenizer, records.draws.max_seq_length, records.draws.most_masks)
+    needed = _HELD_ALONE + _HELD_PER_TEXT * text + table.bytes_per_instance * num_instances
     free = free_memory()
     beside = "" if free is None else f", of {size_text(free)} free"
     logging.info("Memory: about %s to hold all text and records%s.", size_text(needed), beside)
     if free is not None and needed > free:
         logging.warning(
             "Text and records will take about %s of memory, and %s are free: the run may be "
-            "killed. Give --streaming, which keeps them on disk, or lower --dupe_factor.",
+            "killed. Give %s, which keeps them on disk, or lower %s.",
             *map(size_text, (needed, free)),
+            *map(Option, ("streaming", "dupe_factor")),
         )
 
 
-def _estimate(input_files: Sequence[str], draws: Draws) -> tuple[float, float]:
+def _estimate(records: NewRecords) -> tuple[float, float]:
     """Returns about how many bytes of text there are, and how many instances they give."""
-    text = sum(file_size(path) * (_PACKED if is_gzip(path) else 1) for path in input_files)
+    files, draws = records.input_files, records.draws
+    text = sum(file_size(path) * (_PACKED if is_gzip(path) else 1) for path in files)
     return text, text * draws.dupe_factor / (_TEXT_PER_TOKEN * draws.max_seq_length)
 
 
-def tell_disk(input_files: Sequence[str], draws: Draws, output_file: str) -> None:
+def log_disk(records: NewRecords) -> None:
     """Logs about how much is written, and warns where there is too little room for it."""
+    draws, output_file = records.draws, records.output_files[0]
     free = free_disk(os.path.dirname(output_file))
     if free is None:
         return
-    text, num_instances = _estimate(input_files, draws)
-    records = num_instances * (200 + 4 * draws.max_seq_length + 7 * draws.most_masks)
-    for_a_while = _SPILLED * text + num_instances * SEED.itemsize
+    text, num_instances = _estimate(records)
+    size = num_instances * (200 + 4 * draws.max_seq_length + 7 * draws.most_masks)
+    temporary = _SPILLED * text + num_instances * SEED.itemsize
     logging.info(
         "Disk: records about %s, and %s for a while, of %s free.",
-        *map(size_text, (records, for_a_while, free)),
+        *map(size_text, (size, temporary, free)),
     )
-    if records + for_a_while > free:
+    if size + temporary > free:
         logging.warning(
             "The records to come and what is needed to make them take about %s, and %s are free "
-            "beside %s. Lower --dupe_factor, or give another --output_file.",
-            *map(size_text, (records + for_a_while, free)),
+            "beside %s. Lower %s, or give another %s.",
+            *map(size_text, (size + temporary, free)),
             output_file,
+            *map(Option, ("dupe_factor", "output_file")),
         )
 
 
-def make_records(
-    input_files: Sequence[str],
-    tokenizer: tokenization.FullTokenizer,
-    draws: Draws,
-    output_files: Sequence[str],
-    made_with: Mapping[str, Any],
-    *,
-    num_workers: int,
-    memory: int,
-) -> InstanceCounts:
-    """Writes the records of all documents in the files; returns what the instances are like.
+def make_records(records: NewRecords, *, num_workers: int, memory: int) -> InstanceCounts:
+    """Writes the records of all documents in the files; returns counts of the instances.
 
     Args:
-      input_files: Paths of texts.
-      tokenizer: Makes ids of them.
-      draws: How instances are drawn.
-      output_files: Paths of the shards, which appear when all are whole.
-      made_with: As for `write_records`.
-      num_workers: Processes; the records do not depend on it.
-      memory: Bytes that all processes take together; the records do not depend on it.
+      records: The records to make, whose files appear when all are complete.
+      num_workers: The number of processes; the records do not depend on it.
+      memory: The bytes that all processes take together; the records do not depend on it.
 
     Raises:
       ValueError: where there is no text.
     """
+    tokenizer, draws, output_files = records.tokenizer, records.draws, records.output_files
+    # Its digest of the text comes first, to find changes of the text while it is read.
+    description = records.description
     with (
         scratch_folder(output_files[0], FILES) as folder,
         Spill(folder, ids_dtype(tokenizer.inv_vocab)) as spill,
     ):
-        counts = _tokenize(input_files, tokenizer, spill, num_workers)
+        counts = _tokenize(records.input_files, tokenizer, spill, num_workers)
         describe_corpus(counts, draws)
         job = Job(spill, tokenizer, draws, counts.num_documents)
         with Workers(num_workers, job) as workers:
@@ -213,7 +249,9 @@ def make_records(
             seeds = SeedFiles(folder, int(_COPIES * _most_bytes(counts, draws) // left) + 1)
             num_instances = _draw(job, workers, seeds)
             pieces = workers.map(_finish, _pieces(seeds, draws, len(output_files)))
-            return _write(pieces, num_instances, output_files, made_with)
+            made = _write(pieces, num_instances, output_files, description)
+    describe_instances(made, draws)
+    return made
 
 
 def _tokenize(
@@ -233,7 +271,7 @@ def _tokenize(
 
 
 def _most_bytes(counts: CorpusCounts, draws: Draws) -> int:
-    """Returns what all instances take on disk at most, as far as their documents know them."""
+    """Returns the most bytes of all instances on disk, as far as their documents determine them."""
     most = draws.most_instances(counts.num_documents, counts.num_sentences, counts.num_tokens)
     return most * draws.dupe_factor * SEED.itemsize
 
@@ -242,10 +280,10 @@ class _Uses(NamedTuple):
     """Some uses of documents that follow each other.
 
     Attributes:
-      first: The first of the documents.
-      stop: The one behind the last.
-      uses: Their numbers.
-      is_long: Whether it is one use of one document, and may have more instances than are drawn
+      first: The number of the first document.
+      stop: The number after the last document.
+      uses: The numbers of the uses.
+      is_long: Whether this is one use of one document, and may have more instances than are drawn
         together.
     """
 
@@ -256,7 +294,7 @@ class _Uses(NamedTuple):
 
 
 def _draw(job: Job, workers: Workers, seeds: SeedFiles) -> int:
-    """Writes all instances as far as their own documents know them; returns their number."""
+    """Writes all instances as far as their documents determine them; returns their number."""
     progress = Progress("Drawing", job.num_documents * job.draws.dupe_factor)
     num_instances = num_done = 0
     short = (part for part in _uses(job) if not part.is_long)
@@ -269,7 +307,7 @@ def _draw(job: Job, workers: Workers, seeds: SeedFiles) -> int:
 
 
 def _draw_long(job: Job) -> Iterator[tuple[int, np.ndarray]]:
-    """Yields what `_draw_seeds` returns of the long parts, some instances of each at a time."""
+    """Yields the results of `_draw_seeds` for the long parts, some instances at a time."""
     for part in _uses(job):
         if part.is_long:
             rows = _rows(job, part)
@@ -279,7 +317,7 @@ def _draw_long(job: Job) -> Iterator[tuple[int, np.ndarray]]:
 
 
 def _uses(job: Job) -> Iterator[_Uses]:
-    """Yields all uses of all documents, in parts of about as many instances at most."""
+    """Yields all uses of all documents, in parts of at most about as many instances."""
     every = range(job.draws.dupe_factor)
     for start in range(0, job.num_documents, _DOCUMENTS):
         most = len(every) * _most_instances(job, start)
@@ -296,7 +334,7 @@ def _uses(job: Job) -> Iterator[_Uses]:
 
 
 def _most_instances(job: Job, start: int) -> np.ndarray:
-    """Returns how many instances some documents from `start` on have at most, for each."""
+    """Returns the most instances of each of some documents from `start` on."""
     firsts = job.spill.firsts(start, min(start + _DOCUMENTS, job.num_documents))
     places = np.array([job.spill.bounds(first, first)[0] for first in firsts.tolist()])
     return job.draws.most_instances(1, np.diff(firsts), np.diff(places))
@@ -304,12 +342,12 @@ def _most_instances(job: Job, start: int) -> np.ndarray:
 
 @at_rest
 def _draw_seeds(job: Job, part: _Uses) -> tuple[int, np.ndarray]:
-    """Returns how many uses of documents a part has, and their instances."""
+    """Returns the number of uses of documents in a part, and their instances."""
     return (part.stop - part.first) * len(part.uses), np.array([*_rows(job, part)], SEED)
 
 
 def _rows(job: Job, part: _Uses) -> Iterator[tuple[Any, ...]]:
-    """Yields the instances of a part, as `SEED` has them."""
+    """Yields the instances of a part in the form of `SEED`."""
     firsts = job.spill.firsts(part.first, part.stop).tolist()
     ends = job.spill.bounds(firsts[0], firsts[-1])
     for number, (first, stop) in enumerate(pairwise(firsts), part.first):
@@ -362,9 +400,9 @@ def _write(
     pieces: Iterator[Piece],
     num_instances: int,
     output_files: Sequence[str],
-    made_with: Mapping[str, Any],
+    description: Mapping[str, Any],
 ) -> InstanceCounts:
-    """Writes shards and their indexes; returns what all instances are like."""
+    """Writes shards and their indexes; returns counts of all instances."""
     progress = Progress("Writing", num_instances)
     counts = InstanceCounts()
     num_shards = len(output_files)
@@ -380,6 +418,6 @@ def _write(
                 counts += piece.counts
                 progress(counts.num_instances)
                 piece = next(pieces, None)
-            files[shard].write(writer.encode_index(made_with))
+            files[shard].write(writer.encode_index(description))
     logging.info("Wrote %d total instances", counts.num_instances)
     return counts

@@ -42,6 +42,7 @@ from bert.pretraining.corpus import (
     tokenize_lines,
 )
 from bert.pretraining.draws import Builder, Draws, Seed, part_of
+from bert.pretraining.new_records import NewRecords
 from bert.pretraining.pairs import Plan
 from bert.pretraining.statistics import InstanceCounts, describe_corpus, describe_instances
 from bert.scale.beam import NAMESPACE, run_pipeline
@@ -115,23 +116,17 @@ class Job:
         return Builder(self.draws, self.tokenizer)
 
 
-def make_records(
-    beam: BeamOptions,
-    input_files: Sequence[str],
-    tokenizer: tokenization.FullTokenizer,
-    draws: Draws,
-    output_files: Sequence[str],
-    made_with: Mapping[str, Any],
-) -> None:
+def make_records(beam: BeamOptions, new: NewRecords) -> None:
     """Writes the records of `streaming.make_records` as a pipeline of Beam."""
-    job = Job(tokenizer, draws, len(output_files))
+    draws, output_files, made_with = new.draws, new.output_files, new.description
+    job = Job(new.tokenizer, draws, len(output_files))
     # What runs at the same time, and files of others, have other names.
     name = f"{uuid.uuid4().hex}.partial"
     partial = [f"{_whole(path, os.path.realpath)}.{name}" for path in output_files]
     clear = functools.partial(_clear, partial, name)
     # Machines work in folders of their own.
-    texts = [_whole(path, os.path.abspath) for path in input_files]
-    watched = WatchedFiles.of(input_files)
+    texts = [_whole(path, os.path.abspath) for path in new.input_files]
+    watched = WatchedFiles.of(new.input_files)
     try:
         counters = run_pipeline(
             beam, lambda root: _build(root, job, texts, partial, made_with), clear
