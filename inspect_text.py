@@ -23,18 +23,17 @@ from bert.commands.settings import OutputSettings
 from bert.files.outputs import check_outputs, try_outputs
 from bert.files.process import import_tensorflow
 from bert.files.rows import stdin_lines
-from bert.models.options import QueriedModel
 from bert.options import REQUIRED, option
 from bert.weights.options import CHECKPOINT_FORMS
+from bert.weights.told import AskedSettings
 
 if TYPE_CHECKING:
     from bert.inspection.look import Inspection, Reading
-    from bert.models.fine_tuned import LoadedModel
-    from bert.models.pretrained import PretrainedModel
+    from bert.models.loaded import LoadedModel, PretrainedModel
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(QueriedModel, OutputSettings):
+class Settings(AskedSettings, OutputSettings):
     """The flags of this script, by name."""
 
     model_dir: str = option(
@@ -140,7 +139,7 @@ def _open(settings: Settings) -> "LoadedModel | PretrainedModel":
     import_tensorflow()
     from bert.inspection.look import open_inspected
 
-    return open_inspected(settings.model_dir, settings, settings.precision)
+    return open_inspected(settings.model_dir, settings.precision, **settings.given)
 
 
 def _check_second(settings: Settings, model: "LoadedModel | PretrainedModel") -> None:

@@ -17,8 +17,9 @@ from bert.commands.checks import Checks, start
 from bert.commands.console import run_script
 from bert.commands.settings import FileSettings
 from bert.files.process import import_tensorflow
-from bert.options import option, take
-from bert.tasks.swag.options import SwagData
+from bert.files.rows import SEPARATORS
+from bert.files.split import find_split
+from bert.options import option
 
 if TYPE_CHECKING:
     import modeling
@@ -26,9 +27,18 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(SwagData, FileSettings):
+class Settings(FileSettings):
     """The flags of this script, by name."""
 
+    data_dir: str | None = option(
+        None,
+        "Folder with train, val and test, each .csv or .tsv with SWAG's columns, .jsonl or "
+        ".parquet.",
+    )
+    separator: str | None = option(
+        None,
+        f"Column separator of the files: {SEPARATORS}. Default: tab for .tsv, comma for others.",
+    )
     do_eval: bool = option(
         False, "Evaluate on the val set; with --do_train, during and after training.", group="steps"
     )
@@ -71,11 +81,29 @@ def open_task(
 ) -> "MultipleChoice":
     """Returns the task that the settings name, for a model of this shape."""
     import_tensorflow()
-    from bert.runs.contexts import make_context
-    from bert.tasks.swag.open import open_swag
+    from bert.tasks.bilstm import find_bilstm
+    from bert.tasks.swag.task import MultipleChoice
+    from bert.weights.folder import ModelFolder
+    from bert.weights.variables import require_segments
 
-    context = make_context(settings, config, tokenizer)
-    return open_swag(context, take(SwagData, settings), settings, settings)
+    require_segments(config, "a text and its ending")
+    paths = {split: getattr(settings, f"{split}_file") for split in ("train", "dev", "test")}
+    return MultipleChoice(
+        config,
+        tokenizer,
+        settings.max_seq_length,
+        settings.data_dir,
+        {split: path for split, path in paths.items() if path},
+        settings.separator,
+        find_split(
+            settings,
+            ModelFolder.read_source_task(settings, settings.output_dir, trains=settings.do_train)
+            or ModelFolder.read_resumed_task(
+                settings.output_dir, resumes=settings.do_train and not settings.overwrite_output_dir
+            ),
+        ),
+        find_bilstm(settings, config),
+    )
 
 
 def main(_: list[str]) -> None:

@@ -3,6 +3,7 @@
 import csv
 
 import numpy as np
+import pytest
 from conftest import (
     write_model_files,
 )
@@ -10,6 +11,12 @@ from conftest import (
 import run_classifier
 
 COLORS = ["red", "green", "blue", "black"]
+
+
+@pytest.fixture
+def make_settings(tmp_path):
+    """Settings for a custom task in `tmp_path`, whose words are the vocabulary."""
+    return settings_in(tmp_path)
 
 
 def settings_in(folder, **sizes):

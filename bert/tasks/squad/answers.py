@@ -19,7 +19,6 @@ import tokenization
 from bert.files.durable import replace_files
 from bert.files.progress import Progress
 from bert.tasks.squad import questions as squad_questions
-from bert.tasks.squad.options import DecodingOptions
 from bert.tasks.squad.remembered import remembered
 from bert.tasks.squad.window_table import WindowTable
 
@@ -31,10 +30,15 @@ NO_SPAN = "empty"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Decoding(DecodingOptions):
-    """Which spans are answers, and the casing of the tokens."""
+class Decoding:
+    """The flags of run_squad.py that decide which spans are answers."""
 
+    n_best_size: int = 20
+    max_answer_length: int = 30
     do_lower_case: bool = True
+    version_2_with_negative: bool = False
+    null_score_diff_threshold: float = 0.0
+    verbose_logging: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -16,7 +16,6 @@ import tokenization
 from bert.files.owned import claim
 from bert.files.processes import usable_cores
 from bert.network.heads import span_model, span_objective
-from bert.options import MessageError, Option, OptionError
 from bert.reports.sections import Cell, Link, Section, Table
 from bert.tasks.bilstm import bilstm_fields, stored_bilstm
 from bert.tasks.squad import answers as squad_answers
@@ -113,7 +112,8 @@ class QuestionAnswering:
       max_query_length: Tokens of a question; what is longer is cut.
       decoding: Which spans are answers.
       files: By split, the file to read; empty for a model that only answers.
-      scored_options: The options in use that need answers in the file of the dev set.
+      buckets: Whether a data set is predicted by windows of about the same length, without padding.
+      flags_by_score: Flags that need answers in the file of the dev set, to score with.
       add_bilstm: Whether a BiLSTM stands on the encoder.
     """
 
@@ -124,7 +124,8 @@ class QuestionAnswering:
     max_query_length: int
     decoding: squad_answers.Decoding
     files: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    scored_options: Sequence[str] = ()
+    buckets: bool = False
+    flags_by_score: tuple[str, ...] = ()
     add_bilstm: bool = False
 
     kind = "question_answering"
@@ -178,11 +179,10 @@ class QuestionAnswering:
             )
             if is_training:
                 random.Random(SHUFFLE_SEED).shuffle(read)
-            elif self.scored_options and not self.golds(read):
-                raise MessageError(
-                    "%s needs answers in %s to score with. There are none in %r.",
-                    *map(Option, (self.scored_options[0], "predict_file")),
-                    self.files[split],
+            elif self.flags_by_score and not self.golds(read):
+                raise ValueError(
+                    f"`--{self.flags_by_score[0]}` needs answers in `--predict_file` to score "
+                    f"with. There are none in {self.files[split]!r}."
                 )
             examples[Part(split)] = read
         return examples
@@ -211,10 +211,8 @@ class QuestionAnswering:
             tells=part != ASKED,
         )
         if is_training and not len(table):
-            raise OptionError(
-                "train_file",
-                "have paragraphs with words",
-                remedy=f"{self.files['train']!r} has none.",
+            raise ValueError(
+                f"`--train_file` must have paragraphs with words. {self.files['train']!r} has none."
             )
         return WindowInputs(
             part,
@@ -243,12 +241,11 @@ class QuestionAnswering:
         if not len(table):
             return inputs
         # Faithful: padding competes for places among the n best, so all of it is there by default.
-        buckets = self.decoding.bucket_predictions
-        lengths = table.lengths() if buckets else None
+        lengths = table.lengths() if self.buckets else None
         batches = Batches(
-            Records([file.path]), features, file.batch_size, lengths=lengths, trim=buckets
+            Records([file.path]), features, file.batch_size, lengths=lengths, trim=self.buckets
         )
-        return dataclasses.replace(inputs, batches=batches, padding_competes=not buckets)
+        return dataclasses.replace(inputs, batches=batches, padding_competes=not self.buckets)
 
     def make_model(self, precision: str) -> keras.Model:
         return span_model(self.config, dtype=precision, add_bilstm=self.add_bilstm)
