@@ -23,8 +23,8 @@ from bert.commands.console import run_script
 from bert.commands.extract_features import WITHOUT_EFFECT, Settings, check, prepare
 from bert.commands.flags import changed_flags
 from bert.commands.lines import show_lines
-from bert.commands.names import serve
 from bert.files.outputs import try_outputs
+from bert.names import serve
 from bert.options import take
 from bert.scale.batches import changing_options
 from bert.scale.options import BeamOptions, Extraction

@@ -28,7 +28,7 @@ from bert.options import REQUIRED, option
 from bert.weights.options import CHECKPOINT_FORMS
 
 if TYPE_CHECKING:
-    from bert.models.masked_model import Guess, MaskedModel, Score, Text
+    from bert.models.pretrained import Guess, MaskedModel, Score, Text
     from bert.weights.folder import ModelFolder
 
 
@@ -89,7 +89,7 @@ def run(settings: Settings, texts: Sequence[str] = ()) -> int:
       ValueError: where the settings, the texts and the model do not fit.
     """
     import_tensorflow()
-    from bert.models import masked_model
+    from bert.models import pretrained
     from bert.training.devices import tell_gpus
     from bert.training.lengths import cut_by_size
 
@@ -102,7 +102,7 @@ def run(settings: Settings, texts: Sequence[str] = ()) -> int:
     try_outputs([settings.output_file], "output_file")
     tell_gpus()
     with open_output(settings.output_file) as output:
-        model = masked_model.load(folder, settings.batch_size)
+        model = pretrained.load(folder, settings.batch_size)
         if path != "-" and not texts:
             _check_lines(settings, path, model)
         read = (model.read(text, place) for place, text in given)
@@ -144,11 +144,11 @@ def _check_lines(settings: Settings, path: str, model: "MaskedModel") -> None:
 def check(settings: Settings, checks: Checks, texts: Sequence[str] = ()) -> None:
     """Checks what `run` needs."""
     import_tensorflow()
-    from bert.models import masked_model
+    from bert.models import pretrained
 
     path = checks("text", _find_input, settings, texts, tells=str)
     folder = checks("checkpoint", _open_folder, settings, tells=lambda each: each.stored.prefix)
-    model = checks("model", masked_model.load, folder, tells=lambda _: "fills masks")
+    model = checks("model", pretrained.load, folder, tells=lambda _: "fills masks")
     if path != "-" and not texts:
         checks("texts", _check_lines, settings, path, model, tells=lambda _: "can all be answered")
     output = settings.output_file
@@ -172,7 +172,6 @@ def _open_folder(settings: Settings) -> "ModelFolder":
     return ModelFolder.open(
         settings.checkpoint,
         "checkpoint",
-        fetches=not settings.check,
         bert_config_file=settings.bert_config_file,
         vocab_file=settings.vocab_file,
         do_lower_case=settings.do_lower_case,
@@ -206,7 +205,7 @@ def _read_lines(path: str, *, tells_blank: bool = True) -> Iterator[tuple[str, s
 
 
 def _total(scores: Sequence["Score"]) -> "Score":
-    from bert.models.masked_model import Score
+    from bert.models.pretrained import Score
 
     return Score(
         sum(score.pseudo_log_likelihood for score in scores),

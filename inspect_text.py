@@ -23,17 +23,18 @@ from bert.commands.settings import OutputSettings
 from bert.files.outputs import check_outputs, try_outputs
 from bert.files.process import import_tensorflow
 from bert.files.rows import stdin_lines
+from bert.models.options import QueriedModel
 from bert.options import REQUIRED, option
 from bert.weights.options import CHECKPOINT_FORMS
-from bert.weights.told import AskedSettings
 
 if TYPE_CHECKING:
     from bert.inspection.look import Inspection, Reading
-    from bert.models.loaded import LoadedModel, PretrainedModel
+    from bert.models.fine_tuned import LoadedModel
+    from bert.models.pretrained import PretrainedModel
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(AskedSettings, OutputSettings):
+class Settings(QueriedModel, OutputSettings):
     """The flags of this script, by name."""
 
     model_dir: str = option(
@@ -139,7 +140,7 @@ def _open(settings: Settings) -> "LoadedModel | PretrainedModel":
     import_tensorflow()
     from bert.inspection.look import open_inspected
 
-    return open_inspected(settings.model_dir, settings.precision, **settings.given)
+    return open_inspected(settings.model_dir, settings, settings.precision)
 
 
 def _check_second(settings: Settings, model: "LoadedModel | PretrainedModel") -> None:

@@ -1,19 +1,18 @@
-"""BERT's network: the encoder, the pre-training heads and their losses (paper, section 3).
+"""BERT's network: embeddings, encoder and pooler (paper, section 3).
 
 Dimension key: `B` batch, `S` sequence, `H` hidden, `N` heads, `D` head size, `F` feed-forward,
 `P` predictions, `V` vocabulary, `L` layers, `Q` queries, `K` keys.
 
 Inside the encoder, activations are matrices [B·S, H], so that every dense layer is one bare matrix
 product. Layer names equal the variable scopes of the original release, so a variable's path is its
-name in a checkpoint. The network is built of `keras.ops` alone.
+name in a checkpoint. The network is built of `keras.ops` alone. Whoever trains or predicts may give
+its layers faster kernels: `bert.network`.
 """
 
 import contextlib
 import contextvars
 import copy
 import dataclasses
-import functools
-import importlib
 import json
 import logging
 import math
@@ -26,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 from keras import ops
 
+from bert import names
 from bert.files import huggingface as huggingface_files
 from bert.files.json_text import parse_json
 from bert.files.paths import read_file
@@ -48,7 +48,7 @@ UNUSED_KEYS = frozenset(
 # tf.contrib.layers.layer_norm).
 LAYER_NORM_EPSILON = 1e-12
 
-# What stands between the embeddings and the outputs.
+# The layers between the embeddings and the outputs.
 ENCODER_TYPES = ("transformer", "bilstm", "word_vectors")
 
 _SIZES = (
@@ -66,8 +66,8 @@ _SIZES = (
 class BertConfig:
     """The shape of a model, as `bert_config.json` states it (original: modeling.py, BertConfig).
 
-    Any values are taken, and may be set later; layers `check` them when they are made. What is set
-    under other names stays, too, and has no effect.
+    A config may be given any values, and more attributes; a layer checks the values when it is
+    made.
 
     Attributes:
       vocab_size: Number of entries of the vocabulary, V.
@@ -82,13 +82,12 @@ class BertConfig:
       max_position_embeddings: Longest sequence that the position table can serve.
       type_vocab_size: Number of segment types.
       initializer_range: Standard deviation of the truncated normal initializer.
-      is_decoder: Whether a token attends to itself and those before it alone, as GPT's do (paper,
-        section 5.1, "LTR"). Departs: the original has none such.
-      encoder_type: One of `ENCODER_TYPES`. Of "bilstm", the layers are those of ELMo (paper, figure
-        3): `num_attention_heads`, `intermediate_size` and `attention_probs_dropout_prob` have no
-        effect then. Of "word_vectors", as before BERT (paper, section 2.1), there is nothing but a
-        table with a vector for each whole word; L is 0 then. Departs: the original has Transformers
-        alone.
+      is_decoder: Whether a token attends only to itself and the tokens before it, as in GPT (paper,
+        section 5.1, "LTR"). Departs: the original has no decoder.
+      encoder_type: One of `ENCODER_TYPES`. "bilstm" is ELMo's encoder (paper, figure 3), which
+        ignores `num_attention_heads`, `intermediate_size` and `attention_probs_dropout_prob`.
+        "word_vectors" is a table with a vector for each word (paper, section 2.1); L is 0. Departs:
+        the original has Transformers alone.
     """
 
     vocab_size: int
@@ -112,7 +111,7 @@ class BertConfig:
 
     @property
     def is_word_vectors(self) -> bool:
-        """Whether there is a table of words, and no Transformer."""
+        """Whether the model is a table of words, without an encoder."""
         return self.encoder_type == "word_vectors"
 
     @classmethod
@@ -120,12 +119,12 @@ class BertConfig:
         """Returns the config that a parsed `bert_config.json` describes.
 
         Args:
-          json_object: May also be a `config.json` of transformers. Of keys that are not known, a
-            warning tells; they stay in the config, as in the original.
+          json_object: May also be a `config.json` of transformers. Unknown keys are logged and
+            become attributes, as in the original.
 
         Raises:
-          ValueError: where transformers describes a model that is none of BERT's, or a key is the
-            name of a method.
+          ValueError: where a `config.json` of transformers does not describe a BERT, or a key is
+            the name of a method.
         """
         if huggingface_files.is_config(json_object):
             json_object = huggingface_files.to_bert(json_object)
@@ -175,51 +174,39 @@ class BertConfig:
             )
         for name in _SIZES:
             value = getattr(self, name)
-            least = 0 if (name, self.is_word_vectors) == ("num_hidden_layers", True) else 1
+            least = 0 if name == "num_hidden_layers" and self.is_word_vectors else 1
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise ValueError(f"`{name}` must be a positive integer. Received {value!r}.")
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
-            if not _is_number(getattr(self, name)) or not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"`{name}` must be in [0, 1). Received {getattr(self, name)!r}.")
-        if not _is_number(self.initializer_range) or not 0 < self.initializer_range < math.inf:
-            raise ValueError(
-                f"`initializer_range` must be positive. Received {self.initializer_range!r}."
-            )
-        if not isinstance(self.is_decoder, bool):
-            raise ValueError(f"`is_decoder` must be true or false. Received {self.is_decoder!r}.")
-        self._check_encoder_type()
-        if self.hidden_size % self.num_attention_heads:
-            raise ValueError(
-                "`hidden_size` must be a multiple of `num_attention_heads`. Received "
-                f"{self.hidden_size} and {self.num_attention_heads}."
-            )
-        # A function is taken, too, as in the original; no file can hold one.
-        if not callable(self.hidden_act):
-            get_activation(str(self.hidden_act))
-
-    def _check_encoder_type(self) -> None:
-        if self.encoder_type not in ENCODER_TYPES:
-            raise ValueError(
-                f"`encoder_type` must be one of {list(ENCODER_TYPES)}. Received "
-                f"{self.encoder_type!r}."
-            )
+            self._check(name, lambda rate: _is_number(rate) and 0 <= rate < 1, "in [0, 1)")
+        self._check("initializer_range", lambda x: _is_number(x) and 0 < x < math.inf, "positive")
+        self._check("is_decoder", lambda value: isinstance(value, bool), "true or false")
+        self._check("encoder_type", ENCODER_TYPES.__contains__, f"one of {list(ENCODER_TYPES)}")
         if self.is_bilstm and (self.is_decoder or self.hidden_size % 2):
             raise ValueError(
                 "With the `encoder_type` 'bilstm', `is_decoder` must be false, and `hidden_size` "
                 f"even, half of it for each direction. Received {self.is_decoder} and "
                 f"{self.hidden_size}."
             )
+        if self.hidden_size % self.num_attention_heads:
+            raise ValueError(
+                "`hidden_size` must be a multiple of `num_attention_heads`. Received "
+                f"{self.hidden_size} and {self.num_attention_heads}."
+            )
+        # The original accepts a function, too.
+        if not callable(self.hidden_act):
+            get_activation(str(self.hidden_act))
+
+    def _check(self, name: str, is_valid: Callable[[Any], bool], must_be: str) -> None:
+        if not is_valid(getattr(self, name)):
+            raise ValueError(f"`{name}` must be {must_be}. Received {getattr(self, name)!r}.")
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the fields by name, and what else was set.
-
-        Those of a BERT are the original's: where `is_decoder` and `encoder_type` are as by default,
-        they are left out.
-        """
+        """Returns all attributes by name, without `is_decoder` and `encoder_type` of a BERT."""
         values = copy.deepcopy(vars(self))
         for name in ("is_decoder", "encoder_type"):
             if getattr(self, name) == getattr(BertConfig, name):
-                # One that was pickled before there were any has none.
+                # A config pickled by an older release lacks these attributes.
                 values.pop(name, None)
         return values
 
@@ -232,58 +219,22 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-_FORMS: contextvars.ContextVar[Mapping[str, Callable[..., Tensor | None]]] = contextvars.ContextVar(
-    "forms", default=types.MappingProxyType({})
-)
-
-
-@contextlib.contextmanager
-def computing(**forms: Callable[..., Tensor | None]) -> Iterator[None]:
-    """Within this context, operations are computed in other forms, which give the same but faster.
-
-    So a backend's own are used, which `keras.ops` does not know, or compiled ones.
-
-    Args:
-      **forms: By the name of a function that is marked as `replaceable`, what is called instead,
-        with the same arguments; where it returns None, the function itself is.
-    """
-    token = _FORMS.set({**_FORMS.get(), **forms})
-    try:
-        yield
-    finally:
-        _FORMS.reset(token)
-
-
-def replaceable(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Marks an operation of which `computing` may name another form."""
-
-    @functools.wraps(function)
-    def operation(*arguments: Any, **constants: float) -> Tensor:
-        form = _FORMS.get().get(function.__name__)
-        result = form(*arguments, **constants) if form else None
-        return function(*arguments, **constants) if result is None else result
-
-    return operation
-
-
-@replaceable
 def gelu(x: Tensor) -> Tensor:
     """Returns the Gaussian error linear unit in its tanh form (original: modeling.py, gelu)."""
     wide = _widen(x)
-    # Products rather than a power, which TensorFlow turns into products in some places, not in all:
-    # a layer that is computed again must come to the same bits.
+    # TensorFlow turns some powers into products, but not all; a recomputed layer must give the same
+    # bits.
     inner = math.sqrt(2 / math.pi) * (wide + 0.044715 * (wide * wide * wide))
     return ops.cast(0.5 * wide * (1.0 + ops.tanh(inner)), x.dtype)
 
 
-@replaceable
 def gelu_erf(x: Tensor) -> Tensor:
-    """Returns the Gaussian error linear unit in its exact form, x Φ(x), as transformers has it."""
+    """Returns the Gaussian error linear unit in its exact form, x Φ(x), as in transformers."""
     return ops.cast(ops.gelu(_widen(x), approximate=False), x.dtype)
 
 
 def _widen(x: Tensor) -> Tensor:
-    """Returns float16 as float32: its smallest numbers depend on the order of the factors."""
+    """Returns float16 as float32, whose smallest products do not depend on the order of factors."""
     return ops.cast(x, "float32") if keras.backend.standardize_dtype(x.dtype) == "float16" else x
 
 
@@ -297,10 +248,10 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor] | None] = {
 
 
 def get_activation(activation_string: Any) -> Callable[[Tensor], Tensor] | None:
-    """Returns the activation of that name; None for the linear one, and a callable as it is.
+    """Returns the activation of a name; None for the linear one, and a callable unchanged.
 
     Raises:
-      ValueError: where the original has no activation of that name.
+      ValueError: where the original has no such activation.
     """
     if not isinstance(activation_string, str):
         return activation_string
@@ -313,9 +264,9 @@ def get_activation(activation_string: Any) -> Callable[[Tensor], Tensor] | None:
 
 
 def create_initializer(initializer_range: float = 0.02) -> keras.initializers.Initializer:
-    """Returns a truncated normal initializer with that standard deviation.
+    """Returns a truncated normal initializer with the given standard deviation.
 
-    Every variable needs one of its own: a Keras initializer gives the same numbers each time.
+    Every variable needs its own initializer: Keras' returns the same numbers in each call.
     """
     return keras.initializers.TruncatedNormal(stddev=initializer_range)
 
@@ -327,10 +278,10 @@ _DROPOUT_SEED: contextvars.ContextVar[Tensor | None] = contextvars.ContextVar(
 
 @contextlib.contextmanager
 def dropout_seed(seed: Tensor) -> Iterator[None]:
-    """Within this context, dropout is a function of `seed` and each layer's path alone.
+    """Makes dropout a function of `seed` and each layer's path alone within this context.
 
-    A training loop that derives the seed from its step can be stopped and resumed without changing
-    any mask. Elsewhere dropout draws from Keras' own generators.
+    A training loop that derives the seed from its step can resume without changing any mask.
+    Elsewhere dropout draws from Keras' own generators.
 
     Args:
       seed: int32 [2].
@@ -342,14 +293,25 @@ def dropout_seed(seed: Tensor) -> Iterator[None]:
         _DROPOUT_SEED.reset(token)
 
 
+def current_dropout_seed() -> Tensor | None:
+    """Returns the seed of the context `dropout_seed`; None outside of any."""
+    return _DROPOUT_SEED.get()
+
+
 class _FixedSeed(keras.random.SeedGenerator):
-    """Hands one given seed to `keras.random`; holds no state."""
+    """A generator without state, which gives `keras.random` a fixed seed."""
 
     def __init__(self, seed: Tensor) -> None:
         self.seed = seed
 
     def next(self, ordered: bool = True) -> Tensor:
         return self.seed
+
+
+def drop(inputs: Tensor, numbers: Tensor, *, rate: float) -> Tensor:
+    """Returns the inputs, dropped where the int16 numbers of the same shape are largest."""
+    kept = numbers < round((1 - rate) * 2**16) - 2**15
+    return inputs * (ops.cast(kept, inputs.dtype) * (1.0 / (1.0 - rate)))
 
 
 @keras.saving.register_keras_serializable("bert")
@@ -359,59 +321,59 @@ class Dropout(keras.layers.Dropout):
     Input and output have the same shape; with `training` false, they are the same.
     """
 
+    drop = staticmethod(drop)
+
     def build(self, *_: Any) -> None:
         self.built = True
 
     def call(self, inputs: Tensor, training: bool | None = False) -> Tensor:
-        seed = _DROPOUT_SEED.get()
-        graph = getattr(inputs, "graph", None)
         if not training or not self.rate:
             return super().call(inputs, training=training)
+        seed = current_dropout_seed()
+        graph = getattr(inputs, "graph", None)
         if seed is None and graph is not None and not graph.building_function:
             # In a graph for a Session, Keras' generators would give every run the same mask.
-            seed = _original("draw_seed")()
+            seed = names.load("bert.original.graph", "draw_seed")()
         if seed is None:
             return super().call(inputs, training=training)
         salt = ops.convert_to_tensor([zlib.crc32(self.path.encode()) & 0x7FFFFFFF, 0], "int32")
         # Each draw of 32 bits serves two elements; 16 bits meet the rate to within 1e-5, also in
         # half precision, whose own numbers are too coarse.
         sizes = ops.shape(inputs)
-        is_known = all(isinstance(each, int) for each in sizes)
+        is_known = all(isinstance(size, int) for size in sizes)
         size = math.prod(sizes) if is_known else ops.size(inputs)
         drawn = keras.random.randint(
             ((size + 1) // 2, 1), -(2**31), 2**31 - 1, "int32", seed=_FixedSeed(seed + salt)
         )
         numbers = ops.reshape(ops.view(drawn, "int16"), (-1,))[:size]
-        return drop(inputs, ops.reshape(numbers, ops.shape(inputs)), rate=self.rate)
-
-
-@replaceable
-def drop(inputs: Tensor, numbers: Tensor, *, rate: float) -> Tensor:
-    """Drops out where numbers, int16 of the inputs' shape, are of their largest."""
-    kept = numbers < round((1 - rate) * 2**16) - 2**15
-    return inputs * (ops.cast(kept, inputs.dtype) * (1.0 / (1.0 - rate)))
+        return self.drop(inputs, ops.reshape(numbers, ops.shape(inputs)), rate=self.rate)
 
 
 @keras.saving.register_keras_serializable("bert")
 class LayerNorm(keras.layers.LayerNormalization):
-    """Layer normalization over the last axis, which `computing` can speed up."""
+    """Layer normalization over the last axis."""
 
     def call(self, inputs: Tensor) -> Tensor:
-        return self.layer_norm(inputs)
+        return self.normalize(inputs)
 
-    @replaceable
-    def layer_norm(self, inputs: Tensor) -> Tensor:
+    def normalize(self, inputs: Tensor) -> Tensor:
         """Returns rows of mean 0 and variance 1, scaled by gamma and shifted by beta."""
         return super().call(inputs)
 
 
 class ConfiguredLayer(keras.layers.Layer):
-    """A layer made of a `BertConfig` alone, and saved with it."""
+    """A layer that a `BertConfig` describes; Keras saves it with the config."""
 
     def __init__(self, config: BertConfig, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         config.check()
         self.config = config
+
+    def build(self, *_: Any) -> None:
+        """Builds the layers of this layer that take activations of width H."""
+        for layer in self._flatten_layers(include_self=False, recursive=False):
+            if not layer.built:
+                layer.build((None, self.config.hidden_size))
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "config": self.config.to_dict()}
@@ -468,8 +430,7 @@ class Embeddings(ConfiguredLayer):
         self.position_embeddings = self.add_table(
             "position_embeddings", (config.max_position_embeddings, width)
         )
-        self.layer_norm.build((None, width))
-        self.dropout.build(None)
+        super().build()
 
     def call(self, input_ids: Tensor, segment_ids: Tensor, training: bool | None = False) -> Tensor:
         batch, length = ops.shape(input_ids)
@@ -489,28 +450,30 @@ class Embeddings(ConfiguredLayer):
         return self.dropout(embedded, training=training)
 
 
-@replaceable
-def attention_probs(scores: Tensor) -> Tensor:
-    """Returns the shares with which queries attend to keys, [B, N, Q, K]; rows add up to 1."""
-    return ops.softmax(scores)
-
-
-def _keeping_attention(kept: list[Tensor]) -> contextlib.AbstractContextManager[None]:
-    """Returns a context within which what layers attend to goes into a list, too."""
-
-    def keep(scores: Tensor) -> Tensor:
-        kept.append(ops.softmax(scores))
-        return kept[-1]
-
-    return computing(attention_probs=keep)
+@contextlib.contextmanager
+def _observing(
+    layers: Sequence["TransformerLayer"], observer: Callable[[Tensor], None]
+) -> Iterator[None]:
+    """Calls the observer with the attention weights of the layers within this context."""
+    attentions = [layer.attention.self_attention for layer in layers]
+    for attention in attentions:
+        attention.observer = observer
+    try:
+        yield
+    finally:
+        for attention in attentions:
+            attention.observer = None
 
 
 class SelfAttention(ConfiguredLayer):
-    """Attends from tokens to the real ones (paper, section 3; Vaswani et al., section 3.2).
+    """Attention from tokens to real tokens (paper, section 3; Vaswani et al., section 3.2).
 
-    Takes the activations of those that attend, `queries` [B·Q, H]; of all, `inputs` [B·S, H]; and
-    `input_mask`, [B, Q, K], 1 where the query may attend to the key, or, where all attend, [B, S],
-    1 for real tokens and 0 for padding. Gives [B·Q, H].
+    Takes the activations of the tokens that attend, `queries` [B·Q, H]; of all tokens, `inputs`
+    [B·S, H]; and `input_mask`: [B, Q, K], 1 where the query may attend to the key, or [B, S], 1 for
+    real tokens and 0 for padding, where Q is S. Gives [B·Q, H].
+
+    Attributes:
+      observer: Called with the attention weights [B, N, Q, K] before dropout; None for nobody.
     """
 
     def __init__(self, config: BertConfig, **kwargs: Any) -> None:
@@ -519,11 +482,7 @@ class SelfAttention(ConfiguredLayer):
             self.new_dense(config.hidden_size, name) for name in ("query", "key", "value")
         ]
         self.dropout = self.new_dropout(config.attention_probs_dropout_prob)
-
-    def build(self, *_: Any) -> None:
-        for projection in self.projections:
-            projection.build((None, self.config.hidden_size))
-        self.dropout.build(None)
+        self.observer: Callable[[Tensor], None] | None = None
 
     def call(
         self, queries: Tensor, inputs: Tensor, input_mask: Tensor, training: bool | None = False
@@ -533,7 +492,8 @@ class SelfAttention(ConfiguredLayer):
             from_length, input_mask = to_length, ops.expand_dims(input_mask, 1)  # [B, 1, K]
         to_queries, to_keys, to_values = self.projections
         query = self.split_heads(to_queries(queries), from_length)
-        key, value = (self.split_heads(each(inputs), to_length) for each in (to_keys, to_values))
+        key = self.split_heads(to_keys(inputs), to_length)
+        value = self.split_heads(to_values(inputs), to_length)
         return self.attend(query, key, value, input_mask, training)
 
     def split_heads(self, inputs: Tensor, length: Tensor) -> Tensor:
@@ -551,7 +511,9 @@ class SelfAttention(ConfiguredLayer):
         scores = ops.matmul(query * head_size**-0.5, ops.swapaxes(key, 2, 3))  # [B, N, Q, K]
         # Faithful: the original adds -10000 to padding rather than masking it exactly.
         padding = (1.0 - ops.cast(mask, scores.dtype)) * -10000.0
-        weights = attention_probs(scores + ops.expand_dims(padding, 1))
+        weights = ops.softmax(scores + ops.expand_dims(padding, 1))
+        if self.observer:
+            self.observer(weights)
         weights = self.dropout(weights, training=training)
         context = ops.transpose(ops.matmul(weights, value), (0, 2, 1, 3))  # [B, Q, N, D]
         return ops.reshape(context, (-1, self.config.hidden_size))
@@ -572,8 +534,7 @@ class ResidualOutput(ConfiguredLayer):
 
     def build(self, *_: Any) -> None:
         self.dense.build((None, self.input_size))
-        self.dropout.build(None)
-        self.layer_norm.build((None, self.config.hidden_size))
+        super().build()
 
     def call(self, inputs: Tensor, residual: Tensor, training: bool | None = False) -> Tensor:
         projected = self.dropout(self.dense(inputs), training=training)
@@ -590,10 +551,6 @@ class Attention(ConfiguredLayer):
             config, config.hidden_size, name="output", dtype=self.dtype_policy
         )
 
-    def build(self, *_: Any) -> None:
-        self.self_attention.build(None)
-        self.output_projection.build(None)
-
     def call(
         self, queries: Tensor, inputs: Tensor, input_mask: Tensor, training: bool | None = False
     ) -> Tensor:
@@ -607,9 +564,6 @@ class Intermediate(ConfiguredLayer):
     def __init__(self, config: BertConfig, **kwargs: Any) -> None:
         super().__init__(config, **kwargs)
         self.dense = self.new_dense(config.intermediate_size, "dense", config.hidden_act)
-
-    def build(self, *_: Any) -> None:
-        self.dense.build((None, self.config.hidden_size))
 
     def call(self, inputs: Tensor) -> Tensor:
         return self.dense(inputs)
@@ -626,32 +580,23 @@ class TransformerLayer(ConfiguredLayer):
             config, config.intermediate_size, name="output", dtype=self.dtype_policy
         )
 
-    def build(self, *_: Any) -> None:
-        self.attention.build(None)
-        self.intermediate.build(None)
-        self.output_projection.build(None)
-
     def call(
         self, queries: Tensor, inputs: Tensor, input_mask: Tensor, training: bool | None = False
     ) -> Tensor:
         attended = self.attention(queries, inputs, input_mask, training=training)
         return self.output_projection(self.intermediate(attended), attended, training=training)
 
-    def dropout_seed(self) -> Tensor | None:
-        """Returns what `_seed_of` does for the layer's masks."""
-        return _seed_of([self.attention.self_attention.dropout, self.output_projection.dropout])
-
 
 class Encoder(ConfiguredLayer):
     """The stack of Transformer layers; gives the list of all layers' outputs, [B·S, H] each.
 
     Given `positions`, int32 [B, Q], and an `input_mask` [B, S], the last layer computes the tokens
-    there alone: [B·Q, H]. In a decoder, no token attends to one behind it.
+    at these positions alone: [B·Q, H]. In a decoder, no token attends to a later one.
 
     Attributes:
-      gradient_checkpointing: Whether training keeps no more of a layer for the backward pass than
-        its inputs, and computes the rest again (Chen et al., Training Deep Nets with Sublinear
-        Memory Cost).
+      gradient_checkpointing: Whether training keeps only the inputs of a layer for the backward
+        pass, and computes the rest again (Chen et al., Training Deep Nets with Sublinear Memory
+        Cost).
     """
 
     def __init__(self, config: BertConfig, **kwargs: Any) -> None:
@@ -662,9 +607,10 @@ class Encoder(ConfiguredLayer):
         ]
         self.gradient_checkpointing = False
 
-    def build(self, *_: Any) -> None:
-        for layer in self.transformer_layers:
-            layer.build(None)
+    @property
+    def stacked_layers(self) -> list[TransformerLayer]:
+        """The layers, from the lowest."""
+        return self.transformer_layers
 
     def call(
         self,
@@ -697,198 +643,21 @@ class Encoder(ConfiguredLayer):
             return layer(queries, inputs, mask, training=training)
 
         if self.gradient_checkpointing and training:
-            return _computed_again(compute, inputs, layer.dropout_seed())
+            dropouts = [layer.attention.self_attention.dropout, layer.output_projection.dropout]
+            return names.load("bert.network.recomputation", "recompute")(compute, inputs, dropouts)
         return compute(inputs)
 
     def _mask(self, input_mask: Tensor, positions: Tensor | None) -> Tensor:
-        """Returns to which tokens those at the positions, or all, may attend: [B, Q, K]."""
+        """Returns the attention mask [B, Q, K]: 1 where a query may attend to a key."""
         keys = ops.arange(ops.shape(input_mask)[1], dtype="int32")  # [K]
-        # [B, Q, 1]; where all ask, [S, 1].
-        asking = ops.expand_dims(keys if positions is None else positions, -1)
-        allowed = asking >= (keys if self.config.is_decoder else 0)
+        # [B, Q, 1]; [S, 1] where all tokens are queries.
+        queries = ops.expand_dims(keys if positions is None else positions, -1)
+        allowed = queries >= (keys if self.config.is_decoder else 0)
         return ops.expand_dims(input_mask, 1) * ops.cast(allowed, input_mask.dtype)
 
 
-class Lstm(ConfiguredLayer):
-    """Reads rows from their beginnings: [B, S, `input_size`] to [B, S, U], U being H/2.
-
-    Computes in float32 whatever its policy: a state that every token adds to loses too much in 16
-    bits (Hochreiter and Schmidhuber, 1997; the bias of forget gates begins at 1, as Jozefowicz et
-    al., 2015, recommend).
-    """
-
-    def __init__(self, config: BertConfig, input_size: int, **kwargs: Any) -> None:
-        super().__init__(config, **kwargs)
-        self.input_size = input_size
-        self.units = config.hidden_size // 2
-
-    def build(self, *_: Any) -> None:
-        def new(name: str, shape: tuple[int, ...], initializer: Any) -> keras.Variable:
-            return self.add_weight(name=name, shape=shape, initializer=initializer, autocast=False)
-
-        # Gates side by side: input, forget, candidate, output.
-        width = 4 * self.units
-        self.kernel = new("kernel", (self.input_size, width), "glorot_uniform")
-        self.recurrent_kernel = new("recurrent_kernel", (self.units, width), "orthogonal")
-        self.bias = new("bias", (width,), _forget_bias)
-
-    def call(self, inputs: Tensor) -> Tensor:
-        gates = ops.matmul(ops.cast(inputs, "float32"), self.kernel) + self.bias  # [B, S, 4·U]
-
-        def step(state: tuple[Tensor, Tensor], gates: Tensor) -> tuple[Any, Any]:
-            output, cell = state
-            gates += ops.matmul(output, self.recurrent_kernel)
-            to_add, to_keep, candidate, to_give = ops.split(gates, 4, axis=-1)
-            cell = ops.sigmoid(to_keep) * cell + ops.sigmoid(to_add) * ops.tanh(candidate)
-            state = (ops.sigmoid(to_give) * ops.tanh(cell), cell)
-            # Keras wants what is kept of a step to be like the state.
-            return state, state
-
-        zeros = ops.zeros_like(gates[:, 0, : self.units])
-        _, (outputs, _) = ops.scan(step, (zeros, zeros), ops.swapaxes(gates, 0, 1))
-        return ops.cast(ops.swapaxes(outputs, 0, 1), self.compute_dtype)
-
-
-def _forget_bias(shape: tuple[int, ...], dtype: Any = None) -> Tensor:
-    """Returns 1 for the forget gates, the second quarter, and else 0."""
-    places = ops.arange(shape[0])
-    return ops.cast((places >= shape[0] // 4) & (places < shape[0] // 2), dtype or "float32")
-
-
-class BilstmLayer(ConfiguredLayer):
-    """Reads rows in two directions, neither of which learns of the other: [2, B, S, D] to [.., U].
-
-    First the rows, then the rows reversed; U is H/2, and D is `input_size`. Where D is U, the input
-    is added to the output (Peters et al., Deep contextualized word representations, 3.1 and 3.4).
-    """
-
-    def __init__(self, config: BertConfig, input_size: int, **kwargs: Any) -> None:
-        super().__init__(config, **kwargs)
-        self.lstms = [
-            Lstm(config, input_size, name=name, dtype=self.dtype_policy)
-            for name in ("forward", "backward")
-        ]
-        self.dropout = self.new_dropout(config.hidden_dropout_prob)
-        self.is_residual = input_size == config.hidden_size // 2
-
-    def build(self, *_: Any) -> None:
-        for lstm in self.lstms:
-            lstm.build(None)
-        self.dropout.build(None)
-
-    def call(self, inputs: Tensor, training: bool | None = False) -> Tensor:
-        outputs = ops.stack([lstm(inputs[index]) for index, lstm in enumerate(self.lstms)])
-        outputs = self.dropout(outputs, training=training)
-        return outputs + inputs if self.is_residual else outputs
-
-
-class LstmEncoder(ConfiguredLayer):
-    """The LSTMs of ELMo in the place of an `Encoder`; takes, gives and has what that does.
-
-    The first half of a token's output is of an LSTM that has read its row up to it, the second of
-    one that has read from the last real token back to it. Each half of a layer reads its own half
-    of the one below, so that neither knows what is on the other side.
-    """
-
-    def __init__(self, config: BertConfig, **kwargs: Any) -> None:
-        super().__init__(config, **kwargs)
-        widths = [config.hidden_size, *[config.hidden_size // 2] * (config.num_hidden_layers - 1)]
-        self.lstm_layers = [
-            BilstmLayer(config, width, name=f"layer_{index}", dtype=self.dtype_policy)
-            for index, width in enumerate(widths)
-        ]
-        self.gradient_checkpointing = False
-
-    def build(self, *_: Any) -> None:
-        for layer in self.lstm_layers:
-            layer.build(None)
-
-    def call(
-        self,
-        inputs: Tensor,
-        input_mask: Tensor,
-        positions: Tensor | None = None,
-        training: bool | None = False,
-    ) -> list[Tensor]:
-        order = reversed_positions(input_mask)
-        hidden = both_ways(inputs, order)
-        outputs = []
-        for layer in self.lstm_layers:
-            hidden = self._call_layer(layer, hidden, training)
-            outputs.append(side_by_side(hidden, order))
-        if positions is not None:
-            outputs[-1] = gather_tokens(outputs[-1], positions, ops.shape(input_mask)[1])
-        return outputs
-
-    def _call_layer(self, layer: BilstmLayer, hidden: Tensor, training: bool | None) -> Tensor:
-        def compute(hidden: Tensor) -> Tensor:
-            return layer(hidden, training=training)
-
-        if self.gradient_checkpointing and training:
-            return _computed_again(compute, hidden, _seed_of([layer.dropout]))
-        return compute(hidden)
-
-
-def reversed_positions(input_mask: Tensor) -> Tensor:
-    """Returns for each place the one that stands there when its row is reversed: int32 [B, S].
-
-    The real tokens of a row, which come before padding, change their order; padding stays.
-    """
-    places = ops.arange(ops.shape(input_mask)[1], dtype="int32")
-    lengths = ops.sum(ops.cast(input_mask, "int32"), axis=1, keepdims=True)  # [B, 1]
-    return ops.where(places < lengths, lengths - 1 - places, places)
-
-
-def both_ways(inputs: Tensor, order: Tensor) -> Tensor:
-    """Returns rows, [B·S, D], and these in the order, int32 [B, S]: [2, B, S, D]."""
-    batch, length = ops.shape(order)
-    both = ops.stack([inputs, gather_tokens(inputs, order, length)])
-    return ops.reshape(both, (2, batch, length, inputs.shape[-1]))
-
-
-def side_by_side(outputs: Tensor, order: Tensor) -> Tensor:
-    """Returns the two halves of each token, of what `both_ways` gave: [2, B, S, U] to [B·S, H]."""
-    forward, backward = (ops.reshape(outputs[i], (-1, outputs.shape[-1])) for i in range(2))
-    return ops.concatenate([forward, gather_tokens(backward, order, ops.shape(order)[1])], axis=-1)
-
-
-def _seed_of(dropouts: Sequence[Dropout]) -> Tensor | None:
-    """Returns a seed for all masks of a call, int32 [2]; None where nothing is dropped out.
-
-    It is that of the context `dropout_seed`, or else drawn from a generator of a layer.
-    """
-    drawing = [dropout.seed_generator for dropout in dropouts if dropout.rate]
-    seed = _DROPOUT_SEED.get()
-    if seed is None and drawing:
-        return ops.cast(drawing[0].next(), "int32")
-    return seed if drawing else None
-
-
-def _computed_again(
-    compute: Callable[[Tensor], Tensor], inputs: Tensor, seed: Tensor | None
-) -> Tensor:
-    """Returns `compute(inputs)`, of which the backward pass has nothing but `inputs`.
-
-    Args:
-      compute: A function of [B·S, H].
-      inputs: [B·S, H].
-      seed: That of `dropout_seed`, None where nothing is dropped out.
-    """
-
-    def seeded(inputs: Tensor) -> Tensor:
-        if seed is None:
-            return compute(inputs)
-        # Adds 0, which only the values tell. TensorFlow would find masks of the seed alone to be
-        # the same in both passes, and keep them from one to the other.
-        zero = ops.cast(ops.sum(ops.abs(inputs[:1, :1])) < 0, "int32")
-        with dropout_seed(seed + zero):
-            return compute(inputs)
-
-    return keras.remat(seeded)(inputs)
-
-
 def gather_tokens(inputs: Tensor, positions: Tensor, length: Tensor) -> Tensor:
-    """Returns those of [B·S, H] at the positions, int32 [B, Q], of each row: [B·Q, H].
+    """Returns the rows [B·Q, H] of [B·S, H] at the positions, int32 [B, Q], of each sequence.
 
     `length` is S.
     """
@@ -897,21 +666,32 @@ def gather_tokens(inputs: Tensor, positions: Tensor, length: Tensor) -> Tensor:
 
 
 class Pooler(ConfiguredLayer):
-    """A tanh layer on what `pool` gives: [B, H] to [B, H] (original: modeling.py)."""
+    """A tanh layer on the output of `pool`: [B, H] to [B, H] (original: modeling.py)."""
 
     def __init__(self, config: BertConfig, **kwargs: Any) -> None:
         super().__init__(config, **kwargs)
         self.dense = self.new_dense(config.hidden_size, "dense", "tanh")
-
-    def build(self, *_: Any) -> None:
-        self.dense.build((None, self.config.hidden_size))
 
     def call(self, inputs: Tensor) -> Tensor:
         return self.dense(inputs)
 
 
 class NoOutputError(ValueError, AttributeError):
-    """A `BertModel` is asked for an output before it was called on anything."""
+    """An output is read of a `BertModel` that was made without inputs."""
+
+
+def _getter(name: str) -> Callable[["BertModel"], Any]:
+    """Returns a method that returns an output of a `BertModel` that was made with inputs."""
+
+    def get(self: "BertModel") -> Any:
+        if name in self._outputs:
+            return self._outputs[name]
+        raise NoOutputError(
+            f"`BertModel` must be made with `input_ids` to have `{name}`. Without them, call the "
+            "model on a dictionary of inputs, and read the dictionary that it returns."
+        )
+
+    return get
 
 
 @keras.saving.register_keras_serializable("bert")
@@ -925,35 +705,35 @@ class BertModel(ConfiguredLayer):
     [B, S, H]; `encoder_layers`, a list of L tensors [B, S, H], the last being `sequence_output`;
     and `embedding_table` [V, H], for output weights tied to the input embeddings.
 
-    Called with `positions`, int32 [B, Q], it computes the last layer for the tokens there alone:
-    `sequence_output` and the last of `encoder_layers` are [B, Q, H], of the same numbers as else.
-    `pooled_output` is that of the first of them, whose positions must be those of
-    `pooled_positions`. This saves most of a layer where few tokens are read.
+    Called with `positions`, int32 [B, Q], the last layer computes the tokens at these positions
+    alone: `sequence_output` and the last of `encoder_layers` are [B, Q, H], with the same numbers.
+    `pooled_output` is of the first positions, which must be `pooled_positions`. This saves most of
+    a layer where few tokens are read.
 
-    Called with `attention_probs=True`, it also gives `attention_probs`, a list of L tensors
-    [B, N, S, S]: the share of its attention that the token of a row gives to that of a column, by
-    layer and head, before dropout. With `positions`, the last one is [B, N, Q, S].
+    Called with `attention_probs=True`, the dictionary also has `attention_probs`, a list of L
+    tensors [B, N, S, S]: the weight with which the token of a row attends to the token of a column,
+    by layer and head, before dropout. With `positions`, the last one is [B, N, Q, S].
 
-    Made in the original's way, with `is_training` and `input_ids`, it is called at once, and the
-    getters and attributes of the original give its outputs. So made in a graph of `tf.compat.v1`,
-    it has the outputs alone; the variables are those of the graph's scope `scope`.
+    Made as in the original, with `is_training` and `input_ids`, the model is called at once, and
+    the getters and attributes of the original return its outputs. In a graph of `tf.compat.v1` the
+    model then has no layers, and the variables are those of the graph's scope `scope`.
 
     Args:
-      config: The shape of the model.
+      config: The shape of the model; copied.
       is_training: False for a model without dropout. On `keras.Input` tensors, a model with dropout
         drops out where Keras trains it.
       input_ids: int32 [B, S], eager or of `keras.Input`.
-      input_mask: As in the dictionary.
+      input_mask: The `input_mask` of the dictionary.
       token_type_ids: The `segment_ids` of the dictionary.
-      use_one_hot_embeddings: Without effect; in the original it changes no number, either.
+      use_one_hot_embeddings: Ignored; in the original it changes no number, either.
       scope: The layer's name.
       name: The layer's name where there is no `scope`.
       **kwargs: Keras' arguments of every layer.
 
     Attributes:
-      gradient_checkpointing: As that of `Encoder`, to be set before the model is trained. With the
-        training loop of this project the numbers are the same bit for bit; with Keras' `fit` they
-        differ by rounding and by the masks of dropout.
+      gradient_checkpointing: The attribute of `Encoder`, to be set before the model is trained. The
+        training loop of this project gives the same bits with it; Keras' `fit` differs by rounding
+        and by the masks of dropout.
     """
 
     def __init__(  # noqa: PLR0913 (the original's arguments)
@@ -969,46 +749,40 @@ class BertModel(ConfiguredLayer):
         name: str = "bert",
         **kwargs: Any,
     ) -> None:
-        if (is_training is None) != (input_ids is None):
-            raise ValueError(
-                "`is_training` and `input_ids` must be given together, or neither. Received "
-                f"{is_training!r} and {input_ids!r}."
-            )
+        config = copy.deepcopy(config)
+        if is_training is None and input_ids is None:
+            super().__init__(config, name=scope or name, **kwargs)
+            self.add_layers()
+            outputs = {}
+        else:
+            inputs = (input_ids, input_mask, token_type_ids)
+            call_at_once = names.load("bert.original.graph", "init_and_call")
+            outputs = call_at_once(self, config, inputs, is_training, scope, name=name, **kwargs)
+        # Keras would search a dictionary for weights.
+        self._outputs = types.MappingProxyType(outputs)
+
+    def add_layers(self) -> None:
+        """Adds the embeddings, the encoder and the pooler.
+
+        Raises:
+          ValueError: where the configuration describes word vectors, which have no encoder.
+        """
+        config = self.config
         if config.is_word_vectors:
             raise ValueError(
                 "The model must have a Transformer. The `encoder_type` in its configuration is "
-                "'word_vectors', from `run_ner.py --word_vectors`: that script and predict.py take "
-                "such a model."
+                "'word_vectors': run_ner.py and predict.py take such a model."
             )
-        # What becomes of the given one is no concern of the model.
-        config = copy.deepcopy(config)
-        if input_ids is not None and not is_training:
-            config.hidden_dropout_prob = config.attention_probs_dropout_prob = 0.0
-        given = {"input_ids": input_ids, "input_mask": input_mask, "segment_ids": token_type_ids}
-        inputs = {name: tensor for name, tensor in given.items() if tensor is not None}
-        if input_ids is not None and _original("in_graph")():
-            super().__init__(config, name=name, **kwargs)
-            outputs = _original("encode_in_graph")(config, inputs, scope)
-            self._outputs = types.SimpleNamespace(**outputs)
-            return
-        super().__init__(config, name=scope or name, **kwargs)
+        is_bilstm = config.is_bilstm
+        encoder = names.load("bert.network.lstm", "LstmEncoder") if is_bilstm else Encoder
         self.embeddings = Embeddings(config, name="embeddings", dtype=self.dtype_policy)
-        encoder = LstmEncoder if config.is_bilstm else Encoder
         self.encoder = encoder(config, name="encoder", dtype=self.dtype_policy)
         self.pooler = Pooler(config, name="pooler", dtype=self.dtype_policy)
-        # In an object that Keras does not search for weights.
-        self._outputs = types.SimpleNamespace()
-        if input_ids is not None:
-            # Symbolic outputs follow the phase of the functional model that they become part of.
-            training = not isinstance(input_ids, keras.KerasTensor)
-            outputs = self(inputs, training=training)
-            self._outputs = types.SimpleNamespace(**outputs)
 
     @property
     def stacked_layers(self) -> list[keras.layers.Layer]:
-        """The layers above the embeddings, from the lowest."""
-        encoder = self.encoder
-        return encoder.lstm_layers if self.config.is_bilstm else encoder.transformer_layers
+        """The layers of the encoder, from the lowest."""
+        return self.encoder.stacked_layers
 
     @property
     def gradient_checkpointing(self) -> bool:
@@ -1029,20 +803,11 @@ class BertModel(ConfiguredLayer):
         model.gradient_checkpointing = checkpointing
         return model
 
-    def get_pooled_output(self) -> Tensor:
-        return self._output("pooled_output")
-
-    def get_sequence_output(self) -> Tensor:
-        return self._output("sequence_output")
-
-    def get_all_encoder_layers(self) -> list[Tensor]:
-        return self._output("encoder_layers")
-
-    def get_embedding_output(self) -> Tensor:
-        return self._output("embedding_output")
-
-    def get_embedding_table(self) -> Tensor:
-        return self._output("embedding_table")
+    get_pooled_output = _getter("pooled_output")
+    get_sequence_output = _getter("sequence_output")
+    get_all_encoder_layers = _getter("encoder_layers")
+    get_embedding_output = _getter("embedding_output")
+    get_embedding_table = _getter("embedding_table")
 
     # As attributes, too, as in the original.
     pooled_output = property(get_pooled_output)
@@ -1050,19 +815,6 @@ class BertModel(ConfiguredLayer):
     all_encoder_layers = property(get_all_encoder_layers)
     embedding_output = property(get_embedding_output)
     embedding_table = property(get_embedding_table)
-
-    def _output(self, name: str) -> Any:
-        if not hasattr(self._outputs, name):
-            raise NoOutputError(
-                f"`input_ids` must be given to `BertModel` for it to keep its `{name}`. Without, "
-                "call it on a dictionary and take the output from the one that it gives."
-            )
-        return getattr(self._outputs, name)
-
-    def build(self, *_: Any) -> None:
-        self.embeddings.build(None)
-        self.encoder.build(None)
-        self.pooler.build(None)
 
     def call(
         self,
@@ -1075,21 +827,13 @@ class BertModel(ConfiguredLayer):
         input_ids = inputs["input_ids"]
         batch, length = ops.shape(input_ids)
         self._check_length(length)
-        self._check_attends(attention_probs)
-        if attention_probs and training and self.gradient_checkpointing:
-            raise ValueError(
-                "`attention_probs` must not be asked for in training with "
-                "`gradient_checkpointing`, which keeps nothing of a layer but its inputs."
-            )
-        input_mask = inputs.get("input_mask")
-        if input_mask is None:
-            input_mask = ops.ones_like(input_ids)
-        segment_ids = inputs.get("segment_ids")
-        if segment_ids is None:
-            segment_ids = ops.zeros_like(input_ids)
+        self._check_attends(attention_probs, training)
+        input_mask, segment_ids = inputs.get("input_mask"), inputs.get("segment_ids")
+        input_mask = ops.ones_like(input_ids) if input_mask is None else input_mask
+        segment_ids = ops.zeros_like(input_ids) if segment_ids is None else segment_ids
         embedded = self.embeddings(input_ids, segment_ids, training=training)
-        kept: list[Tensor] = []
-        with _keeping_attention(kept) if attention_probs else contextlib.nullcontext():
+        probs: list[Tensor] = []
+        with _observing(self.stacked_layers if attention_probs else (), probs.append):
             layers = self.encoder(embedded, input_mask, positions, training=training)
         width = self.config.hidden_size
         last_length = length if positions is None else ops.shape(positions)[1]
@@ -1099,8 +843,8 @@ class BertModel(ConfiguredLayer):
         )
         first = last
         if positions is None and (self.config.is_decoder or self.config.is_bilstm):
-            places = pooled_positions(self.config, input_mask)
-            first = gather_tokens(ops.reshape(last, (-1, width)), places, length)
+            pooled = pooled_positions(self.config, input_mask)
+            first = gather_tokens(ops.reshape(last, (-1, width)), pooled, length)
             first = ops.reshape(first, (batch, -1, width))
         return {
             "sequence_output": last,
@@ -1108,7 +852,7 @@ class BertModel(ConfiguredLayer):
             "embedding_output": embedded,
             "encoder_layers": [*layers, last],
             "embedding_table": ops.cast(self.embeddings.word_embeddings, self.compute_dtype),
-            **({"attention_probs": kept} if attention_probs else {}),
+            **({"attention_probs": probs} if attention_probs else {}),
         }
 
     def compute_output_spec(
@@ -1118,11 +862,11 @@ class BertModel(ConfiguredLayer):
         positions: Tensor | None = None,
         attention_probs: bool = False,
     ) -> dict[str, Any]:
-        """Returns what `call` gives for symbolic inputs; tracing it for their shapes takes long."""
+        """Returns the outputs of symbolic inputs, since tracing `call` for their shapes is slow."""
         _check_inputs(inputs)
         batch, length = inputs["input_ids"].shape
         self._check_length(length)
-        self._check_attends(attention_probs)
+        self._check_attends(attention_probs, training)
 
         def output(*shape: int | None) -> Tensor:
             return keras.KerasTensor(shape, self.compute_dtype)
@@ -1133,25 +877,29 @@ class BertModel(ConfiguredLayer):
         last = output(batch, num_read, width)
         queries = [*[length] * num_lower, num_read] if attention_probs else []
         heads = self.config.num_attention_heads
-        kept = [output(batch, heads, each, length) for each in queries]
+        probs = [output(batch, heads, size, length) for size in queries]
         return {
             "sequence_output": last,
             "pooled_output": output(batch, width),
             "embedding_output": output(batch, length, width),
             "encoder_layers": [*(output(batch, length, width) for _ in range(num_lower)), last],
             "embedding_table": output(self.config.vocab_size, width),
-            **({"attention_probs": kept} if attention_probs else {}),
+            **({"attention_probs": probs} if attention_probs else {}),
         }
 
-    def _check_attends(self, attention_probs: bool) -> None:
+    def _check_attends(self, attention_probs: bool, training: bool | None) -> None:
         if attention_probs and self.config.is_bilstm:
             raise ValueError(
-                "`attention_probs` must be asked of Transformers alone: the LSTMs of an "
-                "`encoder_type` 'bilstm' attend to nothing."
+                "`attention_probs` must be requested of Transformers alone. The `encoder_type` of "
+                "this model is 'bilstm'."
+            )
+        if attention_probs and training and self.gradient_checkpointing:
+            raise ValueError(
+                "`attention_probs` must not be requested in training with "
+                "`gradient_checkpointing`, which keeps only the inputs of a layer."
             )
 
     def _check_length(self, length: Tensor | None) -> None:
-        """Raises ValueError where a length that is known is more than the model has positions."""
         limit = self.config.max_position_embeddings
         if isinstance(length, int) and length > limit:
             raise ValueError(
@@ -1160,22 +908,23 @@ class BertModel(ConfiguredLayer):
 
 
 _INPUTS = ("input_ids", "input_mask", "segment_ids")
-
-
-# What others call them.
+# Their names in other libraries.
 _OTHER_INPUTS = {"attention_mask", "token_type_ids", "input_word_ids", "input_type_ids"}
 
 
 def _check_inputs(inputs: Any) -> None:
-    """Raises `ValueError` unless `inputs` has what `BertModel` takes, under its names.
+    """Checks that `inputs` has the names that `BertModel` takes.
 
-    More may be there, such as labels; but what has another name would silently not count.
+    Other entries, such as labels, are allowed; a mask under another name would be ignored silently.
+
+    Raises:
+      ValueError: where it has not.
     """
-    names = sorted(inputs) if isinstance(inputs, Mapping) else []
-    if "input_ids" not in names or _OTHER_INPUTS & {*names}:
+    found = sorted(inputs) if isinstance(inputs, Mapping) else []
+    if "input_ids" not in found or _OTHER_INPUTS & {*found}:
         raise ValueError(
             "`inputs` must be a dictionary of `input_ids` and, where they are not all 1 and all 0, "
-            f"`input_mask` and `segment_ids`. Received {names or type(inputs).__name__}. The "
+            f"`input_mask` and `segment_ids`. Received {found or type(inputs).__name__}. The "
             "`attention_mask` of transformers is `input_mask` here, and its `token_type_ids` are "
             "`segment_ids`."
         )
@@ -1187,86 +936,47 @@ def encoder_inputs() -> dict[str, Tensor]:
 
 
 def pooled_positions(config: BertConfig, input_mask: Tensor) -> Tensor:
-    """Returns the positions of what stands for all of a sequence: int32 [B, 1].
+    """Returns the positions of the tokens that represent a sequence: int32 [B, 1].
 
-    That is [CLS], the first; in a decoder, where [CLS] sees nothing but itself, the last [SEP]; of
-    LSTMs both, the last and then the first: [B, 2].
+    The token is [CLS], the first; in a decoder, where [CLS] attends to itself alone, the last
+    [SEP]. LSTMs have both, the last and then the first: [B, 2].
 
     Args:
-      config: Of the model.
+      config: The configuration of the model.
       input_mask: [B, S], 1 for real tokens, which come before padding.
     """
     if config.is_bilstm:
-        return end_positions(input_mask)
+        return names.load("bert.network.lstm", "end_positions")(input_mask)
     first = ops.zeros_like(input_mask[:, :1])
-    return end_positions(input_mask)[:, :1] if config.is_decoder else first
-
-
-def end_positions(input_mask: Tensor) -> Tensor:
-    """Returns the position of each row's last real token, and that of its first: int32 [B, 2]."""
-    first = ops.zeros_like(input_mask[:, :1])
-    last = ops.maximum(ops.sum(input_mask, axis=1, keepdims=True) - 1, first)
-    return ops.concatenate([last, first], axis=1)
-
-
-def num_pooled(config: BertConfig) -> int:
-    """Returns how many positions `pooled_positions` gives of a sequence."""
-    return 2 if config.is_bilstm else 1
+    if config.is_decoder:
+        return ops.maximum(ops.sum(input_mask, axis=1, keepdims=True) - 1, first)
+    return first
 
 
 def pool(config: BertConfig, encodings: Tensor) -> Tensor:
-    """Returns what stands for all of a sequence: [B, H].
-
-    Of LSTMs it is the forward one's half at the last token and the backward one's at the first,
-    each of which has read the whole sequence.
+    """Returns the encoding of a sequence, [B, H].
 
     Args:
-      config: Of the model.
+      config: The configuration of the model.
       encodings: [B, Q, H], of which the first are at `pooled_positions`.
     """
-    return join_ends(encodings) if config.is_bilstm else encodings[:, 0]
+    if config.is_bilstm:
+        return names.load("bert.network.lstm", "join_ends")(encodings)
+    return encodings[:, 0]
 
 
-def join_ends(encodings: Tensor) -> Tensor:
-    """Returns [B, H]: of [B, Q, H] the first half of the first token, the second of the second."""
-    half = encodings.shape[-1] // 2
-    return ops.concatenate([encodings[:, 0, :half], encodings[:, 1, half:]], axis=-1)
-
-
-_ORIGINAL_NAMES = frozenset(
-    {
-        "assert_rank",
-        "attention_layer",
-        "create_attention_mask_from_input_mask",
-        "dropout",
-        "embedding_lookup",
-        "embedding_postprocessor",
-        "get_assignment_map_from_checkpoint",
-        "get_shape_list",
-        "layer_norm",
-        "layer_norm_and_dropout",
-        "reshape_from_matrix",
-        "reshape_to_matrix",
-        "transformer_model",
-    }
-)
-
-
-def _original(name: str) -> Any:
-    return getattr(importlib.import_module("bert.original.modeling"), name)
-
-
-# The rest of the original's modeling.py, which the network does not need, is found here by its
-# readers and loaded when first asked for. Type checkers must still see misspelt names.
+# Type checkers must still see misspelt names.
 if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Any:
-        if name in _ORIGINAL_NAMES:
-            return _original(name)
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-    def __dir__() -> list[str]:
-        return sorted({*globals(), *_ORIGINAL_NAMES})
-
-    # What `from modeling import *` brings.
-    __all__ = [name for name in __dir__() if not name.startswith("_")]
+    _ORIGINAL = """
+        assert_rank attention_layer create_attention_mask_from_input_mask dropout embedding_lookup
+        embedding_postprocessor get_assignment_map_from_checkpoint get_shape_list layer_norm
+        layer_norm_and_dropout reshape_from_matrix reshape_to_matrix transformer_model
+    """
+    _LSTM = """
+        BilstmLayer Lstm LstmEncoder both_ways end_positions join_ends num_pooled reversed_positions
+        side_by_side
+    """
+    __getattr__, __dir__, __all__ = names.serve(
+        globals(),
+        {"bert.original.modeling": _ORIGINAL.split(), "bert.network.lstm": _LSTM.split()},
+    )

@@ -42,9 +42,9 @@ from bert.files.sentence_transformers import follow
 from bert.files.texts import Texts
 from bert.files.visible import visible
 from bert.files.word_vectors import WordVectors, read_word_vectors
-from bert.options import option, take
+from bert.options import option
 from bert.tasks.layers import COMBINATIONS, check_encoder, parse_layers
-from bert.weights.options import CHECKPOINT_FORMS, ModelSource
+from bert.weights.options import CHECKPOINT_FORMS
 
 if TYPE_CHECKING:
     from bert.models.neighbours import Neighbour, Space
@@ -151,9 +151,7 @@ def run(settings: Settings) -> int:
     from bert.weights.folder import ModelFolder
 
     files = _find_input(settings)
-    folder = (
-        None if settings.word_vectors else ModelFolder.of(take(ModelSource, settings), settings)
-    )
+    folder = None if settings.word_vectors else ModelFolder.of(settings)
     if folder:
         settings = _follow(settings, folder, files)
         _check_model(settings, folder)
@@ -185,7 +183,7 @@ def _answers(settings: Settings, space: "Space") -> Iterable[tuple[str, Sequence
 def check(settings: Settings, checks: Checks) -> None:
     """Checks what `run` needs."""
     import_tensorflow()
-    from bert.commands.checks import check_model, check_vocabulary
+    from bert.weights.checks import check_model, check_vocabulary
 
     files = checks("text", _find_input, settings, tells=_describe)
     output = settings.output_file
@@ -306,7 +304,7 @@ def _check_output(settings: Settings, files: Sequence[str], folder: "ModelFolder
 
 def _open_space(settings: Settings, files: Sequence[str], folder: "ModelFolder | None") -> "Space":
     from bert.models import neighbours
-    from bert.models.encoding import TextEncoder
+    from bert.models.vectors import TextEncoder
 
     center = settings.center
     if folder is None:

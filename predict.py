@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 from bert.commands import flags as common_flags
 from bert.commands.checks import start
 from bert.commands.console import run_script
-from bert.commands.names import serve
 from bert.commands.predict import Settings, check, load_model, prepare
 from bert.files.outputs import try_outputs
+from bert.names import serve
 from bert.options import take
 from bert.scale.batches import changing_options
 from bert.scale.options import Answering, AnswerOutput, BeamOptions
@@ -62,7 +62,8 @@ if not TYPE_CHECKING:
     __getattr__, __dir__, __all__ = serve(
         globals(),
         {
-            "bert.models.loaded": ("LoadedModel", "load_fine_tuned as load"),
+            "bert.models.fine_tuned": ("LoadedModel",),
+            "bert.models.open": ("load_fine_tuned as load",),
         },
     )
 

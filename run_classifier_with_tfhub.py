@@ -18,9 +18,9 @@ import tokenization
 from bert.commands import flags as common_flags
 from bert.commands.checks import FAILED, Checks, start
 from bert.commands.console import run_script
-from bert.commands.names import serve
 from bert.files.owned import model_folder
 from bert.files.process import import_tensorflow
+from bert.names import serve
 from bert.options import REQUIRED, option
 
 if TYPE_CHECKING:
@@ -91,13 +91,13 @@ def _complete(
     import_tensorflow()
     from bert.weights import tf_hub
     from bert.weights.folder import ModelFolder
-    from bert.weights.model_files import CONFIG_FILE
+    from bert.weights.kept import CONFIG_FILE
 
     found: dict[str, Any]
     tf_hub.check_local(handle)
     if tf_hub.is_module(handle):
         module = tf_hub.Module(handle, vocab_file=settings.vocab_file, do_lower_case=do_lower_case)
-        ModelFolder(folder).save(module.config)
+        ModelFolder(folder).keep(module.config)
         found = {
             "vocab_file": module.vocab_file,
             "do_lower_case": module.do_lower_case,
@@ -105,7 +105,7 @@ def _complete(
             "init_checkpoint": module.stored.prefix,
         }
     else:
-        beside = ModelFolder.open(handle, tf_hub.OPTION)
+        beside = ModelFolder.open(handle, tf_hub.FLAG)
         found = {name: "" for name in ("vocab_file", "bert_config_file") if beside.find(name)}
         found["init_checkpoint"] = handle
         if beside.do_lower_case is not None:

@@ -10,7 +10,6 @@ is taken to be cased, unless --do_lower_case is given.
 
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import tokenization
@@ -20,32 +19,14 @@ from bert.commands.console import run_script
 from bert.commands.settings import DistilledSettings
 from bert.files.owned import model_folder
 from bert.files.process import import_tensorflow
-from bert.files.split import find_split
-from bert.options import option, read_grid, several
-from bert.tasks.layers import FEATURE_LAYERS, check_layers
-from bert.tasks.options import MAX_TOKENS
-from bert.tasks.tagging import entities as tagging_entities
-from bert.tasks.tagging import words as tagging_words
-from bert.tasks.tagging.sentences import ENDINGS, Columns, Sentence, TaggedFiles
+from bert.options import Message, Option, option, read_grid, several, take
+from bert.tasks.tagging.options import FeatureOptions, TaggingData, TaggingLengths, TagOptions
 from bert.weights.options import LOWERS
 
 if TYPE_CHECKING:
-    import numpy as np
-
     import modeling
     from bert.tasks.tagging.task import Tagging
-    from bert.tasks.tagging.teacher import Teacher
 
-# What is not given is as the model in `--output_dir` was trained, or else this.
-_DEFAULTS: Mapping[str, Any] = {
-    "scheme": "iob2",
-    "unit": "word",
-    "document_context": False,
-    "feature_based": False,
-    "feature_layers": "concat_last_four",
-    "lstm_size": 768,
-}
-_AS_TRAINED = "Default: as the model in --output_dir was trained, or else"
 # That of all scripts that fine-tune.
 _LEARNING_RATE = 5e-5
 # What a BiLSTM that begins at random wants; the paper names no rate.
@@ -53,7 +34,7 @@ _LSTM_LEARNING_RATE = 1e-3
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(DistilledSettings):
+class Settings(FeatureOptions, TagOptions, TaggingData, TaggingLengths, DistilledSettings):
     """The flags of this script, by name."""
 
     LOWERS_BY_DEFAULT: ClassVar[bool] = False
@@ -66,95 +47,17 @@ class Settings(DistilledSettings):
     learning_rate: float = several(
         option(
             None,
-            f"Peak learning rate. Default: {_LEARNING_RATE:g}, or {_LSTM_LEARNING_RATE:g} with "
-            "--feature_based.",
+            Message(
+                f"Peak learning rate. Default: {_LEARNING_RATE:g}, or {_LSTM_LEARNING_RATE:g} with "
+                "%s.",
+                Option("feature_based"),
+            ),
             low=0.0,
             shapes_training=True,
             group="training",
         )
     )
-    max_seq_length: int = option(
-        128,
-        f"{MAX_TOKENS}; longer sentences are split into overlapping windows.",
-        low=4,
-        group="data",
-    )
     eval_batch_size: int = option(8, "Sentences per evaluation step.", low=1, group="training")
-    data_dir: str | None = option(
-        None,
-        f"Folder with train, dev and test, each ending in {', '.join(ENDINGS)}; may be gzipped.",
-    )
-    text_column: int = option(0, "Column of the words: a number from 0, or from the end with -1.")
-    label_column: int = option(-1, "Column of the tags: a number from 0, or from the end with -1.")
-    separator: str | None = option(
-        None,
-        "Column separator: tab, space, comma or any other text. Default: any number of spaces and "
-        "tabs.",
-    )
-    input_scheme: str | None = option(
-        None,
-        "Tagging scheme of the files. Default: the one that all tags of a file fit.",
-        choices=tagging_entities.SCHEMES,
-    )
-    output_scheme: str | None = option(
-        None,
-        "Tagging scheme of the predictions. Default: that of the model's labels.",
-        choices=tagging_entities.SCHEMES,
-        group="output",
-    )
-    scheme: str | None = option(
-        None,
-        "Tagging scheme of the model's labels; with none, tags are no entities: each is a class "
-        "of its own. Default: as the model in --output_dir was trained; or else bmes if the "
-        f"files have it, as for word segmentation; or else {_DEFAULTS['scheme']}.",
-        choices=(*tagging_entities.SCHEMES, tagging_entities.NONE),
-        group="model",
-    )
-    unit: str | None = option(
-        None,
-        "What has a label: words, or characters for text without spaces, such as Chinese. "
-        f"{_AS_TRAINED} word.",
-        choices=tagging_words.UNITS,
-        group="model",
-    )
-    document_context: bool | None = option(
-        None,
-        "Fill each window with the sentences before and after it in the document, as the paper "
-        f"did. {_AS_TRAINED} false.",
-        group="model",
-    )
-    feature_based: bool | None = option(
-        None,
-        f"Train a BiLSTM on BERT's layers instead of BERT itself. {_AS_TRAINED} false.",
-        group="model",
-    )
-    feature_layers: str | None = option(
-        None,
-        "With --feature_based, the layers to use; weighted learns a weight for each. "
-        f"{_AS_TRAINED} {_DEFAULTS['feature_layers']}.",
-        choices=FEATURE_LAYERS,
-        group="model",
-    )
-    lstm_size: int | None = option(
-        None,
-        f"With --feature_based, units of each of the two LSTMs in each direction. {_AS_TRAINED} "
-        f"{_DEFAULTS['lstm_size']}.",
-        low=1,
-        group="model",
-    )
-    word_vectors: str | None = option(
-        None,
-        "With --feature_based, file of vectors of whole words to use instead of BERT's layers: "
-        "word2vec or GloVe text format, such as create_word_vectors.py writes. No "
-        "--init_checkpoint is needed.",
-        group="model",
-    )
-    features_dir: str | None = option(
-        None,
-        "With --feature_based, folder for the features, which several runs may share. Default: "
-        "--output_dir.",
-        group="model",
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -218,11 +121,11 @@ def _with_word_vectors(settings: Settings, folder: str) -> Settings:
             f"BERT. Received {getattr(settings, given[0])!r}."
         )
     from bert.files.word_vectors import read_word_vectors
-    from bert.weights.word_vectors import save_as_model
+    from bert.weights.word_vectors import keep_as_model
 
     # Messages tell of its name.
     model = os.path.join(folder, os.path.basename(settings.word_vectors))
-    save_as_model(read_word_vectors(settings.word_vectors), model)
+    keep_as_model(read_word_vectors(settings.word_vectors), model)
     layers = settings.feature_layers or "embeddings"
     return dataclasses.replace(settings, init_checkpoint=model, feature_layers=layers)
 
@@ -230,181 +133,24 @@ def _with_word_vectors(settings: Settings, folder: str) -> Settings:
 def open_task(
     settings: Settings, config: "modeling.BertConfig", tokenizer: tokenization.FullTokenizer
 ) -> "Tagging":
-    """Returns the task that the settings name, for a model of this shape.
-
-    What is not given is as the model in `--output_dir` was trained.
-    """
+    """Returns the task that the settings name, for a model of this shape."""
     import_tensorflow()
-    from bert.tasks.bilstm import check_export, find_bilstm
-    from bert.tasks.tagging.task import Features, FeatureTagging, Tagging
-    from bert.tasks.tagging.windows import Task, make_task
-    from bert.weights.folder import ModelFolder
+    from bert.runs.contexts import make_context
+    from bert.runs.teachers import teach
+    from bert.tasks.tagging.open import open_tagging
 
-    stored = _read_stored_task(settings)
-    settings, given = _complete(settings, stored), settings
-    _check_features(settings, given, config)
-    assert settings.scheme and settings.unit
-    _check_schemes(settings)
-    of_split = stored or ModelFolder.read_resumed_task(
-        settings.output_dir, resumes=settings.do_train and not settings.overwrite_output_dir
+    task = open_tagging(
+        make_context(settings, config, tokenizer),
+        take(TaggingData, settings),
+        take(TagOptions, settings),
+        take(FeatureOptions, settings),
+        lengths=settings,
+        encoder=settings,
+        schedule=settings,
     )
-    files = _open_files(settings, settings.unit, of_split)
-    sentences = _read_sentences(settings, files, needs_labels=stored is None)
-    if stored is None:
-        is_bmes = given.scheme is None and files.found["train"] == "bmes"
-        scheme = "bmes" if is_bmes else settings.scheme
-        task = make_task(sentences["train"], scheme, settings.unit)
-    else:
-        known = Task.from_dict(stored.get("task", {}))
-        task = dataclasses.replace(known, scheme=settings.scheme, unit=settings.unit)
-    common: dict[str, Any] = {
-        "config": config,
-        "tokenizer": tokenizer,
-        "max_seq_length": settings.max_seq_length,
-        "task": task,
-        "document_context": bool(settings.document_context),
-        "files": files,
-        "sentences": sentences,
-        "output_scheme": settings.output_scheme,
-    }
-    if not settings.feature_based:
-        tagging = Tagging(**common, add_bilstm=find_bilstm(settings, config))
-        if not settings.do_train:
-            return tagging
-        return dataclasses.replace(tagging, teacher=_open_teacher(settings, tagging))
-    if settings.teacher:
-        raise ValueError(
-            "`--teacher` must not be given with `--feature_based`, whose features are computed "
-            f"before. Received {settings.teacher!r}; the teacher itself may be one on features."
-        )
-    assert settings.feature_layers and settings.lstm_size
-    if settings.do_export and config.is_word_vectors:
-        raise ValueError(
-            "`--do_export` must not be given for a tagger on word vectors, whose words are not cut "
-            "as those of a BERT. predict.py and bert.load read its folder."
-        )
-    # Its own LSTMs are Keras's, which ONNX can hold; those of an encoder are not.
-    check_export(settings, "saved_model", *["onnx"] * (not config.is_bilstm))
-    features = Features(settings.feature_layers, settings.lstm_size, settings.features_dir)
-    return FeatureTagging(**common, features=features)
-
-
-def _open_teacher(settings: Settings, task: "Tagging") -> "Teacher | None":
-    """Returns what is learned from another model, if there is one."""
-    from bert.models.teachers import open_teacher
-    from bert.tasks import distillation
-    from bert.tasks.tagging.predictions import word_logits
-    from bert.tasks.tagging.task import Tagging
-    from bert.tasks.tagging.teacher import Teacher, order_of_labels
-    from bert.tasks.task import collect_padded
-
-    opened = open_teacher(settings, task, task.config)
-    if opened is None:
-        return None
-    model, layers = opened
-    assert isinstance(model.task, Tagging)
-    order = order_of_labels(task.task, model.task.task, settings.teacher or "")
-
-    def answer(sentences: Sequence[Sentence]) -> "np.ndarray":
-        made, outputs = model.compute(sentences)
-        shape = made.arrays["label_ids"].shape
-        return word_logits(made.arrays, collect_padded(outputs, shape, "logits"))[:, order]
-
-    unlabeled = []
-    if settings.unlabeled_file:
-        rows = distillation.read_unlabeled(settings.unlabeled_file, task.fields, {})
-        unlabeled = task.parse_unlabeled(rows)
-    return Teacher(
-        answer, unlabeled, settings.teacher_weight, settings.distillation_temperature, layers
-    )
-
-
-def _read_stored_task(settings: Settings) -> dict[str, Any] | None:
-    """Returns the `task.json` of the model to use, or None where one is to be trained."""
-    from bert.tasks.tagging.task import Tagging
-    from bert.weights.folder import ModelFolder
-
-    stored = ModelFolder.read_source_task(settings, settings.output_dir, trains=settings.do_train)
-    if not stored:
-        return None
-    if stored.get("kind") != Tagging.kind:
-        raise ValueError(
-            "The model in `--output_dir`, or else of `--init_checkpoint`, must be a tagger where "
-            f"none is trained. It is one of {stored.get('kind')!r}."
-        )
-    return stored
-
-
-def _complete(settings: Settings, stored: Mapping[str, Any] | None) -> Settings:
-    """Returns the settings, what is not given being as it is stored, or else the default."""
-    there = {**stored.get("task", {}), **stored} if stored else {}
-    known = {**_DEFAULTS, **{name: value for name, value in there.items() if value is not None}}
-    missing = [name for name in _DEFAULTS if getattr(settings, name) is None]
-    return dataclasses.replace(settings, **{name: known[name] for name in missing})
-
-
-def _check_features(settings: Settings, given: Settings, config: "modeling.BertConfig") -> None:
-    """Checks the flags of feature-based tagging, as they were given and as they are completed."""
-    names = ("feature_layers", "lstm_size", "features_dir")
-    if not settings.feature_based:
-        for name in names:
-            if getattr(given, name) is not None:
-                raise ValueError(
-                    f"`--{name}` needs `--feature_based`. Received {getattr(given, name)!r}."
-                )
-        return
-    assert settings.feature_layers
-    if config.is_word_vectors and settings.feature_layers != "embeddings":
-        raise ValueError(
-            "`--feature_layers` must be embeddings for word vectors, which have no others. "
-            f"Received {settings.feature_layers!r}."
-        )
-    check_layers(settings.feature_layers, config)
-    if settings.add_bilstm:
-        raise ValueError(
-            "`--add_bilstm` must not be given with `--feature_based`, which has two LSTMs of "
-            "--lstm_size on the layers already."
-        )
-    if settings.freeze_layers is not None or settings.layerwise_lr_decay != 1.0:
-        raise ValueError(
-            "`--freeze_layers` and `--layerwise_lr_decay` are for training BERT, which "
-            f"`--feature_based` does not. Received {settings.freeze_layers} and "
-            f"{settings.layerwise_lr_decay}."
-        )
-
-
-def _check_schemes(settings: Settings) -> None:
-    for name in ("input_scheme", "output_scheme"):
-        if settings.scheme in tagging_entities.PLAIN and getattr(settings, name):
-            raise ValueError(
-                f"`--{name}` needs tags that are entities, which those of `--scheme="
-                f"{settings.scheme}` are not. Received {getattr(settings, name)!r}."
-            )
-
-
-def _open_files(settings: Settings, unit: str, stored: Mapping[str, Any]) -> TaggedFiles:
-    is_plain = settings.scheme in tagging_entities.PLAIN
-    return TaggedFiles(
-        data_dir=settings.data_dir,
-        train_file=settings.train_file,
-        dev_file=settings.dev_file,
-        test_file=settings.test_file,
-        columns=Columns(settings.text_column, settings.label_column, settings.separator),
-        scheme=settings.scheme if is_plain else settings.input_scheme,
-        unit=unit,
-        dev_split=find_split(settings, stored),
-        document_context=bool(settings.document_context),
-    )
-
-
-def _read_sentences(
-    settings: Settings, files: TaggedFiles, *, needs_labels: bool
-) -> dict[str, list[Sentence]]:
-    """Returns the sentences that will be needed, by split; the training set also for its labels."""
-    wanted = settings.splits()
-    wanted["train"] |= needs_labels
-    splits = [split for split, is_wanted in wanted.items() if is_wanted]
-    return files.read_all(splits)
+    if not settings.do_train:
+        return task
+    return teach(task, settings, settings.output_dir, settings.predict_batch_size)
 
 
 def main(_: list[str]) -> None:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from bert.commands import flags as common_flags
 from bert.commands.checks import Checks, start
 from bert.commands.console import run_script
-from bert.commands.names import serve
 from bert.files.process import import_tensorflow
+from bert.names import serve
 from bert.pretraining.settings import Settings
 
 

@@ -15,14 +15,11 @@ import tokenization
 from bert.commands import flags as common_flags
 from bert.commands.checks import FAILED, Checks, start
 from bert.commands.console import run_script
-from bert.commands.names import serve
 from bert.commands.settings import FineTuningSettings
-from bert.files.paths import open_file
 from bert.files.process import import_tensorflow
+from bert.names import serve
 from bert.options import option, read_grid
-from bert.tasks.options import MAX_TOKENS
-from bert.tasks.squad import windows as squad_windows
-from bert.tasks.squad.answers import Decoding
+from bert.tasks.squad.options import DecodingOptions, SquadData, SquadLengths, check_windows
 
 if TYPE_CHECKING:
     import modeling
@@ -30,15 +27,9 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(FineTuningSettings):
+class Settings(DecodingOptions, SquadData, SquadLengths, FineTuningSettings):
     """The flags of this script, by name."""
 
-    max_seq_length: int = option(
-        384,
-        f"{MAX_TOKENS}; longer paragraphs are split into windows (see --doc_stride).",
-        low=4,
-        group="data",
-    )
     do_predict: bool = option(
         False,
         "Answer the questions of --predict_file; with --do_train, after training.",
@@ -46,42 +37,6 @@ class Settings(FineTuningSettings):
     )
     # The scores are of a hundred.
     max_score_loss: float = 1.0
-    train_file: str | None = option(None, "Questions to train on, in SQuAD's JSON format.")
-    predict_file: str | None = option(
-        None,
-        "Questions to answer, in SQuAD's JSON format; if it contains the answers, it is also "
-        "scored.",
-    )
-    doc_stride: int = option(
-        128,
-        "Tokens from the start of one window over a long paragraph to the start of the next.",
-        low=1,
-    )
-    max_query_length: int = option(
-        64, "Maximum tokens per question; longer questions are truncated.", low=1
-    )
-    n_best_size: int = option(
-        20, "Answers per question in nbest_predictions.json.", low=1, group="output"
-    )
-    max_answer_length: int = option(30, "Maximum tokens per answer.", low=1, group="output")
-    verbose_logging: bool = option(
-        False, "Log each answer that cannot be found in the paragraph's words.", group="output"
-    )
-    version_2_with_negative: bool = option(
-        False, "Allow questions without an answer, as in SQuAD 2.0."
-    )
-    null_score_diff_threshold: float = option(
-        0.0,
-        "With SQuAD 2.0, predict no answer if that scores higher than the best answer by more "
-        "than this.",
-        group="output",
-    )
-    bucket_predictions: bool = option(
-        False,
-        "Predict on windows of similar length together, without padding. Faster, but where "
-        "padding is among the --n_best_size best positions, the lists differ from the original's.",
-        group="output",
-    )
 
 
 def define_flags() -> None:
@@ -112,27 +67,8 @@ def run(settings: Settings) -> dict[str, Any]:
 def _check_settings(settings: Settings) -> None:
     for verb in ("train", "predict"):
         if getattr(settings, f"do_{verb}"):
-            _check_file(getattr(settings, f"{verb}_file"), verb)
-    squad_windows.check_lengths(
-        settings.max_seq_length, settings.doc_stride, settings.max_query_length
-    )
-    if settings.bucket_predictions and settings.pad_to_max_length:
-        raise ValueError(
-            "`--bucket_predictions` must not be given together with `--pad_to_max_length`, which "
-            "asks for the contrary."
-        )
-
-
-def _check_file(path: str | None, verb: str) -> None:
-    if not path:
-        raise ValueError(f"`--do_{verb}` needs `--{verb}_file`.")
-    try:
-        with open_file(path) as file:
-            file.read(1)
-    except OSError as error:
-        raise ValueError(
-            f"`--{verb}_file` must name a readable file. Received {path!r} ({error})."
-        ) from error
+            settings.check_file(verb)
+    check_windows(settings, settings, settings)
 
 
 def validate_flags_or_throw(
@@ -172,31 +108,18 @@ def open_task(
 ) -> "QuestionAnswering":
     """Returns the task that the settings name, for a model of this shape."""
     import_tensorflow()
-    from bert.tasks.bilstm import find_bilstm
-    from bert.tasks.squad.task import QuestionAnswering
-    from bert.weights.variables import require_segments
+    from bert.runs.contexts import make_context
+    from bert.tasks.squad.open import open_squad
 
-    require_segments(config, "a question and its paragraph")
-    given = {field.name: getattr(settings, field.name) for field in dataclasses.fields(Decoding)}
-    # The flag may leave the casing to the model's folder.
-    given["do_lower_case"] = tokenizer.basic_tokenizer.do_lower_case
-    files = {"train": settings.train_file, "dev": settings.predict_file}
-    by_score = {
+    scored = {
         "early_stopping_patience": settings.early_stopping_patience > 0,
         "num_runs": settings.num_runs > 1,
         **read_grid(settings),
     }
-    return QuestionAnswering(
-        config,
-        tokenizer,
-        settings.max_seq_length,
-        settings.doc_stride,
-        settings.max_query_length,
-        Decoding(**given),
-        {split: path for split, path in files.items() if path},
-        settings.bucket_predictions,
-        tuple(flag for flag, is_set in by_score.items() if is_set),
-        find_bilstm(settings, config),
+    return open_squad(
+        make_context(settings, config, tokenizer),
+        *(settings, settings, settings, settings),
+        scored_options=[name for name, is_set in scored.items() if is_set],
     )
 
 

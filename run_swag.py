@@ -17,9 +17,8 @@ from bert.commands.checks import Checks, start
 from bert.commands.console import run_script
 from bert.commands.settings import FileSettings
 from bert.files.process import import_tensorflow
-from bert.files.rows import SEPARATORS
-from bert.files.split import find_split
-from bert.options import option
+from bert.options import option, take
+from bert.tasks.swag.options import SwagData
 
 if TYPE_CHECKING:
     import modeling
@@ -27,18 +26,9 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(FileSettings):
+class Settings(SwagData, FileSettings):
     """The flags of this script, by name."""
 
-    data_dir: str | None = option(
-        None,
-        "Folder with train, val and test, each .csv or .tsv with SWAG's columns, .jsonl or "
-        ".parquet.",
-    )
-    separator: str | None = option(
-        None,
-        f"Column separator of the files: {SEPARATORS}. Default: tab for .tsv, comma for others.",
-    )
     do_eval: bool = option(
         False, "Evaluate on the val set; with --do_train, during and after training.", group="steps"
     )
@@ -81,29 +71,11 @@ def open_task(
 ) -> "MultipleChoice":
     """Returns the task that the settings name, for a model of this shape."""
     import_tensorflow()
-    from bert.tasks.bilstm import find_bilstm
-    from bert.tasks.swag.task import MultipleChoice
-    from bert.weights.folder import ModelFolder
-    from bert.weights.variables import require_segments
+    from bert.runs.contexts import make_context
+    from bert.tasks.swag.open import open_swag
 
-    require_segments(config, "a text and its ending")
-    paths = {split: getattr(settings, f"{split}_file") for split in ("train", "dev", "test")}
-    return MultipleChoice(
-        config,
-        tokenizer,
-        settings.max_seq_length,
-        settings.data_dir,
-        {split: path for split, path in paths.items() if path},
-        settings.separator,
-        find_split(
-            settings,
-            ModelFolder.read_source_task(settings, settings.output_dir, trains=settings.do_train)
-            or ModelFolder.read_resumed_task(
-                settings.output_dir, resumes=settings.do_train and not settings.overwrite_output_dir
-            ),
-        ),
-        find_bilstm(settings, config),
-    )
+    context = make_context(settings, config, tokenizer)
+    return open_swag(context, take(SwagData, settings), settings, settings)
 
 
 def main(_: list[str]) -> None:

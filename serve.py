@@ -18,12 +18,11 @@ from absl import logging
 from bert.commands import flags as common_flags
 from bert.commands.checks import Checks, start
 from bert.commands.console import run_script
-from bert.commands.frozen_weights import assume_frozen_weights
 from bert.commands.lines import write_json_lines
-from bert.commands.settings import AS_IN_FOLDER
+from bert.commands.settings import AS_IN_FOLDER, CheckSettings
 from bert.files.process import import_tensorflow
+from bert.models.options import FROM_ELSEWHERE, QueriedModel, check_absent
 from bert.options import REQUIRED, option
-from bert.weights.told import FROM_ELSEWHERE, AskedSettings, check_untold_export
 
 if TYPE_CHECKING:
     from bert.serving.served import Served
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(AskedSettings):
+class Settings(CheckSettings, QueriedModel):
     """The flags of this script, by name."""
 
     GROUP = "server"
@@ -138,7 +137,7 @@ def check(settings: Settings, checks: Checks) -> None:
     checks("name", _check_name, settings, tells=lambda _: settings.model_name or "of the folder")
     checks("limits", _check_limits, settings, tells=lambda _: f"{settings.max_inputs} inputs")
     bound = checks("address", _bind, settings, tells=_describe)
-    checks("model", _load, settings, tells=lambda served: f"{served.name}: {served.kind}")
+    checks("model", _load, settings, False, tells=lambda served: f"{served.name}: {served.kind}")
     if isinstance(bound, socket.socket):
         bound.close()
 
@@ -237,22 +236,24 @@ def _describe(bound: socket.socket) -> str:
     return f"{host}, port {port}"
 
 
-def _load(settings: Settings) -> "Served":
+def _load(settings: Settings, runs: bool = True) -> "Served":
     import_tensorflow()
-    from bert.models.exported import is_export
-    from bert.models.loaded import open_model
+    from bert.models.frozen_weights import assume_frozen_weights
+    from bert.models.open import is_export, open_model
     from bert.serving.served import find_name, find_version, serve
 
     path, version = find_version(settings.model_dir)
     if is_export(path):
-        check_untold_export(path, {"pooling": settings.pooling})
+        where = "for an exported model, in whose graph it is fixed"
+        check_absent("pooling", settings.pooling, where, path)
     assume_frozen_weights(settings.precision)
     model = open_model(
         path,
         "model_dir",
+        settings,
         batch_size=settings.max_batch_size,
         precision=settings.precision,
-        **settings.given,
+        runs=runs,
     )
     name = settings.model_name or find_name(settings.model_dir)
     return serve(model, name, version, settings.top_k, settings.pooling)

@@ -26,7 +26,7 @@ PORTABLE = {"our_onnx": "onnx", "our_tflite": "tflite"}
 
 def open_loaded(folder: str, precision: str) -> Any:
     """Returns what `bert.load` does for a classifier's folder of transformers."""
-    from bert.models.loaded import load
+    from bert.models.open import load
 
     return load(
         folder,

@@ -224,30 +224,6 @@ def read_grid(options: Any) -> dict[str, tuple[Any, ...]]:
     return {name: tuple(each) for name, each in values.items() if isinstance(each, tuple | list)}
 
 
-def changed_options(options: Any) -> dict[str, Any]:
-    """Returns by name the options whose values are not their defaults, in the order of fields."""
-    values = {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
-    return {
-        name: value
-        for name, value in values.items()
-        if value is not None and not _is_default(options, name, value)
-    }
-
-
-def _is_default(options: Any, name: str, value: Any) -> bool:
-    """Returns whether an option need not be given for this value.
-
-    Where a class overrides the base class's default with None, that one is the default, if it is
-    what the class completes None to beside these other options.
-    """
-    fields = [fields[name] for _, fields in fields_by_class(type(options)) if name in fields]
-    if value != next((field.default for field in fields if field.default is not None), None):
-        return False
-    return fields[0].default is not None or value == getattr(
-        dataclasses.replace(options, **{name: None}), name
-    )
-
-
 def shaping_options(options: Any) -> dict[str, Any]:
     """Returns by name the options of a group that shape a training run."""
     names = [field.name for field in dataclasses.fields(options)]

@@ -16,7 +16,7 @@ import modeling
 import run_classifier
 import run_ner
 import run_swag
-from bert.models.loaded import load
+from bert.models.open import load
 from bert.network import heads
 from bert.weights import checkpoint
 from tokenization import FullTokenizer

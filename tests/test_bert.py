@@ -62,7 +62,7 @@ import sys
 for name in (*bert.LIBRARY, "extract_features", "run_classifier", "run_pretraining", "run_squad"):
     assert getattr(bert, name) is sys.modules[name]
 assert bert.modeling is modeling and BertModel is modeling.BertModel
-assert other_optimization is optimization and bert.load.__module__ == "bert.models.loaded"
+assert other_optimization is optimization and bert.load.__module__ == "bert.models.open"
 print(bert.__file__)
 """
 

@@ -107,5 +107,7 @@ def test_launcher_teaches_and_refuses_without_loading_what_is_slow():
     refused = run("-m", "bert", "launch", "--workers=2", "run_sqad", "--do_train")
     assert refused.returncode == 1
     assert refused.stderr.endswith(" Received 'run_sqad'. Did you mean 'run_squad'?\n")
-    code = "import sys, bert.scale.launch; print({'tensorflow', 'keras', 'numpy'} & {*sys.modules})"
+    code = (
+        "import sys, bert.commands.launch; print({'tensorflow', 'keras', 'numpy'} & {*sys.modules})"
+    )
     assert run("-c", code).stdout == "set()\n"

@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from bert.files.split import DevSplit
-from bert.tasks.classification import own_files
 from bert.tasks.classification.examples import InputExample
-from bert.tasks.classification.own_files import Options
+from bert.tasks.classification.options import ClassificationData
+from bert.tasks.classification.own_files import CustomDataSet
+from bert.tasks.split import DevSplit
 
 ROWS = [("a b", "x"), ("c", "y"), ('"d", e', "x")]
 
@@ -26,7 +26,12 @@ def open_folder(folder, files, **options):
             path.write_text("".join("\t".join(row) + "\n" for row in [("text", "label"), *content]))
         else:
             path.write_text("".join(json.dumps(row) + "\n" for row in content))
-    return own_files.open_data_set(str(folder), Options(**options))
+    return CustomDataSet(ClassificationData(data_dir=str(folder), **options))
+
+
+def open_files(*dev_split, train=None, dev=None, **options):
+    """Returns the task in files that are given one by one."""
+    return CustomDataSet(ClassificationData(train_file=train, dev_file=dev, **options), *dev_split)
 
 
 @pytest.mark.parametrize("ending", ["tsv", "csv", "jsonl"])
@@ -79,7 +84,7 @@ def test_single_files_may_have_any_name(tmp_path):
     for name in ("one.txt", "other.csv"):
         (tmp_path / name).write_text(table)
     files = {"train": str(tmp_path / "one.txt"), "dev": str(tmp_path / "other.csv")}
-    data_set = own_files.open_data_set(None, Options(separator="|"), files)
+    data_set = open_files(**files, separator="|")
     data_set.check(["train", "dev"])
     assert [each.text_a for each in data_set.train()] == ["a", "b"]
     assert data_set.dev()[""][1].label == "y"
@@ -91,14 +96,14 @@ def test_single_files_may_have_any_name(tmp_path):
     (tmp_path / "A.CSV").write_text("text,label\na,x\nb,y\n")
     (tmp_path / "a.json").write_text('{"text": "a", "label": "y"}\n')
     others = {"train": str(tmp_path / "A.CSV"), "dev": str(tmp_path / "a.json")}
-    data_set = own_files.open_data_set(None, Options(), others)
+    data_set = open_files(**others)
     assert [each.label for each in [*data_set.train(), *data_set.dev()[""]]] == ["x", "y", "y"]
-    with pytest.raises(ValueError, match="unless `--separator` says what separates its columns"):
-        own_files.open_data_set(None, Options(), files).check(["train"])
-    with pytest.raises(ValueError, match="`--test_file` or `--data_dir` must be given"):
+    with pytest.raises(ValueError, match="unless `separator` says what separates its columns"):
+        open_files(**files).check(["train"])
+    with pytest.raises(ValueError, match="`test_file` or `data_dir` must be given"):
         data_set.check(["test"])
-    missing = own_files.open_data_set(None, Options(), {"train": str(tmp_path / "no.csv")})
-    with pytest.raises(ValueError, match=r"`--train_file` must name a file\. Received .*no\.csv"):
+    missing = open_files(train=str(tmp_path / "no.csv"))
+    with pytest.raises(ValueError, match=r"`train_file` must name a file\. Received .*no\.csv"):
         missing.check(["train"])
 
 
@@ -106,7 +111,7 @@ def test_a_dev_set_is_split_off_the_training_file(tmp_path):
     rows = [{"text": f"t{i}", "label": "xy"[i % 4 == 0]} for i in range(40)]
     (tmp_path / "my.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     files = {"train": str(tmp_path / "my.jsonl")}
-    data_set = own_files.open_data_set(None, Options(), files, DevSplit(0.2, 3))
+    data_set = open_files(DevSplit(0.2, 3), **files)
     data_set.check(["train", "dev"])
     dev, train = data_set.dev()[""], data_set.train()
     assert sorted(example.text_a for example in [*dev, *train]) == sorted(r["text"] for r in rows)
@@ -114,8 +119,7 @@ def test_a_dev_set_is_split_off_the_training_file(tmp_path):
     # Numbers are as high in the one part as in the other.
     scored = [{"text": f"t{i}", "label": i} for i in range(100)]
     (tmp_path / "my.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in scored))
-    options = Options(task_type="regression")
-    dev = own_files.open_data_set(None, options, files, DevSplit(0.1, 3)).dev()[""]
+    dev = open_files(DevSplit(0.1, 3), **files, task_type="regression").dev()[""]
     assert sorted(int(example.label) // 10 for example in dev) == list(range(10))
 
 
@@ -175,7 +179,9 @@ def test_given_labels_keep_their_order(tmp_path, log):
     assert data_set.task.labels == ("y", "z", "x")
     assert data_set.train()[1].label == "y"
     assert log.messages == ["No training example has the labels ['z']."]
-    assert open_folder(tmp_path, {}, labels=("x", "y,z", "y")).task.labels == ("x", "y,z", "y")
+    # Those of a trained model may hold commas.
+    data = ClassificationData(data_dir=str(tmp_path))
+    assert CustomDataSet(data, labels=["x", "y,z", "y"]).task.labels == ("x", "y,z", "y")
 
 
 def test_numbers_and_truths_are_labels_in_json(tmp_path):
@@ -279,7 +285,7 @@ WRONG = [
         {"train.txt": GOOD},
         {},
         "`data_dir` must hold 'train' with one of the endings ['.tsv', '.csv', '.jsonl', "
-        "'.parquet', '.tsv.gz', '.csv.gz', '.jsonl.gz'], or `--train_file` name the file. Received "
+        "'.parquet', '.tsv.gz', '.csv.gz', '.jsonl.gz'], or `train_file` name the file. Received "
         "'{folder}', which holds ['train.txt'].",
     ),
     (
@@ -287,16 +293,16 @@ WRONG = [
         {"train.tsv": GOOD},
         {},
         "`data_dir` must hold 'dev' with one of the endings ['.tsv', '.csv', '.jsonl', "
-        "'.parquet', '.tsv.gz', '.csv.gz', '.jsonl.gz'], or `--dev_file` name the file. Received "
+        "'.parquet', '.tsv.gz', '.csv.gz', '.jsonl.gz'], or `dev_file` name the file. Received "
         "'{folder}', which holds ['train.tsv']. To hold out a part of the training file for it, "
-        "name that file with `--train_file` and leave `--data_dir` out.",
+        "name that file with `train_file` and leave `data_dir` out.",
     ),
     (
         "train",
         {"train.tsv": GOOD, "train.csv": GOOD},
         {},
         "`data_dir` must hold one file for the train set. Received ['train.csv', 'train.tsv'] in "
-        "'{folder}'. Name one with `--train_file`.",
+        "'{folder}'. Name one with `train_file`.",
     ),
     (
         "test",
@@ -372,7 +378,7 @@ WRONG = [
         {},
         "{folder}/train.csv:1: the header must have the column 'text', the `text_a_column`. "
         "Received ['Text', 'label']. Columns are separated by commas here. Did you mean "
-        "`--text_a_column=Text`?",
+        "`text_a_column='Text'`?",
     ),
     (
         "train",
@@ -380,7 +386,7 @@ WRONG = [
         {"separator": ";"},
         "{folder}/train.csv:1: the header must have the column 'text', the `text_a_column`. "
         "Received ['sep=', '']. Columns are separated by ';' here. Remove this line, which is "
-        "Excel's, and give the separator with `--separator`.",
+        "Excel's, and give the separator with `separator`.",
     ),
     (
         "train",
@@ -646,7 +652,7 @@ def test_labels_that_are_joined_otherwise_are_told(tmp_path, log):
     rows = [("a", "x;y"), ("b", "x"), ("c", "y"), ("d", "p/q")]
     open_folder(tmp_path, {"train.tsv": rows}, task_type="multi_label").task  # noqa: B018
     [told] = [message for message in log.messages if "is made of others" in message]
-    assert "'x;y'" in told and "--label_separator=';'" in told
+    assert "'x;y'" in told and "`label_separator=';'`" in told
     log.clear()
     options = {"task_type": "multi_label", "label_separator": ";"}
     assert open_folder(tmp_path, {"train.tsv": rows}, **options).task.labels == ("p/q", "x", "y")

@@ -35,8 +35,8 @@ from bert.commands.checks import start
 from bert.commands.settings import EvaluatedSettings, FineTuningSettings
 from bert.files.processes import Workers
 from bert.files.records import decode_index
-from bert.models import masked_model
-from bert.models.loaded import LoadedModel
+from bert.models import pretrained as pretrained_models
+from bert.models.fine_tuned import LoadedModel
 from bert.tasks import features as tasks_features
 from bert.training.batches import Batches
 from bert.weights import checkpoint
@@ -1394,7 +1394,7 @@ def watch(
         patch.setattr(keras.layers.Layer, "__call__", watched_call)
         # What a power loss leaves is not seen here, and waiting for the disk takes longer.
         patch.setattr(os, "fsync", lambda _: None)
-        for module in (tasks_features, masked_model):
+        for module in (tasks_features, pretrained_models):
             patch.setattr(module, "pad_sequences", watched_padding)
         yield
     logger.removeHandler(collector)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import extend_vocab
 import modeling
 import tokenization
-from bert.models import masked_model
+from bert.models import pretrained as pretrained_models
 from bert.pretraining import extension
 from bert.pretraining import heads as pretraining_heads
 from bert.weights import checkpoint
@@ -140,7 +140,7 @@ def test_vocabulary_shorter_than_the_table_grows_into_it(tmp_path):
 
 def test_the_folder_is_a_model_that_knows_the_words(tmp_path):
     _, folder = extend(tmp_path, use_unused=False)
-    model = masked_model.load(ModelFolder.open(str(folder)))
+    model = pretrained_models.load(ModelFolder.open(str(folder)))
     assert model.tokenizer.tokenize("the bookkeeper") == ["the", "bookkeeper"]
 
 
@@ -155,8 +155,8 @@ def test_a_next_sentence_head_that_has_learned_nothing_does_not_come_along(tmp_p
         folder / "bert_model.ckpt"
     )
     assert lost == {f"cls/seq_relationship/output_{name}" for name in ("weights", "bias")}
-    model = masked_model.load(ModelFolder.open(str(folder)))
-    with pytest.raises(ValueError, match="has none that has learned anything"):
+    model = pretrained_models.load(ModelFolder.open(str(folder)))
+    with pytest.raises(ValueError, match="has none that was trained"):
         model.next_sentence([model.read("the ||| end")])
 
 
@@ -236,7 +236,7 @@ def test_all_words_that_cannot_be_added_are_listed(tmp_path):
     [
         ({"new_words": " ,"}, "`new_words` must name at least one word"),
         ({"vocab_file": "absent.txt"}, "`vocab_file` must be a readable file"),
-        ({"init_checkpoint": "absent.ckpt"}, "init_checkpoint` must name a checkpoint"),
+        ({"init_checkpoint": "absent.ckpt"}, "`--init_checkpoint` must name a checkpoint"),
     ],
 )
 def test_what_is_not_there_is_refused(tmp_path, changes, message):

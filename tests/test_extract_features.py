@@ -11,7 +11,7 @@ import bert
 import extract_features
 import join_shards
 import modeling
-from bert.models import encoding
+from bert.models import vectors as text_vectors
 from bert.weights import checkpoint, saving
 from bert.weights.variables import encoder_shapes
 
@@ -90,7 +90,7 @@ def test_tokens_are_those_of_the_line_cut_to_fit(settings):
 def test_results_do_not_depend_on_batches_or_chunks(settings, monkeypatch):
     reference = run_npz(settings(format="npz", batch_size=32))
     for batch_size, chunk_values in ((1, 1), (2, 400)):
-        monkeypatch.setattr(encoding, "CHUNK_VALUES", chunk_values)
+        monkeypatch.setattr(text_vectors, "CHUNK_VALUES", chunk_values)
         found = run_npz(settings(format="npz", batch_size=batch_size))
         for name, values in reference.items():
             if name == "values":
@@ -208,8 +208,8 @@ def test_what_looks_wrong_in_the_text_is_counted(settings, tmp_path, log):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"layers": "-3"}, "`layers` must be at least -2.*Received -3"),
-        ({"layers": "all"}, "`layers` must list.*Received 'all'"),
+        ({"layers": "-3"}, "layers` must be at least -2.*Received -3"),
+        ({"layers": "all"}, "layers` must list.*Received 'all'"),
         ({"max_seq_length": 17}, "at most 16.*Received 17"),
         ({"max_seq_length": 2}, "at least 3.*Received 2"),
         ({"input_file": "nowhere.txt"}, "`input_file`.*'nowhere.txt'"),
@@ -222,7 +222,7 @@ def test_what_looks_wrong_in_the_text_is_counted(settings, tmp_path, log):
         ({"format": "npy", "layers": "0", "id_column": "a"}, "`id_column` must go with a form"),
         ({"normalize": True}, "`normalize` must go with `pooling`"),
         ({"text_column": "a"}, r"`--text_column=a` must be that of a table.*`--input_format`"),
-        ({"vocab_file": str(GOLDEN / "vocab.txt")}, "vocab_file` must have at most 12 tokens"),
+        ({"vocab_file": str(GOLDEN / "vocab.txt")}, "`--vocab_file` must have at most 12 tokens"),
     ],
 )
 def test_what_cannot_work_is_an_error_before_the_work(settings, changes, message):
@@ -274,7 +274,7 @@ def test_features_that_are_not_finite_name_their_line_and_leave_no_file(
     weights["bert/embeddings/word_embeddings"][WORDS.index("on")] = np.nan
     checkpoint.save_tensors(str(tmp_path / "bert_model.ckpt"), weights)
     (tmp_path / "text.txt").write_text("sat\nthe cat\nsat on\n")
-    monkeypatch.setattr(encoding, "CHUNK_LINES", 1)
+    monkeypatch.setattr(text_vectors, "CHUNK_LINES", 1)
     for form, shard in (("jsonl", ""), ("npz", "2/2")):
         with pytest.raises(ArithmeticError, match="line 3 of"):
             extract_features.run(settings(format=form, shard=shard))
@@ -339,8 +339,8 @@ def test_features_are_replaced_and_other_files_are_not(settings, tmp_path, form)
 def test_shards_joined_are_what_a_single_run_writes(
     settings, tmp_path, monkeypatch, ending, pooling, count, given
 ):
-    monkeypatch.setattr(encoding, "CHUNK_VALUES", 400 if pooling == "none" else 1 << 25)
-    monkeypatch.setattr(encoding, "CHUNK_LINES", 3)
+    monkeypatch.setattr(text_vectors, "CHUNK_VALUES", 400 if pooling == "none" else 1 << 25)
+    monkeypatch.setattr(text_vectors, "CHUNK_LINES", 3)
     rows = [{"id": f"{number}" * number, "text": LINES[number % 5]} for number in range(13)]
     (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     given = {"input_file": str(tmp_path / "in.jsonl"), "pooling": pooling, **given}

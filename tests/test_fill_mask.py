@@ -12,7 +12,7 @@ import bert
 import fill_mask
 import modeling
 from bert.commands.checks import WRONG, Checks
-from bert.models import masked_model
+from bert.models import pretrained as pretrained_models
 from bert.weights import checkpoint
 from bert.weights.folder import ModelFolder
 
@@ -45,7 +45,7 @@ def run_jsonl(settings, texts=()):
 
 def test_guesses_equal_those_of_the_model(settings):
     [answer] = run_jsonl(settings(top_k=3), [TEXT])
-    model = masked_model.load(ModelFolder.open(str(GOLDEN)))
+    model = pretrained_models.load(ModelFolder.open(str(GOLDEN)))
     [masks] = model.fill([model.read(TEXT)], top_k=3)
     assert answer["text"] == TEXT
     assert answer["masks"] == [
@@ -107,15 +107,15 @@ def test_a_folder_of_pretraining_has_its_configuration(settings, tmp_path):
     weights = checkpoint.Stored.open(str(GOLDEN / "bert_model.ckpt")).read()
     folder = tmp_path / "pretrained"
     folder.mkdir()
-    ModelFolder(str(folder)).save(config)
+    ModelFolder(str(folder)).keep(config)
     checkpoint.save_tensors(str(folder / "model.ckpt-7"), weights)
     vocab_file = str(GOLDEN / "vocab.txt")
-    with pytest.raises(ValueError, match=r"vocab_file` must be given.*vocab.txt"):
+    with pytest.raises(ValueError, match=r"`--vocab_file` must be given.*vocab.txt"):
         fill_mask.run(settings(checkpoint=str(folder)), [TEXT])
     answers = run_jsonl(settings(checkpoint=str(folder), vocab_file=vocab_file), [TEXT])
     assert answers == run_jsonl(settings(), [TEXT])
     (folder / "bert_config.json").unlink()
-    with pytest.raises(ValueError, match=r"bert_config_file` must be given.*bert_config.json"):
+    with pytest.raises(ValueError, match=r"`--bert_config_file` must be given.*bert_config.json"):
         fill_mask.run(settings(checkpoint=str(folder), vocab_file=vocab_file), [TEXT])
 
 
@@ -137,8 +137,8 @@ def test_a_checkpoint_without_the_head_is_an_error(settings):
 @pytest.mark.parametrize(
     ("changes", "texts", "message"),
     [
-        ({"checkpoint": "nowhere"}, [TEXT], r"checkpoint` must name a checkpoint.*'nowhere'"),
-        ({"input_file": "nowhere.txt"}, [], r"input_file`.*'nowhere.txt'"),
+        ({"checkpoint": "nowhere"}, [TEXT], r"`--checkpoint` must name a checkpoint.*'nowhere'"),
+        ({"input_file": "nowhere.txt"}, [], r"`--input_file`.*'nowhere.txt'"),
         ({"input_file": "x.txt"}, [TEXT], r"`--input_file` must not be given beside texts"),
         ({"vocab_file": "nowhere.txt"}, [TEXT], r"`vocab_file`.*'nowhere.txt'"),
         ({}, [TEXT, "no mask"], r"Argument 2 must have \[MASK\].*Received 'no mask'"),
@@ -179,7 +179,7 @@ def test_all_lines_are_looked_at_before_the_first_is_answered(
     path = tmp_path / "text.txt"
     path.write_text("".join(f"{line}\n" for line in lines))
     # A model that answered would find no room.
-    monkeypatch.setattr(masked_model.MaskedModel, "_batches", None)
+    monkeypatch.setattr(pretrained_models.MaskedModel, "_batches", None)
     with pytest.raises(ValueError, match=message):
         fill_mask.run(settings(input_file=str(path), batch_size=1, **changes))
 

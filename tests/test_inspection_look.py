@@ -10,7 +10,8 @@ import modeling
 from bert.inspection import look as looking
 from bert.inspection.look import GOALS, find_goals, look, open_inspected, read
 from bert.inspection.printed import format_inspection
-from bert.models.encoding import find_encoder
+from bert.models.options import Overrides
+from bert.models.vectors import find_encoder
 from bert.weights import checkpoint
 from bert.weights.folder import ModelFolder
 
@@ -164,7 +165,7 @@ def save_encoder(folder, **changes):
     encoder.build(None)
     folder.mkdir()
     vocabulary = "".join(f"{word}\n" for word in WORDS).encode()
-    ModelFolder(str(folder)).save(config, vocabulary, do_lower_case=True)
+    ModelFolder(str(folder)).keep(config, vocabulary, do_lower_case=True)
     tensors = {each.path: each.numpy() for each in encoder.weights}
     checkpoint.save_tensors(str(folder / "bert_model.ckpt"), tensors)
     return str(folder)
@@ -211,8 +212,8 @@ def test_a_length_that_the_model_lacks_is_that_of_the_flag(tmp_path):
     folder = save_model("labels", tmp_path / "model")
     message = r"^`max_seq_length` must be at most 32, the `max_position_embeddings`.*Received 33"
     with pytest.raises(ValueError, match=message):
-        open_inspected(folder, max_seq_length=33)
-    model = open_inspected(folder, max_seq_length=32)
+        open_inspected(folder, Overrides(max_seq_length=33))
+    model = open_inspected(folder, Overrides(max_seq_length=32))
     assert len(read(model, ("a " * 30, "")).tokens) == 32
 
 

@@ -9,7 +9,7 @@ from helpers.report_pages import Parsed, browse, needs_chromium
 from bert.inspection.look import Inspection, Reading
 from bert.inspection.page import format_page, is_inspection, make_content, write_inspection
 from bert.inspection.words import Word
-from bert.models.masked_model import Guess
+from bert.models.pretrained import Guess
 
 HOSTILE = "</script><script>document.title='run'</script><!--<b>&amp;'\"\u2028%SCRIPT%"
 HEBREW = "שלום"

@@ -16,6 +16,7 @@ ROOT = Path(__file__).parent.parent
 LAYERS = (
     {"bert.options"},
     {"bert.files"},
+    {"bert.names"},
     {"bert.text", "bert.reports"},
     {"modeling", "optimization", "tokenization"},
     {"bert.network", "bert.weights"},
@@ -37,15 +38,8 @@ UP = json.loads((Path(__file__).parent / "up.json").read_text(encoding="utf-8"))
 # The command starts the scripts that the package names.
 COMMAND = "bert.__main__"
 LOADERS = ("import_module", "__import__", "run_module", "run_path")
-LOADED_BY_STRING = {
-    # Names of the original are found at its foot, and loaded when they are asked for.
-    "modeling": ["'bert.original.modeling'"],
-    # So are those of its scripts, each from the room that its foot names.
-    "bert.commands.names": ["room"],
-    # So are the root's modules and `load`, in the package.
-    "bert": ["name", "'bert.models.loaded'"],
-    COMMAND: ["module"],
-}
+# Names of 2018 are served by one module, and the command starts a script by its name.
+LOADED_BY_STRING = {"bert.names": ["module", "name"], COMMAND: ["module"]}
 
 
 def find_modules() -> dict[str, Path]:
@@ -93,15 +87,15 @@ def test_every_module_has_a_floor_and_the_root_holds_scripts_and_the_library_alo
     assert rooms - {"paper"} <= MODULES.keys()
 
 
-def test_the_readme_shows_every_layer_in_its_order():
-    [*_, house] = (ROOT / "README.md").read_text(encoding="utf-8").split("| layer, ")
-    table, _, _ = house.partition("\n\n")
+def test_the_page_of_the_architecture_shows_every_layer_in_its_order():
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    table, _, _ = page.split("| layer, from the lowest")[1].partition("\n\n")
     cells = re.findall(r"^\| ([^|]+) \|", table, flags=re.MULTILINE)
     shown = [name for cell in cells for name in re.findall(r"`(\w+)(?:\.py)?`", cell)]
-    numbers = [floor(f"bert.{name}") for name in shown]
+    names = {name.removeprefix("bert."): name for layer in LAYERS for name in layer}
+    numbers = [floor(names[name]) for name in shown]
     assert numbers == sorted(numbers)
-    rooms = {room.removeprefix("bert.") for rooms in LAYERS for room in rooms} - {"paper"}
-    assert sorted(shown) == sorted(rooms - {"modeling", "optimization", "tokenization"})
+    assert sorted(shown) == sorted(names.keys() - {"paper"})
 
 
 @pytest.mark.parametrize("module", MODULES)

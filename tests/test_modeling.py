@@ -757,7 +757,7 @@ def test_attention_is_not_given_where_training_keeps_no_more_than_inputs(encoder
     inputs = encoder_inputs(make_examples(encoder.config, 1))
     encoder.gradient_checkpointing = True
     assert len(encoder(inputs, attention_probs=True)["attention_probs"]) == 2
-    with pytest.raises(ValueError, match="`attention_probs` must not be asked for in training"):
+    with pytest.raises(ValueError, match="`attention_probs` must not be requested in training"):
         encoder(inputs, attention_probs=True, training=True)
 
 

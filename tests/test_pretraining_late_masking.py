@@ -113,7 +113,7 @@ def open_batches(make, train, pretraining_run, tmp_path):
         settings = pretraining_run(input_file=path, **lengths, **changes)
         made = fit.find_making(settings)
         settings = fit.complete(settings, made)
-        config = fit.ModelFolder.named_by(settings, output_dir=settings.output_dir).config
+        config = fit.ModelFolder.of(settings).config
         features = fit.features_of(settings, config)
         opens = fit.open_evaluation if evaluates else fit.open_training
         return opens(settings, features, made)

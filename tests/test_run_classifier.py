@@ -25,7 +25,7 @@ from helpers.forks import fork_python
 import predict
 import run_classifier
 import tokenization
-from bert.models.loaded import load
+from bert.models.open import load
 from bert.tasks.classification import glue
 from bert.tasks.classification.examples import InputExample, Task
 from bert.tasks.task import Inputs, Part
@@ -59,6 +59,11 @@ ORIGINAL_FLAGS = {
     "master": None,
     "num_tpu_cores": 8,
 }
+
+
+@pytest.fixture
+def make_settings(tmp_path):
+    return settings_in(tmp_path)
 
 
 def golden_settings(golden, **changes):
@@ -382,7 +387,7 @@ def test_the_metric_of_a_task_of_ones_own_is_chosen_and_kept(make_settings, tmp_
     assert (scores["accuracy"], scores["matthews"]) == (0.75, 0.0)
     assert (scores["baseline_metric"], scores["baseline"]) == ("matthews", 0.0)
     # An evaluation goes by what the training has gone by.
-    ModelFolder(str(tmp_path / "out")).save(tiny_config, vocabulary, task.stored())
+    ModelFolder(str(tmp_path / "out")).keep(tiny_config, vocabulary, task.stored())
     assert open_task(do_eval=True).metric == "matthews"
     assert open_task(do_eval=True, task_type="multi_label").metric == "micro_f1"
 
@@ -478,12 +483,12 @@ def test_two_replicas_or_micro_batches_equal_one_device(make_settings, tmp_path)
         ({"num_runs": 2, "do_train": True}, "`--num_runs` needs `--do_train` and `--do_eval`"),
         ({"early_stopping_patience": 1, "do_eval": True}, "`--early_stopping_patience` needs"),
         ({"do_eval": True}, "`--output_dir` must hold a trained model"),
-        ({"do_train": True, "max_seq_length": 17}, "`--max_seq_length` must be at most 16"),
+        ({"do_train": True, "max_seq_length": 17}, "`max_seq_length` must be at most 16"),
         ({"do_train": True, "text_a_column": "txt"}, r"txt.*text.*label"),
         ({"do_train": True, "labels": "red,blue"}, r"train\.tsv:\d+.*green|black"),
         (
             {"do_train": True, "class_weights": "balanced", "task_type": "multi_label"},
-            "`--class_weights=balanced` needs a task of one label",
+            "`class_weights='balanced'` needs a task of one label",
         ),
         (
             {"do_train": True, "metric": "macro_f1"},
@@ -491,17 +496,17 @@ def test_two_replicas_or_micro_batches_equal_one_device(make_settings, tmp_path)
         ),
         (
             {"do_train": True, "metric": "f1", "task_name": "SST-2"},
-            "`--metric` must not be given for task 'sst-2'.* 'f1'.* custom",
+            "`metric` must not be given for task 'sst-2'.* 'f1'.* custom",
         ),
         (
             {"do_train": True, "text_a_column": "review", "task_name": "cola"},
-            "`--text_a_column` must not be given for task 'cola'.* 'review'",
+            "`text_a_column` must not be given for task 'cola'.* 'review'",
         ),
         ({"do_train": True, "num_train_epochs": 0.01}, "must give at least one step"),
         ({"do_train": True, "data_dir": "nowhere"}, "nowhere"),
         ({"do_train": True, "vocab_file": "nowhere"}, "`vocab_file` must be a readable file"),
         ({"do_train": True, "bert_config_file": "nowhere"}, "`bert_config_file` must exist"),
-        ({"do_train": True, "init_checkpoint": "nowhere"}, "init_checkpoint` must name"),
+        ({"do_train": True, "init_checkpoint": "nowhere"}, "`--init_checkpoint` must name"),
     ],
 )
 def test_what_cannot_work_is_refused_before_anything_is_written(
@@ -668,7 +673,7 @@ def test_files_of_every_form_give_the_same_answers(trained, tmp_path, name, cont
         ("x.jsonl", '{"text_a": "red"}\n{"text_a"\n', {}, ":2: must be JSON"),
         ("x.jsonl", '{"texts": "red"}\n', {}, r":1: must be an object with the keys \['text_a'\]"),
         ("x.txt", "red\n", {"columns": "a,b"}, "`--columns` must name 1 columns"),
-        ("x.txt", "red\n", {"model_dir": "nowhere"}, "model_dir` must name a checkpoint"),
+        ("x.txt", "red\n", {"model_dir": "nowhere"}, "`--model_dir` must name a checkpoint"),
         ("x.txt", "red\n", {"input_file": "nothing"}, "`input_file` must name existing files"),
     ],
 )

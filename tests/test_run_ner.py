@@ -25,10 +25,16 @@ from helpers.tagging_runs import (
 import predict
 import run_ner
 from bert.commands.flags import changed_flags
-from bert.models.loaded import load
+from bert.models.open import load
 from bert.tasks.tagging import entities as tagging_entities
+from bert.weights.folder import ModelFolder
 
 PIECES += ["saw", "in", "quick", "##ly", ".", "Jordan", "said", "lies"]
+
+
+@pytest.fixture
+def make_settings(tmp_path):
+    return settings_in(tmp_path)
 
 
 def read_json(path):
@@ -45,15 +51,18 @@ def test_one_file_is_enough(make_settings, tmp_path, log):
     assert (kept["fraction"], kept["seed"]) == (0.1, 12345)
     again = run_ner.run(make_settings(**given, do_eval=True, dev_fraction=0.5))
     assert (again["f1"], again["loss"]) == (scores["f1"], scores["loss"])
+
     # With their neighbours, documents stay whole.
-    settings = make_settings(**given, **verbs, dev_fraction=0.5, document_context=True)
-    files = run_ner._open_files(settings, "word", {})
-    read = files.read_all(["train", "dev"])
-    documents = [{sentence.document for sentence in each} for each in read.values()]
+    def read(**changes):
+        settings = make_settings(**given, do_train=True, **changes)
+        folder = ModelFolder.of(settings)
+        return run_ner.open_task(settings, folder.config, folder.load_tokenizer()).sentences
+
+    parts = read(do_eval=True, dev_fraction=0.5, document_context=True).values()
+    documents = [{sentence.document for sentence in part} for part in parts]
     assert not documents[0] & documents[1]
-    # As always, nothing is split off where nothing is evaluated.
-    settings = make_settings(**given, do_train=True)
-    assert len(run_ner._open_files(settings, "word", {}).read_all(["train"])["train"]) == 60
+    # Nothing is split off where nothing is evaluated.
+    assert len(read()["train"]) == 60
 
 
 def test_names_are_learned_scored_and_predicted(make_settings, tmp_path, log):
@@ -515,11 +524,11 @@ def test_a_list_of_texts_is_no_input(trained):
     ("texts", "changes", "message"),
     [
         ({}, {"do_train": False}, "At least one of `--do_train`, `--do_eval`, `--do_predict`"),
-        ({}, {}, r"`--data_dir` must hold 'train' with one of .*`--train_file` name the file"),
-        ({}, {"data_dir": None}, "`--data_dir` or `--train_file` must be given"),
+        ({}, {}, r"`data_dir` must hold 'train' with one of .*`train_file` name the file"),
+        ({}, {"data_dir": None}, "`data_dir` or `train_file` must be given"),
         ({}, {"data_dir": "nowhere"}, "'nowhere', which is not a folder"),
-        ({}, {"train_file": "nowhere"}, "`--train_file` must name a file. Received 'nowhere'"),
-        ({"train": GOOD}, {"do_eval": True}, "`--data_dir` must hold 'dev' .*leave `--da"),
+        ({}, {"train_file": "nowhere"}, "`train_file` must name a file. Received 'nowhere'"),
+        ({"train": GOOD}, {"do_eval": True}, "`data_dir` must hold 'dev' .*leave `da"),
         ({"train": ""}, {}, "train.txt' must hold rows"),
         ({"train": "\n\n"}, {}, "train.txt' must hold words"),
         ({"train": "Ada B-PER\nsaw NN O\n"}, {}, "train.txt:2: has 3 columns, but line 1 has 2"),
@@ -535,7 +544,7 @@ def test_a_list_of_texts_is_no_input(trained):
         (
             {"train": GOOD},
             {"scheme": "none", "output_scheme": "iob1"},
-            "`--output_scheme` needs tags that are entities",
+            "`output_scheme` needs tags that are entities",
         ),
         ({"train": GOOD + "Bo I-PER\n"}, {}, "train.txt:3: 'I-PER' must follow .*in IOB2"),
         (
@@ -552,9 +561,9 @@ def test_a_list_of_texts_is_no_input(trained):
         ({"train": GOOD, "test": "Bo B-PER\nx y\n"}, {"do_predict": True}, "test.txt:2: A tag"),
         ({"train": GOOD}, {"num_runs": 2}, "`--num_runs` needs `--do_train` and `--do_eval`"),
         ({}, {"do_train": False, "do_eval": True}, "`--output_dir` must hold a trained model"),
-        ({"train": GOOD}, {"max_seq_length": 65}, "`--max_seq_length` must be at most 64"),
+        ({"train": GOOD}, {"max_seq_length": 65}, "`max_seq_length` must be at most 64"),
         ({"train": GOOD}, {"vocab_file": "nowhere"}, "`vocab_file` must be a readable file"),
-        ({"train": GOOD}, {"init_checkpoint": "nowhere"}, "init_checkpoint` must name"),
+        ({"train": GOOD}, {"init_checkpoint": "nowhere"}, "`--init_checkpoint` must name"),
     ],
 )
 def test_what_cannot_work_is_refused_before_anything_is_written(

@@ -25,7 +25,7 @@ import modeling
 import predict
 import run_squad
 import tokenization
-from bert.models.loaded import load
+from bert.models.open import load
 from bert.original import squad as original_squad
 from bert.tasks.squad import questions as squad_questions
 from bert.tasks.squad import windows as squad_windows
@@ -66,6 +66,11 @@ ORIGINAL_FLAGS = {
 }
 
 ANSWER_FILES = ("predictions.json", "nbest_predictions.json", "null_odds.json")
+
+
+@pytest.fixture
+def make_settings(tmp_path):
+    return settings_in(tmp_path)
 
 
 def read_json_lines(path):
@@ -282,33 +287,33 @@ def test_blank_paragraphs_and_missing_answers_are_no_obstacle(make_settings, tmp
     [
         ({}, "At least one of `--do_train`, `--do_predict` and `--do_export`"),
         ({"do_export": True}, "`--output_dir` must hold a trained model"),
-        ({"do_train": True, "train_file": None}, "`--do_train` needs `--train_file`"),
-        ({"do_predict": True, "predict_file": None}, "`--do_predict` needs `--predict_file`"),
-        ({"do_train": True, "train_file": "nowhere"}, "`--train_file` must name a readable file"),
-        ({"do_predict": True, "predict_file": "nowhere"}, "`--predict_file` must name a readable"),
+        ({"do_train": True, "train_file": None}, "`do_train` needs `train_file`"),
+        ({"do_predict": True, "predict_file": None}, "`do_predict` needs `predict_file`"),
+        ({"do_train": True, "train_file": "nowhere"}, "`train_file` must name a readable file"),
+        ({"do_predict": True, "predict_file": "nowhere"}, "`predict_file` must name a readable"),
         ({"do_predict": True}, "`--output_dir` must hold a trained model"),
-        ({"do_train": True, "max_seq_length": 17}, "`--max_seq_length` must be at most 16"),
+        ({"do_train": True, "max_seq_length": 17}, "`max_seq_length` must be at most 16"),
         ({"do_train": True, "max_query_length": 13}, "`max_seq_length` must be greater than 16"),
         ({"do_train": True, "num_runs": 2}, "`--num_runs` needs `--do_train` and `--do_predict`"),
         ({"do_train": True, "early_stopping_patience": 1}, "`--early_stopping_patience` needs"),
         (
             {"do_predict": True, "bucket_predictions": True, "pad_to_max_length": True},
-            "`--bucket_predictions` must not be given together",
+            "`bucket_predictions` must not be given together",
         ),
         ({"do_train": True, "do_predict": True, "predict_file": "{}"}, "must have `data`"),
         (
             {"do_train": True, "do_predict": True, "num_runs": 2, "predict_file": "blind"},
-            "`--num_runs` needs answers in `--predict_file`",
+            "`num_runs` needs answers in `predict_file`",
         ),
         (
             {"do_train": True, "do_predict": True, "num_train_epochs": (1.0, 2.0),
              "predict_file": "blind"},
-            "`--num_train_epochs` needs answers in `--predict_file`",
+            "`num_train_epochs` needs answers in `predict_file`",
         ),
         (
             {"do_train": True, "do_predict": True, "early_stopping_patience": 2,
              "predict_file": "blind"},
-            "`--early_stopping_patience` needs answers",
+            "`early_stopping_patience` needs answers",
         ),
         ({"do_train": True, "num_train_epochs": 0.01}, "must give at least one step"),
     ],
@@ -330,9 +335,9 @@ def test_what_cannot_work_is_refused(make_settings, tmp_path, changes, message):
     ("changes", "message"),
     [
         ({"do_train": False}, "At least one of `--do_train`"),
-        ({"train_file": None}, "`--do_train` needs `--train_file`"),
-        ({"do_predict": True, "predict_file": None}, "`--do_predict` needs `--predict_file`"),
-        ({"max_seq_length": 17}, "`--max_seq_length` must be at most 16"),
+        ({"train_file": None}, "`do_train` needs `train_file`"),
+        ({"do_predict": True, "predict_file": None}, "`do_predict` needs `predict_file`"),
+        ({"max_seq_length": 17}, "`max_seq_length` must be at most 16"),
         ({"max_query_length": 13}, "`max_seq_length` must be greater than 16"),
         ({"init_checkpoint": "cased_L-12_H-768_A-12/bert_model.ckpt"}, "do_lower_case"),
         ({"init_checkpoint": "uncased_L-12_H-768_A-12/bert_model.ckpt"}, None),

@@ -20,10 +20,15 @@ import modeling
 import predict
 import run_swag
 import tokenization
-from bert.models.loaded import load
+from bert.models.open import load
 from bert.tasks.swag import examples as swag_examples
 
 SWAG = LARGE_GOLDEN.parent / "data" / "swag" / "sample.jsonl"
+
+
+@pytest.fixture
+def make_settings(tmp_path):
+    return settings_in(tmp_path)
 
 
 def read_tsv(path):
@@ -248,7 +253,7 @@ def test_inputs_that_are_none_are_named(trained, row, message):
     ("changes", "rows", "message"),
     [
         ({"do_train": False}, [ROW], "At least one of `--do_train`, `--do_eval`"),
-        ({}, None, r"`--data_dir` must hold one of \['train.csv'"),
+        ({}, None, r"`data_dir` must hold one of \['train.csv'"),
         ({"data_dir": "nowhere"}, [ROW], "'nowhere', which is not a folder"),
         ({}, [], "must hold"),
         ({}, [ROW, {**ROW, "label": 2}], r"train.jsonl:2: .* from 0 to 1. Received 2"),
@@ -258,13 +263,13 @@ def test_inputs_that_are_none_are_named(trained, row, message):
         ({}, [{"context": "old bird", "label": 0}], "train.jsonl:1: .* at least two endings"),
         ({}, [{**ROW, "endings": ["in", None]}], r"Received None as ending 1 of 2"),
         ({}, [{"endings": ["in", "old"], "label": 0}], "must have text as `context` or `sent1`"),
-        ({"do_eval": True}, [ROW], r"must hold one of \['val.csv'.*leave `--data_dir` out"),
+        ({"do_eval": True}, [ROW], r"must hold one of \['val.csv'.*leave `data_dir` out"),
         ({"num_runs": 2}, [ROW], "`--num_runs` needs `--do_train` and `--do_eval`"),
         ({"do_train": False, "do_eval": True}, [ROW], "must hold a trained model"),
-        ({"max_seq_length": 33}, [ROW], "`--max_seq_length` must be at most 32"),
+        ({"max_seq_length": 33}, [ROW], "`max_seq_length` must be at most 32"),
         ({"max_seq_length": 4}, [ROW], "`max_seq_length` must be at least 5"),
         ({"num_train_epochs": 0.01}, [ROW], "must give at least one step"),
-        ({"init_checkpoint": "nowhere"}, [ROW], "init_checkpoint` must name"),
+        ({"init_checkpoint": "nowhere"}, [ROW], "`--init_checkpoint` must name"),
     ],
 )
 def test_what_cannot_work_is_refused(make_settings, tmp_path, changes, rows, message):

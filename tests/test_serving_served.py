@@ -21,7 +21,7 @@ import bert
 import tokenization
 from bert.files.sentence_transformers import TextVectors
 from bert.models.exported import ExportedModel
-from bert.models.loaded import PretrainedModel
+from bert.models.pretrained import PretrainedModel
 from bert.serving.batching import AbandonedError
 from bert.serving.served import DEFAULT, find_name, find_version, serve, shorten
 from bert.text.added_tokens import AddedToken

@@ -144,7 +144,7 @@ def test_columns_that_are_not_there_are_errors_with_their_line(tmp_path, text, c
 
 
 def test_a_separator_of_nothing_is_refused():
-    with pytest.raises(ValueError, match=r"^`--separator` must not be empty\. Received ''\.$"):
+    with pytest.raises(ValueError, match=r"^`separator` must not be empty\. Received ''\.$"):
         tagging_sentences.Columns(separator="").split("a O")
 
 

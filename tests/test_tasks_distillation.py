@@ -17,9 +17,9 @@ from scipy import special, stats
 import modeling
 import run_classifier
 import run_ner
-from bert.models import teachers
-from bert.models.loaded import load
+from bert.models.open import load
 from bert.network import heads
+from bert.runs import teachers
 from bert.tasks import distillation
 from bert.tasks.classification import teacher as classification_teacher
 from bert.tasks.classification.examples import InputExample, Task
@@ -161,31 +161,31 @@ def test_a_student_begins_as_it_would_without_a_teacher(world):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"unlabeled_file": "texts.txt"}, "`--unlabeled_file` needs a `--teacher`"),
-        ({"distill_layers": "uniform"}, "`--distill_layers` needs a `--teacher`"),
+        ({"unlabeled_file": "texts.txt"}, "`unlabeled_file` needs a `teacher`"),
+        ({"distill_layers": "uniform"}, "`distill_layers` needs a `teacher`"),
         ({"output_dir": "teacher"}, "`--teacher` must not be of the run in `--output_dir`"),
         ({"distill_layers": "1"}, "must be uniform, or for each of the student's 2 layers"),
         ({"distill_layers": "0,2"}, r"one of the teacher's, 0 to 1, .* Received '0,2'"),
         (
             {"distill_layers": "uniform", "vocab_file": "other_vocab.txt"},
-            "`--distill_layers` needs a `--teacher` with the vocabulary",
+            "`distill_layers` needs a `teacher` with the vocabulary",
         ),
-        ({"teacher": "nowhere"}, "teacher` must name a checkpoint"),
+        ({"teacher": "nowhere"}, "`--teacher` must name a checkpoint"),
         (
             {"labels": "cold,warm,hot"},
-            r"`--teacher` must decide the same .* cold, hot, warm\. The one",
+            r"`teacher` must decide the same .* cold, hot, warm\. The one",
         ),
         (
             {"task_type": "multi_label"},
-            r"`--teacher` must decide the same as the student, multi_label",
+            r"`teacher` must decide the same as the student, multi_label",
         ),
         (
             {"unlabeled_file": "empty.txt"},
-            r"`--unlabeled_file` must hold texts\. '.*empty.txt' is empty",
+            r"`unlabeled_file` must hold texts\. '.*empty.txt' is empty",
         ),
         (
             {"unlabeled_file": "dev.tsv", "class_weights": "balanced"},
-            "`--class_weights=balanced` counts",
+            "`class_weights='balanced'` counts",
         ),
     ],
 )
@@ -195,7 +195,7 @@ def test_teachers_that_do_not_fit_are_refused(world, monkeypatch, changes, messa
     (folder / "empty.txt").write_text("")
     words = (folder / "vocab.txt").read_text().split()
     (folder / "other_vocab.txt").write_text("\n".join([*words[:-2], words[-1], words[-2]]))
-    given = {} if message.endswith("needs a `--teacher`") else {"teacher": "teacher"}
+    given = {} if message.endswith("needs a `teacher`") else {"teacher": "teacher"}
     changes = {**given, **changes}
     with pytest.raises(ValueError, match=message):
         run_classifier.run(make_settings(**{"output_dir": "wrong", "do_train": True, **changes}))
@@ -438,9 +438,9 @@ def test_words_have_the_teachers_logits_whatever_windows_they_stand_in():
     ("changes", "message"),
     [
         ({"scheme": "iobes"}, r"must decide the same as the student, tags of the scheme iobes"),
-        ({"feature_based": True}, "must not be given with `--feature_based`"),
-        ({"teacher": "nowhere"}, "teacher` must name a checkpoint"),
-        ({"distill_layers": "5,6"}, "`--distill_layers` must be uniform"),
+        ({"feature_based": True}, "must not be given with `feature_based`"),
+        ({"teacher": "nowhere"}, "`--teacher` must name a checkpoint"),
+        ({"distill_layers": "5,6"}, "`distill_layers` must be uniform"),
     ],
 )
 def test_teachers_that_do_not_fit_a_tagger_are_refused(tagging, monkeypatch, changes, message):

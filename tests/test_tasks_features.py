@@ -11,7 +11,7 @@ from helpers.tagging_runs import PIECES, make_sentences, settings_in, write_task
 import modeling
 import run_ner
 import tokenization
-from bert.models.loaded import load
+from bert.models.open import load
 from bert.tasks.features import Extractor, FeatureTagger, LayerMix, WordTagger
 from bert.tasks.layers import FEATURE_LAYERS, combine, parse_layers
 from bert.tasks.layers import width as width_of

@@ -1,3 +1,5 @@
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -28,24 +30,24 @@ def weights_like(tensor):
 
 
 def chains(dtype):
-    """Yields each chain of the network with arguments for it."""
+    """Yields each chain of the network, the compiled chain, and arguments."""
     rng = np.random.default_rng(0)
     inputs = tf.cast(tf.constant(rng.normal(size=(ROWS, WIDTH)), tf.float32), dtype)
     numbers = tf.constant(rng.integers(-(2**15), 2**15, (ROWS, WIDTH)), tf.int16)
-    yield modeling.gelu, [inputs]
-    yield modeling.gelu_erf, [inputs]
-    yield lambda *tensors: modeling.drop(*tensors, rate=0.1), [inputs, numbers]
+    yield modeling.gelu, fusion.fused_gelu, [inputs]
+    yield modeling.gelu_erf, fusion.fused_gelu_erf, [inputs]
+    drops = (functools.partial(drop, rate=0.1) for drop in (modeling.drop, fusion.fused_drop))
+    yield *drops, [inputs, numbers]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_compiled_chains_are_as_exact_as_single_operations(dtype):
-    for chain, tensors in chains(dtype):
+    for chain, compiled, tensors in chains(dtype):
         exact = gradients_of(
             chain, [tf.cast(each, tf.float64) if each.dtype == dtype else each for each in tensors]
         )
         apart = gradients_of(chain, tensors)
-        with fusion.fused_chains([]):
-            fused = gradients_of(tf.function(chain, autograph=False), tensors)
+        fused = gradients_of(tf.function(compiled, autograph=False), tensors)
         for truth, *both in zip(exact, apart, fused, strict=True):
             errors = [np.abs(truth - tf.cast(each, tf.float64)).max() for each in both]
             assert errors[1] <= 1.5 * errors[0]
@@ -59,7 +61,7 @@ def test_dropout_by_a_compiled_chain_is_the_same_bit_for_bit():
         with modeling.dropout_seed(tf.constant([3, 4])):
             return layer(inputs, training=True).numpy()
 
-    with fusion.fused_chains([]):
+    with fusion.fused_chains(layer):
         fused = drop()
     np.testing.assert_array_equal(fused, drop())
 
@@ -68,18 +70,16 @@ def test_dropout_by_a_compiled_chain_is_the_same_bit_for_bit():
     ("shape", "count"), [([ROWS, WIDTH], 1), ([None, WIDTH], 0), ([2, WIDTH], 0)]
 )
 def test_only_large_tensors_of_known_shape_are_compiled(shape, count):
-    with fusion.fused_chains([]):
-        function = tf.function(modeling.gelu, autograph=False)
-        graph = function.get_concrete_function(tf.TensorSpec(shape)).graph
+    function = tf.function(fusion.fused_gelu, autograph=False)
+    graph = function.get_concrete_function(tf.TensorSpec(shape)).graph
     assert sum("_XlaMustCompile" in op.node_def.attr for op in graph.get_operations()) == count
 
 
 def test_kernels_are_shared_by_all_layers():
     inputs, numbers = tf.ones((ROWS, WIDTH)), tf.ones((ROWS, WIDTH), tf.int16)
-    with fusion.fused_chains([]):
-        before = fusion._compiled.cache_info().misses
-        for _ in range(3):
-            modeling.drop(inputs, numbers, rate=0.25)
+    before = fusion._compiled.cache_info().misses
+    for _ in range(3):
+        fusion.fused_drop(inputs, numbers, rate=0.25)
     assert fusion._compiled.cache_info().misses == before + 1
 
 

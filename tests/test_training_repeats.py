@@ -10,7 +10,7 @@ from helpers.checked_runs import check
 
 import run_classifier
 from bert.commands.checks import WRONG
-from bert.models.loaded import load
+from bert.models.open import load
 from bert.runs import repeats
 from bert.training.evaluation import EarlyStopping
 

@@ -16,7 +16,7 @@ import run_squad
 import run_swag
 import tokenization
 from bert.models.kinds import KINDS
-from bert.models.loaded import load
+from bert.models.open import load
 from bert.tasks.task import at_precision, collect, collect_padded, stored_field
 from bert.training.evaluation import Predictor
 

@@ -6,7 +6,6 @@ import pytest
 
 from bert.commands.settings import EvaluatedSettings
 from bert.files import owned
-from bert.options import changed_options
 from bert.weights import model_card, provenance
 
 CONFIG = {"num_hidden_layers": 2, "hidden_size": 8, "vocab_size": 6000}
@@ -39,16 +38,10 @@ def folder(tmp_path):
     return tmp_path
 
 
-def describe_run(folder, **changes):
+def tell(folder, **changes):
     settings = Settings(output_dir=str(folder), do_train=True, learning_rate=1e-3, **changes)
-    model_card.describe_run(
-        str(folder),
-        changed_options(settings),
-        init_checkpoint=settings.init_checkpoint or "",
-        kind="classification",
-        counts={"train": 1000, "dev": 20},
-        metric="accuracy",
-    )
+    counts = {"train": 1000, "dev": 20}
+    model_card.tell(settings, kind="classification", counts=counts, metric="accuracy")
 
 
 def read(folder):
@@ -57,7 +50,7 @@ def read(folder):
 
 
 def test_a_card_tells_the_model_its_data_scores_and_commands(folder):
-    describe_run(folder, init_checkpoint="google-bert/bert-base-cased", overwrite_output_dir=True)
+    tell(folder, init_checkpoint="google-bert/bert-base-cased", overwrite_output_dir=True)
     card = read(folder)
     head, body = card.removeprefix("---\n").split("\n---\n")
     assert head.splitlines() == [
@@ -93,7 +86,7 @@ def test_a_card_tells_the_model_its_data_scores_and_commands(folder):
 
 
 def test_the_card_of_a_model_of_pairs_asks_for_pairs(folder):
-    describe_run(folder)
+    tell(folder)
     assert 'model.predict(["A text."])' in read(folder)
     task = {**TASK, "task": {**TASK["task"], "is_pair": True}}
     (folder / "task.json").write_text(json.dumps(task))
@@ -107,10 +100,10 @@ def test_what_users_named_is_no_markup(folder):
 
 
 def test_a_card_depends_on_nothing_but_the_training(folder, tmp_path):
-    describe_run(folder, init_checkpoint=str(tmp_path / "bert_model.ckpt"))
+    tell(folder, init_checkpoint=str(tmp_path / "bert_model.ckpt"))
     card = read(folder)
     assert "base_model" not in card and str(folder) + "\n" not in card
-    describe_run(folder, init_checkpoint=str(tmp_path / "bert_model.ckpt"))
+    tell(folder, init_checkpoint=str(tmp_path / "bert_model.ckpt"))
     assert read(folder) == card
     (folder / "eval_results.json").write_text(json.dumps({**SCORES, "accuracy": 0.875}))
     assert read(folder) == card.replace("| `accuracy` | 0.75 |", "| `accuracy` | 0.875 |")
@@ -120,7 +113,7 @@ def test_a_card_depends_on_nothing_but_the_training(folder, tmp_path):
 def test_a_readme_of_somebody_else_stays(folder, log):
     (folder / "README.md").write_text("Mine.")
     assert read(folder) == "Mine."
-    assert any("was not written by a run here" in each for each in log.messages)
+    assert any("is of no run here, so it stays" in each for each in log.messages)
     assert "README.md" not in owned.read_names(str(folder))
 
 

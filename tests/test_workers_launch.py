@@ -13,10 +13,17 @@ from conftest import ROOT
 from helpers.waiting import LONGEST, wait_until
 
 import bert
+from bert.commands.launch import (
+    TRAINING,
+    make_command,
+    read_command,
+    split_arguments,
+    without_overwriting,
+)
 from bert.files.owned import LIST_FILE
 from bert.files.processes import usable_cores
 from bert.scale import launch
-from bert.scale.launch import Settings, find_cause, make_command, share_machine, split_arguments
+from bert.scale.launch import Workers, find_cause, share_machine
 from bert.training.meeting import LOST
 from bert.training.pace import SAVE_LIMIT
 
@@ -50,7 +57,7 @@ def run(tmp_path, monkeypatch, log):
 
     def run(code, workers=3, arguments=(), **settings):
         command = [sys.executable, "-c", WORKER + code, str(tmp_path), *arguments]
-        return launch.run(Settings(workers=workers, **settings), command)
+        return launch.launch(Workers(workers=workers, **settings), read_command(command))
 
     return run
 
@@ -261,8 +268,9 @@ wait()
     command = [sys.executable, "-c", WORKER + code, str(tmp_path)]
     starter = f"""
 from bert.commands.console import run_script
-from bert.scale.launch import Settings, run
-run_script(lambda _: run(Settings(workers=2), {command!r}))
+from bert.commands.launch import read_command
+from bert.scale.launch import Workers, launch
+run_script(lambda _: launch(Workers(workers=2), read_command({command!r})))
 """
     process = subprocess.Popen(
         [sys.executable, "-c", starter], cwd=ROOT, stderr=subprocess.PIPE, text=True
@@ -328,19 +336,19 @@ def test_more_workers_than_any_machine_has_use_for_are_refused_at_once(tmp_path)
 
 def test_what_earlier_runs_have_left_is_seen_elsewhere_too():
     command = ["run_pretraining", "--output_dir=ram://test_workers_launch"]
-    assert launch._own_files(command) is None
+    assert launch._find_list(read_command(command).output_dir) is None
     path = f"ram://test_workers_launch/{LIST_FILE}"
     found = []
     for text in ("[]", "[1]"):
         with tf.io.gfile.GFile(path, "w") as file:
             file.write(text)
-        found.append(launch._own_files(command))
-        assert launch._own_files(command) == found[-1]
+        found.append(launch._find_list(read_command(command).output_dir))
+        assert launch._find_list(read_command(command).output_dir) == found[-1]
     assert found[0] != found[1] and None not in found
 
 
 def test_a_signal_without_a_name_is_told_by_its_number():
-    assert launch.tell(1, -35, False, None) == "Worker 1 was killed by signal 35."
+    assert str(launch.describe_end(1, -35, False, None)) == "Worker 1 was killed by signal 35."
 
 
 def test_threads_and_gpus_are_shared(monkeypatch, tmp_path):
@@ -421,7 +429,7 @@ def test_flag_file_that_is_not_there_is_told_in_a_line(tmp_path):
 )
 def test_nothing_is_overwritten_however_that_was_asked_for(words, rest):
     command = [sys.executable, "run_ner.py"]
-    assert launch.without_overwriting([*command, *words]) == [*command, *rest]
+    assert without_overwriting([*command, *words]) == [*command, *rest]
 
 
 @pytest.mark.parametrize(
@@ -450,7 +458,7 @@ def test_flags_behind_the_script_are_its_own():
 
 def test_all_scripts_that_take_a_strategy_can_be_launched():
     scripts = {name for name in bert.SCRIPTS if name.startswith("run_")}
-    assert {*launch.TRAINING} == scripts
+    assert {*TRAINING} == scripts
     # It has the flags of run_classifier, too.
     others = scripts - {"run_classifier_with_tfhub"}
     assert all(hasattr(importlib.import_module(name).Settings, "strategy") for name in others)

@@ -5,14 +5,13 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from bert.commands.checks import FAILED, Checks, call
-from bert.commands.frozen_weights import assume_frozen_weights
 from bert.commands.settings import OutputSettings
 from bert.files.process import import_tensorflow
 from bert.options import take
 from bert.scale.options import Answering, AnswerOutput, BeamOptions, PartOptions
 
 if TYPE_CHECKING:
-    from bert.models.exported import Export
+    from bert.models.open import Export
     from bert.scale.answers import Model
     from bert.weights.folder import ModelFolder
 
@@ -33,29 +32,30 @@ def prepare(settings: Settings, step: Any = call) -> tuple[Settings, Any]:
       The settings with the path of the input, and the folder of the model.
     """
     import_tensorflow()
-    from bert.scale.answers import open_folder
+    from bert.models.open import find_answering
 
     found = step("input file", _find_input, settings, tells=lambda found: found.input_file)
     settings = settings if found is FAILED else found
-    opens = functools.partial(open_folder, fetches=not settings.check)
-    folder = step("folder", opens, take(Answering, settings), tells=lambda found: found.path)
+    folder = step("folder", find_answering, settings, tells=lambda found: found.path)
     output = settings.output_file
     step("output file", _check_output, settings, folder, tells=lambda _: output)
     return settings, folder
 
 
-def load_model(settings: Settings, folder: "ModelFolder | Export") -> "Model":
-    """Returns the model of a folder."""
-    from bert.scale.answers import load
+def load_model(settings: Settings, folder: "ModelFolder | Export", *, runs: bool = True) -> "Model":
+    """Returns the model of a folder; without `runs`, the graph of an export is not run."""
+    from bert.models.frozen_weights import assume_frozen_weights
+    from bert.models.open import open_answering
 
     assume_frozen_weights(settings.precision)
-    return load(take(Answering, settings), folder)
+    return open_answering(settings, folder, settings.batch_size, runs=runs)
 
 
 def check(settings: Settings, checks: Checks) -> None:
     """Shows the steps of a run, and whether the first input can be answered."""
     settings, folder = prepare(settings, checks)
-    model = checks("model", load_model, settings, folder, tells=_describe_model)
+    load = functools.partial(load_model, runs=False)
+    model = checks("model", load, settings, folder, tells=_describe_model)
     if settings.input_file != "-":
         from bert.scale.predictions import check_first
 

@@ -13,10 +13,11 @@ import numpy as np
 import modeling
 import tokenization
 from bert.inspection.words import Word, read_words
-from bert.models.encoding import find_encoder
-from bert.models.exported import ExportedModel, is_export
-from bert.models.loaded import LoadedModel, PretrainedModel, open_model
-from bert.models.masked_model import MASK, Guess, MaskedModel
+from bert.models.fine_tuned import LoadedModel
+from bert.models.open import is_export, open_model
+from bert.models.options import NO_OVERRIDES, Overrides
+from bert.models.pretrained import MASK, Guess, MaskedModel, PretrainedModel
+from bert.models.vectors import find_encoder
 from bert.weights.variables import require_segments
 
 # Weights of attention that a page may hold; it has about two and a half bytes for each.
@@ -72,7 +73,7 @@ class Inspection:
 
 
 def open_inspected(
-    model_dir: str, precision: str = "float32", **told: Any
+    model_dir: str, overrides: Overrides = NO_OVERRIDES, precision: str = "float32"
 ) -> LoadedModel | PretrainedModel:
     """Returns the model of a folder, pre-trained or fine-tuned, as `bert.load` does.
 
@@ -84,8 +85,8 @@ def open_inspected(
             f"`--model_dir` must hold the weights of a model to look into. Received {model_dir!r}, "
             "a SavedModel; give the folder that it was exported from."
         )
-    model = open_model(model_dir, "model_dir", precision=precision, **told)
-    assert not isinstance(model, ExportedModel), "These are refused above."
+    model = open_model(model_dir, "model_dir", overrides, precision=precision)
+    assert isinstance(model, LoadedModel | PretrainedModel), "Exports are refused above."
     if find_encoder(model.model) is None:
         raise ValueError(
             f"`--model_dir` must hold an encoder to look into. Received {model_dir!r}, a model of "
@@ -198,7 +199,7 @@ def look(model: LoadedModel | PretrainedModel, reading: Reading, top_k: int = 5)
             masks = dict(zip(text.masks(), masked.fill_by_layer(text, top_k), strict=True))
         else:
             notes.append(f"Write {MASK} into the text to see what each layer would put there.")
-        if text.is_pair() and masked.tells_pairs:
+        if text.is_pair() and masked.predicts_next:
             [is_next] = masked.next_sentence([text])
         elif text.is_pair():
             notes.append("The model has not learned to tell which texts follow others.")

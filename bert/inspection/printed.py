@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from rich.cells import cell_len
 
 from bert.inspection.look import GOALS, Inspection, Reading, find_goals
-from bert.models.masked_model import Guess
+from bert.models.pretrained import Guess
 
 # Marks of a piece.
 _CHANGED, _UNKNOWN = "≠", "?"

@@ -1,7 +1,6 @@
-"""An exported SavedModel that answers as the model that it is made of, asked by its signature."""
+"""An exported SavedModel, which answers through its signature as the model that was exported."""
 
 import contextlib
-import dataclasses
 import errno
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,121 +9,95 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert.commands.checks import is_checking
-from bert.commands.frozen_weights import assume_frozen_weights
 from bert.export.operations import read_graph
-from bert.files.paths import find_file, paths_from
-from bert.files.weight_names import SAVED_MODEL_FILE
+from bert.models.frozen_weights import assume_frozen_weights
+from bert.options import Message, Option, OptionError
 from bert.tasks.swag import examples as swag_examples
 from bert.tasks.tagging import entities as tagging_entities
 from bert.tasks.tagging.predictions import as_word
 from bert.tasks.tagging.windows import Task as TaggingTask
 from bert.tasks.task import LISTS, Row, num_sequences, read_rows
-from bert.weights.checkpoint import weight_files
 
-# Where logarithms of probabilities of labels that exclude each other, and of those that do not, are
-# the same.
+# Logarithms of probabilities that are closer than this are equal.
 _ROUNDING = 1e-6
-# The smallest probability that is told.
+# The smallest probability whose logarithm is compared.
 _LEAST = float(np.finfo(np.float32).tiny)
 
-# What TensorFlow raises for files that are damaged or do not belong together.
+# TensorFlow's errors for files that are damaged or do not belong together.
 _DAMAGES = (
     *(AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError),
     tf.errors.OpError,
 )
-# What the machine refuses is none.
+# Errors of the machine, not of the files.
 _REFUSALS = (tf.errors.PermissionDeniedError, tf.errors.ResourceExhaustedError)
 _REFUSED = (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 Answers = list[dict[str, Any]]
 
 
-def is_export(path: str) -> bool:
-    """Returns whether a folder is that of a SavedModel, and has no weights beside it.
-
-    Weights are preferred: reading them runs nothing.
-    """
-    return find_file(path, [SAVED_MODEL_FILE]) is not None and not weight_files(path)
-
-
-@dataclasses.dataclass(frozen=True)
-class Export:
-    """The folder of a SavedModel.
-
-    Attributes:
-      path: Where it is.
-    """
-
-    path: str
-
-    @property
-    def files(self) -> list[str]:
-        """Its files."""
-        folders = (self.path, os.path.join(self.path, "variables"))
-        return [path for folder in folders for path in paths_from(os.path.join(folder, ""))]
-
-
 class ExportedModel:
     """A SavedModel of a fine-tuned model, as `--do_export` writes it.
 
-    With `--check`, its file is read and its graph is not run, so that only its inputs and its kind
-    are known.
-
     Args:
-      path: Its folder.
-      batch_size: Sequences that go through the model together, where an input is not more.
-      flag: The flag that gave the path, for messages.
+      path: The folder of the SavedModel.
+      batch_size: Sequences that go through the model together, unless a single input has more.
+      option: The option that gave the path, for messages.
+      runs: Whether to load the graph and run it once. Otherwise its files are only read, and the
+        model has its fields and its kind, but answers nothing.
 
     Attributes:
       fields: Names of an input's values.
-      answer_names: Names of what an answer holds.
-      task: Itself: what it decides is in its graph.
+      answer_names: Names of the values of an answer.
+      task: The model itself, since its graph has the task.
 
     Raises:
-      ValueError: where it is not one of this project's.
+      OptionError: where the SavedModel is damaged, or not one of this project.
     """
 
-    def __init__(self, path: str, batch_size: int = 32, flag: str = "model") -> None:
+    def __init__(
+        self, path: str, batch_size: int = 32, option: str = "model", *, runs: bool = True
+    ) -> None:
         self._batch_size = batch_size
-        serve = read_graph(path, flag).signature_def["serving_default"]
+        serve = read_graph(path, option).signature_def["serving_default"]
         found, given = sorted(serve.inputs), sorted(serve.outputs)
         kinds = [each for each in _KINDS if {*each[0]} == {*found} and each[1] in given]
         if not kinds:
-            raise ValueError(
-                f"`--{flag}` must be a SavedModel that `--do_export` has written. That in {path!r} "
-                f"takes {found} and gives {given}."
+            raise OptionError(
+                option,
+                _written_by_export("a SavedModel"),
+                path,
+                f"It takes {found} and gives {given}.",
             )
         [(self.fields, _, self.kind, self._decode)] = kinds
         self.task = self
         self.columns: Mapping[str, Any] = {}
         self.derive = swag_examples.derive if self.kind == "multiple_choice" else None
         self.answer_names: tuple[str, ...] = ()
-        if is_checking():
-            with _telling_damage(path, flag):
+        if not runs:
+            with _reporting_damage(path, option):
                 _read_weights(path)
             return
-        self._model = _load(path, flag)
-        with _telling_damage(path, flag):
+        self._model = _load(path, option)
+        with _reporting_damage(path, option):
             self._describe()
 
     def _describe(self) -> None:
-        """Runs the graph once, for what only its outputs say."""
+        """Runs the graph once, since only its outputs say what an answer holds."""
         self._serve = self._model.signatures["serving_default"]
         # A graph computes in the type of its weights.
         for dtype in {each.dtype for each in self._serve.variables}:
             assume_frozen_weights(dtype.name)
-        self.labels = self._tell("labels")
-        self.tells_words = self.kind == "tagging" and _tells_words(
-            self.labels, self._tell("scheme")
+        self.labels = self._constants("labels")
+        self.answers_with_words = self.kind == "tagging" and _answers_with_words(
+            self.labels, self._constants("scheme")
         )
         example = {name: ["a", "b"] if name in LISTS else "a" for name in self.fields}
-        outputs = self._ask([example])
+        outputs = self._run([example])
         self.is_multi_label = self.kind == "classification" and _is_multi_label(outputs)
         self.answer_names = tuple(self._decode(self, outputs, [example])[0])
 
-    def _tell(self, name: str) -> list[str]:
-        """Returns what a signature that takes nothing gives, [] where there is no such."""
+    def _constants(self, name: str) -> list[str]:
+        """Returns the texts of a signature without inputs, [] where there is none of that name."""
         if name not in self._model.signatures:
             return []
         return [each.decode() for each in self._model.signatures[name]()[name].numpy()]
@@ -132,24 +105,24 @@ class ExportedModel:
     def predict(
         self, inputs: Sequence[Any], *, between: Callable[[], None] = lambda: None
     ) -> Answers:
-        """Returns an answer for each input, as `bert.models.loaded.LoadedModel.predict` does.
+        """Returns an answer for each input, as `bert.models.fine_tuned.LoadedModel.predict` does.
 
         Args:
-          inputs: As there, but that blank endings count as absent.
-          between: As there.
+          inputs: As for that method, except that blank endings count as absent.
+          between: Called after each batch; an exception of it ends the work.
 
         Raises:
-          ValueError: as there.
+          ValueError: where an input is malformed, naming its place.
         """
         rows = read_rows(inputs, self.fields)
         _check_endings(rows)
         answers: Answers = []
-        for batch in _cut(rows, self._batch_size):
-            answers += self._decode(self, self._ask(batch), batch)
+        for batch in _split(rows, self._batch_size):
+            answers += self._decode(self, self._run(batch), batch)
             between()
         return answers
 
-    def _ask(self, rows: Sequence[Row]) -> dict[str, np.ndarray]:
+    def _run(self, rows: Sequence[Row]) -> dict[str, np.ndarray]:
         values = {}
         for name in self.fields:
             column = [row[name] for row in rows]
@@ -160,7 +133,7 @@ class ExportedModel:
 
 
 def _check_endings(rows: Sequence[Row]) -> None:
-    """Checks what the graph would refuse without telling where."""
+    """Checks endings, since an error of the graph would not name the input."""
     for number, row in enumerate(rows):
         endings = row.get("endings")
         if endings is not None and sum(bool(each.strip()) for each in endings) < 2:
@@ -170,8 +143,8 @@ def _check_endings(rows: Sequence[Row]) -> None:
             )
 
 
-def _cut(rows: Sequence[Row], limit: int) -> Iterator[list[Row]]:
-    """Yields batches of so many sequences at most, all rows having as many, or of a single row."""
+def _split(rows: Sequence[Row], limit: int) -> Iterator[list[Row]]:
+    """Yields batches of at most `limit` sequences with padding, or of a single row."""
     batch: list[Row] = []
     most = 0
     for row in rows:
@@ -185,23 +158,29 @@ def _cut(rows: Sequence[Row], limit: int) -> Iterator[list[Row]]:
 
 
 @contextlib.contextmanager
-def _telling_damage(path: str, flag: str) -> Iterator[None]:
-    """Names the SavedModel where its files are damaged or belong to different ones."""
+def _reporting_damage(path: str, option: str) -> Iterator[None]:
+    """Turns errors of files that are damaged, or of different models, into an `OptionError`."""
     try:
         yield
     except _DAMAGES as error:
         if _is_refusal(error):
             raise
         first_line = str(error).strip().partition("\n")[0]
-        raise ValueError(
-            f"`--{flag}` must be a complete SavedModel that `--do_export` has written. {path!r} "
-            f"cannot be used: {type(error).__name__}: {first_line:.200}"
+        raise OptionError(
+            option,
+            _written_by_export("a complete SavedModel"),
+            path,
+            f"It cannot be used: {type(error).__name__}: {first_line:.200}",
         ) from error
+
+
+def _written_by_export(noun: str) -> Message:
+    return Message("be %s that %s has written", noun, Option("do_export", True))
 
 
 def _is_refusal(error: BaseException) -> bool:
     """Returns whether an error is of the machine, such as too little memory, and not of files."""
-    # What reads weights has errors of no class, which only their text tells apart.
+    # The reader of weights raises errors without a class of their own, which differ by their text.
     return (
         isinstance(error, _REFUSALS)
         or bool(getattr(error, "errno", None))
@@ -215,50 +194,52 @@ def _read_weights(path: str) -> None:
         reader.get_tensor(name)
 
 
-def _load(path: str, flag: str) -> Any:
-    with _telling_damage(path, flag):
+def _load(path: str, option: str) -> Any:
+    with _reporting_damage(path, option):
         try:
             return tf.saved_model.load(path)
         except RuntimeError as error:
             if "Op type not registered" not in str(error):
                 raise
             unknown = str(error).partition(" in binary")[0]
-    # Exports had a tokenizer of TensorFlow Text once.
+    # Older exports have the tokenizer of TensorFlow Text.
     try:
         import tensorflow_text  # type: ignore  # noqa: F401, PLC0415
     except ImportError:
-        raise ValueError(
-            f"`--{flag}` must be a SavedModel of operations that are there. Received {path!r}: "
-            f"{unknown}. Older exports need those of TensorFlow Text: `pip install "
-            "tensorflow-text`; or export the model again."
+        raise OptionError(
+            option,
+            "be a SavedModel whose operations TensorFlow has",
+            path,
+            f"{unknown}. Older exports need TensorFlow Text: `pip install tensorflow-text`; or "
+            "export the model again.",
         ) from None
-    with _telling_damage(path, flag):
+    with _reporting_damage(path, option):
         return tf.saved_model.load(path)
 
 
-def _tells_words(labels: Sequence[str], scheme: Sequence[str]) -> bool:
+def _answers_with_words(labels: Sequence[str], scheme: Sequence[str]) -> bool:
     """Returns whether a tagger answers with words."""
     if not scheme:
-        # Older exports do not say it.
+        # Older exports have no signature for the scheme.
         return tagging_entities.OUTSIDE not in labels
     return TaggingTask(labels=tuple(labels), scheme=scheme[0]).tells_words
 
 
 def _is_multi_label(outputs: Mapping[str, np.ndarray]) -> bool:
-    """Returns whether the outputs are those of labels that do not exclude each other."""
+    """Returns whether the outputs are probabilities of labels that do not exclude each other."""
     if "probabilities" not in outputs:
         return False
     logits = outputs["logits"].astype(np.float64)  # [B, C]
     raised = np.exp(logits - logits.max(axis=-1, keepdims=True))
     exclusive = raised / raised.sum(axis=-1, keepdims=True)
     independent = 1 / (1 + np.exp(-logits))
-    # Where one label is certain, only of what size the small ones are tells them apart.
-    told = _log(outputs["probabilities"])
-    others = [np.abs(told - _log(each)).max() for each in (independent, exclusive)]
-    if max(others) < _ROUNDING:
-        # None is above one half, so that none is chosen, but one of those that exclude each other.
+    # Where one label is certain, only the size of the small probabilities differs.
+    given = _log(outputs["probabilities"])
+    distances = [np.abs(given - _log(values)).max() for values in (independent, exclusive)]
+    if max(distances) < _ROUNDING:
+        # No probability is above one half: an independent label is not chosen then.
         return bool((outputs["label"] == b"").all())
-    return bool(others[0] < others[1])
+    return bool(distances[0] < distances[1])
 
 
 def _log(probabilities: np.ndarray) -> np.ndarray:
@@ -296,11 +277,11 @@ def _read_answers(_: ExportedModel, outputs: Mapping[str, Any], rows: Any) -> An
 def _read_tags(model: ExportedModel, outputs: Mapping[str, Any], rows: Any) -> Answers:
     del rows
     names = ("entity_type", "start", "end", "entity_text", "score")
-    name, tell = ("words", as_word) if model.tells_words else ("entities", dict)
+    name, format_span = ("words", as_word) if model.answers_with_words else ("entities", dict)
     return [
         {
             name: [
-                tell(
+                format_span(
                     {
                         "type": kind.decode(),
                         "start": int(start),
@@ -329,8 +310,8 @@ def _read_choices(_: ExportedModel, outputs: Mapping[str, Any], rows: Any) -> An
     ]
 
 
-# The inputs of `serving_default`, in order, one of its outputs, the kind of task, and what reads
-# the outputs.
+# The inputs of `serving_default` in order, one of its outputs, the kind of task, and the function
+# that makes answers of the outputs.
 _Decode = Callable[[ExportedModel, Mapping[str, Any], Any], Answers]
 _KINDS: tuple[tuple[tuple[str, ...], str, str, _Decode], ...] = (
     (("text_a",), "logits", "classification", _read_classes),

@@ -1,12 +1,11 @@
 """What a fine-tuned model decides, whoever has trained it.
 
-The folder of a run of this project says it in `task.json`. One of transformers says most of it in
-`config.json`; one that the original has left says nothing, so that it is told with flags.
+The folder of a training run of this project says it in `task.json`. A folder of transformers says
+most of it in `config.json`; one of the original says nothing, so that options must say it.
 """
 
-import dataclasses
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from absl import logging
 
@@ -14,87 +13,78 @@ import modeling
 import tokenization
 from bert.files import huggingface as huggingface_files
 from bert.files.huggingface import ARCHITECTURES, FINE_TUNED
+from bert.files.weight_names import TASK_FILE
+from bert.models.options import OVERRIDES, Overrides
+from bert.options import Message, MessageError, Option, OptionError, joined
 from bert.pretraining.goals import find_untrained
-from bert.tasks.classification import examples as classification_examples
-from bert.tasks.classification import glue
-from bert.tasks.classification.task import Classification
-from bert.tasks.squad.answers import Decoding
-from bert.tasks.squad.task import QuestionAnswering
-from bert.tasks.swag.task import MultipleChoice
-from bert.tasks.tagging import entities as tagging_entities
-from bert.tasks.tagging import task as tagging_task
-from bert.tasks.tagging import windows as tagging_windows
 from bert.tasks.task import Task
 from bert.weights import huggingface
 from bert.weights.folder import ModelFolder
-from bert.weights.model_files import TASK_FILE
 
-# By the `kind` in `task.json`, what makes a task of it.
-KINDS: Mapping[
-    str, Callable[[Mapping[str, Any], modeling.BertConfig, tokenization.FullTokenizer], Task]
-] = {
-    "classification": Classification.from_stored,
-    "question_answering": QuestionAnswering.from_stored,
-    "tagging": tagging_task.from_stored,
-    "multiple_choice": MultipleChoice.from_stored,
-}
+if TYPE_CHECKING:
+    from bert.tasks.classification.examples import Task as ClassificationTask
 
-# The head of a classifier, of a tagger, and of what chooses.
+Opener = Callable[[Mapping[str, Any], modeling.BertConfig, tokenization.FullTokenizer], Task]
+
+# The head of a classifier, of a tagger, and of a model of multiple choice.
 _HEAD = "output_weights"
 
-# Fields of `Told`: what may be told of a model that brings its `task.json`, too, for the weights
-# do not depend on it.
-_ASKED_FOR: Mapping[str, type] = {
+# What may override a `task.json`, since the weights do not depend on it.
+_OF_ANSWERS: Mapping[str, type] = {
     "version_2_with_negative": bool,
     "null_score_diff_threshold": float,
 }
+_OF_FILES = ("bert_config_file", "vocab_file", "do_lower_case")
 
-# Other fields of `Told`: what may be told of a model of which kind.
-_TOLD_OF = {
+# What may be said of a model of which kind.
+_OF_KIND = {
     "BertForSequenceClassification": ("task_name", "labels", "is_pair"),
     "BertForTokenClassification": ("labels",),
 }
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Told:
-    """What a folder may not say of its model; each field has the name of a flag.
+def _open_classification(*model: Any) -> Task:
+    from bert.tasks.classification.task import Classification  # noqa: PLC0415
 
-    Attributes:
-      architecture: What the model is, in the terms of transformers.
-      task_name: A task of GLUE, or XNLI, whose labels and number of texts it has.
-      labels: Names of the outputs in their order, in a sequence or separated by commas.
-      is_pair: Whether a classifier takes two texts.
-      max_seq_length: Where texts are cut, in tokens, with specials.
-      version_2_with_negative: Whether a question may have no answer, as in SQuAD 2.0.
-      null_score_diff_threshold: By how much that there is none must score higher than the best
-        answer to be said.
-    """
+    return Classification.from_stored(*model)
 
-    architecture: str | None = None
-    task_name: str | None = None
-    labels: str | Sequence[str] | None = None
-    is_pair: bool | None = None
-    max_seq_length: int | None = None
-    version_2_with_negative: bool | None = None
-    null_score_diff_threshold: float | None = None
 
-    @property
-    def names(self) -> list[str]:
-        """The labels."""
-        labels = self.labels.split(",") if isinstance(self.labels, str) else self.labels or ()
-        return [label.strip() for label in labels]
+def _open_question_answering(*model: Any) -> Task:
+    from bert.tasks.squad.task import QuestionAnswering  # noqa: PLC0415
+
+    return QuestionAnswering.from_stored(*model)
+
+
+def _open_tagging(*model: Any) -> Task:
+    from bert.tasks.tagging.task import from_stored  # noqa: PLC0415
+
+    return from_stored(*model)
+
+
+def _open_multiple_choice(*model: Any) -> Task:
+    from bert.tasks.swag.task import MultipleChoice  # noqa: PLC0415
+
+    return MultipleChoice.from_stored(*model)
+
+
+# By the `kind` in `task.json`, what opens the task; the modules of other kinds are not loaded.
+KINDS: Mapping[str, Opener] = {
+    "classification": _open_classification,
+    "question_answering": _open_question_answering,
+    "tagging": _open_tagging,
+    "multiple_choice": _open_multiple_choice,
+}
 
 
 def find_architecture(folder: ModelFolder, given: str | None = None) -> str:
-    """Returns what the model is, one of `bert.files.huggingface.ARCHITECTURES`.
+    """Returns the class of a model, one of `bert.files.huggingface.ARCHITECTURES`.
 
     Args:
-      folder: That of the model.
-      given: What --architecture says; None for what its files say, or else by its heads.
+      folder: The folder of the model.
+      given: The option `architecture`; None for what the files say, or else by the heads.
 
     Raises:
-      ValueError: where its head is not there.
+      OptionError: where the folder lacks the head of that class.
     """
     shapes = folder.stored.shapes
     heads = [*shapes.keys() - find_untrained(folder.stored.folder, shapes)]
@@ -107,14 +97,17 @@ def find_architecture(folder: ModelFolder, given: str | None = None) -> str:
         architecture = huggingface.architecture_of(heads)
         if _HEAD in shapes:
             logging.warning(
-                "Nothing says what the head `output_weights` is for, so it is taken for a "
-                "classifier's; else give --architecture."
+                "No file says what the head `output_weights` is for: a classifier is assumed. "
+                "Otherwise give %s.",
+                Option("architecture"),
             )
-    if missing := [n for n in ARCHITECTURES[architecture] if n not in heads]:
-        raise ValueError(
-            f"`--architecture` must be one whose head is there. {architecture} needs {missing}, "
-            f"which {folder.stored.path!r} lacks or has not trained. By its heads, it is "
-            f"{huggingface.architecture_of(heads)}."
+    if missing := [name for name in ARCHITECTURES[architecture] if name not in heads]:
+        raise OptionError(
+            "architecture",
+            "be a class whose head the model has",
+            architecture,
+            f"It needs {missing}, which {folder.stored.path!r} lacks or has not trained. By its "
+            f"heads, the model is a {huggingface.architecture_of(heads)}.",
         )
     return architecture
 
@@ -125,198 +118,213 @@ def num_labels(folder: ModelFolder) -> int:
 
 
 def labels_of(folder: ModelFolder) -> list[str]:
-    """Returns names of the outputs, those that transformers gives where nobody has named them."""
+    """Returns the names of the outputs, by default those that transformers gives."""
     return folder.labels or [f"LABEL_{number}" for number in range(num_labels(folder))]
 
 
-def make_task(folder: ModelFolder, architecture: str, told: Told) -> dict[str, Any]:
-    """Returns a `task.json` for a model that brings none, or {} where it decides nothing known.
-
-    Args:
-      folder: That of the model, with vocabulary and casing.
-      architecture: What it is.
-      told: What the folder does not say.
+def read_task(folder: ModelFolder, overrides: Overrides) -> dict[str, Any]:
+    """Returns the `task.json` of a fine-tuned model, or makes one where the folder has none.
 
     Raises:
-      ValueError: where what is told does not fit the model.
+      ValueError: where the model is only pre-trained, or neither files nor options say what it
+        decides.
     """
-    _check_use(folder, architecture, told)
-    task = _make_task(folder, architecture, told)
-    _warn_of_guesses(folder, architecture, told)
-    return tell_decoding(folder, task, told)
+    if folder.task:
+        check_no_overrides(folder, overrides, but=("max_seq_length", *_OF_ANSWERS))
+        length = overrides.max_seq_length
+        task = {**folder.task, **({} if length is None else {"max_seq_length": length})}
+        return override_answers(folder, task, overrides)
+    folder.stored.check_fit(folder.config)
+    architecture = find_architecture(folder, overrides.architecture)
+    if architecture not in FINE_TUNED.values():
+        return folder.read_task()
+    _check_complete(folder, architecture, overrides)
+    return make_task(folder, architecture, overrides)
 
 
-def _make_task(folder: ModelFolder, architecture: str, told: Told) -> dict[str, Any]:
+def make_task(folder: ModelFolder, architecture: str, overrides: Overrides) -> dict[str, Any]:
+    """Returns a `task.json` for a folder without one; {} where the model decides nothing known.
+
+    Args:
+      folder: The folder of the model, with vocabulary and casing.
+      architecture: The class of the model.
+      overrides: What the folder does not say.
+
+    Raises:
+      OptionError: where an option does not fit the model.
+    """
+    _check_used(folder, architecture, overrides)
+    task = _make_task(folder, architecture, overrides)
+    _warn_of_assumptions(folder, architecture, overrides)
+    return override_answers(folder, task, overrides)
+
+
+def _make_task(folder: ModelFolder, architecture: str, overrides: Overrides) -> dict[str, Any]:
     limit = folder.config.max_position_embeddings
-    # Whether it can be asked is looked at where it is.
-    model = (folder.config, folder.load_tokenizer(()), told.max_seq_length or limit)
+    # Special tokens are checked where the model is opened.
+    model = (folder.config, folder.load_tokenizer(()), overrides.max_seq_length or limit)
     if architecture == "BertForMultipleChoice":
+        from bert.tasks.swag.task import MultipleChoice  # noqa: PLC0415
+
         return MultipleChoice(*model).stored()
     if architecture == "BertForQuestionAnswering":
-        # As run_squad.py's flags are by default.
+        from bert.tasks.squad.answers import Decoding  # noqa: PLC0415
+        from bert.tasks.squad.task import QuestionAnswering  # noqa: PLC0415
+
+        # The defaults of run_squad.py.
         decoding = Decoding(do_lower_case=model[1].basic_tokenizer.do_lower_case)
-        lengths = (told.max_seq_length or min(limit, 384), 128, 64)
+        lengths = (overrides.max_seq_length or min(limit, 384), 128, 64)
         return QuestionAnswering(*model[:2], *lengths, decoding).stored()
     if architecture == "BertForSequenceClassification":
-        return Classification(*model, _classes(folder, told)).stored()
-    labels = told.names or folder.labels
+        from bert.tasks.classification.task import Classification  # noqa: PLC0415
+
+        return Classification(*model, _find_classes(folder, overrides)).stored()
+    labels = overrides.label_names or folder.labels
     if architecture != "BertForTokenClassification" or not labels:
         return {}
-    scheme = tagging_entities.find_scheme(labels)
-    task = tagging_windows.Task(labels=tuple(labels), scheme=scheme)
-    return tagging_task.Tagging(*model, task).stored()
+    from bert.tasks.tagging import entities, windows  # noqa: PLC0415
+    from bert.tasks.tagging.task import Tagging  # noqa: PLC0415
+
+    task = windows.Task(labels=tuple(labels), scheme=entities.find_scheme(labels))
+    return Tagging(*model, task).stored()
 
 
-def _check_use(folder: ModelFolder, architecture: str, told: Told) -> None:
-    """Checks that nothing is told that a model of this kind has no use for."""
-    given = [name for name in ("task_name", "labels", "is_pair") if getattr(told, name) is not None]
-    for name in given:
-        if name not in _TOLD_OF.get(architecture, ()):
-            what = f"for a {architecture}"
-        elif "task_name" in given and name != "task_name":
-            what = f"beside `--task_name={told.task_name}`, which sets it"
-        else:
-            continue
-        raise ValueError(
-            f"`--{name}` must not be given {what}. Received {getattr(told, name)!r} for "
-            f"{folder.path!r}."
-        )
+def _check_used(folder: ModelFolder, architecture: str, overrides: Overrides) -> None:
+    """Checks that no option is given that a model of this class ignores."""
+    used = _OF_KIND.get(architecture, ())
+    unused = {"task_name", "labels", "is_pair"} - {*used}
+    overrides.check_absent(sorted(unused), f"for a {architecture}", folder.path)
+    if overrides.task_name:
+        where = Message("beside %s, which sets it", Option("task_name", overrides.task_name))
+        overrides.check_absent(("labels", "is_pair"), where, folder.path)
 
 
-def _warn_of_guesses(folder: ModelFolder, architecture: str, told: Told) -> None:
-    """Warns of what no file says where nobody has told it."""
-    is_open = told.is_pair is None and not told.task_name
+def _warn_of_assumptions(folder: ModelFolder, architecture: str, overrides: Overrides) -> None:
+    """Warns of what neither files nor options say."""
+    is_open = overrides.is_pair is None and not overrides.task_name
     if architecture == "BertForSequenceClassification" and is_open:
         logging.warning(
-            "Nothing says whether %s takes one text or two: it is taken to take one. For pairs of "
-            "texts, give --is_pair.",
+            "Nothing says whether %s takes one text or two: one is assumed. For pairs of texts, "
+            "give %s.",
             folder.stored.path,
+            Option("is_pair", True),
         )
-    if architecture == "BertForQuestionAnswering" and told.version_2_with_negative is None:
+    if architecture == "BertForQuestionAnswering" and overrides.version_2_with_negative is None:
         logging.warning(
-            "Nothing says whether %s may find that a question has no answer: it is taken to give "
-            "one to each. For a model of SQuAD 2.0, give --version_2_with_negative.",
+            "Nothing says whether %s may find that a question has no answer: an answer to each is "
+            "assumed. For a model of SQuAD 2.0, give %s.",
             folder.stored.path,
+            Option("version_2_with_negative", True),
         )
 
 
-def tell_decoding(folder: ModelFolder, task: Mapping[str, Any], told: Told) -> dict[str, Any]:
-    """Returns a `task.json` with what is told of questions without an answer.
+def override_answers(
+    folder: ModelFolder, task: Mapping[str, Any], overrides: Overrides
+) -> dict[str, Any]:
+    """Returns a `task.json` with the options about questions without an answer.
 
     Args:
-      folder: That of the model.
-      task: What is known of it.
-      told: What counts in place of that.
+      folder: The folder of the model.
+      task: The `task.json` so far.
+      overrides: The options.
 
     Raises:
-      ValueError: where it answers no questions, or a threshold would be without effect.
+      OptionError: where the model answers no questions, or a threshold would be ignored.
     """
     given = {
-        name: kind(getattr(told, name))
-        for name, kind in _ASKED_FOR.items()
-        if getattr(told, name) is not None
+        name: kind(getattr(overrides, name))
+        for name, kind in _OF_ANSWERS.items()
+        if getattr(overrides, name) is not None
     }
-    if given and task.get("kind") != QuestionAnswering.kind:
-        name, value = next(iter(given.items()))
-        raise ValueError(
-            f"`--{name}` must not be given for a model that answers no questions. Received "
-            f"{value!r} for {folder.path!r}."
-        )
+    if task.get("kind") != "question_answering":
+        where = "for a model that answers no questions"
+        overrides.check_absent([*_OF_ANSWERS], where, folder.path)
     found = {**task, **given}
     if "null_score_diff_threshold" in given and not found.get("version_2_with_negative"):
-        raise ValueError(
-            "`--null_score_diff_threshold` needs `--version_2_with_negative` for a model that "
-            "gives an answer to each question. Received "
-            f"{given['null_score_diff_threshold']!r} for {folder.path!r}."
+        raise MessageError(
+            "%s needs %s for a model that gives an answer to each question. Received %r for %r.",
+            Option("null_score_diff_threshold"),
+            Option("version_2_with_negative", True),
+            given["null_score_diff_threshold"],
+            folder.path,
         )
     return found
 
 
-def _classes(folder: ModelFolder, told: Told) -> classification_examples.Task:
-    if told.task_name:
-        task = _check_outputs(folder, glue.open_data_set(told.task_name, "").task)
+def _find_classes(folder: ModelFolder, overrides: Overrides) -> "ClassificationTask":
+    from bert.tasks.classification import examples, glue  # noqa: PLC0415
+
+    if overrides.task_name:
+        task = _check_outputs(folder, glue.open_data_set(overrides.task_name, "").task)
         folder.check_labels(task.labels)
         return task
     task_type = huggingface_files.task_type(folder.huggingface_config)
     if task_type is None:
         task_type = "classification" if num_labels(folder) > 1 else "regression"
     is_regression = task_type == "regression"
-    task = classification_examples.Task(
+    labels = () if is_regression else overrides.label_names or labels_of(folder)
+    task = examples.Task(
         name="custom",
         task_type=task_type,
-        labels=() if is_regression else tuple(told.names or labels_of(folder)),
-        is_pair=bool(told.is_pair),
+        labels=tuple(labels),
+        is_pair=bool(overrides.is_pair),
         metric="pearson" if is_regression else "accuracy",
     )
     return _check_outputs(folder, task)
 
 
-def _check_outputs(
-    folder: ModelFolder, task: classification_examples.Task
-) -> classification_examples.Task:
+def _check_outputs(folder: ModelFolder, task: "ClassificationTask") -> "ClassificationTask":
     if task.num_outputs != num_labels(folder):
-        raise ValueError(
-            f"`--labels` must name each of the model's {num_labels(folder)} outputs, in their "
-            f"order. Received {list(task.labels)} for {folder.stored.path!r}."
+        raise OptionError(
+            "labels",
+            f"name each of the model's {num_labels(folder)} outputs, in their order",
+            Message("%s for %r", [*task.labels], folder.stored.path),
         )
     return task
 
 
-def read_task(folder: ModelFolder, told: Told) -> dict[str, Any]:
-    """Returns the `task.json` of a fine-tuned model, made of what is known where there is none.
-
-    Raises:
-      ValueError: where the model decides nothing, or what it decides is neither there nor told.
-    """
-    if folder.task:
-        check_untold(folder, told, but=("max_seq_length", *_ASKED_FOR))
-        length = told.max_seq_length
-        task = {**folder.task, **({} if length is None else {"max_seq_length": length})}
-        return tell_decoding(folder, task, told)
-    folder.stored.check_fit(folder.config)
-    architecture = find_architecture(folder, told.architecture)
-    if architecture not in FINE_TUNED.values():
-        return folder.read_task()
-    _check_told(folder, architecture, told)
-    return make_task(folder, architecture, told)
-
-
-def check_untold(folder: ModelFolder, told: Told, but: Collection[str]) -> None:
-    """Checks that nothing is told that would be without effect.
+def check_no_overrides(folder: ModelFolder, overrides: Overrides, but: tuple[str, ...]) -> None:
+    """Checks that no option is given that would be ignored.
 
     Args:
-      folder: That of a model of which it is known what it decides, or that it decides nothing.
-      told: What is told of it.
-      but: Names of what may be told.
+      folder: The folder of a model that has a `task.json`, or is only pre-trained.
+      overrides: The options.
+      but: Names of the options that may be given.
 
     Raises:
-      ValueError: naming the first thing that may not.
+      OptionError: naming the first option that may not.
     """
     kind = f"whose {TASK_FILE} says what it decides" if folder.task else "that is only pre-trained"
-    for field in dataclasses.fields(Told):
-        if field.name not in but and getattr(told, field.name) is not None:
-            raise ValueError(
-                f"`--{field.name}` must not be given for a model {kind}. Received "
-                f"{getattr(told, field.name)!r} for {folder.path!r}."
-            )
+    names = [name for name in OVERRIDES if name not in (*_OF_FILES, *but)]
+    overrides.check_absent(names, f"for a model {kind}", folder.path)
 
 
-def _check_told(folder: ModelFolder, architecture: str, told: Told) -> None:
-    """Checks that what nothing in the folder says is told, all of it in one message."""
-    missing = []
+def _check_complete(folder: ModelFolder, architecture: str, overrides: Overrides) -> None:
+    """Checks that the options say what no file does; one message names all that is missing."""
+    missing: list[Message] = []
     if folder.do_lower_case is None:
-        missing.append("--do_lower_case (true for an uncased model, false for a cased one)")
-    has_labels = _HEAD in folder.stored.shapes and architecture != "BertForMultipleChoice"
-    is_named = folder.labels or told.names or told.task_name
-    if has_labels and num_labels(folder) > 1 and not is_named:
         missing.append(
-            f"--labels, {num_labels(folder)} names in the order of the outputs, such as "
-            "--labels=no,yes, with --is_pair for pairs of texts; or --task_name for a task of "
-            f"GLUE ({', '.join(glue.TASK_NAMES)})"
+            Message(
+                "%s (true for an uncased model, false for a cased one)", Option("do_lower_case")
+            )
+        )
+    has_labels = _HEAD in folder.stored.shapes and architecture != "BertForMultipleChoice"
+    is_named = folder.labels or overrides.label_names or overrides.task_name
+    if has_labels and num_labels(folder) > 1 and not is_named:
+        from bert.tasks.classification.glue import TASK_NAMES  # noqa: PLC0415
+
+        missing.append(
+            Message(
+                "%s, %d names in the order of the outputs, such as %s, with %s for pairs of "
+                "texts; or %s for a task of GLUE (%s)",
+                *(Option("labels"), num_labels(folder), Option("labels", "no,yes")),
+                *(Option("is_pair", True), Option("task_name"), ", ".join(TASK_NAMES)),
+            )
         )
     if missing:
-        raise ValueError(
-            f"`--{folder.option}` must be the `--output_dir` of a fine-tuning script, or what it "
-            f"does not say must be told. {folder.path!r} has no {TASK_FILE}, but by its head it is "
-            f"a {architecture}. Give {'; and '.join(missing)}."
+        raise MessageError(
+            "%s must be the %s of a fine-tuning script, or options must say what it does not. %r "
+            "has no %s, but by its head it is a %s. Give %s.",
+            *(Option(folder.flag), Option("output_dir"), folder.path, TASK_FILE, architecture),
+            joined(missing, "; and "),
         )

@@ -13,8 +13,7 @@ from bert.files.rows import split_pair
 from bert.files.texts import Texts
 from bert.files.vectors import read_npz
 from bert.files.word_vectors import WordVectors
-from bert.models.encoding import Text, TextEncoder, group_words
-from bert.models.similarity import Index
+from bert.models.vectors import Index, Text, TextEncoder, group_words
 from bert.weights.checkpoint import Stored
 from bert.weights.variables import WORD_TABLE
 

@@ -11,6 +11,7 @@ import keras
 from keras import ops
 
 import modeling
+from bert.network.lstm import AddedBilstm
 
 Tensor = Any
 Batch = Mapping[str, Tensor]
@@ -92,42 +93,6 @@ def layer_name(number: int | str) -> str:
 
 def _layers(encoded: Mapping[str, Any]) -> dict[str, Tensor]:
     return {layer_name(number): each for number, each in enumerate(encoded["encoder_layers"])}
-
-
-@keras.saving.register_keras_serializable("bert")
-class AddedBilstm(modeling.BilstmLayer):
-    """A BiLSTM on the encoder (paper, table 5, "+ BiLSTM").
-
-    Takes encodings [B, S, H] and `input_mask` [B, S]; gives `sequence_output` [B, S, H], and
-    `pooled_output` [B, H], the forward half of the last real token and the backward half of the
-    first, each of which has read the whole row. What stands in padding changes nothing of either.
-    """
-
-    def __init__(self, config: modeling.BertConfig, **kwargs: Any) -> None:
-        super().__init__(config, config.hidden_size, **kwargs)
-
-    def call(  # type: ignore[override]  # It takes the mask, too.
-        self, inputs: Tensor, input_mask: Tensor, training: bool | None = False
-    ) -> dict[str, Tensor]:
-        batch, length, width = ops.shape(inputs)
-        order = modeling.reversed_positions(input_mask)
-        both = modeling.both_ways(ops.reshape(inputs, (-1, inputs.shape[-1])), order)
-        tokens = modeling.side_by_side(super().call(both, training=training), order)
-        ends = modeling.gather_tokens(tokens, modeling.end_positions(input_mask), length)
-        return {
-            "sequence_output": ops.reshape(tokens, (batch, length, width)),
-            "pooled_output": modeling.join_ends(ops.reshape(ends, (batch, 2, width))),
-        }
-
-    def compute_output_spec(
-        self, inputs: Tensor, input_mask: Tensor, training: bool | None = False
-    ) -> dict[str, Tensor]:
-        """Returns what `call` gives for symbolic inputs."""
-        batch, length, width = inputs.shape
-        return {
-            "sequence_output": keras.KerasTensor((batch, length, width), self.compute_dtype),
-            "pooled_output": keras.KerasTensor((batch, width), self.compute_dtype),
-        }
 
 
 def classifier_model(

@@ -10,37 +10,41 @@ import keras
 import tensorflow as tf
 
 import modeling
+from bert.network.kernels import layers_of, replaced
 
 Tensor = Any
 
 
 def infer(model: keras.Model, inputs: Any) -> Any:
-    """Returns a model's outputs, as `model(inputs, training=False)` does within rounding.
+    """Returns the outputs of `model(inputs, training=False)` within rounding.
 
-    The graph is for the machine that makes it: cuDNN has no normalization of this epsilon.
+    The graph suits the machine that traces it: cuDNN has no normalization with this epsilon.
 
     Args:
-      model: Of layers of `modeling`.
-      inputs: As the model takes them.
+      model: A model of layers of `modeling`.
+      inputs: The inputs of the model.
     """
-    with modeling.computing(layer_norm=_fused_layer_norm):
+    if tf.executing_eagerly() or not _has_kernel():
+        return model(inputs, training=False)
+    norms = [layer for layer in layers_of(model) if isinstance(layer, modeling.LayerNorm)]
+    with replaced(
+        (norm, "normalize", functools.partial(_fused_layer_norm, norm)) for norm in norms
+    ):
         return model(inputs, training=False)
 
 
-def _fused_layer_norm(layer: modeling.LayerNorm, inputs: Tensor) -> Tensor | None:
+def _fused_layer_norm(layer: modeling.LayerNorm, inputs: Tensor) -> Tensor:
     """Normalizes each row, [R, H], in a form for which oneDNN has one kernel.
 
-    TensorFlow's optimizer of graphs puts that kernel in the place of these operations: batch
-    normalization in training, of a batch whose channels are the rows, then scale and shift. It
-    passes over the activations once where Keras' nine operations do so each.
+    TensorFlow's optimizer of graphs replaces these operations by that kernel: batch normalization
+    in training, of a batch whose channels are the rows, then scale and shift. The kernel passes
+    over the activations once, where each of Keras' nine operations does so.
 
-    Where the number of rows is known, the optimizer folds what it looks for; other types, eager
-    tensors, GPUs and TensorFlow without oneDNN are served better by Keras, too: for them there is
-    None.
+    Where the number of rows is known, the optimizer folds the pattern that it looks for; there, and
+    for other types, Keras' own form is used.
     """
-    is_fit = inputs.dtype in (tf.float32, tf.bfloat16) and not tf.executing_eagerly()
-    if not is_fit or inputs.shape[0] is not None or not _has_kernel():
-        return None
+    if inputs.dtype not in (tf.float32, tf.bfloat16) or inputs.shape[0] is not None:
+        return modeling.LayerNorm.normalize(layer, inputs)
     rows, width = tf.shape(inputs)[0], inputs.shape[1]
     none = tf.constant([], tf.float32)
     normalized = tf.raw_ops.FusedBatchNormV3(
@@ -54,7 +58,7 @@ def _fused_layer_norm(layer: modeling.LayerNorm, inputs: Tensor) -> Tensor | Non
         is_training=True,
     ).y
     normalized = tf.reshape(normalized, tf.shape(inputs))
-    gamma, beta = (tf.cast(each, inputs.dtype) for each in (layer.gamma, layer.beta))
+    gamma, beta = (tf.cast(weight, inputs.dtype) for weight in (layer.gamma, layer.beta))
     return beta + normalized * gamma
 
 
@@ -62,7 +66,7 @@ def _fused_layer_norm(layer: modeling.LayerNorm, inputs: Tensor) -> Tensor | Non
 def _has_kernel() -> bool:
     if tf.config.list_physical_devices("GPU"):
         return False
-    # TensorFlow does not tell it by a public name.
+    # TensorFlow has no public name for it.
     try:
         from tensorflow.python.util import _pywrap_util_port  # noqa: PLC0415
     except ImportError:

@@ -6,7 +6,7 @@ and `tf.compat.v1.train.init_from_checkpoint` treat them as in the original, and
 Session draws masks of its own.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -72,3 +72,69 @@ def _get_variable(like: keras.Variable, name: str, initializer_range: float) -> 
 def draw_seed() -> Tensor:
     """Returns a seed for dropout, int32 [2], that is another in each run of a Session."""
     return tf.compat.v1.random_uniform([2], *tf.int32.limits, dtype=tf.int32)
+
+
+_INPUTS = ("input_ids", "input_mask", "segment_ids")
+
+
+def init_and_call(
+    model: modeling.BertModel,
+    config: modeling.BertConfig,
+    tensors: Sequence[Tensor | None],
+    is_training: bool | None,
+    scope: str | None,
+    *,
+    name: str,
+    **kwargs: Any,
+) -> Mapping[str, Any]:
+    """Initializes a `BertModel`, calls it at once as the original did, and returns its outputs.
+
+    In a graph, the model has outputs alone.
+
+    Args:
+      model: The model; its `__init__` has not been called.
+      config: The shape of the model; may be changed.
+      tensors: The original's `input_ids`, `input_mask` and `token_type_ids`.
+      is_training: Whether the model drops out.
+      scope: In a graph, the scope of the variables; elsewhere the layer's name.
+      name: The layer's name where there is no `scope`.
+      **kwargs: Keras' arguments of every layer.
+
+    Raises:
+      ValueError: where `input_ids` or `is_training` is None.
+    """
+    input_ids = tensors[0]
+    if is_training is None or input_ids is None:
+        raise ValueError(
+            "`is_training` and `input_ids` must be given together, or neither. Received "
+            f"{is_training!r} and {input_ids!r}."
+        )
+    inputs = {
+        key: tensor for key, tensor in zip(_INPUTS, tensors, strict=True) if tensor is not None
+    }
+    if not is_training:
+        config.hidden_dropout_prob = config.attention_probs_dropout_prob = 0.0
+    if in_graph():
+        modeling.ConfiguredLayer.__init__(model, config, name=name, **kwargs)
+        return _encode(config, inputs, scope)
+    modeling.ConfiguredLayer.__init__(model, config, name=scope or name, **kwargs)
+    model.add_layers()
+    # Symbolic outputs follow the phase of the functional model that they become part of.
+    return model(inputs, training=not isinstance(input_ids, keras.KerasTensor))
+
+
+def _encode(
+    config: modeling.BertConfig, inputs: Mapping[str, Tensor], scope: str | None
+) -> dict[str, Any]:
+    """Returns the outputs of a `BertModel` with variables of a scope of the graph.
+
+    Without `scope`, it is "bert", or "bert_1" where there is one already, as in the original.
+    """
+    with tf.compat.v1.variable_scope(scope, default_name="bert"):
+        return call_layer(
+            lambda: modeling.BertModel(config),
+            inputs,
+            training=True,
+            initializer_range=config.initializer_range,
+            scope="bert/",
+        )

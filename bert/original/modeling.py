@@ -9,7 +9,7 @@ fresh layers that are applied and gone. Outside of graphs, `keras.name_scope` ta
 """
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import keras
@@ -32,26 +32,6 @@ from bert.weights.checkpoint import Stored
 from modeling import BertConfig
 
 Tensor = Any
-
-in_graph = graph.in_graph
-draw_seed = graph.draw_seed
-
-
-def encode_in_graph(
-    config: BertConfig, inputs: Mapping[str, Tensor], scope: str | None
-) -> dict[str, Any]:
-    """Returns the outputs of `modeling.BertModel` with variables of a scope of the graph.
-
-    Without `scope`, it is "bert", or "bert_1" where there is one already, as in the original.
-    """
-    with tf.compat.v1.variable_scope(scope, default_name="bert"):
-        return graph.call_layer(
-            lambda: modeling.BertModel(config),
-            inputs,
-            training=True,
-            initializer_range=config.initializer_range,
-            scope="bert/",
-        )
 
 
 def _training(tensor: Tensor) -> bool:
@@ -82,7 +62,7 @@ def layer_norm(input_tensor: Tensor, name: str | None = None) -> Tensor:
     second of a scope, as here in a graph.
     """
     width = ops.shape(input_tensor)[-1]
-    if not in_graph():
+    if not graph.in_graph():
         return LayerNorm(width, name or "LayerNorm")(input_tensor)
     with tf.compat.v1.variable_scope(name, default_name="LayerNorm"):
         return graph.call_layer(
@@ -414,4 +394,4 @@ def get_assignment_map_from_checkpoint(
     }
     found = sorted(variables.keys() & Stored.open(init_checkpoint).shapes.keys())
     initialized = {key: 1 for name in found for key in (name, f"{name}:0")}
-    return {name: variables[name] if in_graph() else name for name in found}, initialized
+    return {name: variables[name] if graph.in_graph() else name for name in found}, initialized

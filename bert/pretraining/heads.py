@@ -11,6 +11,7 @@ from keras import ops
 
 import modeling
 from bert.network.heads import cross_entropy
+from bert.network.lstm import num_pooled
 from bert.training.batches import Feature, encoder_features
 from bert.training.loop import Objective
 
@@ -140,7 +141,7 @@ class PretrainingHeads(modeling.ConfiguredLayer):
     def call(self, encoded: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return {
             "masked_lm_logits": self.predictions(
-                encoded["sequence_output"][:, modeling.num_pooled(self.config) :],
+                encoded["sequence_output"][:, num_pooled(self.config) :],
                 encoded["embedding_table"],
             ),
             "next_sentence_logits": self.seq_relationship(encoded["pooled_output"]),

@@ -22,7 +22,7 @@ from bert.commands.settings import FineTuningSettings
 from bert.export.formats import check_exports, read_exports
 from bert.files import fingerprints, owned
 from bert.files.outputs import check_folder, check_saved_model, make_folder
-from bert.options import changed_options, read_grid
+from bert.options import read_grid
 from bert.reports.sections import Section
 from bert.runs import exports, fit, tuning
 from bert.runs.hints import tell_whether_learned
@@ -36,7 +36,7 @@ from bert.training.evaluation import EarlyStopping, Predictor
 from bert.training.seeds import seeded
 from bert.weights import checkpoint, model_card, tokenizers
 from bert.weights.folder import ModelFolder
-from bert.weights.model_files import MODEL_FILES, TOKENIZER, make_files
+from bert.weights.kept import KEPT_FILES, TOKENIZER, kept_files
 
 Settings = FineTuningSettings
 SettingsType = TypeVar("SettingsType", bound=Settings)
@@ -64,7 +64,7 @@ def run(settings: SettingsType, open_task: OpenTask[SettingsType]) -> dict[str, 
     check_verbs(settings)
     # Of several workers, one that cannot go on is missed by the others from here on.
     open_strategy(settings)
-    source = ModelFolder.of(settings, settings, settings.output_dir)
+    source = ModelFolder.of(settings)
     if settings.do_train:
         # As the plan will, but that of each of several runs knows its own folder alone.
         check_apart(settings)
@@ -135,13 +135,13 @@ def run_once(
             if ready:
                 ready(task, made)
             if _overwrites(settings) and is_chief:
-                owned.clear(filled.path, but=MODEL_FILES)
+                owned.clear(filled.path, but=KEPT_FILES)
             inputs = [
                 task.open_inputs(each, _example_file(settings, each.part, folder, is_chief))
                 for each in made
             ]
             if is_chief and settings.do_train:
-                filled.save(*kept, stored_task(task))
+                filled.keep(*kept, stored_task(task))
             for first in made[:1]:
                 show_examples(task, first)
             log_set_up(model, settings)
@@ -171,7 +171,7 @@ def _export(
 ) -> list[exports.Parity]:
     """Writes what is asked for, compared on the dev set if there is one."""
     dev = next((each for each in made if each.part == Part("dev")), None)
-    return exports.run(settings, task, model, dev, make_files(*kept, stored_task(task)))
+    return exports.run(settings, task, model, dev, kept_files(*kept, stored_task(task)))
 
 
 def wanted_splits(settings: Settings) -> list[str]:
@@ -296,16 +296,7 @@ def _write_card(
 ) -> None:
     if is_trained:
         counts = {f"{each.part.split}{each.part.suffix}": len(each.examples) for each in inputs}
-        model_card.describe_run(
-            settings.output_dir,
-            changed_options(settings),
-            init_checkpoint=getattr(settings, "word_vectors", None)
-            or settings.init_checkpoint
-            or "",
-            kind=task.kind,
-            counts=counts,
-            metric=task.metric,
-        )
+        model_card.tell(settings, kind=task.kind, counts=counts, metric=task.metric)
     model_card.update(settings.output_dir)
 
 
@@ -412,7 +403,7 @@ def check_same(settings: Settings, source: ModelFolder, task: Mapping[str, Any])
     """Does the part of `open_folder` that is about the task."""
     folder = ModelFolder(settings.output_dir)
     if not _overwrites(settings):
-        folder.check_same(source.config, source.vocabulary, task)
+        folder.check_kept(source.config, source.vocabulary, task)
     if settings.do_train or not settings.init_checkpoint:
         return
     labels = task.get("task", {}).get("labels")

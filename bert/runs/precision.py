@@ -55,7 +55,7 @@ def choose(settings: TrainingSettings, folders: Collection[str] = ()) -> str:
         if kept := provenance.read(folder).get("made_of", {}).get("--precision"):
             logging.info("Precision: %s, in which the training in %s began.", kept, folder)
             return str(kept)
-    config = ModelFolder.named_by(settings, output_dir=settings.output_dir).config
+    config = ModelFolder.of(settings).config
     return measure(config.hidden_size, config.intermediate_size)
 
 
@@ -98,7 +98,7 @@ def _make_step(precision: str, config: modeling.BertConfig) -> Callable[[], None
     input_mask = tf.ones([_ROWS, _LENGTH], tf.int32)
 
     def step() -> None:
-        with fused_chains(variables), tf.GradientTape() as tape:
+        with fused_chains(encoder), tf.GradientTape() as tape:
             outputs = encoder(inputs, input_mask)[-1]
         # Read, since a GPU may still be at it.
         tape.gradient(outputs, variables)[-1].numpy()

@@ -17,7 +17,6 @@ from bert.files.durations import duration_text
 from bert.files.paths import match_files
 from bert.files.progress import clock as time_of
 from bert.files.weight_names import step_of
-from bert.options import changed_options
 from bert.pretraining import fit, outcome
 from bert.pretraining.goals import find_learned
 from bert.pretraining.making import Making
@@ -37,7 +36,7 @@ from bert.training.validation import check_length
 from bert.weights import checkpoint, model_card, provenance
 from bert.weights.checkpoint import Stored
 from bert.weights.folder import ModelFolder
-from bert.weights.model_files import make_files
+from bert.weights.kept import kept_files
 from bert.weights.projector import projector_files
 from modeling import BertConfig
 
@@ -57,7 +56,7 @@ def run(settings: Settings) -> dict[str, float]:
     strategy = open_strategy(settings)
     made = fit.find_making(settings)
     settings = precision.resolve(fit.complete(settings, made))
-    folder = ModelFolder.of(settings, output_dir=settings.output_dir)
+    folder = ModelFolder.of(settings)
     objective = OBJECTIVES[settings.objective]
     config = objective.fit(folder.config)
     init = fit.find_init(settings, folder, config)
@@ -82,7 +81,7 @@ def run(settings: Settings) -> dict[str, float]:
             options = {**folder.tokenizer_options, **made.cutting}
             if settings.overwrites and writes:
                 # They may be what this training has read.
-                owned.clear(filled.path, but=make_files(config, made.vocabulary))
+                owned.clear(filled.path, but=kept_files(config, made.vocabulary))
             keep = functools.partial(_keep, filled, config, made, options)
             step = _train(settings, keep, model, train_batches, plan)
         else:
@@ -148,12 +147,7 @@ def _train(
             "In %s, it has made %d steps, %.1f epochs.", settings.time_budget, step, epochs
         )
     if strategies.is_chief(run.trainer.strategy):
-        model_card.describe_run(
-            settings.output_dir,
-            changed_options(settings),
-            init_checkpoint=settings.init_checkpoint or "",
-            counts={"train": len(batches.records)},
-        )
+        model_card.tell(settings, counts={"train": len(batches.records)})
     return step
 
 
@@ -250,7 +244,7 @@ def _keep(
 ) -> None:
     """Stores what goes with the weights, and what TensorBoard's projector needs to show words."""
     casing = made.do_lower_case if made.vocabulary else None
-    filled.save(config, made.vocabulary, do_lower_case=casing, options=options)
+    filled.keep(config, made.vocabulary, do_lower_case=casing, options=options)
     if made.vocabulary is not None:
         filled.write(projector_files(made.vocabulary, config.vocab_size))
 
@@ -287,10 +281,10 @@ def _check_heads(model: keras.Model, init: Stored) -> None:
     lacking = [each.path for each in model.trainable_weights if each.path not in init.shapes]
     if heads := sorted({"/".join(path.split("/")[:2]) for path in lacking}):
         raise ValueError(
-            f"`--{init.option}` must hold the heads of pre-training, cls/*, to be evaluated "
-            f"without `--do_train`. {init.prefix!r} lacks weights of {heads}; was it fine-tuned, "
-            "or stripped of its heads? Without a next-sentence head, `--objective=masked_lm` can "
-            "be evaluated."
+            f"`--{init.flag}` must hold the heads of pre-training, cls/*, to be evaluated without "
+            f"`--do_train`. {init.prefix!r} lacks weights of {heads}; was it fine-tuned, or "
+            "stripped of its heads? Without a next-sentence head, `--objective=masked_lm` can be "
+            "evaluated."
         )
 
 

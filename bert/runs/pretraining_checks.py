@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from bert.commands.checks import FAILED, Checks, check_model
+from bert.commands.checks import FAILED, Checks
 from bert.pretraining import fit
 from bert.pretraining.making import Making
 from bert.pretraining.masked_batches import MaskedBatches
@@ -14,6 +14,7 @@ from bert.runs.plan import Plan
 from bert.training.batches import Batches
 from bert.training.validation import check_length
 from bert.weights.checkpoint import Stored
+from bert.weights.checks import check_model
 from modeling import BertConfig
 
 

@@ -39,7 +39,7 @@ from bert.training.keeper import NonFiniteLossError
 from bert.training.seeds import seeded
 from bert.weights import checkpoint, provenance, saving
 from bert.weights.folder import ModelFolder
-from bert.weights.model_files import MODEL_FILES
+from bert.weights.kept import KEPT_FILES
 
 Settings = FineTuningSettings
 SettingsType = TypeVar("SettingsType", bound=Settings)
@@ -160,7 +160,7 @@ class _Several(Generic[SettingsType]):
         self._settings = settings
         self._runs = runs
         self._open_task = open_task
-        self._source = ModelFolder.of(settings, settings, settings.output_dir)
+        self._source = ModelFolder.of(settings)
         self._keeps_best = may_keep_best(settings)
 
     def check(self) -> None:
@@ -237,7 +237,7 @@ class _Several(Generic[SettingsType]):
             # The first run is at work in its folder, and clears it by itself. All others go before
             # anything is trained, so that who resumes these finds none of an older making.
             first = f"{self._runs[0].folder}/{owned.LIST_FILE}"
-            owned.clear(folder, but=[*MODEL_FILES, first])
+            owned.clear(folder, but=[*KEPT_FILES, first])
         elif self._keeps_best and not all(each.has_ended for each in self._runs):
             # They are of other runs: a prediction must not take them for the best of these.
             saving.remove(os.path.join(folder, WEIGHTS))
@@ -312,7 +312,7 @@ def keep_model(source: str, folder: str) -> None:
     # It holds checksums of all tensors.
     if not tf.io.gfile.exists(index) or read_file(index) != read_file(f"{stored.prefix}.index"):
         saving.remove(weights)
-    for name in MODEL_FILES:
+    for name in KEPT_FILES:
         path, text = os.path.join(folder, name), read_file(os.path.join(source, name))
         if not is_file(path) or read_file(path) != text:
             with replace_files([owned.claim(folder, name)]) as (file,):

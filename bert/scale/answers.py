@@ -5,21 +5,23 @@ import functools
 import itertools
 import json
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bert.files.durable import replace_files
 from bert.files.inputs import Columns, Input, Inputs, read_inputs
 from bert.files.paths import read_lines
 from bert.files.row_writer import JsonLines, Table
-from bert.models.exported import Export, ExportedModel, is_export
-from bert.models.kinds import Told, read_task
-from bert.models.loaded import LoadedModel, find_folder, open_fine_tuned
+from bert.models.open import find_answering, open_answering
 from bert.scale.batches import Work
 from bert.scale.options import Answering
-from bert.weights.folder import ModelFolder
+
+if TYPE_CHECKING:
+    from bert.models.exported import ExportedModel
+    from bert.models.fine_tuned import LoadedModel
+
+    Model = LoadedModel | ExportedModel
 
 Form = JsonLines | Table
-Model = LoadedModel | ExportedModel
 
 
 class Answer(NamedTuple):
@@ -89,41 +91,8 @@ class Answerer:
         ]
 
 
-def open_folder(given: Answering, *, fetches: bool = True) -> ModelFolder | Export:
-    """Returns the folder of a model that has a task, or of an exported model.
-
-    With `fetches`, a model of the hub that is not in the local cache is fetched.
-    """
-    if is_export(given.model_dir):
-        given.check_untold()
-        return Export(given.model_dir)
-    folder = find_folder(
-        given.model_dir,
-        "model_dir",
-        fetches=fetches,
-        bert_config_file=given.bert_config_file,
-        vocab_file=given.vocab_file,
-        do_lower_case=given.do_lower_case,
-    )
-    read_task(folder, _overrides(given))
-    return folder
-
-
-def _overrides(given: Answering) -> Told:
-    return Told(**{field.name: getattr(given, field.name) for field in dataclasses.fields(Told)})
-
-
-def load(given: Answering, folder: ModelFolder | Export) -> Model:
-    """Returns the model of a folder."""
-    if isinstance(folder, Export):
-        return ExportedModel(folder.path, given.batch_size, "model_dir")
-    return open_fine_tuned(
-        folder, _overrides(given), batch_size=given.batch_size, precision=given.precision
-    )
-
-
 @functools.lru_cache(maxsize=1)
-def _load_once(given: Answering, key: str) -> Model:
+def _load_once(given: Answering, key: str) -> "Model":
     """Returns the model, which a process loads once.
 
     Args:
@@ -131,10 +100,10 @@ def _load_once(given: Answering, key: str) -> Model:
       key: Differs for every model that was or will be in the same folder.
     """
     del key
-    return load(given, open_folder(given))
+    return open_answering(given, find_answering(given), given.batch_size)
 
 
-def read(given: Answering, model: Model) -> Inputs:
+def read(given: Answering, model: "Model") -> Inputs:
     """Returns the inputs.
 
     Raises:

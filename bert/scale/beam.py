@@ -158,7 +158,7 @@ def _local_runner(options: Any) -> Any:
     # Else it would start processes of Beam's own.
     direct.direct_running_mode = "in_memory"
     _tell_late_processes_to_end()
-    command = shlex.join([sys.executable, "-m", "bert.scale.beam_worker"])
+    command = shlex.join([sys.executable, "-m", "bert.commands.beam_worker"])
     # In place of the shell that Beam starts, so that this process is the parent.
     command = f"exec {command}" if os.name == "posix" else command
     return fn_api_runner.FnApiRunner(SubprocessSDKEnvironment.from_command_string(command))

@@ -19,9 +19,9 @@ from bert.files.progress import Progress
 from bert.files.rows import find_texts
 from bert.files.texts import GivenText, Texts
 from bert.files.vectors import Array, Features, text_array, write_jsonl, write_npy, write_npz
-from bert.models import encoding
-from bert.models.similarity import unit_length
-from bert.options import Message, MessageError, Option, OptionError, take
+from bert.models import vectors as text_vectors
+from bert.models.vectors import unit_length
+from bert.options import Message, MessageError, Option, OptionError
 from bert.scale.batches import Work, describe_part, folder_of, key_of, made_files
 from bert.scale.joining import join
 from bert.scale.options import TEXT_LIMIT, BeamOptions, Extraction
@@ -29,7 +29,6 @@ from bert.scale.parts import Part, write_description
 from bert.tasks.features import Extractor, Line, read_line
 from bert.tasks.layers import check_encoder, parse_layers, width
 from bert.weights.folder import ModelFolder
-from bert.weights.options import ModelSource
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,7 +154,7 @@ def extract(
     """
     scaled = options.normalize
     number, num_done = lines.start, 0
-    chunks = encoding.extract(
+    chunks = text_vectors.extract(
         extractor,
         lines,
         batch_size=options.batch_size,
@@ -404,7 +403,7 @@ class FeatureFile:
             lengths = array.array("I", [0]) * sum(1 for _ in lines.given())
         if not lengths:
             raise _no_text(lines)
-        return encoding.chunk_starts(extractor, lengths)
+        return text_vectors.chunk_starts(extractor, lengths)
 
     def _find_span(self, lines: Lines, extractor: Extractor, part: Part) -> range:
         """Returns the lines of a part: complete chunks, so that all are rounded alike."""
@@ -490,7 +489,7 @@ def _open_once(options: Extraction, key: str) -> tuple[Extractor, Lines, modelin
       key: Differs for every model that was or will be in the same folder.
     """
     del key
-    folder = ModelFolder.of(take(ModelSource, options), options)
+    folder = ModelFolder.of(options)
     extractor = make_extractor(options, folder.config)
     folder.stored.assign(extractor.model.weights)
     tokenizer = folder.load_tokenizer()

@@ -1,26 +1,8 @@
-r"""Trains with several processes on this machine, and restarts them if one dies.
-
-    bert launch --workers=2 run_pretraining --input_file=train.tfrecord --output_dir=pretrained \
-      --bert_config_file=bert_config.json --do_train --train_batch_size=32
-
-After its own flags, give a script that trains and that script's flags, as you type them without it;
---strategy=multi_worker is added. Each batch is split among the workers, so its size must be a
-multiple of their number. The result is that of one process, up to rounding.
-
-You see the output of the first worker, the chief, which alone writes files; of another worker, the
-last lines if it fails. If a worker is killed or hangs, all are ended and restarted from the last
-checkpoint. If a script ends with an error message and exit status 1, somebody must fix the cause,
-so nothing is restarted. Ctrl-C and SIGTERM reach all workers, which save their progress; the same
-command resumes from there.
-
-On several machines, start the script itself on each: docs/distributed.md.
-"""
+"""Processes of one training run on this machine, which are restarted if one dies or hangs."""
 
 import contextlib
 import ctypes
 import dataclasses
-import difflib
-import itertools
 import os
 import random
 import secrets
@@ -31,34 +13,22 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
-from absl import flags, logging
+from absl import logging
 
-from bert.commands import flags as common_flags
-from bert.commands.console import run_script
 from bert.files.owned import LIST_FILE
 from bert.files.paths import file_system, is_remote, os_errors
 from bert.files.processes import usable_cores
 from bert.files.signals import deferred_stop, stop_signal
 from bert.files.visible import visible
-from bert.options import REQUIRED, option
+from bert.options import REQUIRED, Message, Option, option
 from bert.training.cluster import Cluster
 from bert.training.link import TOKEN
 from bert.training.meeting import LOST
 from bert.training.pace import SAVE_LIMIT, SECONDS_TO_SAVE, seconds_of
-
-# The scripts that have the flag `--strategy`.
-TRAINING = (
-    "run_pretraining",
-    "run_classifier",
-    "run_classifier_with_tfhub",
-    "run_squad",
-    "run_swag",
-    "run_ner",
-)
 
 # More than any machine has use for, and fewer than there are ports.
 _MOST_WORKERS = 1024
@@ -72,8 +42,8 @@ _SECONDS_BETWEEN_LOOKS = 0.05
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings:
-    """The flags."""
+class Workers:
+    """How many processes train, how often they are restarted, and where their logs are."""
 
     GROUP = "devices"
 
@@ -89,64 +59,19 @@ class Settings:
     )
 
 
-def define_flags() -> None:
-    """Defines the flags."""
-    common_flags.define(Settings)
+@dataclasses.dataclass(frozen=True)
+class Launch:
+    """A command that workers run.
 
-
-def make_command(arguments: Sequence[str]) -> list[str]:
-    """Returns what each worker runs.
-
-    Args:
-      arguments: A script and its flags.
-
-    Raises:
-      ValueError: where that is no script that trains, or is told to train otherwise.
+    Attributes:
+      command: The program and its arguments.
+      resumed: The command that resumes where it has deleted what it was to delete.
+      output_dir: The folder that it writes, None if it names none.
     """
-    name = os.path.basename(arguments[0]).removesuffix(".py") if arguments else ""
-    if name not in TRAINING:
-        similar = difflib.get_close_matches(name, TRAINING, n=1)
-        remedy = f"Did you mean {similar[0]!r}?" if similar else f"Give {' or '.join(TRAINING)}."
-        raise ValueError(
-            "`bert launch` must be given a script that trains, behind its own flags. Received "
-            f"{arguments[0] if arguments else ''!r}. {remedy}"
-        )
-    strategy, rest = _take(arguments, flags.DEFINE_string, "strategy")
-    if strategy not in (None, "multi_worker"):
-        raise ValueError(
-            "`bert launch` gives `--strategy=multi_worker` itself. Received "
-            f"`--strategy={strategy}`: leave it out; or leave out `bert launch`, for one process "
-            "alone can use all GPUs of this machine."
-        )
-    # A flag behind texts, of which these scripts have none, would be one of them.
-    # Not `-m bert`, which would be another one that lies in the folder where this was started.
-    script = str(Path(__file__).resolve().parents[2] / f"{name}.py")
-    return [sys.executable, script, "--strategy=multi_worker", *rest[1:]]
 
-
-def _take(command: Sequence[str], define: Callable[..., Any], name: str) -> tuple[Any, list[str]]:
-    """Returns what a command says of a flag, None for nothing; and the command without that flag.
-
-    In place of a `--flagfile`, that command has what the file says.
-
-    Args:
-      command: A program, its flags, and texts.
-      define: Makes the flag, as `flags.DEFINE_string`.
-      name: Of the flag.
-
-    Raises:
-      ValueError: where the flag has no such value, or a file cannot be read.
-    """
-    values = flags.FlagValues()
-    # The value of a flag that is not known here seems to be a text, which ends nothing.
-    values.set_gnu_getopt()
-    define(name, None, "", flag_values=values)
-    try:
-        rest = values(command, known_only=True)
-    except (flags.Error, UnicodeDecodeError) as error:
-        line = str(error).removeprefix("ERROR:: ").rstrip(".")
-        raise ValueError(f"Flags must be as `--help` of the script shows them. {line}.") from error
-    return values[name].value, rest
+    command: Sequence[str]
+    resumed: Sequence[str]
+    output_dir: str | None = None
 
 
 def free_ports(count: int, ephemeral: str = "/proc/sys/net/ipv4/ip_local_port_range") -> list[int]:
@@ -334,61 +259,55 @@ def find_cause(statuses: Mapping[int, int], hung: Sequence[int] = ()) -> tuple[i
     return next(iter(failed.items()), (0, 0))
 
 
-def run(settings: Settings, command: Sequence[str]) -> int:
+def launch(workers: Workers, started: Launch) -> int:
     """Runs a command as several workers until they are done, and returns its exit status."""
     seconds_to_save = seconds_of(os.environ, SAVE_LIMIT, SECONDS_TO_SAVE)
-    environments = share_machine(os.environ, settings.workers, list_gpus(os.environ))
-    owned = _own_files(command)
-    folder = settings.worker_logs or tempfile.mkdtemp(prefix="bert-launch-")
+    environments = share_machine(os.environ, workers.workers, list_gpus(os.environ))
+    command, owned = started.command, _find_list(started.output_dir)
+    folder = workers.worker_logs or tempfile.mkdtemp(prefix="bert-launch-")
     os.makedirs(folder, exist_ok=True)
-    paths = [os.path.join(folder, f"worker_{index}.log") for index in range(1, settings.workers)]
+    paths = [os.path.join(folder, f"worker_{index}.log") for index in range(1, workers.workers)]
     status = 0
     with contextlib.ExitStack() as stack:
-        stack.callback(lambda: _keep_logs(settings, folder, failed=status != 0))
+        stack.callback(lambda: _keep_logs(workers, folder, failed=status != 0))
         logs = [stack.enter_context(open(path, "ab")) for path in paths]
-        for number in range(settings.max_restarts + 1):
+        for number in range(workers.max_restarts + 1):
             index, status, is_hung = _attempt(command, environments, logs, seconds_to_save)
             if not status:
                 break
             if index and not is_hung:
                 _show_end(index, paths[index - 1])
-            goes_on = status < 0 or status == LOST
-            restarts = (number + 1, settings.max_restarts) if goes_on else None
+            restarts = status < 0 or status == LOST
             # What the chief said of its own end has been seen.
-            if index or goes_on:
-                logging.warning("%s", tell(index, status, is_hung, restarts))
-            if not goes_on:
+            if index or restarts:
+                counts = (number + 1, workers.max_restarts) if restarts else None
+                logging.warning("%s", describe_end(index, status, is_hung, counts))
+            if not restarts:
                 break
-            if owned is None or _own_files(command) != owned:
-                command = without_overwriting(command)
+            if owned is None or _find_list(started.output_dir) != owned:
+                command = started.resumed
     return 128 - status if status < 0 else status
 
 
-def _keep_logs(settings: Settings, folder: str, *, failed: bool) -> None:
+def _keep_logs(workers: Workers, folder: str, *, failed: bool) -> None:
     """Removes a temporary folder of logs that nobody will read, or says where it is."""
-    if settings.worker_logs:
+    if workers.worker_logs:
         return
-    if failed and settings.workers > 1 and not stop_signal():
+    if failed and workers.workers > 1 and not stop_signal():
         logging.warning("What the workers but the chief said is in %s.", folder)
     else:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def without_overwriting(command: Sequence[str]) -> list[str]:
-    """Returns a command that deletes nothing: what is there is what it has itself begun."""
-    return _take(command, flags.DEFINE_bool, "overwrite_output_dir")[1]
+def _find_list(output_dir: str | None) -> tuple[int, int] | None:
+    """Returns what differs from one list of a run's own files in a folder to the next.
 
-
-def _own_files(command: Sequence[str]) -> tuple[int, int] | None:
-    """Returns what tells one list of what runs have left in `--output_dir` from the next.
-
-    Where it is another than before, what was to be deleted is. None where there is no list, or none
+    Where it differs from before, what was to be deleted is. None where there is no list, or none
     that can be seen from here.
     """
-    found, _ = _take(command, flags.DEFINE_string, "output_dir")
-    if not found:
+    if not output_dir:
         return None
-    path = os.path.join(found, LIST_FILE)
+    path = os.path.join(output_dir, LIST_FILE)
     try:
         if is_remote(path):
             with os_errors(path):
@@ -424,8 +343,10 @@ def _show_end(index: int, path: str) -> None:
         print(f"worker {index} | {visible(line)}", file=sys.stderr, flush=True)
 
 
-def tell(index: int, status: int, is_hung: bool, restarts: tuple[int, int] | None) -> str:
-    """Returns what is said of a worker that has failed, and of what comes now.
+def describe_end(
+    index: int, status: int, is_hung: bool, restarts: tuple[int, int] | None
+) -> Message:
+    """Returns the message of a worker that has failed, and of what comes now.
 
     Args:
       index: Of the worker.
@@ -442,33 +363,11 @@ def tell(index: int, status: int, is_hung: bool, restarts: tuple[int, int] | Non
     else:
         what = f"{who} ended with exit status {status}."
     if restarts is None:
-        return what
+        return Message("%s", what)
     number, most = restarts
     if number > most:
-        again = f"after {most} restarts" if most else "with --max_restarts=0"
-        return f"{what} Nothing is started again {again}; the same command goes on."
-    return f"{what} All are started again, to go on from the last checkpoint ({number} of {most})."
-
-
-def main(arguments: list[str]) -> None:
-    """Starts what the arguments name."""
-    settings = common_flags.read_settings(Settings)
-    status = run(settings, make_command(arguments[1:]))
-    if status:
-        sys.exit(status)
-
-
-def split_arguments(arguments: Sequence[str]) -> list[str]:
-    """Returns the arguments with `--` before the script, behind which no flag is the launcher's."""
-    for place, (before, word) in enumerate(itertools.pairwise(["", *arguments])):
-        # All flags of the launcher have values.
-        is_value = before.startswith("-") and "=" not in before
-        if not word.startswith("-") and not is_value:
-            return [*arguments[:place], "--", *arguments[place:]]
-    return [*arguments]
-
-
-if __name__ == "__main__":
-    define_flags()
-    sys.argv = [sys.argv[0], *split_arguments(sys.argv[1:])]
-    run_script(main, takes_arguments=True)
+        again = f"after {most} restarts" if most else Message("with %s", Option("max_restarts", 0))
+        text = "%s Nothing is started again %s; the same command goes on."
+        return Message(text, what, again)
+    text = "%s All are started again, to go on from the last checkpoint (%s of %s)."
+    return Message(text, what, number, most)

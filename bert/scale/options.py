@@ -8,11 +8,11 @@ from bert.files.paths import PATTERNS
 from bert.files.rows import FORMATS, SEPARATORS
 from bert.files.sentence_transformers import AS_IN_FOLDER, DEFAULT_LENGTH, TextVectors, follow
 from bert.files.texts import TextColumns
+from bert.models.options import QueriedModel
 from bert.options import REQUIRED, Message, Option, OptionError, option
 from bert.scale.parts import Part
 from bert.tasks.layers import COMBINATIONS
 from bert.weights.options import CHECKPOINT_FORMS, ConfigSource, VocabularySource
-from bert.weights.told import AskedSettings
 
 RUNNERS = (
     *("DirectRunner", "FlinkRunner", "SparkRunner", "DataflowRunner"),
@@ -70,7 +70,7 @@ class PartOptions:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Answering(AskedSettings):
+class Answering(QueriedModel):
     """Which model answers the inputs of which file."""
 
     GROUP = "data"

@@ -8,7 +8,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import IO, Any, BinaryIO
+from typing import IO, TYPE_CHECKING, Any, BinaryIO
 
 from absl import logging
 
@@ -27,10 +27,13 @@ from bert.files.row_writer import (
     keep_lines,
 )
 from bert.options import Message, MessageError, Option, OptionError
-from bert.scale.answers import Answer, Answerer, AnswerWork, Form, Model, read, read_back
+from bert.scale.answers import Answer, Answerer, AnswerWork, Form, read, read_back
 from bert.scale.batches import check_machines, describe_part, folder_of, key_of, made_files
 from bert.scale.options import Answering, AnswerOutput, BeamOptions
 from bert.scale.parts import Part, write_description
+
+if TYPE_CHECKING:
+    from bert.scale.answers import Model
 
 # How many problems are logged one by one.
 _PROBLEMS_SHOWN = 10
@@ -85,7 +88,7 @@ def check_output(
     check_outputs([output_file], [*inputs, *model_files], "output_file", may_replace)
 
 
-def check_first(given: Answering, model: Model, on_error: str) -> None:
+def check_first(given: Answering, model: "Model", on_error: str) -> None:
     """Checks the header of the file, if it has one, and the first input."""
     first = next(read(given, model).rows, None)
     if first is None:
@@ -132,7 +135,7 @@ class AnswerFile:
       may_replace: Whether an output file that is there may be replaced.
     """
 
-    model: Model
+    model: "Model"
     model_files: Sequence[str]
     given: Answering
     output: AnswerOutput

@@ -10,10 +10,10 @@ from absl import logging
 
 from bert.files.paths import list_folder
 from bert.files.weight_names import is_of_model
-from bert.models.encoding import find_encoder
 from bert.models.exported import ExportedModel
-from bert.models.loaded import Encoding, LoadedModel, PretrainedModel
-from bert.models.masked_model import Score
+from bert.models.fine_tuned import LoadedModel
+from bert.models.pretrained import PretrainedModel, Score
+from bert.models.vectors import Encoding, find_encoder
 from bert.tasks.task import LISTS, Row
 from tokenization import FullTokenizer
 

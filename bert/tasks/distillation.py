@@ -6,16 +6,18 @@ et al., Patient Knowledge Distillation for BERT Model Compression, for the layer
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import keras
+import numpy as np
 from keras import ops
 
 import modeling
 from bert.files.inputs import Columns, Input, read_inputs
 from bert.network.heads import Batch, Blend, Losses, Weights, layer_name
 from bert.network.inference import infer
-from bert.tasks.task import Task
+from bert.options import MessageError, Option, OptionError
+from bert.tasks.task import Inputs, Outputs, Task
 from bert.weights.tokenizers import options_of
 
 Tensor = Any
@@ -25,6 +27,23 @@ TEACHER_LOGITS, IS_LABELED = "teacher_logits", "is_labeled"
 UNIFORM = "uniform"
 # The name of the part of the loss.
 _LAYERS = "layers"
+
+
+class TeacherModel(Protocol):
+    """A model that a student learns from."""
+
+    @property
+    def task(self) -> Any:
+        """The task of the model."""
+        ...
+
+    def compute(self, examples: Sequence[Any]) -> tuple[Inputs, Outputs]:
+        """Returns the inputs of examples, and the model's outputs."""
+        ...
+
+    def decide(self, examples: Sequence[Any]) -> tuple[Inputs, np.ndarray]:
+        """Returns the inputs of examples, and the decoded outputs."""
+        ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,9 +154,10 @@ def open_layers(
 
 def _parse(text: str, num_teacher: int, num_student: int) -> list[int]:
     if text == UNIFORM and num_teacher < num_student:
-        raise ValueError(
-            f"`--distill_layers={UNIFORM}` needs a teacher of at least as many layers as the "
-            f"student. It has {num_teacher}, the student {num_student}."
+        raise MessageError(
+            "%s needs a teacher of at least as many layers as the student. It has %d, the student "
+            "%d.",
+            *(Option("distill_layers", UNIFORM), num_teacher, num_student),
         )
     if text == UNIFORM:
         return [(number + 1) * num_teacher // num_student - 1 for number in range(num_student)]
@@ -146,10 +166,11 @@ def _parse(text: str, num_teacher: int, num_student: int) -> list[int]:
     except ValueError:
         numbers = []
     if len(numbers) != num_student or not all(0 <= each < num_teacher for each in numbers):
-        raise ValueError(
-            f"`--distill_layers` must be {UNIFORM}, or for each of the student's {num_student} "
-            f"layers one of the teacher's, 0 to {num_teacher - 1}, with commas between. Received "
-            f"{text!r}."
+        raise OptionError(
+            "distill_layers",
+            f"be {UNIFORM}, or for each of the student's {num_student} layers one of the "
+            f"teacher's, 0 to {num_teacher - 1}, with commas between",
+            text,
         )
     return numbers
 
@@ -211,7 +232,7 @@ def read_unlabeled(path: str, fields: Sequence[str], columns: Mapping[str, Any])
     if problem := next((each.problem for each in rows if each.row is None), None):
         raise ValueError(problem)
     if not rows:
-        raise ValueError(f"`--unlabeled_file` must hold texts. {path!r} is empty.")
+        raise OptionError("unlabeled_file", "hold texts", remedy=f"{path!r} is empty.")
     return rows
 
 
@@ -230,8 +251,8 @@ def check_same_pieces(ours: Task, theirs: Task, path: str) -> None:
         for each in (ours, theirs)
     )
     if one != other:
-        raise ValueError(
-            "`--distill_layers` needs a `--teacher` with the vocabulary, the casing and the other "
-            f"options of the student's tokenizer. Those of {path!r} differ. Without it, the "
-            "answers alone are learned."
+        raise MessageError(
+            "%s needs a %s with the vocabulary, the casing and the other options of the student's "
+            "tokenizer. Those of %r differ. Without it, the answers alone are learned.",
+            *(Option("distill_layers"), Option("teacher"), path),
         )

@@ -2,7 +2,16 @@
 
 import dataclasses
 
-from bert.options import OptionError, check_several, option, read_grid, several
+from bert.options import (
+    Message,
+    MessageError,
+    Option,
+    OptionError,
+    check_several,
+    option,
+    read_grid,
+    several,
+)
 
 MAX_TOKENS = "Maximum tokens per sequence, including [CLS] and [SEP]"
 
@@ -20,8 +29,11 @@ class Lengths:
     )
     pad_to_max_length: bool = option(
         False,
-        "Pad every batch to --max_seq_length instead of to its longest sequence: same results, "
-        "but slower.",
+        Message(
+            "Pad every batch to %s instead of to its longest sequence: same results, but slower.",
+            Option("max_seq_length"),
+        ),
+        group="training",
     )
 
 
@@ -66,7 +78,7 @@ class Schedule:
             try:
                 check_several(values)
             except ValueError as error:
-                raise ValueError(f"`{name}`: {error}.") from None
+                raise MessageError("%s: %s.", Option(name), error) from None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -78,8 +90,11 @@ class Prediction:
     predict_batch_size: int = option(8, "Examples per prediction step.", low=1)
     early_stopping_patience: int = option(
         0,
-        "Stop after this many evaluations without a better score, and use the best weights; 0 "
-        "trains to the end. Evaluations take place every --save_checkpoints_steps.",
+        Message(
+            "Stop after this many evaluations without a better score, and use the best weights; 0 "
+            "trains to the end. Evaluations take place every %s.",
+            Option("save_checkpoints_steps"),
+        ),
         low=0,
         shapes_training=True,
     )
@@ -102,8 +117,11 @@ class Encoder:
 
     add_bilstm: bool = option(
         False,
-        "Train a BiLSTM, as wide as the model, between the model and its head (paper, table 5). "
-        "Without --do_train, it is present if the model was trained with it.",
+        Message(
+            "Train a BiLSTM, as wide as the model, between the model and its head (paper, table "
+            "5). Without %s, it is present if the model was trained with it.",
+            Option("do_train"),
+        ),
         shapes_training=True,
     )
 
@@ -115,28 +133,42 @@ class DataFiles:
     GROUP = "data"
 
     data_dir: str | None = option(None, "Folder with the files of the data set.")
-    train_file: str | None = option(None, "File to train on, instead of the one in --data_dir.")
+    train_file: str | None = option(
+        None, Message("File to train on, instead of the one in %s.", Option("data_dir"))
+    )
     dev_file: str | None = option(
         None,
-        "File to evaluate on, instead of the one in --data_dir. With neither this nor --data_dir, "
-        "--dev_fraction of --train_file is held out.",
+        Message(
+            "File to evaluate on, instead of the one in %s. With neither this nor %s, %s of %s is "
+            "held out.",
+            *(Option("data_dir"), Option("data_dir"), Option("dev_fraction"), Option("train_file")),
+        ),
     )
     test_file: str | None = option(
         None,
-        "File to predict, instead of the one in --data_dir; if it contains the answers, it is "
-        "also scored.",
+        Message(
+            "File to predict, instead of the one in %s; if it contains the answers, it is also "
+            "scored.",
+            Option("data_dir"),
+        ),
     )
     dev_fraction: float = option(
         0.1,
-        "Fraction of --train_file to hold out for evaluation if there is neither --dev_file nor "
-        "--data_dir. The split is stratified by label; identical texts stay together.",
+        Message(
+            "Fraction of %s to hold out for evaluation if there is neither %s nor %s. The split "
+            "is stratified by label; identical texts stay together.",
+            *map(Option, ("train_file", "dev_file", "data_dir")),
+        ),
         low=0.0,
         high=1.0,
     )
     split_seed: int | None = option(
         None,
-        "Seed that selects the held-out part. Default: --seed (that of the first run, if there are "
-        "several).",
+        Message(
+            "Seed that selects the held-out part. Default: %s (that of the first run, if there are "
+            "several).",
+            Option("seed"),
+        ),
     )
 
     def __post_init__(self) -> None:
@@ -162,33 +194,45 @@ class Teacher:
     )
     unlabeled_file: str | None = option(
         None,
-        "Texts without labels, in any format that predict.py reads, for which only the "
-        "--teacher's answers are learned. Many of these make a small model good.",
+        Message(
+            "Texts without labels, in any format that predict.py reads, for which only the "
+            "%s's answers are learned. Many of these make a small model good.",
+            Option("teacher"),
+        ),
     )
     teacher_weight: float = option(
         0.5,
-        "Weight of the --teacher in the loss of labeled examples.",
+        Message("Weight of the %s in the loss of labeled examples.", Option("teacher")),
         low=0.0,
         high=1.0,
         shapes_training=True,
     )
     distillation_temperature: float = option(
         2.0,
-        "Temperature that divides the logits before the --teacher's probabilities are learned: "
-        "the higher, the more its less likely labels count.",
+        Message(
+            "Temperature that divides the logits before the %s's probabilities are learned: the "
+            "higher, the more its less likely labels count.",
+            Option("teacher"),
+        ),
         low=0.01,
         shapes_training=True,
     )
     distill_layers: str | None = option(
         None,
-        "Also learn the --teacher's layers: for each layer of the student, the number of a layer "
-        "of the teacher, from 0, comma-separated; or uniform, for evenly spaced ones up to the "
-        "last.",
+        Message(
+            "Also learn the %s's layers: for each layer of the student, the number of a layer of "
+            "the teacher, from 0, comma-separated; or uniform, for evenly spaced ones up to the "
+            "last.",
+            Option("teacher"),
+        ),
         shapes_training=True,
     )
     distill_layers_weight: float = option(
         1.0,
-        "With --distill_layers, weight of the mean squared distance from those layers in the loss.",
+        Message(
+            "With %s, weight of the mean squared distance from those layers in the loss.",
+            Option("distill_layers"),
+        ),
         low=0.0,
         shapes_training=True,
     )
@@ -196,7 +240,7 @@ class Teacher:
     def __post_init__(self) -> None:
         for name in ("unlabeled_file", "distill_layers"):
             if getattr(self, name) and not self.teacher:
-                raise ValueError(
-                    f"`--{name}` needs a `--teacher`, a fine-tuned model that is learned from. "
-                    f"Received {getattr(self, name)!r} alone."
+                raise MessageError(
+                    "%s needs a %s, a fine-tuned model that is learned from. Received %r alone.",
+                    *(Option(name), Option("teacher"), getattr(self, name)),
                 )

@@ -1,6 +1,6 @@
 """What fine-tuning, prediction and export know of a task: the protocol that all tasks keep.
 
-`bert.runs.finetuning.run` tells the story of a script on it, `bert.models.loaded.load` that of a
+`bert.runs.finetuning.run` tells the story of a script on it, `bert.models.open.load` that of a
 model that answers. What a single task needs stays in that task.
 """
 
@@ -11,8 +11,11 @@ from typing import Any, Protocol
 import keras
 import numpy as np
 
+import modeling
 import tokenization
 from bert.reports.sections import Section
+from bert.tasks.options import DataFiles
+from bert.tasks.split import DevSplit, find_split
 from bert.training.batches import Batches, Feature, Records, write_examples
 from bert.training.loop import Objective
 
@@ -41,6 +44,41 @@ class Part:
     def name(self) -> str:
         """Both, such as "dev_mismatched"."""
         return f"{self.split}{self.suffix}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaskContext:
+    """The model that a task is opened for, and what the run does with it.
+
+    Attributes:
+      config: The shape of the model.
+      tokenizer: The tokenizer of the model.
+      splits: The parts of the data that the run uses, among "train", "dev" and "test".
+      stored: The `task.json` of the trained model that the run uses; {} where it trains one.
+      resumed: The `task.json` of the folder in which a training run resumes; or {}.
+      seed: The seed of the run.
+      export_formats: The formats in which the run exports the model.
+    """
+
+    config: modeling.BertConfig
+    tokenizer: tokenization.FullTokenizer
+    splits: Sequence[str]
+    stored: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    resumed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    seed: int = 0
+    export_formats: Sequence[str] = ()
+
+    @property
+    def is_training(self) -> bool:
+        """Whether the run trains the model."""
+        return "train" in self.splits
+
+    def find_split(self, files: DataFiles) -> DevSplit | None:
+        """Returns how the run splits the dev set off the training file; None where it does not."""
+        if "dev" not in self.splits:
+            return None
+        stored = self.stored or self.resumed
+        return find_split(files, stored, seed=self.seed, is_training=self.is_training)
 
 
 # That of what a trained model is only asked, a few at a time: the log tells nothing of it.

@@ -263,7 +263,7 @@ class Trainer:
         seed = tf.stack([tf.constant(self.seed, tf.int32), number])
         inputs = {name: batch[name] for name in self.model.input}
         variables = [variable.value for variable in self.model.trainable_variables]
-        with fused_chains(variables):
+        with fused_chains(self.model):
             with tf.GradientTape() as tape, modeling.dropout_seed(seed):
                 parts = self.objective.losses(self.model(inputs, training=True), batch, weights)
                 loss = sum(parts.values())

@@ -14,20 +14,18 @@ import numpy as np
 from bert.files.huggingface import FINE_TUNED
 from bert.files.paths import is_file
 from bert.files.weight_names import KERAS_ENDING, KERAS_FILE, WEIGHTS
-from bert.options import Message, Option, OptionError
-from bert.weights.checkpoint import Stored, weight_files
+from bert.weights.checkpoint import Stored, save_tensors, weight_files
 from bert.weights.folder import ModelFolder
-from bert.weights.saving import save_tensors
 
-# From an architecture, a configuration and a number of outputs to a model.
+# Makes a model of an architecture, a configuration and a number of outputs.
 Maker = Callable[[str, Any, int], keras.Model]
 
-# An architecture with more heads comes before one that would pass over some of them.
+# One with more heads comes before one that would pass them over.
 _ARCHITECTURES = ("BertForPreTraining", *FINE_TUNED.values(), "BertModel")
 
 
 def find(path: str) -> str | None:
-    """Returns the file of Keras weights that a path names, or the only weights in a folder."""
+    """Returns the file of Keras weights that a path names, or that its folder has and no other."""
     if path.endswith(KERAS_ENDING):
         return path if is_file(path) else None
     file = os.path.join(path, KERAS_FILE)
@@ -35,25 +33,26 @@ def find(path: str) -> str | None:
 
 
 def open_folder(file: str, make: Maker, architecture: str | None, **given: Any) -> ModelFolder:
-    """Returns the folder of a file of weights, which become a checkpoint elsewhere.
+    """Returns the folder of a file, with its weights, which become a checkpoint elsewhere.
 
     Args:
       file: The weights.
       make: Makes models.
-      architecture: One of `bert.files.huggingface.ARCHITECTURES`; None for the first that fits.
-      **given: Keyword arguments of `ModelFolder`.
+      architecture: What the model is, one of `bert.files.huggingface.ARCHITECTURES`; None for what
+        fits.
+      **given: As for `ModelFolder`: what is not to be taken from the folder.
 
     Raises:
-      ValueError: where the weights fit no known model.
+      ValueError: where they are those of no model that is known.
     """
     path = os.path.dirname(file) or "."
     folder = ModelFolder(path, "input", **given)
     model = _load(file, folder, make, architecture)
-    temporary = tempfile.TemporaryDirectory(prefix="bert-keras-")
-    prefix = os.path.join(temporary.name, WEIGHTS)
+    place = tempfile.TemporaryDirectory(prefix="bert-keras-")
+    prefix = os.path.join(place.name, WEIGHTS)
     save_tensors(prefix, {variable.path: variable.numpy() for variable in model.weights})
     folder = ModelFolder(path, "input", Stored(prefix, "input", file), **given)
-    weakref.finalize(folder, temporary.cleanup)
+    weakref.finalize(folder, place.cleanup)
     folder.check_casing()
     return folder
 
@@ -79,13 +78,10 @@ def _load(file: str, folder: ModelFolder, make: Maker, architecture: str | None)
         if not lacking:
             return model
         problem = problem or f"for {each}, it has no numbers for {lacking[0]!r}."
-    raise OptionError(
-        "input",
-        "hold Keras weights of a model of `make_model`, in the shape of the configuration",
-        remedy=Message(
-            "%r does not fit: %s Give the %s and the %s of the model.",
-            *(file, problem, Option("bert_config_file"), Option("architecture")),
-        ),
+    raise ValueError(
+        "`--input` must hold Keras weights of a model of `make_model`, in the shape that the "
+        f"configuration tells. {file!r} does not fit: {problem} Give the `--bert_config_file` and "
+        "the `--architecture` that it was made with."
     )
 
 
@@ -101,6 +97,7 @@ def _num_outputs(file: str) -> int:
         with h5py.File(file) as opened:
             opened.visititems(look)
     except OSError as error:
-        remedy = f"{file!r} cannot be read: {error}."
-        raise OptionError("input", "be a whole file of Keras weights", remedy=remedy) from error
+        raise ValueError(
+            f"`--input` must be a whole file of Keras weights. {file!r} cannot be read: {error}."
+        ) from error
     return sizes[-1]

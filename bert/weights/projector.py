@@ -1,6 +1,6 @@
-"""Makes the files with which TensorBoard's projector shows the word embeddings of a folder.
+"""What TensorBoard's projector needs to show the word embedding table of a folder of checkpoints.
 
-The projector reads the table from the latest checkpoint, and the words from a file beside it.
+It takes the table from the latest checkpoint, and the words from a file beside it.
 """
 
 CONFIG_FILE = "projector_config.pbtxt"

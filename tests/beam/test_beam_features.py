@@ -10,7 +10,7 @@ from helpers.feature_runs import LINES, WORDS, make_settings
 
 import extract_features
 from bert.files import durable
-from bert.models import encoding
+from bert.models import vectors as text_vectors
 from bert.scale import batches as pipeline
 from bert.scale.features import FeatureWork
 
@@ -42,8 +42,8 @@ def leftovers(folder):
     ],
 )
 def test_features_are_those_of_a_single_process(settings, monkeypatch, tmp_path, form, given):
-    monkeypatch.setattr(encoding, "CHUNK_VALUES", 400)
-    monkeypatch.setattr(encoding, "CHUNK_LINES", 3)
+    monkeypatch.setattr(text_vectors, "CHUNK_VALUES", 400)
+    monkeypatch.setattr(text_vectors, "CHUNK_LINES", 3)
     whole = run(settings(output_file=str(tmp_path / f"whole.{form}"), **given))
     asked = {**given, **DIRECT}
     assert run(settings(output_file=str(tmp_path / f"beam.{form}"), **asked)) == whole
@@ -54,7 +54,7 @@ def test_features_are_those_of_a_single_process(settings, monkeypatch, tmp_path,
 
 
 def test_processes_make_the_same_together(settings, tmp_path):
-    lines = itertools.islice(itertools.cycle(LINES[:4]), encoding.CHUNK_LINES + 700)
+    lines = itertools.islice(itertools.cycle(LINES[:4]), text_vectors.CHUNK_LINES + 700)
     (tmp_path / "text.txt").write_text("".join(f"{line}\n" for line in lines))
     given = {"layers": "last", "batch_size": 32}
     whole = run(settings(output_file=str(tmp_path / "whole.npy"), **given))
@@ -63,8 +63,8 @@ def test_processes_make_the_same_together(settings, tmp_path):
 
 
 def test_what_an_earlier_run_has_left_is_not_made_again(settings, monkeypatch, tmp_path):
-    monkeypatch.setattr(encoding, "CHUNK_VALUES", 400)
-    monkeypatch.setattr(encoding, "CHUNK_LINES", 3)
+    monkeypatch.setattr(text_vectors, "CHUNK_VALUES", 400)
+    monkeypatch.setattr(text_vectors, "CHUNK_LINES", 3)
     whole = run(settings(output_file=str(tmp_path / "whole.jsonl")))
     make, made = FeatureWork.make, []
 

@@ -3,7 +3,6 @@
 import csv
 
 import numpy as np
-import pytest
 from conftest import (
     write_model_files,
 )
@@ -11,12 +10,6 @@ from conftest import (
 import run_classifier
 
 COLORS = ["red", "green", "blue", "black"]
-
-
-@pytest.fixture
-def make_settings(tmp_path):
-    """Settings for a custom task in `tmp_path`, whose words are the vocabulary."""
-    return settings_in(tmp_path)
 
 
 def settings_in(folder, **sizes):

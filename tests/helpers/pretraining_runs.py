@@ -142,7 +142,7 @@ WRONG = {
         "`--train_batch_size` must be a multiple of `--gradient_accumulation_steps`",
     ),
     "no initial checkpoint": (same(init_checkpoint="missing.ckpt"), "`--init_checkpoint`.*missing"),
-    "initial checkpoint of objects": (object_checkpoint, "init_checkpoint` must name.*by name"),
+    "initial checkpoint of objects": (object_checkpoint, "`--init_checkpoint` must name.*by name"),
     "initial checkpoint of other shape": (
         checkpoint_of_other_shape,
         "other.ckpt.*--bert_config_file.*`intermediate_size` should be 20",
@@ -164,7 +164,7 @@ WRONG = {
             lambda f: [truncate(path) for path in (f / "output").glob("model.ckpt-*.data*")],
             resume_with_changes=True,
         ),
-        "output_dir` must hold a whole checkpoint.*model.ckpt-4",
+        "`--output_dir` must hold a whole checkpoint.*model.ckpt-4",
     ),
     "output without its checkpoints": (
         trained(lambda f: [path.unlink() for path in (f / "output").glob("*.index")]),

@@ -13,7 +13,7 @@ from conftest import GOLDEN
 import bert
 import modeling
 import tokenization
-from bert.models.loaded import LoadedModel
+from bert.models.fine_tuned import LoadedModel
 from bert.serving.app import Limits
 from bert.serving.served import serve
 from bert.serving.server import Server, bind
@@ -88,7 +88,7 @@ def save_model(name, folder):
     model = make_model(name)
     vocabulary = "".join(f"{word}\n" for word in WORDS).encode()
     folder.mkdir()
-    ModelFolder(str(folder)).save(CONFIG, vocabulary, model.task.stored())
+    ModelFolder(str(folder)).keep(CONFIG, vocabulary, model.task.stored())
     weights = {variable.path: variable.numpy() for variable in model.model.weights}
     checkpoint.save_tensors(str(folder / "bert_model.ckpt"), weights)
     return str(folder)

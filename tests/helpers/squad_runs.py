@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import numpy as np
-import pytest
 from conftest import GOLDEN, LARGE_GOLDEN, write_model_files
 
 import run_squad
@@ -17,12 +16,6 @@ LETTERS = list("abcdefg")
 
 def read_json(path):
     return json.loads(Path(path).read_text(encoding="utf-8"))
-
-
-@pytest.fixture
-def make_settings(tmp_path):
-    """Settings for questions about colors, whose words are the vocabulary."""
-    return settings_in(tmp_path)
 
 
 def settings_in(folder):

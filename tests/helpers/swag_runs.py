@@ -3,7 +3,6 @@
 import json
 
 import numpy as np
-import pytest
 from conftest import write_model_files
 
 import run_swag
@@ -13,11 +12,6 @@ HOMES = {"bird": "nest", "bee": "hive", "dog": "kennel"}
 
 
 FILLERS = ["old", "young"]
-
-
-@pytest.fixture
-def make_settings(tmp_path):
-    return settings_in(tmp_path)
 
 
 def settings_in(folder):

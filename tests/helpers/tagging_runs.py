@@ -1,7 +1,6 @@
 """What tests of several modules share of `run_ner`."""
 
 import numpy as np
-import pytest
 from conftest import write_model_files
 
 import run_ner
@@ -24,11 +23,6 @@ PIECES = ["Ada", "Bo", "Lin", "##d", "Fal", "##k", "##ner", "Oslo", "Rome", "New
 
 
 CHINESE = ["我", "在", "北", "京", "上", "海", "李", "明"]
-
-
-@pytest.fixture
-def make_settings(tmp_path):
-    return settings_in(tmp_path)
 
 
 def settings_in(folder, **sizes):

@@ -9,16 +9,18 @@ import functools
 import os
 import re
 import unicodedata
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 from absl import logging
 
 from bert.files.paths import describe_folder, is_file, list_folder
 from bert.files.rows import format_of, is_table
-from bert.files.split import DevSplit, split_remedy
+from bert.options import Message, MessageError, Option, OptionError, joined
 from bert.tasks.classification.examples import DataSet, InputExample, Label, Task
-from bert.tasks.classification.rows import File, Options, Record, is_not_finite, read_file, shorten
+from bert.tasks.classification.options import ClassificationData
+from bert.tasks.classification.rows import File, Record, is_not_finite, read_file, shorten
+from bert.tasks.split import DevSplit, split_remedy
 
 _ENDINGS = (".tsv", ".csv", ".jsonl", ".parquet", ".tsv.gz", ".csv.gz", ".jsonl.gz")
 
@@ -39,68 +41,56 @@ _LABEL_SEPARATORS = (",", ";", "|", "/")
 # What programs write where there is no value.
 _MISSING = {"nan", "none", "null", "n/a", "na", "<na>", "nat"}
 
+_TASK_TYPE = Option("task_type")
 _METRICS = {"classification": "accuracy", "multi_label": "micro_f1", "regression": "pearson"}
 
 
-def open_data_set(
-    data_dir: str | None,
-    options: Options,
-    files: Mapping[str, str] | None = None,
-    dev_split: DevSplit | None = None,
-) -> DataSet:
-    """Returns the task in some files.
+class CustomDataSet(DataSet):
+    """The task in anyone's own files, in a folder or given one by one.
 
     Args:
-      data_dir: Their folder, where they have the names of the splits; None where there is none.
-      options: What they mean.
-      files: By split, those that are given one by one.
+      data: The files, their columns and the kind of the task.
       dev_split: How the dev set is split off the training file; None where it has a file.
+      labels: The labels where the options name none; None for those of the training file.
     """
-    return _CustomDataSet(data_dir, options, files or {}, dev_split)
 
-
-class _CustomDataSet(DataSet):
     def __init__(
         self,
-        data_dir: str | None,
-        options: Options,
-        files: Mapping[str, str],
-        dev_split: DevSplit | None,
+        data: ClassificationData,
+        dev_split: DevSplit | None = None,
+        labels: Sequence[str] | None = None,
     ) -> None:
-        self.data_dir = data_dir or ", ".join(files.values())
-        self._folder = data_dir
-        self._files = files
-        self._options = options
+        data.check_columns()
+        self._data = data
         self._dev_split = dev_split
-        others = {"has_header": options.has_header, "separator": options.separator}
-        self.columns = {
-            **options.columns,
-            **{name: value for name, value in others.items() if value is not None},
-        }
-        self._given_labels = _split_labels(options)
-        # What is wrong with the options is said before a file is read.
-        self._make_task(self._given_labels or _ANY_LABELS[options.task_type == "regression"])
+        self.data_dir = data.data_dir or ", ".join(data.files.values())
+        others = {"has_header": data.has_header, "separator": data.separator}
+        given = {name: value for name, value in others.items() if value is not None}
+        self.columns = {**data.columns, **given}
+        self._given_labels = _split_labels(data) if labels is None else tuple(labels)
+        # Checks the options before a file is read.
+        self._make_task(self._given_labels or _ANY_LABELS[data.task_type == "regression"])
 
     def _make_task(self, labels: Sequence[str]) -> Task:
-        task_type = self._options.task_type
+        task_type = self._data.task_type
         return Task(
             name="custom",
             task_type=task_type,
             labels=tuple(labels),
-            is_pair=self._options.text_b_column is not None,
-            metric=self._options.metric or _METRICS.get(task_type, ""),
+            is_pair=self._data.text_b_column is not None,
+            metric=self._data.metric or _METRICS.get(task_type, ""),
         )
 
     @functools.cached_property
     def task(self) -> Task:  # type: ignore[override]
         """The task. Without given labels, the training file is read for them."""
         if self._given_labels is None:
-            return self._make_task(_find_labels(self._training_file, self._options))
+            return self._make_task(_find_labels(self._training_file, self._data))
         return self._make_task(self._given_labels)
 
     @functools.cached_property
     def _training_file(self) -> File:
-        return read_file(self._find("train"), self._options)
+        return read_file(self._find("train"), self._data)
 
     @functools.cached_property
     def _divided(self) -> tuple[list[InputExample], list[InputExample]]:
@@ -127,11 +117,11 @@ class _CustomDataSet(DataSet):
         """Returns the development set."""
         if self._dev_split:
             return {"": self._divided[1]}
-        return {"": self._make_examples("dev", read_file(self._find("dev"), self._options))}
+        return {"": self._make_examples("dev", read_file(self._find("dev"), self._data))}
 
     def test(self) -> dict[str, list[InputExample]]:
         """Returns the test set, with labels where the file has them."""
-        file = read_file(self._find("test"), self._options, needs_label=False)
+        file = read_file(self._find("test"), self._data, needs_label=False)
         return {"": self._make_examples("test", file)}
 
     def check(self, splits: Sequence[str]) -> None:
@@ -139,52 +129,52 @@ class _CustomDataSet(DataSet):
         for split in splits:
             if split != "dev" or not self._dev_split:
                 self._find(split)
-        has_file = "train" in self._files or self._names("train")
+        has_file = "train" in self._data.files or self._names("train")
         if self._given_labels is None and "train" not in splits and not has_file:
-            place = describe_folder(self._folder) if self._folder else self.data_dir
-            raise ValueError(
-                "`labels` must be given where there is no training file to find them in. Received "
-                f"{place}."
-            )
+            folder = self._data.data_dir
+            place = Message("%s", describe_folder(folder) if folder else self.data_dir)
+            must = "be given where there is no training file to find them in"
+            raise OptionError("labels", must, place)
 
     def _names(self, split: str) -> list[str]:
-        if self._folder is None:
+        if self._data.data_dir is None:
             return []
         possible = {split + ending for ending in _ENDINGS}
-        return [name for name in list_folder(self._folder) if name in possible]
+        return [name for name in list_folder(self._data.data_dir) if name in possible]
 
     def _find(self, split: str) -> str:
-        if split in self._files:
-            return self._check_file(split, self._files[split])
-        if self._folder is None:
-            raise ValueError(f"`--{split}_file` or `--data_dir` must be given.")
+        folder, option = self._data.data_dir, Option(f"{split}_file")
+        if split in self._data.files:
+            return self._check_file(option, self._data.files[split])
+        if folder is None:
+            raise MessageError("%s or %s must be given.", option, Option("data_dir"))
         names = self._names(split)
         if len(names) > 1:
-            raise ValueError(
-                f"`data_dir` must hold one file for the {split} set. Received {names} in "
-                f"{self.data_dir!r}. Name one with `--{split}_file`."
-            )
+            must = f"hold one file for the {split} set"
+            received = Message("%s in %r", names, folder)
+            raise OptionError("data_dir", must, received, Message("Name one with %s.", option))
         if not names:
-            raise ValueError(
-                f"`data_dir` must hold '{split}' with one of the endings {list(_ENDINGS)}, or "
-                f"`--{split}_file` name the file. Received {describe_folder(self._folder)}."
-                f"{split_remedy(split)}"
+            raise MessageError(
+                "%s must hold %r with one of the endings %s, or %s name the file. Received %s.%s",
+                *(Option("data_dir"), split, list(_ENDINGS), option, describe_folder(folder)),
+                split_remedy(split),
             )
-        return os.path.join(self._folder, names[0])
+        return os.path.join(folder, names[0])
 
-    def _check_file(self, split: str, path: str) -> str:
+    def _check_file(self, option: Option, path: str) -> str:
         if not is_file(path):
-            raise ValueError(f"`--{split}_file` must name a file. Received {path!r}.")
-        if format_of(path) == "lines" and self._options.separator is None:
-            raise ValueError(
-                f"`--{split}_file` must have one of the endings {list(_ENDINGS)}, unless "
-                f"`--separator` says what separates its columns. Received {path!r}."
+            raise OptionError(option.name, "name a file", path)
+        if format_of(path) == "lines" and self._data.separator is None:
+            must = Message(
+                "have one of the endings %s, unless %s says what separates its columns",
+                *(list(_ENDINGS), Option("separator")),
             )
+            raise OptionError(option.name, must, path)
         return path
 
     def _make_examples(self, split: str, file: File) -> list[InputExample]:
         labels = self.task.labels
-        _check_header(file, self._options, labels)
+        _check_header(file, self._data, labels)
         examples = []
         unknown: list[Record] = []
         # Of several labels, a blank cell says that there are none; but a column of blank ones, that
@@ -194,9 +184,9 @@ class _CustomDataSet(DataSet):
             cells = record.cells
             label = None
             if split != "test":
-                label = _read_label(file, record, self._options, labels)
+                label = _read_label(file, record, self._data, labels)
             elif "label_column" in cells and is_labelled:
-                label = _parse_label(cells["label_column"], self._options)
+                label = _parse_label(cells["label_column"], self._data)
                 if not _is_among(label, labels):
                     label = None
                     if cells["label_column"] not in (None, ""):
@@ -239,35 +229,35 @@ def _strata(labels: Sequence[Label | None]) -> list[Hashable]:
     return [min(each, key=lambda name: (counts[name], str(name)), default=None) for each in names]
 
 
-def _split_labels(options: Options) -> tuple[str, ...] | None:
-    labels = options.labels
-    if isinstance(labels, str):
-        labels = [label.strip() for label in labels.split(",")]
-    if labels is None and options.task_type == "regression":
-        labels = ()
-    return None if labels is None else tuple(labels)
+def _split_labels(data: ClassificationData) -> tuple[str, ...] | None:
+    labels: Any = data.labels
+    if labels is None:
+        return () if data.task_type == "regression" else None
+    # Python callers may give a sequence.
+    return tuple(map(str.strip, labels.split(",")) if isinstance(labels, str) else labels)
 
 
-def _check_header(file: File, options: Options, labels: Sequence[str]) -> None:
+def _check_header(file: File, data: ClassificationData, labels: Sequence[str]) -> None:
     """Raises `ValueError` if data was taken for a header, or a header for data."""
     if file.header is not None:
         cell = file.header.cells.get("label_column", "")
-        label = _parse_label(cell, options)
-        if cell.strip() != options.label_column and label and _is_among(label, labels):
-            raise ValueError(
-                f"{file.path}:{file.header.line}: the header must name columns. Received {cell!r}, "
-                "which is a label. If the file has no header, set `has_header` to false."
+        label = _parse_label(cell, data)
+        if cell.strip() != data.label_column and label and _is_among(label, labels):
+            raise MessageError(
+                "%s:%d: the header must name columns. Received %r, which is a label. If the file "
+                "has no header, set %s to false.",
+                *(file.path, file.header.line, cell, Option("has_header")),
             )
-    elif _may_be_header(file, options):
+    elif _may_be_header(file, data):
         cells = list(file.records[0].cells.values())
         # The columns' own numbers are the header that pandas writes where there are no names.
-        if all(map(_is_header_word, cells)) or file.records[0].cells == options.columns:
+        if all(map(_is_header_word, cells)) or file.records[0].cells == data.columns:
             _refuse_header(file, cells)
 
 
-def _may_be_header(file: File, options: Options) -> bool:
+def _may_be_header(file: File, data: ClassificationData) -> bool:
     """Returns whether the first example may be a header that nobody spoke of."""
-    return options.has_header is None and file.header is None and is_table(file.path)
+    return data.has_header is None and file.header is None and is_table(file.path)
 
 
 def _is_header_word(cell: str) -> bool:
@@ -275,21 +265,21 @@ def _is_header_word(cell: str) -> bool:
 
 
 def _refuse_header(file: File, cells: list[str]) -> None:
-    raise ValueError(
-        f"{file.path}:{file.records[0].line}: the first row must be an example, as all columns are "
-        f"given as numbers. Received {cells}, which looks like a header. Set `has_header` to true "
-        "if it is one, or to false."
+    raise MessageError(
+        "%s:%d: the first row must be an example, as all columns are given as numbers. Received "
+        "%s, which looks like a header. Set %s to true if it is one, or to false.",
+        *(file.path, file.records[0].line, cells, Option("has_header")),
     )
 
 
-def _find_labels(file: File, options: Options) -> list[str]:
-    _check_header(file, options, ())
+def _find_labels(file: File, data: ClassificationData) -> list[str]:
+    _check_header(file, data, ())
     counts: collections.Counter[str] = collections.Counter()
     for record in file.records:
-        label = _read_label(file, record, options, None)
+        label = _read_label(file, record, data, None)
         assert not isinstance(label, float)
         counts.update([label] if isinstance(label, str) else label)
-    if _may_be_header(file, options):
+    if _may_be_header(file, data):
         cells = file.records[0].cells
         if _is_header_word(cells["label_column"]) and counts[cells["label_column"].strip()] == 1:
             _refuse_header(file, list(cells.values()))
@@ -297,22 +287,22 @@ def _find_labels(file: File, options: Options) -> list[str]:
         labels = sorted(counts, key=lambda label: (int(label), label))
     else:
         labels = sorted(counts)
-    if len(labels) < (2 if options.task_type == "classification" else 1):
-        raise ValueError(
-            f"{file.path!r} must hold at least two labels in column {options.label_column!r}, "
-            f"unless `labels` gives them. Received {labels}."
+    if len(labels) < (2 if data.task_type == "classification" else 1):
+        raise MessageError(
+            "%r must hold at least two labels in column %r, unless %s gives them. Received %s.",
+            *(file.path, data.label_column, Option("labels"), labels),
         )
     if len(labels) >= _SUSPICIOUS_LABELS and 2 * len(labels) > len(file.records):
-        raise ValueError(
-            f"{file.path!r} must hold labels in column {options.label_column!r}. Received "
-            f"{len(labels)} different ones for {len(file.records)} examples: {_show(labels)}. "
-            "If they are numbers to predict, `task_type` is regression; if they are labels, give "
-            "them with `labels`."
+        raise MessageError(
+            "%r must hold labels in column %r. Received %d different ones for %d examples: %s. If "
+            "they are numbers to predict, %s is regression; if they are labels, give them with %s.",
+            *(file.path, data.label_column, len(labels), len(file.records), _show(labels)),
+            *(Option("task_type"), Option("labels")),
         )
     logging.info("Labels found in %s: %s", file.path, _show(labels))
     _warn_of_alike(file, labels)
-    if options.task_type == "multi_label":
-        _warn_of_joined(file, labels, options.label_separator)
+    if data.task_type == "multi_label":
+        _warn_of_joined(file, labels, data.label_separator)
     return labels
 
 
@@ -344,48 +334,52 @@ def _plain(label: str) -> str:
 def _warn_of_joined(file: File, labels: Sequence[str], separator: str) -> None:
     """Warns of labels that are others with another separator between them."""
     for other in _LABEL_SEPARATORS:
-        joined = [label for label in labels if other in label]
-        parts = {part.strip() for label in joined for part in label.split(other)}
-        if joined and other != separator and parts <= {*labels, ""}:
+        composed = [label for label in labels if other in label]
+        parts = {part.strip() for label in composed for part in label.split(other)}
+        if composed and other != separator and parts <= {*labels, ""}:
             logging.warning(
-                "%s: the label %r is made of others. If there are several in a cell, give "
-                "--label_separator=%r.",
+                "%s: the label %r is made of others. If there are several in a cell, give %s.",
                 file.path,
-                joined[0],
-                other,
+                composed[0],
+                Option("label_separator", other),
             )
 
 
 def _read_label(
-    file: File, record: Record, options: Options, labels: Sequence[str] | None
+    file: File, record: Record, data: ClassificationData, labels: Sequence[str] | None
 ) -> Label:
     """Returns the label of a record; raises `ValueError` unless it is among `labels`."""
     value = record.cells["label_column"]
-    label = _parse_label(value, options)
+    label = _parse_label(value, data)
     if label is not None and (labels is None or _is_among(label, labels)):
         return label
-    hint = ""
-    if file.is_first(record) and is_table(file.path):
-        hint = " If this line is a header, set `has_header` to true."
-    if isinstance(value, list) and options.task_type == "classification":
-        hint = " With several labels for an example, `task_type` is multi_label."
+    hints = []
+    if isinstance(value, list) and data.task_type == "classification":
+        hints.append(Message(" With several labels for an example, %s is multi_label.", _TASK_TYPE))
+    elif file.is_first(record) and is_table(file.path):
+        hints.append(Message(" If this line is a header, set %s to true.", Option("has_header")))
     if isinstance(value, str) and value.strip().startswith("["):
-        hint += " Lists are for JSON lines; in a table, write a,b without brackets and quotes."
-    raise ValueError(
-        f"{file.path}:{record.line}: the label, in column {options.label_column!r}, must be "
-        f"{_describe_labels(options, labels)}. Received {shorten(value)}.{hint}"
+        hints.append(
+            Message(" Lists are for JSON lines; in a table, write a,b without brackets and quotes.")
+        )
+    raise MessageError(
+        "%s:%d: the label, in column %r, must be %s. Received %s.%s",
+        *(file.path, record.line, data.label_column, _describe_labels(data, labels)),
+        *(shorten(value), joined(hints, "")),
     )
 
 
-def _describe_labels(options: Options, labels: Sequence[str] | None) -> str:
-    if options.task_type == "regression":
-        return "a finite number"
-    kind = "a text or a number, and not empty"
-    if labels is not None:
-        origin = "found in the training file" if options.labels is None else "given by `labels`"
-        kind = f"among {_show(labels)}, {origin}"
-    if options.task_type == "multi_label":
-        return f"labels in a list or with {options.label_separator!r} between them, each {kind}"
+def _describe_labels(data: ClassificationData, labels: Sequence[str] | None) -> Message:
+    if data.task_type == "regression":
+        return Message("a finite number")
+    kind = Message("a text or a number, and not empty")
+    if labels is not None and data.labels is None:
+        kind = Message("among %s, found in the training file", _show(labels))
+    elif labels is not None:
+        kind = Message("among %s, given by %s", _show(labels), Option("labels"))
+    if data.task_type == "multi_label":
+        separator = data.label_separator
+        return Message("labels in a list or with %r between them, each %s", separator, kind)
     return kind
 
 
@@ -400,17 +394,17 @@ def _is_among(label: Label | None, labels: Sequence[str]) -> bool:
     return ({label} if isinstance(label, str) else set(label)) <= set(labels)
 
 
-def _parse_label(value: Any, options: Options) -> Label | None:
+def _parse_label(value: Any, data: ClassificationData) -> Label | None:
     """Returns the label in a cell, in the form that the task has; None if it is of no such form."""
-    if options.task_type == "regression":
+    if data.task_type == "regression":
         return _parse_number(value)
-    if options.task_type == "classification":
+    if data.task_type == "classification":
         return _parse_name(value)
     if isinstance(value, str):
         if re.fullmatch(r"\s*\[.*\]\s*", value, re.DOTALL):
             # A list as Python or JSON writes it, whose brackets and quotes would be of the labels.
             return None
-        value = [part for part in value.split(options.label_separator) if part.strip()]
+        value = [part for part in value.split(data.label_separator) if part.strip()]
     if not isinstance(value, list):
         return None
     names = [_parse_name(part) for part in value]

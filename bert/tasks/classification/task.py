@@ -14,8 +14,8 @@ import tokenization
 from bert.files.inputs import Input
 from bert.files.outputs import make_folder
 from bert.files.owned import claim
-from bert.files.split import DevSplit, split_fields, stored_split
 from bert.network.heads import classification_objective, classifier_model
+from bert.options import MessageError, Option, OptionError
 from bert.reports.sections import Section, labelled
 from bert.tasks.bilstm import bilstm_fields, stored_bilstm
 from bert.tasks.classification import examples as classification_examples
@@ -23,8 +23,10 @@ from bert.tasks.classification import results as classification_results
 from bert.tasks.classification.examples import DataSet, InputExample
 from bert.tasks.classification.report import make_sections
 from bert.tasks.classification.saved_model import export_classifier
-from bert.tasks.classification.teacher import Teacher
-from bert.tasks.distillation import without_layers
+from bert.tasks.classification.teacher import Teacher, order_of_labels
+from bert.tasks.distillation import Layers, TeacherModel, read_unlabeled, without_layers
+from bert.tasks.options import Teacher as TeacherOptions
+from bert.tasks.split import DevSplit, split_fields, stored_split
 from bert.tasks.task import (
     ASKED,
     Arrays,
@@ -72,16 +74,18 @@ class Classification:
     kind = "classification"
 
     def __post_init__(self) -> None:
-        if self.class_weights == "balanced" and self.task.task_type != "classification":
-            raise ValueError(
-                "`--class_weights=balanced` needs a task of one label per example. Received task "
-                f"{self.task.name!r}, which is {self.task.task_type}."
+        if self.class_weights != "balanced":
+            return
+        balanced = Option("class_weights", "balanced")
+        if self.task.task_type != "classification":
+            raise MessageError(
+                "%s needs a task of one label per example. Received task %r, which is %s.",
+                *(balanced, self.task.name, self.task.task_type),
             )
-
-        if self.class_weights == "balanced" and self.teacher and self.teacher.unlabeled:
-            raise ValueError(
-                "`--class_weights=balanced` counts labels, which texts of `--unlabeled_file` have "
-                "not. Leave one of them out."
+        if self.teacher and self.teacher.unlabeled:
+            raise MessageError(
+                "%s counts labels, which texts of %s have not. Leave one of them out.",
+                *(balanced, Option("unlabeled_file")),
             )
 
     @classmethod
@@ -150,9 +154,9 @@ class Classification:
             read = getattr(self.data_set, split)()
             for suffix, each in (read if isinstance(read, dict) else {"": read}).items():
                 if not each:
-                    raise ValueError(
-                        f"The {split}{suffix} set in `--data_dir` must have examples. There are "
-                        f"none in {self.data_set.data_dir!r}."
+                    raise MessageError(
+                        "The %s%s set in %s must have examples. There are none in %r.",
+                        *(split, suffix, Option("data_dir"), self.data_set.data_dir),
                     )
                 logging.info("Read %d examples of the %s%s set.", len(each), split, suffix)
                 examples[Part(split, suffix)] = each
@@ -167,6 +171,33 @@ class Classification:
             for number, row in enumerate(rows)
         ]
 
+    def with_teacher(
+        self, model: TeacherModel, layers: Layers | None, options: TeacherOptions
+    ) -> "Classification":
+        """Returns the task of a student that learns from another model.
+
+        Args:
+          model: The teacher.
+          layers: The layers of it that the student learns.
+          options: The weights of the teacher, and its file of texts without labels.
+
+        Raises:
+          ValueError: where the teacher decides something else, or the texts cannot be read.
+        """
+        order = order_of_labels(self.task, model.task.task, options.teacher or "")
+        unlabeled = []
+        if options.unlabeled_file:
+            rows = read_unlabeled(options.unlabeled_file, self.fields, self.columns)
+            unlabeled = self.parse_unlabeled(rows)
+        teacher = Teacher(
+            lambda examples: model.decide(examples)[1][:, order],
+            unlabeled,
+            options.teacher_weight,
+            options.distillation_temperature,
+            layers,
+        )
+        return dataclasses.replace(self, teacher=teacher)
+
     def parse_unlabeled(self, rows: Sequence[Input]) -> list[InputExample]:
         """Returns the examples of rows whose answers are not known, named after their lines.
 
@@ -178,7 +209,7 @@ class Classification:
             if each.row and any(str(text).strip() for text in each.row.values())
         ]
         if not rows:
-            raise ValueError("`--unlabeled_file` must hold texts. All its lines are blank.")
+            raise OptionError("unlabeled_file", "hold texts", remedy="All its lines are blank.")
         parsed = self.parse([each.row or {} for each in rows])
         return [
             dataclasses.replace(example, guid=f"unlabeled-{each.line}")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from bert.network.heads import Blend
+from bert.options import OptionError
 from bert.tasks.classification.examples import InputExample
 from bert.tasks.classification.examples import Task as Decision
 from bert.tasks.distillation import IS_LABELED, TEACHER_LOGITS, Layers, blend
@@ -59,9 +60,10 @@ def order_of_labels(ours: Decision, theirs: Decision, path: str) -> list[int]:
     """
     same = ours.task_type == theirs.task_type and ours.is_pair == theirs.is_pair
     if not same or sorted(ours.labels) != sorted(theirs.labels):
-        raise ValueError(
-            f"`--teacher` must decide the same as the student, {_describe(ours)}. The one in "
-            f"{path!r} decides {_describe(theirs)}."
+        raise OptionError(
+            "teacher",
+            f"decide the same as the student, {_describe(ours)}",
+            remedy=f"The one in {path!r} decides {_describe(theirs)}.",
         )
     if ours.task_type == "regression":
         return [0]

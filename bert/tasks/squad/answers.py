@@ -19,6 +19,7 @@ import tokenization
 from bert.files.durable import replace_files
 from bert.files.progress import Progress
 from bert.tasks.squad import questions as squad_questions
+from bert.tasks.squad.options import DecodingOptions
 from bert.tasks.squad.remembered import remembered
 from bert.tasks.squad.window_table import WindowTable
 
@@ -30,15 +31,10 @@ NO_SPAN = "empty"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Decoding:
-    """The flags of run_squad.py that decide which spans are answers."""
+class Decoding(DecodingOptions):
+    """Which spans are answers, and the casing of the tokens."""
 
-    n_best_size: int = 20
-    max_answer_length: int = 30
     do_lower_case: bool = True
-    version_2_with_negative: bool = False
-    null_score_diff_threshold: float = 0.0
-    verbose_logging: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

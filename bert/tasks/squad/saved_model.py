@@ -1,6 +1,6 @@
 """SavedModels that answer questions: from string to answer in one graph (paper, section 4.2).
 
-What comes out is what `bert.models.loaded.LoadedModel.predict` gives, from strings and without this
+The answers are those of `LoadedModel.predict`, from strings and without the code of this
 project. As there, padding does not compete.
 
 Dimension key: `B` questions, `A` those of them with an answer, `W` windows, `S` sequence, `N` best
@@ -18,7 +18,7 @@ from bert.export import saved_model
 from bert.files.outputs import check_saved_model
 from bert.tasks.squad import answers as squad_answers
 from bert.tasks.squad import window_table
-from bert.tasks.squad import windows as squad_windows
+from bert.tasks.squad.options import check_lengths
 
 Tensor = Any
 
@@ -61,7 +61,7 @@ def export_answerer(
       ValueError: before anything is written, where these do not fit together.
     """
     check_saved_model(folder)
-    squad_windows.check_lengths(max_seq_length, doc_stride, max_query_length)
+    check_lengths(max_seq_length, doc_stride, max_query_length)
     _check_decoding(decoding, tokenizer)
     exported = _Answerer(model, tokenizer, max_seq_length, doc_stride, max_query_length, decoding)
 

@@ -16,6 +16,7 @@ import tokenization
 from bert.files.owned import claim
 from bert.files.processes import usable_cores
 from bert.network.heads import span_model, span_objective
+from bert.options import MessageError, Option, OptionError
 from bert.reports.sections import Cell, Link, Section, Table
 from bert.tasks.bilstm import bilstm_fields, stored_bilstm
 from bert.tasks.squad import answers as squad_answers
@@ -112,8 +113,7 @@ class QuestionAnswering:
       max_query_length: Tokens of a question; what is longer is cut.
       decoding: Which spans are answers.
       files: By split, the file to read; empty for a model that only answers.
-      buckets: Whether a data set is predicted by windows of about the same length, without padding.
-      flags_by_score: Flags that need answers in the file of the dev set, to score with.
+      scored_options: The options in use that need answers in the file of the dev set.
       add_bilstm: Whether a BiLSTM stands on the encoder.
     """
 
@@ -124,8 +124,7 @@ class QuestionAnswering:
     max_query_length: int
     decoding: squad_answers.Decoding
     files: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    buckets: bool = False
-    flags_by_score: tuple[str, ...] = ()
+    scored_options: Sequence[str] = ()
     add_bilstm: bool = False
 
     kind = "question_answering"
@@ -179,10 +178,11 @@ class QuestionAnswering:
             )
             if is_training:
                 random.Random(SHUFFLE_SEED).shuffle(read)
-            elif self.flags_by_score and not self.golds(read):
-                raise ValueError(
-                    f"`--{self.flags_by_score[0]}` needs answers in `--predict_file` to score "
-                    f"with. There are none in {self.files[split]!r}."
+            elif self.scored_options and not self.golds(read):
+                raise MessageError(
+                    "%s needs answers in %s to score with. There are none in %r.",
+                    *map(Option, (self.scored_options[0], "predict_file")),
+                    self.files[split],
                 )
             examples[Part(split)] = read
         return examples
@@ -211,8 +211,10 @@ class QuestionAnswering:
             tells=part != ASKED,
         )
         if is_training and not len(table):
-            raise ValueError(
-                f"`--train_file` must have paragraphs with words. {self.files['train']!r} has none."
+            raise OptionError(
+                "train_file",
+                "have paragraphs with words",
+                remedy=f"{self.files['train']!r} has none.",
             )
         return WindowInputs(
             part,
@@ -241,11 +243,12 @@ class QuestionAnswering:
         if not len(table):
             return inputs
         # Faithful: padding competes for places among the n best, so all of it is there by default.
-        lengths = table.lengths() if self.buckets else None
+        buckets = self.decoding.bucket_predictions
+        lengths = table.lengths() if buckets else None
         batches = Batches(
-            Records([file.path]), features, file.batch_size, lengths=lengths, trim=self.buckets
+            Records([file.path]), features, file.batch_size, lengths=lengths, trim=buckets
         )
-        return dataclasses.replace(inputs, batches=batches, padding_competes=not self.buckets)
+        return dataclasses.replace(inputs, batches=batches, padding_competes=not buckets)
 
     def make_model(self, precision: str) -> keras.Model:
         return span_model(self.config, dtype=precision, add_bilstm=self.add_bilstm)

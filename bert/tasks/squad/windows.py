@@ -19,6 +19,7 @@ from bert.files.progress import Progress
 from bert.files.records import encode_examples, write_records
 from bert.tasks.squad import questions as squad_questions
 from bert.tasks.squad import window_table
+from bert.tasks.squad.options import check_lengths
 from bert.tasks.squad.window_table import Ragged, WindowTable
 from bert.tasks.unknown import warn_of_unknown
 from bert.text import bulk
@@ -81,20 +82,6 @@ def make_features(  # noqa: PLR0913 (those of the original)
         answers=answers,
         impossible=impossible,
     )
-
-
-def check_lengths(max_seq_length: int, doc_stride: int, max_query_length: int) -> None:
-    """Raises unless windows of these lengths hold a question and go on."""
-    for name, value in (("max_query_length", max_query_length), ("doc_stride", doc_stride)):
-        if value < 1:
-            raise ValueError(f"`{name}` must be at least 1. Received {value}.")
-    needed = max_query_length + window_table.NUM_SPECIAL
-    if max_seq_length <= needed:
-        raise ValueError(
-            f"`max_seq_length` must be greater than {needed}, which is `max_query_length` + "
-            f"{window_table.NUM_SPECIAL}, to leave room for the paragraph. Received "
-            f"{max_seq_length}."
-        )
 
 
 def _warn_of_cut(lengths: np.ndarray, max_query_length: int) -> None:

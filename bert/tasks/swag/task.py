@@ -12,11 +12,13 @@ import modeling
 import tokenization
 from bert.files.owned import claim
 from bert.files.paths import describe_folder, find_file, is_file
-from bert.files.split import DevSplit, split_fields, split_remedy, stored_split
 from bert.network.heads import choice_model, choice_objective
+from bert.options import MessageError, Option, OptionError
 from bert.reports.sections import Section, labelled
 from bert.tasks.bilstm import bilstm_fields, stored_bilstm
+from bert.tasks.split import DevSplit, split_fields, split_remedy, stored_split
 from bert.tasks.swag import examples as swag_examples
+from bert.tasks.swag.options import SwagData
 from bert.tasks.swag.report import make_sections
 from bert.tasks.swag.saved_model import export_chooser
 from bert.tasks.task import (
@@ -43,10 +45,7 @@ class MultipleChoice:
       config: The shape of the model.
       tokenizer: That of the model.
       max_seq_length: Where choices are cut, in tokens, with specials.
-      data_dir: Folder of the data set; None for a model that only answers, and where all files are
-        given one by one.
-      files: By split, those that are given.
-      separator: What separates the columns of files, as for `tables.find_separator`.
+      data: The files of the data set; None for a model that only answers.
       dev_split: How the dev set is split off the training file; None where it has a file.
       add_bilstm: Whether a BiLSTM stands on the encoder.
     """
@@ -54,9 +53,7 @@ class MultipleChoice:
     config: modeling.BertConfig
     tokenizer: tokenization.FullTokenizer
     max_seq_length: int
-    data_dir: str | None = None
-    files: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    separator: str | None = None
+    data: SwagData | None = None
     dev_split: DevSplit | None = None
     add_bilstm: bool = False
 
@@ -111,22 +108,28 @@ class MultipleChoice:
         return ["train", *(split for split in splits if split == "test")]
 
     def _find(self, split: str) -> str:
-        if split in self.files:
-            if is_file(self.files[split]):
-                return self.files[split]
-            raise ValueError(f"`--{split}_file` must name a file. Received {self.files[split]!r}.")
-        if self.data_dir is None:
-            raise ValueError(f"`--{split}_file` or `--data_dir` must be given.")
-        path = find_file(self.data_dir, swag_examples.FILES[split])
+        assert self.data is not None
+        option, folder = Option(f"{split}_file"), self.data.data_dir
+        path: str | None = getattr(self.data, option.name)
+        if path:
+            if is_file(path):
+                return path
+            raise OptionError(option.name, "name a file", path)
+        if folder is None:
+            raise MessageError("%s or %s must be given.", option, Option("data_dir"))
+        path = find_file(folder, swag_examples.FILES[split])
         if path is None:
-            raise ValueError(
-                f"`--data_dir` must hold one of {swag_examples.FILES[split]}, or `--{split}_file` "
-                f"name the file. Received {describe_folder(self.data_dir)}.{split_remedy(split)}"
+            raise MessageError(
+                "%s must hold one of %s, or %s name the file. Received %s.%s",
+                *(Option("data_dir"), swag_examples.FILES[split], option),
+                *(describe_folder(folder), split_remedy(split)),
             )
         return path
 
     def _read(self, split: str, path: str) -> list[swag_examples.Example]:
-        read = swag_examples.read(path, with_labels=split != "test", separator=self.separator)
+        assert self.data is not None
+        with_labels, separator = split != "test", self.data.separator
+        read = swag_examples.read(path, with_labels=with_labels, separator=separator)
         counts = sorted({len(example.endings) for example in read})
         span = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
         logging.info("Read %d examples of %s endings: %s.", len(read), span, path)

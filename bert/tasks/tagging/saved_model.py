@@ -1,6 +1,6 @@
 """SavedModels that find entities in text: words, windows and labels within the graph.
 
-What comes out is what `bert.models.loaded.LoadedModel.predict` gives, from strings and without this
+The answers are those of `LoadedModel.predict`, from strings and without the code of this
 project.
 
 Dimension key: `B` texts, `N` the most entities of a text, `W` words of all texts, one text after

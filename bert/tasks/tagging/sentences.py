@@ -7,6 +7,7 @@ what was read (paper, section 5.3).
 import bisect
 import collections
 import dataclasses
+import functools
 import itertools
 import os
 import re
@@ -18,9 +19,11 @@ from absl import logging
 from bert.files.durable import replace_files
 from bert.files.paths import describe_folder, is_file, list_folder
 from bert.files.rows import text_lines
-from bert.files.split import DevSplit, split_remedy
+from bert.options import Message, MessageError, Option, OptionError
+from bert.tasks.split import DevSplit, split_remedy
 from bert.tasks.tagging import entities as tagging_entities
 from bert.tasks.tagging import words as tagging_words
+from bert.tasks.tagging.options import ENDINGS, TaggingData
 
 _CONLL_2012_DOCUMENT = re.compile(r"#(?:begin|end) document\b")
 _WHITESPACE = re.compile("[ \t]+")
@@ -44,7 +47,7 @@ class Columns:
 
     def __post_init__(self) -> None:
         if self.separator == "":
-            raise ValueError("`--separator` must not be empty. Received ''.")
+            raise OptionError("separator", "not be empty", "")
 
     def split(self, line: str) -> list[str]:
         """Returns the cells of a line."""
@@ -343,18 +346,12 @@ def _tags_of_lines(
     return zip(lines, tagging_entities.to_tags(entities, len(lines), scheme), strict=True)
 
 
-# Of files in a folder, each also with .gz.
-ENDINGS = (".txt", ".conll", ".bio", ".iob", ".iob2", ".iobes", ".tsv")
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaggedFiles:
     """The files of the splits "train", "dev" and "test".
 
     Attributes:
-      data_dir: Folder with those that are not given one by one.
-      train_file: As dev_file and test_file, a path, or None.
-      columns: Where words and tags stand.
+      data: The files, given one by one or in a folder, and their columns.
       scheme: That of the tags; None for the one that all of a file's tags are of.
       unit: What has a label, one of `words.UNITS`.
       dev_split: How the dev set is split off the training file; None where it has a file.
@@ -362,17 +359,18 @@ class TaggedFiles:
       found: The scheme of each split that was read, where it has tags.
     """
 
-    data_dir: str | None
-    train_file: str | None
-    dev_file: str | None
-    test_file: str | None
-    columns: Columns
+    data: TaggingData
     scheme: str | None
     unit: str
     dev_split: DevSplit | None = None
     document_context: bool = False
 
     found: dict[str, str] = dataclasses.field(default_factory=dict, compare=False)
+
+    @functools.cached_property
+    def columns(self) -> Columns:
+        """Where words and tags are."""
+        return Columns(self.data.text_column, self.data.label_column, self.data.separator)
 
     def read_all(self, splits: Collection[str]) -> dict[str, list[Sentence]]:
         """Returns the sentences of some splits; no file is read before all are found."""
@@ -395,15 +393,17 @@ class TaggedFiles:
             keys = [[str(sentence.document)] for sentence in sentences]
             strata = [""] * len(sentences)
         else:
-            raise ValueError(
-                "`--dev_file` must be given with `--document_context`, for the training file has "
-                f"one document alone, which cannot be divided. Received {path!r}."
+            raise MessageError(
+                "%s must be given with %s, for the training file has one document alone, which "
+                "cannot be divided. Received %r.",
+                *(Option("dev_file"), Option("document_context"), path),
             )
         train, dev = self.dev_split.divide(path, sentences, keys, strata)
         if not has_labels(dev, self.scheme):
-            raise ValueError(
-                f"`--do_eval` needs entities. The {len(dev)} sentences that are split off "
-                f"{path!r} have none: give a `--dev_file`, or a larger `--dev_fraction`."
+            raise MessageError(
+                "%s needs entities. The %d sentences that are split off %r have none: give a %s, "
+                "or a larger %s.",
+                *(Option("do_eval"), len(dev), path, Option("dev_file"), Option("dev_fraction")),
             )
         return train, dev
 
@@ -413,29 +413,29 @@ class TaggedFiles:
         Raises:
           ValueError: where there is none, or more than one.
         """
-        path = getattr(self, f"{split}_file")
+        option = Option(f"{split}_file")
+        path: str | None = getattr(self.data, option.name)
         if path is None:
-            return self._find_in_folder(split)
+            return self._find_in_folder(split, option)
         if not is_file(path):
-            raise ValueError(f"`--{split}_file` must name a file. Received {path!r}.")
+            raise OptionError(option.name, "name a file", path)
         return path
 
-    def _find_in_folder(self, split: str) -> str:
-        folder = self.data_dir
+    def _find_in_folder(self, split: str, option: Option) -> str:
+        folder = self.data.data_dir
         if folder is None:
-            raise ValueError(f"`--data_dir` or `--{split}_file` must be given.")
+            raise MessageError("%s or %s must be given.", Option("data_dir"), option)
         names = {split + ending + packed for ending in ENDINGS for packed in ("", ".gz")}
         found = [name for name in list_folder(folder) if name in names]
         if len(found) > 1:
-            raise ValueError(
-                f"`--data_dir` must hold one file for the {split} set. Received {found} in "
-                f"{folder!r}. Name one with `--{split}_file`."
-            )
+            must = f"hold one file for the {split} set"
+            received = Message("%s in %r", found, folder)
+            raise OptionError("data_dir", must, received, Message("Name one with %s.", option))
         if not found:
-            raise ValueError(
-                f"`--data_dir` must hold {split!r} with one of the endings {list(ENDINGS)}, or "
-                f"`--{split}_file` name the file. Received {describe_folder(folder)}."
-                f"{split_remedy(split)}"
+            raise MessageError(
+                "%s must hold %r with one of the endings %s, or %s name the file. Received %s.%s",
+                *(Option("data_dir"), split, list(ENDINGS), option, describe_folder(folder)),
+                split_remedy(split),
             )
         return os.path.join(folder, found[0])
 

@@ -16,12 +16,14 @@ import tokenization
 from bert.files.inputs import Input
 from bert.files.outputs import make_folder
 from bert.files.owned import claim
-from bert.files.split import split_fields
 from bert.network.heads import tagging_model, tagging_objective
+from bert.options import Message, Option, OptionError
 from bert.reports.sections import Section
 from bert.tasks.bilstm import bilstm_fields, stored_bilstm
-from bert.tasks.distillation import without_layers
+from bert.tasks.distillation import Layers, TeacherModel, read_unlabeled, without_layers
 from bert.tasks.features import FeatureTagger
+from bert.tasks.options import Teacher as TeacherOptions
+from bert.tasks.split import split_fields
 from bert.tasks.tagging import entities as tagging_entities
 from bert.tasks.tagging import plain_tags
 from bert.tasks.tagging import predictions as tagging_predictions
@@ -31,7 +33,7 @@ from bert.tasks.tagging.batches import FeatureBatches, WordFeatures, compact
 from bert.tasks.tagging.report import make_sections, mix_section
 from bert.tasks.tagging.saved_model import export_tagger
 from bert.tasks.tagging.sentences import Sentence, TaggedFiles
-from bert.tasks.tagging.teacher import Teacher
+from bert.tasks.tagging.teacher import Teacher, order_of_labels
 from bert.tasks.tagging.words import Span
 from bert.tasks.task import (
     ASKED,
@@ -176,6 +178,40 @@ class Tagging:
             RawText(sentence.words, text=text, spans=spans)
             for text, (sentence, spans) in zip(texts, read, strict=True)
         ]
+
+    def with_teacher(
+        self, model: TeacherModel, layers: Layers | None, options: TeacherOptions
+    ) -> "Tagging":
+        """Returns the task of a student that learns from another model.
+
+        Args:
+          model: The teacher.
+          layers: The layers of it that the student learns.
+          options: The weights of the teacher, and its file of texts without labels.
+
+        Raises:
+          ValueError: where the teacher decides something else, or the texts cannot be read.
+        """
+        order = order_of_labels(self.task, model.task.task, options.teacher or "")
+
+        def answer(sentences: Sequence[Sentence]) -> np.ndarray:
+            inputs, outputs = model.compute(sentences)
+            shape = inputs.arrays["label_ids"].shape
+            logits = collect_padded(outputs, shape, "logits")
+            return tagging_predictions.word_logits(inputs.arrays, logits)[:, order]
+
+        unlabeled = []
+        if options.unlabeled_file:
+            rows = read_unlabeled(options.unlabeled_file, self.fields, {})
+            unlabeled = self.parse_unlabeled(rows)
+        teacher = Teacher(
+            answer,
+            unlabeled,
+            options.teacher_weight,
+            options.distillation_temperature,
+            layers,
+        )
+        return dataclasses.replace(self, teacher=teacher)
 
     def parse_unlabeled(self, rows: Sequence[Input]) -> list[RawText]:
         """Returns the sentences of rows whose tags are not known, each a document of its own."""
@@ -344,6 +380,18 @@ class FeatureTagging(Tagging):
             "feature_layers": self.features.layers,
             "lstm_size": self.features.lstm_size,
         }
+
+    def with_teacher(
+        self, model: TeacherModel, layers: Layers | None, options: TeacherOptions
+    ) -> Tagging:
+        raise OptionError(
+            "teacher",
+            Message(
+                "not be given with %s, whose features are computed before", Option("feature_based")
+            ),
+            options.teacher,
+            "The teacher itself may be feature-based.",
+        )
 
     def make_inputs(self, part: Part, examples: Sequence[Sentence]) -> Inputs:
         if self.config.is_word_vectors and part != ASKED:

@@ -7,6 +7,7 @@ import numpy as np
 from keras import ops
 
 from bert.network.heads import Batch, Blend
+from bert.options import OptionError
 from bert.tasks.distillation import IS_LABELED, TEACHER_LOGITS, Layers, Tensor, blend
 from bert.tasks.tagging.sentences import Sentence
 from bert.tasks.tagging.windows import NO_WORD, Task
@@ -83,9 +84,10 @@ def order_of_labels(ours: Task, theirs: Task, path: str) -> list[int]:
       ValueError: where it decides something else.
     """
     if ours.scheme != theirs.scheme or sorted(ours.labels) != sorted(theirs.labels):
-        raise ValueError(
-            f"`--teacher` must decide the same as the student, {_describe(ours)}. The one in "
-            f"{path!r} decides {_describe(theirs)}."
+        raise OptionError(
+            "teacher",
+            f"decide the same as the student, {_describe(ours)}",
+            remedy=f"The one in {path!r} decides {_describe(theirs)}.",
         )
     return [theirs.labels.index(label) for label in ours.labels]
 

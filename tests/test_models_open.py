@@ -16,8 +16,9 @@ import optimization
 import predict
 import run_classifier
 import tokenization
-from bert.models.encoding import TextEncoder, group_words
-from bert.models.loaded import LoadedModel, PretrainedModel
+from bert.models.fine_tuned import LoadedModel
+from bert.models.pretrained import PretrainedModel
+from bert.models.vectors import TextEncoder, group_words
 from bert.tasks.classification.examples import Task
 from bert.tasks.classification.task import Classification
 from bert.weights import checkpoint
@@ -44,7 +45,7 @@ def pretrained(released):
 def test_a_released_checkpoint_is_loaded_and_its_casing_told(released, log):
     model = bert.load(str(released))
     assert isinstance(model, PretrainedModel)
-    assert "whether the model is uncased: it is taken for that" in log.text
+    assert "whether the model is uncased: it is taken for uncased" in log.text
     log.clear()
     assert not bert.load(str(released), do_lower_case=False).tokenizer.basic_tokenizer.do_lower_case
     assert "taken for that" not in log.text
@@ -247,11 +248,13 @@ def test_a_fine_tuned_folder_answers(tmp_path):
             shutil.copy(tmp_path / "out" / each, folder)
         (folder / name).touch()
         for load in (bert.load, predict.load):
-            with pytest.raises(ValueError, match=rf"{name}\): ask it as sample/ask_portable\.py"):
+            with pytest.raises(
+                ValueError, match=rf"{name}\)\. Query it as sample/ask_portable\.py"
+            ):
                 load(str(folder))
     # Without what says what it decides, it is refused rather than taken for an encoder.
     (tmp_path / "out/task.json").unlink()
-    with pytest.raises(ValueError, match=r"has no task\.json, but by its head .*--labels"):
+    with pytest.raises(ValueError, match=r"has no task\.json, but by its head .*`labels`"):
         bert.load(str(tmp_path / "out"))
 
 
@@ -303,7 +306,7 @@ def test_what_a_folder_says_of_its_tokenizer_goes_on(tmp_path):
         (lambda model: model.encode([("a", "b", "c")]), "a pair of strings"),
         (lambda model: model.encode(["a"], "third"), "`--layer` must list numbers"),
         (lambda model: model.encode(["a"], pooling="none"), "`pooling` must be mean, max or cls"),
-        (lambda model: bert.load("nowhere/to be found"), "model` must name a checkpoint"),
+        (lambda model: bert.load("nowhere/to be found"), "`--model` must name a checkpoint"),
     ],
 )
 def test_what_cannot_be_is_refused(pretrained, ask, message):
@@ -341,7 +344,7 @@ def test_a_length_told_of_a_pre_trained_model_cuts_what_is_encoded(pretrained, r
 @pytest.mark.parametrize("told", [{"task_name": "mrpc"}, {"labels": "a,b"}, {"is_pair": False}])
 def test_what_would_say_nothing_of_a_pre_trained_model_is_refused(released, told):
     [name] = told
-    with pytest.raises(ValueError, match=f"^`--{name}` must not be given for .* only pre-trained"):
+    with pytest.raises(ValueError, match=f"^`{name}` must not be given for .* only pre-trained"):
         bert.load(str(released), do_lower_case=True, **told)
 
 

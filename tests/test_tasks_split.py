@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 import run_classifier
 from bert.files import owned
-from bert.files.split import DevSplit, find_split, split_fields, stored_split
+from bert.tasks.options import DataFiles
+from bert.tasks.split import DevSplit, find_split, split_fields, stored_split
 
 # Three labels of very different frequency.
 LABELS = ["a"] * 150 + ["b"] * 40 + ["c"] * 10
@@ -185,20 +186,19 @@ def test_no_side_may_be_empty(fraction):
 
 
 def test_texts_that_are_all_the_same_are_told():
-    with pytest.raises(ValueError, match=r"has 40, with 1 different texts\. Give a `--dev_file`"):
+    with pytest.raises(ValueError, match=r"has 40, with 1 different texts\. Give a `dev_file`"):
         divide([" A text", "a  text"] * 20, ["x", "y"] * 20)
 
 
 @pytest.mark.parametrize("fraction", [0.0, 1.0, -0.5, float("nan")])
 def test_the_fraction_leaves_something_to_both_sides(fraction):
-    with pytest.raises(ValueError, match=r"`--dev_fraction` must be between 0 and 1, .* Received"):
-        run_classifier.Settings(output_dir="out", dev_fraction=fraction)
+    with pytest.raises(ValueError, match=r"`dev_fraction` must be between 0 and 1, .* Received"):
+        DataFiles(dev_fraction=fraction)
 
 
 def test_a_dev_set_is_split_off_only_where_there_is_no_other():
-    def find(stored=(), **given):
-        settings = run_classifier.Settings(output_dir="out", do_eval=True, **given)
-        return find_split(settings, dict(stored))
+    def find(stored=(), seed=12345, do_train=False, **given):
+        return find_split(DataFiles(**given), dict(stored), seed=seed, is_training=do_train)
 
     assert find(train_file="a.csv", do_train=True) == DevSplit(0.1, 12345)
     assert find(train_file="a.csv", do_train=True, split_seed=7, dev_fraction=0.2) == DevSplit(
@@ -222,16 +222,16 @@ def test_a_dev_set_is_split_off_only_where_there_is_no_other():
 
 
 def test_a_split_is_that_of_its_file_and_no_other(tmp_path):
-    def find(name, stored=(), **verbs):
-        given = {"output_dir": "out", "do_eval": True, "train_file": str(tmp_path / name), **verbs}
-        return find_split(run_classifier.Settings(**given), dict(stored))
+    def find(name, stored=(), do_train=False):
+        files = DataFiles(train_file=str(tmp_path / name))
+        return find_split(files, dict(stored), seed=12345, is_training=do_train)
 
     (tmp_path / "a.csv").write_text("text,label\na,b\n")
     (tmp_path / "moved.csv").write_text("text,label\na,b\n")
     (tmp_path / "longer.csv").write_text("text,label\na,b\nc,d\n")
     stored = split_fields(find("a.csv", do_train=True))
     assert find("a.csv", stored) == find("moved.csv", stored) == stored_split(stored)
-    with pytest.raises(ValueError, match=r"`--train_file` must be .* Give the file of then, or"):
+    with pytest.raises(ValueError, match=r"`train_file` must be .* Give the original file, or"):
         find("longer.csv", stored)
     # A folder of before tells of no file.
     old = {"dev_split": {"fraction": 0.1, "seed": 12345}}

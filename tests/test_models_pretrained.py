@@ -3,8 +3,8 @@ import pytest
 from conftest import change
 
 import tokenization
-from bert.models import masked_model
-from bert.models.masked_model import MaskedModel
+from bert.models import pretrained as pretrained_models
+from bert.models.pretrained import MaskedModel
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "sat", "on", "mat", "##s", "."]
 TEXTS = ["the cat sat", "cats ||| the mat .", "on", "the cat sat on the mats .", "cat [UNK]"]
@@ -80,7 +80,7 @@ def test_answers_do_not_depend_on_the_batch(model, monkeypatch):
     masked = [model.read(f"{text} [MASK] on [MASK]") for text in TEXTS[:3]]
     scores, guesses = model.score(texts), model.fill(masked, 3)
     model.batch_size = 3
-    monkeypatch.setattr(masked_model, "MAX_POSITIONS", 2)
+    monkeypatch.setattr(pretrained_models, "MAX_POSITIONS", 2)
     np.testing.assert_allclose(
         [score.pseudo_log_likelihood for score in model.score(texts)],
         [score.pseudo_log_likelihood for score in scores],
@@ -127,6 +127,6 @@ def test_a_pair_follows_as_the_head_of_pre_training_tells(model):
         assert chance == pytest.approx(1 / (1 + np.exp(is_random - is_next)), abs=1e-4)
     with pytest.raises(ValueError, match=r"here must be a pair `A \|\|\| B` .*Received 'the cat'"):
         model.next_sentence([model.read("the cat", "here")])
-    model.tells_pairs = False
+    model.predicts_next = False
     with pytest.raises(ValueError, match="must have the next-sentence head of pre-training"):
         model.next_sentence(pairs)

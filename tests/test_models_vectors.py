@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from bert.models import similarity
-from bert.models.similarity import Index, unit_length
+from bert.models import vectors as text_vectors
+from bert.models.vectors import Index, unit_length
 
 
 @pytest.mark.parametrize("block_values", [1, 40, 1 << 22])
@@ -10,7 +10,7 @@ from bert.models.similarity import Index, unit_length
 def test_the_nearest_are_those_of_a_full_sort_in_blocks_of_any_size(
     monkeypatch, block_values, center
 ):
-    monkeypatch.setattr(similarity, "_BLOCK_VALUES", block_values)
+    monkeypatch.setattr(text_vectors, "_BLOCK_VALUES", block_values)
     rng = np.random.RandomState(0)
     vectors = rng.randn(50, 8).astype(np.float32) + 3
     vectors[20] = vectors[30]

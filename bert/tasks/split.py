@@ -8,9 +8,10 @@ from typing import Any, TypeVar
 
 from absl import logging
 
-from bert.commands.settings import FileSettings
 from bert.files.fingerprints import of_files
 from bert.files.paths import is_file
+from bert.options import Message, MessageError, Option, OptionError
+from bert.tasks.options import DataFiles
 
 # Its key in `task.json`.
 _KEY = "dev_split"
@@ -65,15 +66,17 @@ class DevSplit:
         train = [example for i, example in enumerate(examples) if i not in places]
         dev = [examples[i] for i in sorted(places)]
         if not train or not dev:
-            raise ValueError(
-                f"`--train_file` must hold examples enough to split off `--dev_fraction` "
-                f"({self.fraction:g}) of them for the dev set: one of each label is trained on, "
-                f"and the same texts stay together. {path!r} has {len(examples)}, with "
-                f"{len({*plain})} different texts. Give a `--dev_file`."
+            raise MessageError(
+                "%s must hold examples enough to split off %s (%g) of them for the dev set: one "
+                "of each label is trained on, and the same texts stay together. %r has %d, with "
+                "%d different texts. Give a %s.",
+                *(Option("train_file"), Option("dev_fraction"), self.fraction),
+                *(path, len(examples), len({*plain}), Option("dev_file")),
             )
         logging.info(
-            "There is no --dev_file: %d of the %d examples in %s are split off for it by the seed "
-            "%d, and not trained on.",
+            "There is no %s: %d of the %d examples in %s are split off for it by the seed %d, and "
+            "not trained on.",
+            Option("dev_file"),
             len(dev),
             len(examples),
             path,
@@ -193,47 +196,56 @@ def _plain(texts: Sequence[str]) -> str:
     return "\0".join(sorted(" ".join(text.casefold().split()) for text in texts))
 
 
-def find_split(settings: FileSettings, stored: Mapping[str, Any]) -> DevSplit | None:
-    """Returns how the dev set is split off the training file; None where it is not.
+def find_split(
+    files: DataFiles,
+    stored: Mapping[str, Any],
+    *,
+    seed: int,
+    is_training: bool,
+) -> DevSplit | None:
+    """Returns how the dev set is split off the training file; None where it has files of its own.
 
     Args:
-      settings: Those of the script.
-      stored: The `task.json` of the model that is evaluated later, on what was split off when it
-        was trained, or in whose folder a training goes on, by the rule that it began with; or {}.
+      files: The files of the data set.
+      stored: The `task.json` of the trained model that is evaluated, or of the folder in which a
+        training run resumes; or {}.
+      seed: The seed of the split where the options give none.
+      is_training: Whether a model is trained.
 
     Raises:
-      ValueError: where nothing was, or of another file.
+      ValueError: where the trained model has no split, or one of another file.
     """
-    if not settings.do_eval or settings.dev_file or settings.data_dir or not settings.train_file:
+    if files.dev_file or files.data_dir or not files.train_file:
         return None
-    sha256 = of_files([settings.train_file]) if is_file(settings.train_file) else None
-    if settings.do_train:
-        seed = settings.seed if settings.split_seed is None else settings.split_seed
-        kept = stored_split(stored)
-        return DevSplit(settings.dev_fraction, seed, sha256, kept.rule if kept else _RULE)
-    if kept := stored_split(stored):
-        # Of a folder without a fingerprint, and of a file that is not there, this tells nothing.
-        if None in (kept.sha256, sha256) or kept.sha256 == sha256:
-            return kept
-        raise ValueError(
-            "`--train_file` must be as it was when the dev set was split off it and the model was "
-            "trained: of another file, examples that were trained on would be chosen, too. "
-            f"{settings.train_file!r} holds something else. Give the file of then, or what to "
-            "evaluate on as `--dev_file`."
+    sha256 = of_files([files.train_file]) if is_file(files.train_file) else None
+    known = stored_split(stored)
+    if is_training:
+        seed = seed if files.split_seed is None else files.split_seed
+        return DevSplit(files.dev_fraction, seed, sha256, known.rule if known else _RULE)
+    if known is None:
+        raise OptionError(
+            "dev_file",
+            "be given, for no dev set was split off when the model was trained",
+            remedy=Message("%s with %s does it.", Option("do_train"), Option("do_eval")),
         )
-    raise ValueError(
-        "`--dev_file` must be given, for no dev set was split off when the model was trained. "
-        "`--do_train --do_eval` does it."
-    )
+    # A folder without a fingerprint and a file that is not there cannot be compared.
+    if None not in (known.sha256, sha256) and known.sha256 != sha256:
+        raise MessageError(
+            "%s must be as it was when the dev set was split off it and the model was trained: of "
+            "another file, examples that were trained on would be chosen, too. %r holds something "
+            "else. Give the original file, or a file to evaluate on as %s.",
+            *(Option("train_file"), files.train_file, Option("dev_file")),
+        )
+    return known
 
 
-def split_remedy(split: str) -> str:
-    """Returns what to do, of a folder without a file for a split, so that one is split off."""
+def split_remedy(split: str) -> Message:
+    """Returns what to do where a folder has no file for a split; empty but for the dev set."""
     if split != "dev":
-        return ""
-    return (
-        " To hold out a part of the training file for it, name that file with `--train_file` "
-        "and leave `--data_dir` out."
+        return Message("")
+    return Message(
+        " To hold out a part of the training file for it, name that file with %s and leave %s out.",
+        *(Option("train_file"), Option("data_dir")),
     )
 
 

@@ -15,7 +15,8 @@ import convert_checkpoint
 import predict
 import tokenization
 from bert.files import parquet
-from bert.models.kinds import Told, find_architecture, read_task
+from bert.models.kinds import find_architecture, read_task
+from bert.models.options import Overrides
 from bert.tasks.classification.examples import Task
 from bert.tasks.classification.task import Classification
 from bert.tasks.squad.answers import Decoding
@@ -75,7 +76,7 @@ def model_dir(tmp_path, still_config):
         vocabulary = "".join(f"{word}\n" for word in WORDS).encode()
         (folder / "vocab.txt").write_bytes(vocabulary)
         task = make_task(kind, config, str(folder / "vocab.txt"))
-        ModelFolder(str(folder)).save(config, vocabulary, task.stored())
+        ModelFolder(str(folder)).keep(config, vocabulary, task.stored())
         rng = np.random.RandomState(0)
         weights = {
             v.path: rng.normal(size=v.shape).astype(np.float32)
@@ -133,7 +134,7 @@ def test_a_question_may_have_no_answer_where_that_is_told(model_dir, tmp_path, l
     converted, asked = convert(model_dir("question_answering")), INPUTS["question_answering"][:1]
     (converted / "task.json").unlink()
     [always] = bert.load(str(converted)).predict(asked)
-    assert "give --version_2_with_negative" in log.text and "null_odds" not in always
+    assert "give `version_2_with_negative=True`" in log.text and "null_odds" not in always
     log.clear()
     told = {"version_2_with_negative": True}
     [answer] = bert.load(str(converted), **told).predict(asked)
@@ -161,7 +162,7 @@ def test_a_question_may_have_no_answer_where_that_is_told(model_dir, tmp_path, l
 @pytest.mark.parametrize("has_task", [True, False])
 def test_what_is_told_of_questions_counts_or_is_refused(model_dir, has_task):
     # A number of NumPy, as scores have them, is a number.
-    told = Told(version_2_with_negative=True, null_score_diff_threshold=np.float64(-2))
+    told = Overrides(version_2_with_negative=True, null_score_diff_threshold=np.float64(-2))
     path, others = model_dir("question_answering"), model_dir("classification")
     given = {"do_lower_case": True}
     if not has_task:
@@ -170,17 +171,19 @@ def test_what_is_told_of_questions_counts_or_is_refused(model_dir, has_task):
     task = read_task(ModelFolder(str(path), **given), told)
     assert (task["version_2_with_negative"], task["null_score_diff_threshold"]) == (True, -2)
     assert json.loads(json.dumps(task)) == task
-    before = read_task(ModelFolder(str(path), **given), Told())
+    before = read_task(ModelFolder(str(path), **given), Overrides())
     assert before == {
         **task,
         "version_2_with_negative": False,
         "null_score_diff_threshold": 0.0,
     }
-    with pytest.raises(ValueError, match=r"^`--null_score.*` needs `--version_2_with_n.* -2\.0"):
-        read_task(ModelFolder(str(path), **given), Told(null_score_diff_threshold=-2))
+    with pytest.raises(ValueError, match=r"^`null_score.*` needs `version_2_with_n.* -2\.0"):
+        read_task(ModelFolder(str(path), **given), Overrides(null_score_diff_threshold=-2))
     labels = {} if has_task else {"labels": "a,b,c"}
-    with pytest.raises(ValueError, match=r"^`--version_2.* answers no questions\. Rec.* False"):
-        read_task(ModelFolder(str(others), **given), Told(version_2_with_negative=False, **labels))
+    with pytest.raises(ValueError, match=r"^`version_2.* answers no questions\. Rec.* False"):
+        read_task(
+            ModelFolder(str(others), **given), Overrides(version_2_with_negative=False, **labels)
+        )
 
 
 @pytest.fixture
@@ -210,9 +213,9 @@ def test_what_the_original_left_unsaid_is_told(original):
         bert.load(str(original), **files, do_lower_case=True, task_name="mrpc")
     # Whatever else would be without effect.
     for other in ({"labels": "no,maybe,yes"}, {"is_pair": False}):
-        with pytest.raises(ValueError, match="beside `--task_name=MNLI`, which sets it"):
+        with pytest.raises(ValueError, match="beside `task_name='MNLI'`, which sets it"):
             bert.load(str(original), **files, do_lower_case=True, task_name="MNLI", **other)
-    with pytest.raises(ValueError, match=r"`--is_pair` must not .* a BertForTokenClassification"):
+    with pytest.raises(ValueError, match=r"`is_pair` must not .* a BertForTokenClassification"):
         bert.load(
             str(original), **{**told, "architecture": "BertForTokenClassification"}, is_pair=True
         )
@@ -220,13 +223,13 @@ def test_what_the_original_left_unsaid_is_told(original):
 
 def test_all_that_must_be_told_is_asked_for_at_once(original):
     folder = original.parent / "classification"
-    with pytest.raises(ValueError, match="bert_config_file` must be given"):
+    with pytest.raises(ValueError, match="`--bert_config_file` must be given"):
         predict.load(str(original))
     files = {"bert_config_file": str(folder / "bert_config.json")}
     files["vocab_file"] = str(folder / "vocab.txt")
-    with pytest.raises(ValueError, match=r"Give --do_lower_case .*; and --labels, 3 names .*mrpc"):
+    with pytest.raises(ValueError, match=r"Give `do_lower_case` .*; and `labels`, 3 names .*mrpc"):
         predict.load(str(original), **files)
-    with pytest.raises(ValueError, match=r"`--labels` must not be given for a model whose task"):
+    with pytest.raises(ValueError, match=r"`labels` must not be given for a model whose task"):
         predict.load(str(folder), labels="a,b,c")
     assert predict.load(str(folder), max_seq_length=9).task.max_seq_length == 9
 
@@ -442,5 +445,5 @@ def test_a_saved_model_of_another_program_is_refused(tmp_path, name, found):
     module, text = tf.Module(), tf.TensorSpec([None], tf.string, name=name)
     module.serve = tf.function(lambda each: {"strip": tf.strings.strip(each)}, [text])
     tf.saved_model.save(module, str(tmp_path), {"serving_default": module.serve})
-    with pytest.raises(ValueError, match=rf"must be a SavedModel that `--do_export`.*{found}"):
+    with pytest.raises(ValueError, match=rf"must be a SavedModel that `do_export=True`.*{found}"):
         bert.load(str(tmp_path))

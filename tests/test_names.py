@@ -5,7 +5,7 @@ import types
 import pytest
 from helpers.module_sources import SCRIPTS
 
-from bert.commands.names import serve
+from bert.names import serve
 
 # Of the original's scripts; see its `import` lines and definitions.
 SERVED = {

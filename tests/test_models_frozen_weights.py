@@ -5,7 +5,7 @@ from conftest import exhaustive
 from helpers.forks import fork_python
 from helpers.served_models import make_model, save_model
 
-from bert.commands.frozen_weights import VARIABLE, assume_frozen_weights
+from bert.models.frozen_weights import VARIABLE, assume_frozen_weights
 from bert.tasks.task import at_precision
 
 # Each model runs in one graph for batches of all sizes, whose weights are kept from the first one.
@@ -67,7 +67,8 @@ def test_a_program_that_may_train_is_left_alone():
 def test_a_script_promises_it_where_one_order_serves_all_sizes(precision, before, after):
     code = f"""
 import os, sys
-from bert.commands import console, frozen_weights
+from bert.commands import console
+from bert.models import frozen_weights
 def main(_):
     frozen_weights.assume_frozen_weights("{precision}")
     print(os.environ.get("{VARIABLE}"))

@@ -1,4 +1,4 @@
-"""A pre-trained model that tells what may stand at [MASK], and how likely a text is.
+"""A pre-trained model that predicts tokens at [MASK], scores texts and encodes them.
 
 The score of a text is its pseudo-log-likelihood: each token is masked in turn, and the logarithms
 of the probabilities that the model then gives to it are added up (Salazar et al., Masked Language
@@ -10,34 +10,39 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
 import modeling
 import tokenization
 from bert.files.rows import split_pair
+from bert.models.vectors import Encoding, as_pair, check_list
+from bert.models.vectors import Text as GivenText
 from bert.network.inference import infer
+from bert.options import OptionError
 from bert.pretraining import heads as pretraining_heads
 from bert.pretraining.goals import PAIR_HEAD, find_untrained
 from bert.training.lengths import pad_sequences, sort_by_length
+from bert.training.validation import check_length
 from bert.weights.folder import ModelFolder
 
 MASK = "[MASK]"
 HEAD = "cls/predictions/"
 
-# A batch has logits at so many positions at most: 60 MB for the released vocabularies.
+# Maximum positions of a batch with logits: 60 MB for the released vocabularies.
 MAX_POSITIONS = 512
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Text:
-    """A text as the model takes it.
+    """A text as the inputs of the model.
 
     Attributes:
-      text: As it was given.
-      place: Where it was given, for messages.
+      text: The text, with ` ||| ` between the two of a pair.
+      place: Where it was read, for messages.
       tokens: `[CLS] a [SEP] (b [SEP])`, with `[MASK]` where the text has it.
-      input_ids: Of the tokens.
+      input_ids: The ids of the tokens.
       segment_ids: 0 up to the first [SEP], then 1.
     """
 
@@ -64,7 +69,7 @@ class Text:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Guess:
-    """A token, and the probability that the model gives to it."""
+    """A token, and its probability at a [MASK]."""
 
     token: str
     probability: float
@@ -84,19 +89,19 @@ class Score:
 
     @property
     def perplexity(self) -> float:
-        """As unsure as between that many equally likely tokens, on average."""
+        """The perplexity per token."""
         return math.exp(-self.pseudo_log_likelihood / self.num_tokens)
 
 
 class MaskedModel:
-    """A pre-trained model with its vocabulary.
+    """A model with the heads of pre-training, and its tokenizer.
 
     Args:
       config: The shape of the model.
-      tokenizer: That of the model.
+      tokenizer: The tokenizer of the model.
       batch_size: Sequences to compute at a time.
       precision: Name of a dtype policy.
-      tells_pairs: Whether it has learned which texts follow others.
+      predicts_next: Whether the model has learned which texts follow others.
     """
 
     def __init__(
@@ -106,10 +111,10 @@ class MaskedModel:
         batch_size: int = 32,
         precision: str = "float32",
         *,
-        tells_pairs: bool = True,
+        predicts_next: bool = True,
     ) -> None:
         self.config = config
-        self.tells_pairs = tells_pairs
+        self.predicts_next = predicts_next
         self.tokenizer = tokenizer
         self.batch_size = batch_size
         self.model = pretraining_heads.pretraining_model(config, dtype=precision)
@@ -135,11 +140,11 @@ class MaskedModel:
         return tf.nn.softmax(infer(self.model, batch)["next_sentence_logits"])[:, 0]
 
     def read(self, text: str | tuple[str, str], place: str = "The text") -> Text:
-        """Returns the text as the model takes it.
+        """Returns a text as the inputs of the model.
 
         Args:
-          text: A text `A` or a pair `A ||| B`; or both texts, of which the second may be empty.
-          place: Where it is from, for messages.
+          text: A text `A` or a pair `A ||| B`; or two texts, of which the second may be empty.
+          place: Where the text was read, for messages.
 
         Raises:
           ValueError: naming `place`, where the text is empty or too long.
@@ -158,14 +163,14 @@ class MaskedModel:
             )
         if segment_ids[-1] >= self.config.type_vocab_size:
             raise ValueError(
-                f"{place} must not be a pair `A ||| B`, for `type_vocab_size` of the model is 1. "
+                f"{place} must not be a pair `A ||| B`, since `type_vocab_size` of the model is 1. "
                 f"Received {text!r}."
             )
         input_ids = self.tokenizer.convert_tokens_to_ids(tokens)
         return Text(text, place, tokens, input_ids, segment_ids)
 
     def _tokenize(self, text: str) -> list[str]:
-        """Returns the word pieces; the tokenizer itself would take `[MASK]` apart."""
+        """Returns the word pieces; the tokenizer itself would split `[MASK]`."""
         parts = [self.tokenizer.tokenize(part) for part in text.split(MASK)]
         return parts[0] + [token for part in parts[1:] for token in (MASK, *part)]
 
@@ -178,18 +183,18 @@ class MaskedModel:
     ) -> list[list[list[Guess]]]:
         """Returns for each text, for each [MASK] in it, the best tokens.
 
-        Each [MASK] is answered for itself, the others staying masked.
+        Each [MASK] is predicted while the others stay masked.
 
         Args:
-          texts: As `read` gives them.
-          top_k: Tokens for each [MASK].
-          between: Called behind each batch; what it raises ends the work.
+          texts: As `read` returns them.
+          top_k: Number of tokens for each [MASK].
+          between: Called after each batch; an exception of it ends the work.
 
         Raises:
-          ValueError: where a text has no [MASK], or no token is asked for.
+          ValueError: where a text has no [MASK], or `top_k` is less than 1.
         """
         if top_k < 1:
-            raise ValueError(f"`top_k` must be at least 1. Received {top_k}.")
+            raise OptionError("top_k", "be at least 1", top_k)
         for text in texts:
             self.check_masked(text)
         guesses: list[list[list[Guess]]] = [[] for _ in texts]
@@ -204,10 +209,10 @@ class MaskedModel:
         return guesses
 
     def fill_by_layer(self, text: Text, top_k: int = 5) -> list[list[list[Guess]]]:
-        """Returns for each [MASK] of a text that has one, for each layer, the best tokens.
+        """Returns for each [MASK] of a text, for each layer, the best tokens.
 
-        The masked-LM head reads each layer's output as though it was the last one's; the first
-        that it reads are the embeddings, below all layers.
+        The masked-LM head reads the output of each layer as if it were the output of the last one,
+        beginning with the embeddings.
         """
         named = {"input_ids": text.input_ids, "segment_ids": text.segment_ids}
         inputs = {name: np.array([values], np.int32) for name, values in named.items()}
@@ -232,10 +237,10 @@ class MaskedModel:
     def score(
         self, texts: Sequence[Text], *, between: Callable[[], None] = lambda: None
     ) -> list[Score]:
-        """Returns how likely each text is, for which the model reads it once for each token.
+        """Returns how likely each text is; the model reads a text once for each of its tokens.
 
         Args:
-          texts: As `read` gives them.
+          texts: As `read` returns them.
           between: As for `fill`.
 
         Raises:
@@ -262,7 +267,7 @@ class MaskedModel:
         """Returns for each pair the probability that its second text follows the first.
 
         Raises:
-          ValueError: where a text is no pair, or the model has not learned to tell.
+          ValueError: where a text is no pair, or the next-sentence head is untrained.
         """
         for text in texts:
             self.check_pair(text)
@@ -276,8 +281,8 @@ class MaskedModel:
         """Checks that a text can be filled."""
         if not text.masks():
             raise ValueError(
-                f"{text.place} must have {MASK} where a token is asked for; texts without can be "
-                f"scored. Received {text.text!r}."
+                f"{text.place} must have {MASK} where a token is to be predicted; a text without "
+                f"it can be scored. Received {text.text!r}."
             )
 
     def check_whole(self, text: Text) -> None:
@@ -288,15 +293,15 @@ class MaskedModel:
             )
 
     def check_pair(self, text: Text) -> None:
-        """Checks that a text is one of which the model can tell whether its sentences follow."""
-        if not self.tells_pairs:
+        """Checks that the model can predict whether the second text follows the first."""
+        if not self.predicts_next:
             raise ValueError(
                 f"The model must have the next-sentence head of pre-training, {PAIR_HEAD}*, to "
-                "tell whether a text follows another. It has none that has learned anything."
+                "predict whether a text follows another. It has none that was trained."
             )
         if not text.is_pair():
             raise ValueError(
-                f"{text.place} must be a pair `A ||| B` to tell whether B follows A. Received "
+                f"{text.place} must be a pair `A ||| B` to predict whether B follows A. Received "
                 f"{text.text!r}."
             )
 
@@ -305,11 +310,11 @@ class MaskedModel:
         queries: Sequence[tuple[Text, Sequence[int]]],
         between: Callable[[], None] = lambda: None,
     ) -> Iterator[tuple[list[int], dict[str, np.ndarray]]]:
-        """Yields numbers of queries, and what the model reads for them.
+        """Yields the numbers of the queries of a batch, and the inputs of the model for them.
 
         Args:
-          queries: Texts, and the positions to ask for.
-          between: Called behind each batch.
+          queries: Texts, and the positions to predict.
+          between: Called after each batch.
         """
         longest = max((len(positions) for _, positions in queries), default=1)
         batch_size = max(min(self.batch_size, MAX_POSITIONS // longest), 1)
@@ -321,7 +326,7 @@ class MaskedModel:
                 self.config.max_position_embeddings,
             )
             width = max(len(positions) for _, positions in rows)
-            # Padding asks for [CLS], and is not looked at.
+            # Padding predicts [CLS]; nobody reads these predictions.
             padded = [[*positions, *[0] * (width - len(positions))] for _, positions in rows]
             yield numbers, {**batch, "masked_lm_positions": np.array(padded, np.int32)}
             between()
@@ -331,17 +336,17 @@ def check_sides(config: modeling.BertConfig) -> None:
     """Checks that a model reads the text on both sides of a token.
 
     Raises:
-      ValueError: where it is a decoder, or one of LSTMs.
+      ValueError: where the model is a decoder, or has LSTMs.
     """
     if config.is_bilstm:
         raise ValueError(
             "The model must read both sides of a [MASK] together. This one reads each by itself: "
-            "`encoder_type` is 'bilstm' in its configuration, from `--objective=bilstm_lm`."
+            "`encoder_type` is 'bilstm' in its configuration, from the objective bilstm_lm."
         )
     if config.is_decoder:
         raise ValueError(
             "The model must read the text on both sides of a [MASK]. This one reads what is before "
-            "it alone: `is_decoder` in its configuration, from `--objective=left_to_right`."
+            "it alone: `is_decoder` in its configuration, from the objective left_to_right."
         )
 
 
@@ -349,26 +354,145 @@ def load(folder: ModelFolder, batch_size: int = 32, precision: str = "float32") 
     """Returns the model in a folder.
 
     Args:
-      folder: That of a pre-trained model.
+      folder: The folder of a pre-trained model.
       batch_size: Sequences to compute at a time.
       precision: Name of a dtype policy.
 
     Raises:
-      ValueError: where it is not all there, or its parts do not fit.
+      ValueError: where files are missing, or do not fit each other.
     """
     stored = folder.stored
     stored.check_fit(folder.config)
     check_sides(folder.config)
     tokenizer = folder.load_tokenizer(["[CLS]", "[SEP]", MASK])
-    # A head that nothing has trained is there, too.
+    # A checkpoint may have a head that was not trained.
     learned = stored.shapes.keys() - find_untrained(folder.path, stored.shapes)
-    tells_pairs = any(name.startswith(PAIR_HEAD) for name in learned)
-    model = MaskedModel(folder.config, tokenizer, batch_size, precision, tells_pairs=tells_pairs)
+    predicts_next = any(name.startswith(PAIR_HEAD) for name in learned)
+    model = MaskedModel(
+        folder.config, tokenizer, batch_size, precision, predicts_next=predicts_next
+    )
     needed = [each.path for each in model.model.weights if each.path.startswith(HEAD)]
     if missing := [name for name in needed if name not in stored.shapes]:
-        raise ValueError(
-            f"`--{stored.option}` must hold the masked-LM head of pre-training, {HEAD}*. "
-            f"{stored.prefix!r} lacks {missing}; was it fine-tuned, or stripped of its heads?"
+        raise OptionError(
+            stored.flag,
+            f"have the masked-LM head of pre-training, {HEAD}*",
+            stored.prefix,
+            f"It lacks {missing}; was it fine-tuned, or stripped of its heads?",
         )
     stored.assign(model.model.weights)
     return model
+
+
+class PretrainedModel(Encoding):
+    """A pre-trained model that fills masks, scores texts and encodes them.
+
+    A text is a string, or a pair of strings.
+
+    Args:
+      folder: The folder of the model.
+      batch_size: Sequences to compute at a time.
+      precision: Name of a dtype policy.
+      max_seq_length: Maximum tokens of a text for `encode`; None for as many as the model takes.
+
+    Attributes:
+      config: The shape of the model.
+      tokenizer: The tokenizer of the model.
+      model: A Keras model of `input_ids`, `input_mask` and `segment_ids`, int32 [B, S], with
+        `sequence_output` [B, S, H] and `pooled_output` [B, H].
+      masked: The same model with the heads of pre-training; None without the masked-LM head.
+    """
+
+    def __init__(
+        self,
+        folder: ModelFolder,
+        batch_size: int = 32,
+        precision: str = "float32",
+        max_seq_length: int | None = None,
+    ) -> None:
+        self.config = folder.config
+        self.text_vectors = folder.text_vectors
+        self.max_seq_length = max_seq_length
+        if max_seq_length is not None:
+            check_length(max_seq_length, self.config)
+        self.batch_size = batch_size
+        self.masked: MaskedModel | None = None
+        has_head = any(name.startswith(HEAD) for name in folder.stored.shapes)
+        if has_head and not (self.config.is_decoder or self.config.is_bilstm):
+            self.masked = load(folder, batch_size, precision)
+            self.tokenizer = self.masked.tokenizer
+            bert = self.masked.model.get_layer("bert")
+        else:
+            folder.stored.check_fit(self.config)
+            self.tokenizer = folder.load_tokenizer()
+            bert = modeling.BertModel(self.config, dtype=precision)
+        inputs = modeling.encoder_inputs()
+        encoded = bert(inputs)
+        names = ("sequence_output", "pooled_output")
+        self.model = keras.Model(inputs, {name: encoded[name] for name in names})
+        if self.masked is None:
+            folder.stored.assign(self.model.weights)
+
+    @property
+    def fills_masks(self) -> bool:
+        """Whether the model has a masked-LM head, for `fill_mask` and `score`."""
+        return self.masked is not None
+
+    def fill_mask(
+        self,
+        texts: Sequence[GivenText],
+        top_k: int = 5,
+        *,
+        between: Callable[[], None] = lambda: None,
+    ) -> list[list[list[Guess]]]:
+        """Returns for each text, for each [MASK] in it, the best tokens.
+
+        Args:
+          texts: The texts, which are not truncated.
+          top_k: Number of tokens for each [MASK].
+          between: As for `encode`.
+
+        Raises:
+          ValueError: where a text has no [MASK], or the model no masked-LM head.
+        """
+        masked = self._head()
+        return masked.fill(_read(masked, texts), top_k, between=between)
+
+    def score(
+        self, texts: Sequence[GivenText], *, between: Callable[[], None] = lambda: None
+    ) -> list[Score]:
+        """Returns how likely each text is; the model reads a text once for each of its tokens.
+
+        Args:
+          texts: The texts, which are not truncated.
+          between: As for `encode`.
+
+        Raises:
+          ValueError: where a text has a [MASK], or the model no masked-LM head.
+        """
+        masked = self._head()
+        return masked.score(_read(masked, texts), between=between)
+
+    def next_sentence(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
+        """Returns for each pair of texts the probability that the second follows the first.
+
+        Raises:
+          ValueError: where a text is no pair, or the model lacks the heads of pre-training.
+        """
+        masked = self._head()
+        return masked.next_sentence(_read(masked, pairs))
+
+    def _head(self) -> MaskedModel:
+        check_sides(self.config)
+        if self.masked is None:
+            raise ValueError(
+                f"The model must have the masked-LM head of pre-training, {HEAD}*, to predict "
+                "tokens. It has an encoder alone; `encode` works."
+            )
+        return self.masked
+
+
+def _read(masked: MaskedModel, texts: Sequence[GivenText]) -> list[Text]:
+    return [
+        masked.read(as_pair(text, number), f"Text {number}, counted from 0,")
+        for number, text in enumerate(check_list(texts))
+    ]

@@ -1,0 +1,291 @@
+"""Opens any model: fine-tuned, pre-trained or exported, in a folder or by its name on the hub.
+
+Only the modules that the kind of the model needs are loaded.
+"""
+
+import dataclasses
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from absl import logging
+
+import tokenization
+from bert.export.formats import MODEL_FILES
+from bert.files.huggingface import FINE_TUNED
+from bert.files.paths import find_file, paths_from
+from bert.files.weight_names import SAFETENSORS_FILE, SAFETENSORS_INDEX_FILE, SAVED_MODEL_FILE
+from bert.models.fine_tuned import LoadedModel, open_fine_tuned
+from bert.models.kinds import check_no_overrides, find_architecture, read_task
+from bert.models.options import OVERRIDES, Overrides, QueriedModel, check_absent
+from bert.options import Message, Option, OptionError
+from bert.weights import huggingface
+from bert.weights.checkpoint import weight_files
+from bert.weights.folder import ModelFolder
+
+if TYPE_CHECKING:
+    from bert.models.exported import ExportedModel
+    from bert.models.pretrained import PretrainedModel
+
+
+@dataclasses.dataclass(frozen=True)
+class Export:
+    """The folder of a SavedModel.
+
+    Attributes:
+      path: The folder.
+    """
+
+    path: str
+
+    @property
+    def files(self) -> list[str]:
+        """The files of the SavedModel."""
+        folders = (self.path, os.path.join(self.path, "variables"))
+        return [path for folder in folders for path in paths_from(os.path.join(folder, ""))]
+
+
+def load(  # noqa: PLR0913 (what a folder may not say)
+    model: str | os.PathLike[str],
+    *,
+    batch_size: int = 32,
+    precision: str = "float32",
+    bert_config_file: str | os.PathLike[str] | None = None,
+    vocab_file: str | os.PathLike[str] | None = None,
+    do_lower_case: bool | None = None,
+    architecture: str | None = None,
+    task_name: str | None = None,
+    labels: str | Sequence[str] | None = None,
+    is_pair: bool | None = None,
+    max_seq_length: int | None = None,
+    version_2_with_negative: bool | None = None,
+    null_score_diff_threshold: float | None = None,
+) -> "LoadedModel | ExportedModel | PretrainedModel":
+    """Returns a fine-tuned model, which answers, or one that fills masks and encodes texts.
+
+    Args:
+      model: The `--output_dir` of a script; a checkpoint of the original with its configuration and
+        its vocabulary; a Hugging Face folder; the name of a BERT on the hub, owner/model; or a
+        SavedModel of `--do_export` without weights beside it, for which no other option may be
+        given.
+      batch_size: Maximum sequences that go through the model together.
+      precision: Name of a dtype policy: "float32", "mixed_bfloat16" or "mixed_float16"; or
+        "bfloat16", which also stores the weights in that type: half the memory, and fastest where
+        the hardware has instructions for it.
+      bert_config_file: The model's configuration; by default the one in the folder.
+      vocab_file: The model's vocabulary; by default the one in the folder.
+      do_lower_case: Whether the model is uncased. By default as the folder says; a pre-trained
+        model of which nothing says it is taken for uncased, but not against the name of a released
+        model.
+      architecture: The class in transformers of a fine-tuned model that has no `task.json`, as for
+        the next three arguments.
+      task_name: A task of GLUE, or XNLI, whose labels and number of texts the model has.
+      labels: Names of the outputs in their order, in a sequence or separated by commas.
+      is_pair: Whether a classifier takes two texts.
+      max_seq_length: Maximum tokens of a sequence, including [CLS] and [SEP]; for a pre-trained
+        model, of a text that is encoded.
+      version_2_with_negative: Whether a question may have no answer, as in SQuAD 2.0; by default as
+        the folder says.
+      null_score_diff_threshold: By how much the absence of an answer must score higher than the
+        best answer; by default as the folder says.
+
+    Raises:
+      ValueError: where files are missing, or do not fit each other or the options.
+    """
+    if batch_size < 1:
+        raise OptionError("batch_size", "be at least 1", batch_size)
+    overrides = _make_overrides(
+        bert_config_file=bert_config_file,
+        vocab_file=vocab_file,
+        do_lower_case=do_lower_case,
+        architecture=architecture,
+        task_name=task_name,
+        labels=labels,
+        is_pair=is_pair,
+        max_seq_length=max_seq_length,
+        version_2_with_negative=version_2_with_negative,
+        null_score_diff_threshold=null_score_diff_threshold,
+    )
+    return open_model(
+        os.fspath(model), "model", overrides, batch_size=batch_size, precision=precision
+    )
+
+
+def load_fine_tuned(  # noqa: PLR0913 (what a folder may not say)
+    model_dir: str | os.PathLike[str],
+    *,
+    batch_size: int = 32,
+    precision: str = "float32",
+    bert_config_file: str | os.PathLike[str] | None = None,
+    vocab_file: str | os.PathLike[str] | None = None,
+    do_lower_case: bool | None = None,
+    architecture: str | None = None,
+    task_name: str | None = None,
+    labels: str | Sequence[str] | None = None,
+    is_pair: bool | None = None,
+    max_seq_length: int | None = None,
+    version_2_with_negative: bool | None = None,
+    null_score_diff_threshold: float | None = None,
+) -> LoadedModel:
+    """Returns a fine-tuned model, as `load` does; other models are refused."""
+    overrides = _make_overrides(
+        bert_config_file=bert_config_file,
+        vocab_file=vocab_file,
+        do_lower_case=do_lower_case,
+        architecture=architecture,
+        task_name=task_name,
+        labels=labels,
+        is_pair=is_pair,
+        max_seq_length=max_seq_length,
+        version_2_with_negative=version_2_with_negative,
+        null_score_diff_threshold=null_score_diff_threshold,
+    )
+    folder = find_folder(os.fspath(model_dir), "model_dir", overrides)
+    return open_fine_tuned(folder, overrides, batch_size=batch_size, precision=precision)
+
+
+def _make_overrides(**given: Any) -> Overrides:
+    for name in ("bert_config_file", "vocab_file"):
+        given[name] = given[name] and os.fspath(given[name])
+    return Overrides(**given)
+
+
+def is_export(path: str) -> bool:
+    """Returns whether a folder has a SavedModel, and no weights beside it.
+
+    Weights are preferred, since reading them runs no graph.
+    """
+    return find_file(path, [SAVED_MODEL_FILE]) is not None and not weight_files(path)
+
+
+def open_model(
+    model: str,
+    option: str,
+    overrides: Overrides,
+    *,
+    batch_size: int = 32,
+    precision: str = "float32",
+    runs: bool = True,
+) -> "LoadedModel | ExportedModel | PretrainedModel":
+    """Returns a model of any kind.
+
+    Args:
+      model: As for `load`.
+      option: The option that gave it, for messages.
+      overrides: What the files of the model do not say, or say otherwise.
+      batch_size: Maximum sequences that go through the model together.
+      precision: Name of a dtype policy.
+      runs: Whether the graph of an exported model is run, as `ExportedModel`.
+
+    Raises:
+      ValueError: as `load`.
+    """
+    if is_export(model):
+        export = _find_export(model, overrides, precision)
+        return _open_export(export, option, batch_size, runs=runs)
+    folder = find_folder(model, option, overrides)
+    if not folder.task:
+        architecture = find_architecture(folder, overrides.architecture)
+        overrides = dataclasses.replace(overrides, architecture=architecture)
+    if folder.task or overrides.architecture in FINE_TUNED.values():
+        return open_fine_tuned(folder, overrides, batch_size=batch_size, precision=precision)
+    return _open_pretrained(folder, overrides, batch_size, precision)
+
+
+def _open_pretrained(
+    folder: ModelFolder, overrides: Overrides, batch_size: int, precision: str
+) -> "PretrainedModel":
+    from bert.models.pretrained import PretrainedModel  # noqa: PLC0415
+
+    check_no_overrides(folder, overrides, but=("architecture", "max_seq_length"))
+    if folder.do_lower_case is None:
+        logging.warning(
+            "Nothing in %s says whether the model is uncased: it is taken for uncased. For a cased "
+            "one, give %s.",
+            folder.path,
+            Option("do_lower_case", False),
+        )
+        # Not against the name of a released model.
+        tokenization.validate_case_matches_checkpoint(True, folder.stored.path)
+    if vectors := folder.text_vectors:
+        names = ("pooling", "normalize", "max_seq_length")
+        vectors.log({} if vectors.unknown else vectors.fill(dict.fromkeys(names)))
+        vectors.warn()
+    return PretrainedModel(folder, batch_size, precision, overrides.max_seq_length)
+
+
+def _find_export(path: str, overrides: Overrides, precision: str) -> Export:
+    where = "for an exported model, in whose graph it is fixed"
+    overrides.check_absent(OVERRIDES, where, path)
+    check_absent("precision", None if precision == "float32" else precision, where, path)
+    return Export(path)
+
+
+def _open_export(export: Export, option: str, batch_size: int, *, runs: bool) -> "ExportedModel":
+    from bert.models.exported import ExportedModel  # noqa: PLC0415
+
+    return ExportedModel(export.path, batch_size, option, runs=runs)
+
+
+def find_answering(model: QueriedModel) -> ModelFolder | Export:
+    """Returns the folder of a model that answers, without loading the model.
+
+    Raises:
+      ValueError: where files are missing, or the model is only pre-trained.
+    """
+    if is_export(model.model_dir):
+        return _find_export(model.model_dir, model, model.precision)
+    folder = find_folder(model.model_dir, "model_dir", model)
+    read_task(folder, model)
+    return folder
+
+
+def open_answering(
+    model: QueriedModel, folder: ModelFolder | Export, batch_size: int, *, runs: bool = True
+) -> "LoadedModel | ExportedModel":
+    """Returns the model in a folder that `find_answering` has found.
+
+    Args:
+      model: As for `find_answering`.
+      folder: The folder.
+      batch_size: Maximum sequences that go through the model together.
+      runs: Whether the graph of an exported model is run, as `ExportedModel`.
+    """
+    if isinstance(folder, Export):
+        return _open_export(folder, "model_dir", batch_size, runs=runs)
+    return open_fine_tuned(folder, model, batch_size=batch_size, precision=model.precision)
+
+
+def find_folder(model: str, option: str, overrides: Overrides) -> ModelFolder:
+    """Returns the folder of a model: of a training run of ours, or any other that has weights.
+
+    Args:
+      model: As for `load`.
+      option: The option that gave it, for messages.
+      overrides: What is not taken from the folder.
+
+    Raises:
+      ValueError: where there are no weights.
+    """
+    folder = ModelFolder(model, option, **overrides.files)
+    if folder.task and folder.find_weights():
+        return folder
+    if folder.task:
+        _check_not_portable(model, option)
+    if folder.task and not huggingface.find(model, option):
+        return folder
+    return ModelFolder.open(model, option, **overrides.files)
+
+
+def _check_not_portable(model: str, option: str) -> None:
+    files = [name for form, name in MODEL_FILES.items() if form != "saved_model"]
+    found = find_file(model, files)
+    # A folder of Hugging Face may have an ONNX model beside its weights.
+    if found and find_file(model, [SAFETENSORS_FILE, SAFETENSORS_INDEX_FILE]) is None:
+        raise OptionError(
+            option,
+            "be the folder of a training run or a SavedModel",
+            Message("%r, an export for other programs (%s)", model, os.path.basename(found)),
+            "Query it as sample/ask_portable.py does, or give the folder that it was exported "
+            "from.",
+        )

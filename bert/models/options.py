@@ -1,0 +1,130 @@
+"""Options of a model that is queried: where it is, and what overrides the files of its folder."""
+
+import dataclasses
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from bert.files.huggingface import FINE_TUNED
+from bert.options import REQUIRED, Message, OptionError, option
+from bert.tasks.options import MAX_TOKENS
+from bert.training.options import PRECISION, PRECISIONS
+from bert.weights.options import BESIDE, LOWERS
+
+# Models that this project has not trained, and those whose graph is fixed.
+FROM_ELSEWHERE = (
+    "a Hugging Face folder; the name of a model on the Hugging Face hub, owner/model; a checkpoint "
+    "of the original; or a SavedModel of --do_export"
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NoAnswer:
+    """Whether a model finds that a question has no answer, which its weights do not say."""
+
+    GROUP = "model"
+
+    version_2_with_negative: bool | None = option(
+        None,
+        "Whether a model may find that a question has no answer, as in SQuAD 2.0. Default: as "
+        "task.json says, or else false.",
+    )
+    null_score_diff_threshold: float | None = option(
+        None,
+        "With SQuAD 2.0, answer that there is no answer if that scores higher than the best answer "
+        "by more than this. Default: as task.json says, or else 0.",
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Overrides(NoAnswer):
+    """What overrides or completes the files of a model's folder; None for what they say."""
+
+    GROUP = "model"
+
+    bert_config_file: str | None = option(
+        None, f"The model's configuration, bert_config.json.{BESIDE}"
+    )
+    vocab_file: str | None = option(None, f"WordPiece vocabulary, one entry per line.{BESIDE}")
+    do_lower_case: bool | None = option(None, f"{LOWERS} Default: as the model's folder says.")
+    architecture: str | None = option(
+        None,
+        "Class of the model in transformers, for a model without task.json. Default: as its files "
+        "say, or else by its head.",
+        choices=tuple(FINE_TUNED.values()),
+    )
+    task_name: str | None = option(
+        None,
+        "Task of GLUE, or xnli, of a classifier that was trained with the original; it sets the "
+        "labels and the number of texts.",
+    )
+    # In Python also a sequence.
+    labels: str | None = option(
+        None,
+        "Labels of a model without task.json, comma-separated, in the order of its outputs. "
+        "Default: those in config.json.",
+    )
+    is_pair: bool | None = option(
+        None, "Whether a classifier without task.json takes pairs of texts."
+    )
+    max_seq_length: int | None = option(
+        None,
+        f"{MAX_TOKENS}. Default: as the model was trained, or else the most that it accepts.",
+        low=5,
+    )
+
+    @property
+    def files(self) -> dict[str, Any]:
+        """The options that `ModelFolder` takes."""
+        names = ("bert_config_file", "vocab_file", "do_lower_case")
+        return {name: getattr(self, name) for name in names}
+
+    @property
+    def label_names(self) -> list[str]:
+        """The labels as a list."""
+        labels: str | Sequence[str] = self.labels or ()
+        names = labels.split(",") if isinstance(labels, str) else labels
+        return [name.strip() for name in names]
+
+    def check_absent(self, names: Collection[str], where: str | Message, path: str) -> None:
+        """Checks that options are not given that would be ignored.
+
+        Args:
+          names: The options.
+          where: Why they would be ignored, such as "for an exported model".
+          path: The model, for the message.
+
+        Raises:
+          OptionError: for the first that is given.
+        """
+        for name in names:
+            check_absent(name, getattr(self, name), where, path)
+
+
+OVERRIDES = tuple(field.name for field in dataclasses.fields(Overrides))
+NO_OVERRIDES = Overrides()
+
+
+def check_absent(name: str, value: Any, where: str | Message, path: str) -> None:
+    """Checks that an option is None, as `Overrides.check_absent`."""
+    if value is not None:
+        must = Message("not be given %s", where)
+        raise OptionError(name, must, Message("%r for %r", value, path))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class QueriedModel(Overrides):
+    """A model that is queried."""
+
+    GROUP = "model"
+
+    model_dir: str = option(
+        REQUIRED,
+        f"Fine-tuned model: the --output_dir of a fine-tuning script; {FROM_ELSEWHERE}.",
+    )
+    precision: str = option(
+        "float32",
+        f"{PRECISION} bfloat16 also stores the weights in that type: half the memory, and fastest "
+        "where the hardware has instructions for it.",
+        choices=(*PRECISIONS, "bfloat16"),
+        group="devices",
+    )

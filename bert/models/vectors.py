@@ -1,0 +1,420 @@
+"""Vectors of texts and of words: an encoder's outputs, pooled over tokens (paper, section 5.3)."""
+
+import functools
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import keras
+import numpy as np
+
+import modeling
+import tokenization
+from bert.files.sentence_transformers import TextVectors
+from bert.options import OptionError
+from bert.tasks.layers import NO_ENCODER, parse_layers, width
+from bert.tasks.task import is_list
+from bert.training.lengths import cut_by_size, pad_sequences
+from bert.weights.folder import ModelFolder
+from bert.weights.variables import require_segments
+
+if TYPE_CHECKING:
+    from bert.tasks.features import Extractor, Line
+
+Text = str | Sequence[str]
+
+POOLINGS = ("mean", "max", "cls")
+
+# Limits of a chunk, within which texts of similar lengths are computed together: values of 4 bytes,
+# and lines.
+CHUNK_VALUES = 1 << 25
+CHUNK_LINES = 1 << 12
+# Vectors that are compared together have at most this many values of 4 bytes.
+_BLOCK_VALUES = 1 << 22
+
+
+class Encoding:
+    """A model with an encoder, which encodes texts: strings or pairs of strings."""
+
+    model: keras.Model
+    tokenizer: tokenization.FullTokenizer
+    batch_size: int
+    max_seq_length: int | None
+    text_vectors: TextVectors | None = None
+
+    @functools.cached_property
+    def _encoder(self) -> "TextEncoder":
+        bert = find_encoder(self.model)
+        if bert is None:
+            raise ValueError(NO_ENCODER)
+        return TextEncoder(bert, self.tokenizer, self.batch_size)
+
+    def encode(
+        self,
+        texts: Sequence[Text],
+        layer: int | str = "last",
+        pooling: str | None = None,
+        *,
+        normalize: bool | None = None,
+        max_seq_length: int | None = None,
+        between: Callable[[], None] = lambda: None,
+    ) -> np.ndarray:
+        """Returns a vector for each text, float32 [N, W], in their order.
+
+        Defaults are as the folder of a sentence-transformers model says, or else the mean over
+        tokens of texts of any length. extract_features.py writes the same vectors to the last bit
+        for the same lengths and batches. In other batches, vectors differ by rounding.
+
+        Args:
+          texts: The texts.
+          layer: A number, from 0 or from the end with -1, or one of
+            `bert.tasks.layers.COMBINATIONS`.
+          pooling: "mean" or "max" over tokens, [CLS] and [SEP] included, or "cls".
+          normalize: Whether to scale each vector to length 1.
+          max_seq_length: Maximum tokens, including [CLS] and [SEP]; longer texts are truncated.
+            None for the value with which the model was loaded, or what its folder says, or else all
+            that the model takes.
+          between: Called after each batch; an exception of it ends the work.
+
+        Raises:
+          ValueError: where the layer or pooling does not exist, or an input is no text.
+        """
+        given: dict[str, Any] = {"pooling": pooling, "normalize": normalize}
+        if self.text_vectors:
+            given |= self.text_vectors.fill(given)
+        return self._encoder.encode(
+            texts,
+            layer,
+            given["pooling"] or "mean",
+            normalize=bool(given["normalize"]),
+            max_seq_length=self._length(max_seq_length),
+            between=between,
+        )
+
+    def inputs(
+        self, texts: Sequence[Text], max_seq_length: int | None = None
+    ) -> dict[str, np.ndarray]:
+        """Returns texts as `input_ids`, `input_mask` and `segment_ids`, int32 [N, S].
+
+        These are the inputs of a Keras model of the encoder.
+
+        Args:
+          texts: The texts.
+          max_seq_length: As `encode`.
+        """
+        return self._encoder.inputs(texts, self._length(max_seq_length))
+
+    def _length(self, given: int | None) -> int | None:
+        vectors = self.text_vectors
+        lengths = (given, self.max_seq_length, vectors.max_seq_length if vectors else None)
+        return next((length for length in lengths if length is not None), None)
+
+
+def extract(
+    extractor: "Extractor",
+    lines: "Iterable[Line]",
+    *,
+    batch_size: int,
+    max_seq_length: int,
+    between: Callable[[], None] = lambda: None,
+) -> "Iterator[list[tuple[Line, list[np.ndarray]]]]":
+    """Yields chunks of lines in their order, each line with the values of the extractor.
+
+    The memory does not depend on the number of lines. The same lines have the same values to the
+    last bit. `between` is called after each batch; an exception of it ends the work.
+    """
+    size = _size(extractor)
+    for chunk in cut_by_size(lines, lambda line: size(len(line.tokens)), CHUNK_VALUES):
+        values = extractor(
+            chunk, batch_size=batch_size, max_seq_length=max_seq_length, between=between
+        )
+        yield list(zip(chunk, values, strict=True))
+
+
+def _size(extractor: "Extractor") -> Callable[[int], int]:
+    """Returns the function from the tokens of a line to its share of `CHUNK_VALUES`."""
+    values_per_row = sum(output.shape[-1] for output in extractor.model.outputs)
+
+    def size(num_tokens: int) -> int:
+        num_values = extractor.num_rows(num_tokens) * values_per_row
+        return max(num_values, CHUNK_VALUES // CHUNK_LINES)
+
+    return size
+
+
+def chunk_starts(extractor: "Extractor", lengths: Iterable[int]) -> list[int]:
+    """Returns the first lines of the chunks of `extract`, and the end of the last chunk.
+
+    Args:
+      extractor: As for `extract`.
+      lengths: Tokens of each line.
+    """
+    chunks = cut_by_size(lengths, _size(extractor), CHUNK_VALUES)
+    return [0, *itertools.accumulate(map(len, chunks))]
+
+
+class TextEncoder:
+    """An encoder that computes vectors of texts and of the words in them.
+
+    A text is a string, or a pair of strings.
+
+    Args:
+      bert: The encoder, with its weights.
+      tokenizer: The tokenizer of the model.
+      batch_size: Sequences to compute at a time.
+    """
+
+    def __init__(
+        self,
+        bert: modeling.BertModel,
+        tokenizer: tokenization.FullTokenizer,
+        batch_size: int = 32,
+    ) -> None:
+        self._bert = bert
+        self.config = bert.config
+        self.tokenizer = tokenizer
+        self.batch_size = batch_size
+        self._extractors: dict[tuple[int | str, str], Extractor] = {}
+
+    @classmethod
+    def load(cls, folder: ModelFolder, batch_size: int = 32) -> "TextEncoder":
+        """Returns the encoder in the folder of a model, pre-trained or fine-tuned.
+
+        Raises:
+          ValueError: where files are missing, or do not fit each other.
+        """
+        folder.stored.check_fit(folder.config)
+        bert = modeling.BertModel(folder.config)
+        encoder = cls(bert, folder.load_tokenizer(), batch_size)
+        model = encoder.extractor("last", "mean").model
+        folder.stored.assign(model.weights)
+        return encoder
+
+    def extractor(self, layer: int | str, pooling: str) -> "Extractor":
+        """Returns the extractor of a layer, the same object for the same layer.
+
+        Args:
+          layer: A number, from 0 or from the end with -1, or a name of `COMBINATIONS`.
+          pooling: One of `POOLINGS`, or "none".
+
+        Raises:
+          ValueError: where the model has no such layer.
+        """
+        from bert.tasks.features import Extractor  # noqa: PLC0415
+
+        (layer,) = parse_layers(str(layer), self.config, flag="layer")
+        if (layer, pooling) not in self._extractors:
+            self._extractors[layer, pooling] = Extractor(self._bert, [layer], pooling)
+        return self._extractors[layer, pooling]
+
+    def read(self, texts: Sequence[Text], max_seq_length: int | None = None) -> "list[Line]":
+        """Returns texts as inputs of the model; longer texts are truncated.
+
+        Args:
+          texts: The texts.
+          max_seq_length: Maximum tokens, including [CLS] and [SEP]; None for all that the model
+            takes.
+
+        Raises:
+          ValueError: where an input is no text, or the length does not fit the model.
+        """
+        from bert.tasks.features import read_line  # noqa: PLC0415
+
+        limit = self.config.max_position_embeddings
+        if max_seq_length is not None and not 3 <= max_seq_length <= limit:
+            must = f"be at least 3 and at most {limit}, the `max_position_embeddings` of the model"
+            raise OptionError("max_seq_length", must, max_seq_length)
+        pairs = [as_pair(text, number) for number, text in enumerate(check_list(texts))]
+        lines = [read_line(pair, self.tokenizer, max_seq_length or limit) for pair in pairs]
+        if any(line.segment_ids[-1] for line in lines):
+            require_segments(self.config, "a pair of texts")
+        return lines
+
+    def inputs(
+        self, texts: Sequence[Text], max_seq_length: int | None = None
+    ) -> dict[str, np.ndarray]:
+        """Returns texts as arrays, int32 [N, S], for the inputs of a Keras model of the encoder.
+
+        Args:
+          texts: As `read`.
+          max_seq_length: As `read`; the arrays are as wide as the longest text needs.
+        """
+        lines = self.read(texts, max_seq_length)
+        ids = [line.input_ids for line in lines]
+        segment_ids = [line.segment_ids for line in lines]
+        return pad_sequences(
+            ids, segment_ids, max_seq_length or self.config.max_position_embeddings
+        )
+
+    def encode(
+        self,
+        texts: Sequence[Text],
+        layer: int | str = "last",
+        pooling: str = "mean",
+        *,
+        normalize: bool = False,
+        max_seq_length: int | None = None,
+        between: Callable[[], None] = lambda: None,
+    ) -> np.ndarray:
+        """Returns a vector for each text, float32 [N, W], in their order.
+
+        Texts of similar lengths go through the model together, whatever their order.
+
+        Args:
+          texts: As `read`.
+          layer: As `extractor`.
+          pooling: One of `POOLINGS`.
+          normalize: Whether to scale each vector to length 1.
+          max_seq_length: As `read`.
+          between: Called after each batch; an exception of it ends the work.
+
+        Raises:
+          ValueError: where the layer or pooling does not exist, or an input is no text.
+        """
+        if pooling not in POOLINGS:
+            raise OptionError("pooling", "be mean, max or cls", pooling)
+        extractor = self.extractor(layer, pooling)
+        (layer,) = extractor.layers
+        lines = self.read(texts, max_seq_length)
+        vectors = np.zeros((len(lines), width(layer, self.config)), np.float32)
+        number = 0
+        for chunk in self._extract(extractor, lines, max_seq_length, between):
+            for _, (values,) in chunk:
+                vectors[number] = values[0]
+                number += 1
+        return unit_length(vectors) if normalize else vectors
+
+    def encode_words(
+        self, texts: Sequence[Text], layer: int | str = "last", max_seq_length: int | None = None
+    ) -> Iterator[tuple[list[str], np.ndarray]]:
+        """Yields the words of each text, and a vector for each word, float32 [words, W].
+
+        The vector of a word is the mean of the vectors of its pieces in this text.
+
+        Args:
+          texts: As `read`.
+          layer: As `extractor`.
+          max_seq_length: As `read`.
+        """
+        lines = self.read(texts, max_seq_length)
+        for chunk in self._extract(self.extractor(layer, "none"), lines, max_seq_length):
+            for line, (values,) in chunk:
+                words = group_words(line.tokens)
+                means = [values[places].mean(axis=0) for _, places in words]
+                found = np.stack(means) if means else np.zeros((0, values.shape[-1]), np.float32)
+                yield [word for word, _ in words], found
+
+    def _extract(
+        self,
+        extractor: "Extractor",
+        lines: "Sequence[Line]",
+        max_seq_length: int | None,
+        between: Callable[[], None] = lambda: None,
+    ) -> Iterator[Any]:
+        longest = max_seq_length or self.config.max_position_embeddings
+        return extract(
+            extractor, lines, batch_size=self.batch_size, max_seq_length=longest, between=between
+        )
+
+
+def find_encoder(model: keras.Model) -> modeling.BertModel | None:
+    """Returns the encoder within a model, None where there is none."""
+    for layer in model.layers:
+        if isinstance(layer, modeling.BertModel):
+            return layer
+        if isinstance(layer, keras.Model) and (found := find_encoder(layer)):
+            return found
+    return None
+
+
+def group_words(tokens: Sequence[str]) -> list[tuple[str, list[int]]]:
+    """Returns the words of `[CLS] a [SEP] (b [SEP])`, each with the positions of its pieces."""
+    words: list[tuple[str, list[int]]] = []
+    for place, token in enumerate(tokens):
+        if token in ("[CLS]", "[SEP]"):
+            continue
+        if token.startswith("##") and words and words[-1][1][-1] == place - 1:
+            word, places = words[-1]
+            words[-1] = (word + token.removeprefix("##"), [*places, place])
+        else:
+            words.append((token, [place]))
+    return words
+
+
+def check_list(texts: Sequence[Text]) -> Sequence[Text]:
+    """Returns `texts`; raises `ValueError` for a single text or a table."""
+    if not is_list(texts):
+        raise ValueError(f"`texts` must be a list, even of one text. Received {texts!r:.200}.")
+    return texts
+
+
+def as_pair(text: Text, number: int) -> tuple[str, str]:
+    """Returns a text and its second text, which is empty where there is none.
+
+    Args:
+      text: A string or a pair of strings.
+      number: The index of the text, for the message.
+    """
+    if isinstance(text, str):
+        return text, ""
+    if isinstance(text, list | tuple) and len(text) == 2:
+        first, second = text
+        if isinstance(first, str) and isinstance(second, str):
+            return first, second
+    raise ValueError(
+        f"Text {number}, counted from 0, must be a string, or a pair of strings. Received {text!r}."
+    )
+
+
+def unit_length(vectors: np.ndarray) -> np.ndarray:
+    """Returns each row of float32 [N, W] at length 1; zeros stay zeros."""
+    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return vectors / np.maximum(lengths, np.finfo(np.float32).tiny)
+
+
+class Index:
+    """Finds the vectors nearest to others, by the cosine of the angle between them.
+
+    Args:
+      vectors: float32 [N, W], in memory or mapped from a file: they are read in blocks.
+      center: Whether to subtract the mean of all vectors first. BERT's vectors lie in a narrow
+        cone, so that any two seem similar (Ethayarajh, How Contextual are Contextualized Word
+        Representations?, section 4.1); around their mean they do not. Whether the order of
+        neighbours improves depends on the model: with a small one of ours, the rank correlation of
+        cosines with people's ratings of the pairs of STS-B fell from 0.57 to 0.54.
+    """
+
+    def __init__(self, vectors: np.ndarray, *, center: bool) -> None:
+        self._vectors = vectors
+        self._mean = np.zeros(vectors.shape[-1], np.float32)
+        if center and len(vectors):
+            sums = sum(block.sum(axis=0, dtype=np.float64) for _, block in self._blocks())
+            self._mean = np.asarray(sums / len(vectors), np.float32)
+
+    def _blocks(self) -> Iterator[tuple[int, np.ndarray]]:
+        size = max(_BLOCK_VALUES // max(self._vectors.shape[-1], 1), 1)
+        for start in range(0, len(self._vectors), size):
+            yield start, np.asarray(self._vectors[start : start + size], np.float32)
+
+    def nearest(self, queries: np.ndarray, top_k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the cosines and numbers of the nearest vectors, each [Q, K], nearest first.
+
+        K is `top_k`, or the number of vectors if that is less. Of equally near vectors, the first
+        count.
+
+        Args:
+          queries: float32 [Q, W].
+          top_k: Number of vectors to find.
+        """
+        queries = unit_length(queries - self._mean)
+        scores = np.zeros((len(queries), 0), np.float32)
+        numbers = np.zeros((len(queries), 0), np.int64)
+        for start, block in self._blocks():
+            found = queries @ unit_length(block - self._mean).T  # [Q, block]
+            order = np.argsort(-found, axis=1, kind="stable")[:, :top_k]
+            scores = np.concatenate([scores, np.take_along_axis(found, order, axis=1)], axis=1)
+            numbers = np.concatenate([numbers, start + order], axis=1)
+            order = np.argsort(-scores, axis=1, kind="stable")[:, :top_k]
+            scores = np.take_along_axis(scores, order, axis=1)
+            numbers = np.take_along_axis(numbers, order, axis=1)
+        return scores, numbers

@@ -1,0 +1,154 @@
+"""Options of classification: the data set, what is predicted, and which columns hold it."""
+
+import dataclasses
+import re
+
+from bert.files.rows import SEPARATORS, find_separator
+from bert.options import Message, MessageError, Option, OptionError, option
+from bert.tasks.classification.examples import METRICS
+from bert.tasks.classification.glue import TASK_NAMES
+from bert.tasks.options import DataFiles
+
+# The name of a task that is not one of GLUE.
+CUSTOM = "custom"
+_COLUMNS = ("text_a_column", "text_b_column", "label_column", "id_column")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClassificationData(DataFiles):
+    """The data set of a classifier; from `metric` on, of a custom task alone."""
+
+    GROUP = "data"
+
+    data_dir: str | None = option(
+        None,
+        "Folder with the task's files: the official ones of GLUE or XNLI; for a custom task, "
+        "train, dev and test, each .tsv, .csv, .jsonl or .parquet.",
+    )
+    task_name: str | None = option(
+        None,
+        f"One of {', '.join(TASK_NAMES)}; or custom, for files of your own. Default: custom, "
+        "if files are given one by one.",
+    )
+    xnli_language: str = option("zh", "Language of the XNLI files, such as en or zh.")
+    class_weights: str = option(
+        "none",
+        "Weights of the examples in the loss. balanced: the rarer its label, the more an example "
+        "counts, so that all labels count alike.",
+        choices=("none", "balanced"),
+        shapes_training=True,
+        group="training",
+    )
+    metric: str | None = option(
+        None,
+        "Score of a custom task that says which weights, runs and combinations of values are the "
+        "best. For one label accuracy, f1 or matthews; for multi_label micro_f1, macro_f1 or "
+        "accuracy; for regression pearson or spearman. f1 is that of the label 1, or else of the "
+        "second of two; of more labels the mean. Default: the first of these.",
+        choices=tuple(dict.fromkeys(name for names in METRICS.values() for name in names)),
+        group="training",
+    )
+    task_type: str = option(
+        "classification",
+        "What a custom task predicts: one label, any number of labels, or a number.",
+        choices=tuple(METRICS),
+    )
+    labels: str | None = option(
+        None,
+        "Labels of a custom task, comma-separated, in the order of the outputs. Default: those of "
+        "the training file.",
+    )
+    text_a_column: str = option("text", "Column of the text: its name, or a number from 0.")
+    text_b_column: str | None = option(
+        None, "Column of the second text, for pairs: its name, or a number from 0."
+    )
+    label_column: str = option("label", "Column of the label: its name, or a number from 0.")
+    id_column: str | None = option(None, "Column of an ID to copy to the predictions.")
+    separator: str | None = option(
+        None,
+        f"Column separator of the files: {SEPARATORS}. Default: tab for .tsv, comma for .csv. "
+        "Where it is given, files may have any extension.",
+    )
+    label_separator: str = option(
+        ",", "Separator between the labels of an example of a multi_label task."
+    )
+    has_header: bool | None = option(
+        None,
+        "Whether the first line of TSV and CSV files names the columns. Default: true, unless the "
+        "columns are given as numbers.",
+    )
+
+    @property
+    def files(self) -> dict[str, str]:
+        """The files that are given one by one, by split."""
+        paths = {split: getattr(self, f"{split}_file") for split in ("train", "dev", "test")}
+        return {split: path for split, path in paths.items() if path}
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The columns in use, by the names of their options."""
+        given = {name: getattr(self, name) for name in _COLUMNS}
+        return {name: column for name, column in given.items() if column is not None}
+
+    @property
+    def expects_header(self) -> bool:
+        """Whether the first row of a table names the columns."""
+        if self.has_header is None:
+            return not all(map(is_index, self.columns.values()))
+        return self.has_header
+
+    def check_columns(self) -> None:
+        """Checks the options that say how a custom task's files are read.
+
+        Raises:
+          ValueError: where columns or separators are invalid.
+        """
+        columns = self.columns
+        if len({*columns.values()}) < len(columns) or not all(columns.values()):
+            raise ValueError(
+                f"Columns must be names or numbers, each with one use. Received {columns}."
+            )
+        if self.has_header is False and not all(map(is_index, columns.values())):
+            raise MessageError(
+                "Columns must be numbers, counted from 0, where %s is false. Received %s.",
+                *(Option("has_header"), columns),
+            )
+        find_separator("", self.separator)
+        if not self.label_separator:
+            raise OptionError("label_separator", "not be empty", "")
+
+    def check_known(self, name: str) -> None:
+        """Checks that a task of GLUE, or XNLI, has its folder, and no option of a custom task.
+
+        Raises:
+          ValueError: naming the option.
+        """
+        of_custom = Message("For files of your own, %s is custom.", Option("task_name"))
+        if not name:
+            raise MessageError(
+                "%s must be given, one of %s, or custom for files of your own; or a %s.",
+                *(Option("task_name"), ", ".join(TASK_NAMES), Option("train_file")),
+            )
+        if self.files or self.data_dir is None:
+            received = Option(f"{next(iter(self.files))}_file") if self.files else "none"
+            raise MessageError(
+                "%s must be given, and no single files, for task %r, whose files are known. "
+                "Received %s. %s",
+                *(Option("data_dir"), name, received, of_custom),
+            )
+        for field in dataclasses.fields(ClassificationData):
+            value = getattr(self, field.name)
+            if field.name in _OF_CUSTOM and value != field.default:
+                must = Message("not be given for task %r, of which it is known", name)
+                raise OptionError(field.name, must, value, of_custom)
+
+
+# The options of a custom task, in the order in which they are checked.
+_OF_CUSTOM = (
+    *("metric", "task_type", "labels", *_COLUMNS, "separator", "label_separator", "has_header"),
+)
+
+
+def is_index(column: str) -> bool:
+    """Returns whether a column is given by its number."""
+    return re.fullmatch("[0-9]+", column) is not None

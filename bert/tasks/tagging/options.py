@@ -1,0 +1,150 @@
+"""Options of tagging: the files, the tags, and the layers that a feature-based tagger reads."""
+
+import dataclasses
+
+from bert.options import Message, Option, option
+from bert.tasks.layers import FEATURE_LAYERS
+from bert.tasks.options import MAX_TOKENS, DataFiles, Lengths
+from bert.tasks.tagging.entities import NONE, SCHEMES
+from bert.tasks.tagging.words import UNITS
+
+# Endings of the files in a folder, each also with .gz.
+ENDINGS = (".txt", ".conll", ".bio", ".iob", ".iob2", ".iobes", ".tsv")
+# The values where neither the options nor the trained model give one.
+_SCHEME, _UNIT, _LAYERS, _LSTM_SIZE = "iob2", "word", "concat_last_four", 768
+
+
+def _as_trained(text: str, default: str) -> Message:
+    """Returns the help of an option that the trained model may give."""
+    message = "%s Default: as the model in %s was trained, or else %s."
+    return Message(message, text, Option("output_dir"), default)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaggingLengths(Lengths):
+    """How long the windows over sentences are."""
+
+    GROUP = "data"
+
+    max_seq_length: int = option(
+        128, f"{MAX_TOKENS}; longer sentences are split into overlapping windows.", low=4
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaggingData(DataFiles):
+    """The files of a tagger, and their columns."""
+
+    GROUP = "data"
+
+    data_dir: str | None = option(
+        None,
+        f"Folder with train, dev and test, each ending in {', '.join(ENDINGS)}; may be gzipped.",
+    )
+    text_column: int = option(0, "Column of the words: a number from 0, or from the end with -1.")
+    label_column: int = option(-1, "Column of the tags: a number from 0, or from the end with -1.")
+    separator: str | None = option(
+        None,
+        "Column separator: tab, space, comma or any other text. Default: any number of spaces and "
+        "tabs.",
+    )
+    input_scheme: str | None = option(
+        None,
+        "Tagging scheme of the files. Default: the one that all tags of a file fit.",
+        choices=SCHEMES,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TagOptions:
+    """What the labels of a tagger are, and what has one; None is as the model was trained."""
+
+    GROUP = "model"
+
+    output_scheme: str | None = option(
+        None,
+        "Tagging scheme of the predictions. Default: that of the model's labels.",
+        choices=SCHEMES,
+        group="output",
+    )
+    scheme: str | None = option(
+        None,
+        Message(
+            "Tagging scheme of the model's labels; with none, tags are no entities: each is a "
+            "class of its own. Default: as the model in %s was trained; or else bmes if the files "
+            f"have it, as for word segmentation; or else {_SCHEME}.",
+            Option("output_dir"),
+        ),
+        choices=(*SCHEMES, NONE),
+    )
+    unit: str | None = option(
+        None,
+        _as_trained(
+            "What has a label: words, or characters for text without spaces, such as Chinese.",
+            _UNIT,
+        ),
+        choices=UNITS,
+    )
+    document_context: bool | None = option(
+        None,
+        _as_trained(
+            "Fill each window with the sentences before and after it in the document, as the "
+            "paper did.",
+            "false",
+        ),
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FeatureOptions:
+    """The layers of a frozen model that a tagger reads; None is as the model was trained."""
+
+    GROUP = "model"
+
+    feature_based: bool | None = option(
+        None, _as_trained("Train a BiLSTM on BERT's layers instead of BERT itself.", "false")
+    )
+    feature_layers: str | None = option(
+        None,
+        Message(
+            "With %s, the layers to use; %s",
+            Option("feature_based"),
+            _as_trained("weighted learns a weight for each.", _LAYERS),
+        ),
+        choices=FEATURE_LAYERS,
+    )
+    lstm_size: int | None = option(
+        None,
+        Message(
+            "With %s, %s",
+            Option("feature_based"),
+            _as_trained("units of each of the two LSTMs in each direction.", str(_LSTM_SIZE)),
+        ),
+        low=1,
+    )
+    word_vectors: str | None = option(
+        None,
+        Message(
+            "With %s, file of vectors of whole words to use instead of BERT's layers: word2vec or "
+            "GloVe text format, such as create_word_vectors.py writes. No %s is needed.",
+            *(Option("feature_based"), Option("init_checkpoint")),
+        ),
+    )
+    features_dir: str | None = option(
+        None,
+        Message(
+            "With %s, folder for the features, which several runs may share. Default: %s.",
+            *(Option("feature_based"), Option("output_dir")),
+        ),
+    )
+
+
+# By option that a trained model may give, the value where it does not.
+DEFAULTS = {
+    "scheme": _SCHEME,
+    "unit": _UNIT,
+    "document_context": False,
+    "feature_based": False,
+    "feature_layers": _LAYERS,
+    "lstm_size": _LSTM_SIZE,
+}
