@@ -10,11 +10,9 @@ Reads the records of create_pretraining_data.py. Run again, it resumes from the 
 from typing import TYPE_CHECKING
 
 from bert.commands import flags as common_flags
-from bert.commands.checks import Checks, start
 from bert.commands.console import run_script
-from bert.files.process import import_tensorflow
+from bert.commands.run_pretraining import Settings, check, run
 from bert.names import serve
-from bert.pretraining.settings import Settings
 
 
 def define_flags() -> None:
@@ -22,25 +20,10 @@ def define_flags() -> None:
     common_flags.define(Settings, without_effect=common_flags.TPU_FLAGS)
 
 
-def run(settings: Settings) -> dict[str, float]:
-    """Does what `training.run` of `bert/tasks/pretraining` does."""
-    import_tensorflow()
-    from bert.runs import pretraining as training
-
-    return training.run(settings)
-
-
-def check(settings: Settings, checks: Checks) -> None:
-    """Checks what `run` needs."""
-    import_tensorflow()
-    from bert.runs.pretraining_checks import check_pretraining
-
-    check_pretraining(checks, settings)
-
-
 def main(_: list[str]) -> None:
     """Runs the script on its flags."""
-    start(common_flags.read_settings(Settings), run, check)
+    settings = common_flags.read_settings(Settings)
+    (check if settings.check else run)(settings)
 
 
 # What people import from the original's run_pretraining.py.

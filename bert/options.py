@@ -13,6 +13,7 @@ option holds its name as an `Option`, which Python shows as `learning_rate` and 
 
 import dataclasses
 import math
+import shlex
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
@@ -232,6 +233,40 @@ def shaping_options(options: Any) -> dict[str, Any]:
         for name in names
         if find_metadata(type(options), name)["shapes"]
     }
+
+
+def changed_options(options: Any) -> dict[str, Any]:
+    """Returns by name the options of a group that have a value other than their default."""
+    values = {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
+    return {
+        name: value
+        for name, value in values.items()
+        if value is not None and not _is_default(options, name, value)
+    }
+
+
+def _is_default(options: Any, name: str, value: Any) -> bool:
+    """Returns whether a value is what an option need not be given for.
+
+    Where a class overrides the base class's default with None, that one is the default, if it is
+    what the class completes None to beside the other options.
+    """
+    fields = [each[name] for _, each in fields_by_class(type(options)) if name in each]
+    if value != next((field.default for field in fields if field.default is not None), None):
+        return False
+    return fields[0].default is not None or value == getattr(
+        dataclasses.replace(options, **{name: None}), name
+    )
+
+
+def typed_flags(values: Mapping[str, Any]) -> list[str]:
+    """Returns options as they are typed in a command."""
+    return [
+        f"--{'' if value else 'no'}{name}"
+        if isinstance(value, bool)
+        else f"--{name}={shlex.quote(str(value))}"
+        for name, value in values.items()
+    ]
 
 
 def check_bounds(options: Any) -> None:

@@ -16,7 +16,7 @@ import create_pretraining_data
 import run_pretraining
 from bert.commands.checks import start
 from bert.files.paths import index_path
-from bert.pretraining import fit, making, objectives
+from bert.pretraining import inputs, making, objectives
 from bert.pretraining.late_masking import LateMasking, Masker
 from bert.pretraining.masked_batches import MaskedBatches
 from bert.training import strategies
@@ -111,12 +111,13 @@ def open_batches(make, train, pretraining_run, tmp_path):
     def open_batches(path, evaluates=False, **changes):
         lengths = {"max_seq_length": None, "max_predictions_per_seq": None}
         settings = pretraining_run(input_file=path, **lengths, **changes)
-        made = fit.find_making(settings)
-        settings = fit.complete(settings, made)
-        config = fit.ModelFolder.of(settings).config
-        features = fit.features_of(settings, config)
-        opens = fit.open_evaluation if evaluates else fit.open_training
-        return opens(settings, features, made)
+        made = inputs.find_making(settings, settings.objective)
+        settings = inputs.complete_files(settings, made)
+        features = inputs.features_of(settings, inputs.ModelFolder.of(settings).config)
+        if evaluates:
+            size = settings.eval_batch_size
+            return inputs.open_evaluation(settings, settings.objective, features, made, size)
+        return inputs.open_training(settings, settings, features, made, settings.seed)
 
     assert config["vocab_size"] == len(WORDS)
     return open_batches
@@ -252,7 +253,7 @@ def test_a_run_says_how_it_masks_and_where_held_out_files_are_of_several_seeds(
     told = "15 % of the tokens, 3 at most, single tokens, 80 % as [MASK]"
     assert any(
         message.startswith(
-            f"Masks of --input_file are drawn as it is read, others in each pass: {told}"
+            f"Masks of `input_file` are drawn as it is read, others in each pass: {told}"
         )
         for message in log.messages
     )
@@ -261,12 +262,12 @@ def test_a_run_says_how_it_masks_and_where_held_out_files_are_of_several_seeds(
     open_batches(path, objective="left_to_right")
     assert not any(message.startswith("Masks of") for message in log.messages)
     open_batches(path, evaluates=True, eval_input_file=held_out)
-    assert any(f"with the --random_seed=3 of their making: {told}" in each for each in log.messages)
+    assert any(f"with the `random_seed=3` of their making: {told}" in each for each in log.messages)
     assert not any(record.levelname == "WARNING" for record in log.records)
     open_batches(path, evaluates=True, eval_input_file=f"{held_out},{path}")
     [warned] = [each.getMessage() for each in log.records if each.levelname == "WARNING"]
     assert (
-        "some were made with --random_seed=3 and others with 12345. All are masked with 3" in warned
+        "some were made with `random_seed=3` and others with 12345. All are masked with 3" in warned
     )
 
 
@@ -317,7 +318,7 @@ def test_a_check_tells_that_records_are_masked_as_they_are_read(
 ):
     lengths = {"max_seq_length": None, "max_predictions_per_seq": None}
     settings = pretraining_run(input_file=make(**PLAIN), **lengths)
-    start(dataclasses.replace(settings, check=True), run_pretraining.run, run_pretraining.check)
+    run_pretraining.check(settings)
     shown = capsys.readouterr().out
     assert "masked as they are read: 15 % of the tokens, 3 at most, single tokens" in shown
     assert "✗" not in shown

@@ -11,10 +11,11 @@ from helpers import classifier_runs
 
 import modeling
 import run_classifier
-from bert.commands.settings import TrainingSettings
 from bert.files import owned
 from bert.models.open import load
-from bert.runs.plan import make_plan
+from bert.runs import identity
+from bert.runs.resumption import plan_training
+from bert.training.options import Output
 from bert.weights import checkpoint
 
 
@@ -156,9 +157,9 @@ def test_who_is_killed_before_a_checkpoint_goes_on_from_no_other_training(tmp_pa
     checkpoints = checkpoint.Checkpoints(folder)
 
     def begin(seed):
-        settings = TrainingSettings(output_dir=folder, do_train=True, seed=seed)
-        plan = make_plan(settings, 10, None, {})
-        plan.keep(folder, {})
+        made_of = identity.of_training({"seed": seed}, None, {})
+        plan = plan_training(Output(output_dir=folder), 10, None, made_of, {})
+        plan.record(folder, {})
         return plan
 
     assert begin(seed=1).begins_anew

@@ -7,13 +7,13 @@ import types
 import numpy as np
 import pytest
 from conftest import batches_in, change, exhaustive, make_examples, write_examples
+from helpers.checked_runs import check, wrong_texts
 from helpers.forks import fork_python
 from helpers.trainers import TRAIN_SOME_STEPS, assert_same, values_of
 
 import run_pretraining
-from bert.commands.checks import Checks, checking
 from bert.pretraining import heads as pretraining_heads
-from bert.pretraining.settings import STEPS
+from bert.pretraining.options import STEPS
 from bert.training import loop
 from bert.training.clock import TrainingClock
 from bert.training.progress import ProgressLog
@@ -311,12 +311,12 @@ def test_another_budget_is_another_training(pretraining_run, tmp_path, log):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"time_budget": "60"}, "`--time_budget`: a time must be .* Received '60'"),
-        ({"time_budget": "0.00001s"}, "`--time_budget` must be at least 0.0001s. Received"),
-        ({"num_train_steps": 5}, "without `--num_train_steps`.* Received '1h' and 5"),
-        ({"num_warmup_steps": 0}, "without `--num_warmup_steps`.*Give `--warmup_proportion`"),
+        ({"time_budget": "60"}, "`time_budget`: a time must be .* Received '60'"),
+        ({"time_budget": "0.00001s"}, "`time_budget` must be at least 0.0001s. Received"),
+        ({"num_train_steps": 5}, "without `num_train_steps`.* Received '1h' and 5"),
+        ({"num_warmup_steps": 0}, "without `num_warmup_steps`.*Give `warmup_proportion`"),
         ({"strategy": "multi_worker"}, "must be counted by one process"),
-        ({"time_budget": None}, "`--warmup_proportion` must be given with `--time_budget`"),
+        ({"time_budget": None}, "`warmup_proportion` must be given with `time_budget`"),
     ],
 )
 def test_flags_that_do_not_go_together_are_told(pretraining_run, tmp_path, changes, message):
@@ -327,17 +327,14 @@ def test_flags_that_do_not_go_together_are_told(pretraining_run, tmp_path, chang
 
 
 def test_the_check_tells_how_many_steps_there_is_time_for(pretraining_run, tmp_path, capsys):
-    checks = Checks()
-    with checking():
-        run_pretraining.check(by_the_clock(pretraining_run, time_budget="1h"), checks)
-    lines = {line.name: line.text for line in checks.lines}
-    assert checks.num_wrong == 0
+    found = check(run_pretraining, by_the_clock(pretraining_run, time_budget="1h"))
+    lines = {line.name: line.text for line in found}
+    assert wrong_texts(found) == []
     assert lines["steps"] == "as many as there is time for"
     assert re.match(r"1:00:00 from step 0 on, about [\d,]+ steps, evaluations", lines["time"])
-    with checking():
-        run_pretraining.check(by_the_clock(pretraining_run, time_budget="1 h"), wrong := Checks())
-    assert wrong.lines[0].mark == "✗"
-    assert "`--time_budget`: a time must be hours" in wrong.lines[0].text
+    wrong = check(run_pretraining, by_the_clock(pretraining_run, time_budget="1 h"))
+    assert wrong[0].mark == "✗"
+    assert "`--time_budget`: a time must be hours" in wrong[0].text
 
 
 @pytest.mark.exhaustive

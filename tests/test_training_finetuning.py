@@ -13,8 +13,9 @@ from bert.commands.settings import FineTuningSettings
 from bert.files.outputs import make_folder
 from bert.network import heads
 from bert.network.heads import classification_objective, classifier_model
-from bert.runs import finetuning, fit, tuning
-from bert.runs.plan import make_plan
+from bert.options import shaping_options
+from bert.runs import finetuning, fit, identity, tuning
+from bert.runs.resumption import plan_training
 from bert.tasks.task import ExampleFile
 from bert.training import loop
 from bert.training.batches import Feature, encoder_features
@@ -102,7 +103,8 @@ def run(settings, config, evaluation=None, arrays=None):
 
 def train(settings, model, batches, evaluation):
     steps = tuning.count_steps(settings, len(batches.records))
-    plan = make_plan(settings, steps, None, {})
+    made_of = identity.of_training(shaping_options(settings), None, {})
+    plan = plan_training(settings, steps, None, made_of, {})
     return tuning.train(settings, plan, model, OBJECTIVE, batches, evaluation)
 
 

@@ -6,7 +6,7 @@ from bert.commands.settings import EvaluatedSettings
 from bert.files.owned import read_names
 from bert.options import option
 from bert.reports.sections import Table
-from bert.runs.report import REPORT, write_report, write_runs_report
+from bert.runs.report import REPORT, title_of, write_report, write_runs_report
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -22,7 +22,9 @@ def content_of(folder):
 def write(folder, results=None, **changes):
     settings = Settings(output_dir=str(folder), do_train=True, seed=3, **changes)
     scores = results or {"loss": 0.5, "f1": 0.75, "baseline": 0.25, "total": 9, "test_f1": 0.7}
-    write_report(settings, "multiple_choice", 12, scores, [Table("T", ["a"], [[1]])], "f1")
+    title = title_of("multiple_choice", settings.data_dir)
+    sections = [Table("T", ["a"], [[1]])]
+    write_report(str(folder), vars(settings), title, 12, scores, sections, "f1")
 
 
 def test_the_page_has_the_metric_first_with_what_guessing_reaches(tmp_path):

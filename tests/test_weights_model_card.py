@@ -6,6 +6,7 @@ import pytest
 
 from bert.commands.settings import EvaluatedSettings
 from bert.files import owned
+from bert.options import changed_options
 from bert.weights import model_card, provenance
 
 CONFIG = {"num_hidden_layers": 2, "hidden_size": 8, "vocab_size": 6000}
@@ -41,7 +42,14 @@ def folder(tmp_path):
 def tell(folder, **changes):
     settings = Settings(output_dir=str(folder), do_train=True, learning_rate=1e-3, **changes)
     counts = {"train": 1000, "dev": 20}
-    model_card.tell(settings, kind="classification", counts=counts, metric="accuracy")
+    model_card.record(
+        str(folder),
+        changed_options(settings),
+        settings.init_checkpoint,
+        kind="classification",
+        counts=counts,
+        metric="accuracy",
+    )
 
 
 def read(folder):

@@ -90,6 +90,17 @@ class Line:
     text: str
 
 
+def print_line(mark: str, name: str, text: str) -> None:
+    """Prints a line of the table as the terminal can show it."""
+    encoding = sys.stdout.encoding or "utf-8"
+    try:
+        mark.encode(encoding)
+    except UnicodeEncodeError:
+        mark = _PLAIN[mark]
+    shown = f"{mark} {name:{_WIDTH}} {visible(' '.join(text.split()))}".rstrip()
+    print(shown.encode(encoding, "backslashreplace").decode(encoding), flush=True)
+
+
 class Checks:
     """Makes checks, and shows a line for each as soon as it is made.
 
@@ -145,14 +156,7 @@ class Checks:
         """Shows a line."""
         line = Line(mark, name, visible(" ".join(text.split())))
         self.lines.append(line)
-        try:
-            line.mark.encode(sys.stdout.encoding or "utf-8")
-        except UnicodeEncodeError:
-            mark = _PLAIN[mark]
-        shown = f"{mark} {name:{_WIDTH}} {line.text}".rstrip()
-        encoding = sys.stdout.encoding or "utf-8"
-        shown = shown.encode(encoding, "backslashreplace").decode(encoding)
-        print(shown, flush=True)
+        print_line(mark, name, text)
 
     @property
     def num_wrong(self) -> int:

@@ -175,6 +175,12 @@ def _less_memory() -> str:
 
 
 def explain(error: Exception) -> str | None:
+    """Returns what tells a user what to mend, a line for each fault; None where a bug is one."""
+    lines = [_explain(fault) for fault in getattr(error, "faults", [error])]
+    return None if None in lines else "\n".join(map(str, lines))
+
+
+def _explain(error: Exception) -> str | None:
     """Returns the line that tells a user what to mend, None for what only a bug can cause."""
     tf = sys.modules.get("tensorflow")
     errors = tf.errors if tf else None

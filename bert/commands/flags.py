@@ -7,7 +7,6 @@ import.
 import dataclasses
 import functools
 import math
-import shlex
 from collections.abc import Callable, Collection, Mapping
 from types import NoneType
 from typing import Any, TypeVar, get_args
@@ -16,11 +15,12 @@ from absl import flags
 
 from bert.options import (
     REQUIRED,
+    changed_options,
     check_several,
-    fields_by_class,
     find_group,
     find_metadata,
     spell,
+    typed_flags,
 )
 
 flags.disclaim_key_flags()
@@ -188,27 +188,6 @@ def read_settings(kind: type[SettingsType]) -> SettingsType:
     return kind(**{name: value for name, value in values.items() if value is not None})
 
 
-def _is_default(settings: Any, name: str, value: Any) -> bool:
-    """Returns whether a value is what its flag need not be given for.
-
-    Where a class overrides the base class's default with None, that one is the default, if it is
-    what the class completes None to beside these other flags.
-    """
-    fields = [each[name] for _, each in fields_by_class(type(settings)) if name in each]
-    if value != next((field.default for field in fields if field.default is not None), None):
-        return False
-    return fields[0].default is not None or value == getattr(
-        dataclasses.replace(settings, **{name: None}), name
-    )
-
-
 def changed_flags(settings: Any) -> list[str]:
     """Returns the flags whose values are not their defaults, as they are typed."""
-    values = {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings)}
-    return [
-        f"--{'' if value else 'no'}{name}"
-        if isinstance(value, bool)
-        else f"--{name}={shlex.quote(str(value))}"
-        for name, value in values.items()
-        if value is not None and not _is_default(settings, name, value)
-    ]
+    return typed_flags(changed_options(settings))

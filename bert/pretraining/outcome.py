@@ -7,13 +7,13 @@ import keras
 import numpy as np
 from absl import logging
 
+from bert.options import Option
 from bert.pretraining.goals import GOALS
 from bert.pretraining.guesses import guess
+from bert.pretraining.options import PretrainingEvaluation, PretrainingSchedule
 from bert.pretraining.report import make_sections
-from bert.pretraining.settings import Settings
 from bert.reports.sections import Section
 from bert.training.batches import Batches
-from bert.weights.folder import ModelFolder
 from tokenization import load_vocab
 
 # Records that the page of a run shows; of some, all tokens are predicted.
@@ -26,31 +26,38 @@ _PREDICTED = {
 }
 
 
-def look(
-    settings: Settings, source: ModelFolder, model: keras.Model, batches: Batches
+def make_page_sections(
+    objective: str,
+    evaluation: PretrainingEvaluation,
+    vocab_file: str | None,
+    model: keras.Model,
+    batches: Batches,
 ) -> list[Section]:
-    """Returns what the page of the run shows of the first records that were evaluated."""
-    goal = GOALS[settings.objective]
+    """Returns the sections of the run's page about the first records that were evaluated."""
+    goal = GOALS[objective]
     most = DECODED_LOOKED_AT if goal.directions else LOOKED_AT
-    most = min(most, settings.max_eval_steps * settings.eval_batch_size)
-    path = ModelFolder(settings.output_dir).find("vocab_file") or source.find("vocab_file")
-    tokens = {number: token for token, number in load_vocab(path).items()} if path else None
+    most = min(most, evaluation.max_eval_steps * evaluation.eval_batch_size)
+    tokens = (
+        {number: token for token, number in load_vocab(vocab_file).items()} if vocab_file else None
+    )
     return make_sections(guess(model, batches, most), tokens, goal)
 
 
-def perplexity_of(settings: Settings, results: Mapping[str, float]) -> float:
+def perplexity_of(objective: str, results: Mapping[str, float]) -> float:
     """Returns between how many equally likely tokens the model is as unsure as, on average."""
-    return math.exp(min(results[GOALS[settings.objective].token_loss], 700))
+    return math.exp(min(results[GOALS[objective].token_loss], 700))
 
 
-def explain(settings: Settings, results: Mapping[str, float], batches: Batches) -> tuple[int, int]:
-    """Logs what the figures mean, beside what guessing would reach.
+def explain(
+    objective: str, max_eval_steps: int, results: Mapping[str, float], batches: Batches
+) -> tuple[int, int]:
+    """Logs what the figures mean, beside the baseline's.
 
     Returns:
       How often the most frequent predicted token occurs, and how many tokens are predicted.
     """
-    goal = GOALS[settings.objective]
-    num_steps = min(settings.max_eval_steps, batches.num_batches)
+    goal = GOALS[objective]
+    num_steps = min(max_eval_steps, batches.num_batches)
     tokens, pairs = [], []
     for batch in batches.iterate(0, num_steps):
         ids, weights = (np.asarray(batch[f"masked_lm_{name}"]) for name in ("ids", "weights"))
@@ -70,7 +77,7 @@ def explain(settings: Settings, results: Mapping[str, float], batches: Batches) 
         logging.info(
             "Its perplexity is %.1f: as unsure as between that many equally likely tokens (1 is "
             "certainty%s).",
-            perplexity_of(settings, results),
+            perplexity_of(objective, results),
             "" if goal.directions else beside,
         )
     if goal.has_next_sentence:
@@ -84,26 +91,27 @@ def explain(settings: Settings, results: Mapping[str, float], batches: Batches) 
     return int(token_counts.max(initial=0)), int(token_counts.sum())
 
 
-def tell_whether_learned(
-    settings: Settings, accuracy: float, num_frequent: int, num_tokens: int
+def warn_if_not_learned(
+    schedule: PretrainingSchedule, accuracy: float, num_frequent: int, num_tokens: int
 ) -> None:
     """Warns where a model guesses as if it knew no more than how frequent each token is.
 
-    Training that begins at random stands there for a while: its first guess is always the same few
+    Training that starts at random stays there for a while: its first guess is always the same few
     tokens. Two standard deviations are chance.
     """
     share = num_frequent / max(num_tokens, 1)
     chance = 2.0 * math.sqrt(share * (1.0 - share) / max(num_tokens, 1))
     if num_tokens and accuracy <= share + chance:
+        more = "time_budget" if schedule.time_budget else "num_train_steps"
         logging.warning(
             "It has learned no more than how frequent tokens are: %.1f %% of its first guesses are "
             "right, and %.1f %% would be if it always guessed the most frequent one. Go on with "
-            "more %s; it takes thousands of steps from random weights) and --resume_with_changes; "
-            "or, in another --output_dir, try another --learning_rate or start from an "
-            "--init_checkpoint.",
+            "more %s (after %s; it takes thousands of steps from random weights) and %s; or, in "
+            "another %s, try another %s or start from an %s.",
             100 * accuracy,
             100 * share,
-            f"--time_budget (after {settings.time_budget}"
-            if settings.time_budget
-            else f"--num_train_steps (after {settings.num_train_steps}",
+            Option(more),
+            getattr(schedule, more),
+            *map(Option, ("resume_with_changes", "output_dir", "learning_rate")),
+            Option("init_checkpoint"),
         )

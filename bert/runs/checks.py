@@ -19,11 +19,10 @@ from bert.commands.checks import FAILED, UNCHECKED, Checks, Messages
 from bert.commands.settings import TrainingSettings
 from bert.files import owned
 from bert.files.progress import clock as time_of
-from bert.runs import finetuning, fit, precision, tuning
+from bert.runs import finetuning, fit, tuning
 from bert.runs.finetuning import OpenTask, Settings
-from bert.runs.plan import Plan, make_plan
-from bert.runs.precision import SettingsType
-from bert.runs.repeats import OneOfSeveral, list_runs, may_keep_best
+from bert.runs.repeats import OneOfSeveral, choose_precision, list_runs, may_keep_best
+from bert.runs.resumption import Training
 from bert.runs.training import TrainingRun, log_disk, log_memory, open_strategy
 from bert.tasks.task import ExampleFile, Inputs, Part, Task
 from bert.training.batches import Batches
@@ -115,13 +114,11 @@ def _check_runs(
     return left or [*runs]
 
 
-def check_precision(
-    checks: Checks, settings: SettingsType, folders: Sequence[str] = ()
-) -> SettingsType:
+def check_precision(checks: Checks, settings: Settings, folders: Sequence[str] = ()) -> Settings:
     """Shows what `--precision=auto` stands for, and returns the settings with that."""
     if settings.precision != AUTO:
         return settings
-    chosen = checks("precision", precision.choose, settings, folders)
+    chosen = checks("precision", choose_precision, settings, folders)
     chosen = "float32" if chosen is FAILED else chosen
     return dataclasses.replace(settings, precision=chosen)
 
@@ -237,21 +234,15 @@ def _load(
         return tuning.load(settings, source, task.make_model(settings.precision))
 
 
-def _plan(settings: Settings, source: ModelFolder, parts: Sequence[_Made]) -> Plan:
+def _plan(settings: Settings, source: ModelFolder, parts: Sequence[_Made]) -> Training:
     train = _training_part(parts)
     if all(each.share == 1 for each in parts):
         return finetuning.plan_of(settings, source, [each.inputs for each in parts])
     count = int(finetuning.count_examples([train.inputs]) / train.share)
     steps = tuning.count_steps(settings, count)
     tuning.warn_of_patience(settings, steps, count)
-    return make_plan(
-        settings,
-        steps,
-        source.stored if settings.init_checkpoint else None,
-        # What is not read as a whole is not compared.
-        {},
-        overwrites=settings.overwrite_output_dir,
-    )
+    # What is not read as a whole is not compared.
+    return finetuning.plan_steps(settings, source, steps, {})
 
 
 def _plan_all(
@@ -259,12 +250,12 @@ def _plan_all(
     source: ModelFolder,
     parts: Sequence[_Made],
     flags: None = None,
-) -> list[Plan]:
+) -> list[Training]:
     del flags  # They must be right.
     return [_plan(each.settings, source, parts) for each in runs]
 
 
-def _describe_plans(plans: Sequence[Plan]) -> str:
+def _describe_plans(plans: Sequence[Training]) -> str:
     steps = [plan.last_step for plan in plans]
     if len(steps) == 1:
         return describe_plan(plans[0])
@@ -277,7 +268,7 @@ def _training_part(parts: Sequence[_Made]) -> _Made:
     return train
 
 
-def describe_plan(plan: Plan) -> str:
+def describe_plan(plan: Training) -> str:
     """Returns what a plan comes to."""
     steps = plan.num_train_steps
     return "as many as there is time for" if steps is None else f"{steps:,} in all"
@@ -307,7 +298,7 @@ def check_needs(
 def _try(
     runs: Sequence[OneOfSeveral[Any]],
     task: Task,
-    plans: Sequence[Plan],
+    plans: Sequence[Training],
     parts: Sequence[_Made],
     strategy: tf.distribute.Strategy,
     config: BertConfig,
@@ -333,7 +324,7 @@ def _try(
         return time_text(settings, run, plan, batches, _work(runs, plans))
 
 
-def _work(runs: Sequence[OneOfSeveral[Any]], plans: Sequence[Plan]) -> float:
+def _work(runs: Sequence[OneOfSeveral[Any]], plans: Sequence[Training]) -> float:
     """Returns how many steps of the first of several runs all come to; 0 where there is one."""
     if len(runs) == 1:
         return 0.0
@@ -360,7 +351,7 @@ def rows_to_try(settings: Any, config: BertConfig, num_replicas: int, rows: int 
 
 
 def time_text(
-    settings: Any, run: TrainingRun, plan: Plan, batches: Batches, all_steps: float = 0.0
+    settings: Any, run: TrainingRun, plan: Training, batches: Batches, all_steps: float = 0.0
 ) -> str:
     """Takes a few steps, of which nothing is kept; returns how long the training may take.
 

@@ -22,12 +22,13 @@ from bert.commands.settings import FineTuningSettings
 from bert.export.formats import check_exports, read_exports
 from bert.files import fingerprints, owned
 from bert.files.outputs import check_folder, check_saved_model, make_folder
-from bert.options import read_grid
+from bert.options import changed_options, read_grid, shaping_options
 from bert.reports.sections import Section
-from bert.runs import exports, fit, tuning
+from bert.runs import exports, fit, identity, tuning
 from bert.runs.hints import tell_whether_learned
-from bert.runs.plan import Plan, check_apart, describe_weights, find_weights, make_plan
-from bert.runs.report import write_report
+from bert.runs.recipes import in_order
+from bert.runs.report import title_of, write_report
+from bert.runs.resumption import Training, check_apart, find_weights, plan_training
 from bert.runs.shown import show_examples
 from bert.runs.training import log_set_up, open_strategy
 from bert.tasks.task import Arrays, ExampleFile, Inputs, Part, Task
@@ -35,6 +36,7 @@ from bert.training import strategies
 from bert.training.evaluation import EarlyStopping, Predictor
 from bert.training.seeds import seeded
 from bert.weights import checkpoint, model_card, tokenizers
+from bert.weights.checkpoint import describe_weights
 from bert.weights.folder import ModelFolder
 from bert.weights.kept import KEPT_FILES, TOKENIZER, kept_files
 
@@ -67,7 +69,7 @@ def run(settings: SettingsType, open_task: OpenTask[SettingsType]) -> dict[str, 
     source = ModelFolder.of(settings)
     if settings.do_train:
         # As the plan will, but that of each of several runs knows its own folder alone.
-        check_apart(settings)
+        check_apart(settings.output_dir, read_paths(settings))
     _, scores, exported = run_once(settings, source, open_task)
     exports.check_refused(exported)
     return scores
@@ -104,7 +106,7 @@ def run_once(
     source: ModelFolder,
     open_task: OpenTask[SettingsType],
     ready: Callable[[Task, Sequence[Inputs]], None] | None = None,
-    shown: Sequence[Section] = (),
+    first: Sequence[Section] = (),
 ) -> tuple[str, dict[str, Any], Sequence[exports.Parity]]:
     """Runs, from the model in a folder; returns the task's metric, the scores and the exports.
 
@@ -113,7 +115,7 @@ def run_once(
       source: The folder of the model to begin with.
       open_task: As for `run`.
       ready: Called when all is checked, before anything is deleted or written.
-      shown: What the page of the run shows before what it shows of the model.
+      first: What the page of the run shows before what it shows of the model.
     """
     strategy = open_strategy(settings)
     fit.check_settings(settings, source, strategy.num_replicas_in_sync)
@@ -142,13 +144,15 @@ def run_once(
             ]
             if is_chief and settings.do_train:
                 filled.keep(*kept, stored_task(task))
-            for first in made[:1]:
-                show_examples(task, first)
-            log_set_up(model, settings)
+            for part in made[:1]:
+                show_examples(task, part)
+            log_set_up(model, settings, changed_options(settings))
             step, results, sections = _use_model(settings, source, task, model, inputs, plan)
         if is_chief:
-            page = functools.partial(write_report, settings, task.kind, step, results)
-            told = [*shown, *sections]
+            shown = in_order(vars(settings)) if settings.do_train else {}
+            title = title_of(task.kind, getattr(settings, "data_dir", None))
+            page = functools.partial(write_report, settings.output_dir, shown, title, step, results)
+            told = [*first, *sections]
             # What only predicts a test set does not replace the page of an evaluation.
             is_told = plan or any(each.part.split == "dev" for each in made)
             if is_told:
@@ -191,7 +195,7 @@ def stored_task(task: Task) -> dict[str, Any]:
     return {**task.stored(), TOKENIZER: tokenizers.options_of(task.tokenizer)}
 
 
-def plan_of(settings: Settings, source: ModelFolder, made: Sequence[Inputs]) -> Plan:
+def plan_of(settings: Settings, source: ModelFolder, made: Sequence[Inputs]) -> Training:
     """Returns the training that is asked for, checked against the one in the folder."""
     arrays = {each.part.split: each.arrays for each in made if not each.part.suffix}
     # What the best weights are depends on what they are tried on.
@@ -203,17 +207,26 @@ def plan_of(settings: Settings, source: ModelFolder, made: Sequence[Inputs]) -> 
     num_examples = count_examples(made)
     steps = tuning.count_steps(settings, num_examples)
     tuning.warn_of_patience(settings, steps, num_examples)
-    return make_plan(
-        settings,
-        steps,
-        source.stored if settings.init_checkpoint else None,
-        data,
-        overwrites=_overwrites(settings),
-    )
+    return plan_steps(settings, source, steps, data)
+
+
+def plan_steps(
+    settings: Settings, source: ModelFolder, steps: int, data: Mapping[str, Any]
+) -> Training:
+    """Returns the training run of so many steps, checked against the one in the folder."""
+    init = source.stored if settings.init_checkpoint else None
+    made_of = identity.of_training(shaping_options(settings), init, data)
+    return plan_training(settings, steps, init, made_of, read_paths(settings))
+
+
+def read_paths(settings: Settings) -> dict[str, str | None]:
+    """Returns by option what is read besides the model's files."""
+    names = ("init_checkpoint", "teacher", "train_file", "dev_file", "test_file", "predict_file")
+    return {name: getattr(settings, name, None) for name in (*names, "unlabeled_file")}
 
 
 def _made_of(
-    settings: Settings, source: ModelFolder, made: Sequence[Inputs], plan: Plan | None
+    settings: Settings, source: ModelFolder, made: Sequence[Inputs], plan: Training | None
 ) -> dict[str, Any]:
     """Returns by name what all workers must have alike, where there are several."""
     if settings.strategy != "multi_worker":
@@ -263,7 +276,7 @@ def _use_model(
     task: Task,
     model: keras.Model,
     inputs: Sequence[Inputs],
-    plan: Plan | None,
+    plan: Training | None,
 ) -> tuple[int, dict[str, Any], list[Section]]:
     """Trains or loads the model, and predicts.
 
@@ -296,7 +309,11 @@ def _write_card(
 ) -> None:
     if is_trained:
         counts = {f"{each.part.split}{each.part.suffix}": len(each.examples) for each in inputs}
-        model_card.tell(settings, kind=task.kind, counts=counts, metric=task.metric)
+        init = getattr(settings, "word_vectors", None) or settings.init_checkpoint
+        changed = in_order(changed_options(settings))
+        model_card.record(
+            settings.output_dir, changed, init, kind=task.kind, counts=counts, metric=task.metric
+        )
     model_card.update(settings.output_dir)
 
 
@@ -350,7 +367,7 @@ class _Predictions:
 
 def _train(
     settings: Settings,
-    plan: Plan,
+    plan: Training,
     task: Task,
     inputs: Sequence[Inputs],
     predictions: _Predictions,

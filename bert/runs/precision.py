@@ -1,26 +1,17 @@
 """What `--precision=auto` stands for: the precision in which this machine trains faster."""
 
-import dataclasses
 import functools
 import itertools
 import time
-from collections.abc import Callable, Collection, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Sequence
 
 import tensorflow as tf
 from absl import logging
 
 import modeling
-from bert.commands.settings import TrainingSettings
 from bert.network.fusion import fused_chains
-from bert.runs.training import open_strategy
-from bert.training import strategies
-from bert.training.options import AUTO
 from bert.training.seeds import seeded_with
 from bert.weights import provenance
-from bert.weights.folder import ModelFolder
-
-SettingsType = TypeVar("SettingsType", bound=TrainingSettings)
 
 FAST = "mixed_bfloat16"
 # In all; each precision has half of it, by turns, and some rounds at least.
@@ -32,30 +23,12 @@ _ROWS, _LENGTH = 8, 128
 _LEAST_GAIN = 0.1
 
 
-def resolve(settings: SettingsType, folders: Collection[str] = ()) -> SettingsType:
-    """Returns the settings with the precision to train in, which the chief of all workers chooses.
-
-    Args:
-      settings: Those of the script.
-      folders: Those of the runs, beside `--output_dir`, of which any may have begun.
-    """
-    if settings.precision != AUTO:
-        return settings
-    strategy = open_strategy(settings)
-    chosen = choose(settings, folders) if strategies.is_chief(strategy) else ""
-    return dataclasses.replace(settings, precision=strategies.of_chief(strategy, chosen))
-
-
-def choose(settings: TrainingSettings, folders: Collection[str] = ()) -> str:
-    """Returns the precision in which a training there has begun, or else the faster one."""
-    if settings.precision != AUTO:
-        return settings.precision
-    begins_anew = settings.do_train and getattr(settings, "overwrite_output_dir", False)
-    for folder in () if begins_anew else (settings.output_dir, *folders):
-        if kept := provenance.read(folder).get("made_of", {}).get("--precision"):
-            logging.info("Precision: %s, in which the training in %s began.", kept, folder)
-            return str(kept)
-    config = ModelFolder.of(settings).config
+def choose(folders: Iterable[str], config: modeling.BertConfig) -> str:
+    """Returns the precision in which training in one of some folders began, or else the faster."""
+    for folder in folders:
+        if begun := provenance.read(folder).get("made_of", {}).get("--precision"):
+            logging.info("Precision: %s, in which the training in %s began.", begun, folder)
+            return str(begun)
     return measure(config.hidden_size, config.intermediate_size)
 
 

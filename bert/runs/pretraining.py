@@ -1,9 +1,10 @@
-"""The story of a pre-training: read, train, evaluate (paper, section 3.1)."""
+"""Pre-training: planned, tried and run (paper, section 3.1)."""
 
 import contextlib
+import dataclasses
 import functools
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -11,203 +12,320 @@ import tensorflow as tf
 from absl import logging
 
 import optimization
-from bert.commands.lines import show_lines
 from bert.files import fingerprints, owned
 from bert.files.durations import duration_text
+from bert.files.outputs import make_folder
 from bert.files.paths import match_files
 from bert.files.progress import clock as time_of
 from bert.files.weight_names import step_of
-from bert.pretraining import fit, outcome
+from bert.options import Message, MessageError, Option, OptionError
+from bert.pretraining import inputs, outcome
 from bert.pretraining.goals import find_learned
 from bert.pretraining.making import Making
+from bert.pretraining.masked_batches import MaskedBatches
 from bert.pretraining.objectives import OBJECTIVES
-from bert.pretraining.settings import Settings
+from bert.pretraining.options import (
+    PretrainingSchedule,
+    RecordFiles,
+    count_predictions,
+)
 from bert.reports.sections import Section
-from bert.runs import precision, surroundings
-from bert.runs.plan import Plan, find_weights, make_plan
-from bert.runs.report import write_report
-from bert.runs.training import TrainingRun, log_set_up, log_training, open_strategy
+from bert.runs import identity, resources, trial
+from bert.runs.parts import FAILED, Parts
+from bert.runs.plans import Plan, Result
+from bert.runs.recipes import PreTraining, PreTrainingSteps
+from bert.runs.report import title_of, write_report
+from bert.runs.resumption import Training, find_weights, plan_training
+from bert.runs.state import FolderState
+from bert.runs.training import TrainingRun, log_set_up
 from bert.training import loop, strategies
 from bert.training.batches import Batches
 from bert.training.clock import TrainingClock
 from bert.training.evaluation import evaluate, save_results, save_scores
-from bert.training.seeds import seeded
+from bert.training.options import Compute, Output
 from bert.training.validation import check_length
 from bert.weights import checkpoint, model_card, provenance
 from bert.weights.checkpoint import Stored
 from bert.weights.folder import ModelFolder
 from bert.weights.kept import kept_files
+from bert.weights.options import ModelSource
 from bert.weights.projector import projector_files
 from modeling import BertConfig
 
 KIND = "pre-training"
+_TRAINS = Option("do_train")
 
 
-@seeded
-def run(settings: Settings) -> dict[str, float]:
-    """Trains and evaluates as the settings say; returns what `eval_results.txt` holds, if anything.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PreTrainingPlan(Plan):
+    """A pre-training run whose options, records and model fit.
 
-    Raises:
-      ValueError: before the expensive part, where the settings, the data and the model do not fit.
+    Attributes:
+      recipe: With the lengths of the records, and with the precision.
+      source: The folder of the model to start from.
+      config: The shape of the model.
+      made: How the records were made.
+      init: The weights to start from, if any.
+      training: How far training goes, and from where; None for none.
+      train_batches: Those to train on; None for none.
+      eval_batches: Those to evaluate on; None for none.
     """
-    show_lines()
-    fit.check_verbs(settings)
-    # Of several workers, one that cannot go on is missed by the others from here on.
-    strategy = open_strategy(settings)
-    made = fit.find_making(settings)
-    settings = precision.resolve(fit.complete(settings, made))
-    folder = ModelFolder.of(settings)
-    objective = OBJECTIVES[settings.objective]
-    config = objective.fit(folder.config)
-    init = fit.find_init(settings, folder, config)
-    fit.check_making(made, folder, config)
-    check_length(settings.max_seq_length, config)
-    fit.check_batch_sizes(settings, strategy.num_replicas_in_sync)
-    features = fit.features_of(settings, config)
-    train_batches = fit.open_training(settings, features, made) if settings.do_train else None
-    eval_batches = fit.open_evaluation(settings, features, made) if settings.do_eval else None
-    fit.check_same(settings, config, made)
-    plan = plan_of(settings, init, made) if settings.do_train else None
-    strategies.agree(strategy, _made_of(settings, config, made, plan))
-    filled = fit.make_output(settings)
-    writes = strategies.is_chief(strategy)
-    held = settings.do_train and writes
-    with owned.lock(filled.path) if held else contextlib.nullcontext(), strategy.scope():
-        # Variables are made with the others.
-        with strategies.together(strategy):
-            model = objective.make_model(config, dtype=settings.precision)
-        log_set_up(model, settings)
-        if train_batches is not None and plan is not None:
-            options = {**folder.tokenizer_options, **made.cutting}
-            if settings.overwrites and writes:
-                # They may be what this training has read.
-                owned.clear(filled.path, but=kept_files(config, made.vocabulary))
-            keep = functools.partial(_keep, filled, config, made, options)
-            step = _train(settings, keep, model, train_batches, plan)
-        else:
-            step = restore(settings, model, init)
-        results = {} if eval_batches is None else _evaluate(settings, model, eval_batches)
-        if writes:
-            _tell(settings, folder, model, eval_batches, step, results)
-    return results
+
+    recipe: PreTraining
+    source: ModelFolder
+    config: BertConfig
+    made: Making
+    init: Stored | None
+    training: Training | None
+    train_batches: Batches | None
+    eval_batches: Batches | None
 
 
-def _evaluate(settings: Settings, model: keras.Model, batches: Batches) -> dict[str, float]:
-    objective = OBJECTIVES[settings.objective]
-    results = evaluate(model, objective.metrics, batches, settings.max_eval_steps)
-    # Departs: the original's `loss` is a mean over batches; this one does not depend on their size.
-    results["loss"] = sum(value for name, value in results.items() if name.endswith("_loss"))
-    return results
-
-
-def _tell(
-    settings: Settings,
-    source: ModelFolder,
-    model: keras.Model,
-    batches: Batches | None,
-    step: int,
-    results: dict[str, float],
-) -> None:
-    """Writes the scores, the report and the model card, and logs what the figures mean."""
-    sections: list[Section] = []
-    if batches is not None:
-        sections = outcome.look(settings, source, model, batches)
-        save_results(settings.output_dir, step, results)
-        perplexity = outcome.perplexity_of(settings, results)
-        save_scores(settings.output_dir, step, {**results, "perplexity": perplexity})
-    metric = OBJECTIVES[settings.objective].accuracy if results else ""
-    write_report(settings, KIND, step, results, sections, metric)
-    model_card.update(settings.output_dir)
-    if batches is None:
-        return
-    frequent = outcome.explain(settings, results, batches)
-    if settings.do_train:
-        outcome.tell_whether_learned(settings, results[metric], *frequent)
-
-
-def _train(
-    settings: Settings,
-    keep: Callable[[], None],
-    model: keras.Model,
-    batches: Batches,
-    plan: Plan,
-) -> int:
-    with strategies.together(tf.distribute.get_strategy()):
-        run = begin(settings, model, plan)
-    _log_plan(settings, run, len(batches.records))
-    if strategies.is_chief(run.trainer.strategy):
-        keep()
-    log_training(settings, run, batches)
-    run.train(batches, surroundings.describe(settings, run.trainer.strategy))
-    run.end()
-    step = run.trainer.step
-    if run.trainer.clock:
-        epochs = step * settings.train_batch_size / len(batches.records)
-        logging.info(
-            "In %s, it has made %d steps, %.1f epochs.", settings.time_budget, step, epochs
+def plan(
+    recipe: PreTraining, limit: int | None = None, strategy: tf.distribute.Strategy | None = None
+) -> PreTrainingPlan:
+    """Returns the plan of a pre-training run; as `bert.runs.plan.plan`."""
+    parts = Parts(is_muted=limit is not None)
+    steps, schedule, output = recipe.steps, recipe.schedule, recipe.output
+    parts("flags", _check_steps, steps, schedule, recipe.compute, shows=lambda _: steps.describe())
+    strategy, num_replicas = resources.open_devices(
+        parts, recipe.compute, recipe.options(), strategy, is_trial=limit is not None
+    )
+    made = parts(
+        "made with", inputs.find_making, recipe.data, schedule.objective, shows=Making.tell
+    )
+    source, config = resources.open_model(parts, recipe.model, output.output_dir)
+    if limit is None:
+        resources.log_found(recipe.model, source)
+    recipe = _complete(parts, recipe, made, config, strategy)
+    steps, data, schedule = recipe.steps, recipe.data, recipe.schedule
+    config, init = _check_model(parts, recipe.model, schedule.objective, made, source, config)
+    parts(
+        "lengths",
+        check_length,
+        *(data.max_seq_length, config),
+        shows=lambda _: f"up to {data.max_seq_length} tokens",
+    )
+    sizes = (
+        schedule.train_batch_size if steps.do_train else None,
+        recipe.evaluation.eval_batch_size if steps.do_eval else None,
+        recipe.compute.gradient_accumulation_steps,
+    )
+    parts(
+        "batch",
+        inputs.check_batch_sizes,
+        *(*sizes, num_replicas),
+        shows=lambda _: f"{schedule.train_batch_size} sequences, in {recipe.compute.precision}",
+    )
+    if limit is None:
+        # What reads all records comes last.
+        parts.check()
+    features = FAILED if config is FAILED else inputs.features_of(data, config)
+    held_out = (recipe.evaluation.eval_batch_size, features, made)
+    train_batches = eval_batches = None
+    if steps.do_train:
+        train_batches = parts(
+            "records",
+            inputs.open_training,
+            *(data, schedule, features, made, recipe.seed),
+            shows=_describe_records,
         )
-    if strategies.is_chief(run.trainer.strategy):
-        model_card.tell(settings, counts={"train": len(batches.records)})
-    return step
-
-
-def _log_plan(settings: Settings, run: TrainingRun, num_records: int) -> None:
-    records = f"{num_records} records in batches of {settings.train_batch_size}"
-    if clock := run.trainer.clock:
-        logging.info(
-            "Training on %s until %s are spent, from %s on.",
-            records,
-            duration_text(clock.budget),
-            time_of(clock.spent),
+    if steps.do_eval:
+        eval_batches = parts(
+            "held-out records",
+            _open_evaluation,
+            *(data, schedule.objective, *held_out),
+            steps.do_train,
+            shows=_describe_records,
         )
-        return
-    epochs = settings.num_train_steps * settings.train_batch_size / num_records
-    logging.info(
-        "Training to step %d, %.1f epochs of %s.", settings.num_train_steps, epochs, records
+    _check_folder(parts, output, steps, config, made)
+    state = FolderState.of(output.output_dir)
+    training, has_memory = None, True
+    if steps.do_train:
+        training = parts(
+            "steps",
+            _plan_training,
+            *(output, schedule, data, recipe.shaping_options(), init, made),
+            shows=Training.describe,
+        )
+        has_memory = resources.add_needs(
+            parts,
+            recipe.compute,
+            output,
+            config,
+            num_replicas,
+            resources.Batch(
+                schedule.train_batch_size,
+                data.max_seq_length,
+                count_predictions(schedule.objective, data),
+            ),
+            FAILED if training is FAILED else [training.num_train_steps],
+        )
+    parts.check(later="time" if steps.do_train else "model")
+    if limit is None:
+        strategies.agree(strategy, _shared(recipe.compute, output, data, config, made, training))
+    return PreTrainingPlan(
+        recipe=recipe,
+        lines=tuple(parts.lines),
+        strategy=strategy,
+        limit=limit,
+        state=state,
+        has_memory=has_memory,
+        source=source,
+        config=config,
+        made=made,
+        init=init,
+        training=training,
+        train_batches=train_batches,
+        eval_batches=eval_batches,
     )
 
 
-def plan_of(settings: Settings, init: Stored | None, made: Making) -> Plan:
-    """Returns the training that is asked for, checked against the one in the folder."""
-    if settings.seconds is None and settings.num_warmup_steps >= settings.num_train_steps:
-        logging.warning(
-            "The learning rate never reaches --learning_rate: --num_warmup_steps=%d are not fewer "
-            "than --num_train_steps=%d. About a tenth is usual.",
-            settings.num_warmup_steps,
-            settings.num_train_steps,
+def _check_steps(steps: PreTrainingSteps, schedule: PretrainingSchedule, compute: Compute) -> None:
+    """Checks that something is to be done, and for how long."""
+    if not steps.do_train and not steps.do_eval:
+        raise MessageError(
+            "At least one of %s and %s must be given.", Option("do_train"), Option("do_eval")
         )
-    if settings.warmup_proportion == 1.0:
-        logging.warning("The learning rate only rises with --warmup_proportion=1. 0.1 is usual.")
-    data: dict[str, Any] = {"--input_file": _describe(settings)}
-    if masking := fit.find_masking(settings, made):
-        data["the masking of the records"] = str(masking)
+    inputs.check_schedule(schedule, compute.strategy)
+
+
+def _complete(
+    parts: Parts, recipe: PreTraining, made: Any, config: Any, strategy: Any
+) -> PreTraining:
+    """Returns the recipe with the lengths of the records, the schedule and the precision."""
+    output, steps = recipe.output, recipe.steps
+    begins_anew = steps.do_train and output.overwrite_output_dir
+    precision = resources.choose_precision(
+        parts,
+        recipe.compute.precision,
+        [] if begins_anew else [output.output_dir],
+        config,
+        strategy,
+    )
+    return dataclasses.replace(
+        recipe,
+        data=inputs.complete_files(recipe.data, Making({}, "") if made is FAILED else made),
+        schedule=inputs.complete_schedule(recipe.schedule),
+        compute=dataclasses.replace(recipe.compute, precision=precision),
+    )
+
+
+def _check_model(
+    parts: Parts, model: ModelSource, name: str, made: Any, source: Any, config: Any
+) -> tuple[Any, Any]:
+    """Adds objective, vocabulary and weights; returns the shape of the model and its weights."""
+    config = parts("objective", OBJECTIVES[name].fit, config, shows=lambda _: name)
+    can_be = "can be the model's"
+    parts("vocabulary", inputs.check_making, made, source, config, shows=lambda _: can_be)
+    init = parts(
+        "weights",
+        inputs.find_init,
+        *(model.init_checkpoint, source, config),
+        shows=resources.describe_init,
+    )
+    return config, init
+
+
+def _open_evaluation(
+    data: RecordFiles,
+    objective: str,
+    batch_size: int,
+    features: Any,
+    made: Making,
+    is_training: bool,
+) -> Batches:
+    batches = inputs.open_evaluation(data, objective, features, made, batch_size)
+    if is_training:
+        inputs.warn_of_trained_records(data)
+    return batches
+
+
+def _describe_records(batches: Batches) -> str:
+    return f"{len(batches.records):,}, of which the first of each file is as it should be"
+
+
+def _check_folder(
+    parts: Parts, output: Output, steps: PreTrainingSteps, config: Any, made: Any
+) -> None:
+    """Adds the output folder, and what is in it."""
+    there = ModelFolder(output.output_dir)
+    overwrites = output.overwrite_output_dir and steps.do_train
+    resources.add_folder(
+        parts,
+        output.output_dir,
+        lambda: there.check_fillable(overwrites=overwrites) if steps.do_train else None,
+        is_training=steps.do_train,
+    )
+
+    def check_same(config: BertConfig, made: Making) -> None:
+        if not overwrites:
+            there.check_kept(config)
+            inputs.check_vocabulary_there(output.output_dir, made)
+
+    same = "of the same shape, if there is any"
+    parts("model there", check_same, config, made, shows=lambda _: same)
+
+
+def _plan_training(
+    output: Output,
+    schedule: PretrainingSchedule,
+    data: RecordFiles,
+    shaping: Mapping[str, Any],
+    init: Stored | None,
+    made: Making,
+) -> Training:
+    """Returns the training run, checked against the one in the folder."""
+    if schedule.seconds is None and schedule.num_warmup_steps >= schedule.num_train_steps:
+        logging.warning(
+            "The learning rate never reaches %s: %s are not fewer than %s. About a tenth is usual.",
+            Option("learning_rate"),
+            Option("num_warmup_steps", schedule.num_warmup_steps),
+            Option("num_train_steps", schedule.num_train_steps),
+        )
+    if schedule.warmup_proportion == 1.0:
+        logging.warning(
+            "The learning rate only rises with %s. 0.1 is usual.", Option("warmup_proportion", 1)
+        )
+    paths = match_files(data.input_file, "input_file")
+    described: dict[str, Any] = {
+        "--input_file": {"files": data.input_file, "sha256": fingerprints.of_files(paths)}
+    }
+    if masking := inputs.find_masking(data, made):
+        described["the masking of the records"] = str(masking)
     # However it is typed.
-    data["--time_budget"] = settings.seconds and duration_text(settings.seconds)
-    data["--warmup_proportion"] = settings.warmup_proportion
-    return make_plan(settings, settings.num_train_steps, init, data, overwrites=settings.overwrites)
+    described["--time_budget"] = schedule.seconds and duration_text(schedule.seconds)
+    described["--warmup_proportion"] = schedule.warmup_proportion
+    return plan_training(
+        output,
+        schedule.num_train_steps,
+        init,
+        identity.of_training(shaping, init, described),
+        {"input_file": data.input_file},
+    )
 
 
-def _describe(settings: Settings) -> dict[str, str]:
-    files = match_files(settings.input_file, "input_file")
-    return {"files": settings.input_file, "sha256": fingerprints.of_files(files)}
-
-
-def _made_of(
-    settings: Settings, config: BertConfig, made: Making, plan: Plan | None
+def _shared(
+    compute: Compute,
+    output: Output,
+    data: RecordFiles,
+    config: BertConfig,
+    made: Making,
+    training: Training | None,
 ) -> dict[str, Any]:
-    """Returns by name what all workers must have alike, where there are several."""
-    if settings.strategy != "multi_worker":
+    """Returns by name what all workers must have in common, where there are several."""
+    if compute.strategy != "multi_worker":
         return {}
-    # Of another training, files may be listed that were deleted.
-    begins_anew = plan is not None and plan.begins_anew
-    latest = None if begins_anew else checkpoint.Checkpoints(settings.output_dir).latest()
-    patterns = {"input_file": settings.input_file, "eval_input_file": settings.eval_input_file}
+    # Of another training run, files may be listed that were deleted.
+    begins_anew = training is not None and training.begins_anew
+    latest = None if begins_anew else checkpoint.Checkpoints(output.output_dir).latest()
+    patterns = {"input_file": data.input_file, "eval_input_file": data.eval_input_file}
     return {
         "the configuration": config.to_dict(),
         "the vocabulary": fingerprints.of_bytes(made.vocabulary or b""),
         "the weights in --output_dir": os.path.basename(latest or ""),
-        **(plan.made_of if plan else {}),
-        # By what is in them, for elsewhere they may lie elsewhere.
+        **(training.made_of if training else {}),
+        # By their content, for elsewhere they may be elsewhere.
         **{
             f"--{name}": fingerprints.of_files(match_files(pattern, name))
             for name, pattern in patterns.items()
@@ -216,63 +334,201 @@ def _made_of(
     }
 
 
-def begin(settings: Settings, model: keras.Model, plan: Plan) -> TrainingRun:
-    """Returns the training before its first step, its weights read."""
-    clock = TrainingClock(settings.seconds) if settings.seconds else None
+def estimate(plan: PreTrainingPlan, parts: Parts) -> None:
+    """Adds the weights of a model that is not trained, or how long training takes."""
+    recipe, schedule = plan.recipe, plan.recipe.schedule
+    objective = OBJECTIVES[schedule.objective]
+    make_model = functools.partial(
+        objective.make_model, plan.config, dtype=recipe.compute.precision
+    )
+
+    def restore_model() -> int:
+        return restore(recipe.output, schedule.objective, make_model(), plan.init)
+
+    def try_steps() -> str:
+        batches, training = plan.train_batches, plan.training
+        assert batches is not None and training is not None
+        few = objective.make_batches(
+            batches.records,
+            batches.features,
+            trial.count_examples(
+                recipe.compute, schedule.train_batch_size, recipe.data.max_seq_length, plan.config
+            ),
+            recipe.seed,
+            masker=batches.masker if isinstance(batches, MaskedBatches) else None,
+        )
+        model = make_model()
+        run = start(recipe.output, recipe.compute, schedule, recipe.seed, model, training)
+        return trial.time_steps(run, schedule.train_batch_size, few)
+
+    trial.add(parts, plan.strategy, plan.training, restore_model, try_steps, plan.has_memory)
+
+
+def run(plan: PreTrainingPlan, observers: Sequence[loop.Observer] = ()) -> Result:
+    """Trains and evaluates as planned; as `bert.runs.run.run`."""
+    recipe, training, made = plan.recipe, plan.training, plan.made
+    output, schedule, folder = recipe.output, recipe.schedule, recipe.output.output_dir
+    objective = OBJECTIVES[schedule.objective]
+    changed = recipe.changed_options()
+    writes = strategies.is_chief(plan.strategy)
+    make_folder(folder)
+    for batches in filter(None, (plan.train_batches, plan.eval_batches)):
+        batches.records.leave_indexes()
+    held = training is not None and writes
+    with owned.lock(folder) if held else contextlib.nullcontext(), plan.strategy.scope():
+        if writes:
+            plan.state.check(folder)
+        # Variables are made with the others.
+        with strategies.together(plan.strategy):
+            model = objective.make_model(plan.config, dtype=recipe.compute.precision)
+        log_set_up(model, recipe.compute, changed)
+        if training is not None and plan.train_batches is not None:
+            if output.overwrite_output_dir and writes:
+                # They may be what this training run has read.
+                owned.clear(folder, but=kept_files(plan.config, made.vocabulary))
+            with strategies.together(plan.strategy):
+                started = start(output, recipe.compute, schedule, recipe.seed, model, training)
+            _log_schedule(schedule, started, len(plan.train_batches.records))
+            if writes:
+                options = {**plan.source.tokenizer_options, **made.cutting}
+                _keep(ModelFolder(folder), plan.config, made, options)
+            environment = identity.describe(recipe.options(), plan.strategy)
+            started.train(plan.train_batches, environment, observers)
+            started.end()
+            step = started.trainer.step
+            _log_end(schedule, started, len(plan.train_batches.records))
+            if writes:
+                counts = {"train": len(plan.train_batches.records)}
+                model_card.record(folder, changed, recipe.model.init_checkpoint, counts=counts)
+        else:
+            step = restore(output, schedule.objective, model, plan.init)
+        results: dict[str, float] = {}
+        if plan.eval_batches is not None:
+            most = recipe.evaluation.max_eval_steps
+            results = _evaluate(schedule.objective, most, model, plan.eval_batches)
+        if writes:
+            _write(plan, model, step, results)
+    return Result(results, step, resources.list_files(folder))
+
+
+def _evaluate(
+    objective: str, max_eval_steps: int, model: keras.Model, batches: Batches
+) -> dict[str, float]:
+    results = evaluate(model, OBJECTIVES[objective].metrics, batches, max_eval_steps)
+    # Departs: the original's `loss` is a mean over batches; this one does not depend on their size.
+    results["loss"] = sum(value for name, value in results.items() if name.endswith("_loss"))
+    return results
+
+
+def _write(
+    plan: PreTrainingPlan, model: keras.Model, step: int, results: Mapping[str, float]
+) -> None:
+    """Writes the scores, the report and the model card, and logs what the figures mean."""
+    recipe, folder, batches = plan.recipe, plan.recipe.output.output_dir, plan.eval_batches
+    objective, evaluation = recipe.schedule.objective, recipe.evaluation
+    sections: list[Section] = []
+    if batches is not None:
+        vocab_file = ModelFolder(folder).find("vocab_file") or plan.source.find("vocab_file")
+        sections = outcome.make_page_sections(objective, evaluation, vocab_file, model, batches)
+        save_results(folder, step, results)
+        perplexity = outcome.perplexity_of(objective, results)
+        save_scores(folder, step, {**results, "perplexity": perplexity})
+    metric = OBJECTIVES[objective].accuracy if results else ""
+    shown = recipe.options() if recipe.steps.do_train else {}
+    write_report(folder, shown, title_of(KIND), step, results, sections, metric)
+    model_card.update(folder)
+    if batches is None:
+        return
+    frequent = outcome.explain(objective, evaluation.max_eval_steps, results, batches)
+    if recipe.steps.do_train:
+        outcome.warn_if_not_learned(recipe.schedule, results[metric], *frequent)
+
+
+def start(
+    output: Output,
+    compute: Compute,
+    schedule: PretrainingSchedule,
+    seed: int,
+    model: keras.Model,
+    training: Training,
+) -> TrainingRun:
+    """Returns the training run before its first step, its weights read."""
+    clock = TrainingClock(schedule.seconds) if schedule.seconds else None
     optimizer = (
-        clock.optimizer(settings.learning_rate, settings.warmup_proportion or 0.0)
+        clock.optimizer(schedule.learning_rate, schedule.warmup_proportion or 0.0)
         if clock
         else optimization.bert_optimizer(
-            settings.learning_rate, settings.num_train_steps, settings.num_warmup_steps
+            schedule.learning_rate, schedule.num_train_steps, schedule.num_warmup_steps
         )
     )
-    loss = OBJECTIVES[settings.objective].loss
-    trainer = loop.Trainer.of(settings, model, optimizer, loss, seed=settings.seed)
+    loss = OBJECTIVES[schedule.objective].loss
+    trainer = loop.Trainer.of(compute, model, optimizer, loss, seed=seed)
     trainer.clock = clock
-    run = TrainingRun(settings, trainer, plan)
-    if not clock and run.first_step > settings.num_train_steps:
-        raise ValueError(
-            f"`--num_train_steps` must be at least {run.first_step}, where "
-            f"{settings.output_dir!r} is. Received {settings.num_train_steps}; give more steps or "
-            "another `--output_dir`."
-        )
+    run = TrainingRun(output, trainer, training)
+    if not clock and run.first_step > schedule.num_train_steps:
+        must = Message("be at least %d, where %r is", run.first_step, output.output_dir)
+        remedy = Message("Give more steps or another %s.", Option("output_dir"))
+        raise OptionError("num_train_steps", must, schedule.num_train_steps, remedy)
     return run
+
+
+def _log_schedule(schedule: PretrainingSchedule, run: TrainingRun, num_records: int) -> None:
+    records = f"{num_records} records in batches of {schedule.train_batch_size}"
+    if clock := run.trainer.clock:
+        logging.info(
+            "Training on %s until %s are spent, from %s on.",
+            records,
+            duration_text(clock.budget),
+            time_of(clock.spent),
+        )
+        return
+    epochs = schedule.num_train_steps * schedule.train_batch_size / num_records
+    logging.info(
+        "Training to step %d, %.1f epochs of %s.", schedule.num_train_steps, epochs, records
+    )
+
+
+def _log_end(schedule: PretrainingSchedule, run: TrainingRun, num_records: int) -> None:
+    if run.trainer.clock:
+        step = run.trainer.step
+        epochs = step * schedule.train_batch_size / num_records
+        logging.info(
+            "In %s, it has made %d steps, %.1f epochs.", schedule.time_budget, step, epochs
+        )
 
 
 def _keep(
     filled: ModelFolder, config: BertConfig, made: Making, options: Mapping[str, Any]
 ) -> None:
-    """Stores what goes with the weights, and what TensorBoard's projector needs to show words."""
+    """Saves what goes with the weights, and what TensorBoard's projector needs to show words."""
     casing = made.do_lower_case if made.vocabulary else None
     filled.keep(config, made.vocabulary, do_lower_case=casing, options=options)
     if made.vocabulary is not None:
         filled.write(projector_files(made.vocabulary, config.vocab_size))
 
 
-def restore(settings: Settings, model: keras.Model, init: Stored | None) -> int:
+def restore(output: Output, objective: str, model: keras.Model, init: Stored | None) -> int:
     """Sets the model's weights without training, and returns the step that they are from.
 
     Raises:
       ValueError: where there are none, or they have not learned what is to be evaluated.
     """
+    folder = output.output_dir
     weights = {variable.path: variable for variable in model.weights}
-    checkpoints = checkpoint.Checkpoints(settings.output_dir)
-    trained = find_weights(settings, init)
+    checkpoints = checkpoint.Checkpoints(folder)
+    trained = find_weights(output, init)
     if trained and init and trained.prefix == init.prefix:
-        _check_learned(settings, settings.output_dir)
+        _check_learned(objective, folder)
         return checkpoints.restore(weights, trained.prefix)
     if latest := checkpoints.latest():
         step = step_of(latest)
-        provenance.check_trained(settings.output_dir, step, "output_dir")
-        _check_learned(settings, settings.output_dir)
+        provenance.check_trained(folder, step, "output_dir")
+        _check_learned(objective, folder)
     elif init is not None:
-        _check_learned(settings, init.folder)
+        _check_learned(objective, init.folder)
         _check_heads(model, init)
     else:
-        raise ValueError(
-            "`--output_dir` must hold a trained model, or `--init_checkpoint` name one, unless "
-            f"`--do_train` is given. Received {settings.output_dir!r}, which holds none."
-        )
+        raise resources.no_weights(folder)
     return loop.initialize(model, weights, checkpoints, init)
 
 
@@ -280,20 +536,25 @@ def _check_heads(model: keras.Model, init: Stored) -> None:
     """Checks that the weights to evaluate have all that the figures depend on."""
     lacking = [each.path for each in model.trainable_weights if each.path not in init.shapes]
     if heads := sorted({"/".join(path.split("/")[:2]) for path in lacking}):
-        raise ValueError(
-            f"`--{init.flag}` must hold the heads of pre-training, cls/*, to be evaluated without "
-            f"`--do_train`. {init.prefix!r} lacks weights of {heads}; was it fine-tuned, or "
-            "stripped of its heads? Without a next-sentence head, `--objective=masked_lm` can be "
-            "evaluated."
+        raise OptionError(
+            init.flag,
+            Message("hold the heads of pre-training, cls/*, to be evaluated without %s", _TRAINS),
+            remedy=Message(
+                "%r lacks weights of %s; was it fine-tuned, or stripped of its heads? Without a "
+                "next-sentence head, %s can be evaluated.",
+                *(init.prefix, heads, Option("objective", "masked_lm")),
+            ),
         )
 
 
-def _check_learned(settings: Settings, folder: str) -> None:
-    """Checks that no head is evaluated that the training in a folder left as it was drawn."""
+def _check_learned(objective: str, folder: str) -> None:
+    """Checks that no head is evaluated that the training run in a folder left as it was drawn."""
     learned = find_learned(folder)
-    if OBJECTIVES[settings.objective].has_next_sentence and learned != settings.objective:
-        raise ValueError(
-            f"`--objective` must be {learned} to evaluate the model in {folder!r}, which was "
-            "trained with that and has learned nothing of next sentences. Received "
-            f"{settings.objective!r}. Give `--objective={learned}`."
+    if OBJECTIVES[objective].has_next_sentence and learned != objective:
+        raise OptionError(
+            "objective",
+            f"be {learned} to evaluate the model in {folder!r}, which was trained with that and "
+            "has learned nothing of next sentences",
+            objective,
+            Message("Give %s.", Option("objective", learned)),
         )

@@ -29,13 +29,14 @@ from bert.options import read_grid
 from bert.reports.sections import Table
 from bert.runs import exports, finetuning, fit, precision, tuning
 from bert.runs.finetuning import OpenTask
-from bert.runs.plan import check_apart
+from bert.runs.identity import flags_of
 from bert.runs.report import make_runs_tables, write_runs_report
-from bert.runs.surroundings import flags_of
+from bert.runs.resumption import check_apart
 from bert.runs.training import open_strategy
 from bert.tasks.task import Inputs, Task
 from bert.training import strategies
 from bert.training.keeper import NonFiniteLossError
+from bert.training.options import AUTO
 from bert.training.seeds import seeded
 from bert.weights import checkpoint, provenance, saving
 from bert.weights.folder import ModelFolder
@@ -126,11 +127,11 @@ def run(settings: SettingsType, open_task: OpenTask[SettingsType]) -> dict[str, 
     """
     finetuning.check_verbs(settings)
     folders = [each.settings.output_dir for each in list_runs(settings)]
-    settings = precision.resolve(settings, folders)
+    settings = _with_precision(settings, folders)
     runs = list_runs(settings)
     if len(runs) == 1:
         return finetuning.run(runs[0].settings, open_task)
-    check_apart(settings)
+    check_apart(settings.output_dir, finetuning.read_paths(settings))
     # As `finetuning.run`.
     is_chief = strategies.is_chief(open_strategy(settings))
     several = _Several(settings, runs, open_task)
@@ -140,6 +141,22 @@ def run(settings: SettingsType, open_task: OpenTask[SettingsType]) -> dict[str, 
     # Of several workers, each would keep out the others.
     with owned.lock(settings.output_dir) if is_chief else contextlib.nullcontext():
         return several(is_chief)
+
+
+def _with_precision(settings: SettingsType, folders: Sequence[str]) -> SettingsType:
+    """Returns the settings with the precision to train in, which the chief of workers chooses."""
+    if settings.precision != AUTO:
+        return settings
+    strategy = open_strategy(settings)
+    chosen = choose_precision(settings, folders) if strategies.is_chief(strategy) else ""
+    return dataclasses.replace(settings, precision=strategies.of_chief(strategy, chosen))
+
+
+def choose_precision(settings: Settings, folders: Sequence[str]) -> str:
+    """Returns what `auto` stands for."""
+    begins_anew = settings.do_train and settings.overwrite_output_dir
+    places = [] if begins_anew else [settings.output_dir, *folders]
+    return precision.choose(places, ModelFolder.of(settings).config)
 
 
 class _Several(Generic[SettingsType]):
@@ -255,14 +272,14 @@ class _Several(Generic[SettingsType]):
         [best] = (each.settings for each in self._runs if each.folder == name)
         folder = self._settings.output_dir
         keep_model(best.output_dir, folder)
-        provenance.copy(best.output_dir, folder, flags_of(self._settings))
+        provenance.copy(best.output_dir, folder, flags_of(vars(self._settings)))
         logging.info("***** The best run, %s *****", name)
         changes: dict[str, Any] = {"do_train": False, "num_runs": 1, "early_stopping_patience": 0}
         if best.strategy == "multi_worker":
             changes["strategy"] = "one_device"
         settings = dataclasses.replace(best, output_dir=folder, **changes)
         gc.collect()
-        return finetuning.run_once(settings, self._source, self._open_task, shown=tables)[-1]
+        return finetuning.run_once(settings, self._source, self._open_task, first=tables)[-1]
 
 
 def _log_run(number: int, count: int, each: OneOfSeveral[Any]) -> None:

@@ -27,8 +27,9 @@ _MOST_FIGURES = 8
 
 
 def write_report(
-    settings: Any,
-    kind: str,
+    folder: str,
+    options: Mapping[str, Any],
+    title: str,
     step: int,
     results: Mapping[str, Any],
     sections: Sequence[Section],
@@ -37,32 +38,33 @@ def write_report(
     """Writes the page of a run into its folder.
 
     Args:
-      settings: Those of the script.
-      kind: Of the task.
+      folder: The folder of the run.
+      options: The options of the training run; none where the model was not trained.
+      title: As `title_of` returns it.
       step: That of the weights.
       results: All scores.
       sections: What the task shows.
       metric: The score that counts, if any does.
     """
     facts: dict[str, Any] = {"step of the weights": step}
-    if settings.do_train:
-        told = {name: getattr(settings, name, None) for name in _TOLD}
-        facts |= {
-            f"--{name}": each
-            for name, each in told.items()
-            if each is not None and not is_of_model_folder(each)
-        }
+    shown = {name: options.get(name) for name in _TOLD}
+    facts |= {
+        f"--{name}": each
+        for name, each in shown.items()
+        if each is not None and not is_of_model_folder(each)
+    }
     page = Page(
-        _title(settings, kind),
-        [*read_curves(settings.output_dir), *sections],
+        title,
+        [*read_curves(folder), *sections],
         _figures(results, metric),
         facts,
     )
-    _write(settings.output_dir, page)
+    _write(folder, page)
 
 
-def _title(settings: Any, kind: str) -> str:
-    data = os.path.basename((getattr(settings, "data_dir", None) or "").rstrip("/"))
+def title_of(kind: str, data_dir: str | None = None) -> str:
+    """Returns the title of a page: the kind of a task, and the name of its data set."""
+    data = os.path.basename((data_dir or "").rstrip("/"))
     return kind.replace("_", " ").capitalize() + f": {data}" * bool(data.strip("."))
 
 

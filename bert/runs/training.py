@@ -12,15 +12,14 @@ import keras
 import tensorflow as tf
 from absl import logging
 
-from bert.commands.flags import changed_flags
 from bert.commands.settings import TrainingSettings
-from bert.options import Option
-from bert.runs import surroundings
-from bert.runs.plan import Plan
+from bert.options import Option, typed_flags
+from bert.runs import identity
+from bert.runs.resumption import Training
 from bert.training import memory, strategies
 from bert.training.clock import is_last
 from bert.training.loop import Observer, Trainer, initialize, train
-from bert.training.options import Output
+from bert.training.options import Compute, Output
 from bert.training.progress import ProgressLog, steps_between_points
 from bert.training.train_log import TrainLog
 from bert.weights import checkpoint, provenance
@@ -42,7 +41,7 @@ class TrainingRun:
       first_step: The step that training starts after.
     """
 
-    def __init__(self, output: Output, trainer: Trainer, plan: Plan) -> None:
+    def __init__(self, output: Output, trainer: Trainer, plan: Training) -> None:
         self._output = output
         self.plan = plan
         self.trainer = trainer
@@ -70,7 +69,7 @@ class TrainingRun:
         reach: Mapping[str, Any]
         reach = {"first_step": self.first_step, "num_train_steps": num_train_steps}
         if writes and not is_last(self.first_step, num_train_steps, clock):
-            self.plan.keep(output.output_dir, environment)
+            self.plan.record(output.output_dir, environment)
         progress: list[ProgressLog] = []
         if writes:
             progress.append(
@@ -109,7 +108,7 @@ def open_strategy(settings: TrainingSettings) -> tf.distribute.Strategy:
       ValueError: where other workers have other options or versions, naming them.
     """
     strategy = strategies.open_strategy(settings)
-    strategies.agree(strategy, surroundings.shared_by_workers(settings))
+    strategies.agree(strategy, identity.shared_by_workers(vars(settings)))
     return strategy
 
 
@@ -155,8 +154,14 @@ def count_weights_alone(settings: TrainingSettings) -> int:
     return 1 + 2 * settings.evaluates_in_training()  # type: ignore[attr-defined]
 
 
-def log_set_up(model: keras.Model, settings: TrainingSettings) -> None:
-    """Logs the devices, the size of the model and the given options, once at the start."""
+def log_set_up(model: keras.Model, compute: Compute, changed: Mapping[str, Any]) -> None:
+    """Logs the devices, the size of the model and the given options, once at the start.
+
+    Args:
+      model: The model.
+      compute: How it computes.
+      changed: The options that differ from their defaults.
+    """
     strategy = tf.distribute.get_strategy()
     used = strategy.num_replicas_in_sync
     gpus = len(tf.config.list_physical_devices("GPU"))
@@ -171,14 +176,14 @@ def log_set_up(model: keras.Model, settings: TrainingSettings) -> None:
         logging.warning(
             "%d GPUs are idle: %s uses all.", gpus - used, Option("strategy", "mirrored")
         )
-    if used == 1 and settings.all_reduce_precision != "float32":
+    if used == 1 and compute.all_reduce_precision != "float32":
         logging.warning(
             "%s has no effect on one device.",
-            Option("all_reduce_precision", settings.all_reduce_precision),
+            Option("all_reduce_precision", compute.all_reduce_precision),
         )
     logging.info(
         "Model: %s parameters, computing in %s.",
         f"{model.count_params():,}",
-        settings.precision,
+        compute.precision,
     )
-    logging.info("Flags: %s; the others are as by default.", " ".join(changed_flags(settings)))
+    logging.info("Flags: %s; the others are as by default.", " ".join(typed_flags(changed)))

@@ -11,8 +11,8 @@ import optimization
 from bert.commands.settings import FineTuningSettings
 from bert.files.signals import deferred_stop
 from bert.files.weight_names import WEIGHTS, step_of
-from bert.runs import surroundings
-from bert.runs.plan import Plan, find_weights
+from bert.runs import identity
+from bert.runs.resumption import Training, find_weights
 from bert.runs.training import TrainingRun, log_training
 from bert.training import loop, strategies
 from bert.training.batches import Batches
@@ -23,7 +23,7 @@ from bert.weights.folder import ModelFolder
 
 def train(
     settings: FineTuningSettings,
-    plan: Plan,
+    plan: Training,
     model: keras.Model,
     objective: loop.Objective,
     batches: Batches,
@@ -63,7 +63,7 @@ def train(
             # They are of an earlier training: a prediction must not take them for this one's.
             saving.remove(os.path.join(settings.output_dir, WEIGHTS))
         log_training(settings, run, batches)
-        run.train(batches, surroundings.describe(settings, trainer.strategy), observers)
+        run.train(batches, identity.describe(vars(settings), trainer.strategy), observers)
     with deferred_stop():
         step = _keep_weights(settings, model, trainer.step, evaluation)
         run.end()
@@ -72,7 +72,7 @@ def train(
 
 def begin(
     settings: FineTuningSettings,
-    plan: Plan,
+    plan: Training,
     model: keras.Model,
     objective: loop.Objective,
     batches: Batches,

@@ -143,6 +143,11 @@ class Records:
         if not len(self):
             raise ValueError(f"The input files must hold records. There are none in {[*files]}.")
 
+    def leave_indexes(self) -> None:
+        """Writes an index beside each file that has none that fits, for the next start."""
+        for file in self.files:
+            file.leave_index()
+
     def __len__(self) -> int:
         return int(self._first[-1])
 

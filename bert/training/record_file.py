@@ -50,10 +50,18 @@ class RecordFile:
             if self._file is not None:
                 weakref.finalize(self, self._file.close)
             self._state = self._find_state()
-            ends = _ends_of(path, leaves_index=leaves_index)
+            ends, self._lacks_index = _find_ends_of(path)
         except OSError as error:
             raise _unreadable(path, error) from error
         self._ends = ends.astype(np.uint32 if not len(ends) or ends[-1] < 1 << 32 else np.int64)
+        if leaves_index:
+            self.leave_index()
+
+    def leave_index(self) -> None:
+        """Writes an index beside the file where there is none that fits, for the next start."""
+        if self._lacks_index:
+            leave_index(self.path, self._ends.astype(np.int64))
+            self._lacks_index = False
 
     def __len__(self) -> int:
         return len(self._ends)
@@ -133,25 +141,25 @@ def _unreadable(path: str, error: OSError) -> ValueError:
     return ValueError(f"{path!r} must be a file that can be read. Received: {reason}.")
 
 
-def _ends_of(path: str, *, leaves_index: bool) -> np.ndarray:
-    """Returns the offset in bytes at which each record ends, its checksum included: int64.
+def _find_ends_of(path: str) -> tuple[np.ndarray, bool]:
+    """Returns the offset in bytes at which each record ends, and whether no index had them.
+
+    The offsets are int64, and include the checksums of the records.
 
     Raises:
       ValueError: where the file is not whole.
     """
     index = read_index(path)
     if index is not None and fits(index, path):
-        return index.ends
+        return index.ends, False
     ends = _scan(path)
     if index is not None:
         _check_uncut(path, ends, index)
-    if leaves_index:
-        leave_index(path, ends)
-    return ends
+    return ends, True
 
 
 def _scan(path: str) -> np.ndarray:
-    """Reads a whole file and returns what `_ends_of` does.
+    """Reads a whole file and returns what `_find_ends_of` does.
 
     Raises:
       ValueError: where it is damaged.

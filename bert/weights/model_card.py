@@ -13,13 +13,13 @@ from typing import Any
 
 from absl import logging
 
-from bert.commands.flags import changed_flags
 from bert.files import huggingface as huggingface_files
 from bert.files import owned
 from bert.files.durable import write_text
 from bert.files.json_text import parse_json
 from bert.files.owned import is_of_model_folder
 from bert.files.paths import is_file, read_file
+from bert.options import typed_flags
 from bert.weights import hub, provenance
 from bert.weights.kept import CONFIG_FILE, TASK_FILE
 
@@ -137,25 +137,33 @@ _USES = {
 _PREDICTS = (f"python predict.py --model_dir={_FOLDER} --input_file=inputs.jsonl", "predict")
 
 
-def tell(
-    settings: Any, *, kind: str = "", counts: Mapping[str, int], metric: str | None = None
+def record(
+    folder: str,
+    options: Mapping[str, Any],
+    init: str | None,
+    *,
+    kind: str = "",
+    counts: Mapping[str, int],
+    metric: str | None = None,
 ) -> None:
-    """Keeps what a card tells of a training that has ended in `--output_dir`.
+    """Records for the card what was trained in a folder.
 
     Args:
-      settings: Those of the script, with `output_dir`.
+      folder: The output folder of the training run.
+      options: The options that differ from their defaults.
+      init: The weights or word vectors that it started from, if any.
       kind: As in `task.json`; "" for pre-training.
       counts: The number of examples by part of the data.
       metric: The score that counts.
     """
-    init = getattr(settings, "word_vectors", None) or settings.init_checkpoint or ""
+    init = init or ""
     flags = [
         flag
-        for flag in changed_flags(settings)
+        for flag in typed_flags(options)
         if not (_OF_THE_PLACE.match(flag) or is_of_model_folder(flag.partition("=")[-1]))
     ]
     provenance.tell(
-        settings.output_dir,
+        folder,
         {
             "command": ["python", _KINDS[kind].script, *flags, f"--output_dir={_FOLDER}"],
             "init_checkpoint": init,

@@ -1,11 +1,18 @@
 """What tests of several modules share of `training_checks`."""
 
-from bert.commands.checks import WRONG, Checks, checking
+import run_pretraining
+from bert.commands import plans
+from bert.commands.checks import WRONG, Checks, Line, checking
 from bert.commands.console import explain
+from bert.commands.plans import line_text
+from bert.commands.run_pretraining import make_recipe
 
 
 def check(script, settings):
     """Returns the lines of `--check`."""
+    if script is run_pretraining:
+        found = plans.find_lines(make_recipe(settings))
+        return [Line(line.mark, line.name, " ".join(line_text(line).split())) for line in found]
     checks = Checks()
     with checking():
         script.check(settings, checks)
@@ -39,4 +46,5 @@ def assert_check_and_run_agree(script, settings, folder, *, same_words=True):
     error = refusal(script, settings)
     assert (error is None) == (wrong_texts(lines) == [])
     if error and same_words:
-        assert " ".join(str(explain(error)).split()) in wrong_texts(lines)
+        for fault in getattr(error, "faults", [error]):
+            assert " ".join(str(explain(fault)).split()) in wrong_texts(lines)

@@ -113,18 +113,18 @@ def same(**changes):
 
 
 WRONG = {
-    "nothing to do": (same(do_train=False), "`--do_train` and `--do_eval`"),
+    "nothing to do": (same(do_train=False), "`do_train` and `do_eval`"),
     "no config": (same(bert_config_file="missing.json"), "`bert_config_file` must exist"),
     "config not JSON": (write("bert_config.json", b"vocab: 3"), "bert_config.json' must be JSON"),
     "heads do not divide": (
         write("bert_config.json", b'{"vocab_size": 30, "hidden_size": 8}'),
         "`hidden_size` must be a multiple",
     ),
-    "no input": (same(input_file="missing.tfrecord"), "`--input_file`.*missing.tfrecord"),
-    "no match": (same(input_file="missing*,also*"), r"`--input_file`.*missing\*"),
+    "no input": (same(input_file="missing.tfrecord"), "`input_file`.*missing.tfrecord"),
+    "no match": (same(input_file="missing*,also*"), r"`input_file`.*missing\*"),
     "no held-out input": (
         same(eval_input_file="missing.tfrecord", do_eval=True),
-        "`--eval_input_file`.*missing.tfrecord",
+        "`eval_input_file`.*missing.tfrecord",
     ),
     "sequence longer than positions": (same(max_seq_length=17), "`max_seq_length` must be at mo"),
     "sequence length of other data": (same(max_seq_length=16), "`input_ids`.*--max_seq_length"),
@@ -139,36 +139,36 @@ WRONG = {
     "segments of other data": (other_config(type_vocab_size=1), "`segment_ids`.*`type_vocab_size`"),
     "batch cannot be cut": (
         same(gradient_accumulation_steps=3),
-        "`--train_batch_size` must be a multiple of `--gradient_accumulation_steps`",
+        "`train_batch_size` must be a multiple of `gradient_accumulation_steps`",
     ),
-    "no initial checkpoint": (same(init_checkpoint="missing.ckpt"), "`--init_checkpoint`.*missing"),
-    "initial checkpoint of objects": (object_checkpoint, "`--init_checkpoint` must name.*by name"),
+    "no initial checkpoint": (same(init_checkpoint="missing.ckpt"), "init_checkpoint`.*missing"),
+    "initial checkpoint of objects": (object_checkpoint, "init_checkpoint` must name.*by name"),
     "initial checkpoint of other shape": (
         checkpoint_of_other_shape,
         "other.ckpt.*--bert_config_file.*`intermediate_size` should be 20",
     ),
     "output of another configuration": (
         trained(other_config(intermediate_size=20)),
-        "`--output_dir`.*`intermediate_size` is 12 there and 20 in `--bert_config_file`",
+        "output_dir`.*`intermediate_size` is 12 there and 20 in `.*bert_config_file`",
     ),
     "output further than asked": (
         trained(lambda _: None, num_train_steps=3, resume_with_changes=True),
-        "`--num_train_steps` must be at least 4",
+        "`num_train_steps` must be at least 4",
     ),
     "output of another training": (
         trained(lambda _: None),
-        "`--output_dir` must hold the same training.*--learning_rate is 5e-05 there and 0.01 now",
+        "`output_dir` must hold the same training.*--learning_rate is 5e-05 there and 0.01 now",
     ),
     "output with a damaged checkpoint": (
         trained(
             lambda f: [truncate(path) for path in (f / "output").glob("model.ckpt-*.data*")],
             resume_with_changes=True,
         ),
-        "`--output_dir` must hold a whole checkpoint.*model.ckpt-4",
+        "output_dir` must hold a whole checkpoint.*model.ckpt-4",
     ),
     "output without its checkpoints": (
         trained(lambda f: [path.unlink() for path in (f / "output").glob("*.index")]),
-        "`--output_dir` must hold the same training.*has no checkpoint to go on from",
+        "`output_dir` must hold the same training.*has no checkpoint to go on from",
     ),
     "output is a file": (write("output", b""), "output"),
     "output within a file": (
@@ -185,7 +185,7 @@ WRONG = {
         },
         "damaged.tfrecord' must be a whole",
     ),
-    "input is a folder": (lambda folder: {"input_file": str(folder)}, "`--input_file`"),
+    "input is a folder": (lambda folder: {"input_file": str(folder)}, "`input_file`"),
     "wrong record among others": (
         wrong_record(),
         "Record 7 of .*wrong.tfrecord.*`input_ids`.*It has 5000",

@@ -7,11 +7,11 @@ import tensorflow as tf
 import run_classifier
 import run_ner
 import run_pretraining
-from bert.runs import surroundings
+from bert.runs import identity
 
 
 def describe(settings):
-    values = surroundings.describe(settings, tf.distribute.get_strategy())
+    values = identity.describe(vars(settings), tf.distribute.get_strategy())
     assert json.loads(json.dumps(values)) == values
     return values
 
@@ -63,6 +63,6 @@ def test_workers_need_not_have_the_same_paths():
     }
     plain = run_ner.Settings(output_dir="out")
     given = run_ner.Settings(output_dir="other", **paths)
-    shared = surroundings.shared_by_workers(plain)
-    assert surroundings.shared_by_workers(given) == shared
+    shared = identity.shared_by_workers(vars(plain))
+    assert identity.shared_by_workers(vars(given)) == shared
     assert shared["--seed"] == 12345

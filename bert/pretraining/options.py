@@ -1,25 +1,26 @@
-"""The flags of run_pretraining.py."""
+"""Options of pre-training: its records, its objective, its schedule and its evaluation."""
 
 import dataclasses
 from collections.abc import Mapping
 
-from bert.commands.settings import PATTERNS, TrainingSettings
 from bert.files.durations import read_duration
-from bert.options import REQUIRED, option
+from bert.options import REQUIRED, MessageError, Option, option
 from bert.pretraining import making
 from bert.pretraining.goals import BERT, GOALS
-from bert.training.options import OVERWRITE
 
 # What the original takes where nothing is said.
 STEPS: Mapping[str, int] = {"num_train_steps": 100000, "num_warmup_steps": 10000}
 # Of a time budget, and its seconds at least.
 WARMUP_PROPORTION = 0.1
 SHORTEST_BUDGET = 1e-4
+PATTERNS = "comma-separated paths or patterns"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(TrainingSettings):
-    """The flags of this script, by name."""
+class RecordFiles:
+    """The records of pre-training."""
+
+    GROUP = "data"
 
     # None until the index beside the records is read.
     max_seq_length: int = option(
@@ -27,14 +28,12 @@ class Settings(TrainingSettings):
         "Tokens per sequence in the records. Default: as the index next to them says, or else "
         f"{making.LENGTHS['max_seq_length']}.",
         low=1,
-        group="data",
     )
     max_predictions_per_seq: int = option(
         None,
         "Maximum masked tokens per sequence in the records. Default: as the index next to them "
         f"says, or else {making.LENGTHS['max_predictions_per_seq']}.",
         low=1,
-        group="data",
     )
     input_file: str = option(REQUIRED, f"TFRecord files to train on: {PATTERNS}.")
     eval_input_file: str | None = option(
@@ -50,9 +49,16 @@ class Settings(TrainingSettings):
         "individually.",
         low=0,
         shapes_training=True,
-        group="data",
     )
-    do_eval: bool = option(False, "Evaluate; with --do_train, after training.", group="steps")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PretrainingSchedule:
+    """What is learned how long at which learning rate."""
+
+    GROUP = "training"
+
+    learning_rate: float = option(5e-5, "Peak learning rate.", low=0.0, shapes_training=True)
     objective: str = option(
         BERT.name,
         "Pre-training objective (paper, section 5.1). masked_lm_nsp: masked tokens and whether "
@@ -62,40 +68,29 @@ class Settings(TrainingSettings):
         "read the same records.",
         choices=tuple(GOALS),
         shapes_training=True,
-        group="training",
     )
     train_batch_size: int = option(
-        32,
-        "Sequences per training step, across all devices.",
-        low=1,
-        shapes_training=True,
-        group="training",
+        32, "Sequences per training step, across all devices.", low=1, shapes_training=True
     )
-    eval_batch_size: int = option(
-        8, "Sequences per evaluation step, across all devices.", low=1, group="training"
-    )
-    # Of a training that goes by --time_budget, `fit.complete` makes None of both.
+    # None where a time budget ends the training run, as are the warm-up steps.
     num_train_steps: int = option(
         STEPS["num_train_steps"],
         "Total number of training steps, including those of earlier runs in --output_dir; the "
         "learning rate falls to 0 at the end. With --time_budget: as many as it has time for.",
         low=1,
         shapes_training=True,
-        group="training",
     )
     num_warmup_steps: int = option(
         STEPS["num_warmup_steps"],
         "Steps over which the learning rate warms up.",
         low=0,
         shapes_training=True,
-        group="training",
     )
     time_budget: str | None = option(
         None,
         "Total training time, instead of --num_train_steps, such as 90s, 60m, 1.5h or 1h30m, "
         "including that of earlier runs in --output_dir; the learning rate falls to 0 at the end. "
         "Startup, graph building, saving and evaluation take additional time.",
-        group="training",
     )
     warmup_proportion: float | None = option(
         None,
@@ -103,24 +98,11 @@ class Settings(TrainingSettings):
         f"{WARMUP_PROPORTION:g}.",
         low=0.0,
         high=1.0,
-        group="training",
     )
-    max_eval_steps: int = option(
-        100,
-        "Maximum number of batches to evaluate; each record counts once.",
-        low=1,
-        group="training",
-    )
-    overwrite_output_dir: bool = option(False, OVERWRITE, group="output")
-
-    @property
-    def overwrites(self) -> bool:
-        """Whether what an earlier run left in `--output_dir` is deleted."""
-        return self.overwrite_output_dir and self.do_train
 
     @property
     def seconds(self) -> float | None:
-        """The time to train; None where it is steps that are counted.
+        """The time to train; None where steps are counted.
 
         Raises:
           ValueError: where `time_budget` is no time.
@@ -128,12 +110,24 @@ class Settings(TrainingSettings):
         try:
             return None if self.time_budget is None else read_duration(self.time_budget)
         except ValueError as error:
-            raise ValueError(f"`--time_budget`: {error}.") from None
+            raise MessageError("%s: %s.", Option("time_budget"), error) from None
 
-    @property
-    def num_predictions(self) -> int:
-        """Tokens of each sequence that are predicted, at most."""
-        directions = GOALS[self.objective].directions
-        if directions:
-            return len(directions) * (self.max_seq_length - 1)
-        return self.max_predictions_per_seq
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PretrainingEvaluation:
+    """How many records are evaluated."""
+
+    GROUP = "training"
+
+    eval_batch_size: int = option(8, "Sequences per evaluation step, across all devices.", low=1)
+    max_eval_steps: int = option(
+        100, "Maximum number of batches to evaluate; each record counts once.", low=1
+    )
+
+
+def count_predictions(objective: str, records: RecordFiles) -> int:
+    """Returns how many tokens of each sequence are predicted, at most."""
+    directions = GOALS[objective].directions
+    if directions:
+        return len(directions) * (records.max_seq_length - 1)
+    return records.max_predictions_per_seq

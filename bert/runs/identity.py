@@ -1,16 +1,17 @@
-"""What a training runs with, as `run.json` tells for whoever wants to run it again.
+"""The identity of a training run, and the environment that `run.json` records beside it.
 
-Nothing is compared of it, and it holds no times: two runs of a command leave the same.
+A run resumes the training run in its output folder if both are the same: their options that shape
+the model, their data and the weights that they started from. Workers compare their options before
+they read any data, and the rest after.
 """
 
 import contextlib
-import dataclasses
 import functools
 import os
 import platform
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,11 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from bert.commands.settings import TrainingSettings
 from bert.files import fingerprints
 from bert.files.owned import is_of_model_folder
 from bert.files.paths import file_size, is_file, list_folder, match_files
+from bert.runs.recipes import in_order
+from bert.weights.checkpoint import Stored, describe_weights
 
 _ROOT = Path(__file__).parents[2]
 # Flags that give a path.
@@ -30,13 +32,30 @@ _PATH = re.compile("_(checkpoint|dir|file|handle)$|^--(teacher|word_vectors)$")
 _DATA = re.compile(r"(?i).*(train|dev|val|test).*\.(tsv|csv|txt|json|jsonl|parquet)")
 
 
-def describe(settings: TrainingSettings, strategy: tf.distribute.Strategy) -> dict[str, Any]:
-    """Returns the flags, versions, devices and data of a training, fit for JSON."""
+def of_training(
+    shaping: Mapping[str, Any], init: Stored | None, data: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Returns what a training run is made of, by name; another value of any makes another model.
+
+    Args:
+      shaping: The options that shape the model.
+      init: The weights that it starts from.
+      data: By name what it is trained on, with `sha256`.
+    """
+    options = {f"--{name}": value for name, value in in_order(shaping).items()}
+    return {**options, "--init_checkpoint": describe_weights(init), **data}
+
+
+def describe(options: Mapping[str, Any], strategy: tf.distribute.Strategy) -> dict[str, Any]:
+    """Returns the environment of a training run: options, versions, devices and data files.
+
+    It is fit for JSON, is never compared and has no times: a run leaves the same when repeated.
+    """
     gpus = tf.config.list_physical_devices("GPU")
     names = [tf.config.experimental.get_device_details(each).get("device_name") for each in gpus]
     return {
-        "flags": flags_of(settings),
-        "data": dict(_data_files(settings)),
+        "flags": flags_of(options),
+        "data": dict(_data_files(options)),
         "versions": _versions(),
         "commit": _commit(),
         "devices": {
@@ -44,15 +63,15 @@ def describe(settings: TrainingSettings, strategy: tf.distribute.Strategy) -> di
             "gpus": [str(name) for name in names],
             "cpu_cores": os.cpu_count(),
         },
-        "precision": settings.precision,
+        "precision": options["precision"],
     }
 
 
-def flags_of(settings: TrainingSettings) -> dict[str, Any]:
-    """Returns the flags by name."""
+def flags_of(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns options by flag."""
     return {
         f"--{name}": value
-        for name, value in vars(settings).items()
+        for name, value in in_order(options).items()
         # A folder knows its own place, and may be moved.
         if name != "output_dir" and not is_of_model_folder(value)
     }
@@ -67,13 +86,13 @@ def _versions() -> dict[str, str | None]:
     }
 
 
-def shared_by_workers(settings: TrainingSettings) -> dict[str, Any]:
-    """Returns what workers must have in common before they read anything, by name.
+def shared_by_workers(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns by name what workers must have in common before they read anything.
 
-    Files may lie elsewhere on other machines, so that not their names count, but what is in them,
-    which is compared when they are read.
+    Files may be elsewhere on other machines, so their content counts instead of their names. It is
+    compared when they are read.
     """
-    flags = {name: value for name, value in flags_of(settings).items() if not _PATH.search(name)}
+    flags = {name: value for name, value in flags_of(options).items() if not _PATH.search(name)}
     versions = {f"the version of {name}": value for name, value in _versions().items()}
     return {**flags, **versions, "the code": _digest_code()}
 
@@ -88,10 +107,9 @@ def _digest_code() -> str:
     return fingerprints.of_files([str(path) for path in sorted(paths)])[:12]
 
 
-def _data_files(settings: TrainingSettings) -> Iterator[tuple[str, int]]:
+def _data_files(options: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
     """Yields the files of data as the user named them, with their bytes."""
-    for name in (field.name for field in dataclasses.fields(settings)):
-        value = getattr(settings, name)
+    for name, value in in_order(options).items():
         if value and name == "data_dir":
             paths = [os.path.join(value, each) for each in sorted(list_folder(value))]
             paths = [path for path in paths if _DATA.fullmatch(os.path.basename(path))]

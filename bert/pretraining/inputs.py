@@ -1,0 +1,399 @@
+"""The records of pre-training: found, opened, and checked against options, model and folder."""
+
+import collections
+import contextlib
+import dataclasses
+import itertools
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from absl import logging
+
+from bert.files import owned
+from bert.files.durations import duration_text
+from bert.files.paths import file_size, index_path, is_file, is_remote, match_files
+from bert.files.processes import in_threads
+from bert.files.records import find_making as find_making_of
+from bert.files.records import has_feature
+from bert.options import Message, Option, OptionError
+from bert.pretraining import making
+from bert.pretraining.heads import pretraining_features
+from bert.pretraining.late_masking import MASKS, LateMasking, Masker
+from bert.pretraining.making import Making
+from bert.pretraining.masked_batches import plain_features
+from bert.pretraining.objectives import OBJECTIVES
+from bert.pretraining.options import (
+    SHORTEST_BUDGET,
+    STEPS,
+    WARMUP_PROPORTION,
+    PretrainingSchedule,
+    RecordFiles,
+)
+from bert.training.batches import Batches, Feature, Records
+from bert.weights import tokenizers
+from bert.weights.checkpoint import Stored
+from bert.weights.folder import ModelFolder
+from bert.weights.kept import VOCAB_FILE
+from modeling import BertConfig
+
+# How `bert.files.outputs.name_shards` numbers files.
+_SHARD = re.compile(r"(.+)-(\d+)-of-(\d+)", re.DOTALL)
+# Missing shards that a message names.
+_SHOWN = 3
+
+
+def check_schedule(schedule: PretrainingSchedule, strategy: str) -> None:
+    """Checks that steps or a time budget say how long to train, and not both."""
+    if schedule.time_budget is not None:
+        _check_budget(schedule, strategy)
+    elif schedule.warmup_proportion is not None:
+        raise OptionError(
+            "warmup_proportion",
+            Message("be given with %s, of which it is a part", Option("time_budget")),
+            remedy=Message("Give %s without.", Option("num_warmup_steps")),
+        )
+
+
+def _check_budget(schedule: PretrainingSchedule, strategy: str) -> None:
+    seconds = schedule.seconds or 0.0
+    budget = duration_text(seconds)
+    if seconds < SHORTEST_BUDGET:
+        must = f"be at least {duration_text(SHORTEST_BUDGET)}"
+        raise OptionError("time_budget", must, schedule.time_budget)
+    remedies: dict[str, str | Message] = {
+        "num_train_steps": "Give one of them.",
+        "num_warmup_steps": Message("Give %s, a part of the time.", Option("warmup_proportion")),
+    }
+    for name, give in remedies.items():
+        if (value := getattr(schedule, name)) != STEPS[name]:
+            without = Message("be without %s, which counts steps", Option(name))
+            raise OptionError("time_budget", without, Message("%r and %s", budget, value), give)
+    if strategy == "multi_worker":
+        raise OptionError(
+            "time_budget",
+            "be counted by one process, for several have no clock in common",
+            Message("%s; give %s there", Option("strategy", strategy), Option("num_train_steps")),
+        )
+
+
+def complete_schedule(schedule: PretrainingSchedule) -> PretrainingSchedule:
+    """Returns the schedule by steps, or by a time budget alone."""
+    if schedule.time_budget is None:
+        return schedule
+    proportion = schedule.warmup_proportion
+    completed: dict[str, Any] = {
+        **dict.fromkeys(STEPS),
+        "warmup_proportion": WARMUP_PROPORTION if proportion is None else proportion,
+    }
+    return dataclasses.replace(schedule, **completed)
+
+
+def find_making(files: RecordFiles, objective: str) -> Making:
+    """Returns how the records were made, those to evaluate on included; checks the lengths."""
+    paths = _match_records(files.input_file, "input_file")
+    if files.eval_input_file:
+        paths += _match_records(files.eval_input_file, "eval_input_file")
+    made = making.read(paths)
+    made.check_goal(OBJECTIVES[objective])
+    complete_files(files, made)
+    return made
+
+
+def complete_files(files: RecordFiles, made: Making) -> RecordFiles:
+    """Returns the options of the records with their lengths."""
+    lengths: dict[str, Any]
+    lengths = {name: made.length(name, getattr(files, name)) for name in making.LENGTHS}
+    return dataclasses.replace(files, **lengths)
+
+
+def _match_records(patterns: str, flag: str) -> list[str]:
+    """Returns the files of records; no pattern may match those of two runs that made them."""
+    files = []
+    for pattern in patterns.split(","):
+        matched = match_files(pattern, flag)
+        totals: dict[str, set[str]] = collections.defaultdict(set)
+        for path in matched:
+            shard = _SHARD.fullmatch(path)
+            totals[shard[1] if shard else path].add(shard[3] if shard else "")
+        for name, found in totals.items():
+            if len(found) > 1:
+                sets = [f"{name}-*-of-{total}" if total else name for total in sorted(found)]
+                raise OptionError(
+                    flag,
+                    "match records of one making",
+                    remedy=Message(
+                        "%r matches %s, as runs with different %s leave them. Delete the older "
+                        "ones, or give %r.",
+                        *(pattern, sets, Option("num_shards"), sets[-1]),
+                    ),
+                )
+        # A file that is named by itself is what its user wants.
+        if matched != [pattern.strip()]:
+            _check_shards(matched, flag)
+        files += matched
+    _check_files(files, flag)
+    return files
+
+
+def _check_shards(paths: Sequence[str], flag: str) -> None:
+    """Checks that of all shards that a pattern matches the others are there, too.
+
+    They need not match it: some may be held out.
+    """
+    found: dict[tuple[str, str], set[str]] = collections.defaultdict(set)
+    for path in paths:
+        if shard := _SHARD.fullmatch(path):
+            found[shard[1], shard[3]].add(shard[2])
+    for (name, total), texts in found.items():
+        numbers = {*map(int, texts)}
+        # They count from 0, but for those of whoever counts from 1.
+        first = 1 if int(total) in numbers else 0
+        others = (each for each in range(first, first + int(total)) if each not in numbers)
+        # Numbers have as many digits as the others, or as they need.
+        names = ((f"{each:0{len(min(texts))}}", str(each)) for each in others)
+        paths_of = ([f"{name}-{text}-of-{total}" for text in each] for each in names)
+        lacking = (each[0] for each in paths_of if not any(map(is_file, each)))
+        if missing := [*itertools.islice(lacking, _SHOWN)]:
+            raise OptionError(
+                flag,
+                "match a complete set of shards",
+                remedy=f"{total} are expected; these are missing: {missing}. Make the records "
+                "again, or name the files themselves, with commas between.",
+            )
+
+
+def _check_files(paths: Sequence[str], flag: str) -> None:
+    """Checks that no file of records comes twice, and that none has lost its records."""
+    seen: dict[str, str] = {}
+    for path, size in zip(paths, in_threads(file_size, paths), strict=True):
+        place = path if is_remote(path) else os.path.realpath(path)
+        if place in seen:
+            same = Message("%r and %r, which are the same file", seen[place], path)
+            raise OptionError(flag, "name each file once", same)
+        seen[place] = path
+        # An index says where there are more shards than records.
+        if not size and not find_making_of(path):
+            remedy = f"{path!r} is empty. Make the records again, or leave it out."
+            raise OptionError(flag, "hold records in each of its files", remedy=remedy)
+
+
+def find_init(
+    init_checkpoint: str | None, folder: ModelFolder, config: BertConfig
+) -> Stored | None:
+    """Returns the weights to begin with, if any are asked for, which are of this shape."""
+    if not init_checkpoint:
+        return None
+    folder.stored.check_fit(config)
+    return folder.stored
+
+
+def check_making(made: Making, folder: ModelFolder, config: BertConfig) -> None:
+    """Checks that vocabulary and casing of the records can be those of the model."""
+    made.check_size(config.vocab_size)
+    if made.vocabulary is None:
+        logging.info(
+            "Nothing beside %s tells the vocabulary of the records, so the model's folder will not "
+            "have it: give %s where the model is used.",
+            made.path,
+            Option("vocab_file"),
+        )
+        return
+    folder.check_given(made.vocab, making.NOUN, made.path)
+    if folder.stored_casing not in (None, made.do_lower_case):
+        logging.warning(
+            "The records in %r were made with %s, but the model in %r is %s.",
+            made.path,
+            Option("do_lower_case", str(made.do_lower_case)),
+            folder.path,
+            "uncased" if folder.stored_casing else "cased",
+        )
+    cutting = tokenizers.cutting_of(folder.tokenizer_options, bool(made.do_lower_case))
+    if cutting != made.cutting:
+        logging.warning(
+            "The words of the records in %r were cut with %s, but those of the model in %r are cut "
+            "with %s. Make the records with the %s in its folder.",
+            made.path,
+            made.cutting or "nothing special",
+            folder.path,
+            cutting or "nothing special",
+            Option("vocab_file"),
+        )
+
+
+def check_batch_sizes(
+    train_batch_size: int | None,
+    eval_batch_size: int | None,
+    num_micro_batches: int,
+    num_replicas: int,
+) -> None:
+    """Checks that the batches that are read, if any, can be split among the devices."""
+    sizes = {"train_batch_size": train_batch_size, "eval_batch_size": eval_batch_size}
+    for name, size in sizes.items():
+        if size is not None and size % num_replicas:
+            raise OptionError(name, f"be a multiple of the {num_replicas} devices", size)
+    if train_batch_size is not None and train_batch_size // num_replicas % num_micro_batches:
+        accumulation = Option("gradient_accumulation_steps")
+        raise OptionError(
+            "train_batch_size",
+            Message("be a multiple of %s on each device", accumulation),
+            Message("%d and %d", train_batch_size, num_micro_batches),
+        )
+
+
+def features_of(files: RecordFiles, config: BertConfig) -> dict[str, Feature]:
+    """Returns what each record must hold."""
+    return pretraining_features(
+        max_seq_length=files.max_seq_length,
+        max_predictions_per_seq=files.max_predictions_per_seq,
+        vocab_size=config.vocab_size,
+        type_vocab_size=config.type_vocab_size,
+    )
+
+
+def find_masking(files: RecordFiles, made: Making) -> LateMasking | None:
+    """Returns how the records to train on are masked as they are read, if they hold no masks."""
+    return made.masking(match_files(files.input_file, "input_file"))
+
+
+def open_training(
+    files: RecordFiles,
+    schedule: PretrainingSchedule,
+    features: Mapping[str, Feature],
+    made: Making,
+    seed: int,
+) -> Batches:
+    """Returns the batches to train on.
+
+    Args:
+      files: The records.
+      schedule: The objective, and the size of a batch.
+      features: As `features_of` returns them.
+      made: How the records were made.
+      seed: The seed of their order.
+    """
+    masker = _find_masker(match_files(files.input_file, "input_file"), made)
+    if masker and not OBJECTIVES[schedule.objective].directions:
+        logging.info(
+            "Masks of %s are drawn as it is read, others in each pass: %s.",
+            Option("input_file"),
+            masker.masking,
+        )
+    paths = match_files(files.input_file, "input_file")
+    records = _open(paths, features, masker)
+    return OBJECTIVES[schedule.objective].make_batches(
+        records,
+        plain_features(features) if masker else features,
+        schedule.train_batch_size,
+        seed,
+        shuffle_block=files.shuffle_block,
+        masker=masker,
+    )
+
+
+def open_evaluation(
+    files: RecordFiles,
+    objective: str,
+    features: Mapping[str, Feature],
+    made: Making,
+    batch_size: int,
+) -> Batches:
+    """Returns the batches to evaluate on; arguments as `open_training`."""
+    pattern, name = files.eval_input_file, "eval_input_file"
+    if not pattern:
+        pattern, name = files.input_file, "input_file"
+    paths = match_files(pattern, name)
+    masker = _find_masker(paths, made)
+    if masker and not OBJECTIVES[objective].directions:
+        _log_held_out_masks(masker.masking, {made.late[path].random_seed for path in paths})
+    records = _open(paths, features, masker)
+    return OBJECTIVES[objective].make_batches(
+        records,
+        plain_features(features) if masker else features,
+        batch_size,
+        shuffle_block=files.shuffle_block,
+        masker=masker,
+    )
+
+
+def warn_of_trained_records(files: RecordFiles) -> None:
+    """Warns where the records to evaluate on are those to train on."""
+    pattern = files.eval_input_file or files.input_file
+    train_paths = match_files(files.input_file, "input_file")
+    if match_files(pattern, "eval_input_file") == train_paths:
+        logging.warning(
+            "Evaluation reads %s, as the original's did; %s with text that was not trained on "
+            "tells how good the model is.",
+            Option("input_file"),
+            Option("eval_input_file"),
+        )
+
+
+def _find_masker(paths: Sequence[str], made: Making) -> Masker | None:
+    """Returns what masks records as they are read, None where they hold masks."""
+    masker = made.masker(paths)
+    if masker is None:
+        # First, for opening records leaves an index beside them.
+        for path in paths:
+            _check_masked(path)
+    return masker
+
+
+def _open(
+    paths: Sequence[str],
+    features: Mapping[str, Feature],
+    masker: Masker | None,
+) -> Records:
+    """Returns the records of files, of each of which the first is checked."""
+    records = Records(paths)
+    records.check_first(plain_features(features) if masker else features)
+    return records
+
+
+def _log_held_out_masks(masking: LateMasking, seeds: set[int]) -> None:
+    """Logs how held-out records are masked, and warns where the seeds of files differ."""
+    seed = masking.random_seed
+    logging.info(
+        "Masks of held-out records are drawn as they are read, with the %s of their making: %s.",
+        Option("random_seed", seed),
+        masking,
+    )
+    if others := sorted(seeds - {seed}):
+        logging.warning(
+            "Of the held-out files, some were made with %s and others with %s. All are masked "
+            "with %d, that of the first: their masks are others than where each file is read "
+            "alone.",
+            Option("random_seed", seed),
+            ", ".join(map(str, others)),
+            seed,
+        )
+
+
+def _check_masked(path: str) -> None:
+    """Checks that records of which nothing says how to mask them are masked."""
+    is_plain = False
+    # What cannot be read is told by what reads it.
+    with contextlib.suppress(OSError):
+        is_plain = has_feature(path, "next_sentence_labels") and not has_feature(path, MASKS[0])
+    if is_plain:
+        raise ValueError(
+            f"{path!r} has records without masks, whose index must be beside it and says how to "
+            f"mask them. There is no {index_path(path)!r} that fits. Copy it there, too, or make "
+            "the records again."
+        )
+
+
+def check_vocabulary_there(output_dir: str, made: Making) -> None:
+    """Checks that a model in the output folder, if any, has the vocabulary of the records."""
+    there = ModelFolder(output_dir)
+    own = VOCAB_FILE in owned.read_names(output_dir)
+    if own and made.vocabulary not in (None, there.vocabulary):
+        raise OptionError(
+            "output_dir",
+            "hold a model of the same vocabulary, if any",
+            remedy=Message(
+                "That of %r is not the one in %r. Give another %s.",
+                *(made.path, there.vocab_file, Option("output_dir")),
+            ),
+        )

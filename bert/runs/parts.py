@@ -1,0 +1,177 @@
+"""The named parts of a plan: each is opened, and a line records what it is or what is wrong."""
+
+import contextlib
+import dataclasses
+import logging as standard_logging
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+from absl import logging
+
+from bert.options import Message, MessageError, Spelling, joined, spell
+
+GOOD, WARNED, WRONG, UNCHECKED = "✓", "!", "✗", "–"  # noqa: RUF001
+
+_NEEDS_OTHERS = "not checked, for it needs what is wrong above"
+
+# What a user can cause; all else is a bug.
+_FAULTS = (
+    *(ValueError, ArithmeticError, OSError, MemoryError, RecursionError),
+    tf.errors.OpError,
+)
+
+
+class _Failed:
+    """The value of a part that could not be opened, or was not looked at."""
+
+
+FAILED: Any = _Failed()
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """What a plan says of a part.
+
+    Attributes:
+      mark: Whether the part is as it must be: `GOOD`, `WARNED`, `WRONG` or `UNCHECKED`.
+      name: The name of the part.
+      text: What it is, or the exception that says what is wrong.
+      warnings: What else there is to know.
+    """
+
+    mark: str
+    name: str
+    text: Any
+    warnings: tuple[Any, ...] = ()
+
+    def spell(self, spelling: Spelling) -> str:
+        """Returns the text with its options as `spelling` gives them."""
+        text, *warnings = (str(spell(part, spelling)) for part in (self.text, *self.warnings))
+        if self.mark == WRONG:
+            return text
+        text = text.removeprefix(f"{self.name.capitalize()}: ")
+        return ". ".join(part.rstrip(".") for part in (text, *warnings) if part)
+
+    def __str__(self) -> str:
+        """Returns the line with its options as Python spells them."""
+        return f"{self.mark} {self.name:16} {self.spell(str)}".rstrip()
+
+
+class PlanError(MessageError):
+    """A run cannot be done as it is described.
+
+    Its text is that of the fault, or of all faults, one a line.
+
+    Attributes:
+      faults: All that is wrong, in the order in which it was found.
+      lines: What was found of each part of the run.
+    """
+
+    def __init__(self, faults: Sequence[Exception], lines: Sequence[Line]) -> None:
+        super().__init__("\n".join(["%s"] * len(faults)), *faults)
+        self.faults = tuple(faults)
+        self.lines = tuple(lines)
+
+
+class _Messages(standard_logging.Filter):
+    """Records what is logged, and lets it through unless it is muted."""
+
+    def __init__(self, level: int, *, is_muted: bool) -> None:
+        super().__init__()
+        self._level = level
+        self._is_muted = is_muted
+        self.infos: list[Message] = []
+        self.warnings: list[Message] = []
+
+    def filter(self, record: standard_logging.LogRecord) -> bool:
+        """Records a message; returns whether it is shown in the log, too."""
+        if record.levelno >= standard_logging.INFO:
+            arguments = record.args if isinstance(record.args, tuple) else ()
+            is_warning = record.levelno >= standard_logging.WARNING
+            messages = self.warnings if is_warning else self.infos
+            messages.append(Message(str(record.msg), *arguments))
+        return not self._is_muted and record.levelno >= self._level
+
+
+@contextlib.contextmanager
+def recorded_messages(*, is_muted: bool = True) -> Iterator[_Messages]:
+    """Records what is logged within a block."""
+    logger = logging.get_absl_logger()
+    level = logger.level
+    messages = _Messages(logger.getEffectiveLevel(), is_muted=is_muted)
+    logger.addFilter(messages)
+    logger.setLevel(min(logger.getEffectiveLevel(), standard_logging.INFO))
+    try:
+        yield messages
+    finally:
+        logger.setLevel(level)
+        logger.removeFilter(messages)
+
+
+class Parts:
+    """Opens parts of a plan by name.
+
+    Args:
+      is_muted: Whether the lines alone show what is logged meanwhile.
+
+    Attributes:
+      lines: A line for each part so far.
+      faults: All that is wrong so far.
+    """
+
+    def __init__(self, *, is_muted: bool) -> None:
+        self._is_muted = is_muted
+        self.lines: list[Line] = []
+        self.faults: list[Exception] = []
+
+    def __call__(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        *arguments: Any,
+        shows: Callable[[Any], str | Message] | None = None,
+    ) -> Any:
+        """Calls a function, records a line of what came of it, and returns its value.
+
+        Args:
+          name: The name of the part.
+          function: Raises where something is wrong; what it warns of is part of the line.
+          *arguments: For the function. Where one is `FAILED`, the part is not looked at.
+          shows: From the value, the text of the line; absent, what the function logs.
+
+        Returns:
+          `FAILED` where there is no value.
+        """
+        if any(argument is FAILED for argument in arguments):
+            self.add(UNCHECKED, name, _NEEDS_OTHERS)
+            return FAILED
+        try:
+            with recorded_messages(is_muted=self._is_muted) as messages:
+                value = function(*arguments)
+            text = shows(value) if shows else joined(messages.infos, " ")
+        except _FAULTS as error:
+            # Where other workers are lost, nothing is wrong here.
+            if hasattr(error, "exit_status"):
+                raise
+            self.faults.append(error)
+            self.lines.append(Line(WRONG, name, error))
+            return FAILED
+        mark = WARNED if messages.warnings else GOOD
+        self.lines.append(Line(mark, name, text, tuple(messages.warnings)))
+        return value
+
+    def add(self, mark: str, name: str, text: str) -> None:
+        """Records a line."""
+        self.lines.append(Line(mark, name, text))
+
+    def check(self, later: str = "") -> None:
+        """Raises `PlanError` if anything is wrong.
+
+        Args:
+          later: The name of a part that would have been looked at then.
+        """
+        if self.faults and later:
+            self.add(UNCHECKED, later, _NEEDS_OTHERS)
+        if self.faults:
+            raise PlanError(self.faults, self.lines) from self.faults[0]

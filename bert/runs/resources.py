@@ -1,0 +1,246 @@
+"""The parts that every plan has: devices, model, precision, output folder, memory and disk."""
+
+import dataclasses
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+from absl import logging
+
+from bert.files import owned
+from bert.files.outputs import check_folder
+from bert.options import Message, Option, OptionError
+from bert.runs import identity, precision
+from bert.runs.parts import FAILED, Parts
+from bert.training import memory, strategies
+from bert.training.cluster import find_cluster
+from bert.training.options import AUTO, Compute, Output
+from bert.weights.checkpoint import Stored
+from bert.weights.folder import ModelFolder
+from bert.weights.options import ModelSource
+from bert.weights.variables import count_parameters
+from modeling import BertConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class Batch:
+    """What a training run needs memory and disk for.
+
+    Attributes:
+      num_sequences: Sequences of a batch.
+      length: Tokens per sequence.
+      num_predictions: Masked tokens per sequence.
+      num_weights_alone: Checkpoints without the optimizer's slots.
+    """
+
+    num_sequences: int
+    length: int
+    num_predictions: int = 0
+    num_weights_alone: int = 0
+
+
+def open_devices(
+    parts: Parts,
+    compute: Compute,
+    options: Mapping[str, Any],
+    strategy: tf.distribute.Strategy | None,
+    *,
+    is_trial: bool,
+) -> tuple[Any, Any]:
+    """Adds the devices; returns their strategy and their number.
+
+    Args:
+      parts: Of the plan.
+      compute: Which devices are asked for.
+      options: All options of the run, in which workers must agree.
+      strategy: One that was made before, or None.
+      is_trial: Whether a worker is looked at alone.
+    """
+
+    def open_strategy() -> tf.distribute.Strategy:
+        if is_trial and compute.strategy == "multi_worker" and not compute.use_tpu:
+            return _stay_alone()
+        opened = strategy or strategies.open_strategy(compute)
+        strategies.agree(opened, identity.shared_by_workers(options))
+        return opened
+
+    opened = parts("devices", open_strategy, shows=_describe_devices)
+    return (FAILED, FAILED) if opened is FAILED else (opened, opened.num_replicas_in_sync)
+
+
+def _stay_alone() -> tf.distribute.Strategy:
+    if cluster := find_cluster(os.environ):
+        logging.warning(
+            "Of %d workers, only %s is checked, as if it were alone.",
+            len(cluster.workers),
+            cluster.name(cluster.index),
+        )
+    return tf.distribute.get_strategy()
+
+
+def _describe_devices(strategy: tf.distribute.Strategy) -> str:
+    gpus = len(tf.config.list_physical_devices("GPU"))
+    used = strategy.num_replicas_in_sync
+    return f"{used} used, of {gpus} GPUs and {os.cpu_count()} CPU cores"
+
+
+def open_model(parts: Parts, model: ModelSource, output_dir: str) -> tuple[Any, Any]:
+    """Adds weights and configuration; returns the folder of the model, and the configuration.
+
+    Each is `FAILED` where it is not as it must be.
+    """
+    source = parts("checkpoint", find_model, model, output_dir, shows=_describe_checkpoint)
+    folder = folder_with("bert_config_file", model, source)
+    config = parts("configuration", lambda found: found.config, folder, shows=_describe_config)
+    return source, config
+
+
+def find_model(model: ModelSource, output_dir: str) -> ModelFolder:
+    """Returns the folder of the model that a run starts from: that of weights, or its own."""
+    if not model.init_checkpoint:
+        return ModelFolder(output_dir, **_given(model))
+    stored = Stored.open(model.init_checkpoint)
+    return ModelFolder(stored.folder, stored.flag, stored, **_given(model))
+
+
+def folder_with(name: str, model: ModelSource, source: Any) -> Any:
+    """Returns where a file is found; where there are no weights, it must have been given."""
+    if source is not FAILED or not getattr(model, name):
+        return source
+    return ModelFolder(".", **_given(model))
+
+
+def _given(model: ModelSource) -> dict[str, Any]:
+    return {
+        "bert_config_file": model.bert_config_file,
+        "vocab_file": getattr(model, "vocab_file", None),
+        "do_lower_case": getattr(model, "do_lower_case", None),
+        "default_casing": getattr(model, "LOWERS_BY_DEFAULT", None),
+    }
+
+
+def _describe_checkpoint(source: ModelFolder) -> str:
+    return source.stored.prefix if source.flag == "init_checkpoint" else "none is given"
+
+
+def _describe_config(config: BertConfig) -> str:
+    return (
+        f"{config.num_hidden_layers} layers of {config.hidden_size}, "
+        f"{count_parameters(config):,} parameters"
+    )
+
+
+def log_found(model: ModelSource, source: Any) -> None:
+    """Logs which files of the model were not given, and found beside the weights."""
+    names = [name for name in ("bert_config_file", "vocab_file") if hasattr(model, name)]
+    lacking = [name for name in names if not getattr(model, name)]
+    if source is not FAILED and (found := [*filter(None, map(source.find, lacking))]):
+        logging.info("Not given, so taken from beside the weights: %s.", ", ".join(found))
+
+
+def choose_precision(
+    parts: Parts, given: str, folders: Sequence[str], config: Any, strategy: Any
+) -> str:
+    """Adds what `auto` stands for; returns the precision to train in.
+
+    Args:
+      parts: Of the plan.
+      given: The option.
+      folders: The output folders of the runs, of which any may have begun.
+      config: The shape of the model.
+      strategy: The devices, whose chief chooses.
+    """
+    if given != AUTO:
+        return given
+
+    def choose(config: BertConfig, strategy: tf.distribute.Strategy) -> str:
+        chosen = precision.choose(folders, config) if strategies.is_chief(strategy) else ""
+        return strategies.of_chief(strategy, chosen)
+
+    chosen = parts("precision", choose, config, strategy)
+    return "float32" if chosen is FAILED else str(chosen)
+
+
+def add_folder(
+    parts: Parts, output_dir: str, check: Callable[[], None], *, is_training: bool
+) -> None:
+    """Adds the output folder and its lock.
+
+    Args:
+      parts: Of the plan.
+      output_dir: The folder.
+      check: Checks what is in it.
+      is_training: Whether something is trained there.
+    """
+
+    def check_all() -> None:
+        check_folder(output_dir)
+        check()
+
+    there = "is there" if tf.io.gfile.isdir(output_dir) else "is new"
+    parts("output folder", check_all, shows=lambda _: f"{output_dir!r} {there}")
+    if is_training:
+        nothing = "nothing else trains there"
+        parts("lock", owned.check_lock, output_dir, shows=lambda _: nothing)
+
+
+def add_needs(
+    parts: Parts,
+    compute: Compute,
+    output: Output,
+    config: Any,
+    num_replicas: Any,
+    batch: Batch,
+    num_train_steps: Any,
+) -> bool:
+    """Adds memory and disk; returns whether there is enough memory, as far as that is known.
+
+    Args:
+      parts: Of the plan.
+      compute: How the model computes.
+      output: What is saved where.
+      config: The shape of the model.
+      num_replicas: Devices that share a batch.
+      batch: What a step trains on.
+      num_train_steps: The last step of each training run.
+    """
+
+    def log_memory(config: BertConfig, num_replicas: int) -> bool:
+        return memory.log_training_memory(
+            compute,
+            config,
+            num_sequences=batch.num_sequences,
+            num_replicas=num_replicas,
+            length=batch.length,
+            num_predictions=batch.num_predictions,
+        )
+
+    def log_disk(config: BertConfig, num_train_steps: Sequence[int | None]) -> None:
+        memory.log_disk(output, config, num_train_steps, batch.num_weights_alone)
+
+    has_memory = parts("memory", log_memory, config, num_replicas)
+    parts("disk", log_disk, config, num_train_steps)
+    return has_memory is not False
+
+
+def describe_init(init: Any) -> str:
+    """Returns what a plan says of weights that a model starts from, if any."""
+    return "of the shape that the configuration asks for" if init else ""
+
+
+def no_weights(folder: str) -> OptionError:
+    """Returns the error of a run without training where there are no weights."""
+    return OptionError(
+        "output_dir",
+        Message(
+            "hold a trained model, or %s name one, unless %s is given",
+            *(Option("init_checkpoint"), Option("do_train")),
+        ),
+        Message("%r, which holds none", folder),
+    )
+
+
+def list_files(folder: str) -> list[str]:
+    """Returns the paths of what runs have written in an output folder."""
+    return [os.path.join(folder, name) for name in sorted(owned.read_names(folder))]
