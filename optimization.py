@@ -1,8 +1,8 @@
 """The optimizer and learning rate of the original release (paper, appendix A.2).
 
 Adam with decoupled weight decay and without bias correction, after clipping by the global norm,
-under linear warm-up and linear decay. In graphs of `tf.compat.v1`, `create_optimizer` and
-`AdamWeightDecayOptimizer.apply_gradients` return operations, as the original's did.
+under linear warm-up and linear decay. In graphs of `tf.compat.v1`, `create_optimizer` and the
+optimizer's methods return operations, as in the original (`bert.original.optimization`).
 """
 
 import contextlib
@@ -15,23 +15,25 @@ import keras
 import tensorflow as tf
 from keras import ops
 
+from bert import names
+
 Tensor = Any
 
 CLIP_NORM = 1.0  # original: optimization.py, create_optimizer
-
 EXCLUDED_FROM_WEIGHT_DECAY = ("LayerNorm", "layer_norm", "bias")
+SLOTS = ("adam_m", "adam_v")
 
-_SLOTS = ("adam_m", "adam_v")
+_GRAPHS = "bert.original.optimization"
 
 
 @keras.saving.register_keras_serializable("bert")
 class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
-    """Rises linearly to `init_lr`, then falls linearly to 0 (original: create_optimizer).
+    """A linear rise to `init_lr`, then a linear fall to 0 (original: create_optimizer).
 
     The fall is measured from step 0, so that the rate after warm-up starts below `init_lr`.
 
     Args:
-      init_lr: The peak that warm-up aims at.
+      init_lr: The peak of the warm-up.
       num_train_steps: Step at which the rate reaches 0.
       num_warmup_steps: Length of warm-up in steps; 0 for none.
     """
@@ -53,15 +55,12 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
         return ops.where(step < self.num_warmup_steps, warming, decayed)
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            "init_lr": self.init_lr,
-            "num_train_steps": self.num_train_steps,
-            "num_warmup_steps": self.num_warmup_steps,
-        }
+        arguments = ("init_lr", "num_train_steps", "num_warmup_steps")
+        return {name: getattr(self, name) for name in arguments}
 
 
 class _Patterns(tuple[str, ...]):
-    """Regular expressions, under the name that Keras gives to a method about its own decay."""
+    """Regular expressions, under the name of a method of Keras' own decay."""
 
     def __call__(self, *_: Any, **__: Any) -> NoReturn:
         raise ValueError(
@@ -76,8 +75,8 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
 
     Args:
       learning_rate: A number, a schedule, or a function of no arguments that returns a number; in a
-        graph of `tf.compat.v1`, also a tensor, and the function is asked with the step.
-      weight_decay_rate: Fraction of a weight, times the learning rate, taken off at each step.
+        graph of `tf.compat.v1`, also a tensor, or a function of the step.
+      weight_decay_rate: Fraction of a weight, times the learning rate, subtracted at each step.
       beta_1: Decay of the first moment.
       beta_2: Decay of the second moment.
       epsilon: Added to the root of the second moment.
@@ -86,8 +85,8 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
       name: Name of the optimizer.
 
     Attributes:
-      learning_rate_scales: By the path of a variable, what multiplies its learning rate; 1 where
-        it is not in it. To be set before `build`.
+      learning_rate_scales: Factors of the learning rate by the path of a variable; 1 for other
+        variables. To be set before `build`.
     """
 
     def __init__(
@@ -103,9 +102,8 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
     ) -> None:
         if kwargs.get("weight_decay") is not None:
             raise ValueError(
-                "`weight_decay` must not be given: Keras' decay knows of no "
-                f"`exclude_from_weight_decay`. Received {kwargs['weight_decay']!r}. Give it as "
-                "`weight_decay_rate`."
+                "`weight_decay` must not be given, since it knows no `exclude_from_weight_decay`. "
+                f"Received {kwargs['weight_decay']!r}. Give it as `weight_decay_rate`."
             )
         in_graph = _in_graph()
         # Keras' own variables are not for the user's graph, where nothing would use them.
@@ -128,18 +126,16 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
         for variable in variables:
             if tf.as_dtype(variable.dtype).size < 4:
                 raise ValueError(
-                    "The weights must be float32 to be trained, for smaller types lose what a "
-                    f"step changes. Received {variable.name!r} in {variable.dtype}. The precision "
+                    "The weights must be float32 to be trained: smaller types lose the change of a "
+                    f"step. Received {variable.name!r} in {variable.dtype}. The precision "
                     "'mixed_bfloat16' keeps weights in float32 and computes in bfloat16."
                 )
         super().build(variables)
         self.first_moments, self.second_moments = self.add_optimizer_variables(
-            variables, list(_SLOTS)
+            variables, list(SLOTS)
         )
-        paths = [
-            self._get_variable_name(getattr(variable, "path", variable.name))
-            for variable in variables
-        ]
+        given = (getattr(variable, "path", variable.name) for variable in variables)
+        paths = [self._get_variable_name(path) for path in given]
         self._decayed = [self._do_use_weight_decay(path) for path in paths]
         self._learning_rate_scales = [self.learning_rate_scales.get(path, 1.0) for path in paths]
 
@@ -161,43 +157,18 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
     ) -> Any:
         """Updates the variables; in a graph of `tf.compat.v1`, returns the operation that does.
 
-        Args:
-          grads_and_vars: Pairs of a gradient and its variable; None leaves a variable as it is.
-          global_step: In a graph, the step that a schedule is asked for. Faithful: it is not
-            increased, which is left to the caller, as `create_optimizer` does.
-          name: Name of the operation in a graph.
+        Faithful: `global_step`, the step of a schedule, is not increased, as `create_optimizer`
+        does.
         """
         if not _in_graph():
             return super().apply_gradients(grads_and_vars)
-        rate = self.given_learning_rate
-        if callable(rate):
-            step = tf.compat.v1.train.get_or_create_global_step()
-            rate = rate(tf.identity(step if global_step is None else global_step))
-        updates = []
-        for gradient, variable in grads_and_vars:
-            if gradient is not None and variable is not None:
-                updates += self._updates_in_graph(tf.convert_to_tensor(gradient), variable, rate)
-        return tf.group(*updates, name=name)
+        return names.load(_GRAPHS, "apply_gradients")(self, grads_and_vars, global_step, name)
 
     def compute_gradients(
         self, loss: Tensor, var_list: Sequence[Any] | None = None
     ) -> list[tuple[Tensor | None, Any]]:
-        """Returns pairs of a gradient and its variable, in a graph of `tf.compat.v1`.
-
-        Args:
-          loss: A scalar of the graph.
-          var_list: The variables; None for all that are trainable.
-
-        Raises:
-          ValueError: where no graph is built.
-        """
-        if not _in_graph():
-            raise ValueError(
-                "`loss` must be a tensor in a graph of `tf.compat.v1`. Elsewhere, take gradients "
-                "with tf.GradientTape, and give them to `apply_gradients`."
-            )
-        variables = tf.compat.v1.trainable_variables() if var_list is None else [*var_list]
-        return [*zip(_dense(tf.gradients(loss, variables)), variables, strict=True)]
+        """Returns pairs of a gradient and its variable, in a graph of `tf.compat.v1`."""
+        return names.load(_GRAPHS, "compute_gradients")(loss, var_list)
 
     def minimize(
         self,
@@ -208,30 +179,6 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
     ) -> Any:
         """Returns the operation that updates the variables of a graph, by `apply_gradients`."""
         return self.apply_gradients(self.compute_gradients(loss, var_list), global_step, name)
-
-    def _updates_in_graph(
-        self, gradient: Tensor, variable: tf.Variable, learning_rate: Tensor
-    ) -> list[Any]:
-        """Returns the operations that update a variable and its moments, which they make."""
-        path = self._get_variable_name(variable.name)
-        moments = tuple(
-            tf.compat.v1.get_variable(
-                f"{path}/{slot}",
-                variable.shape.as_list(),
-                initializer=tf.compat.v1.zeros_initializer(),
-                trainable=False,
-            )
-            for slot in _SLOTS
-        )
-        constants = (self.beta_1, self.beta_2, self.epsilon)
-        decay = self.weight_decay_rate if self._do_use_weight_decay(path) else 0.0
-        m, v, change = _changes((variable, *moments), gradient, constants, decay)
-        learning_rate *= self.learning_rate_scales.get(path, 1.0)
-        return [
-            moments[0].assign(m),
-            moments[1].assign(v),
-            variable.assign_sub(learning_rate * change),
-        ]
 
     def apply(
         self,
@@ -244,16 +191,15 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
         Args:
           grads: One gradient per variable.
           trainable_variables: The variables; all that the optimizer was built for if None.
-          scale: Scalar that multiplies every gradient, as clipping does, without a pass of its own.
-            Given it, the gradients are taken to be summed over all replicas already, and what Keras
-            does besides, such as `clipnorm`, is not done; without, Keras does both.
+          scale: Scalar that multiplies every gradient, as clipping does, without another pass. With
+            it, the gradients must be summed over all replicas already, and Keras' own processing,
+            such as `clipnorm`, is left out; without it, Keras sums and processes.
         """
         if scale is None:
             super().apply(grads, trainable_variables)
             return
-        if trainable_variables is None:
-            trainable_variables = self._trainable_variables
-        variables = list(trainable_variables)
+        given = self._trainable_variables if trainable_variables is None else trainable_variables
+        variables = list(given)
         if not self.built:
             self.build(variables)
         learning_rate = tf.convert_to_tensor(self.learning_rate)
@@ -289,19 +235,17 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
         scale: Tensor | None = None,
     ) -> None:
         index = self._get_variable_index(variable)
-        # Departs: the original takes the norm of an embedding's gradient before the rows of
-        # repeated tokens are added up, on CPU and GPU but not on TPU; here they always are.
+        # Departs: on CPU and GPU but not on TPU, the original takes the norm of an embedding's
+        # gradient before the rows of repeated tokens are added up; here they always are.
         gradient = tf.convert_to_tensor(gradient)
         if self._learning_rate_scales[index] != 1.0:
             learning_rate *= self._learning_rate_scales[index]
         compiled = tf.inside_function() and "CPU" in variable.device
         update = _compiled_update if compiled else _update
+        moments = (self.first_moments[index], self.second_moments[index])
         update(
             variable,
-            tuple(
-                _on_device(moments[index].value, variable.device)
-                for moments in (self.first_moments, self.second_moments)
-            ),
+            tuple(_on_device(moment.value, variable.device) for moment in moments),
             gradient,
             tf.cast(learning_rate, gradient.dtype),
             tf.cast(1.0 if scale is None else scale, gradient.dtype),
@@ -332,7 +276,7 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
 
 
 def _in_graph() -> bool:
-    """Returns whether operations are added to a graph for a Session, and not run or traced."""
+    """Returns whether a graph for a Session is built."""
     return not tf.compat.v1.executing_eagerly_outside_functions()
 
 
@@ -346,32 +290,32 @@ def _update(
     weight_decay_rate: float,
 ) -> None:
     values = (_read(variable), _read(moments[0]), _read(moments[1]))
-    m, v, change = _changes(values, gradient * scale, constants, weight_decay_rate)
+    m, v, change = adam_changes(values, gradient * scale, constants, weight_decay_rate)
     moments[0].assign(m, read_value=False)
     moments[1].assign(v, read_value=False)
     variable.assign_sub(learning_rate * change, read_value=False)
 
 
 def _read(variable: tf.Variable) -> Tensor:
-    """Returns the value of a variable, which the trace that asks for it then does not know.
+    """Returns the value of a variable without capturing the variable in a trace.
 
-    A trace is called again with variables of other optimizers, when those of the first one may be
-    gone; TensorFlow refuses to call one that knows of such.
+    A trace is used again with variables of other optimizers, when the first variables may be gone;
+    TensorFlow refuses to call a trace that has captured a variable that is gone.
     """
     return tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=variable.dtype)
 
 
-def _changes(
+def adam_changes(
     values: tuple[Tensor, Tensor, Tensor],
     gradient: Tensor,
     constants: tuple[float, float, float],
     weight_decay_rate: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns the new moments, and what to take off the variable at a learning rate of 1.
+    """Returns the new moments, and what to subtract from the variable at a learning rate of 1.
 
     Args:
       values: The variable and its moments.
-      gradient: That of the variable.
+      gradient: The gradient of the variable.
       constants: beta_1, beta_2 and epsilon.
       weight_decay_rate: 0 where the variable is not decayed.
     """
@@ -388,12 +332,12 @@ def _changes(
 
 
 # Compiled, the update passes over memory once, in place. One kernel serves all variables of a
-# shape, those of other optimizers too: of several runs, the first alone compiles it.
+# shape, of all optimizers: among several runs, only the first one compiles it.
 _compiled_update = tf.function(_update, jit_compile=True, autograph=False)
 
 
 def _on_device(variable: tf.Variable, device: str) -> tf.Variable:
-    """Returns the copy of a variable that a strategy keeps on the device."""
+    """Returns a strategy's copy of a variable on the device."""
     copies = getattr(variable, "values", [variable])
     return next(copy for copy in copies if copy.device == device)
 
@@ -407,24 +351,21 @@ def bert_optimizer(
     """Returns the optimizer of the original, with its schedule and its constants.
 
     Args:
-      init_lr: As `WarmupLinearDecay`.
-      num_train_steps: As `WarmupLinearDecay`.
-      num_warmup_steps: As `WarmupLinearDecay`.
-      step: Returns how far the training is; None for the steps that the optimizer has taken.
+      init_lr: See `WarmupLinearDecay`, as for the next two.
+      num_train_steps: Step at which the rate reaches 0.
+      num_warmup_steps: Length of warm-up in steps.
+      step: Returns the step of the schedule; None for the steps that the optimizer has taken.
     """
     schedule = WarmupLinearDecay(init_lr, num_train_steps, num_warmup_steps)
     return AdamWeightDecayOptimizer(
         learning_rate=schedule if step is None else lambda: schedule(step()),
         weight_decay_rate=0.01,
-        beta_1=0.9,
-        beta_2=0.999,
-        epsilon=1e-6,
         exclude_from_weight_decay=EXCLUDED_FROM_WEIGHT_DECAY,
     )
 
 
 def clip_scale(norm: Tensor, clip_norm: float = CLIP_NORM) -> Tensor:
-    """Returns what scales gradients of that global norm to one of at most `clip_norm`."""
+    """Returns the factor that scales gradients of a global norm to at most `clip_norm`."""
     return clip_norm * tf.minimum(1.0 / norm, 1.0 / clip_norm)
 
 
@@ -437,8 +378,8 @@ def create_optimizer(
 ) -> Any:
     """Returns a function that takes one training step and returns the loss before it.
 
-    The variables trained are those that `loss` reads. In a graph of `tf.compat.v1`, where `loss` is
-    a tensor, it returns the operation of a step, as the original did: it trains all trainable
+    A step trains the variables that `loss` reads. In a graph of `tf.compat.v1`, where `loss` is a
+    tensor, the result is the operation of a step, as in the original: it trains all trainable
     variables and increases the global step.
 
     Args:
@@ -446,7 +387,7 @@ def create_optimizer(
       init_lr: Peak of the learning rate.
       num_train_steps: Step at which the rate reaches 0.
       num_warmup_steps: Length of warm-up in steps.
-      use_tpu: Without effect; gradients are summed over replicas by `bert.training.loop`.
+      use_tpu: Ignored; `bert.training.loop` sums gradients over replicas.
 
     Raises:
       ValueError: where `loss` is a tensor and there is no graph to differentiate.
@@ -454,13 +395,13 @@ def create_optimizer(
     del use_tpu
     optimizer = bert_optimizer(init_lr, num_train_steps, num_warmup_steps)
     if not callable(loss):
-        return _train_op_in_graph(loss, optimizer)
+        return names.load(_GRAPHS, "train_op")(loss, optimizer)
 
     def train_op() -> Tensor:
         with tf.GradientTape() as tape:
             value = loss()
         variables = tape.watched_variables()
-        gradients = _dense(tape.gradient(value, variables))
+        gradients = dense(tape.gradient(value, variables))
         scale = clip_scale(tf.linalg.global_norm(gradients))
         optimizer.apply(gradients, variables, scale=scale)
         return value
@@ -468,23 +409,6 @@ def create_optimizer(
     return train_op
 
 
-def _dense(gradients: Iterable[Tensor | None]) -> list[Tensor | None]:
-    """Returns gradients as tensors; None of variables that the loss does not depend on."""
-    return [None if each is None else tf.convert_to_tensor(each) for each in gradients]
-
-
-def _train_op_in_graph(loss: Tensor, optimizer: AdamWeightDecayOptimizer) -> tf.Operation:
-    if not _in_graph():
-        raise ValueError(
-            "`loss` must be a function of no arguments that returns the loss, or a tensor in a "
-            f"graph of `tf.compat.v1`. Received {loss!r}. Give `lambda: ...` with what computes "
-            "it, or build the graph under `tf.Graph().as_default()`."
-        )
-    global_step = tf.compat.v1.train.get_or_create_global_step()
-    variables = tf.compat.v1.trainable_variables()
-    gradients = _dense(tf.gradients(loss, variables))
-    scale = clip_scale(tf.linalg.global_norm(gradients))
-    clipped = [None if each is None else each * scale for each in gradients]
-    update = optimizer.apply_gradients(zip(clipped, variables, strict=True), global_step)
-    with tf.control_dependencies([update]):
-        return tf.group(tf.compat.v1.assign_add(global_step, 1))
+def dense(gradients: Iterable[Tensor | None]) -> list[Tensor | None]:
+    """Returns gradients as tensors, and None for variables that the loss does not depend on."""
+    return [None if gradient is None else tf.convert_to_tensor(gradient) for gradient in gradients]

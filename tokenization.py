@@ -2,7 +2,7 @@
 
 Two steps: `BasicTokenizer` cleans text and splits it at whitespace, punctuation and CJK characters;
 `WordpieceTokenizer` splits each of the resulting words into the longest pieces of the vocabulary.
-`FullTokenizer` does both, and remembers the pieces of the words it has met.
+`FullTokenizer` does both, and caches the pieces of words.
 """
 
 import itertools
@@ -20,20 +20,20 @@ from bert.text.characters import is_control as _is_control
 from bert.text.characters import is_punctuation as _is_punctuation
 from bert.text.characters import is_whitespace as _is_whitespace
 from bert.text.memory import Memo, Vocabulary, Watched
-from bert.text.vocabulary import load_vocab
+from bert.text.packing import pack, truncate_pair  # noqa: F401
+from bert.text.vocabulary import UnknownTokenError, convert_by_vocab, load_vocab  # noqa: F401
 
-K = TypeVar("K")
 V = TypeVar("V")
 
-# Control characters that `str.split` takes for whitespace. The original deletes them instead, which
-# joins the words on both sides.
+# Control characters that are whitespace for `str.split`. The original deletes them, which joins the
+# words on both sides.
 _SPLITTING_CONTROLS = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
 
 _FREQUENT_MARKS = [(mark, f" {mark} ") for mark in ",.\"';-_“”’"]  # noqa: RUF001
 
 
 def convert_to_unicode(text: str | bytes) -> str:
-    """Returns `text` as `str`; bytes are read as UTF-8, and those that are not are dropped."""
+    """Returns `text` as `str`; bytes are decoded as UTF-8 without invalid bytes."""
     if isinstance(text, str):
         return text
     if isinstance(text, bytes):
@@ -44,30 +44,6 @@ def convert_to_unicode(text: str | bytes) -> str:
 def printable_text(text: str | bytes) -> str:
     """Returns `text` in the form that logs and prints take."""
     return convert_to_unicode(text)
-
-
-class UnknownTokenError(KeyError, ValueError):
-    """Says which token or id a vocabulary lacks."""
-
-    def __str__(self) -> str:
-        # That of `KeyError` puts the message in quotes.
-        return str(self.args[0])
-
-
-def convert_by_vocab(vocab: Mapping[K, V], items: Iterable[K]) -> list[V]:
-    """Returns what `vocab` holds for each item.
-
-    Raises:
-      UnknownTokenError: a `KeyError`, where it lacks one.
-    """
-    try:
-        return list(map(vocab.__getitem__, items))
-    except KeyError as error:
-        raise UnknownTokenError(
-            f"The vocabulary must hold every token or id. Received {error.args[0]!r}, which is not "
-            f"among its {len(vocab)}. `FullTokenizer.tokenize` gives none but its tokens; is the "
-            "text tokenized with another vocabulary, or a special token not in it?"
-        ) from None
 
 
 def convert_tokens_to_ids(vocab: Mapping[str, int], tokens: Iterable[str]) -> list[int]:
@@ -85,55 +61,31 @@ def whitespace_tokenize(text: str) -> list[str]:
     return text.split()
 
 
-def truncate_pair(
-    a: Sequence[str], b: Sequence[str], *, budget: int
-) -> tuple[Sequence[str], Sequence[str]]:
-    """Returns both sequences cut at their ends to `budget` tokens, the longer one first.
-
-    Where they are equally long, `b` gives way (original: run_classifier.py, _truncate_seq_pair).
-    """
-    if budget < 0:
-        raise ValueError(f"`budget` must not be negative. Received {budget}.")
-    half = budget // 2
-    return a[: max(budget - len(b), budget - half)], b[: max(budget - len(a), half)]
-
-
-def pack(
-    a: Sequence[str], b: Sequence[str] = (), *, max_length: int
-) -> tuple[list[str], list[int]]:
-    """Returns `[CLS] a [SEP] (b [SEP])` and its segment ids (paper, figure 2)."""
-    a, b = truncate_pair(a, b, budget=max_length - (3 if b else 2))
-    first = ["[CLS]", *a, "[SEP]"]
-    second = [*b, "[SEP]"] if b else []
-    return first + second, [0] * len(first) + [1] * len(second)
-
-
 class FullTokenizer(Watched):
-    """Turns text into word pieces, and those into ids.
+    """Splits text into word pieces, and converts word pieces into ids.
 
-    The pieces of a word depend on nothing outside it, so they are remembered. Its attributes may be
-    changed or replaced at any time, `vocab` too; with tokenizers of another kind than those here,
-    nothing is remembered.
+    The pieces of a word depend on the word alone, so they are cached. The attributes may be changed
+    or replaced at any time, `vocab` included; other classes of tokenizers disable the cache.
 
     Args:
-      vocab_file: As `load_vocab` takes it.
+      vocab_file: The argument of `load_vocab`.
       do_lower_case: Whether the model is uncased.
-      strip_accents: Whether accents are removed; None for those of uncased models alone.
-      tokenize_chinese_chars: Whether CJK characters are words of their own.
-      added_tokens: Those that stay whole where a text has them. What `vocab_file` lacks of them
-        follows behind its tokens.
+      strip_accents: Whether accents are removed; None to remove them for uncased models alone.
+      tokenize_chinese_chars: Whether every CJK character is a word.
+      added_tokens: Tokens that are not split where a text has them. Tokens that `vocab_file` lacks
+        get the ids after its tokens.
 
     Attributes:
       vocab: The id of each token.
       inv_vocab: The token of each id.
-      basic_tokenizer: What splits texts into words.
-      wordpiece_tokenizer: What splits words into pieces.
-      added_tokens: As given.
+      basic_tokenizer: Splits texts into words.
+      wordpiece_tokenizer: Splits words into pieces.
+      added_tokens: The argument.
     """
 
     added_tokens: tuple[AddedToken, ...] = ()
 
-    # What is remembered; None where nothing may be.
+    # The cache; None where nothing may be cached.
     _pieces: Memo | None = None
     _ids: Memo | None = None
     _finders: tuple[Finder, Finder] | None = None
@@ -173,8 +125,9 @@ class FullTokenizer(Watched):
             )
         self.added_tokens = tuple(added_tokens)
         pieces = self.vocab = Vocabulary(vocab)
-        # No word is split into a token that is added alone.
-        if lacking := [each.content for each in self.added_tokens if each.content not in vocab]:
+        # Words are not split into added tokens.
+        contents = [token.content for token in self.added_tokens]
+        if lacking := [content for content in contents if content not in vocab]:
             numbers = itertools.count(max(vocab.values()) + 1)
             self.vocab = Vocabulary(
                 pieces | dict(zip(dict.fromkeys(lacking), numbers, strict=False))
@@ -200,7 +153,7 @@ class FullTokenizer(Watched):
 
     @property
     def added_finders(self) -> tuple[Finder, Finder]:
-        """What finds added tokens in texts as they stand, and in texts as they are cleaned."""
+        """The finders of added tokens in texts as they are given, and in cleaned texts."""
         normalize = getattr(self.basic_tokenizer, "normalize", convert_to_unicode)
         return (
             Finder(token for token in self.added_tokens if not token.normalized),
@@ -208,15 +161,14 @@ class FullTokenizer(Watched):
         )
 
     def _look_again(self) -> None:
-        """Makes anew what is remembered, where something has changed that it depends on."""
-        # Other threads may tokenize meanwhile: all is there before it is said to be seen.
+        """Clears the cache where an attribute that it depends on has changed."""
+        # Other threads may tokenize meanwhile: `_seen` is set last.
         seen = Watched.changes
         known: object = None
         if self.is_standard:
             basic, wordpiece = self.basic_tokenizer, self.wordpiece_tokenizer
-            vocabs = [
-                (id(each), vars(each).get("changes")) for each in (self.vocab, wordpiece.vocab)
-            ]
+            both = (self.vocab, wordpiece.vocab)
+            vocabs = [(id(vocab), vars(vocab).get("changes")) for vocab in both]
             casing = (basic.do_lower_case, basic.strip_accents, basic.tokenize_chinese_chars)
             known = (vocabs, casing, wordpiece.unk_token, self.added_tokens)
             known = (known, wordpiece.max_input_chars_per_word, _is_unchanged(self, FullTokenizer))
@@ -228,9 +180,9 @@ class FullTokenizer(Watched):
         self.__dict__.update(_known=known, _pieces=pieces, _ids=ids, _finders=finders, _seen=seen)
 
     def _memos(self) -> tuple[Memo, Memo | None]:
-        """Returns the pieces and the ids of the words of texts, which are remembered."""
-        # Most words are pieces themselves. Of the others, the pieces are remembered; so are those
-        # of all words as they stand in the text, in any case, one step from the line.
+        """Returns caches of the pieces and of the ids of words."""
+        # Most words are pieces themselves. The pieces of the others are cached, and so are the
+        # pieces of all words as the text has them, in any case.
         vocab, wordpiece = self.vocab, self.wordpiece_tokenizer
         fits = wordpiece.max_input_chars_per_word
         split_pieces = Memo(wordpiece.split_word)
@@ -244,7 +196,7 @@ class FullTokenizer(Watched):
 
     def _split(self, text: str, whole: Mapping[str, V], split: Memo) -> tuple[V, ...]:
         if text.isascii() and text.isalnum():
-            # It is clean, and a single word.
+            # The text is a single clean word.
             word = text.lower() if self.basic_tokenizer.do_lower_case else text
             return (whole[word],) if word in whole else tuple(split.compute(word))
         pieces: list[V] = []
@@ -265,7 +217,7 @@ class FullTokenizer(Watched):
         return list(chain.from_iterable(map(self._pieces.__getitem__, _words(text))))
 
     def tokenize_to_ids(self, text: str | bytes) -> list[int]:
-        """Returns the ids of the word pieces of `text`, faster than in two steps."""
+        """Returns the ids of the word pieces of `text`, faster than two calls."""
         if self._seen != Watched.changes:
             self._look_again()
         if self._ids is None or self._finders is not None:
@@ -273,8 +225,8 @@ class FullTokenizer(Watched):
         return list(chain.from_iterable(map(self._ids.__getitem__, _words(text))))
 
     def tokenize_lines_to_ids(self, lines: Sequence[str]) -> tuple[Any, Any]:
-        """Returns the ids of many lines in one array, and in another how many each line has."""
-        # Who tokenizes line by line needs no numpy.
+        """Returns the ids of many lines in one array, and the number of ids of each line."""
+        # Tokenizing line by line needs no numpy.
         from bert.text import bulk  # noqa: PLC0415
 
         if self._seen != Watched.changes:
@@ -285,7 +237,7 @@ class FullTokenizer(Watched):
         return bulk.tokenize(lines, lower, self._ids, self.tokenize_to_ids)
 
     def _tokenize_parts(self, text: str | bytes) -> list[str]:
-        """Tokenizes what lies between the added tokens."""
+        """Tokenizes a text that may have added tokens."""
         pieces: list[str] = []
         for part, token in self.cut(convert_to_unicode(text)):
             if token is not None:
@@ -301,21 +253,21 @@ class FullTokenizer(Watched):
         return pieces
 
     def _is_unstable(self, part: str) -> bool:
-        """Returns whether a text that is clean already would change if it was cleaned again.
+        """Returns whether cleaning would change a text that is clean already.
 
-        Marks that have been dropped no longer keep others apart, which would change places.
+        Without the marks that cleaning drops, the marks around them may be reordered.
         """
         is_clean = self._finders is not None and self._finders[1].tokens
         strips = self.basic_tokenizer.strips_accents
         return bool(is_clean and strips and not unicodedata.is_normalized("NFD", part))
 
     def cut(self, text: str) -> Iterator[tuple[str, AddedToken | None]]:
-        """Yields the parts of a text, with the added token that each is, if it is one."""
+        """Yields the parts of a text, and the added token or None for each part."""
         if self._finders is None:
             yield text, None
             return
-        as_it_stands, normalized = self._finders
-        for part, token in as_it_stands.cut(text):
+        verbatim, normalized = self._finders
+        for part, token in verbatim.cut(text):
             if token is None and normalized.tokens:
                 yield from normalized.cut(self.basic_tokenizer.normalize(part))
             else:
@@ -334,8 +286,8 @@ def _words(text: str | bytes) -> list[str]:
     """Splits `text` where the original finds whitespace after its cleaning, and at some marks."""
     if not isinstance(text, str):
         text = convert_to_unicode(text)
-    # Without marks, words come back more often. But what surrounds a sigma, marks included, decides
-    # on its lower case, as for no other letter.
+    # Words without marks recur more often. But the lower case of a sigma, alone among the letters,
+    # depends on its surroundings, marks included.
     if "\N{GREEK CAPITAL LETTER SIGMA}" not in text:
         for mark, apart in _FREQUENT_MARKS:
             text = text.replace(mark, apart)
@@ -352,13 +304,13 @@ def split_at_spaces(text: str) -> list[str]:
 class BasicTokenizer(Watched):
     """Cleans text, and splits it at whitespace, punctuation and around CJK characters.
 
-    Its steps have the names that they have in the original: a subclass may do one of them in its
-    own way. Where none does, all are done at once.
+    The steps have the original's names: a subclass may override a step. Where none is overridden,
+    all steps are done at once.
 
     Args:
       do_lower_case: Whether the model is uncased.
-      strip_accents: Whether accents are removed; None for those of uncased models alone.
-      tokenize_chinese_chars: Whether CJK characters are words of their own.
+      strip_accents: Whether accents are removed; None to remove them for uncased models alone.
+      tokenize_chinese_chars: Whether every CJK character is a word.
     """
 
     strip_accents: bool | None = None
@@ -404,18 +356,18 @@ class BasicTokenizer(Watched):
 
     def _fold(self, text: str) -> str:
         lower, strips = self.do_lower_case, self._strips
-        # What is ASCII alone is cleaned when it is split.
+        # Splitting cleans ASCII texts.
         if text.isascii() or not (lower or strips):
             return text.lower() if lower else text
-        # Cleaning comes first: it can set apart a sigma, which has another lower case at the end.
+        # Cleaning comes first: it may move a sigma to the end of a word, with another lower case.
         text = text.translate(self._tables[0])
         text = text.lower() if lower else text
         return unicodedata.normalize("NFD", text) if strips else text
 
     def normalize(self, text: str) -> str:
-        """Returns the text as it is before it is split: clean, and without case and accents."""
+        """Returns the text before it is split: clean, and without case and accents."""
         strips = self.strips_accents
-        # Splitting does it otherwise.
+        # Splitting replaces these separators otherwise.
         text = text.replace("\u2028", " ").replace("\u2029", " ")
         text = text.translate(tables(strips, self.tokenize_chinese_chars)[0])
         text = text.lower() if self.do_lower_case else text
@@ -425,7 +377,7 @@ class BasicTokenizer(Watched):
         return "".join(char for char in marked if unicodedata.category(char) != "Mn")
 
     def split(self, text: str) -> list[str]:
-        """Returns the words of a text as `normalize` leaves it."""
+        """Returns the words of a text that `normalize` returned."""
         return text.translate(tables(self.strips_accents, self.tokenize_chinese_chars)[1]).split()
 
     def _tokenize_in_steps(self, text: str) -> list[str]:
@@ -462,7 +414,7 @@ class BasicTokenizer(Watched):
 
 
 class WordpieceTokenizer(Watched):
-    """Splits words into pieces of the vocabulary, always taking the longest that fits."""
+    """Splits words into pieces of the vocabulary, always the longest one that fits."""
 
     _seen = _size = -1
     _longest = 0
@@ -480,7 +432,7 @@ class WordpieceTokenizer(Watched):
         self.max_input_chars_per_word = max_input_chars_per_word
 
     def tokenize(self, text: str | bytes) -> list[str]:
-        """Returns the pieces of words as `BasicTokenizer` leaves them, such as `un ##aff ##able`.
+        """Returns the pieces of words that `BasicTokenizer` returned, such as `un ##aff ##able`.
 
         A word that cannot be split, or has too many characters, becomes `unk_token`.
         """
@@ -517,12 +469,12 @@ class WordpieceTokenizer(Watched):
             _known=known,
             _size=len(vocab),
             _longest=max(map(len, vocab), default=0),
-            # In a dictionary as such, tokens are found faster.
+            # A plain dictionary is faster.
             _lookup=dict(vocab) if isinstance(vocab, Vocabulary) else vocab,
         )
 
 
-# The methods that decide on tokens, as they are here.
+# The methods that decide on tokens.
 _METHODS = {
     kind: {name: vars(kind)[name] for name in names.split()}
     for kind, names in {
@@ -537,7 +489,7 @@ _METHODS = {
 
 
 def _is_unchanged(tokenizer: object, kind: type) -> bool:
-    """Returns whether it is a `kind` with all of the methods that decide as they are here."""
+    """Returns whether a tokenizer is of a class and overrides none of its methods."""
     if not isinstance(tokenizer, kind):
         return False
     own, its = vars(tokenizer), type(tokenizer)

@@ -3,11 +3,15 @@
 import io
 import os
 from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 from absl import logging
 
 from bert.files import huggingface as huggingface_files
 from bert.files.paths import read_file
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 def load_vocab(vocab_file: str | bytes | os.PathLike[str] | Iterable[bytes]) -> dict[str, int]:
@@ -141,3 +145,27 @@ def check_same(
         logging.info(
             "The vocabulary of %r differs from %r in %d entries.", path, own_file, len(others)
         )
+
+
+class UnknownTokenError(KeyError, ValueError):
+    """A vocabulary lacks a token or an id."""
+
+    def __str__(self) -> str:
+        # `KeyError` puts its message in quotes.
+        return str(self.args[0])
+
+
+def convert_by_vocab(vocab: Mapping[K, V], items: Iterable[K]) -> list[V]:
+    """Returns the value of each item in a vocabulary.
+
+    Raises:
+      UnknownTokenError: where it lacks an item.
+    """
+    try:
+        return list(map(vocab.__getitem__, items))
+    except KeyError as error:
+        raise UnknownTokenError(
+            f"The vocabulary must hold every token or id. Received {error.args[0]!r}, which is not "
+            f"among its {len(vocab)}. `FullTokenizer.tokenize` gives none but its tokens; is the "
+            "text tokenized with another vocabulary, or a special token not in it?"
+        ) from None
