@@ -1,4 +1,4 @@
-"""The text of pre-training, read and tokenized (paper, section 3.1)."""
+"""Reads and tokenizes the text of pre-training (paper, section 3.1)."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,22 +19,22 @@ from bert.text import bulk
 
 _SPECIAL = bytes([masking.SPECIAL])
 
-# What a line may be: a sentence, if it has a token; the end of a document; where a file begins.
+# The kinds of lines: a sentence, if it has a token; the end of a document; the beginning of a file.
 _SENTENCE, _BLANK, _FILE = range(3)
 
-# Bytes of text that are tokenized together: many, so that words come again, but few enough for the
-# processor's cache.
+# Bytes of text that are tokenized together: many, so that words repeat, but few enough for the
+# cache of the processor.
 _BATCH = 1 << 19
 
 
 @dataclasses.dataclass(frozen=True)
 class Corpus:
-    """The documents, as ids of all tokens one after the other.
+    """Documents as the concatenated ids of their tokens.
 
     Attributes:
-      ids: Of all tokens, int [tokens].
-      kinds: What masking asks of each.
-      documents: For each, where its sentences begin in `ids`, and where the last ends.
+      ids: The ids of all tokens, int [tokens].
+      kinds: The kind of each token, for masking.
+      documents: Where the sentences of each document begin in `ids`, and where the last ends.
     """
 
     ids: np.ndarray
@@ -43,7 +43,7 @@ class Corpus:
 
 
 def kinds_of(kinds: bytes, pair: Pair) -> bytes:
-    """Returns the kinds of `[CLS] a [SEP] b [SEP]`, without `b` of `[CLS] a [SEP]`."""
+    """Returns the kinds of `[CLS] a [SEP] b [SEP]`, or of `[CLS] a [SEP]` if there is no `b`."""
     a, b = kinds[pair.a_start : pair.a_stop], kinds[pair.b_start : pair.b_stop]
     first = _SPECIAL + a + _SPECIAL
     return first + b + _SPECIAL if b else first
@@ -51,17 +51,17 @@ def kinds_of(kinds: bytes, pair: Pair) -> bytes:
 
 @dataclasses.dataclass
 class CorpusCounts:
-    """What there is in the files, and what is not as it should be.
+    """Counts of a corpus and of its irregularities.
 
     Attributes:
-      num_documents: Those that are not empty.
-      num_sentences: Of all of them.
-      num_tokens: Of all of them.
+      num_documents: Documents that are not empty.
+      num_sentences: Sentences of all documents.
+      num_tokens: Tokens of all documents.
       num_unknown: Tokens that are [UNK].
       num_single: Documents of a single sentence.
       num_damaged: Lines that are not UTF-8.
       num_joined: Files that begin within a document.
-      num_following: Tokens that go on with a word.
+      num_following: Tokens that continue a word.
     """
 
     num_documents: int = 0
@@ -78,9 +78,9 @@ class TokenizedLines(NamedTuple):
     """Some lines of a file.
 
     Attributes:
-      ids: Of all their tokens, as small as the vocabulary allows.
-      counts: The tokens of each line, int [lines].
-      kinds: What each line is, uint8 [lines].
+      ids: The ids of their tokens, of the smallest type for the vocabulary.
+      counts: The number of tokens of each line, int [lines].
+      kinds: The kind of each line, uint8 [lines].
       num_damaged: Lines that are not UTF-8.
     """
 
@@ -93,12 +93,12 @@ class TokenizedLines(NamedTuple):
 def read_corpus(
     input_files: Sequence[str], tokenizer: tokenization.FullTokenizer, num_workers: int = 1
 ) -> tuple[Corpus, CorpusCounts]:
-    """Returns the documents of the files, none of them empty.
+    """Returns the documents of the files that are not empty, and their counts.
 
     Raises:
       ValueError: where there is no text.
     """
-    # Faithful: a document goes on in the next file where no blank line ends it.
+    # Faithful: a document continues in the next file where no blank line ends it.
     documents = Documents(tokenizer, end_with_files=False)
     ids, ends, firsts = [], [np.zeros(1, np.int64)], []
     with Workers(num_workers, tokenizer) as workers:
@@ -116,14 +116,14 @@ def read_corpus(
 
 
 def tokenize_files(input_files: Sequence[str], workers: Workers) -> Iterator[TokenizedLines]:
-    """Yields the lines of all files in their order, whatever the number of processes.
+    """Yields the lines of all files in their order, for any number of processes.
 
     Args:
-      input_files: Their paths.
-      workers: Whose state is the tokenizer.
+      input_files: The paths of the files.
+      workers: Processes whose state is the tokenizer.
 
     Raises:
-      ValueError: where a file was written to while it was read.
+      ValueError: where a file changed while it was read.
     """
     files = WatchedFiles.of(input_files)
     progress = Progress("Reading", sum(size for size, _ in files.states))
@@ -160,7 +160,7 @@ def _tokenize_chunk(tokenizer: Any, chunk: LineChunk) -> tuple[TokenizedLines, i
         except UnicodeDecodeError:
             num_damaged += 1
             text = tokenization.convert_to_unicode(line)
-        # Faithful: carriage returns vanish wherever they stand, as tf.gfile had it.
+        # Faithful: carriage returns are removed everywhere, as tf.gfile did.
         text = text.replace("\r", "")
         stripped = text.strip()
         texts.append(stripped)
@@ -172,17 +172,17 @@ def _tokenize_chunk(tokenizer: Any, chunk: LineChunk) -> tuple[TokenizedLines, i
 
 
 def _tokenize(tokenizer: Any, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the ids of all texts and the number of each, also by a tokenizer of another make."""
+    """Returns the ids of all texts and the number of ids of each, by any tokenizer."""
     if hasattr(tokenizer, "tokenize_lines_to_ids"):
         return tokenizer.tokenize_lines_to_ids(texts)
     return bulk.join(tokenizer.convert_tokens_to_ids(tokenizer.tokenize(text)) for text in texts)
 
 
 class Found(NamedTuple):
-    """What some lines add to the documents.
+    """The sentences and documents of some lines.
 
     Attributes:
-      ends: Where their sentences end, in tokens from the first of all lines, int64 [sentences].
+      ends: Where their sentences end, in tokens from the first line of all, int64 [sentences].
       firsts: The numbers of sentences that begin a document, int64.
     """
 
@@ -191,17 +191,17 @@ class Found(NamedTuple):
 
 
 class Documents:
-    """Finds the documents in lines that are handed in one after the other.
+    """Finds the documents in consecutive lines.
 
     The sentences of all documents are numbered. Sentence `i` ends where the next one begins, so
-    that the bounds of a document are the end of the sentence before it and those of its own.
+    that the bounds of a document are the end of the sentence before it and the ends of its own.
 
     Args:
-      tokenizer: Of which the lines are.
+      tokenizer: The tokenizer of the lines.
       end_with_files: Whether a document ends with its file.
 
     Attributes:
-      counts: What there was in all lines so far; `finish` completes it.
+      counts: Counts of all lines so far; `finish` completes them.
     """
 
     def __init__(self, tokenizer: tokenization.FullTokenizer, *, end_with_files: bool) -> None:
@@ -215,16 +215,16 @@ class Documents:
         self._num_ends, self._ends_before, self._first = 0, -1, 0
 
     def add(self, lines: TokenizedLines) -> Found:
-        """Takes some lines; returns what they add."""
+        """Counts some lines; returns their sentences and documents."""
         counts = self.counts
         is_sentence = (lines.kinds == _SENTENCE) & (lines.counts > 0)
         num_ends = self._num_ends + np.cumsum(np.isin(lines.kinds, self._ending))
-        # For each sentence: a document begins with it where one has ended since the last sentence.
+        # A document begins with a sentence if one has ended since the sentence before.
         before = num_ends[is_sentence]
         begins = np.diff(before, prepend=self._ends_before) > 0
         firsts = counts.num_sentences + np.flatnonzero(begins)
-        # For each line: that of the last sentence, so that a file begins within a document where
-        # none has ended since.
+        # The number of ends at the last sentence before each line: a file begins within a document
+        # if none has ended since.
         latest = np.maximum.accumulate(np.where(is_sentence, num_ends, self._ends_before))
         ends = counts.num_tokens + np.cumsum(lines.counts)[is_sentence]
         counts.num_joined += int(((latest == num_ends) & (lines.kinds == _FILE)).sum())
@@ -240,10 +240,10 @@ class Documents:
         return Found(ends, firsts)
 
     def finish(self, input_files: Sequence[str]) -> CorpusCounts:
-        """Returns what there was in all lines.
+        """Returns the counts of all lines.
 
         Args:
-          input_files: For the message.
+          input_files: The paths of the text, for the message.
 
         Raises:
           ValueError: where there is no text.
@@ -260,5 +260,5 @@ class Documents:
 
 
 def ids_dtype(numbers: Any) -> np.dtype:
-    """Returns the smallest type of those that hold ids."""
+    """Returns the smallest type that holds some ids."""
     return np.dtype(np.uint16 if max(numbers) < 1 << 16 else np.uint32)

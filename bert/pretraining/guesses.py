@@ -1,4 +1,4 @@
-"""What a model in pre-training says of records, to be looked at."""
+"""Predictions of a pre-training model for some records, for the report."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,26 +10,26 @@ import tensorflow as tf
 from bert.training.batches import Batches
 
 Tensor = Any
-# Guesses for a masked token.
+# The number of predictions for a masked token.
 _TOP = 5
 
 
 def guess(model: keras.Model, batches: Batches, most: int) -> dict[str, np.ndarray]:
-    """Returns the first records of batches with what the model says of them.
+    """Returns the first records of batches with the predictions of the model.
 
     Args:
-      model: As `pretraining_model` makes it.
-      batches: Of the features of pre-training.
-      most: Records at most.
+      model: A model of `pretraining_model`.
+      batches: Batches of the features of pre-training.
+      most: The most records.
 
     Returns:
       The features of the records; `guesses` int32 and `guess_probabilities` [N, P, 5], the best
-      first; `log_probabilities` [N, P] of what was masked; and `next_sentence_probabilities`
+      first; `log_probabilities` [N, P] of the masked tokens; and `next_sentence_probabilities`
       [N, 2].
     """
 
     @tf.function(input_signature=[batches.signature], autograph=False)
-    def ask(batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def predict(batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
         outputs = model({name: batch[name] for name in model.input}, training=False)
         logits = tf.nn.log_softmax(outputs["masked_lm_logits"])
         best = tf.math.top_k(logits, min(_TOP, logits.shape[-1]))
@@ -42,5 +42,8 @@ def guess(model: keras.Model, batches: Batches, most: int) -> dict[str, np.ndarr
         }
 
     num_batches = min(-(-most // batches.batch_size), batches.num_batches)
-    asked = [ask(batch) for batch in batches.iterate(0, num_batches)]
-    return {name: np.concatenate([each[name] for each in asked])[:most] for name in asked[0]}
+    predicted = [predict(batch) for batch in batches.iterate(0, num_batches)]
+    return {
+        name: np.concatenate([outputs[name] for outputs in predicted])[:most]
+        for name in predicted[0]
+    }

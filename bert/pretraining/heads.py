@@ -38,10 +38,11 @@ class PredictionTransform(modeling.ConfiguredLayer):
 
 
 class NeighborTransform(modeling.ConfiguredLayer):
-    """What `PredictionTransform` is, for both directions of LSTMs: [B, P, H] to [B·P, H].
+    """A `PredictionTransform` for each direction of LSTMs: [B, P, H] to [B·P, H].
 
-    The first half of the P predict what follows them, from the forward LSTM's half of their
-    encodings; the others what precedes them, from the backward one's (Peters et al., 2018, 3.1).
+    The first half of the positions predicts the tokens that follow, from the forward half of their
+    encodings; the second half predicts the tokens that precede, from the backward half (Peters et
+    al., 2018, 3.1).
     """
 
     def __init__(self, config: modeling.BertConfig, **kwargs: Any) -> None:
@@ -69,9 +70,9 @@ class NeighborTransform(modeling.ConfiguredLayer):
 class MaskedLanguageModel(modeling.ConfiguredLayer):
     """Predicts the tokens at the masked positions alone (paper, section 3.1, task 1).
 
-    With LSTMs, these are positions whose neighbors are to be predicted; see `NeighborTransform`.
-    Takes their encodings, [B, P, H], and `embedding_table` [V, H], which serves as output weights;
-    gives float32 logits [B, P, V].
+    With LSTMs, the neighbors of the positions are predicted; see `NeighborTransform`. Takes the
+    encodings of the positions [B, P, H] and `embedding_table` [V, H], which serves as output
+    weights; returns float32 logits [B, P, V].
     """
 
     def __init__(self, config: modeling.BertConfig, **kwargs: Any) -> None:
@@ -93,7 +94,7 @@ class MaskedLanguageModel(modeling.ConfiguredLayer):
 
 @ops.custom_gradient
 def _tied_logits(hidden: Tensor, table: Tensor) -> tuple[Tensor, Any]:
-    """Returns [R, H] times [V, H] transposed: [R, V]; the gradient does not transpose a table."""
+    """Returns [R, H] times [V, H] transposed: [R, V]; the gradient transposes no table."""
 
     def gradient(upstream: Tensor) -> tuple[Tensor, Tensor]:
         return ops.matmul(upstream, table), ops.matmul(ops.transpose(upstream), hidden)
@@ -104,7 +105,7 @@ def _tied_logits(hidden: Tensor, table: Tensor) -> tuple[Tensor, Any]:
 class NextSentence(modeling.ConfiguredLayer):
     """Predicts whether segment B follows segment A (paper, section 3.1, task 2).
 
-    Takes `pooled_output` [B, H]; gives float32 logits [B, 2], of "is next" and of "is random".
+    Takes `pooled_output` [B, H]; returns float32 logits [B, 2] of "is next" and "is random".
     """
 
     def build(self, *_: Any) -> None:
@@ -122,8 +123,8 @@ class NextSentence(modeling.ConfiguredLayer):
 class PretrainingHeads(modeling.ConfiguredLayer):
     """Both pre-training heads on the outputs of `BertModel` (original: run_pretraining.py).
 
-    Takes the dictionary that `BertModel` gives for those of `modeling.pooled_positions` and the P
-    of `MaskedLanguageModel`; gives `masked_lm_logits` float32 [B, P, V] and `next_sentence_logits`
+    Takes the outputs of `BertModel` for the positions of `modeling.pooled_positions` and the P of
+    `MaskedLanguageModel`; returns `masked_lm_logits` float32 [B, P, V] and `next_sentence_logits`
     float32 [B, 2].
     """
 
@@ -157,7 +158,7 @@ def pretraining_model(config: modeling.BertConfig, dtype: Any = None) -> keras.M
 
     Returns:
       A functional model from `input_ids`, `input_mask`, `segment_ids` [B, S] and
-      `masked_lm_positions` [B, P] to what `PretrainingHeads` gives.
+      `masked_lm_positions` [B, P] to the outputs of `PretrainingHeads`.
     """
     inputs = modeling.encoder_inputs()
     masked = keras.Input((None,), dtype="int32", name="masked_lm_positions")
@@ -169,7 +170,7 @@ def pretraining_model(config: modeling.BertConfig, dtype: Any = None) -> keras.M
 
 
 def loss_weights(batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Returns what each loss is divided by: the number of masked tokens and of examples."""
+    """Returns the divisor of each loss: the number of masked tokens, or of examples."""
     return {
         "masked_lm_loss": ops.sum(batch["masked_lm_weights"]),
         "next_sentence_loss": ops.cast(ops.size(batch["next_sentence_labels"]), "float32"),
@@ -182,10 +183,10 @@ def losses(
     """Returns this batch's share of the losses whose sum is minimized (paper, appendix A.2).
 
     Args:
-      outputs: What `pretraining_model` gives for the batch.
+      outputs: The outputs of `pretraining_model` for the batch.
       batch: `masked_lm_ids` int32 and `masked_lm_weights` float32 [B, P], 0 for padding, and
         `next_sentence_labels` int32 [B, 1], 0 where segment B follows A.
-      weights: `loss_weights` of all that this step sees; the batch is all or part of it.
+      weights: The `loss_weights` of the step, of which the batch is all or a part.
     """
     masked_lm, next_sentence = _cross_entropies(outputs, batch)
     return {

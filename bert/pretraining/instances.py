@@ -1,7 +1,4 @@
-"""Training instances of pre-training: a small table of them, and records (paper, section 3.1).
-
-How they are made is in create_pretraining_data.py, masking in `masking`.
-"""
+"""Training instances of pre-training, in a compact table and as records (paper, section 3.1)."""
 
 import array
 import dataclasses
@@ -23,7 +20,7 @@ from bert.pretraining.spaced_words import find_kinds, offset_of
 
 # Instances whose records are encoded together.
 BATCH = 1024
-# Instances that are logged, and that are with --verbosity=1.
+# The instances that are logged, and those that a verbose log shows.
 _NUM_SHOWN, MOST_SHOWN = 2, 20
 
 
@@ -32,12 +29,12 @@ class TrainingInstance:
     """A pair of segments with some tokens masked.
 
     Attributes:
-      tokens: `[CLS] a [SEP] b [SEP]`, or without `b`, masked.
+      tokens: The masked tokens of `[CLS] a [SEP] b [SEP]`, or of `[CLS] a [SEP]`.
       segment_ids: 0 up to the first [SEP], then 1.
-      masked_lm_positions: In ascending order.
-      masked_lm_labels: The tokens that stood there.
-      is_random_next: Whether `b` is from elsewhere, rather than what follows `a`.
-      num_truncated: Tokens cut off to fit.
+      masked_lm_positions: The masked positions in ascending order.
+      masked_lm_labels: The tokens before masking.
+      is_random_next: Whether `b` is random text, rather than what follows `a`.
+      num_truncated: The number of tokens cut off to fit.
     """
 
     tokens: Sequence[str]
@@ -53,8 +50,8 @@ class Drawn(NamedTuple):
 
     Attributes:
       pair: Its segments.
-      positions: Which tokens are masked.
-      words: What comes in the place of each, as `masking.draw_masks` has it.
+      positions: The masked positions.
+      words: The replacement of each masked token, as `Masking.draw` returns it.
     """
 
     pair: Pair
@@ -63,16 +60,16 @@ class Drawn(NamedTuple):
 
 
 class InstanceTable(Sequence[TrainingInstance]):
-    """Training instances, kept as rows of numbers: an eighth of the memory of lists of tokens.
+    """Training instances in rows of numbers, an eighth of the memory of lists of tokens.
 
     Args:
-      tokenizer: Whose ids they are.
-      max_seq_length: Tokens at most.
-      max_predictions_per_seq: Masked tokens at most; 0 for records that are masked when they are
-        read, and so have nothing of it.
+      tokenizer: The tokenizer of the ids.
+      max_seq_length: The most tokens of an instance.
+      max_predictions_per_seq: The most masked tokens; 0 for records that are masked when they are
+        read.
     """
 
-    # Columns: these counts, then token ids, masked positions and label ids, all padded with 0.
+    # A row has these counts, then token ids, masked positions and label ids, padded with 0.
     LENGTH, FIRST_LENGTH, NUM_MASKED, IS_RANDOM_NEXT, NUM_TRUNCATED, NUM_COUNTS = range(6)
 
     def __init__(
@@ -95,19 +92,19 @@ class InstanceTable(Sequence[TrainingInstance]):
         self._places = np.arange(max_seq_length)
         self._numbers = bytearray()
         self._order = array.array("Q")
-        # By place, those that are not 0 up to some token and 1 from then on.
+        # Segment ids other than 0 up to some token and then 1, by the number of the row.
         self._other_segments: dict[int, list[int]] = {}
 
     @property
     def bytes_per_instance(self) -> int:
-        """What an instance takes of memory, with its place in the order."""
+        """The memory of an instance, with its place in the order."""
         return self._row.size + self._order.itemsize
 
     def append(self, instance: TrainingInstance) -> None:
         """Adds an instance at the end.
 
         Raises:
-          ValueError: where it is too long, or has more or fewer of something than it should.
+          ValueError: where it is too long, or its parts differ in length.
         """
         vocab = self._tokenizer.vocab
         length, num_masked = len(instance.tokens), len(instance.masked_lm_positions)
@@ -115,7 +112,7 @@ class InstanceTable(Sequence[TrainingInstance]):
         self._check_fits(length, len(segment_ids), num_masked, len(instance.masked_lm_labels))
         first_length = segment_ids.count(0)
         if segment_ids != _segment_ids(first_length, length):
-            # As who imports this may make them, for a model of more segments.
+            # Python callers may make instances for a model of more segments.
             self._other_segments[len(self._order)] = segment_ids
         padding = [0] * (self._tokens.stop - self._tokens.start - length)
         absent = [0] * (self._labels.stop - self._labels.start - num_masked)
@@ -151,7 +148,7 @@ class InstanceTable(Sequence[TrainingInstance]):
             )
 
     def extend(self, ids: np.ndarray, drawn: Sequence[Drawn]) -> None:
-        """Adds instances at the end, as they are drawn from a corpus whose ids are given."""
+        """Adds instances at the end that are drawn from a corpus of these ids."""
         pairs = [each.pair for each in drawn]
         a_start, a_stop, b_start, b_stop, is_random, num_truncated, _ = np.array(pairs).T
         first_length = a_stop - a_start + 2
@@ -182,7 +179,7 @@ class InstanceTable(Sequence[TrainingInstance]):
         return np.concatenate(parts)
 
     def shuffle(self, rng: random.Random) -> None:
-        """Does what `rng.shuffle` does to a list."""
+        """Shuffles the instances as `rng.shuffle` shuffles a list."""
         rng.shuffle(self._order)
 
     def _all_rows(self) -> np.ndarray:
@@ -193,7 +190,7 @@ class InstanceTable(Sequence[TrainingInstance]):
         return self._all_rows()[:, : self.NUM_COUNTS].astype(np.int64)
 
     def kinds(self, step: int) -> list[bytes]:
-        """Returns the kinds of all tokens of every `step`th instance, as they were added."""
+        """Returns the kinds of all tokens of every `step`th instance, in the order of adding."""
         rows = self._all_rows()[::step]
         kinds = find_kinds(self._tokenizer)[rows[:, self._tokens]]
         lengths = rows[:, self.LENGTH].tolist()
@@ -203,7 +200,7 @@ class InstanceTable(Sequence[TrainingInstance]):
         return self._all_rows()[np.frombuffer(self._order, np.uint64)[start:stop]]
 
     def features(self, start: int, stop: int) -> dict[str, np.ndarray]:
-        """Returns what the records of some instances hold, each [B, values]."""
+        """Returns the features of the records of some instances, each [B, values]."""
         rows = self._rows(start, stop)
         counts = rows[:, : self.NUM_COUNTS, None].astype(np.int64)  # [B, NUM_COUNTS, 1]
         inside = self._places < counts[:, self.LENGTH]
@@ -233,7 +230,7 @@ class InstanceTable(Sequence[TrainingInstance]):
         }
 
     def _with_others(self, segment_ids: np.ndarray, start: int) -> np.ndarray:
-        """Returns the segments of the instances from `start` on, [B, S], with those that differ."""
+        """Returns the segment ids [B, S] of the instances from `start` on, exceptions included."""
         segment_ids = segment_ids.astype(np.int64)
         places = self._order[start : start + len(segment_ids)]
         for row, place in zip(segment_ids, places, strict=True):
@@ -273,12 +270,12 @@ def _segment_ids(first_length: int, length: int) -> list[int]:
 def write_instances(
     table: InstanceTable, output_files: Sequence[str], made_with: Mapping[str, Any] | None = None
 ) -> None:
-    """Writes records to TFRecord files, dealt in turn; these appear when all are whole.
+    """Writes records to TFRecord files, dealt in turn; these appear when all are complete.
 
     Args:
       table: The instances.
-      output_files: Paths of the files.
-      made_with: As `write_records`.
+      output_files: The paths of the files.
+      made_with: The description for the index beside each file; None to write no index.
     """
     progress = Progress("Writing", len(table))
     with write_records(output_files, made_with) as writers:
@@ -294,7 +291,7 @@ def write_instances(
 
 
 def show(index: int, instance: TrainingInstance) -> None:
-    """Logs an instance as people read it; most of them only with --verbosity=1."""
+    """Logs an instance in readable form; all but the first ones only in a verbose log."""
     tokens = list(instance.tokens)
     for position, label in zip(
         instance.masked_lm_positions, instance.masked_lm_labels, strict=True

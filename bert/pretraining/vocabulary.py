@@ -1,9 +1,9 @@
 """Learns a WordPiece vocabulary from text (paper, section 3: "WordPiece embeddings").
 
-Words are those of this project's `BasicTokenizer`, and are counted first. The rest depends on the
-counts alone, not on the order of the text: an alphabet that spells almost every word, then pieces
-joined from it by the trainer of Hugging Face's `tokenizers`, the most frequent pair first, then
-those among them that words are really split into.
+The words of `BasicTokenizer` are counted first. The rest depends on the counts alone, not on the
+order of the text: an alphabet that spells almost every word, then pieces that the trainer of
+Hugging Face's `tokenizers` joins from it, the most frequent pair first, and of these the pieces
+into which the words are split most often.
 """
 
 import collections
@@ -20,34 +20,34 @@ from bert.files.progress import Progress
 from bert.options import Message, Option, OptionError
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-# In the released uncased vocabulary, so many slots stand between [PAD] and [UNK].
+# The number of [unusedN] entries between [PAD] and [UNK] in the released uncased vocabulary.
 UNUSED_IN_FRONT = 99
-# Longer ones are [UNK] whatever the vocabulary holds.
+# Longer words are [UNK] with any vocabulary.
 LONGEST_WORD = tokenization.WordpieceTokenizer({}).max_input_chars_per_word
 
-# Text that is worth another process.
+# Bytes of text that are worth another process.
 BYTES_PER_PROCESS = 1 << 23
 
 _CHUNK_BYTES = 1 << 20
-# So many pieces are joined for each that is wanted, and some in any case. Many of them have served
-# to join longer ones only.
+# The number of pieces joined for each that is needed, and some in any case. Many of them only
+# serve to join longer ones.
 _JOINED_PER_PIECE = 1.25
 _JOINED_IN_ANY_CASE = 100
-# Half of what the trainer can count, since rounding up adds to it.
+# Half of the trainer's largest count, since rounding up adds to it.
 _MOST_PAIRS = 1 << 30
-# Words that are handed to the trainer in one string.
+# Words that the trainer gets in one string.
 _WORDS_AT_ONCE = 10_000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Summary:
-    """What a vocabulary makes of the words that it was learned from.
+    """How a vocabulary splits the words that it was learned from.
 
     Attributes:
       num_entries: Lines of the vocabulary.
       num_words: Words of the text, repetitions counted.
-      pieces_per_word: The mean, [UNK] counted as one.
-      unknown_rate: Share of the pieces that are [UNK], from 0 to 1.
+      pieces_per_word: The mean number of pieces, [UNK] counted as one.
+      unknown_rate: The share of the pieces that are [UNK], from 0 to 1.
     """
 
     num_entries: int
@@ -59,7 +59,7 @@ class Summary:
 def count_words(
     input_files: Sequence[str], do_lower_case: bool, num_processes: int | None = None
 ) -> collections.Counter[str]:
-    """Returns how often each word occurs in the files; memory grows with different words alone.
+    """Returns how often each word occurs in the files; memory grows only with different words.
 
     Args:
       input_files: The paths of the text.
@@ -122,12 +122,12 @@ def learn(
 
     Args:
       counts: How often each word occurs.
-      vocab_size: How many entries there are to be; fewer where the text gives no more.
-      do_lower_case: As the words were cut.
-      num_unused: Slots [unused0], [unused1] and so on, for words that are added later.
-      coverage: Share of the words that the alphabet must spell, from 0 to 1.
-      limit_alphabet: Characters at most, whatever the coverage.
-      min_frequency: How often two pieces must meet to be joined.
+      vocab_size: The number of entries; fewer where the text gives no more.
+      do_lower_case: Whether the words were lowercased.
+      num_unused: The number of entries [unused0], [unused1] and so on, for words added later.
+      coverage: The share of the words that the alphabet must spell, from 0 to 1.
+      limit_alphabet: The most characters of the alphabet, for any coverage.
+      min_frequency: How often two pieces must occur together to be joined.
 
     Raises:
       ValueError: where `vocab_size` leaves no room for the alphabet.
@@ -168,7 +168,7 @@ def check_room(vocab_size: int, num_unused: int) -> None:
 def special_entries(num_unused: int) -> list[str]:
     """Returns the first entries of a vocabulary, ordered as in the released uncased one.
 
-    From 99 slots on, the special tokens have the released ids, too.
+    From 99 unused entries on, the special tokens have the released ids.
     """
     unused = [f"[unused{index}]" for index in range(num_unused)]
     pad, *others = SPECIAL_TOKENS
@@ -182,8 +182,8 @@ def choose_alphabet(
 
     Args:
       counts: How often each word occurs.
-      coverage: From 0 to 1; a word counts as often as it occurs.
-      limit: How many characters there are at most.
+      coverage: The share from 0 to 1; a word counts as often as it occurs.
+      limit: The most characters.
     """
     frequencies: collections.Counter[str] = collections.Counter()
     for word, count in counts.items():
@@ -191,7 +191,7 @@ def choose_alphabet(
             frequencies[char] += count
     ranked = sorted(frequencies, key=lambda char: (-frequencies[char], char))
     ranks = {char: rank for rank, char in enumerate(ranked)}
-    # A word can be spelled as soon as its rarest character is there.
+    # A word can be spelled once its rarest character is in the alphabet.
     spelled_from = [0] * len(ranked)
     for word, count in counts.items():
         spelled_from[max(map(ranks.__getitem__, word))] += count
@@ -205,7 +205,7 @@ def choose_alphabet(
 
 
 def spell(alphabet: Iterable[str], do_lower_case: bool) -> list[str]:
-    """Returns the entries for single characters: each, then ##each that may stand within a word."""
+    """Returns the entries of single characters: each x, then ##x for those that continue a word."""
     tokenizer = tokenization.BasicTokenizer(do_lower_case)
     firsts = sorted(alphabet)
     inner = [char for char in firsts if len(tokenizer.tokenize(f"a{char}a")) == 1]
@@ -215,8 +215,8 @@ def spell(alphabet: Iterable[str], do_lower_case: bool) -> list[str]:
 def _join(
     counts: Mapping[str, int], letters: Sequence[str], num_pieces: int, min_frequency: int
 ) -> list[str]:
-    """Returns up to so many pieces of several characters, in the order in which they are joined."""
-    # Takes longer than a small text, and what only counts or reads a vocabulary has no need of it.
+    """Returns up to `num_pieces` pieces of several characters, in the order of their joining."""
+    # Loading takes longer than a small text, and other uses of this module do not need it.
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers  # noqa: PLC0415
 
     scale = _scale(counts)
@@ -227,8 +227,8 @@ def _join(
     trainer = trainers.WordPieceTrainer(
         vocab_size=len(letters) + num_pieces,
         min_frequency=min_frequency,
-        # The trainer numbers ##x as it meets them, which is another order each time, and among
-        # equal pairs the numbers decide. What is special has its number from the start.
+        # The trainer numbers ##x in the order in which it meets them, which differs each time, and
+        # the numbers decide among equal pairs. Special tokens are numbered from the start.
         special_tokens=list(letters),
         show_progress=False,
     )
@@ -238,13 +238,13 @@ def _join(
 
 
 def _scale(counts: Mapping[str, int]) -> int:
-    """Returns by what the counts of very large texts are divided; 1 for all others.
+    """Returns the divisor for the counts of very large texts; 1 for all others.
 
-    The trainer adds up in 32 bits how often two letters stand side by side, and would silently
-    never join those that do so more often than that holds.
+    The trainer counts adjacent letters in 32 bits, and would silently never join those that occur
+    more often.
     """
     pairs: collections.Counter[str] = collections.Counter()
-    # The same two letters at the beginning of a word are another pair; together they are more.
+    # The trainer counts two letters at the beginning of a word apart, so that its counts are lower.
     for word, count in counts.items():
         for pair in map("".join, itertools.pairwise(word)):
             pairs[pair] += count
@@ -252,7 +252,7 @@ def _scale(counts: Mapping[str, int]) -> int:
 
 
 def _repeat(counts: Mapping[str, int]) -> Iterator[str]:
-    """Yields each word as often as it occurs: the trainer wants text, and counts by itself."""
+    """Yields each word as often as it occurs, since the trainer takes text and counts it."""
     progress = Progress("Handing words to the trainer", sum(counts.values()))
     done = 0
     waiting: list[str] = []
@@ -270,16 +270,16 @@ def _repeat(counts: Mapping[str, int]) -> Iterator[str]:
 def _most_used(
     pieces: list[str], letters: Sequence[str], room: int, counts: Mapping[str, int]
 ) -> list[str]:
-    """Returns `room` of the pieces, those left out that fewest words are split into.
+    """Returns `room` of the pieces, without those that are used least to split words.
 
-    What is left out changes how words are split, so the surplus goes in steps, most of it each.
+    Without a piece, words are split differently, so the surplus is removed in steps.
     """
     while (surplus := len(pieces) - room) > 0:
         uses: collections.Counter[str] = collections.Counter()
         for split, count in _split_words([*letters, *pieces], counts):
             for piece in split:
                 uses[piece] += count
-        # Of equally used ones, those joined last go first.
+        # Of equally used pieces, those joined last are removed first.
         order = sorted(pieces, key=lambda piece: -uses[piece])
         dropped = surplus if surplus <= room // 25 else -(-surplus * 3 // 4)
         kept = set(order[: len(pieces) - dropped])
@@ -301,7 +301,7 @@ def _split_words(
 
 
 def measure(entries: Sequence[str], counts: Mapping[str, int]) -> Summary:
-    """Returns what the project's tokenizer makes of the words with these entries."""
+    """Returns how the project's tokenizer splits the words with these entries."""
     num_words = num_pieces = num_unknown = 0
     for pieces, count in _split_words(entries, counts):
         num_words += count
