@@ -22,7 +22,8 @@ from bert.commands.settings import WHOLE_FILE, ModelSettings, OutputSettings, Vo
 from bert.files.outputs import check_outputs, open_output, try_outputs
 from bert.files.paths import match_file
 from bert.files.process import import_tensorflow
-from bert.files.rows import clean_line, stdin_lines, text_lines
+from bert.files.rows import stdin_lines, text_lines
+from bert.files.texts import clean_line
 from bert.files.visible import visible
 from bert.options import REQUIRED, option
 from bert.weights.options import CHECKPOINT_FORMS

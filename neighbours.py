@@ -37,9 +37,9 @@ from bert.commands.settings import (
 )
 from bert.files.outputs import check_outputs, open_output, try_outputs
 from bert.files.process import import_tensorflow
-from bert.files.rows import clean_line, describe_files, find_texts, stdin_lines
+from bert.files.rows import describe_files, stdin_lines
 from bert.files.sentence_transformers import follow
-from bert.files.texts import Texts
+from bert.files.texts import Texts, clean_line, find_texts
 from bert.files.visible import visible
 from bert.files.word_vectors import WordVectors, read_word_vectors
 from bert.options import option
@@ -230,7 +230,7 @@ def _find_input(settings: Settings) -> list[str]:
     files = find_texts(settings.input_file)
     if not _is_archive(files):
         # Tells what is wrong with a table.
-        Texts.of(settings, files)
+        Texts(files, settings)
     elif settings.word or len(files) > 1:
         raise ValueError(
             f"`--input_file` must hold text for a word in its context, and one {_ARCHIVE} file at "
@@ -315,7 +315,7 @@ def _open_space(settings: Settings, files: Sequence[str], folder: "ModelFolder |
     sizes: dict[str, Any] = {"max_seq_length": settings.max_seq_length, "center": center}
     if _is_archive(files):
         return neighbours.stored_space(files[0], encoder, **sizes)
-    texts = Texts.of(settings, files)
+    texts = Texts(files, settings)
     if settings.word:
         return neighbours.context_space(encoder, texts, settings.word, settings.layer, **sizes)
     return neighbours.sentence_space(

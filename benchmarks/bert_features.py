@@ -9,7 +9,7 @@ import extract_features
 import modeling
 import tokenization
 from bert.files import vectors as files_vectors
-from bert.files.texts import Texts
+from bert.files.texts import TextColumns, Texts
 from bert.files.vectors import Features
 from bert.scale import features
 from bert.tasks.features import Extractor
@@ -42,7 +42,7 @@ def main() -> None:
     extractor = Extractor(modeling.BertModel(config), LAYERS, "none")
 
     def extracted() -> Iterator[Features]:
-        texts = Texts([settings.input_file], "lines")
+        texts = Texts([settings.input_file], TextColumns(input_format="lines"))
         lines = features.Lines.of(texts, tokenizer, settings.tokens_at_most())
         features.survey(lines, config)
         return features.extract(extractor, lines, settings)

@@ -50,7 +50,7 @@ class Option:
             return f"`--{self.name}`"
         if self._value is False:
             return f"`--no{self.name}`"
-        return f"`--{self.name}={self._value}`"
+        return f"`--{self.name}={shlex.quote(str(self._value))}`"
 
 
 Spelling = Callable[[Option], str]

@@ -410,7 +410,7 @@ WRONG = [
         {},
         "{folder}/train.csv:1: the header must have the column 'text', the `text_a_column`. "
         "Received ['text;label']. Columns are separated by commas here. It looks as if ';' "
-        "separates the columns: give --separator=';'.",
+        "separates the columns: give `separator=';'`.",
     ),
     (
         "train",
@@ -425,7 +425,7 @@ WRONG = [
         {},
         "{folder}/train.csv:1: a cell that begins with a quote must end with one, and quotes "
         "within it must be doubled. Received '\"text\"\\t\"label\"' (',' expected after '\"', on "
-        "line 1). It looks as if '\\t' separates the columns: give --separator=tab.",
+        "line 1). It looks as if '\\t' separates the columns: give `separator='tab'`.",
     ),
     (
         "train",
@@ -433,20 +433,20 @@ WRONG = [
         {},
         "{folder}/train.csv:2: a cell that begins with a quote must end with one, and quotes "
         'within it must be doubled. Received \'"a, ""b"";c";x\' (\',\' expected after \'"\', on '
-        "line 2). It looks as if ';' separates the columns: give --separator=';'.",
+        "line 2). It looks as if ';' separates the columns: give `separator=';'`.",
     ),
     (
         "train",
         {"train.tsv": "a,x\n"},
         {"text_a_column": "0", "label_column": "1"},
         "{folder}/train.tsv:1: has 1 column, needs 2, as `label_column` is 1, counted from 0. "
-        "Received ['a,x']. It looks as if ',' separates the columns: give --separator=','.",
+        "Received ['a,x']. It looks as if ',' separates the columns: give `separator=','`.",
     ),
     (
         "train",
         {},
         {"separator": "||"},
-        "`--separator` must be one character, such as ';' or '|', or its name: tab, comma, "
+        "`separator` must be one character, such as ';' or '|', or its name: tab, comma, "
         "semicolon, space. Received '||'.",
     ),
     (

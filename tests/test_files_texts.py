@@ -3,11 +3,14 @@ import gzip
 import pytest
 
 from bert.files.rows import format_of
-from bert.files.texts import Texts
+from bert.files.texts import TextColumns, Texts
 
 
-def read(path, *arguments):
-    return list(Texts([str(path)], *arguments))
+def read(path, form=None, text_column=None, id_column=None, separator=None):
+    columns = TextColumns(
+        input_format=form, text_column=text_column, id_column=id_column, separator=separator
+    )
+    return list(Texts([str(path)], columns))
 
 
 def texts_of(path, *arguments):
@@ -65,12 +68,12 @@ def test_names_in_a_header_have_no_spaces_around_them(tmp_path):
     [
         ("x.csv", "\n,\n", (), r"x\.csv' must hold a header and the rows .* holds blank lines"),
         ("x.tsv", "\n \n", (None, "a"), r"x\.tsv' must hold a header and the rows"),
-        ("x.csv", "a,b\n1,2\n", (), r"`--text_column` must name.*columns are \['a', 'b'\]"),
+        ("x.csv", "a,b\n1,2\n", (), r"`text_column` must name.*columns are \['a', 'b'\]"),
         ("x.csv", "a,b\n1,2\n", (None, "c"), r"lacks \['c'\] and has \['a', 'b'\]"),
         ("x.csv", "a,b\n1,2\n", (None, "a", "n"), r"lacks \['n'\]"),
         ("x.csv", "a,b\n1,2\n", (None, "a,b,a"), "must name the column of the texts"),
-        ("x.csv", "a;text\n1;2\n", (), "';' separates the columns: give --separator=';'"),
-        ("x.csv", "a;b\n1;2\n", (None, "b"), "';' separates the columns: give --separator=';'"),
+        ("x.csv", "a;text\n1;2\n", (), "';' separates the columns: give `separator=';'`"),
+        ("x.csv", "a;b\n1;2\n", (None, "b"), "';' separates the columns: give `separator=';'`"),
         ("x.csv", 'a,b\n"1,2\n', (None, "a"), r"x\.csv:2: a cell that begins with a quote"),
         ("x.tsv", "a\tb\n1\n", (None, "b"), r"x\.tsv:2: has 1 column, but the first line has 2"),
         ("x.csv", "a,b\n1,2\n3\n4,5\n", (None, "a"), r"x\.csv:3: has 1 column, .* within quotes"),
@@ -78,7 +81,7 @@ def test_names_in_a_header_have_no_spaces_around_them(tmp_path):
         ("x.jsonl", '{"text": 1}\n', (), r"x\.jsonl:1: must have text as 'text'. Received 1"),
         ("x.jsonl", '{"text": "a"}\n{}\n', (), r"x\.jsonl:2: must have a value of 'text'"),
         ("x.jsonl", "[1]\n", (), "must be a JSON object"),
-        ("x.txt", "a\n", (None, None, "n"), "`--id_column=n` must be that of a table"),
+        ("x.txt", "a\n", (None, None, "n"), "`id_column='n'` must be that of a table"),
     ],
 )
 def test_what_is_not_there_is_told_with_its_place(tmp_path, name, text, arguments, message):

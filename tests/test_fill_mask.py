@@ -138,7 +138,7 @@ def test_a_checkpoint_without_the_head_is_an_error(settings):
     ("changes", "texts", "message"),
     [
         ({"checkpoint": "nowhere"}, [TEXT], r"`--checkpoint` must name a checkpoint.*'nowhere'"),
-        ({"input_file": "nowhere.txt"}, [], r"`--input_file`.*'nowhere.txt'"),
+        ({"input_file": "nowhere.txt"}, [], r"`input_file`.*'nowhere.txt'"),
         ({"input_file": "x.txt"}, [TEXT], r"`--input_file` must not be given beside texts"),
         ({"vocab_file": "nowhere.txt"}, [TEXT], r"`vocab_file`.*'nowhere.txt'"),
         ({}, [TEXT, "no mask"], r"Argument 2 must have \[MASK\].*Received 'no mask'"),

@@ -50,11 +50,11 @@ TEXTS = [f"{color} {shape}" for color in WORDS[4:7] for shape in WORDS[4:]] * 5
 # No such key; no JSON; no object; not Unicode; no text; nested too deeply.
 BAD = [
     ('{"text": "red"}', "must be an object with the keys"),
-    ('{"text_a": "red"', "must be JSON"),
+    ('{"text_a": "red"', "must be one JSON"),
     ("[1]", "must be an object with the keys"),
     ('{"text_a": "\\ud800"}', "text must be Unicode"),
     ('{"text_a": 7}', "must have text as 'text_a'. Received 7"),
-    ('{"text_a": ' + "[" * 100_000, "must be JSON"),
+    ('{"text_a": ' + "[" * 100_000, "must be one JSON"),
 ]
 
 
@@ -193,7 +193,7 @@ def test_the_answers_of_a_killed_run_are_gone_on_with(settings, tmp_path):
 
 
 def test_where_nothing_can_be_answered_it_is_an_error(settings):
-    with pytest.raises(ValueError, match=r"must hold inputs of the task\. .*:1: must be JSON"):
+    with pytest.raises(ValueError, match=r"must hold inputs of the task\. .*:1: must be one JSON"):
         predict.run(settings(["?", "??"], on_error="skip"))
 
 
@@ -295,7 +295,7 @@ TASK = {"name": "x", "task_type": "classification", "labels": ["yes", "no"], "is
     [
         ("task.json", deep, "task.json' must be JSON"),
         ("task.json", lambda path: path.write_text("[1]"), "must hold a JSON object"),
-        ("task.json", lambda path: path.write_text("{"), "must be JSON"),
+        ("task.json", lambda path: path.write_text("{"), "must be one JSON"),
         ("task.json", other(kind=None), "`kind` in .* must be one of"),
         ("task.json", other(kind=["classification"]), r"`kind` in .* must be text\. It is \["),
         ("task.json", other(task=None), "task.json' must be as .* `task` must be an object. It is"),

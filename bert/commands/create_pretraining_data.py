@@ -10,7 +10,8 @@ from bert.commands.checks import call
 from bert.commands.settings import PATTERNS, OutputSettings, VocabularySettings
 from bert.files.fingerprints import WatchedFiles
 from bert.files.outputs import check_open_files, name_shards
-from bert.files.rows import describe_files, find_texts
+from bert.files.rows import describe_files
+from bert.files.texts import find_texts
 from bert.options import REQUIRED, Option, check_bounds, option, take
 from bert.pretraining.draws import Draws
 from bert.pretraining.new_records import NewRecords, open_tokenizer

@@ -6,7 +6,8 @@ from typing import Any
 from bert.commands.checks import call
 from bert.commands.settings import PATTERNS, OutputSettings
 from bert.files.outputs import check_outputs
-from bert.files.rows import describe_files, find_texts
+from bert.files.rows import describe_files
+from bert.files.texts import find_texts
 from bert.options import REQUIRED, option
 
 

@@ -10,7 +10,8 @@ import io
 import itertools
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, TypeVar
 
 from absl import logging
@@ -19,14 +20,28 @@ from bert.files import parquet
 from bert.files.durable import open_locked, rename, replace_files, sync
 from bert.files.inputs import Input
 from bert.files.json_text import parse_json
-from bert.files.rows import tsv_line
 from bert.options import OptionError
 
 _Item = TypeVar("_Item")
 
+# Tabs, and all that some program takes for the end of a line.
+_BREAKS = re.compile("[\t\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]+")
+
 _SUFFIX = "_predicted"
 # The column of what is wrong with an input.
 _ERROR = "error"
+
+
+def write_tsv(path: str, rows: Iterable[Iterable[str]]) -> None:
+    """Writes a file of tab-separated values; tabs and line breaks within cells become spaces."""
+    with replace_files([path]) as [file]:
+        for row in rows:
+            file.write(tsv_line(row).encode("utf-8", "replace") + b"\n")
+
+
+def tsv_line(cells: Iterable[str]) -> str:
+    """Returns a line of tab-separated values; tabs and line breaks within cells become spaces."""
+    return "\t".join([_BREAKS.sub(" ", cell) for cell in cells])
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,62 +1,229 @@
-"""Tables in files: rows of TSV, CSV, JSON lines and Parquet, each with the line where it begins."""
+"""Rows of text files, TSV, CSV, JSON lines and Parquet, each with the line where it begins."""
 
 import collections
 import contextlib
 import csv
+import functools
 import itertools
 import json
 import os
-import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from absl import logging
 
 from bert.files import parquet
-from bert.files.durable import replace_files
 from bert.files.json_text import parse_json
 from bert.files.machine import size_text
-from bert.files.paths import file_size, match_files, read_lines
+from bert.files.paths import file_size, read_lines
+from bert.options import Message, MessageError, Option, OptionError
 
 # How a file of texts is read: line by line, or as one of the tables.
 FORMATS = ("lines", "tsv", "csv", "jsonl", "parquet")
 # What `find_separator` takes, in the help of options.
 SEPARATORS = "one character, such as ';', or tab, comma, semicolon or space"
 
-# Tabs, and all that some program takes for the end of a line.
-_BREAKS = re.compile("[\t\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]+")
 # Within a line, carriage returns are text, but `csv` ends rows there, unless they are in quotes,
 # which not all that write CSV put around them. No text that was decoded holds this one.
 _RETURN = "\udc0d"
 # How Python keeps bytes that are no text.
 ESCAPED = "surrogateescape"
-_PAIR = re.compile(r"(.*) \|\|\| (.*)", re.DOTALL)
+
 
 # Those that may be meant where another one was expected, with what `--separator` calls them.
-_SEPARATORS = {";": "';'", "\t": "tab", ",": "','", "|": "'|'"}
+_SEPARATORS = {";": ";", "\t": "tab", ",": ",", "|": "|"}
 _NAMES = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "space": " "}
 
 
 class Row(NamedTuple):
-    """The cells of a row, and the number of its first line."""
+    """A row of a file.
+
+    Attributes:
+      line: The number of its first line, from 1.
+      cells: The cells of a table, the object of JSON lines or Parquet, or the text of a line; a
+        `ValueError` where the row cannot be read.
+    """
 
     line: int
-    cells: list[str]
+    cells: Any
 
 
-class BadRow(NamedTuple):
-    """Why there are no cells, and the number of the line."""
+class RowReader:
+    """The rows of a text file, plain or of gzip, or of Parquet; bad rows are among them.
 
-    line: int
-    error: ValueError
+    Args:
+      path: A path that `tf.io.gfile` reads; - for standard input.
+      form: One of `FORMATS`; None for the one of the extension.
+      separator: As `find_separator` takes it, for tables.
+
+    Attributes:
+      path: As given.
+      form: One of `FORMATS`.
+      separator: The character between the columns of a table.
+      keeps_blank: Whether blank rows of a table are yielded, not skipped; may be changed at any
+        time.
+      is_empty: Whether no line has been read yet.
+      done: The share of the file that has been read, up to 1.
+    """
+
+    def __init__(self, path: str, form: str | None = None, separator: str | None = None) -> None:
+        self.path = path
+        self.form = form or format_of(path)
+        self.separator = find_separator(f"table.{self.form}", separator)
+        self.keeps_blank = False
+        self.is_empty = True
+        self.done = 0.0
+
+    @property
+    def is_plain_tsv(self) -> bool:
+        """Whether rows are lines that are split at tabs, with quotes as text, as in GLUE."""
+        return self.form == "tsv" and self.separator == "\t"
+
+    def __iter__(self) -> Iterator[Row]:
+        blank: list[int] = []
+        for row in self._read():
+            is_blank = row.cells is _BLANK or (
+                self.form in ("tsv", "csv") and isinstance(row.cells, list) and is_blank_row(row)
+            )
+            if not is_blank or self.keeps_blank:
+                yield row
+            else:
+                blank.append(row.line)
+        if blank:
+            _warn_of_blank(self.path, len(blank), blank[0])
+
+    def _read(self) -> Iterator[Row]:
+        if self.form == "parquet":
+            _, count = parquet.describe_parquet(self.path)
+            for number, values in enumerate(parquet.read_parquet(self.path), start=1):
+                self.done = number / count
+                yield Row(number, values)
+        elif self.form == "csv" or (self.form == "tsv" and not self.is_plain_tsv):
+            lines = (
+                (number, decode_line(self.path, number, line, ESCAPED))
+                for number, line in self._lines()
+            )
+            for row in try_csv_rows(self.path, lines, self.separator):
+                yield self._unescape(row)
+        else:
+            for number, line in self._lines():
+                yield Row(number, self._parse(number, line))
+
+    def _lines(self) -> Iterator[tuple[int, bytes]]:
+        """Yields the number, from 1, and the bytes of each line."""
+        if self.path == "-":
+            for number, line in enumerate(sys.stdin.buffer, start=1):
+                self.is_empty = False
+                yield number, line
+            return
+        size = max(file_size(self.path), 1)
+        for number, (line, count) in enumerate(read_lines(self.path), start=1):
+            check_line_end(self.path, number, line)
+            self.is_empty, self.done = False, count / size
+            yield number, line
+
+    def _parse(self, number: int, line: bytes) -> Any:
+        try:
+            text = decode_line(self.path, number, line)
+            if self.form == "jsonl":
+                return _parse_json(f"{self.path}:{number}", text)
+        except ValueError as error:
+            return error
+        return text.split("\t") if self.form == "tsv" else text
+
+    def _unescape(self, row: Row) -> Row:
+        """Returns a row of CSV, with an error for its cells where one is not UTF-8."""
+        if isinstance(row.cells, list):
+            line = self.separator.join(row.cells).encode("utf-8", ESCAPED)
+            try:
+                decode_line(self.path, row.line, line)
+            except ValueError as error:
+                return Row(row.line, error)
+        return row
 
 
-class JsonRow(NamedTuple):
-    """The object on a line."""
+# In place of the object on a blank line.
+_BLANK: Any = object()
 
-    line: int
-    cells: dict[str, Any]
+
+def is_blank_row(row: Row) -> bool:
+    """Returns whether a row of a table has nothing but blank cells."""
+    return all(not cell or cell.isspace() for cell in row.cells)
+
+
+def checked(reader: RowReader) -> Iterator[Row]:
+    """Yields the rows of a file that must be good: cells, texts, or objects.
+
+    Raises:
+      ValueError: naming the file and the line, at the first row that cannot be read.
+    """
+    for row in reader:
+        if isinstance(row.cells, ValueError):
+            raise row.cells
+        if reader.form == "jsonl" and not isinstance(row.cells, dict):
+            raise ValueError(
+                f'{reader.path}:{row.line}: must be a JSON object, such as {{"text": "..."}}. '
+                f"Received {shorten(json.dumps(row.cells, ensure_ascii=False))}."
+            )
+        yield row
+    if reader.is_empty and reader.form != "parquet":
+        raise _no_rows(reader.path)
+
+
+def _no_rows(path: str) -> ValueError:
+    return ValueError(f"{path!r} must hold rows. Received an empty file.")
+
+
+@functools.lru_cache
+def _warn_of_blank(path: str, count: int, first: int) -> None:
+    # Once, though a file may be read several times.
+    logging.warning("%s: skipped %d blank lines, the first is %d.", path, count, first)
+
+
+def _parse_json(place: str, line: str) -> Any:
+    if not line or line.isspace():
+        return _BLANK
+    try:
+        value = parse_json(line)
+    except ValueError as error:
+        reason = str(error)
+        if isinstance(error, json.JSONDecodeError):
+            reason = f"{error.msg} at column {error.colno}"
+        raise ValueError(
+            f"{place}: must be one JSON object on a line. Received {shorten(line)} ({reason})."
+        ) from None
+    if "\\u" in line:
+        _check_unicode(place, value)
+    return value
+
+
+def _check_unicode(place: str, value: Any) -> None:
+    """Checks that a value can be written as UTF-8: JSON can name half of a pair of surrogates."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"{place}: text must be Unicode. Received {error.object[error.start : error.end]!r}, "
+            "which is half of a pair of surrogates."
+        ) from None
+
+
+def read_table(path: str, separator: str | None = None, form: str | None = None) -> list[Row]:
+    """Returns the rows of a table: with quotes as text in a .tsv, and else as CSV has them.
+
+    Args:
+      path: A path that `tf.io.gfile` reads.
+      separator: As for `find_separator`.
+      form: "tsv" or "csv"; None for the one of the extension, or else "csv".
+    """
+    form = form or ("tsv" if ending_of(path) == ".tsv" else "csv")
+    return list(checked(RowReader(path, form, separator)))
+
+
+def read_objects(path: str) -> list[Row]:
+    """Returns the objects of a file of JSON lines, or the rows of Parquet, counted from 1."""
+    return list(checked(RowReader(path, "jsonl" if format_of(path) != "parquet" else None)))
 
 
 def text_lines(path: str) -> Iterator[tuple[int, str]]:
@@ -69,7 +236,7 @@ def text_lines(path: str) -> Iterator[tuple[int, str]]:
         check_line_end(path, number, line)
         yield number, decode_line(path, number, line)
     if not number:
-        raise ValueError(f"{path!r} must hold rows. Received an empty file.")
+        raise _no_rows(path)
 
 
 def check_line_end(path: str, number: int, line: bytes) -> None:
@@ -87,60 +254,10 @@ def check_line_end(path: str, number: int, line: bytes) -> None:
         )
 
 
-def check_unicode(place: str, cells: Mapping[str, Any]) -> None:
-    """Checks that values can be written as UTF-8.
-
-    Raises:
-      ValueError: where there is half of a pair of surrogates, which JSON can name.
-    """
-    try:
-        json.dumps(cells, ensure_ascii=False).encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(
-            f"{place}: text must be Unicode. Received {error.object[error.start : error.end]!r}, "
-            "which is half of a pair of surrogates."
-        ) from None
-
-
 def stdin_lines() -> Iterator[tuple[int, str]]:
     """Yields the lines of standard input as `text_lines` does those of a file; it may be empty."""
     for number, line in enumerate(sys.stdin.buffer, start=1):
         yield number, decode_line("standard input", number, line)
-
-
-def find_texts(patterns: str, flag: str = "input_file") -> list[str]:
-    """Returns the files that `match_files` does, of each of which the first line can be read.
-
-    Raises:
-      ValueError: where a pattern matches no file, one of gzip is not whole, or one is no UTF-8 text
-        from its very beginning.
-      OSError: where a file cannot be opened.
-    """
-    files = match_files(patterns, flag)
-    for path in files:
-        line, _ = next(read_lines(path), (b"", 0))
-        _check_beginning(path, line)
-    return files
-
-
-# How files of other forms begin.
-_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
-_PACKED = {".bz2": b"BZh", ".xz": b"\xfd7zXZ", ".zst": b"\x28\xb5\x2f\xfd", ".zip": b"PK\3\4"}
-
-
-def _check_beginning(path: str, line: bytes) -> None:
-    """Raises `ValueError` where a file begins as none of UTF-8 text does."""
-    if line.startswith(_UTF_16):
-        raise ValueError(
-            f"{path!r} must be UTF-8 text. It is UTF-16: convert it, as with `iconv -f UTF-16 -t "
-            "UTF-8`."
-        )
-    # Arrays of NumPy are packed so, too.
-    if line.startswith(tuple(_PACKED.values())) and not path.endswith(".npz"):
-        kind = next(kind for kind, begin in _PACKED.items() if line.startswith(begin))
-        raise ValueError(
-            f"{path!r} must be text, plain or of gzip. It begins as a {kind} file: unpack it first."
-        )
 
 
 def describe_files(files: Sequence[str]) -> str:
@@ -173,12 +290,6 @@ def decode_line(path: str, number: int, line: bytes, errors: str = "strict") -> 
     return text.removesuffix("\n").removesuffix("\r")
 
 
-def read_tsv(path: str) -> list[Row]:
-    """Returns the rows of a file of tab-separated values; quotes are text, as in GLUE."""
-    rows = (Row(number, line.split("\t")) for number, line in text_lines(path))
-    return _drop_blank(path, rows)
-
-
 def ending_of(path: str) -> str:
     """Returns how the name of a file ends, that of what is packed where it is, such as ".csv".
 
@@ -206,49 +317,29 @@ def find_separator(path: str, separator: str | None) -> str:
         return "\t" if ending_of(path) == ".tsv" else ","
     separator = _NAMES.get(separator, separator)
     if len(separator) != 1 or separator in '"\r\n':
-        raise ValueError(
-            "`--separator` must be one character, such as ';' or '|', or its name: "
-            f"{', '.join(name for name in _NAMES if name.isalpha())}. Received {separator!r}."
-        )
+        names = ", ".join(name for name in _NAMES if name.isalpha())
+        must = f"be one character, such as ';' or '|', or its name: {names}"
+        raise OptionError("separator", must, separator)
     return separator
 
 
-def suggest_separator(line: str, separator: str, fits: Callable[[list[str]], bool]) -> str:
-    """Returns what to say of a line that is cut at wrong places, "" where no other is better.
+def suggest_separator(
+    line: str, separator: str, fits: Callable[[list[str]], bool]
+) -> str | Message:
+    """Returns a remedy for a line that is split at wrong places, "" where no other is better.
 
     Args:
-      line: As it stands in the file.
-      separator: What does not fit.
+      line: The line as it is in the file.
+      separator: The separator that does not fit.
       fits: Whether the cells that another one gives are as they should be.
     """
     for other, name in _SEPARATORS.items():
         # Within a line, carriage returns are text.
         cells = next(csv.reader([line.replace("\r", " ")], delimiter=other), [])
         if other != separator and len(cells) > 1 and fits([cell.strip() for cell in cells]):
-            return f" It looks as if {other!r} separates the columns: give --separator={name}."
+            text = " It looks as if %r separates the columns: give %s."
+            return Message(text, other, Option("separator", name))
     return ""
-
-
-def read_table(path: str, separator: str | None = None) -> list[Row]:
-    """Returns the rows of a text file: with quotes as text in a .tsv, and else as CSV has them.
-
-    Args:
-      path: A path that `tf.io.gfile` reads.
-      separator: As for `find_separator`.
-    """
-    found = find_separator(path, separator)
-    if ending_of(path) == ".tsv" and found == "\t":
-        return read_tsv(path)
-    return read_csv(path, found)
-
-
-def read_csv(path: str, separator: str = ",") -> list[Row]:
-    """Returns the rows of a file of separated values.
-
-    A cell within double quotes may hold separators, line breaks, and doubled quotes for single
-    ones.
-    """
-    return _drop_blank(path, csv_rows(path, text_lines(path), separator))
 
 
 @contextlib.contextmanager
@@ -261,24 +352,16 @@ def _any_size() -> Iterator[None]:
         csv.field_size_limit(limit)
 
 
-def csv_rows(path: str, lines: Iterator[tuple[int, str]], separator: str = ",") -> Iterator[Row]:
-    """Yields the rows that numbered lines hold, as `read_csv` does, blank ones too.
-
-    Raises:
-      ValueError: at a row that cannot be read.
-    """
-    for row in try_csv_rows(path, lines, separator):
-        if isinstance(row, BadRow):
-            raise row.error
-        yield row
-
-
 def try_csv_rows(
     path: str, lines: Iterator[tuple[int, str]], separator: str = ","
-) -> Iterator[Row | BadRow]:
-    """Yields what `csv_rows` does, and goes on behind the first line of a row that is none."""
+) -> Iterator[Row]:
+    """Yields the rows that numbered lines hold; after a bad row, goes on with its second line.
+
+    A cell within double quotes may hold separators, line breaks, and doubled quotes for single
+    ones.
+    """
     header = ""
-    # A quote that nothing ends has taken what may be rows of their own.
+    # Lines that a quote without an end has taken, which may be rows of their own.
     waiting: collections.deque[tuple[int, str]] = collections.deque()
 
     def take() -> tuple[int, str] | None:
@@ -299,16 +382,21 @@ def try_csv_rows(
             with _any_size():
                 cells = next(reader)
         except csv.Error as error:
-            hint = ""
+            hint: str | Message = ""
             # A header of a single column speaks of another separator.
             if number == 1 or separator not in header:
                 hint = suggest_separator(header, separator, lambda _: True)
-            reason = (
-                f"{path}:{number}: a cell that begins with a quote must end with one, and quotes "
-                f"within it must be doubled. Received {_shorten(line)} ({error}, on line "
-                f"{number + reader.line_num - 1}).{hint}"
+            reason = MessageError(
+                "%s:%s: a cell that begins with a quote must end with one, and quotes within it "
+                "must be doubled. Received %s (%s, on line %s).%s",
+                path,
+                number,
+                shorten(line),
+                error,
+                number + reader.line_num - 1,
+                hint,
             )
-            yield BadRow(number, ValueError(reason))
+            yield Row(number, reason)
             waiting.extendleft(reversed(taken))
             continue
         yield Row(number, [cell.replace(_RETURN, "\r") for cell in cells])
@@ -322,88 +410,27 @@ def _noted(
         yield each
 
 
-def write_tsv(path: str, rows: Iterable[Iterable[str]]) -> None:
-    """Writes a file of tab-separated values; tabs and line breaks within cells become spaces."""
-    with replace_files([path]) as [file]:
-        for row in rows:
-            file.write(tsv_line(row).encode("utf-8", "replace") + b"\n")
-
-
-def tsv_line(cells: Iterable[str]) -> str:
-    """Returns a line of tab-separated values; tabs and line breaks within cells become spaces."""
-    return "\t".join([_BREAKS.sub(" ", cell) for cell in cells])
-
-
-def _drop_blank(path: str, rows: Iterable[Row]) -> list[Row]:
-    blank: list[int] = []
-    kept = []
-    for row in rows:
-        if any(cell and not cell.isspace() for cell in row.cells):
-            kept.append(row)
-        else:
-            blank.append(row.line)
-    _warn_of_blank(path, blank)
-    return kept
-
-
-def _warn_of_blank(path: str, blank: list[int]) -> None:
-    if blank:
-        logging.warning("%s: skipped %d blank lines, the first is %d.", path, len(blank), blank[0])
-
-
 def is_table(path: str) -> bool:
     """Returns whether a file has rows of cells, rather than objects."""
     return ending_of(path) not in (".jsonl", ".json", parquet.ENDING)
 
 
-def read_objects(path: str) -> list[JsonRow]:
-    """Returns the objects of a file of JSON lines, or the rows of Parquet, counted from 1."""
-    if ending_of(path) == parquet.ENDING:
-        return [JsonRow(number, row) for number, row in enumerate(parquet.read_parquet(path), 1)]
-    return read_json_lines(path)
-
-
-def read_json_lines(path: str) -> list[JsonRow]:
-    """Returns the objects of a file with one on each line."""
-    return list(json_rows(path))
-
-
-def json_rows(path: str) -> Iterator[JsonRow]:
-    """Yields the objects of a file with one on each line as they are read, blank lines skipped."""
-    blank = []
-    for number, line in text_lines(path):
-        if not line or line.isspace():
-            blank.append(number)
-            continue
-        try:
-            value = parse_json(line)
-        except ValueError as error:
-            reason = str(error)
-            if isinstance(error, json.JSONDecodeError):
-                reason = f"{error.msg} at column {error.colno}"
-            raise ValueError(
-                f"{path}:{number}: must be one JSON object on a line. Received "
-                f"{_shorten(line)} ({reason})."
-            ) from None
-        if not isinstance(value, dict):
-            raise ValueError(
-                f'{path}:{number}: must be a JSON object, such as {{"text": "..."}}. '
-                f"Received {_shorten(line)}."
-            )
-        if "\\u" in line:
-            check_unicode(f"{path}:{number}", value)
-        yield JsonRow(number, value)
-    _warn_of_blank(path, blank)
-
-
-def check_width(path: str, row: Row, needed: int, reason: str = "", hint: str = "") -> None:
+def check_width(
+    path: str, row: Row, needed: int, reason: str = "", hint: str | Message = ""
+) -> None:
     """Raises `ValueError` if a row has fewer columns than `needed`."""
     count = len(row.cells)
     if count < needed:
-        raise ValueError(
-            f"{path}:{row.line}: has {count} column{'s' * (count != 1)}, needs {needed}{reason}. "
-            f"Received {row.cells if len(str(row.cells)) <= 80 else str(row.cells)[:80] + '...'}."
-            f"{hint}"
+        raise MessageError(
+            "%s:%s: has %s column%s, needs %s%s. Received %s.%s",
+            path,
+            row.line,
+            count,
+            "s" * (count != 1),
+            needed,
+            reason,
+            row.cells if len(str(row.cells)) <= 80 else str(row.cells)[:80] + "...",
+            hint,
         )
 
 
@@ -438,19 +465,6 @@ def name_cells(place: str, names: Sequence[str], cells: Sequence[str]) -> dict[s
     return dict(zip(names, cells, strict=False))
 
 
-def _shorten(text: str) -> str:
+def shorten(text: str) -> str:
+    """Returns as much of a text as a message has room for, in quotes."""
     return repr(text if len(text) <= 60 else text[:60] + "...")
-
-
-def clean_line(line: str | bytes) -> str:
-    """Returns a line of a file without the whitespace around it."""
-    # Faithful: carriage returns vanish wherever they stand, as tf.gfile had it.
-    text = line.decode("utf-8", "ignore") if isinstance(line, bytes) else line
-    return text.replace("\r", "").strip()
-
-
-def split_pair(text: str) -> tuple[str, str]:
-    """Returns the two texts of `A ||| B`; the second is empty where there is only one."""
-    # Faithful: of several marks, the last one counts (original: extract_features.py).
-    match = _PAIR.fullmatch(text)
-    return (match[1], match[2]) if match else (text, "")

@@ -2,30 +2,28 @@
 
 import collections
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from absl import logging
 
-from bert.files.parquet import read_parquet
-from bert.files.paths import read_lines
+from bert.files.paths import match_files, read_lines
 from bert.files.rows import (
     FORMATS,
     SEPARATORS,
-    clean_line,
-    csv_rows,
-    find_separator,
+    Row,
+    RowReader,
+    checked,
     format_of,
-    json_rows,
     name_cells,
-    split_pair,
     suggest_separator,
-    text_lines,
 )
-from bert.options import option
+from bert.options import Message, MessageError, Option, OptionError, option
 
 # The columns that hold texts where nobody says which.
 _USUAL_COLUMNS = (["text"], ["text_a", "text_b"], ["text_a"], ["sentence"])
+_PAIR = re.compile(r"(.*) \|\|\| (.*)", re.DOTALL)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,6 +50,55 @@ class TextColumns:
     separator: str | None = option(
         None, f"Column separator of a table: {SEPARATORS}. Default: tab for tsv, comma for csv."
     )
+
+
+def find_texts(patterns: str, flag: str = "input_file") -> list[str]:
+    """Returns the files that `match_files` does, of each of which the first line can be read.
+
+    Raises:
+      ValueError: where a pattern matches no file, one of gzip is not whole, or one is no UTF-8 text
+        from its very beginning.
+      OSError: where a file cannot be opened.
+    """
+    files = match_files(patterns, flag)
+    for path in files:
+        line, _ = next(read_lines(path), (b"", 0))
+        _check_beginning(path, line)
+    return files
+
+
+# How files of other forms begin.
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+_PACKED = {".bz2": b"BZh", ".xz": b"\xfd7zXZ", ".zst": b"\x28\xb5\x2f\xfd", ".zip": b"PK\3\4"}
+
+
+def _check_beginning(path: str, line: bytes) -> None:
+    """Raises `ValueError` where a file begins as none of UTF-8 text does."""
+    if line.startswith(_UTF_16):
+        raise ValueError(
+            f"{path!r} must be UTF-8 text. It is UTF-16: convert it, as with `iconv -f UTF-16 -t "
+            "UTF-8`."
+        )
+    # Arrays of NumPy are packed so, too.
+    if line.startswith(tuple(_PACKED.values())) and not path.endswith(".npz"):
+        kind = next(kind for kind, begin in _PACKED.items() if line.startswith(begin))
+        raise ValueError(
+            f"{path!r} must be text, plain or of gzip. It begins as a {kind} file: unpack it first."
+        )
+
+
+def clean_line(line: str | bytes) -> str:
+    """Returns a line of a file without the whitespace around it."""
+    # Faithful: carriage returns vanish wherever they stand, as tf.gfile had it.
+    text = line.decode("utf-8", "ignore") if isinstance(line, bytes) else line
+    return text.replace("\r", "").strip()
+
+
+def split_pair(text: str) -> tuple[str, str]:
+    """Returns the two texts of `A ||| B`; the second is empty where there is only one."""
+    # Faithful: of several marks, the last one counts (original: extract_features.py).
+    match = _PAIR.fullmatch(text)
+    return (match[1], match[2]) if match else (text, "")
 
 
 def decoded_lines(path: str, damaged: collections.Counter[str]) -> Iterator[tuple[str, int]]:
@@ -100,46 +147,30 @@ class GivenText(NamedTuple):
 
 
 class Texts:
-    """The texts of some files, read anew each time they are iterated.
+    """The texts of some files, which are read each time they are iterated.
 
     A line is a text `A` or a pair `A ||| B`. A table names its columns on its first line; JSON
     lines name theirs in each object.
 
     Args:
-      files: Their paths.
-      form: One of `tables.FORMATS`, or None for what the ending of each name tells.
-      text_column: The name of the column with the texts, or those of the first and second texts of
-        pairs, with a comma between them; None for the usual ones.
-      id_column: The name of the column that tells texts apart, or None.
-      separator: What is between the columns, as `--separator` takes it; None for the usual one.
+      files: The paths of the files.
+      columns: How the files are read, and which columns hold the texts.
 
     Attributes:
       files: As given.
+      has_ids: Whether the texts have ids.
 
     Raises:
       ValueError: where a table has no such columns.
     """
 
-    def __init__(
-        self,
-        files: Sequence[str],
-        form: str | None = None,
-        text_column: str | None = None,
-        id_column: str | None = None,
-        separator: str | None = None,
-    ) -> None:
+    def __init__(self, files: Sequence[str], columns: TextColumns | None = None) -> None:
+        columns = columns or TextColumns()
         self.files = files
-        self.has_ids = id_column is not None
+        self.has_ids = columns.id_column is not None
         self._sources = [
-            _Source(path, form or format_of(path), text_column, id_column, separator)
-            for path in files
+            _Source(path, columns.input_format or format_of(path), columns) for path in files
         ]
-
-    @classmethod
-    def of(cls, columns: TextColumns, files: Sequence[str]) -> "Texts":
-        """Returns the texts of files in some columns."""
-        named = (columns.text_column, columns.id_column)
-        return cls(files, columns.input_format, *named, columns.separator)
 
     def __iter__(self) -> Iterator[GivenText]:
         for source in self._sources:
@@ -147,31 +178,25 @@ class Texts:
 
 
 class _Source:
-    """One file, and which of its columns are read."""
+    """A file of texts, and which of its columns are read."""
 
-    def __init__(
-        self,
-        path: str,
-        form: str,
-        text_column: str | None,
-        id_column: str | None,
-        separator: str | None,
-    ) -> None:
+    def __init__(self, path: str, form: str, columns: TextColumns) -> None:
         self.path = path
         self.form = form
-        self._id_column = id_column
-        self._separator = separator
+        self._id_column = columns.id_column
+        self._separator = columns.separator
         self._has_warned = False
         self._text_columns: list[str] = []
         if form != "lines":
-            self._find_columns(text_column)
-        elif text_column or id_column:
-            given = (
-                f"`--text_column={text_column}`" if text_column else f"`--id_column={id_column}`"
-            )
-            raise ValueError(
-                f"{given} must be that of a table. {path!r} is read as lines of text; say what it "
-                "is with `--input_format`, csv, tsv or jsonl."
+            self._find_columns(columns.text_column)
+        elif columns.text_column or columns.id_column:
+            name = "text_column" if columns.text_column else "id_column"
+            raise MessageError(
+                "%s must be that of a table. %r is read as lines of text; give its format with "
+                "%s, csv, tsv or jsonl.",
+                Option(name, getattr(columns, name)),
+                path,
+                Option("input_format"),
             )
 
     def _find_columns(self, text_column: str | None) -> None:
@@ -181,85 +206,73 @@ class _Source:
         elif len(names) == 1:
             self._text_columns = names
         else:
-            usual = (each for each in _USUAL_COLUMNS if {*each} <= {*names})
+            usual = (columns for columns in _USUAL_COLUMNS if {*columns} <= {*names})
             self._text_columns = next(usual, [])
         if not 1 <= len(self._text_columns) <= 2:
-            raise ValueError(
-                f"`--text_column` must name the column of the texts in {self.path!r}, or two for "
-                f"pairs. Received {text_column!r}; the columns are {names}."
+            raise OptionError(
+                "text_column",
+                f"name the column of the texts in {self.path!r}, or two for pairs",
+                Message("%r; the columns are %s", text_column, names),
             )
         wanted = [*self._text_columns, *([self._id_column] if self._id_column else [])]
         if not text_column and len(names) == 1 and (hint := self._suggest(names, [])):
-            raise ValueError(
-                f"The header of {self.path!r} must name its columns. It is a single one, "
-                f"{names[0]!r}.{hint} If it is one, name it with `--text_column`."
+            raise MessageError(
+                "The header of %r must name its columns. It is a single one, %r.%s If it is one, "
+                "name it with %s.",
+                self.path,
+                names[0],
+                hint,
+                Option("text_column"),
             )
         if missing := [name for name in wanted if name not in names]:
-            raise ValueError(
-                f"{self.path!r} must have the columns {wanted}. It lacks {missing} and has "
-                f"{names}. Say with `--text_column` and `--id_column` which hold the texts and "
-                f"their ids; `--input_format=lines` reads lines of text instead."
-                f"{self._suggest(names, wanted)}"
+            raise MessageError(
+                "%r must have the columns %s. It lacks %s and has %s. Name those of the texts and "
+                "their ids with %s and %s; %s reads lines of text instead.%s",
+                self.path,
+                wanted,
+                missing,
+                names,
+                Option("text_column"),
+                Option("id_column"),
+                Option("input_format", "lines"),
+                self._suggest(names, wanted),
             )
 
-    def _names(self) -> list[str]:
-        if self.form in ("jsonl", "parquet"):
-            first = next(self._objects(), None)
-            return list(first[1]) if first else []
-        return self._header(self._rows())
+    def _reader(self) -> RowReader:
+        return RowReader(self.path, self.form, self._separator)
 
-    def _header(self, rows: Iterator[tuple[int, list[str]]]) -> list[str]:
+    def _names(self) -> list[str]:
+        rows = checked(self._reader())
+        if self.form in ("jsonl", "parquet"):
+            first = next(rows, None)
+            return list(first.cells) if first else []
+        return self._header(rows)
+
+    def _header(self, rows: Iterator[Row]) -> list[str]:
         """Returns the names in the first row, which it takes."""
         first = next(rows, None)
         if first is None:
             raise ValueError(
                 f"{self.path!r} must hold a header and the rows of a table. It holds blank lines."
             )
-        return [cell.strip() for cell in first[1]]
+        return [cell.strip() for cell in first.cells]
 
-    def _objects(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        if self.form == "jsonl":
-            return iter(json_rows(self.path))
-        return enumerate(read_parquet(self.path), start=1)
-
-    def _rows(self) -> Iterator[tuple[int, list[str]]]:
-        """Yields the rows of a table, its header too, that are not blank."""
-        lines = text_lines(self.path)
-        rows: Iterable[tuple[int, list[str]]]
-        separator = self._find_separator()
-        if self.form == "tsv" and separator == "\t":
-            rows = ((number, line.split("\t")) for number, line in lines)
-        else:
-            rows = csv_rows(self.path, lines, separator)
-        for number, cells in rows:
-            if any(cell and not cell.isspace() for cell in cells):
-                yield number, cells
-
-    def _find_separator(self) -> str:
-        if self._separator is None:
-            return "\t" if self.form == "tsv" else ","
-        return find_separator(self.path, self._separator)
-
-    def _suggest(self, names: list[str], wanted: list[str]) -> str:
-        """Returns what to say where another separator would give the wanted columns."""
+    def _suggest(self, names: list[str], wanted: list[str]) -> str | Message:
+        """Returns a remedy where another separator would give the wanted columns."""
         if self.form not in ("tsv", "csv"):
             return ""
-        separator = self._find_separator()
+        separator = self._reader().separator
         return suggest_separator(
             separator.join(names), separator, lambda cells: {*wanted} <= {*cells}
         )
 
     def _records(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yields the place of each row and its cells by the names of their columns."""
-        if self.form in ("jsonl", "parquet"):
-            for line, values in self._objects():
-                yield f"{self.path}:{line}", values
-            return
-        rows = self._rows()
-        header = self._header(rows)
-        for number, cells in rows:
-            place = f"{self.path}:{number}"
-            yield place, name_cells(place, header, cells)
+        rows = checked(self._reader())
+        header = self._header(rows) if self.form in ("tsv", "csv") else []
+        for row in rows:
+            place = f"{self.path}:{row.line}"
+            yield place, name_cells(place, header, row.cells) if header else row.cells
 
     def read(self) -> Iterator[GivenText]:
         """Yields the texts."""

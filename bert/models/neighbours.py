@@ -9,8 +9,7 @@ import numpy as np
 from absl import logging
 
 import tokenization
-from bert.files.rows import split_pair
-from bert.files.texts import Texts
+from bert.files.texts import Texts, split_pair
 from bert.files.vectors import read_npz
 from bert.files.word_vectors import WordVectors
 from bert.models.vectors import Index, Text, TextEncoder, group_words

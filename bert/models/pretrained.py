@@ -16,7 +16,7 @@ import tensorflow as tf
 
 import modeling
 import tokenization
-from bert.files.rows import split_pair
+from bert.files.texts import split_pair
 from bert.models.vectors import Encoding, as_pair, check_list
 from bert.models.vectors import Text as GivenText
 from bert.network.inference import infer

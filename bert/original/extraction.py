@@ -16,7 +16,7 @@ from absl import logging
 import modeling
 import tokenization
 from bert.files.paths import read_lines
-from bert.files.rows import clean_line, split_pair
+from bert.files.texts import clean_line, split_pair
 from bert.original import input_fn, model_fn
 from bert.tasks import features as layer_features
 from bert.tasks import layers as layers_by_name

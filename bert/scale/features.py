@@ -16,8 +16,7 @@ from bert.files import fingerprints
 from bert.files.durable import replace_files
 from bert.files.paths import is_file
 from bert.files.progress import Progress
-from bert.files.rows import find_texts
-from bert.files.texts import GivenText, Texts
+from bert.files.texts import GivenText, Texts, find_texts
 from bert.files.vectors import Array, Features, text_array, write_jsonl, write_npy, write_npz
 from bert.models import vectors as text_vectors
 from bert.models.vectors import unit_length
@@ -281,7 +280,7 @@ def find_texts_of(options: Extraction) -> Texts:
                 options.output_file,
             ),
         )
-    return Texts.of(options, find_texts(options.input_file))
+    return Texts(find_texts(options.input_file), options)
 
 
 def check_layers(options: Extraction, config: modeling.BertConfig) -> None:
@@ -477,7 +476,7 @@ class FeatureWork(Work):
 
 
 def _open_texts(options: Extraction) -> Texts:
-    return Texts.of(options, find_texts(options.input_file))
+    return Texts(find_texts(options.input_file), options)
 
 
 @functools.lru_cache(maxsize=1)

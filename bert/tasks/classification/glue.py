@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from absl import logging
 
 from bert.files.paths import describe_folder, find_file, list_folder
-from bert.files.rows import Row, check_width, read_tsv
+from bert.files.rows import Row, check_width, read_table
 from bert.tasks.classification.examples import DataSet, InputExample, Label, Task
 
 _NLI = ("contradiction", "entailment", "neutral")
@@ -215,7 +215,9 @@ class GlueDataSet(DataSet):
                 logging.warning("There is no %r in %r: it is left out.", name, self.data_dir)
             else:
                 columns, set_type = self._layout.columns[split], self.set_type(split, suffix)
-                examples[suffix] = self._make_examples(path, read_tsv(path), columns, set_type)
+                examples[suffix] = self._make_examples(
+                    path, read_table(path, form="tsv"), columns, set_type
+                )
         return examples
 
     def set_type(self, split: str, suffix: str = "") -> str:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from scipy.special import log_softmax
 
-from bert.files.rows import write_tsv
+from bert.files.row_writer import write_tsv
 from bert.files.visible import visible
 from bert.tasks.classification.examples import InputExample, Label, Task
 

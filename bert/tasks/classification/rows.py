@@ -185,7 +185,7 @@ def _name_separator(path: str, data: ClassificationData) -> str:
     return f"Columns are separated by {named} here."
 
 
-def _suggest(path: str, first: Row, data: ClassificationData) -> str:
+def _suggest(path: str, first: Row, data: ClassificationData) -> str | Message:
     """Returns the separator that the first row of a file looks as if it had, as a sentence."""
     columns = [column for flag, column in data.columns.items() if flag != "label_column"]
 

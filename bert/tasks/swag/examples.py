@@ -15,8 +15,8 @@ from absl import logging
 from scipy.special import log_softmax
 
 import tokenization
+from bert.files.row_writer import write_tsv
 from bert.files.rows import (
-    JsonRow,
     Row,
     find_separator,
     is_table,
@@ -24,8 +24,8 @@ from bert.files.rows import (
     read_objects,
     read_table,
     suggest_separator,
-    write_tsv,
 )
+from bert.options import MessageError
 from bert.tasks.unknown import warn_of_unknown
 
 _ENDINGS = (".csv", ".jsonl", ".jsonl.gz", ".tsv", ".parquet")
@@ -69,7 +69,7 @@ def read(path: str, *, with_labels: bool = True, separator: str | None = None) -
     Args:
       path: A path that `tf.io.gfile` reads.
       with_labels: Whether every example must have a label.
-      separator: As for `tables.find_separator`.
+      separator: As for `find_separator`.
 
     Raises:
       ValueError: naming file and line, where an ending is missing or a label is none of them.
@@ -84,7 +84,7 @@ def read(path: str, *, with_labels: bool = True, separator: str | None = None) -
     return examples
 
 
-def _read_cells(path: str, with_labels: bool, separator: str | None) -> list[JsonRow]:
+def _read_cells(path: str, with_labels: bool, separator: str | None) -> list[Row]:
     """Returns the rows by the names of the columns."""
     header, *rows = read_table(path, separator) or [Row(1, [])]
     names = header.cells
@@ -93,12 +93,16 @@ def _read_cells(path: str, with_labels: bool, separator: str | None) -> list[Jso
     if missing or not {"sent1", "context"} & set(names):
         found = find_separator(path, separator)
         hint = suggest_separator(found.join(names), found, lambda cells: "ending0" in cells)
-        raise ValueError(
-            f"{path}:{header.line}: the header must name sent1 (or context), {', '.join(needed)}. "
-            f"Received {names}.{hint}"
+        raise MessageError(
+            "%s:%s: the header must name sent1 (or context), %s. Received %s.%s",
+            path,
+            header.line,
+            ", ".join(needed),
+            names,
+            hint,
         )
     # SWAG's first column has no name; it counts the rows.
-    return [JsonRow(row.line, name_cells(f"{path}:{row.line}", names, row.cells)) for row in rows]
+    return [Row(row.line, name_cells(f"{path}:{row.line}", names, row.cells)) for row in rows]
 
 
 def make_example(place: str, number: int, cells: Mapping[str, Any], *, with_label: bool) -> Example:
